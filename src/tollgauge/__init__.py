@@ -1,0 +1,1 @@
+"""Trust and reliability scores for pay-per-call (x402) endpoints."""

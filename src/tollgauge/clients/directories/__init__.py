@@ -1,0 +1,1 @@
+"""Directories of endpoints, one small file each."""

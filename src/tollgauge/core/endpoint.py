@@ -1,0 +1,253 @@
+"""Endpoint: one monitored resource, its identity and its canonical URL.
+
+Rules (contract.md section 2, safety.md):
+- identity is host plus path: the canonical resource has no query and no fragment; its id is the
+  first 16 hex digits of SHA-256 of the canonical text;
+- the declared query is kept beside it as the probe template;
+- only a public https URL is a resource; a `Perimeter` says what else an operator allows;
+- addresses that a name resolves to are core/address's and clients/egress's concern.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+from urllib.parse import quote, unquote_to_bytes, urlsplit
+
+import idna
+
+from tollgauge.core.address import literal_class
+from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.terms import Quote
+
+URL_MAX: Final = 2_048
+_BAD_CHARACTERS: Final = re.compile(r"[\x00-\x20\x7f-\x9f\\\u200b-\u200f\u2028-\u202e\u2060\ufeff]")
+_SPECIAL_SUFFIXES: Final = frozenset(
+    {"local", "internal", "onion", "test", "localhost", "invalid", "example", "home", "lan"}
+    | {"corp", "intranet", "private", "alt", "arpa", "localdomain"}
+)
+_ASCII_NAME: Final = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*", re.ASCII)
+_UNRESERVED: Final = frozenset(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
+)
+_PATH_SAFE: Final = "/:@!$&'()*+,;=-._~"
+_TEMPLATE: Final = re.compile(r"\{[^/{}]+\}|%7B[^/]+?%7D|/:[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+class ResourceError(TollgaugeError):
+    """A text that is no resource. `code` is a stable slug: `resource-invalid` for a text that is
+    no URL of the right form, `resource-not-https`, or `resource-not-public`.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message, hint="Send the full https:// URL as it is listed in discovery.")
+        self.code = code
+
+
+class Listing(StrEnum):
+    """Whether any directory lists an endpoint now."""
+
+    LISTED = "listed"
+    DELISTED = "delisted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Perimeter:
+    """What an operator allows beyond the public internet on ports 80 and 443.
+
+    `mapped` are host names that egress maps to loopback addresses (a world on one machine);
+    they may carry special-use names and any port.
+    """
+
+    ports: frozenset[int] = frozenset({80, 443})
+    mapped: frozenset[str] = frozenset()
+
+
+PUBLIC: Final = Perimeter()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """A canonical resource and the query that came with it."""
+
+    url: str
+    host: str
+    port: int
+    path: str
+    query: str
+
+    @property
+    def id(self) -> str:
+        """First 16 hex digits of SHA-256 of the canonical URL."""
+        return endpoint_id(self.url)
+
+    @property
+    def probe_url(self) -> str:
+        """The canonical URL with the declared query."""
+        return f"{self.url}?{self.query}" if self.query else self.url
+
+    @property
+    def templated(self) -> bool:
+        """Whether the path holds a placeholder (`{id}` or `/:id`) that nobody filled in."""
+        return bool(_TEMPLATE.search(self.path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One monitored endpoint as the store remembers it. Instants are milliseconds UTC.
+
+    `method`, `query`, `body` and `headers` are the input that its listing declares; `learned` is
+    the attempt that elicited a 402 before (`GET`, `POST`, or another method), None until one did.
+    `quote` is the latest advertised price, from our own probe where one saw it, else a listing's.
+    `watched_until` is the end of the last active watch.
+    """
+
+    id: str
+    resource: str
+    host: str
+    query: str = ""
+    method: str | None = None
+    body: bytes | None = None
+    learned: str | None = None
+    status: Listing = Listing.LISTED
+    first_seen: int
+    last_seen: int
+    last_probed: int | None = None
+    next_due: int = 0
+    watched_until: int = 0
+    service_name: str = ""
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    quote: Quote | None = None
+    quote_at: int | None = None
+    templated: bool = False
+    simulated: bool = False
+
+    @property
+    def probe_url(self) -> str:
+        """The URL to probe: the resource with its declared query."""
+        return f"{self.resource}?{self.query}" if self.query else self.resource
+
+
+def endpoint_id(resource: str) -> str:
+    """The id of a canonical resource."""
+    return hashlib.sha256(resource.encode()).hexdigest()[:16]
+
+
+def parse_resource(
+    text: object, perimeter: Perimeter = PUBLIC, *, upgrade_http: bool = False
+) -> Resource:
+    """The canonical resource of a URL.
+
+    `upgrade_http` reads `http://` on its default port as the https URL of the same host and path:
+    listings lose the scheme behind TLS proxies, and identity is host plus path.
+    Raises ResourceError for anything that is no public https URL.
+    """
+    if not isinstance(text, str) or not text:
+        raise ResourceError("resource-invalid", "The resource is missing or not a text.")
+    if len(text) > URL_MAX:
+        raise ResourceError(
+            "resource-invalid", f"The resource is longer than {URL_MAX} characters."
+        )
+    if _BAD_CHARACTERS.search(text):
+        raise ResourceError(
+            "resource-invalid", "The resource holds spaces, control characters or backslashes."
+        )
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        raise ResourceError("resource-invalid", "The resource is not a URL.") from error
+    scheme = parts.scheme.lower()
+    if scheme == "http" and upgrade_http and port in (None, 80):
+        scheme, port = "https", None
+    if scheme != "https":
+        raise ResourceError("resource-not-https", "The resource must start with https://.")
+    if "@" in parts.netloc:
+        raise ResourceError("resource-invalid", "The resource must not carry user information.")
+    host = canonical_host(parts.netloc, parts.hostname or "", perimeter)
+    port = 443 if port is None else port
+    if port not in perimeter.ports and host not in perimeter.mapped:
+        raise ResourceError("resource-not-public", f"Port {port} is not allowed.")
+    netloc = host if port == 443 else f"{host}:{port}"
+    path = _canonical_path(parts.path)
+    return Resource(
+        url=f"https://{netloc}{path}", host=host, port=port, path=path, query=_query(parts.query)
+    )
+
+
+def canonical_host(netloc: str, hostname: str, perimeter: Perimeter = PUBLIC) -> str:
+    """A host as a lower-case IDNA A-label without trailing dot.
+
+    Raises ResourceError for literals of any notation, brackets, single labels and special-use
+    names, except names that the perimeter maps.
+    """
+    host = hostname.removesuffix(".").lower()
+    if not host:
+        raise ResourceError("resource-invalid", "The resource has no host.")
+    if "[" in netloc or "%" in host:
+        raise ResourceError("resource-not-public", "The host must be a name, not an address.")
+    if host in perimeter.mapped:
+        return host
+    ascii_host = _a_label(host)
+    if ascii_host in perimeter.mapped:
+        return ascii_host
+    if literal_class(ascii_host) is not None:
+        raise ResourceError("resource-not-public", "The host must be a name, not an address.")
+    labels = ascii_host.split(".")
+    if len(labels) < 2 or labels[-1] in _SPECIAL_SUFFIXES:
+        raise ResourceError("resource-not-public", f"{ascii_host} is not a public name.")
+    return ascii_host
+
+
+def _a_label(host: str) -> str:
+    """The IDNA A-label form; names already in ASCII may carry underscores, as DNS allows."""
+    if len(host) <= 253 and _ASCII_NAME.fullmatch(host) and "xn--" not in host:
+        return host
+    try:
+        return idna.encode(host, uts46=True, transitional=False).decode().lower()
+    except (idna.IDNAError, UnicodeError) as error:
+        raise ResourceError("resource-invalid", "The host is not a valid name.") from error
+
+
+def _canonical_path(path: str) -> str:
+    """RFC 3986 section 6.2.2: percent-encoding normalised, dot segments removed, case kept."""
+    raw = _remove_dots(path or "/")
+    out = bytearray()
+    index = 0
+    data = raw.encode("utf-8", "surrogatepass")
+    while index < len(data):
+        char = data[index : index + 1]
+        if char == b"%" and re.fullmatch(rb"[0-9A-Fa-f]{2}", data[index + 1 : index + 3]):
+            value = unquote_to_bytes(data[index : index + 3])
+            out += value if value[0] in _UNRESERVED else data[index : index + 3].upper()
+            index += 3
+            continue
+        out += quote(char, safe=_PATH_SAFE).encode()
+        index += 1
+    return out.decode()
+
+
+def _remove_dots(path: str) -> str:
+    out: list[str] = []
+    segments = path.split("/")[1:]
+    for position, segment in enumerate(segments):
+        last = position == len(segments) - 1
+        plain = segment.replace("%2e", ".").replace("%2E", ".")
+        if plain == "..":
+            if out:
+                out.pop()
+        elif plain != ".":
+            out.append(segment)
+            continue
+        if last:
+            out.append("")
+    return "/" + "/".join(out)
+
+
+def _query(query: str) -> str:
+    return quote(query, safe=_PATH_SAFE + "?%")

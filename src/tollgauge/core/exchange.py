@@ -1,0 +1,89 @@
+"""Exchange: one attempt to talk to an endpoint, as evidence.
+
+An exchange is what was seen, never what it means: the answer as it came, or the fault that ended
+the attempt, with the time each phase took. core/probe judges it; clients/x402 makes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class FaultKind(StrEnum):
+    """Why no HTTP answer came. Whose fault that is, core/probe decides."""
+
+    DNS_NOT_FOUND = "dns-not-found"
+    DNS_FAILED = "dns-failed"
+    NOT_PUBLIC = "address-not-public"
+    CONNECT = "connect-failed"
+    CONNECT_TIMEOUT = "connect-timeout"
+    TLS = "tls-failed"
+    TLS_INVALID = "tls-invalid"
+    TIMEOUT = "timeout"
+    RESET = "connection-reset"
+    EMPTY = "empty-reply"
+    OVERSIZE = "headers-too-large"
+    MALFORMED = "malformed-http"
+    LOCAL = "local-failure"
+    """Ours: no socket, no memory, no route, a limit of our own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """How long each phase took, in whole milliseconds; None for a phase that was not reached.
+
+    `total` runs from the start of the attempt to its end, whatever ended it.
+    """
+
+    dns: int | None = None
+    connect: int | None = None
+    tls: int | None = None
+    ttfb: int | None = None
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """An HTTP answer. Header names are lower case, in order, duplicates kept; values are text
+    decoded as latin-1. `truncated` says that the body went past the cap and was cut.
+    """
+
+    status: int
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    truncated: bool = False
+
+    def header_values(self, name: str) -> tuple[str, ...]:
+        """All values of a header, `name` in lower case."""
+        return tuple(value for key, value in self.headers if key == name)
+
+    def header(self, name: str) -> str | None:
+        """The first value of a header, or None."""
+        return next(iter(self.header_values(name)), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """The end of an attempt without an answer. `detail` is ours and safe to show."""
+
+    kind: FaultKind
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One attempt: what was asked, when, and what came of it.
+
+    `at` is the start in milliseconds UTC. `tls_not_after` is the end of the leaf certificate's
+    validity in milliseconds UTC, None without TLS.
+    """
+
+    url: str
+    method: str
+    at: int
+    result: Answer | Fault
+    timings: Timings = field(default_factory=Timings)
+    address: str | None = None
+    tls_not_after: int | None = None
+    request_body: bytes | None = None

@@ -1,0 +1,53 @@
+"""Finding: one thing that a rule noticed, and how to mend it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tollgauge.core.terms import Terms
+
+
+class Severity(StrEnum):
+    """How bad a finding is. An error breaks a rule of the protocol; a warning costs some clients."""
+
+    ERROR = "error"
+    WARN = "warn"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A rule that fired: its slug, its severity, a message that says how to fix it, and where in
+    the exchange (`status`, `header`, `body`, or a path such as `accepts[0].amount`).
+    """
+
+    rule: str
+    severity: Severity
+    message: str
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lint:
+    """What the linter says of one exchange.
+
+    `payable`: a stock client could pay. `compliant`: a 402 with no error. `version`: of the
+    envelope that a client would use, None without one. `terms`: every entry that could be read.
+    """
+
+    payable: bool
+    compliant: bool
+    version: int | None
+    findings: tuple[Finding, ...] = ()
+    terms: tuple[Terms, ...] = ()
+
+    @property
+    def errors(self) -> int:
+        """How many findings are errors."""
+        return sum(finding.severity is Severity.ERROR for finding in self.findings)
+
+    @property
+    def warnings(self) -> int:
+        """How many findings are warnings."""
+        return sum(finding.severity is Severity.WARN for finding in self.findings)

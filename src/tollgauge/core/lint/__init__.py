@@ -1,0 +1,1 @@
+"""The envelope linter: what is wrong with a 402, in the words of rules."""

@@ -1,0 +1,86 @@
+"""Terms: what an endpoint asks to be paid, in one form for x402 v1 and v2.
+
+This module owns the type and its order of preference. Reading terms out of hostile bytes, and
+saying what is wrong with those bytes, is core/lint's work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tollgauge.core.units import known_asset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """One `accepts` entry that could be read.
+
+    `network` is CAIP-2 where the text could be translated, else as written. `amount` is in
+    atomic units of `asset`. `pay_to` and `asset` keep the case they came in.
+    """
+
+    version: int
+    scheme: str
+    network: str
+    asset: str
+    amount: int
+    pay_to: str
+    timeout_seconds: int | None = None
+    domain_name: str | None = None
+    domain_version: str | None = None
+
+    def quote(self) -> Quote:
+        """The part of the terms whose change is news."""
+        return Quote(
+            network=self.network,
+            asset=self.asset.lower() if self.asset.startswith("0x") else self.asset,
+            amount=self.amount,
+            pay_to=self.pay_to.lower() if self.pay_to.startswith("0x") else self.pay_to,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """An advertised price: how much of what, on which network, to whom. Hex is lower case."""
+
+    network: str
+    asset: str
+    amount: int
+    pay_to: str
+
+    @property
+    def decimals(self) -> int | None:
+        """Decimals of a known asset, else None: an unknown token is never priced as dollars."""
+        asset = known_asset(self.network, self.asset)
+        return asset.decimals if asset else None
+
+    @property
+    def symbol(self) -> str | None:
+        """The symbol of a known asset, else None."""
+        asset = known_asset(self.network, self.asset)
+        return asset.symbol if asset else None
+
+    @property
+    def micro_usd(self) -> int | None:
+        """The price in millionths of a dollar when the asset is a known dollar, rounded half
+        up, else None.
+        """
+        if self.decimals is None:
+            return None
+        return (self.amount * 10**7 // int(10**self.decimals) + 5) // 10
+
+
+def preferred(terms: tuple[Terms, ...], network: str = "eip155:8453") -> Quote | None:
+    """The quote that stands for an endpoint: its first `exact` entry on `network` in a known
+    asset, else the first in a known asset, else the first; None without terms.
+    """
+    if not terms:
+        return None
+
+    def rank(item: tuple[int, Terms]) -> tuple[int, int]:
+        index, entry = item
+        known = known_asset(entry.network, entry.asset) is not None
+        exact = entry.scheme == "exact"
+        return (0 if known and exact and entry.network == network else 1 if known else 2, index)
+
+    return min(enumerate(terms), key=rank)[1].quote()

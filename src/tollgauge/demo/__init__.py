@@ -1,0 +1,1 @@
+"""A small world on this machine: sellers, a directory, a chain, a facilitator."""

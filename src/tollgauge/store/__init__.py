@@ -1,0 +1,1 @@
+"""Rows and core types, nothing else: what the service remembers."""

@@ -1,0 +1,1 @@
+"""Answers the outside over HTTP."""
