@@ -9,7 +9,7 @@ from tollgauge.core.terms import Terms
 
 
 class Severity(StrEnum):
-    """How bad a finding is. An error breaks a rule of the protocol; a warning costs some clients."""
+    """How bad a finding is. An error breaks the protocol; a warning costs some clients."""
 
     ERROR = "error"
     WARN = "warn"
