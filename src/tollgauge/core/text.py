@@ -1,0 +1,142 @@
+"""Text that a provider wrote: made safe to store and show, and judged for instructions to agents.
+
+Rules (safety.md; notes on listings as an attack on the agents that read them):
+- provider text is data: it is cleaned once, where it comes in, and never obeyed;
+- cleaning removes what a reader cannot see (control, bidirectional, zero-width, tag and private
+  characters, lone surrogates), and collapses white space to single spaces;
+- a phrase that addresses an agent instead of describing a service is reported, not removed: the
+  list below is the whole of the judgement. It is a hint with false positives, never a verdict.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final
+
+NAME_MAX: Final = 80
+DESCRIPTION_MAX: Final = 500
+TAG_MAX: Final = 32
+TAGS_MAX: Final = 8
+_READ_MAX: Final = 8_192
+"""How much of a text is looked at; what follows is cut before any other work."""
+
+_UNSEEN_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
+_UNSEEN_LETTERS: Final = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
+)
+"""Characters that show nothing but count as letters or marks (Unicode: Default_Ignorable)."""
+_VARIATION: Final = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+
+_LINE_ENDS: Final = str.maketrans(dict.fromkeys("\u2028\u2029\u0085", " "))
+
+INJECTION_PHRASES: Final[tuple[tuple[str, str], ...]] = (
+    (
+        "override",
+        (
+            r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}"
+            r"\b(?:previous|prior|above|earlier|all|any|your|other|safety)\b.{0,20}"
+            r"\b(?:instruction|prompt|rule|polic|guardrail|context|limit|message)"
+        ),
+    ),
+    ("new-orders", r"\b(?:new|updated|hidden|secret) (?:system )?(?:instructions?|prompt)\b"),
+    ("system-prompt", r"\b(?:system|developer) (?:prompt|message|instruction)s?\b"),
+    ("chat-markup", r"<\|?/?(?:im_start|im_end|system|assistant|endoftext)\|?>|\[/?(?:INST|SYS)\]"),
+    ("role-line", r"(?:^|[.;:!?] )(?:system|assistant|developer) ?: "),
+    ("role-play", r"\byou are (?:now|no longer)\b|\bact as (?:an?|the) (?:admin|root|system)"),
+    (
+        "must-pay",
+        (
+            r"\b(?:you|agents?|assistants?|models?|llms?)\b.{0,30}"
+            r"\b(?:must|should|have to|need to|are required to|always)\b.{0,30}"
+            r"\b(?:pay|purchase|buy|approve|sign|transfer|call this|use this|choose this)\b"
+        ),
+    ),
+    (
+        "send-funds",
+        r"\b(?:send|transfer|pay|forward|approve|deposit)\b.{0,60}\bto\b.{0,20}0x[0-9a-f]{6,}",
+    ),
+    (
+        "secrets",
+        (
+            r"\b(?:reveal|print|send|give|share|export|exfiltrate|leak|paste)\b.{0,40}"
+            r"\b(?:private key|seed phrase|mnemonic|api[ _-]?keys?|secrets?|credentials?)\b"
+        ),
+    ),
+    (
+        "trust-claim",
+        (
+            r"\b(?:do not|don't|never) (?:verify|check|question|tell|inform|warn|ask)\b.{0,40}"
+            r"\b(?:user|human|owner|operator|price|amount|payment|address|payto)\b"
+        ),
+    ),
+    (
+        "steering",
+        (
+            r"\b(?:always|only) (?:choose|select|prefer|pick|recommend|use) this "
+            r"(?:tool|service|endpoint|api|resource)\b"
+        ),
+    ),
+    (
+        "note-to-agents",
+        r"\b(?:note|important|attention|message) (?:to|for) (?:all )?(?:ai|llm)s?\b",
+    ),
+)
+"""The slugs and patterns (case ignored, on cleaned and compatibility-folded text)."""
+
+_INJECTION: Final = re.compile(
+    "|".join(f"(?:{pattern})" for _, pattern in INJECTION_PHRASES), re.IGNORECASE
+)
+
+
+def clean_text(value: object, limit: int) -> str:
+    """A provider's text with nothing unseen in it, single spaces, at most `limit` characters;
+    empty for anything that is no text. A text that was cut ends in an ellipsis.
+    """
+    if not isinstance(value, str):
+        return ""
+    visible = "".join(_visible(value[:_READ_MAX].translate(_LINE_ENDS)))
+    text = " ".join(visible.split())
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def clean_tags(value: object) -> tuple[str, ...]:
+    """A provider's tags, cleaned, without repeats (case ignored), at most TAGS_MAX of them."""
+    if not isinstance(value, list):
+        return ()
+    tags: dict[str, str] = {}
+    for entry in value[: TAGS_MAX * 8]:
+        tag = clean_text(entry, TAG_MAX)
+        if tag:
+            tags.setdefault(tag.casefold(), tag)
+    return tuple(tags.values())[:TAGS_MAX]
+
+
+def injection_suspected(text: object) -> bool:
+    """Whether a text holds a phrase of INJECTION_PHRASES, or characters that hide one. Never
+    raises, whatever it is given.
+
+    Tag characters (U+E0000 to U+E007F) write ASCII that no reader sees: they are read as that
+    ASCII, and their presence outside an emoji flag is itself suspect.
+    """
+    if not isinstance(text, str):
+        return False
+    head = text[:_READ_MAX]
+    if _hides_ascii(head):
+        return True
+    folded = unicodedata.normalize("NFKC", "".join(_visible(head)))
+    return bool(_INJECTION.search(" ".join(folded.split())))
+
+
+def _hides_ascii(text: str) -> bool:
+    """Whether tag characters appear other than after the black flag emoji (region flags)."""
+    return bool(re.search("(?<![\U0001f3f4\U000e0020-\U000e007f])[\U000e0000-\U000e007f]", text))
+
+
+def _visible(text: str) -> list[str]:
+    return [
+        char
+        for char in _VARIATION.sub("", text)
+        if char in "\t\n\r\f\v"
+        or (char not in _UNSEEN_LETTERS and unicodedata.category(char) not in _UNSEEN_CATEGORIES)
+    ]
