@@ -1,0 +1,74 @@
+"""The latency histogram: buckets of whole milliseconds that merge exactly.
+
+Rules (scoring.md, *Arithmetic*):
+- below 128 ms one bucket a millisecond; above, 64 equal buckets an octave;
+- a bucket's value is its lower bound, so a reading is at most 1/64 below the measurement;
+- the p-th percentile is the value of the bucket that holds the ceil(p * n / 100)-th smallest.
+
+Bucket numbers are dense and monotonic: bucket b < 128 holds exactly b ms; from there on the
+octave of `e = bit_length - 1` takes the 64 numbers `(e - 6) * 64 + 64` to `(e - 6) * 64 + 127`.
+128 ms is bucket 128, 256 ms is bucket 192, 10 000 ms is bucket 526. A histogram is a tuple of
+(bucket, count) in ascending bucket order with counts above zero. No bucket is ever renumbered:
+the numbers are stored and published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+Histogram = tuple[tuple[int, int], ...]
+
+_LINEAR: Final = 128
+_PER_OCTAVE: Final = 64
+
+
+def bucket_of(ms: int) -> int:
+    """The bucket of a latency in whole milliseconds; a negative one counts as 0."""
+    if ms < _LINEAR:
+        return max(ms, 0)
+    shift = ms.bit_length() - 7
+    return shift * _PER_OCTAVE + (ms >> shift)
+
+
+def lower_bound(bucket: int) -> int:
+    """The least latency in milliseconds that a bucket holds: the value it stands for."""
+    if bucket < _LINEAR:
+        return bucket
+    shift = bucket // _PER_OCTAVE - 1
+    return (_PER_OCTAVE + bucket % _PER_OCTAVE) << shift
+
+
+def histogram(milliseconds: Iterable[int]) -> Histogram:
+    """The histogram of some latencies, in any order."""
+    counts: dict[int, int] = {}
+    for ms in milliseconds:
+        bucket = bucket_of(ms)
+        counts[bucket] = counts.get(bucket, 0) + 1
+    return from_counts(counts)
+
+
+def merge(histograms: Iterable[Histogram]) -> Histogram:
+    """The sum of histograms, bucket by bucket."""
+    counts: dict[int, int] = {}
+    for one in histograms:
+        for bucket, count in one:
+            counts[bucket] = counts.get(bucket, 0) + count
+    return from_counts(counts)
+
+
+def from_counts(counts: Mapping[int, int]) -> Histogram:
+    """The histogram of a mapping from bucket to count."""
+    return tuple(sorted(item for item in counts.items() if item[1] > 0))
+
+
+def percentile(latencies: Histogram, percent: int) -> int | None:
+    """The `percent`-th percentile (1..100) in milliseconds, None of an empty histogram."""
+    total = sum(count for _, count in latencies)
+    rank = -(-percent * total // 100)
+    seen = 0
+    for bucket, count in latencies:
+        seen += count
+        if seen >= rank:
+            return lower_bound(bucket)
+    return None

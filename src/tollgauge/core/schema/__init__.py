@@ -1,0 +1,1 @@
+"""The published JSON Schemas of documents that leave this program."""

@@ -1,0 +1,195 @@
+"""The JSON Schema of an evidence document, published as docs/evidence.schema.json.
+
+Rules: every property is required and no other is allowed, so that the canonical form is one text;
+integers stay within 2^53 - 1 and are written without a fraction; atomic amounts, which do not, are
+decimal strings. What a schema cannot say (up <= scored <= probes), core/evidence checks.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+_Schema = dict[str, Any]
+
+SAFE_INTEGER: Final = 2**53 - 1
+_SLOTS_MAX: Final = 2**48 - 1
+_BUCKET_MAX: Final = 4_096
+_DAY_MAX: Final = 104_249_991
+"""The last day whose milliseconds stay below 2^53."""
+
+
+def _integer(says: str, *, most: int = SAFE_INTEGER) -> _Schema:
+    return {"type": "integer", "minimum": 0, "maximum": most, "description": says}
+
+
+def _text(says: str, *, most: int = 4_096) -> _Schema:
+    return {"type": "string", "maxLength": most, "description": says}
+
+
+def _flag(says: str) -> _Schema:
+    return {"type": "boolean", "description": says}
+
+
+def _maybe(schema: _Schema) -> _Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _object(says: str, properties: _Schema) -> _Schema:
+    return {
+        "type": "object",
+        "description": says,
+        "properties": properties,
+        "required": sorted(properties),
+        "additionalProperties": False,
+    }
+
+
+def _list(says: str, items: _Schema, *, most: int = 1_000_000) -> _Schema:
+    return {"type": "array", "description": says, "items": items, "maxItems": most}
+
+
+def _amount(says: str) -> _Schema:
+    return {"type": "string", "pattern": "^(0|[1-9][0-9]{0,77})$", "description": says}
+
+
+def _instant(says: str) -> _Schema:
+    return _integer(f"{says}, milliseconds since the epoch, UTC")
+
+
+_QUOTE: Final = _object(
+    "The advertised price.",
+    {
+        "network": _text("CAIP-2 network, or as written where it could not be translated"),
+        "asset": _text("Token address"),
+        "amount": _amount("Atomic units of the asset"),
+        "payTo": _text("Receiving address"),
+    },
+)
+
+_DAY: Final = _object(
+    "The sums of the probes of one UTC day inside the window.",
+    {
+        "day": _integer("Days since the epoch, UTC", most=_DAY_MAX),
+        "probes": _integer("All probes"),
+        "scored": _integer("Probes that were up or down by the target's own doing"),
+        "up": _integer("Scored probes that were up"),
+        "compliant": _integer("Scored probes with a 402 without errors"),
+        "payable": _integer("Scored probes that a stock client could have paid"),
+        "compliance": _integer("Sum of the subscores (0 to 100) of the scored probes"),
+        "slots": _integer("Bit i is set when half hour i has a scored probe", most=_SLOTS_MAX),
+        "latencySum": _integer("Exact sum of the milliseconds of scored, up probes"),
+        "latency": _list(
+            "Histogram of scored, up probes: [bucket, count] in ascending order of buckets",
+            {
+                "type": "array",
+                "prefixItems": [
+                    _integer("Bucket", most=_BUCKET_MAX),
+                    {**_integer("Count"), "minimum": 1},
+                ],
+                "minItems": 2,
+                "maxItems": 2,
+            },
+        ),
+        "excluded": {
+            "type": "object",
+            "description": "How many probes are not scored, by reason",
+            "additionalProperties": {**_integer("Count"), "minimum": 1},
+        },
+    },
+)
+
+_PROBE: Final = _object(
+    "What one scored probe saw.",
+    {
+        "at": _instant("When"),
+        "outcome": _text("What the probe met", most=64),
+        "up": _flag("Whether it counts as up"),
+        "payable": _flag("Whether a stock client could have paid"),
+        "accepts": _maybe(_integer("Number of payment terms; null without an envelope")),
+        "tlsNotAfter": _maybe(_instant("End of the certificate's validity")),
+        "rules": _list(
+            "Lint rules that fired: [slug, severity, message]",
+            {
+                "type": "array",
+                "prefixItems": [
+                    _text("Slug", most=128),
+                    {"enum": ["error", "warn", "info"]},
+                    _text("Message"),
+                ],
+                "minItems": 3,
+                "maxItems": 3,
+            },
+        ),
+    },
+)
+
+_CHANGE: Final = _object(
+    "An advertised price, payTo or network that changed.",
+    {
+        "at": _instant("When it was seen"),
+        "kind": {"enum": ["price-changed", "payto-changed", "network-changed"]},
+        "source": _text("Who saw it: a directory's name, or `probe`"),
+        "before": _text("Amount, address or network before"),
+        "after": _text("Amount, address or network after"),
+    },
+)
+
+_CHAIN: Final = _object(
+    "USDC settlements by EIP-3009 authorization to the payTo in the window.",
+    {
+        "network": _text("CAIP-2 network"),
+        "payTo": _text("Receiving address"),
+        "indexedMs": _integer("How much of the window is indexed, in milliseconds"),
+        "indexedToBlock": _maybe(_integer("Last block that is indexed")),
+        "indexedTo": _maybe(_instant("Time of the last block that is indexed")),
+        "sharedHosts": {**_integer("Monitored hosts that name this payTo"), "minimum": 1},
+        "payers": _list(
+            "Volume by payer",
+            _object(
+                "One payer.",
+                {
+                    "payer": _text("Paying address"),
+                    "transfers": _integer("Transfers to the payTo"),
+                    "paid": _amount("Atomic USDC to the payTo"),
+                    "returned": _amount("Atomic USDC from the payTo back to the payer"),
+                },
+            ),
+        ),
+    },
+)
+
+EVIDENCE_SCHEMA: Final[_Schema] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "$id": "urn:tollgauge:evidence:1",
+    "title": "Evidence of a trust score",
+    **_object(
+        "All that a score depends on. Its RFC 8785 form has the SHA-256 digest that a report "
+        "names. Order inside arrays means nothing; the canonical form sorts them.",
+        {
+            "format": {"type": "integer", "const": 1, "description": "Version of this form"},
+            "resource": _text("Canonical URL of the endpoint"),
+            "asOf": _instant("End of the 30-day window"),
+            "firstSeen": _instant("When the endpoint was first known"),
+            "listed": _flag("Whether any directory lists it now"),
+            "templated": _flag("Whether its path holds a placeholder that nobody filled in"),
+            "wildcard": _flag("Whether a random path of its host answered 402"),
+            "injection": _flag("Whether its texts look like instructions to an agent"),
+            "quote": _maybe(_QUOTE),
+            "days": _list("Probes of the window, one row a UTC day", _DAY, most=4_096),
+            "recent": _object(
+                "Scored probes of the last 3 hours.",
+                {"scored": _integer("All of them"), "up": _integer("Those that were up")},
+            ),
+            "last": _maybe(_PROBE),
+            "envelope": _maybe(_PROBE),
+            "changes": _list("Changes in the window", _CHANGE),
+            "chain": _maybe(_CHAIN),
+        },
+    ),
+}
+
+
+def schema_text() -> str:
+    """The schema as it is published."""
+    return json.dumps(EVIDENCE_SCHEMA, indent=2) + "\n"
