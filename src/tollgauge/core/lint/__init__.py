@@ -1,1 +1,5 @@
-"""The envelope linter: what is wrong with a 402, in the words of rules."""
+"""The envelope linter: what an answer asks to be paid, and what is wrong with how it asks."""
+
+from tollgauge.core.lint.accepts import terms_of_accepts
+
+__all__ = ["terms_of_accepts"]

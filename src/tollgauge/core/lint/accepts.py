@@ -1,0 +1,85 @@
+"""The `accepts` array: what of it can be read as Terms.
+
+Reading is tolerant and never raises: an entry that does not say how much of what goes to whom is
+left out, whatever else is odd about it is the rules' business. Directories and probes share this
+reader, so a listing and a challenge with the same words have the same terms.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tollgauge.core.terms import Terms
+from tollgauge.core.units import UINT256_MAX, legacy_network, parse_amount
+
+ENTRIES_MAX: Final = 64
+"""Entries that are looked at; no real challenge comes near, a hostile one may hold thousands."""
+TEXT_MAX: Final = 256
+"""Longest identifier that is kept; a Cardano asset needs 120."""
+TIMEOUT_MAX: Final = 2**53
+"""Largest timeout a JavaScript client adds without losing a second."""
+AMOUNT_KEYS: Final = {1: "maxAmountRequired", 2: "amount"}
+"""The name of the amount, by envelope version."""
+
+
+def terms_of_accepts(accepts: object, *, version: int) -> tuple[Terms, ...]:
+    """Every entry that could be read, in order, at most ENTRIES_MAX.
+
+    `version` says which name of the amount is looked for first; the other version's name and a
+    plain number are read too, because directories list both. Names of v1 networks become CAIP-2.
+    """
+    if not isinstance(accepts, list):
+        return ()
+    read = (_terms(entry, version) for entry in accepts[:ENTRIES_MAX])
+    return tuple(terms for terms in read if terms is not None)
+
+
+def timeout_seconds(value: object) -> int | None:
+    """A timeout that clients can add to a clock: a positive whole number, not a text."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if 0 < value <= TIMEOUT_MAX else None
+
+
+def clean_text(value: object) -> str | None:
+    """A short printable text, or None."""
+    if isinstance(value, str) and 0 < len(value) <= TEXT_MAX and value.isprintable():
+        return value
+    return None
+
+
+def _terms(entry: object, version: int) -> Terms | None:
+    if not isinstance(entry, dict):
+        return None
+    scheme, network = clean_text(entry.get("scheme")), clean_text(entry.get("network"))
+    asset, pay_to = clean_text(entry.get("asset")), clean_text(entry.get("payTo"))
+    amount = _amount(entry, version)
+    if scheme is None or network is None or asset is None or pay_to is None or amount is None:
+        return None
+    extra = entry.get("extra")
+    domain = extra if isinstance(extra, dict) else {}
+    return Terms(
+        version=version,
+        scheme=scheme,
+        network=legacy_network(network) or network,
+        asset=asset,
+        amount=amount,
+        pay_to=pay_to,
+        timeout_seconds=timeout_seconds(entry.get("maxTimeoutSeconds")),
+        domain_name=clean_text(domain.get("name")),
+        domain_version=clean_text(domain.get("version")),
+    )
+
+
+def _amount(entry: dict[str, object], version: int) -> int | None:
+    own = AMOUNT_KEYS.get(version, "amount")
+    for key in (own, *(name for name in AMOUNT_KEYS.values() if name != own)):
+        value = entry.get(key)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value if 0 <= value <= UINT256_MAX else None
+        amount = parse_amount(value)
+        if amount is not None:
+            return amount
+    return None
