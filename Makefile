@@ -1,0 +1,25 @@
+# Two commands for people: `make demo` and `make test`. Both do all the set-up they need.
+PYTHON ?= python3
+VENV := .venv
+ARGS ?=
+
+.PHONY: demo test setup setup-test check pythons clean docs
+
+demo: setup  ## the whole service at work on this machine, until Ctrl-C
+	$(VENV)/bin/tollgauge demo --history-days 30 $(ARGS)
+
+test: setup setup-test  ## every gate: format, lint, types, layers, tests, the demo round
+	bash scripts/test.sh
+
+setup:  ## Python packages and the demo's Node parts, from the lock files
+	bash scripts/setup.sh venv $(VENV) $(PYTHON)
+	bash scripts/setup.sh node
+
+setup-test:
+	bash scripts/setup.sh postgres
+
+docs:  ## write again what is generated from the code
+	$(VENV)/bin/python scripts/docs.py
+
+clean:
+	rm -rf .venv .venv-* node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,142 @@
+"""The x402 v2 facilitator: verify a payment, settle it.
+
+Every reply is mapped to one of a few small values, because what matters is what is *known*:
+- verify: `Verified`, `Refused(reason)`, or FacilitatorUnavailable;
+- settle: `SettledReply(transaction)`, or `Unclear(reason)`. There is no "failed": a facilitator that
+  says no may still have broadcast (payments.md, rule 5), so only the chain can say so.
+
+The operator names this address; it is not one that others choose, hence httpx and not egress.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+import httpx
+from pydantic import ValidationError
+from x402.schemas import SettleResponse, VerifyResponse
+
+from tollgauge.core import strictjson
+from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.payment import X402_VERSION, Payment
+
+_REPLY_MAX: Final = 65_536
+_TRANSACTION: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
+_SLUG: Final = re.compile(r"[^a-z0-9_:-]+")
+
+
+class FacilitatorUnavailable(TollgaugeError):  # noqa: N818 - it names a state, not a bug
+    """The facilitator could not be asked, or answered nonsense: our side, never the payer's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FacilitatorSettings:
+    """Where the facilitator is and how long to wait. `headers` may carry credentials."""
+
+    url: str = ""
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    verify_timeout_s: float = 10.0
+    settle_timeout_s: float = 45.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """The facilitator would settle this payment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The facilitator would not; `reason` is its slug, cleaned."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledReply:
+    """The facilitator says that the payment settled in `transaction` (lower-case hex)."""
+
+    transaction: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unclear:
+    """Nobody can tell from the reply whether the payment settled. `transaction` if one was named."""
+
+    reason: str
+    transaction: str | None = None
+
+
+class Facilitator:
+    """A connection pool to one facilitator."""
+
+    def __init__(self, settings: FacilitatorSettings) -> None:
+        self._settings = settings
+        self._http = httpx.AsyncClient(
+            headers=dict(settings.headers), follow_redirects=False, trust_env=False
+        )
+
+    async def close(self) -> None:
+        """Close the pool."""
+        await self._http.aclose()
+
+    async def verify(
+        self, payment: Payment, requirements: dict[str, object]
+    ) -> Verified | Refused:
+        """Whether the facilitator would settle. Raises FacilitatorUnavailable."""
+        status, reply = await self._post(
+            "verify", payment, requirements, self._settings.verify_timeout_s
+        )
+        if status >= 500:
+            raise FacilitatorUnavailable(f"The facilitator answered {status} to verify.")
+        try:
+            answer = VerifyResponse.model_validate(reply)
+        except ValidationError as error:
+            raise FacilitatorUnavailable("The facilitator's verify reply is malformed.") from error
+        if not answer.is_valid:
+            return Refused(reason=_slug(answer.invalid_reason))
+        if answer.payer and answer.payer.lower() != payment.payer:
+            return Refused(reason="payer_mismatch")
+        return Verified()
+
+    async def settle(
+        self, payment: Payment, requirements: dict[str, object]
+    ) -> SettledReply | Unclear:
+        """Ask for the settlement. Never raises for what the facilitator does."""
+        try:
+            status, reply = await self._post(
+                "settle", payment, requirements, self._settings.settle_timeout_s
+            )
+            answer = SettleResponse.model_validate(reply)
+        except FacilitatorUnavailable as error:
+            return Unclear(reason=str(error))
+        except ValidationError:
+            return Unclear(reason="The facilitator's settle reply is malformed.")
+        named = answer.transaction.lower() if _TRANSACTION.fullmatch(answer.transaction) else None
+        if status != 200 or not answer.success or named is None:
+            return Unclear(reason=_slug(answer.error_reason), transaction=named)
+        if answer.network != payment.network:
+            return Unclear(reason="network_mismatch", transaction=named)
+        return SettledReply(transaction=named)
+
+    async def _post(
+        self, verb: str, payment: Payment, requirements: dict[str, object], timeout_s: float
+    ) -> tuple[int, object]:
+        body = {
+            "x402Version": X402_VERSION,
+            "paymentPayload": payment.document,
+            "paymentRequirements": requirements,
+        }
+        url = f"{self._settings.url.rstrip('/')}/{verb}"
+        try:
+            response = await self._http.post(url, json=body, timeout=timeout_s)
+            return response.status_code, strictjson.loads(response.content[:_REPLY_MAX])
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise FacilitatorUnavailable(f"The facilitator did not answer {verb}.") from error
+        except strictjson.StrictJsonError as error:
+            raise FacilitatorUnavailable(f"The {verb} reply is not JSON.") from error
+
+
+def _slug(text: str | None) -> str:
+    return _SLUG.sub("_", (text or "unspecified").lower())[:80].strip("_") or "unspecified"

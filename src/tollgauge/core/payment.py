@@ -1,0 +1,252 @@
+"""Payment: what a signed x402 payment is, whether it pays an offer, and the states it moves through.
+
+Rules (payments.md):
+- a payment is keyed by the bytes of (network, asset, payer, nonce), never by its header's text;
+- what was *signed* is compared (to, value, validAfter, validBefore), never what was `accepted`;
+- the key binds a request digest: the same payment pays one request;
+- no settlement's word is final: an outcome that is not a proof is `unknown`.
+
+Reading a header happens here because it is judgement; asking the facilitator is
+clients/facilitator's work, keeping the rows store/payments'.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from tollgauge.core import strictjson
+from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.units import parse_amount
+
+X402_VERSION: Final = 2
+HEADER_MAX: Final = 16_384
+"""Longest payment header that is read (contract.md section 1)."""
+SETTLE_MARGIN_S: Final = 6
+"""A payment must stay valid this long, or no facilitator can settle it (x402 exact EVM)."""
+CLOCK_SKEW_S: Final = 5
+_ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{40}", re.ASCII)
+_NONCE: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
+_SIGNATURE: Final = re.compile(r"0x(?:[0-9a-fA-F]{2}){65,4096}", re.ASCII)
+
+
+class PaymentHeaderError(TollgaugeError):
+    """A payment header that is not strict base64 of one object of the right shape: status 400."""
+
+
+class State(StrEnum):
+    """Where a payment stands."""
+
+    CLAIMED = "claimed"
+    REJECTED = "rejected"
+    READY = "ready"
+    SETTLING = "settling"
+    SETTLED = "settled"
+    UNKNOWN = "unknown"
+    FAILED = "failed"
+    EXPIRED = "expired"
+
+
+TRANSITIONS: Final[dict[State, frozenset[State]]] = {
+    State.CLAIMED: frozenset({State.CLAIMED, State.REJECTED, State.READY}),
+    State.REJECTED: frozenset({State.CLAIMED}),
+    State.READY: frozenset({State.CLAIMED, State.SETTLING, State.REJECTED}),
+    State.SETTLING: frozenset({State.SETTLED, State.UNKNOWN}),
+    State.UNKNOWN: frozenset({State.SETTLING, State.SETTLED, State.FAILED, State.EXPIRED}),
+    State.SETTLED: frozenset(),
+    State.FAILED: frozenset(),
+    State.EXPIRED: frozenset(),
+}
+"""Which state may follow which. `claimed` may follow itself when a dead worker's claim is taken
+over; `rejected` may be claimed again because nothing was charged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What a paid route asks: `amount` atomic units of `asset` on `network` to `pay_to`.
+
+    `resource` is the route's public URL, `timeout_seconds` how long a payment may stay valid.
+    """
+
+    route: str
+    resource: str
+    network: str
+    asset: str
+    amount: int
+    pay_to: str
+    domain_name: str
+    domain_version: str
+    timeout_seconds: int = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payment:
+    """A decoded `PAYMENT-SIGNATURE`. Hex is lower case; instants are unix seconds.
+
+    `accepted` and `resource_url` are what the client claims to answer; only the other fields are
+    signed. `document` is the decoded object, to be handed to the facilitator as it came.
+    """
+
+    network: str
+    asset: str
+    scheme: str
+    payer: str
+    to: str
+    value: int
+    valid_after: int
+    valid_before: int
+    nonce: str
+    signature: str
+    resource_url: str | None
+    document: dict[str, object] = field(hash=False, compare=False)
+
+    @property
+    def id(self) -> str:
+        """The payment's public id: 32 hex digits over the key's bytes."""
+        key = "|".join((self.network, self.asset, self.payer, self.nonce))
+        return hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+def decode(header: str) -> Payment:
+    """The payment in a `PAYMENT-SIGNATURE` header.
+
+    Raises PaymentHeaderError unless the header is strict base64 (RFC 4648 section 4, padded, no
+    spaces) of one JSON object with the fields of an x402 v2 `exact` EIP-3009 payment.
+    """
+    try:
+        raw = base64.b64decode(header.encode("ascii"), validate=True)
+    except (binascii.Error, UnicodeEncodeError, ValueError) as error:
+        raise PaymentHeaderError("PAYMENT-SIGNATURE is not standard base64.") from error
+    if base64.b64encode(raw).decode() != header:
+        raise PaymentHeaderError("PAYMENT-SIGNATURE is not canonical base64.")
+    try:
+        document = strictjson.loads(raw)
+    except strictjson.StrictJsonError as error:
+        raise PaymentHeaderError(f"PAYMENT-SIGNATURE: {error}") from error
+    return _read(document)
+
+
+def _read(document: object) -> Payment:
+    root = _object(document, "the payment")
+    version = root.get("x402Version")
+    if version != X402_VERSION or isinstance(version, bool):
+        raise PaymentHeaderError(
+            "x402Version must be 2.", hint="This service takes x402 version 2."
+        )
+    accepted = _object(root.get("accepted"), "accepted")
+    payload = _object(root.get("payload"), "payload")
+    signed = _object(payload.get("authorization"), "payload.authorization")
+    resource = root.get("resource")
+    url = resource.get("url") if isinstance(resource, dict) else None
+    return Payment(
+        network=_text(accepted, "network", 64),
+        asset=_match(accepted, "asset", _ADDRESS),
+        scheme=_text(accepted, "scheme", 32),
+        payer=_match(signed, "from", _ADDRESS),
+        to=_match(signed, "to", _ADDRESS),
+        value=_amount(signed, "value"),
+        valid_after=_amount(signed, "validAfter"),
+        valid_before=_amount(signed, "validBefore"),
+        nonce=_match(signed, "nonce", _NONCE),
+        signature=_match(payload, "signature", _SIGNATURE),
+        resource_url=url if isinstance(url, str) else None,
+        document=root,
+    )
+
+
+def refusal(payment: Payment, offer: Offer, *, now_s: int) -> str | None:
+    """Why a payment does not pay an offer, as a slug for the 402's `error`, or None when it does.
+
+    Only what can be told without asking anyone: exact signed fields and the validity window.
+    """
+    checks = (
+        (payment.scheme == "exact", "unsupported_scheme"),
+        (payment.network == offer.network, "network_mismatch"),
+        (payment.asset == offer.asset.lower(), "asset_mismatch"),
+        (payment.to == offer.pay_to.lower(), "recipient_mismatch"),
+        (payment.value == offer.amount, "amount_mismatch"),
+        (payment.valid_after <= now_s + CLOCK_SKEW_S, "not_yet_valid"),
+        (payment.valid_before >= now_s + SETTLE_MARGIN_S, "expired"),
+        (
+            payment.valid_before <= now_s + offer.timeout_seconds + 60,
+            "valid_too_long",
+        ),
+    )
+    return next((reason for holds, reason in checks if not holds), None)
+
+
+def request_digest(method: str, path: str, body: bytes) -> str:
+    """What a payment is bound to: SHA-256 over method, canonical path and canonical body."""
+    parts = (method.upper().encode(), path.encode(), body)
+    return hashlib.sha256(b"\n".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+
+
+def canonical_body(document: object) -> bytes:
+    """A request body in one form: keys sorted, no spaces, so that re-encodings are one request."""
+    return json.dumps(
+        document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode("utf-8", "surrogatepass")
+
+
+def _object(value: object, where: str) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise PaymentHeaderError(f"PAYMENT-SIGNATURE: {where} must be an object.")
+    return value
+
+
+def _text(holder: dict[str, object], key: str, limit: int) -> str:
+    value = holder.get(key)
+    if not isinstance(value, str) or not value or len(value) > limit:
+        raise PaymentHeaderError(f"PAYMENT-SIGNATURE: {key} must be a short text.")
+    return value
+
+
+def _match(holder: dict[str, object], key: str, pattern: re.Pattern[str]) -> str:
+    value = holder.get(key)
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise PaymentHeaderError(f"PAYMENT-SIGNATURE: {key} is not the expected hex.")
+    return value.lower()
+
+
+def _amount(holder: dict[str, object], key: str) -> int:
+    value = parse_amount(holder.get(key))
+    if value is None:
+        raise PaymentHeaderError(f"PAYMENT-SIGNATURE: {key} must be a decimal string.")
+    return value
+
+
+class Proof(StrEnum):
+    """What the chain says of an authorization."""
+
+    PAID = "paid"
+    """`AuthorizationUsed` and the matching `Transfer` are in one transaction."""
+    CANCELLED = "cancelled"
+    """The payer cancelled it; it can never pay."""
+    OTHER = "other"
+    """It was used, but for another transfer than the one that was signed to us."""
+    UNUSED = "unused"
+    """The chain, as far as it is known, has not seen it."""
+
+
+EXPIRY_GRACE_S: Final = 120
+"""How long after validBefore a transaction that was already included may take to be seen."""
+
+
+def resolved(proof: Proof | None, *, valid_before_s: int, now_s: int) -> State | None:
+    """The state that a proof settles an unknown payment into, or None while nobody can tell.
+
+    `authorizationState` alone is no proof: it is true for a cancelled authorization as well.
+    """
+    if proof is Proof.PAID:
+        return State.SETTLED
+    if proof in (Proof.CANCELLED, Proof.OTHER):
+        return State.FAILED
+    if proof is Proof.UNUSED and now_s > valid_before_s + EXPIRY_GRACE_S:
+        return State.EXPIRED
+    return None

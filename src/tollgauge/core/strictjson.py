@@ -1,0 +1,59 @@
+"""Strict JSON for what callers send: one meaning a text, and no text that hurts the reader.
+
+Rules (safety.md, inbound): UTF-8 without a byte order mark, depth at most 32, no duplicate keys,
+no NaN or Infinity, no integer too long for its own good. The depth is counted before the parser
+runs, because a deep text can exhaust the C stack where a library has raised the recursion limit.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+from tollgauge.core.errors import TollgaugeError
+
+DEPTH_MAX: Final = 32
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+
+
+class StrictJsonError(TollgaugeError):
+    """A text that is not strict JSON. The message is ours and safe to show."""
+
+
+def loads(data: bytes) -> object:
+    """The value of a strict JSON text. Raises StrictJsonError, nothing else."""
+    if data[:3] == b"\xef\xbb\xbf" or data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise StrictJsonError("The JSON starts with a byte order mark.")
+    if depth(data) > DEPTH_MAX:
+        raise StrictJsonError(f"The JSON is nested deeper than {DEPTH_MAX} levels.")
+    try:
+        text = data.decode("utf-8")
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except StrictJsonError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise StrictJsonError("The text is not valid JSON in UTF-8.") from error
+
+
+def depth(data: bytes) -> int:
+    """The deepest nesting of brackets outside strings; an upper bound for broken texts."""
+    level = deepest = 0
+    for char in _STRING.sub(b"", data):
+        if char in b"[{":
+            level += 1
+            deepest = max(deepest, level)
+        elif char in b"]}":
+            level -= 1
+    return deepest
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise StrictJsonError("The JSON has an object with a duplicate key.")
+    return found
+
+
+def _no_constant(name: str) -> object:
+    raise StrictJsonError(f"The JSON holds {name}, which is not a JSON number.")
