@@ -1,0 +1,128 @@
+"""The probe exchange: asking an endpoint for its price the way its listing says to ask.
+
+Rules (service.md, monitoring facts; notes of the listing formats):
+- the order is: what worked before, the method and body that the listing declares, GET, POST `{}`;
+- the first 402 ends the probe; an answer that hints at a wrong method or input (2xx, 400, 404,
+  405, 415, 422) moves on to the next way; anything else ends it, and so does any fault;
+- a probe makes at most three requests, one after the other, on one host;
+- no payment header is ever sent.
+Whether the answer is any good, core/lint and core/probe decide; how often to ask, jobs decide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from tollgauge.clients.egress import METHODS, Egress, Request
+from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.exchange import Answer, Exchange
+
+REQUESTS_MAX: Final = 3
+PAYMENT_REQUIRED: Final = 402
+
+_ACCEPT: Final = ("Accept", "application/json")
+_JSON: Final = ("Content-Type", "application/json")
+_EMPTY: Final = b"{}"
+_BARE: Final = "POST {}"
+_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
+_WRONG_WAY: Final = frozenset({400, 404, 405, 415, 422})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """One way to ask: a method and the body that goes with it."""
+
+    method: str
+    body: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """What a probe brought. `exchange` is the one that answered 402, else the first one made.
+
+    `learned` is what `Endpoint.learned` should be from now on: the method that elicited the 402
+    (`POST {}` when it took an empty object although the listing declares another body), and
+    what it was before when nothing did.
+    """
+
+    exchange: Exchange
+    learned: str | None
+
+
+async def exchange(egress: Egress, endpoint: Endpoint, *, now: int) -> Probe:
+    """Probe an endpoint. `now` is the start in milliseconds UTC.
+
+    A failed attempt is an exchange with a fault. Raises ResourceError when the endpoint's
+    resource is no https URL.
+    """
+    way, *others = ways(endpoint)
+    opening = made = await egress.fetch(_request(endpoint.probe_url, way), at=now)
+    at = now
+    while others and _wrong_way(made):
+        at += made.timings.total
+        way = others.pop(0)
+        made = await egress.fetch(_request(endpoint.probe_url, way), at=at)
+    if _status(made) == PAYMENT_REQUIRED:
+        return Probe(exchange=made, learned=_label(endpoint, way))
+    return Probe(exchange=opening, learned=endpoint.learned)
+
+
+async def wildcard(egress: Egress, resource: str, *, token: str, now: int) -> bool | None:
+    """Whether a path that nobody sells answers 402 too on the host of a resource.
+
+    `token` is a random path segment of the caller's. None when no HTTP answer came.
+    Raises ResourceError when the resource is no https URL.
+    """
+    url = f"https://{urlsplit(resource).netloc}/{token}"
+    status = _status(await egress.fetch(_request(url, Way(method="GET")), at=now))
+    return None if status is None else status == PAYMENT_REQUIRED
+
+
+def ways(endpoint: Endpoint) -> tuple[Way, ...]:
+    """The ways to ask an endpoint, best first, each once, at most three."""
+    candidates = (_learned(endpoint), _declared(endpoint), Way(method="GET"), _bare("POST"))
+    return tuple(dict.fromkeys(way for way in candidates if way))[:REQUESTS_MAX]
+
+
+def _learned(endpoint: Endpoint) -> Way | None:
+    if endpoint.learned == _BARE:
+        return _bare("POST")
+    declared = _declared(endpoint)
+    if declared and declared.method == endpoint.learned:
+        return declared
+    return _bare(endpoint.learned) if endpoint.learned in METHODS else None
+
+
+def _declared(endpoint: Endpoint) -> Way | None:
+    method = (endpoint.method or "").upper()
+    if method not in METHODS:
+        return None
+    if endpoint.body is None or method in ("GET", "HEAD"):
+        return _bare(method)
+    return Way(method=method, body=endpoint.body)
+
+
+def _bare(method: str) -> Way:
+    return Way(method=method, body=_EMPTY if method in _WITH_BODY else None)
+
+
+def _label(endpoint: Endpoint, way: Way) -> str:
+    declared = _declared(endpoint)
+    other_body = declared is not None and declared.method == "POST" and declared != way
+    return _BARE if way == _bare("POST") and other_body else way.method
+
+
+def _request(url: str, way: Way) -> Request:
+    headers = (_ACCEPT,) if way.body is None else (_ACCEPT, _JSON)
+    return Request(url=url, method=way.method, headers=headers, body=way.body)
+
+
+def _status(made: Exchange) -> int | None:
+    return made.result.status if isinstance(made.result, Answer) else None
+
+
+def _wrong_way(made: Exchange) -> bool:
+    status = _status(made)
+    return status is not None and (200 <= status < 300 or status in _WRONG_WAY)
