@@ -1,0 +1,161 @@
+"""Score: the outcome of scoring, in the integers that are published.
+
+Every figure is an integer in the unit its name says; nothing here is computed from another
+rounded figure. A score goes to the store and back as JSON of integers, texts and nulls.
+core/scoring makes scores; turning them into answers and pages is the read side's work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import orjson
+
+from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.finding import Severity
+from tollgauge.core.policy import Cap
+from tollgauge.core.signals.flag import Flag
+
+
+class ScoreError(TollgaugeError):
+    """A stored text that is no score, or names a policy that this version does not know."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """One row of the breakdown: its name, weight in points and subscore in tenths (0..1000)."""
+
+    name: str
+    weight: int
+    tenths: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """The 30-day figures that the score rests on.
+
+    `uptime_tenths`, `compliant_tenths` and `payable_tenths` are tenths of a percent of the scored
+    probes, None without any. Latencies are milliseconds of up, scored probes: the exact mean
+    rounded half up, and percentiles; None when never up. `excluded` counts unscored probes by
+    reason. `slots` is the number of half hours observed, `observed_days` whole days since first
+    seen. `verdict` is the wording class of the uptime, None without a scored probe.
+    """
+
+    probes: int
+    scored: int
+    up: int
+    compliant: int
+    payable: int
+    slots: int
+    excluded: tuple[tuple[str, int], ...]
+    uptime_tenths: int | None
+    compliant_tenths: int | None
+    payable_tenths: int | None
+    avg_latency_ms: int | None
+    p50_latency_ms: int | None
+    p95_latency_ms: int | None
+    price_changes: int
+    payto_changes: int
+    first_seen: int
+    last_probed: int | None
+    observed_days: int
+    verdict: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """Settlements to the payTo in the window; volumes in atomic USDC of the whole wallet.
+
+    `effective_hundredths` counts effective payers of the wallet, `top_permille` is the largest
+    payer's share of the organic volume (None without any), `distinct_payers` those with organic
+    volume. `level` is `wallet` when several monitored hosts share the payTo, else `endpoint`.
+    """
+
+    network: str
+    pay_to: str
+    volume: int
+    organic: int
+    transfers: int
+    distinct_payers: int
+    effective_hundredths: int
+    top_permille: int | None
+    shared_hosts: int
+    indexed_to_block: int | None
+    indexed_to: int | None
+    level: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """One endpoint's score under one policy as of a moment.
+
+    Without a scored probe `score_tenths`, `low_tenths`, `high_tenths` and `grade` are None and
+    `components` is empty: nothing was measured. `low_tenths <= score_tenths <= high_tenths`
+    otherwise. `caps` are those that applied, lowest first. Flags are in order of severity, then
+    code. `economic_hundredths` is the share of the window that is indexed on chain.
+    """
+
+    policy_version: int
+    as_of: int
+    score_tenths: int | None
+    grade: str | None
+    low_tenths: int | None
+    high_tenths: int | None
+    recommendation: str
+    confidence_hundredths: int
+    economic_hundredths: int
+    components: tuple[Component, ...]
+    flags: tuple[Flag, ...]
+    caps: tuple[Cap, ...]
+    stats: Stats
+    settlement: Settlement | None = None
+
+
+def to_dict(score: Score) -> dict[str, Any]:
+    """The score as plain JSON values."""
+    return asdict(score)
+
+
+def from_dict(values: Mapping[str, Any]) -> Score:
+    """The score of what `to_dict` gave. Raises ScoreError for anything else."""
+    try:
+        return _score(values)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ScoreError(
+            "This is not a stored score.", hint="Score the endpoint again from its evidence."
+        ) from error
+
+
+def score_to_json(score: Score) -> bytes:
+    """The score as JSON text with sorted keys."""
+    return orjson.dumps(to_dict(score), option=orjson.OPT_SORT_KEYS)
+
+
+def score_from_json(text: bytes) -> Score:
+    """The score of a JSON text. Raises ScoreError for anything else."""
+    try:
+        values = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise ScoreError("This is not JSON.") from error
+    return from_dict(values)
+
+
+def _score(values: Mapping[str, Any]) -> Score:
+    settlement = values["settlement"]
+    stats = values["stats"]
+    return Score(
+        **{
+            **values,
+            "components": tuple(Component(**row) for row in values["components"]),
+            "flags": tuple(
+                Flag(**{**row, "severity": Severity(row["severity"])}) for row in values["flags"]
+            ),
+            "caps": tuple(Cap(**row) for row in values["caps"]),
+            "stats": Stats(
+                **{**stats, "excluded": tuple((why, count) for why, count in stats["excluded"])}
+            ),
+            "settlement": None if settlement is None else Settlement(**settlement),
+        }
+    )

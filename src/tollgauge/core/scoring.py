@@ -1,0 +1,283 @@
+"""Scoring: the score of an evidence under a policy.
+
+Rules (scoring.md):
+- deterministic and exact: fractions until the end, then half up to what is published; no floats;
+- the weighted sum of the subscores, then the lowest cap of a flag that fired, then the grade of
+  the score as it is published, so that score and grade never contradict each other;
+- without a scored probe there is no score: absence is declared, never renormalised;
+- the range takes uptime and compliance at their Wilson bounds; its high end also takes the raw
+  activity. Caps hold for all three, and low <= score <= high.
+
+What each figure means is core/signals' work, the numbers are core/policy's.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Final
+
+from tollgauge.core import evidence as evidence_form
+from tollgauge.core.evidence import Evidence, EvidenceError
+from tollgauge.core.finding import Severity
+from tollgauge.core.latency import percentile
+from tollgauge.core.policy import POLICIES, POLICY_1, Cap, Policy
+from tollgauge.core.rounding import half_up
+from tollgauge.core.score import (
+    Component,
+    Score,
+    ScoreError,
+    Settlement,
+    Stats,
+    from_dict,
+    score_from_json,
+    score_to_json,
+    to_dict,
+)
+from tollgauge.core.signals import (
+    activity,
+    age,
+    compliance,
+    envelope,
+    latency,
+    reach,
+    settlements,
+    stability,
+    standing,
+    terms,
+    uptime,
+)
+from tollgauge.core.signals.facts import Facts, facts
+from tollgauge.core.signals.flag import Flag, FlagRule
+from tollgauge.core.units import DAY_MS, WINDOW_MS
+from tollgauge.core.verdict import verdict
+from tollgauge.core.wilson import bounds
+
+__all__ = [
+    "FLAG_RULES",
+    "Component",
+    "Flag",
+    "Score",
+    "ScoreError",
+    "Settlement",
+    "Stats",
+    "from_dict",
+    "recommend",
+    "recompute",
+    "score",
+    "score_from_json",
+    "score_to_json",
+    "to_dict",
+]
+
+FLAG_RULES: Final[tuple[FlagRule, ...]] = (
+    *reach.FLAGS,
+    *envelope.FLAGS,
+    *terms.FLAGS,
+    *settlements.FLAGS,
+    *standing.FLAGS,
+)
+"""Every flag with a rule of its own; lint findings add one `lint:<rule>` each."""
+
+_SEVERITIES: Final = tuple(Severity)
+_TEMPLATE_SHADOWS: Final = frozenset({"down-now", "never-compliant"})
+"""Error flags that an unfilled placeholder causes by itself."""
+
+
+def score(evidence: Evidence, policy: Policy = POLICY_1) -> Score:
+    """The score of an evidence: pure, exact, independent of the order of its parts."""
+    seen = facts(evidence, policy)
+    flags = _flags(seen)
+    caps = _caps(flags, policy)
+    exact = _subscores(seen)
+    scored = seen.totals.scored > 0
+    low, point, high = _range(exact, seen, caps) if scored else (None, None, None)
+    grade = None if point is None else policy.grade(point)
+    return Score(
+        policy_version=policy.version,
+        as_of=evidence.as_of,
+        score_tenths=point,
+        grade=grade,
+        low_tenths=low,
+        high_tenths=high,
+        recommendation=recommend(seen, grade=grade, flags=flags),
+        confidence_hundredths=half_up(seen.confidence, 100),
+        economic_hundredths=half_up(_economic(evidence), 100),
+        components=_components(exact, policy) if scored else (),
+        flags=flags,
+        caps=caps,
+        stats=_stats(seen),
+        settlement=_settlement(seen),
+    )
+
+
+def recompute(document: bytes) -> Score:
+    """The score of an evidence document, or of a trust report that carries one at
+    `evidence.document`: under the policy that the report names, else under policy 1.
+
+    Raises EvidenceError for anything else, also when the evidence of a report is not the one
+    whose digest it names, and ScoreError for a policy that this version does not know.
+    """
+    content = evidence_form.parse(document)
+    report = content.get("evidence") if isinstance(content, dict) else None
+    if not isinstance(report, dict):
+        return score(evidence_form.from_json(content))
+    if "document" not in report:
+        raise EvidenceError("evidence.document", "The report does not carry its evidence.")
+    evidence = evidence_form.from_json(report["document"])
+    if report.get("digest", found := evidence_form.digest(evidence)) != found:
+        raise EvidenceError("evidence.digest", f"The evidence has another digest: {found}.")
+    return score(evidence, _policy(report.get("policyVersion", POLICY_1.version)))
+
+
+def recommend(seen: Facts, *, grade: str | None, flags: tuple[Flag, ...]) -> str:
+    """What to do, the most useful answer first:
+
+    1. `not-payable`: nobody can pay, whatever else is true;
+    2. `parameterize`: the URL is a template and was never payable as it stands, and no error
+       speaks against the host itself: fill the placeholder in and ask again;
+    3. `avoid`: an error flag, or grade D or F;
+    4. `unverified`: nothing was measured;
+    5. `caution`: grade C, or confidence below 0.20;
+    6. `proceed`.
+    """
+    errors = {flag.code for flag in flags if flag.severity is Severity.ERROR}
+    if "not-payable" in errors:
+        return "not-payable"
+    own = {code for code in errors if not code.startswith("lint:")} - _TEMPLATE_SHADOWS
+    if seen.evidence.templated and not seen.totals.payable and not own:
+        return "parameterize"
+    if errors or grade in ("D", "F"):
+        return "avoid"
+    if grade is None:
+        return "unverified"
+    unsure = grade == "C" or seen.confidence < seen.policy.low_confidence
+    return "caution" if unsure else "proceed"
+
+
+def _policy(version: object) -> Policy:
+    policy = POLICIES.get(version) if isinstance(version, int) else None
+    if policy is None:
+        raise ScoreError(
+            "The report names a policy that this version does not know.",
+            hint="Update tollgauge, then score the evidence again.",
+        )
+    return policy
+
+
+def _flags(seen: Facts) -> tuple[Flag, ...]:
+    found = [flag for rule in FLAG_RULES if (flag := rule.apply(seen)) is not None]
+    found.extend(envelope.lint_flags(seen))
+    return tuple(sorted(found, key=lambda flag: (_SEVERITIES.index(flag.severity), flag.code)))
+
+
+def _caps(flags: tuple[Flag, ...], policy: Policy) -> tuple[Cap, ...]:
+    found = (policy.cap(flag.code) for flag in flags)
+    return tuple(sorted((cap for cap in found if cap), key=lambda cap: (cap.limit, cap.code)))
+
+
+def _subscores(seen: Facts) -> dict[str, Fraction]:
+    """The exact subscore of each component by name."""
+    policy = seen.policy
+    return {
+        "uptime": uptime.subscore(seen.totals),
+        "compliance": compliance.subscore(seen.totals),
+        "latency": latency.subscore(seen.totals, policy),
+        "age": age.subscore(seen.evidence, policy),
+        "activity": activity.subscore(seen.settled, policy),
+        "stability": stability.subscore(
+            seen.changed(terms.PRICE), seen.changed(terms.PAYTO), policy
+        ),
+    }
+
+
+def _components(exact: dict[str, Fraction], policy: Policy) -> tuple[Component, ...]:
+    return tuple(
+        Component(name=row.name, weight=row.weight, tenths=half_up(exact[row.name], 10))
+        for row in policy.rows
+    )
+
+
+def _range(exact: dict[str, Fraction], seen: Facts, caps: tuple[Cap, ...]) -> tuple[int, int, int]:
+    """Low, score and high in tenths."""
+    low, high = dict(exact), dict(exact)
+    for name in ("uptime", "compliance"):
+        low[name], high[name] = (
+            100 * bound
+            for bound in bounds(
+                exact[name] / 100,
+                seen.totals.scored,
+                z=seen.policy.z,
+                autocorrelation=seen.policy.autocorrelation,
+            )
+        )
+    high["activity"] = activity.raw_subscore(seen.settled, seen.policy)
+    limit = min((cap.limit for cap in caps), default=100)
+    return (
+        _points(low, seen.policy, limit),
+        _points(exact, seen.policy, limit),
+        _points(high, seen.policy, limit),
+    )
+
+
+def _points(subscores: dict[str, Fraction], policy: Policy, limit: int) -> int:
+    """The weighted sum under the lowest cap, in tenths."""
+    total = sum((row.weight * subscores[row.name] for row in policy.rows), Fraction(0))
+    return half_up(min(total / 100, Fraction(limit)), 10)
+
+
+def _economic(evidence: Evidence) -> Fraction:
+    """The share of the window that is indexed on chain."""
+    indexed = evidence.chain.indexed_ms if evidence.chain else 0
+    return min(Fraction(indexed, WINDOW_MS), Fraction(1))
+
+
+def _stats(seen: Facts) -> Stats:
+    sums, evidence = seen.totals, seen.evidence
+    mean = Fraction(sums.latency_sum, sums.latency_count) if sums.latency_count else None
+    return Stats(
+        probes=sums.probes,
+        scored=sums.scored,
+        up=sums.up,
+        compliant=sums.compliant,
+        payable=sums.payable,
+        slots=sums.slots,
+        excluded=sums.excluded,
+        uptime_tenths=_share(sums.up, sums.scored),
+        compliant_tenths=_share(sums.compliant, sums.scored),
+        payable_tenths=_share(sums.payable, sums.scored),
+        avg_latency_ms=None if mean is None else half_up(mean),
+        p50_latency_ms=percentile(sums.latency, 50),
+        p95_latency_ms=percentile(sums.latency, 95),
+        price_changes=seen.changed(terms.PRICE),
+        payto_changes=seen.changed(terms.PAYTO),
+        first_seen=evidence.first_seen,
+        last_probed=None if evidence.last is None else evidence.last.at,
+        observed_days=max(evidence.as_of - evidence.first_seen, 0) // DAY_MS,
+        verdict=verdict(sums.up, sums.scored),
+    )
+
+
+def _share(part: int, whole: int) -> int | None:
+    """Tenths of a percent."""
+    return half_up(Fraction(part, whole), 1_000) if whole else None
+
+
+def _settlement(seen: Facts) -> Settlement | None:
+    chain, money = seen.evidence.chain, seen.settled
+    if chain is None:
+        return None
+    top = half_up(Fraction(money.top, money.organic), 1_000) if money.organic else None
+    return Settlement(
+        network=chain.network,
+        pay_to=chain.pay_to,
+        volume=money.raw,
+        organic=money.organic,
+        transfers=money.transfers,
+        distinct_payers=money.payers,
+        effective_hundredths=half_up(money.wallet_effective, 100),
+        top_permille=top,
+        shared_hosts=money.shared_hosts,
+        indexed_to_block=chain.indexed_to_block,
+        indexed_to=chain.indexed_to,
+        level="wallet" if money.shared_hosts > 1 else "endpoint",
+    )

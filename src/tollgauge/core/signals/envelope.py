@@ -1,0 +1,98 @@
+"""Flags about the 402 envelope: can it be paid, and does it follow the protocol?"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tollgauge.core.finding import Severity
+from tollgauge.core.probe import Outcome
+from tollgauge.core.signals.facts import Facts
+from tollgauge.core.signals.flag import Fired, Flag, FlagRule
+
+MISMATCH_RULE: Final = "header-body-mismatch"
+"""The lint rule that fires when header and body disagree."""
+
+
+def not_payable(facts: Facts) -> Fired | None:
+    """The latest envelope that a scored probe saw has an empty `accepts`."""
+    probe = facts.terms_probe
+    if probe is None or probe.accepts != 0:
+        return None
+    return Fired(
+        "The 402 answer lists no way to pay (`accepts` is empty), so no client can buy. "
+        "The owner must list at least one payment.",
+        since=probe.at,
+    )
+
+
+def never_compliant(facts: Facts) -> Fired | None:
+    """At least one probe was up, and none was compliant or payable by a stock client."""
+    sums = facts.totals
+    if not sums.up or sums.compliant or sums.payable:
+        return None
+    return Fired(
+        f"It answered {sums.up} checks, never with a 402 that a stock client could pay. "
+        "Do not send a payment; the owner finds the reasons in the lint findings."
+    )
+
+
+def wildcard_402(facts: Facts) -> Fired | None:
+    """A random path of the host answers 402 too."""
+    if not facts.evidence.wildcard:
+        return None
+    return Fired(
+        "A made-up path of this host asks for payment too, so a 402 does not show that this "
+        "resource exists. Ask the seller for a sample before you pay."
+    )
+
+
+def validates_before_402(facts: Facts) -> Fired | None:
+    """The last scored probe was answered with a validation error before a payment was asked."""
+    last = facts.evidence.last
+    if last is None or last.outcome != Outcome.VALIDATES:
+        return None
+    return Fired(
+        "It checks the request before it asks for payment, so the price cannot be seen without "
+        "valid input. The owner should answer 402 first.",
+        since=last.at,
+    )
+
+
+def envelope_mismatch(facts: Facts) -> Fired | None:
+    """Header and body of the last 402 disagree."""
+    last = facts.evidence.last
+    if last is None or all(rule != MISMATCH_RULE for rule, _, _ in last.rules):
+        return None
+    return Fired(
+        "The header and the body of the 402 ask for different payments; which one a client pays "
+        "depends on its version. The owner must make them agree.",
+        since=last.at,
+    )
+
+
+FLAGS: Final = (
+    FlagRule("not-payable", Severity.ERROR, not_payable),
+    FlagRule("never-compliant", Severity.ERROR, never_compliant),
+    FlagRule("wildcard-402", Severity.ERROR, wildcard_402),
+    FlagRule("validates-before-402", Severity.WARN, validates_before_402),
+    FlagRule("envelope-mismatch", Severity.WARN, envelope_mismatch),
+)
+
+
+def lint_flags(facts: Facts) -> tuple[Flag, ...]:
+    """One flag `lint:<rule>` for each lint rule that fired in the last scored probe, with the
+    rule's own severity; of a rule that fired more than once, its worst severity and the message
+    that sorts first.
+    """
+    last = facts.evidence.last
+    if last is None:
+        return ()
+    order = list(Severity)
+    worst: dict[str, tuple[int, str]] = {}
+    for rule, severity, message in last.rules:
+        found = (order.index(Severity(severity)), message)
+        worst[rule] = min(found, worst.get(rule, found))
+    return tuple(
+        Flag(code=f"lint:{rule}", severity=order[rank], message=message, since=last.at)
+        for rule, (rank, message) in sorted(worst.items())
+    )

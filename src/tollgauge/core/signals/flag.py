@@ -1,0 +1,55 @@
+"""Flag: one machine-readable issue, and the rule that raises it.
+
+A rule is a function of the facts whose docstring is the rule in words, as the methodology page
+shows it; what it returns is the message for the endpoint at hand, with what to do about it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tollgauge.core.finding import Severity
+from tollgauge.core.signals.facts import Facts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """An issue of an endpoint; `since` in milliseconds UTC where it is known."""
+
+    code: str
+    severity: Severity
+    message: str
+    since: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """What a rule says when it fires."""
+
+    message: str
+    since: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FlagRule:
+    """A slug, its severity and the function that decides."""
+
+    code: str
+    severity: Severity
+    check: Callable[[Facts], Fired | None]
+
+    @property
+    def words(self) -> str:
+        """The rule in words."""
+        return " ".join((inspect.getdoc(self.check) or "").split())
+
+    def apply(self, facts: Facts) -> Flag | None:
+        """The flag when the rule fires, else None."""
+        fired = self.check(facts)
+        if fired is None:
+            return None
+        return Flag(
+            code=self.code, severity=self.severity, message=fired.message, since=fired.since
+        )

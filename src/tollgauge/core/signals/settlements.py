@@ -1,0 +1,75 @@
+"""Flags about settlements on chain: who pays this payTo?"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Final
+
+from tollgauge.core.finding import Severity
+from tollgauge.core.rounding import half_up
+from tollgauge.core.signals.facts import Facts
+from tollgauge.core.signals.flag import Fired, FlagRule
+from tollgauge.core.units import WINDOW_MS, usd_text
+
+
+def self_paid(facts: Facts) -> Fired | None:
+    """The payTo paid itself, or round trips cancel at least half of what others paid."""
+    money = facts.settled
+    others = money.raw - money.own
+    if not money.own and (not money.returned or 2 * money.returned < others):
+        return None
+    return Fired(
+        f"${usd_text(money.own + money.returned)} of ${usd_text(money.raw)} went from the "
+        "receiving wallet to itself or back to the payer. It does not count as activity; "
+        "do not read the volume as demand."
+    )
+
+
+def concentrated_payers(facts: Facts) -> Fired | None:
+    """More than 10 transfers, yet organic volume of fewer than 2 effective payers."""
+    money, policy = facts.settled, facts.policy
+    if not money.organic or money.transfers <= policy.concentrated_transfers:
+        return None
+    if money.wallet_effective >= policy.concentrated_payers:
+        return None
+    share = half_up(Fraction(100 * money.top, money.organic))
+    return Fired(
+        f"{share} % of the organic volume comes from one wallet. "
+        "Do not read the number of payments as independent demand."
+    )
+
+
+def shared_payto(facts: Facts) -> Fired | None:
+    """Several monitored hosts name the same payTo, so settlements are known of the wallet only."""
+    hosts = facts.settled.shared_hosts
+    if hosts < 2:
+        return None
+    return Fired(
+        f"{hosts} hosts are paid at this address. Its settlements are divided by {hosts}; "
+        "how much of them this endpoint earned cannot be known."
+    )
+
+
+def no_settlements(facts: Facts) -> Fired | None:
+    """No organic settlement to the payTo is known, be it that none was made or none indexed."""
+    if facts.settled.organic:
+        return None
+    chain = facts.evidence.chain
+    if chain is None or not chain.indexed_ms:
+        return Fired(
+            "Settlements to its payTo are not indexed, so activity counts as 0 until they are."
+        )
+    percent = half_up(min(Fraction(100 * chain.indexed_ms, WINDOW_MS), Fraction(100)))
+    who = "from an independent payer " if facts.settled.raw else ""
+    return Fired(
+        f"No USDC settlement {who}to its payTo was found in the {percent} % of the last 30 days "
+        "that are indexed. You may be among its first buyers: start with a small payment."
+    )
+
+
+FLAGS: Final = (
+    FlagRule("self-paid", Severity.WARN, self_paid),
+    FlagRule("concentrated-payers", Severity.WARN, concentrated_payers),
+    FlagRule("shared-payto", Severity.INFO, shared_payto),
+    FlagRule("no-settlements", Severity.INFO, no_settlements),
+)

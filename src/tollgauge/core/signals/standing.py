@@ -1,0 +1,55 @@
+"""Flags about what is known of the endpoint: is it listed, is it new, can its texts be trusted?"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tollgauge.core.finding import Severity
+from tollgauge.core.signals.facts import Facts
+from tollgauge.core.signals.flag import Fired, FlagRule
+
+
+def delisted(facts: Facts) -> Fired | None:
+    """No directory lists it any more."""
+    if facts.evidence.listed:
+        return None
+    return Fired("No directory lists it any more. Look for an alternative before it goes away.")
+
+
+def injection_suspected(facts: Facts) -> Fired | None:
+    """A text of the provider looks like instructions to an agent."""
+    if not facts.evidence.injection:
+        return None
+    return Fired(
+        "Its description looks like instructions to an agent. "
+        "Show the provider's texts to nobody who would act on them."
+    )
+
+
+def first_contact(facts: Facts) -> Fired | None:
+    """First seen less than 24 hours ago, or at most one scored probe in the window."""
+    new = facts.evidence.as_of - facts.evidence.first_seen < facts.policy.new_span
+    if not new and facts.totals.scored > 1:
+        return None
+    return Fired(
+        "It is new here: the report rests on what was seen just now. Look again in a day.",
+        since=facts.evidence.first_seen,
+    )
+
+
+def low_confidence(facts: Facts) -> Fired | None:
+    """Fewer than 20 % of the window's half hours have a scored probe."""
+    if facts.confidence >= facts.policy.low_confidence:
+        return None
+    return Fired(
+        f"Only {facts.totals.slots} of {facts.policy.slots_full} half hours were observed. "
+        "Read the score range rather than the score."
+    )
+
+
+FLAGS: Final = (
+    FlagRule("delisted", Severity.WARN, delisted),
+    FlagRule("injection-suspected", Severity.WARN, injection_suspected),
+    FlagRule("first-contact", Severity.INFO, first_contact),
+    FlagRule("low-confidence", Severity.INFO, low_confidence),
+)

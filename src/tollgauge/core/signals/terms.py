@@ -1,0 +1,122 @@
+"""Flags about the terms: is the price sane, do price and payTo stay, is the URL complete?"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Final
+
+from tollgauge.core.finding import Severity
+from tollgauge.core.signals.facts import Facts
+from tollgauge.core.signals.flag import Fired, FlagRule
+from tollgauge.core.units import usd_text
+
+PRICE: Final = "price-changed"
+PAYTO: Final = "payto-changed"
+
+
+def decoy_price(facts: Facts) -> Fired | None:
+    """The advertised price is $1,000 or more in a known dollar."""
+    usd = _usd(facts)
+    if usd is None or usd < facts.policy.decoy_usd:
+        return None
+    return Fired(
+        f"It asks for {_price(facts)} a call. Nobody is meant to pay that: do not call it."
+    )
+
+
+def price_above_client_cap(facts: Facts) -> Fired | None:
+    """The advertised price is above $1 in a known dollar: what stock clients pay at most."""
+    usd = _usd(facts)
+    if usd is None or usd <= facts.policy.client_cap_usd:
+        return None
+    return Fired(
+        f"It asks for {_price(facts)} a call. Stock clients refuse more than "
+        f"${facts.policy.client_cap_usd} unless you raise their limit."
+    )
+
+
+def payto_changed_recently(facts: Facts) -> Fired | None:
+    """The payTo address changed in the last 7 days, and the URL is not a template."""
+    at = facts.latest(PAYTO)
+    if at is None or facts.evidence.templated:
+        return None
+    if facts.evidence.as_of - at > facts.policy.payto_recent:
+        return None
+    return Fired(
+        "The address that receives the money changed in the last 7 days. "
+        "Make sure with the seller that the change is theirs before you pay.",
+        since=at,
+    )
+
+
+def price_changed(facts: Facts) -> Fired | None:
+    """The advertised price changed in the last 30 days, and the URL is not a template."""
+    count = facts.changed(PRICE)
+    if not count or facts.evidence.templated:
+        return None
+    return Fired(
+        f"The advertised price changed {_times(count)} in 30 days. Set a limit on what you pay.",
+        since=facts.latest(PRICE),
+    )
+
+
+def price_varies(facts: Facts) -> Fired | None:
+    """The price of a templated URL differed between observations of the last 30 days."""
+    count = facts.changed(PRICE)
+    if not count or not facts.evidence.templated:
+        return None
+    return Fired(
+        f"The price depends on the item: it differed {_times(count)} in 30 days. "
+        "Read the price of your item before you pay.",
+        since=facts.latest(PRICE),
+    )
+
+
+def payto_varies(facts: Facts) -> Fired | None:
+    """The payTo address of a templated URL differed between observations of the last 30 days."""
+    count = facts.changed(PAYTO)
+    if not count or not facts.evidence.templated:
+        return None
+    return Fired(
+        f"The receiving address depends on the item: it differed {_times(count)} in 30 days. "
+        "Check the address of your item before you pay.",
+        since=facts.latest(PAYTO),
+    )
+
+
+def unresolved_template(facts: Facts) -> Fired | None:
+    """The URL holds a placeholder that nobody filled in."""
+    if not facts.evidence.templated:
+        return None
+    return Fired(
+        "The listed URL holds a placeholder, so it cannot be called as it stands. "
+        "Fill it in and ask for the report of the full URL."
+    )
+
+
+def _usd(facts: Facts) -> Fraction | None:
+    """The exact advertised price in dollars, None when it is in no known dollar."""
+    quote = facts.evidence.quote
+    if quote is None or quote.decimals is None:
+        return None
+    return Fraction(quote.amount, 10**quote.decimals)
+
+
+def _price(facts: Facts) -> str:
+    quote = facts.evidence.quote
+    return f"${usd_text(quote.amount, quote.decimals or 0)}" if quote else "nothing"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+FLAGS: Final = (
+    FlagRule("payto-changed-recently", Severity.ERROR, payto_changed_recently),
+    FlagRule("decoy-price", Severity.ERROR, decoy_price),
+    FlagRule("price-above-client-cap", Severity.WARN, price_above_client_cap),
+    FlagRule("price-changed", Severity.WARN, price_changed),
+    FlagRule("unresolved-template", Severity.WARN, unresolved_template),
+    FlagRule("payto-varies", Severity.INFO, payto_varies),
+    FlagRule("price-varies", Severity.INFO, price_varies),
+)

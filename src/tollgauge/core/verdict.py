@@ -1,0 +1,52 @@
+"""Verdict: the uptime in a word, and a score in one plain sentence.
+
+Cut-offs (contract.md section 8): flawless = 100; near-perfect >= 99.5; occasional misses >= 95;
+frequent outages >= 80; unreliable > 0; failed every check = 0. The two ends are literal, so a
+single miss or a single answer leaves them; between them the word goes by the uptime as it is
+published, so that a reader who has only the figure finds the same word.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Final
+
+from tollgauge.core.rounding import half_up
+from tollgauge.core.score import Score
+
+FLAWLESS: Final = "flawless"
+FAILED: Final = "failed every check"
+_CLASSES: Final = ((995, "near-perfect"), (950, "occasional misses"), (800, "frequent outages"))
+_LOWEST: Final = "unreliable"
+
+
+def verdict(up: int, scored: int) -> str | None:
+    """The wording class of `up` answers to `scored` checks, None without any check."""
+    if not scored:
+        return None
+    if up == scored:
+        return FLAWLESS
+    if not up:
+        return FAILED
+    tenths = half_up(Fraction(up, scored), 1_000)
+    return next((word for least, word in _CLASSES if tenths >= least), _LOWEST)
+
+
+def summary(score: Score) -> str:
+    """One plain sentence about an endpoint, for people and agents."""
+    stats = score.stats
+    if stats.uptime_tenths is None or score.score_tenths is None:
+        return "Not verified: none of its checks in the last 30 days could be scored."
+    checks = f"{stats.up:,} of {stats.scored:,} checks answered in 30 days"
+    speed = "" if stats.avg_latency_ms is None else f", {stats.avg_latency_ms:,} ms on average"
+    word = str(stats.verdict).capitalize()
+    points = f"{score.score_tenths // 10}.{score.score_tenths % 10}"
+    return f"{word}: {checks}{speed}; grade {score.grade} ({points} of 100), {_advice(score)}."
+
+
+def _advice(score: Score) -> str:
+    """The recommendation with its most serious reason."""
+    errors = [flag.code for flag in score.flags if flag.severity == "error"]
+    if score.recommendation in ("avoid", "not-payable") and errors:
+        return f"{score.recommendation} because of {errors[0]}"
+    return score.recommendation
