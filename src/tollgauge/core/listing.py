@@ -1,11 +1,38 @@
-"""ListedItem: one entry of a directory, read from whatever form the directory wrote it in."""
+"""ListedItem: one entry of a directory, read from whatever form the directory wrote it in.
+
+Rules (contract.md, discovery; notes on the SDK, section 2):
+- an entry is an object of x402 v1 or v2, or a bare URL, also as `METHOD url`;
+- identity is host and path: `http://` on its default port is upgraded, other schemes, MCP tools and
+  what is not public are skipped with a reason, a path template is kept;
+- the input is core/declared's reading, the terms are core/lint's, the text is core/text's;
+- reading never raises: an entry is a ListedItem or a SkippedItem. Documents are core/page's.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
 
-from tollgauge.core.endpoint import Resource
-from tollgauge.core.terms import Quote
+from tollgauge.core.declared import as_mapping, declared_input, read_method
+from tollgauge.core.endpoint import (
+    PUBLIC,
+    URL_MAX,
+    Perimeter,
+    Resource,
+    ResourceError,
+    parse_resource,
+)
+from tollgauge.core.lint import terms_of_accepts
+from tollgauge.core.terms import Quote, preferred
+from tollgauge.core.text import DESCRIPTION_MAX, NAME_MAX, clean_tags, clean_text
+
+EXCERPT_MAX: Final = 80
+_ACCEPTS_MAX: Final = 64
+_SECONDS_BELOW: Final = 10**11
+"""A number below this is seconds since the epoch, above it milliseconds."""
+_INSTANT_MAX: Final = 4_102_444_800_000  # 2100-01-01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +58,135 @@ class ListedItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedItem:
-    """One entry that could not be read: `reason` is a stable slug, `excerpt` short and safe."""
+    """One entry that could not be read: `reason` is a stable slug, `excerpt` short and safe.
+
+    Reasons: `not-an-object`, `no-resource`, `mcp`, `scheme-not-http`, `not-https`, `not-public`,
+    `invalid-url`; directories add `too-large` and `unreadable` for entries that never arrived.
+    """
 
     reason: str
     excerpt: str = ""
+
+
+def read_item(item: object, perimeter: Perimeter = PUBLIC) -> ListedItem | SkippedItem:
+    """One directory entry. Never raises."""
+    if isinstance(item, SkippedItem):
+        return item
+    if isinstance(item, str):
+        item = _from_line(item)
+    if not isinstance(item, dict):
+        return SkippedItem(reason="not-an-object", excerpt=type(item).__name__)
+    url = _url(item)
+    if not url:
+        return SkippedItem(reason="no-resource", excerpt=clean_text(item.get("type"), EXCERPT_MAX))
+    declared = declared_input(item)
+    excerpt = clean_text(url, EXCERPT_MAX)
+    if declared.kind == "mcp" or url.lower().startswith("mcp:"):
+        return SkippedItem(reason="mcp", excerpt=excerpt)
+    try:
+        resource = parse_resource(url, perimeter, upgrade_http=True)
+    except ResourceError as error:
+        return SkippedItem(reason=_reason(error, url), excerpt=excerpt)
+    accepts = _accepts(item)
+    version = _version(item, accepts)
+    return ListedItem(
+        resource=resource if resource.query else _with_query(resource, declared.query),
+        version=version,
+        method=declared.method,
+        body=declared.body,
+        quote=preferred(terms_of_accepts(accepts, version=version or 2)),
+        service_name=_first_text(item, accepts, "serviceName", NAME_MAX),
+        description=_first_text(item, accepts, "description", DESCRIPTION_MAX),
+        tags=next((t for h in _holders(item, accepts) if (t := clean_tags(h.get("tags")))), ()),
+        updated=read_instant(item.get("lastUpdated")),
+        upgraded_from_http=url.lower().startswith("http:"),
+    )
+
+
+def read_instant(value: object) -> int | None:
+    """Milliseconds UTC from ISO 8601, unix seconds or unix milliseconds; None for anything that
+    is no instant between 1970 and 2100. A time without a zone is UTC.
+    """
+    if isinstance(value, str):
+        value = _from_iso(value.strip())
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not 0 < value < _INSTANT_MAX:  # also refuses NaN
+        return None
+    return int(value * 1_000) if value < _SECONDS_BELOW else int(value)
+
+
+def _from_iso(text: str) -> int | float | None:
+    if text.isascii() and text.isdigit() and len(text) <= 13:
+        return int(text)
+    try:
+        at = datetime.fromisoformat(text)
+        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1_000)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _from_line(line: str) -> dict[str, object]:
+    first, _, rest = line.strip().partition(" ")
+    method = read_method(first)
+    return {"resource": rest.strip(), "method": method} if method else {"resource": line}
+
+
+def _url(item: Mapping[str, object]) -> str:
+    """The entry's URL: `resource` or `url`, as text or as an object with a `url`; else what the
+    first of its v1 terms names.
+    """
+    named = [item.get("resource"), item.get("url")]
+    named += [entry.get("resource") for entry in _accepts(item)[:1]]
+    for value in named:
+        url = as_mapping(value).get("url", value)
+        if isinstance(url, str) and url.strip():
+            return url.strip()
+    return ""
+
+
+def _accepts(item: Mapping[str, object]) -> list[dict[str, object]]:
+    value = item.get("accepts")
+    entries = value[:_ACCEPTS_MAX] if isinstance(value, list) else []
+    return [entry for entry in entries if isinstance(entry, dict)]
+
+
+def _version(item: Mapping[str, object], accepts: list[dict[str, object]]) -> int | None:
+    """The version that the entry states, else the one whose amount its terms carry."""
+    stated = item.get("x402Version")
+    if isinstance(stated, int) and not isinstance(stated, bool) and stated in (1, 2):
+        return stated
+    if any("maxAmountRequired" in entry for entry in accepts):
+        return 1
+    return 2 if any("amount" in entry for entry in accepts) else None
+
+
+def _reason(error: ResourceError, url: str) -> str:
+    scheme = url.partition(":")[0].lower()
+    if error.code == "resource-not-https" and scheme != "http":
+        return "scheme-not-http" if "://" in url else "invalid-url"
+    return {"resource-not-https": "not-https", "resource-not-public": "not-public"}.get(
+        error.code, "invalid-url"
+    )
+
+
+def _with_query(resource: Resource, query: str) -> Resource:
+    fits = len(resource.url) + 1 + len(query) <= URL_MAX
+    return replace(resource, query=query) if query and fits else resource
+
+
+def _holders(
+    item: Mapping[str, object], accepts: list[dict[str, object]]
+) -> Iterator[Mapping[str, object]]:
+    """Every object that may hold the provider's text, nearest first."""
+    for holder in (item, *accepts):
+        yield holder
+        yield as_mapping(holder.get("resource"))
+        yield as_mapping(holder.get("metadata"))
+
+
+def _first_text(
+    item: Mapping[str, object], accepts: list[dict[str, object]], key: str, limit: int
+) -> str:
+    texts = (clean_text(holder.get(key), limit) for holder in _holders(item, accepts))
+    return next((text for text in texts if text), "")

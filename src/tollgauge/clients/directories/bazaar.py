@@ -1,0 +1,229 @@
+"""A Bazaar directory over HTTP: `GET {facilitator}/discovery/resources`, page by page.
+
+Rules (notes on the SDK, section 2):
+- polite: one request at a time with a pause between, `Retry-After` honoured up to a minute and
+  otherwise handed back as an error, so that the crawl goes on later where it stopped;
+- a page that does not fit the body cap, or is broken, is asked for again in halves, until the one
+  entry to blame is skipped and counted;
+- a directory moves while it is read: where pages overlap or the total grew, the head is read again;
+  a total that shrank means that entries may have been missed, so the listing is not complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from email.utils import parsedate_to_datetime
+from itertools import pairwise
+from typing import Final
+from urllib.parse import urlencode, urlsplit, urlunsplit
+
+from tollgauge.clients.directories.document import (
+    DirectoryError,
+    Step,
+    ask,
+    looks_like_json,
+    parse_document,
+)
+from tollgauge.clients.egress import Egress
+from tollgauge.core.exchange import Answer, Fault, FaultKind
+from tollgauge.core.listing import SkippedItem
+from tollgauge.core.page import Page, is_page, read_page
+
+LIMIT: Final = 100
+PAUSE_MS: Final = 1_000
+WAIT_MAX_MS: Final = 60_000
+ITEMS_MAX: Final = 1_000_000
+_TRIES: Final = 4
+_HEAD_PAGES: Final = 5
+_SKIPS_IN_A_ROW: Final = 5
+_LISTING: Final = "/discovery/resources"
+_LASTING: Final = frozenset({FaultKind.NOT_PUBLIC, FaultKind.TLS_INVALID, FaultKind.DNS_NOT_FOUND})
+
+
+async def pages(
+    egress: Egress,
+    location: str,
+    *,
+    at: int,
+    offset: int = 0,
+    limit: int = LIMIT,
+    pause_ms: int = PAUSE_MS,
+) -> AsyncIterator[Step]:
+    """The listing from `offset` on. `location` is the facilitator's base URL or the listing's own;
+    a query in it stays. `at` is the crawl's instant in milliseconds UTC. Raises DirectoryError
+    when the source fails or does not page.
+    """
+    reader = _Reader(egress, location, at=at, limit=limit, pause_ms=pause_ms)
+    start, totals, moved, skips = offset, list[int](), offset > 0, 0
+    while True:
+        page = await reader.page(offset)
+        if page.total is not None:
+            totals.append(page.total)
+        fresh = reader.fresh(page)
+        skips = skips + 1 if _blame(page) else 0
+        if skips > _SKIPS_IN_A_ROW:
+            raise DirectoryError(f"No entry after {offset} could be read.")
+        if page.items and not fresh and len(page.items) >= reader.limit > 1:
+            raise DirectoryError(f"The page at {offset} repeats earlier ones: no paging.")
+        moved = moved or len(fresh) < len(page.items)
+        offset += len(page.items)
+        if offset > ITEMS_MAX:
+            raise DirectoryError(f"The listing holds more than {ITEMS_MAX} entries.")
+        ended = _ended(page, offset, reader.limit)
+        if ended and not moved and len(set(totals)) <= 1:
+            yield Step(page=replace(page, complete=_whole(totals, offset)), next_offset=offset)
+            return
+        yield Step(page=replace(page, complete=None), next_offset=offset)
+        if ended:
+            break
+    async for page in reader.head(pages_max=1 if start else _HEAD_PAGES):
+        yield Step(page=page, next_offset=offset)
+    shrank = any(after < before for before, after in pairwise(totals))
+    caught_up = start > 0 or reader.caught_up
+    whole = _whole(totals, offset) and not shrank and caught_up
+    yield Step(page=Page(complete=whole), next_offset=offset)
+
+
+def _ended(page: Page, offset: int, limit: int) -> bool:
+    if not page.items:
+        return True
+    if page.total is not None:
+        return offset >= page.total
+    return not _blame(page) and len(page.items) < min(limit, page.limit or limit)
+
+
+def _whole(totals: list[int], offset: int) -> bool:
+    return not totals or offset >= totals[-1]
+
+
+def _blame(page: Page) -> bool:
+    return len(page.items) == 1 and isinstance(page.items[0], SkippedItem)
+
+
+def page_url(location: str, *, limit: int, offset: int) -> str:
+    """The URL of one page. Raises DirectoryError when `location` is no URL."""
+    try:
+        parts = urlsplit(location)
+    except ValueError as error:
+        raise DirectoryError("The source's location is not a URL.") from error
+    path = parts.path.rstrip("/")
+    path = path if path.endswith(_LISTING) else path + _LISTING
+    paging = urlencode({"limit": limit, "offset": offset})
+    query = f"{parts.query}&{paging}" if parts.query else paging
+    return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
+
+
+class _Reader:
+    """One crawl's requests. `limit` shrinks to what fits; `caught_up` is the head pass's end."""
+
+    def __init__(
+        self, egress: Egress, location: str, *, at: int, limit: int, pause_ms: int
+    ) -> None:
+        self.limit = limit
+        self.caught_up = False
+        self._egress = egress
+        self._location = location
+        self._at = at
+        self._pause_ms = pause_ms
+        self._asked = False
+        self._seen: set[int] = set()
+
+    def fresh(self, page: Page) -> tuple[object, ...]:
+        """The entries of a page that this crawl has not had before, now remembered."""
+        fresh: list[object] = []
+        for item in page.items:
+            key = hash(repr(item))
+            if key not in self._seen:
+                self._seen.add(key)
+                fresh.append(item)
+        return tuple(fresh)
+
+    async def page(self, offset: int) -> Page:
+        """The page at an offset, as many entries as fit; at least one, which may be skipped."""
+        while True:
+            url = page_url(self._location, limit=self.limit, offset=offset)
+            answer = await self._get(url)
+            page = _read(answer, offset)
+            if page is not None:
+                return page
+            if self.limit == 1:
+                reason = "too-large" if answer.truncated else "unreadable"
+                return Page(items=(SkippedItem(reason=reason, excerpt=f"entry {offset}"),))
+            self.limit //= 2
+
+    async def head(self, *, pages_max: int) -> AsyncIterator[Page]:
+        """The listing's head again, new entries only, until a page holds one that is known: what
+        moves while a directory is read moves to its head.
+        """
+        offset = 0
+        for _ in range(pages_max):
+            page = await self.page(offset)
+            fresh = self.fresh(page)
+            yield replace(page, items=fresh, complete=None)
+            self.caught_up = len(fresh) < len(page.items) or not page.items
+            if self.caught_up:
+                return
+            offset += len(page.items)
+
+    async def _get(self, url: str) -> Answer:
+        problem, wait = "", self._pause_ms if self._asked else 0
+        for attempt in range(_TRIES):
+            if wait > WAIT_MAX_MS:
+                raise DirectoryError(f"{problem} It asks to wait {wait // 1000} s.")
+            await asyncio.sleep(wait / 1_000)
+            self._asked = True
+            result = await ask(self._egress, url, at=self._at)
+            if isinstance(result, Answer) and result.status == 200:
+                return result
+            problem = _problem(result)
+            wait = max(
+                self._pause_ms * 2 ** (attempt + 1),
+                retry_after_ms(result, self._at) if isinstance(result, Answer) else 0,
+            )
+        raise DirectoryError(problem)
+
+
+def _read(answer: Answer, offset: int) -> Page | None:
+    """The page in an answer, None when it was cut or is broken JSON. Raises DirectoryError when
+    the answer is something else than a page, or another page than the one asked for.
+    """
+    if answer.truncated:
+        return None
+    if not looks_like_json(answer.body):
+        raise DirectoryError("The source answered 200 with something that is not JSON.")
+    try:
+        document = parse_document(answer.body)
+    except DirectoryError:
+        return None
+    if not is_page(document):
+        raise DirectoryError("The source answered 200 without a list of entries.")
+    page = read_page(document)
+    if page.offset not in (None, offset):
+        raise DirectoryError(f"The source answered offset {page.offset} for offset {offset}.")
+    return page
+
+
+def _problem(result: Answer | Fault) -> str:
+    """What went wrong, for another try. Raises DirectoryError when another try is useless."""
+    if isinstance(result, Fault):
+        text = f"The source cannot be reached ({result.kind})."
+        if result.kind in _LASTING:
+            raise DirectoryError(text)
+        return text
+    text = f"The source answered {result.status}."
+    if result.status != 429 and result.status < 500:
+        raise DirectoryError(text)
+    return text
+
+
+def retry_after_ms(answer: Answer, at: int) -> int:
+    """How long `Retry-After` (RFC 9110 section 10.2.3) asks to wait from `at`; 0 without one."""
+    text = (answer.header("retry-after") or "").strip()
+    if text.isascii() and text.isdigit():
+        return int(text[:9]) * 1_000
+    try:
+        return max(0, int(parsedate_to_datetime(text).timestamp() * 1_000) - at)
+    except (ValueError, OverflowError, TypeError, IndexError):
+        return 0

@@ -1,0 +1,79 @@
+"""What the directories share: a step of a crawl, the error of a source, and a careful JSON reader.
+
+Rules: a directory is an untrusted source that must not stop a crawl with one odd text (lone
+surrogates, NaN, endless digits are read), nor hurt the reader (depth is counted before parsing).
+What the entries mean is core's reading.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from tollgauge.clients.egress import Egress, Request, RequestError
+from tollgauge.core.endpoint import ResourceError
+from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.exchange import Answer, Fault
+from tollgauge.core.page import Page
+
+DEPTH_MAX: Final = 200
+_DIGITS_MAX: Final = 400
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+
+
+class DirectoryError(TollgaugeError):
+    """A source that could not be read to its end. The message says where it failed and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One page of a crawl. A crawl that stops after it goes on at `next_offset`; the last step's
+    `page.complete` says whether the whole listing was read.
+    """
+
+    page: Page
+    next_offset: int
+
+
+async def ask(egress: Egress, url: str, *, at: int) -> Answer | Fault:
+    """What a GET of a directory's URL brings. Raises DirectoryError for a URL that egress does
+    not ask: directories are public https URLs too.
+    """
+    request = Request(url=url, method="GET", headers=(("accept", "application/json"),))
+    try:
+        return (await egress.fetch(request, at=at)).result
+    except (ResourceError, RequestError) as error:
+        raise DirectoryError(f"The source's URL cannot be asked: {error}") from error
+
+
+def parse_document(data: bytes) -> object:
+    """The value of a JSON text. Raises DirectoryError when it is none, or is nested deeper than
+    DEPTH_MAX.
+    """
+    if depth(data) > DEPTH_MAX:
+        raise DirectoryError(f"The JSON is nested deeper than {DEPTH_MAX} levels.")
+    try:
+        return json.loads(data.decode("utf-8-sig", "replace"), parse_int=_integer)
+    except (ValueError, RecursionError) as error:
+        raise DirectoryError("The text is not JSON.") from error
+
+
+def looks_like_json(data: bytes) -> bool:
+    """Whether a text starts as a JSON object or array does."""
+    return data[:64].removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
+
+
+def depth(data: bytes) -> int:
+    """The deepest nesting of brackets outside strings."""
+    level = deepest = 0
+    for char in _STRING.sub(b"", data).translate(None, _NOT_BRACKETS):
+        level += 1 if char in b"[{" else -1
+        deepest = max(deepest, level)
+    return deepest
+
+
+def _integer(text: str) -> int | float:
+    return int(text) if len(text) <= _DIGITS_MAX else float("inf")

@@ -1,0 +1,204 @@
+"""An origin's own directory: `/openapi.json` with `x-payment-info`, else `/.well-known/x402`.
+
+Rules (notes on the SDK, section 2):
+- an origin lists itself only: a server or a resource on another host is left out;
+- an operation is listed when it carries `x-payment-info`; its price has no payTo and no network
+  there, so that it becomes no quote unless `accepts` stands beside it;
+- parameter and body examples become the declared input; `$ref` never leaves the document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Final
+from urllib.parse import urljoin, urlsplit
+
+from tollgauge.clients.directories.document import DirectoryError, Step, ask, parse_document
+from tollgauge.clients.egress import Egress
+from tollgauge.core.declared import METHODS, as_mapping
+from tollgauge.core.exchange import Answer
+from tollgauge.core.page import Page
+
+_REF_HOPS: Final = 8
+_ITEMS_MAX: Final = 5_000
+_OPENAPI: Final = "/openapi.json"
+_WELL_KNOWN: Final = "/.well-known/x402"
+
+_Read = Callable[[Mapping[str, object], str], tuple[object, ...]]
+
+
+async def pages(egress: Egress, location: str, *, at: int) -> AsyncIterator[Step]:
+    """The one page of an origin. `location` is its base URL, or either document's own URL.
+    Raises DirectoryError when neither document can be read.
+    """
+    origin = origin_of(location)
+    problems: list[str] = []
+    for path, read in ((_OPENAPI, from_openapi), (_WELL_KNOWN, from_well_known)):
+        answer = await ask(egress, origin + path, at=at)
+        if not isinstance(answer, Answer):
+            problems.append(f"{path}: {answer.kind}")
+        elif answer.status != 200 or answer.truncated:
+            problems.append(f"{path}: {answer.status}{', too large' if answer.truncated else ''}")
+        else:
+            items = _items(answer.body, origin, read=read, problems=problems, path=path)
+            if items:
+                page = Page(items=items, total=len(items), complete=True)
+                yield Step(page=page, next_offset=len(items))
+                return
+    raise DirectoryError(f"The origin lists nothing ({'; '.join(problems)}).")
+
+
+def _items(
+    body: bytes,
+    origin: str,
+    *,
+    read: _Read,
+    problems: list[str],
+    path: str,
+) -> tuple[object, ...]:
+    try:
+        items = read(as_mapping(parse_document(body)), origin)
+    except DirectoryError as error:
+        problems.append(f"{path}: {error}")
+        return ()
+    if not items:
+        problems.append(f"{path}: no paid operation")
+    return items
+
+
+def origin_of(location: str) -> str:
+    """Scheme and authority of a URL. Raises DirectoryError when there is none."""
+    try:
+        parts = urlsplit(location)
+    except ValueError as error:
+        raise DirectoryError("The source's location is not a URL.") from error
+    if not parts.scheme or not parts.netloc:
+        raise DirectoryError("The source's location is not a URL.")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def from_openapi(document: Mapping[str, object], origin: str) -> tuple[object, ...]:
+    """The paid operations of an OpenAPI document as directory entries. Never raises."""
+    base = _base(document, origin)
+    service = as_mapping(document.get("info")).get("title")
+    found: list[object] = []
+    for path, entry in as_mapping(document.get("paths")).items():
+        shared = _resolve(document, entry)
+        for method, operation in shared.items():
+            if method.upper() not in METHODS or len(found) >= _ITEMS_MAX:
+                continue
+            payment = as_mapping(as_mapping(operation).get("x-payment-info"))
+            if payment:
+                found.append(
+                    _entry(
+                        document,
+                        {**as_mapping(operation), "_shared": shared.get("parameters")},
+                        payment,
+                    )
+                    | {
+                        "resource": base + path,
+                        "method": method.upper(),
+                        "serviceName": service,
+                    }
+                )
+    return tuple(found)
+
+
+def from_well_known(document: Mapping[str, object], origin: str) -> tuple[object, ...]:
+    """The resources of a `/.well-known/x402` document as directory entries: absolute URLs of this
+    origin, or paths, each with or without a method before it. Never raises.
+    """
+    listed = document.get("resources")
+    found: list[object] = []
+    for line in listed[:_ITEMS_MAX] if isinstance(listed, list) else ():
+        if not isinstance(line, str):
+            found.append(line)
+            continue
+        method, _, rest = line.strip().rpartition(" ")
+        url = _own(rest, origin)
+        if url:
+            found.append(f"{method} {url}".strip())
+    return tuple(found)
+
+
+def _base(document: Mapping[str, object], origin: str) -> str:
+    """The server's base URL where the document names one of this origin, else the origin."""
+    servers = document.get("servers")
+    for server in servers if isinstance(servers, list) else ():
+        url = as_mapping(server).get("url")
+        own = _own(url, origin) if isinstance(url, str) and "{" not in url else None
+        if own:
+            return own.rstrip("/")
+    return origin
+
+
+def _own(url: str, origin: str) -> str | None:
+    """A URL or path of this origin in full, None for another origin's."""
+    try:
+        full = urljoin(origin + "/", url)
+        same = urlsplit(full).netloc.lower() == urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
+    return full if same else None
+
+
+def _entry(
+    document: Mapping[str, object], operation: Mapping[str, object], payment: Mapping[str, object]
+) -> dict[str, object]:
+    return {
+        "type": "http",
+        "accepts": payment.get("accepts"),
+        "description": operation.get("description") or operation.get("summary"),
+        "tags": operation.get("tags"),
+        "extensions": {
+            "bazaar": {
+                "info": {
+                    "input": {
+                        "queryParams": dict(_query_parameters(document, operation)),
+                        "bodyFields": _body_schema(document, operation),
+                    }
+                }
+            }
+        },
+    }
+
+
+def _query_parameters(
+    document: Mapping[str, object], operation: Mapping[str, object]
+) -> Iterator[tuple[str, object]]:
+    """Each query parameter with a schema that holds its example."""
+    for listed in (operation.get("_shared"), operation.get("parameters")):
+        for entry in listed if isinstance(listed, list) else ():
+            parameter = _resolve(document, entry)
+            if parameter.get("in") == "query" and isinstance(parameter.get("name"), str):
+                schema = _resolve(document, parameter.get("schema"))
+                example = {"example": parameter["example"]} if "example" in parameter else {}
+                yield str(parameter["name"]), {"type": "string", **schema, **example}
+
+
+def _body_schema(document: Mapping[str, object], operation: Mapping[str, object]) -> object:
+    """The JSON body's example where there is one, else its schema."""
+    content = as_mapping(_resolve(document, operation.get("requestBody")).get("content"))
+    media = as_mapping(content.get("application/json"))
+    if isinstance(media.get("example"), dict):
+        return {"type": "object", "example": media["example"]}
+    schema = _resolve(document, media.get("schema"))
+    fields = {
+        name: _resolve(document, field)
+        for name, field in as_mapping(schema.get("properties")).items()
+    }
+    return {**schema, "type": "object", "properties": fields}
+
+
+def _resolve(document: Mapping[str, object], value: object) -> Mapping[str, object]:
+    """An object, with its own `$ref` followed inside the document; empty when it leads nowhere."""
+    for _ in range(_REF_HOPS):
+        ref = as_mapping(value).get("$ref")
+        if not isinstance(ref, str):
+            return as_mapping(value)
+        if not ref.startswith("#/"):
+            return {}
+        value = document
+        for part in ref[2:].split("/"):
+            value = as_mapping(value).get(part.replace("~1", "/").replace("~0", "~"))
+    return {}
