@@ -1,0 +1,254 @@
+"""Behaviours: the ways in which sellers answer, good and bad, each a small pure function.
+
+`play` is the entry: routing first, then the seller's own behaviour. A behaviour that differs from
+the right answer in one thing is written as a twist of the right envelope. Answers of the same
+seller and offer are the same object, so whoever judges many of them may remember its verdict.
+
+Faults below HTTP (closed ports, bad certificates) are not here: see seller.Wire.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+
+from tollgauge.core.exchange import Answer
+from tollgauge.core.units import MINUTE_MS
+from tollgauge.demo.dice import chance, roll
+from tollgauge.demo.envelopes import Json, v1_envelope, v2_envelope
+from tollgauge.demo.seller import Behaviour, Offer, Reply, Request, Seller, offer_at, on_route
+
+Twist = Callable[[Json], Json]
+
+_JSON: Final = ("content-type", "application/json")
+_CAREFUL: Final = (
+    _JSON,
+    ("cache-control", "no-store"),
+    ("access-control-allow-origin", "*"),
+    ("access-control-expose-headers", "PAYMENT-REQUIRED, PAYMENT-RESPONSE"),
+)
+_HUGE: Final = 700 * 1024
+"""Bytes of the huge body: past the 512 KB that a prober reads (safety.md, outbound)."""
+
+
+def play(seller: Seller, request: Request, now: int) -> Reply:
+    """What the seller answers to a request at `now`."""
+    if not on_route(seller, request.path):
+        return problem(404, "No such route")
+    if request.method != seller.method:
+        return problem(405, "Method not allowed", ("allow", seller.method))
+    return seller.behave(seller, request, now)
+
+
+def problem(status: int, message: str, *headers: tuple[str, str]) -> Reply:
+    """A JSON error without any envelope."""
+    body = json.dumps({"error": message}).encode()
+    return Reply(answer=Answer(status=status, headers=(_JSON, *headers), body=body))
+
+
+# Right answers
+
+
+def perfect_v2(seller: Seller, request: Request, now: int) -> Reply:
+    """x402 v2 as it should be: the header, its extension, CORS, and nothing cached."""
+    return Reply(answer=_v2(seller, offer_at(seller, now), request.path))
+
+
+def perfect_v1(seller: Seller, _request: Request, now: int) -> Reply:
+    """x402 v1 as it should be: the envelope in the body."""
+    return Reply(answer=_v1(seller, offer_at(seller, now)))
+
+
+def dual(seller: Seller, request: Request, now: int) -> Reply:
+    """A v2 header for new clients and a v1 body for old ones."""
+    offer = offer_at(seller, now)
+    body = _v1(seller, offer).body
+    return Reply(answer=_v2(seller, offer, request.path, body=body))
+
+
+def header_only(seller: Seller, request: Request, now: int) -> Reply:
+    """A v2 header over an empty body."""
+    return Reply(answer=_v2(seller, offer_at(seller, now), request.path, body=b""))
+
+
+def plain_v2(seller: Seller, request: Request, now: int) -> Reply:
+    """v2 that works, without CORS, cache or discovery manners: warnings, no error."""
+    return Reply(
+        answer=_v2(
+            seller, offer_at(seller, now), request.path, twist=_without_bazaar, headers=(_JSON,)
+        )
+    )
+
+
+# One thing wrong
+
+
+def twisted(twist: Twist) -> Behaviour:
+    """v2 with one thing changed in the envelope."""
+
+    def behave(seller: Seller, request: Request, now: int) -> Reply:
+        return Reply(answer=_v2(seller, offer_at(seller, now), request.path, twist=twist))
+
+    return behave
+
+
+def bare_network(envelope: Json) -> Json:
+    """The v1 name of the network in a v2 envelope."""
+    return _with_entry(envelope, network="base")
+
+
+def no_domain_name(envelope: Json) -> Json:
+    """Without the EIP-712 name, which a client needs to sign."""
+    return _with_entry(envelope, extra={"version": "2"})
+
+
+def wrong_domain_name(envelope: Json) -> Json:
+    """The symbol for the EIP-712 name: signatures of Base's USDC do not verify."""
+    return _with_entry(envelope, extra={"name": "USDC", "version": "2"})
+
+
+def decimal_amount(envelope: Json) -> Json:
+    """Dollars where atomic units belong."""
+    return _with_entry(envelope, amount="0.01")
+
+
+def v1_amount_field(envelope: Json) -> Json:
+    """The v1 name of the amount in a v2 envelope."""
+    entry = dict(envelope["accepts"][0])
+    entry["maxAmountRequired"] = entry.pop("amount")
+    return envelope | {"accepts": [entry]}
+
+
+def text_version(envelope: Json) -> Json:
+    """The version as a text."""
+    return envelope | {"x402Version": "2"}
+
+
+def internal_url(envelope: Json) -> Json:
+    """The address behind the proxy as the resource."""
+    resource = envelope["resource"] | {"url": "http://10.0.3.7:8080/v1/track"}
+    return envelope | {"resource": resource}
+
+
+def nothing_accepted(envelope: Json) -> Json:
+    """A challenge that names no way to pay."""
+    return envelope | {"accepts": []}
+
+
+def base64url(seller: Seller, request: Request, now: int) -> Reply:
+    """The header in the URL-safe alphabet and without padding, which stock clients refuse."""
+    answer = _v2(seller, offer_at(seller, now), request.path)
+    headers = tuple(
+        (name, value.translate(str.maketrans("+/", "-_", "=")))
+        if name == "payment-required"
+        else (name, value)
+        for name, value in answer.headers
+    )
+    return Reply(answer=Answer(status=402, headers=headers, body=answer.body))
+
+
+def huge_body(seller: Seller, request: Request, now: int) -> Reply:
+    """A right header over a body that no prober should read to its end."""
+    filler = b'{"preview":"' + b"lorem ipsum " * (_HUGE // 12) + b'"}'
+    return Reply(answer=_v2(seller, offer_at(seller, now), request.path, body=filler))
+
+
+# Not asking to be paid
+
+
+def slow(seller: Seller, request: Request, now: int) -> Reply:
+    """A right answer after some seconds."""
+    answer = _v2(seller, offer_at(seller, now), request.path)
+    return Reply(answer=answer, delay_ms=1_800 + roll(seller.host, now // MINUTE_MS) % 1_400)
+
+
+def flapping(seller: Seller, request: Request, now: int) -> Reply:
+    """Up for ten minutes, perhaps down for the next ten."""
+    if chance(330, "flap", seller.host, now // (10 * MINUTE_MS)):
+        return problem(503, "upstream connect error or disconnect/reset before headers")
+    return perfect_v2(seller, request, now)
+
+
+def failing(status: int, message: str, *headers: tuple[str, str]) -> Behaviour:
+    """Always the same error."""
+
+    def behave(_seller: Seller, _request: Request, _now: int) -> Reply:
+        return problem(status, message, *headers)
+
+    return behave
+
+
+def validating(status: int, field: str) -> Behaviour:
+    """Looks at the input before it asks to be paid."""
+
+    def behave(seller: Seller, request: Request, now: int) -> Reply:
+        if field not in request.query and field.encode() not in request.body:
+            return problem(status, f"Missing required field: {field}")
+        return perfect_v2(seller, request, now)
+
+    return behave
+
+
+def throttled(seller: Seller, request: Request, now: int) -> Reply:
+    """Mostly too busy for strangers."""
+    if chance(700, "throttle", seller.host, now // (30 * MINUTE_MS)):
+        return problem(429, "Too many requests", ("retry-after", "900"))
+    return perfect_v2(seller, request, now)
+
+
+def redirecting(seller: Seller, _request: Request, _now: int) -> Reply:
+    """Moved to a name that is not listed."""
+    target = f"https://new-{seller.host}{seller.path}"
+    return Reply(answer=Answer(status=308, headers=(("location", target),)))
+
+
+def unpaid(seller: Seller, _request: Request, _now: int) -> Reply:
+    """Gives away what it lists for sale."""
+    return Reply(answer=Answer(status=200, headers=(_JSON,), body=seller.example.encode()))
+
+
+def challenge_page(_seller: Seller, _request: Request, _now: int) -> Reply:
+    """A bot wall in front of the paid route."""
+    body = b"<!doctype html><title>Just a moment...</title><p>Checking your browser.</p>"
+    headers = (("content-type", "text/html; charset=utf-8"), ("cache-control", "no-store"))
+    return Reply(answer=Answer(status=403, headers=headers, body=body))
+
+
+# Making of answers
+
+
+def _without_bazaar(envelope: Json) -> Json:
+    return {key: value for key, value in envelope.items() if key != "extensions"}
+
+
+def _with_entry(envelope: Json, **changes: object) -> Json:
+    return envelope | {"accepts": [envelope["accepts"][0] | changes]}
+
+
+def _unchanged(envelope: Json) -> Json:
+    return envelope
+
+
+@lru_cache(maxsize=2048)
+def _v2(
+    seller: Seller,
+    offer: Offer,
+    path: str,
+    *,
+    twist: Twist = _unchanged,
+    headers: tuple[tuple[str, str], ...] = _CAREFUL,
+    body: bytes = b"{}",
+) -> Answer:
+    envelope = twist(v2_envelope(seller, offer, path))
+    text = json.dumps(envelope, separators=(",", ":"), ensure_ascii=False)
+    header = ("payment-required", base64.b64encode(text.encode()).decode())
+    return Answer(status=402, headers=(*headers, header), body=body)
+
+
+@lru_cache(maxsize=2048)
+def _v1(seller: Seller, offer: Offer) -> Answer:
+    body = json.dumps(v1_envelope(seller, offer), separators=(",", ":")).encode()
+    return Answer(status=402, headers=_CAREFUL, body=body)

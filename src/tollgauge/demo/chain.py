@@ -1,0 +1,199 @@
+"""Chain: an Ethereum node on loopback that looks like Base with native USDC.
+
+Anvil runs as chain 8453 with a block for every transaction, and the demo dollar (token/) lies at
+the address of native USDC. The node is this process's own: it dies with it, also when it is
+killed. Transactions that move money by authorisation are the facilitator's work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import IO, Any, Final
+
+import httpx
+from eth_account import Account
+
+from tollgauge.core.errors import TollgaugeError
+from tollgauge.demo.envelopes import USDC
+from tollgauge.demo.serving import LOOPBACK
+
+CHAIN_ID: Final = 8453
+NETWORK: Final = f"eip155:{CHAIN_ID}"
+
+_KEYS: Final = (
+    "0xac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80",
+    "0x59c6995e998f97a5a0044966f0945389dc9e86dae88c7a8412f4603b6b78690d",
+    "0x5de4111afa1a4b94908f83103eb1f1706367c2e68ca870fc3fb9a804cdab365a",
+    "0x7c852118294e51e653712a81e05800f419141751be58f605c371e15141b007a6",
+    "0x47e179ec197488593b187f80a00eb0da91f1b9d0b13f8733639f19c30a34926a",
+)
+"""The first keys of anvil's public mnemonic (`test test … junk`): known to everyone, worthless
+everywhere but on a chain like this one."""
+
+_BINARY: Final = "node_modules/@foundry-rs/anvil-*/bin/anvil"
+_LISTENING: Final = re.compile(rb"Listening on 127\.0\.0\.1:(\d+)")
+_START_SECONDS: Final = 20.0
+_STOP_SECONDS: Final = 3.0
+_TIED: Final = (
+    "import ctypes,os,signal,sys;"
+    "ctypes.CDLL(None).prctl(1,signal.SIGKILL) if sys.platform=='linux' else 0;"
+    "os.getppid()==int(sys.argv[1]) or sys.exit(1);"
+    "os.execv(sys.argv[2],sys.argv[2:])"
+)
+"""Becomes the program in argv[2:] after asking the kernel to kill it with its parent
+(PR_SET_PDEATHSIG). A fork hook would do the same but is unsafe in a process with threads."""
+
+
+class ChainError(TollgaugeError):
+    """The local chain could not be started, or refused a call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestAccount:
+    """An account of the local chain. Its key is public knowledge."""
+
+    address: str
+    key: str
+
+    __test__ = False  # not a test case, whatever its name begins with
+
+
+ACCOUNTS: Final = tuple(
+    TestAccount(address=Account.from_key(key).address, key=key) for key in _KEYS
+)
+
+
+class Chain:
+    """A running local chain: `rpc_url`, `accounts`, and what the demo does to it."""
+
+    def __init__(self, rpc_url: str, client: httpx.AsyncClient) -> None:
+        self.rpc_url = rpc_url
+        self.accounts = ACCOUNTS
+        self._client = client
+
+    async def rpc(self, method: str, *params: object) -> Any:
+        """The result of a JSON-RPC call; raises ChainError when the node answers an error."""
+        call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        reply = (await self._client.post(self.rpc_url, json=call)).json()
+        if "error" in reply:
+            raise ChainError(f"The local chain refused {method}: {reply['error'].get('message')}")
+        return reply["result"]
+
+    async def mint(self, address: str, amount: int) -> None:
+        """Gives atomic USDC to an address."""
+        data = "0x40c10f19" + _word(int(address, 16)) + _word(amount)
+        call = {"from": self.accounts[-1].address, "to": USDC, "data": data}
+        transaction = await self.rpc("eth_sendTransaction", call)
+        receipt = await self.rpc("eth_getTransactionReceipt", transaction)
+        if receipt["status"] != "0x1":
+            raise ChainError(f"Minting {amount} to {address} reverted.")
+
+    async def balance(self, address: str) -> int:
+        """The atomic USDC of an address."""
+        call = {"to": USDC, "data": "0x70a08231" + _word(int(address, 16))}
+        return int(await self.rpc("eth_call", call, "latest"), 16)
+
+
+@contextlib.asynccontextmanager
+async def run_chain(binary: Path | None = None) -> AsyncIterator[Chain]:
+    """A chain with USDC in place, ended with the block.
+
+    Raises ChainError when anvil is missing or does not come up.
+    """
+    with tempfile.TemporaryFile() as log:
+        process = _spawn(binary or find_anvil(), log)
+        try:
+            async with httpx.AsyncClient(trust_env=False) as client:
+                chain = Chain(await _rpc_url(process, log), client)
+                await chain.rpc("anvil_setLoggingEnabled", False)  # noqa: FBT003 (wire value)
+                await chain.rpc("anvil_setCode", USDC, runtime_code())
+                yield chain
+        finally:
+            await asyncio.to_thread(_stop, process)
+
+
+def find_anvil() -> Path:
+    """The anvil binary: `TOLLGAUGE_ANVIL`, else that of the nearest `node_modules` above this
+    package or the working directory. Raises ChainError with the command that installs it.
+    """
+    named = os.environ.get("TOLLGAUGE_ANVIL")
+    if named:
+        return _existing(Path(named))
+    for start in (Path(__file__).resolve(), Path.cwd() / "_"):
+        for folder in start.parents:
+            for found in sorted(folder.glob(_BINARY)):
+                return found
+    raise ChainError(
+        "The local chain's program (anvil) is not installed.",
+        hint="Run `make setup`, or name the binary in TOLLGAUGE_ANVIL.",
+    )
+
+
+def runtime_code() -> str:
+    """The compiled code of the demo dollar, hex with 0x."""
+    return str(artefact()["runtime"])
+
+
+def artefact() -> dict[str, Any]:
+    """The compiled demo dollar: `compiler`, `runtime`, `abi`."""
+    text = resources.files("tollgauge.demo").joinpath("token/DemoUSDC.json").read_text()
+    return dict(json.loads(text))
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        raise ChainError(
+            f"TOLLGAUGE_ANVIL names {path}, which is no file.",
+            hint="Point it at the anvil binary, or unset it and run `make setup`.",
+        )
+    return path
+
+
+def _spawn(binary: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Starts anvil on a port of its own choice, in an empty environment but for its home."""
+    anvil = [str(binary), "--chain-id", str(CHAIN_ID), "--host", LOOPBACK, "--port", "0"]
+    command = [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), *anvil]
+    return subprocess.Popen(  # noqa: S603 (our own binary and arguments)
+        command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+    )
+
+
+async def _rpc_url(process: subprocess.Popen[bytes], log: IO[bytes]) -> str:
+    """Waits until anvil has said where it listens, which is after it does."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_START_SECONDS):
+            while process.poll() is None:
+                found = _LISTENING.search(_text(log))
+                if found:
+                    return f"http://{LOOPBACK}:{found[1].decode()}"
+                await asyncio.sleep(0.01)
+    tail = _text(log)[-400:].decode(errors="replace").strip()
+    raise ChainError(f"The local chain did not start: {tail or 'it said nothing'}")
+
+
+def _text(log: IO[bytes]) -> bytes:
+    return os.pread(log.fileno(), 64 * 1024, 0)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _word(value: int) -> str:
+    return f"{value:064x}"

@@ -1,0 +1,116 @@
+"""Directory: the Bazaar listing of the demo market, as a facilitator publishes it.
+
+`items_at` is pure: what the directory said at an instant, prices, payees and comings and goings
+included. Like real ones it mixes v1 and v2 items, ISO and unix times, and carries a few entries
+that nobody can use. It hands out small pages, whatever a crawler asks for.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+from tollgauge.core.exchange import Answer
+from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.demo.dice import roll
+from tollgauge.demo.envelopes import Json, bazaar, v1_entry, v2_entry
+from tollgauge.demo.seller import DOMAIN, Offer, Request, Seller, listed, offer_at
+from tollgauge.demo.sellers import SELLERS
+
+DIRECTORY_HOST: Final = f"directory.{DOMAIN}"
+DIRECTORY_PATH: Final = "/discovery/resources"
+PAGE_MAX: Final = 25
+_BARE_NETWORK: Final = "wrong-network"
+
+MALFORMED: Final[tuple[Any, ...]] = (
+    {"type": "http", "x402Version": 2, "accepts": [], "lastUpdated": 1_767_429_328},
+    {"resource": "agents://bridge-club/table/4", "type": "http", "x402Version": 2, "accepts": []},
+    {"resource": "http://localhost:3000/api/paid", "type": "http", "x402Version": 1},
+    {"resource": "https://10.0.0.8/pay", "type": "http", "x402Version": 1, "accepts": "none"},
+    None,
+)
+"""Entries as real directories carry them: no resource, no web address, somebody's own machine, a
+private address, nothing at all."""
+
+
+def items_at(at: int, *, present: int) -> list[Any]:
+    """Every entry of the directory at `at`, in a past that ends at `present` (both ms UTC)."""
+    items: list[Any] = [
+        _item(seller, at) for seller in SELLERS if listed(seller, at, present=present)
+    ]
+    for index, odd in enumerate(MALFORMED):
+        items.insert((index + 1) * 9, odd)
+    return items
+
+
+def answer(request: Request, now: int) -> Answer:
+    """The directory's answer to a request."""
+    if request.path != DIRECTORY_PATH or request.method != "GET":
+        return _json(404, {"error": "not found"})
+    query = parse_qs(request.query)
+    limit = min(_number(query, "limit", PAGE_MAX), PAGE_MAX)
+    offset = _number(query, "offset", 0)
+    items = items_at(now, present=now)
+    page = {
+        "x402Version": 2,
+        "items": items[offset : offset + limit],
+        "pagination": {"limit": limit, "offset": offset, "total": len(items)},
+    }
+    return _json(200, page)
+
+
+def _item(seller: Seller, at: int) -> Json:
+    offer = offer_at(seller, at)
+    if seller.listed_amount is not None:
+        offer = Offer(amount=seller.listed_amount, pay_to=offer.pay_to)
+    updated = at // DAY_MS * DAY_MS - roll("updated", seller.host, at // DAY_MS) % (6 * HOUR_MS)
+    return (
+        _v1_item(seller, offer, updated)
+        if seller.version == 1
+        else _v2_item(seller, offer, updated)
+    )
+
+
+def _v1_item(seller: Seller, offer: Offer, updated: int) -> Json:
+    url = seller.url.replace("https://", "http://") if seller.listed_http else seller.url
+    when = datetime.fromtimestamp(updated / 1000, UTC)
+    return {
+        "resource": url,
+        "type": "http",
+        "x402Version": 1,
+        "accepts": [v1_entry(seller, offer) | {"resource": url}],
+        "lastUpdated": when.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "metadata": {},
+    }
+
+
+def _v2_item(seller: Seller, offer: Offer, updated: int) -> Json:
+    entry = v2_entry(seller, offer)
+    if seller.kind == _BARE_NETWORK:
+        entry["network"] = "base"
+    item: Json = {
+        "resource": seller.url,
+        "type": "http",
+        "x402Version": 2,
+        "accepts": [entry],
+        "lastUpdated": updated // 1000,
+        "description": seller.description,
+        "mimeType": "application/json",
+        "serviceName": seller.name,
+        "tags": list(seller.tags),
+    }
+    if seller.declares:
+        item["extensions"] = {"bazaar": bazaar(seller)}
+    return item
+
+
+def _number(query: dict[str, list[str]], key: str, default: int) -> int:
+    text = query.get(key, [""])[0]
+    return int(text) if text.isdecimal() and len(text) < 10 else default
+
+
+def _json(status: int, value: object) -> Answer:
+    headers = (("content-type", "application/json"), ("cache-control", "max-age=60"))
+    return Answer(status=status, headers=headers, body=json.dumps(value).encode())

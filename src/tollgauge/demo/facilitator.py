@@ -1,0 +1,179 @@
+"""Facilitator: verifies and settles x402 v2 payments on the local chain, over HTTP.
+
+`POST /verify`, `POST /settle` and `GET /supported` as the x402 v2 specification has them, on the
+official SDK. What this file adds is what the SDK leaves to an operator:
+- the SDK blocks on the chain, so it runs in threads;
+- one transaction is signed and sent at a time, so a failed one leaves no gap in the nonces;
+- an authorisation is settled once: a second attempt is told so and costs no gas;
+- it pays gas for no one but the payees it was started for, in USDC only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+import orjson
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from x402 import x402FacilitatorSync
+from x402.mechanisms.evm.exact.register import register_exact_evm_facilitator
+from x402.mechanisms.evm.signers import FacilitatorWeb3Signer
+from x402.schemas import PaymentPayload, PaymentRequirements, SettleResponse, VerifyResponse
+
+from tollgauge.demo.chain import NETWORK
+from tollgauge.demo.envelopes import USDC
+from tollgauge.demo.serving import LOOPBACK, serve
+
+RECURSION_LIMIT: Final = 3_000
+sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))
+"""EVM libraries raise it, and then deeply nested JSON can crash the process (safety.md)."""
+
+_THREADS: Final = 16
+_BODY_MAX: Final = 64 * 1024
+_CONFIRMATION_SECONDS: Final = 30.0
+
+_Answer = TypeVar("_Answer", VerifyResponse, SettleResponse)
+
+PaymentKey = tuple[str, str, str, str]
+"""(network, asset, payer, nonce), lower case: what makes an authorisation one of its kind."""
+
+
+class _Signer(FacilitatorWeb3Signer):
+    """The SDK's signer, sending one transaction at a time and forgetting its nonce on failure."""
+
+    def __init__(self, private_key: str, rpc_url: str) -> None:
+        super().__init__(private_key, rpc_url, confirmation_timeout_seconds=_CONFIRMATION_SECONDS)
+        self._sending = threading.Lock()
+
+    def write_contract(
+        self,
+        address: str,
+        abi: list[dict[str, Any]],
+        function_name: str,
+        *args: Any,
+        data_suffix: str | None = None,
+    ) -> str:
+        with self._sending:
+            try:
+                return super().write_contract(
+                    address, abi, function_name, *args, data_suffix=data_suffix
+                )
+            except Exception:
+                self._next_nonce = None
+                raise
+
+
+class Facilitator:
+    """The state of one facilitator: which authorisations are being settled or were."""
+
+    def __init__(
+        self, *, rpc_url: str, key: str, payees: frozenset[str], threads: ThreadPoolExecutor
+    ) -> None:
+        self._sdk = x402FacilitatorSync()
+        register_exact_evm_facilitator(self._sdk, _Signer(key, rpc_url), networks=NETWORK)
+        self._payees = frozenset(payee.lower() for payee in payees)
+        self._threads = threads
+        self._seen: set[PaymentKey] = set()
+
+    def app(self) -> Starlette:
+        """The HTTP side."""
+        return Starlette(
+            routes=[
+                Route("/verify", self._verify, methods=["POST"]),
+                Route("/settle", self._settle, methods=["POST"]),
+                Route("/supported", self._supported, methods=["GET"]),
+            ]
+        )
+
+    async def _supported(self, _request: Request) -> Response:
+        return _json(self._sdk.get_supported())
+
+    async def _verify(self, request: Request) -> Response:
+        offered = await _read(request)
+        if offered is None:
+            return _malformed()
+        payload, wanted = offered
+        refusal = self._refusal(payload, wanted)
+        if refusal:
+            return _json(VerifyResponse(is_valid=False, invalid_reason=refusal))
+        return _json(await self._threaded(self._sdk.verify, payload, wanted))
+
+    async def _settle(self, request: Request) -> Response:
+        offered = await _read(request)
+        if offered is None:
+            return _malformed()
+        payload, wanted = offered
+        refusal = self._refusal(payload, wanted)
+        if refusal:
+            return _json(_unsettled(refusal))
+        key = _key(payload, wanted)
+        self._seen.add(key)
+        settled = await self._threaded(self._sdk.settle, payload, wanted)
+        if not settled.success and not settled.transaction:
+            self._seen.discard(key)  # nothing was sent: the payer may try again
+        return _json(settled)
+
+    def _refusal(self, payload: PaymentPayload, wanted: PaymentRequirements) -> str:
+        """Why this facilitator will not touch a payment, empty when it will."""
+        if wanted.network != NETWORK or wanted.asset.lower() != USDC.lower():
+            return "unsupported_asset"
+        if wanted.pay_to.lower() not in self._payees:
+            return "pay_to_not_allowed"
+        if _key(payload, wanted) in self._seen:
+            return "duplicate_settlement"
+        return ""
+
+    async def _threaded(self, work: Callable[..., _Answer], *args: object) -> _Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
+
+
+@contextlib.asynccontextmanager
+async def run_facilitator(*, rpc_url: str, key: str, payees: frozenset[str]) -> AsyncIterator[str]:
+    """A facilitator on loopback; yields its URL. `key` pays the gas."""
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="facilitator") as threads:
+        facilitator = Facilitator(rpc_url=rpc_url, key=key, payees=payees, threads=threads)
+        async with serve(facilitator.app()) as port:
+            yield f"http://{LOOPBACK}:{port}"
+
+
+async def _read(request: Request) -> tuple[PaymentPayload, PaymentRequirements] | None:
+    """The payment of a request, None when there is none to be read."""
+    body = await request.body()
+    if len(body) > _BODY_MAX:
+        return None
+    try:
+        value = orjson.loads(body)
+        payload = PaymentPayload.model_validate(value["paymentPayload"])
+        wanted = PaymentRequirements.model_validate(value["paymentRequirements"])
+        _key(payload, wanted)
+    except (orjson.JSONDecodeError, ValidationError, KeyError, TypeError, AttributeError):
+        return None
+    return payload, wanted
+
+
+def _key(payload: PaymentPayload, wanted: PaymentRequirements) -> PaymentKey:
+    authorization = payload.payload["authorization"]
+    payer, nonce = authorization["from"].lower(), authorization["nonce"].lower()
+    return (str(wanted.network), wanted.asset.lower(), payer, nonce)
+
+
+def _unsettled(reason: str) -> SettleResponse:
+    return SettleResponse(success=False, error_reason=reason, transaction="", network=NETWORK)
+
+
+def _json(answer: Any) -> Response:
+    text = answer.model_dump_json(by_alias=True, exclude_none=True)
+    return Response(text, media_type="application/json")
+
+
+def _malformed() -> Response:
+    return JSONResponse({"error": "malformed payment request"}, status_code=400)

@@ -1,0 +1,138 @@
+"""Market: the sellers and their directory on TLS, each under its own name, all on loopback.
+
+One listener serves every good name; two more hold the bad certificates, and one port is closed.
+`Market.mapped` says where each name lives, for an egress that maps names to loopback addresses.
+The certificates come from an authority made for this run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import trustme
+
+from tollgauge.core.exchange import Answer
+from tollgauge.demo.behaviours import play
+from tollgauge.demo.directory import DIRECTORY_HOST, DIRECTORY_PATH, answer
+from tollgauge.demo.seller import DOMAIN, Request, Wire, latency_at
+from tollgauge.demo.sellers import SELLERS
+from tollgauge.demo.serving import LOOPBACK, closed_port, serve
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+Clock = Callable[[], int]
+"""The current instant in milliseconds UTC."""
+
+_BODY_MAX: Final = 64 * 1024
+_SELLER_OF: Final = {seller.host: seller for seller in SELLERS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Market:
+    """Where everyone is: host name to (address, port), and the authority to trust."""
+
+    mapped: dict[str, tuple[str, int]]
+    ca_file: Path
+
+    @property
+    def directory_url(self) -> str:
+        """The listing that a crawler starts from."""
+        return f"https://{DIRECTORY_HOST}{DIRECTORY_PATH}"
+
+
+@contextlib.asynccontextmanager
+async def run_market(clock: Clock, folder: Path) -> AsyncIterator[Market]:
+    """The whole market; `folder` receives the authority's certificate (PEM)."""
+    authority = trustme.CA()
+    ca_file = folder / "ca.pem"
+    authority.cert_pem.write_to_path(ca_file)
+    async with contextlib.AsyncExitStack() as stack:
+        ports = {Wire.CLOSED: _closed(stack)}
+        for wire, certificate in _certificates(authority).items():
+            server = serve(_Stalls(clock), tls=_context(certificate))
+            ports[wire] = await stack.enter_async_context(server)
+        wires = {seller.host: seller.wire for seller in SELLERS} | {DIRECTORY_HOST: Wire.OPEN}
+        mapped = {host: (LOOPBACK, ports[wire]) for host, wire in wires.items()}
+        yield Market(mapped=mapped, ca_file=ca_file)
+
+
+class _Stalls:
+    """The ASGI side: finds the stall by its name and takes the time that its owner takes."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        host = _host(scope)
+        request = await _request(scope, receive)
+        reply, delay_ms = _answer(host, request, self._clock())
+        await asyncio.sleep(delay_ms / 1000)
+        headers = [(name.encode(), value.encode("latin-1")) for name, value in reply.headers]
+        length = (b"content-length", str(len(reply.body)).encode())
+        start = {"status": reply.status, "headers": [*headers, length]}
+        await send({"type": "http.response.start", **start})
+        await send({"type": "http.response.body", "body": reply.body})
+
+
+def _answer(host: str, request: Request, now: int) -> tuple[Answer, int]:
+    """The answer of whoever owns a name, and the milliseconds it takes."""
+    if host == DIRECTORY_HOST:
+        return answer(request, now), 0
+    seller = _SELLER_OF.get(host)
+    if seller is None:
+        return Answer(status=421), 0
+    reply = play(seller, request, now)
+    return reply.answer, reply.delay_ms + latency_at(seller, now)
+
+
+def _host(scope: Scope) -> str:
+    header = next((value for name, value in scope["headers"] if name == b"host"), b"")
+    return str(header.decode("latin-1").rpartition(":")[0] or header.decode("latin-1")).lower()
+
+
+async def _request(scope: Scope, receive: Receive) -> Request:
+    body, more = b"", True
+    while more and len(body) <= _BODY_MAX:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    return Request(
+        method=scope["method"],
+        path=scope["path"],
+        query=scope["query_string"].decode("latin-1"),
+        body=body,
+    )
+
+
+def _certificates(authority: trustme.CA) -> dict[Wire, trustme.LeafCert]:
+    """One certificate for all good names, one that has expired, one of another name."""
+    today = datetime.now(UTC)
+    every_name = f"*.{DOMAIN}"
+    return {
+        Wire.OPEN: authority.issue_cert(every_name, not_after=today + timedelta(days=60)),
+        Wire.EXPIRED: authority.issue_cert(
+            every_name,
+            not_before=today - timedelta(days=90),
+            not_after=today - timedelta(days=2),
+        ),
+        Wire.WRONG_NAME: authority.issue_cert("parked.example"),
+    }
+
+
+def _context(certificate: trustme.LeafCert) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate.configure_cert(context)
+    return context
+
+
+def _closed(stack: contextlib.AsyncExitStack) -> int:
+    unused = stack.enter_context(contextlib.closing(closed_port()))
+    return int(unused.getsockname()[1])

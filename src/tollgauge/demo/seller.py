@@ -1,0 +1,187 @@
+"""Seller: one endpoint of the demo market, and what it asks for at an instant.
+
+A seller is data. How it answers is its `behave` function (behaviours.py), pure in (seller,
+request, now): a live request and a simulated past run the same code. Prices and payees that
+change do so by the calendar, so both agree on when.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from eth_utils.address import to_checksum_address
+
+from tollgauge.core.exchange import Answer
+from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.demo.dice import roll, skewed
+
+DOMAIN: Final = "sellers.example"
+"""A name that nobody can own (RFC 2606)."""
+
+_DIURNAL: Final = (
+    0,
+    0,
+    0,
+    0,
+    1,
+    2,
+    4,
+    7,
+    10,
+    12,
+    14,
+    15,
+    16,
+    18,
+    20,
+    18,
+    16,
+    13,
+    10,
+    7,
+    5,
+    3,
+    2,
+    1,
+)
+"""Per cent that latency gains by the UTC hour: the day's load."""
+
+
+class Wire(StrEnum):
+    """What a client meets below HTTP."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    EXPIRED = "expired-certificate"
+    WRONG_NAME = "certificate-of-another-name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The part of a request that a seller looks at. `path` is percent-decoded."""
+
+    method: str
+    path: str
+    query: str = ""
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """An answer and the time that the seller takes over it, beyond its usual latency."""
+
+    answer: Answer
+    delay_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What a seller asks for at an instant: atomic USDC and the address it goes to."""
+
+    amount: int
+    pay_to: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seller:
+    """One endpoint.
+
+    `kind` names the behaviour for tables and tests. `amounts` (atomic USDC) and `payees` hold one
+    entry, or several that take turns every `turn_ms`; without payees the seller has an address
+    of its own. `listed_amount` is what the directory says where it
+    is out of date. `query` and `body` are the example input, declared in the listing where
+    `declares` says so. `latency_ms` is the median, `trouble` the permille of days with an outage.
+    `age_days` dates a listing younger than the simulated past; `hidden` is (every, days): the
+    directory forgets the seller for some days of every so many. `version` is the form in which
+    the directory lists it.
+    """
+
+    label: str
+    path: str
+    name: str
+    description: str
+    tags: tuple[str, ...]
+    kind: str
+    behave: Behaviour
+    amounts: tuple[int, ...]
+    payees: tuple[str, ...] = ()
+    method: str = "GET"
+    query: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    example: str = '{"ok":true}'
+    declares: bool = True
+    version: int = 2
+    network: str = "eip155:8453"
+    wire: Wire = Wire.OPEN
+    latency_ms: int = 180
+    trouble: int = 4
+    turn_ms: int = 9 * DAY_MS
+    listed_amount: int | None = None
+    listed_http: bool = False
+    every_path: bool = False
+    age_days: int | None = None
+    hidden: tuple[int, int] | None = None
+
+    @property
+    def host(self) -> str:
+        """The seller's own host name."""
+        return f"{self.label}.{DOMAIN}"
+
+    @property
+    def url(self) -> str:
+        """The resource as the seller itself writes it."""
+        return f"https://{self.host}{self.path}"
+
+    @property
+    def templated(self) -> bool:
+        """Whether the path holds a placeholder."""
+        return "{" in self.path
+
+
+Behaviour = Callable[[Seller, Request, int], Reply]
+
+
+def payee(owner: str) -> str:
+    """A stable checksummed address for an invented owner; nobody has its key."""
+    return to_checksum_address(hashlib.sha256(owner.encode()).digest()[-20:])
+
+
+def offer_at(seller: Seller, now: int) -> Offer:
+    """What the seller asks for at `now`."""
+    turn = now // seller.turn_ms
+    payees = seller.payees or (payee(seller.label),)
+    return Offer(
+        amount=seller.amounts[turn % len(seller.amounts)],
+        pay_to=payees[turn % len(payees)],
+    )
+
+
+def latency_at(seller: Seller, now: int, *, seed: int = 0) -> int:
+    """How many milliseconds the seller takes at `now`: skewed noise on its median, and the day."""
+    hour = now // HOUR_MS % 24
+    return skewed(seller.latency_ms, seed, seller.host, now) * (100 + _DIURNAL[hour]) // 100
+
+
+def listed(seller: Seller, at: int, *, present: int) -> bool:
+    """Whether the directory lists the seller at `at`, in a past that ends at `present`."""
+    if seller.age_days is not None and at < present - seller.age_days * DAY_MS:
+        return False
+    if seller.hidden is None:
+        return True
+    every, days = seller.hidden
+    return (at // DAY_MS + roll(seller.host) % every) % every >= days
+
+
+def on_route(seller: Seller, path: str) -> bool:
+    """Whether a path reaches the seller's paid route."""
+    if seller.every_path:
+        return True
+    if not seller.templated:
+        return path == seller.path
+    pieces = re.split(r"\{[^/{}]+\}", seller.path)
+    return re.fullmatch("[^/]+".join(map(re.escape, pieces)), path) is not None

@@ -1,0 +1,75 @@
+"""Serving: an ASGI app on a free loopback port, in this process, for the length of a `with`.
+
+The listening socket is bound before the server starts, so a port that was told is a port that
+answers. Signals are left to whoever runs the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Final
+
+import uvicorn
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+LOOPBACK: Final = "127.0.0.1"
+_POLL_SECONDS: Final = 0.005
+_GRACE_SECONDS: Final = 2
+
+
+@contextlib.asynccontextmanager
+async def serve(app: ASGIApp, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """Serves `app`, over TLS when given a context, and yields its port."""
+    with contextlib.closing(_listener()) as listener:
+        server = _Server(_config(app, tls))
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            while not server.started and not task.done():  # noqa: ASYNC110 (it has no event)
+                await asyncio.sleep(_POLL_SECONDS)
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            await task
+
+
+def closed_port() -> socket.socket:
+    """A socket whose port refuses connections for as long as it is kept: bound, not listening."""
+    unused = socket.socket()
+    unused.bind((LOOPBACK, 0))
+    return unused
+
+
+class _Server(uvicorn.Server):
+    """A server that does not take over the process's signals."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _listener() -> socket.socket:
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((LOOPBACK, 0))
+    listener.listen(512)
+    return listener
+
+
+def _config(app: ASGIApp, tls: ssl.SSLContext | None) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+        ssl_context_factory=(lambda *_: tls) if tls else None,
+    )

@@ -1,0 +1,89 @@
+"""World: the demo's counterparties, started together and ended together.
+
+A chain with USDC, a facilitator that settles for the service, a market of sellers with a
+directory, and a buyer with money. The service itself is not part of it: it meets all of this
+through the addresses named here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tollgauge.demo.chain import Chain, TestAccount, run_chain
+from tollgauge.demo.facilitator import run_facilitator
+from tollgauge.demo.market import Clock, Market, run_market
+from tollgauge.demo.seller import payee
+
+BUYER_FUNDS: Final = 25_000_000
+"""Atomic USDC that the buyer starts with: 25 dollars."""
+
+PAY_TO: Final = payee("tollgauge demo")
+"""Where the demo service's income goes. Nobody has the key: the service holds none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """Addresses of a running world; `async with World.start(clock=…) as world`.
+
+    `pay_to` is the service's own payee, `buyer` a funded account, `chain` the handle on the local
+    chain, `market` knows the sellers.
+    """
+
+    chain: Chain
+    market: Market
+    facilitator_url: str
+    pay_to: str
+    buyer: TestAccount
+
+    @property
+    def rpc_url(self) -> str:
+        """JSON-RPC of the local chain."""
+        return self.chain.rpc_url
+
+    @property
+    def mapped(self) -> dict[str, tuple[str, int]]:
+        """Host name to (loopback address, port)."""
+        return self.market.mapped
+
+    @property
+    def ca_file(self) -> Path:
+        """PEM of the authority that signed the sellers' certificates."""
+        return self.market.ca_file
+
+    @property
+    def directory_url(self) -> str:
+        """The Bazaar listing."""
+        return self.market.directory_url
+
+    @staticmethod
+    @contextlib.asynccontextmanager
+    async def start(*, clock: Clock) -> AsyncIterator[World]:
+        """Starts everything and ends it with the block. `clock` gives the sellers' now.
+
+        Raises ChainError when the local chain is not installed or does not start.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tollgauge-")))
+            chain, market = await asyncio.gather(
+                stack.enter_async_context(run_chain()),
+                stack.enter_async_context(run_market(clock, folder)),
+            )
+            gas_payer, buyer, *_ = chain.accounts
+            facilitator = run_facilitator(
+                rpc_url=chain.rpc_url, key=gas_payer.key, payees=frozenset({PAY_TO})
+            )
+            facilitator_url = await stack.enter_async_context(facilitator)
+            await chain.mint(buyer.address, BUYER_FUNDS)
+            yield World(
+                chain=chain,
+                market=market,
+                facilitator_url=facilitator_url,
+                pay_to=PAY_TO,
+                buyer=buyer,
+            )
