@@ -1,0 +1,297 @@
+"""Pages: views of the read side as HTML for people.
+
+Rules (contract.md sections 2 and 8; safety.md, pages):
+- a page is a pure function of its view: same view, same bytes; routes, caching and headers are
+  web/app's;
+- no script, no inline style, nothing loaded from elsewhere: `default-src 'none'; style-src
+  'self'; img-src 'self'` is enough for every page;
+- everything is escaped by the engine, and cleaned of unseen characters on its way out; provider
+  text is shown as text, marked as the provider's own, and never becomes a link.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+import orjson
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from tollgauge.core.policy import POLICIES, Policy
+from tollgauge.core.units import WINDOW_MS, day_of
+from tollgauge.reports import (
+    Component,
+    Ecosystem,
+    EndpointView,
+    Flag,
+    Leaderboard,
+    Provider,
+)
+from tollgauge.web import charts, labels
+from tollgauge.web.advice import advice
+from tollgauge.web.assets import ASSETS
+from tollgauge.web.dial import dial
+
+HOME_ROWS: Final = 10
+"""How many endpoints the home page shows; the leaderboard shows all it is given."""
+
+_SEVERITIES: Final = ("error", "warn", "info")
+_REASONS: Final = {
+    "ours": "our own network or limits",
+    "rate-limited": "it asked us to slow down",
+    "common-mode": "unrelated hosts failed at the same moment",
+}
+_NEXT_STEPS: Final = {
+    404: "Check the address, or look for the host on the leaderboard.",
+    422: "Give the full https:// address of a public endpoint, as it is listed in a directory.",
+    429: "Wait for the number of seconds that the Retry-After header names, then ask again.",
+    503: "Nothing was charged. Wait for the number of seconds that Retry-After names, then retry.",
+}
+_ANY_STEP: Final = "Nothing was charged. Try again in a minute."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One route as the docs page shows it: `micro_usd` None is free; `example` is the query of a
+    GET (with its `?`) or the JSON body of a POST; `path` may hold a placeholder for reading only.
+    """
+
+    method: str
+    path: str
+    purpose: str
+    micro_usd: int | None = None
+    example: str = ""
+
+
+def home_html(board: Leaderboard, stats: Ecosystem, *, base_url: str) -> bytes:
+    """The first page: what this is, the ecosystem in numbers, the head of the leaderboard."""
+    shown = board.rows[:HOME_ROWS]
+    simulated = stats.simulated or any(row.simulated for row in shown)
+    return _render(
+        "home.html",
+        base_url,
+        board=board,
+        stats=stats,
+        rows=shown,
+        simulated=simulated,
+        strip=charts.grade_strip(stats.grades),
+    )
+
+
+def leaderboard_html(board: Leaderboard, stats: Ecosystem, *, base_url: str) -> bytes:
+    """The best listed endpoints."""
+    simulated = stats.simulated or any(row.simulated for row in board.rows)
+    return _render(
+        "leaderboard.html",
+        base_url,
+        board=board,
+        stats=stats,
+        rows=board.rows,
+        simulated=simulated,
+    )
+
+
+def endpoint_html(view: EndpointView, *, now: int, base_url: str, report_micro_usd: int) -> bytes:
+    """The snapshot of one endpoint with its pictures. `now` ages it; `report_micro_usd` is what
+    a live report costs.
+    """
+    snapshot = view.snapshot
+    policy = POLICIES.get(snapshot.policy_version)
+    return _render(
+        "endpoint.html",
+        base_url,
+        view=view,
+        s=snapshot,
+        now=now,
+        simulated=snapshot.simulated,
+        dial=_dial(view, policy),
+        bars=_breakdown(view.components),
+        total=sum(part.weight * part.tenths for part in view.components),
+        flags=sorted(view.flags, key=_severity),
+        events=sorted(view.events, key=lambda event: event.at, reverse=True),
+        report_price=labels.dollars(report_micro_usd),
+        order=_post(base_url, "/v1/x402-trust", {"resource": snapshot.resource}),
+        **_pictures(view),
+    )
+
+
+def provider_html(provider: Provider, *, base_url: str) -> bytes:
+    """One host and its endpoints, best first."""
+    return _render(
+        "provider.html",
+        base_url,
+        provider=provider,
+        rows=provider.rows,
+        simulated=any(row.simulated for row in provider.rows),
+    )
+
+
+def methodology_html(
+    policy: Policy, *, flags: tuple[tuple[str, str, str], ...] = (), base_url: str
+) -> bytes:
+    """How scores come about, written from the policy itself; `flags` are (code, severity,
+    meaning).
+    """
+    tables = (
+        ("Latency: median in milliseconds", policy.latency),
+        ("Activity P: effective payers", policy.payers),
+        ("Activity V: organic dollars settled", policy.volume),
+    )
+    return _render(
+        "methodology.html",
+        base_url,
+        policy=policy,
+        grades=_grades(policy),
+        flags=flags,
+        tables=tables,
+        bars=[
+            charts.component_bar(
+                Component(name=row.name, weight=row.weight, tenths=1_000),
+                heaviest=max(row.weight for row in policy.rows),
+            )
+            for row in policy.rows
+        ],
+    )
+
+
+def docs_html(routes: tuple[Route, ...], *, base_url: str) -> bytes:
+    """How to ask, with a command for each free route and the price of each paid one."""
+    shown = [(route, _command(base_url, route)) for route in routes]
+    return _render("docs.html", base_url, routes=shown)
+
+
+def not_found_html(detail: str = "There is no page at this address.", *, base_url: str) -> bytes:
+    """The page of a 404."""
+    return error_html(status=404, title="Not found", detail=detail, base_url=base_url)
+
+
+def error_html(
+    *, status: int, title: str, detail: str, hint: str = "", code: str = "", base_url: str
+) -> bytes:
+    """A page that says what is wrong and what to do; `hint` replaces the usual advice."""
+    step = hint or _NEXT_STEPS.get(status, _ANY_STEP)
+    return _render(
+        "error.html",
+        base_url,
+        status=status,
+        title=title,
+        detail=detail,
+        step=step,
+        code=code,
+    )
+
+
+def _render(name: str, base_url: str, **values: object) -> bytes:
+    base = base_url.rstrip("/")
+    page = _ENGINE.get_template(name)
+    return page.render(base=base, root=urlsplit(base).path, **values).encode()
+
+
+def _grades(policy: Policy) -> tuple[tuple[str, int], ...]:
+    """(letter, least tenths), best first, with the F below all others."""
+    return (*((letter, least * 10) for letter, least in policy.grades), ("F", 0))
+
+
+def _dial(view: EndpointView, policy: Policy | None) -> Markup:
+    return dial(
+        _grades(policy) if policy else (),
+        score=view.snapshot.score_tenths,
+        grade=view.snapshot.grade,
+        low=view.low_tenths,
+        high=view.high_tenths,
+    )
+
+
+def _breakdown(components: tuple[Component, ...]) -> list[tuple[Component, Markup]]:
+    heaviest = max((part.weight for part in components), default=1)
+    return [(part, charts.component_bar(part, heaviest=heaviest)) for part in components]
+
+
+def _pictures(view: EndpointView) -> dict[str, object]:
+    """The three charts over the view's days."""
+    last = view.days[-1].day if view.days else day_of(view.snapshot.computed_at)
+    first = view.days[0].day if view.days else last - day_of(WINDOW_MS) + 1
+    return {
+        "uptime": charts.uptime_bars(view.days),
+        "latency": charts.latency_lines(view.days),
+        "lanes": charts.event_lanes(view.events, first_day=first, last_day=last),
+    }
+
+
+def _severity(flag: Flag) -> tuple[int, str]:
+    known = flag.severity in _SEVERITIES
+    return (_SEVERITIES.index(flag.severity) if known else len(_SEVERITIES), flag.code)
+
+
+def _command(base_url: str, route: Route) -> str:
+    """What to type for a route: quoted for a shell, whatever the example holds."""
+    if route.method == "GET":
+        return f"curl -s {shlex.quote(base_url.rstrip('/') + route.path + route.example)}"
+    body = orjson.loads(route.example) if route.example else {}
+    return _post(base_url, route.path, body)
+
+
+def _post(base_url: str, path: str, body: object) -> str:
+    """A request with a JSON body, quoted for a shell: a resource may hold quotes."""
+    address = shlex.quote(base_url.rstrip("/") + path)
+    data = shlex.quote(orjson.dumps(body).decode())
+    return f"curl -i {address} \\\n  -H 'content-type: application/json' \\\n  -d {data}"
+
+
+def _visible(value: object) -> object:
+    """What every expression of a template passes: text without unseen characters."""
+    return (
+        labels.plain(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+    )
+
+
+def _grade_class(grade: str | None) -> str:
+    return f"grade-{grade.lower()}" if grade in {"A", "B", "C", "D", "F"} else "grade-none"
+
+
+def _asset(name: str) -> str:
+    return f"/static/{name}?v={ASSETS[name].digest}"
+
+
+def _engine() -> Environment:
+    engine = Environment(
+        loader=PackageLoader("tollgauge.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+        finalize=_visible,
+    )
+    engine.filters.update(
+        age=labels.age,
+        authority=labels.authority_of,
+        count=labels.count,
+        day_date=labels.day_date,
+        day_uptime=charts.day_uptime,
+        dollars=labels.dollars,
+        grade_class=_grade_class,
+        hundredths=labels.hundredths,
+        instant=labels.date,
+        iso=labels.iso,
+        minute=labels.minute,
+        ms=labels.milliseconds,
+        network_name=labels.network_name,
+        path=labels.path_of,
+        percent=labels.percent,
+        price=labels.price,
+        reason=lambda slug: _REASONS.get(slug, slug),
+        stability=labels.stability,
+        tenths=labels.tenths,
+        verdict=labels.verdict_sentence,
+    )
+    engine.globals.update(
+        advice=advice, asset=_asset, dash=labels.DASH, meanings=labels.RECOMMENDATIONS
+    )
+    return engine
+
+
+_ENGINE: Final = _engine()
