@@ -354,12 +354,39 @@ def test_a_document_without_entries_is_an_empty_page_and_no_page() -> None:
 
 
 keys = st.sampled_from(
-    (
-        "resource url accepts type x402Version lastUpdated outputSchema input method queryParams"
-        " query_params query body bodyFields bodyType extensions bazaar info metadata tags"
-        " description properties example enum examples default items resources pagination total"
-        " partial"
-    ).split()
+    [
+        "resource",
+        "url",
+        "accepts",
+        "type",
+        "x402Version",
+        "lastUpdated",
+        "outputSchema",
+        "input",
+        "method",
+        "queryParams",
+        "query_params",
+        "query",
+        "body",
+        "bodyFields",
+        "bodyType",
+        "extensions",
+        "bazaar",
+        "info",
+        "metadata",
+        "tags",
+        "description",
+        "properties",
+        "example",
+        "enum",
+        "examples",
+        "default",
+        "items",
+        "resources",
+        "pagination",
+        "total",
+        "partial",
+    ]
 )
 leaves = (
     st.none()
