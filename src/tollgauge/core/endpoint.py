@@ -24,7 +24,16 @@ from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.terms import Quote
 
 URL_MAX: Final = 2_048
-_BAD_CHARACTERS: Final = re.compile(r"[\x00-\x20\x7f-\x9f\\\u200b-\u200f\u2028-\u202e\u2060\ufeff]")
+_BAD_CHARACTERS: Final = re.compile(
+    r"[\x00-\x20\x7f-\xa0\\\ud800-\udfff"  # controls, backslash, surrogates
+    r"\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"  # spaces and separators
+    # Default_Ignorable_Code_Point (Unicode, DerivedCoreProperties): invisible, and dropped by IDNA
+    r"\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    r"\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3"
+    r"\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_DOTS: Final = re.compile(r"[\u3002\uff0e\uff61]")
+"""Characters that IDNA reads as dots (UTS 46 section 2.3)."""
 _SPECIAL_SUFFIXES: Final = frozenset(
     {"local", "internal", "onion", "test", "localhost", "invalid", "example", "home", "lan"}
     | {"corp", "intranet", "private", "alt", "arpa", "localdomain"}
@@ -155,7 +164,8 @@ def parse_resource(
         )
     if _BAD_CHARACTERS.search(text):
         raise ResourceError(
-            "resource-invalid", "The resource holds spaces, control characters or backslashes."
+            "resource-invalid",
+            "The resource holds spaces, control or invisible characters, or backslashes.",
         )
     try:
         parts = urlsplit(text)
@@ -186,7 +196,7 @@ def canonical_host(netloc: str, hostname: str, perimeter: Perimeter = PUBLIC) ->
     Raises ResourceError for literals of any notation, brackets, single labels and special-use
     names, except names that the perimeter maps.
     """
-    host = hostname.removesuffix(".").lower()
+    host = _DOTS.sub(".", hostname).removesuffix(".").lower()
     if not host:
         raise ResourceError("resource-invalid", "The resource has no host.")
     if "[" in netloc or "%" in host:
@@ -209,9 +219,12 @@ def _a_label(host: str) -> str:
     if len(host) <= 253 and _ASCII_NAME.fullmatch(host) and "xn--" not in host:
         return host
     try:
-        return idna.encode(host, uts46=True, transitional=False).decode().lower()
+        label = idna.encode(host, uts46=True, transitional=False).decode().lower()
     except (idna.IDNAError, UnicodeError) as error:
         raise ResourceError("resource-invalid", "The host is not a valid name.") from error
+    if label.endswith("."):
+        raise ResourceError("resource-invalid", "The host ends with more than one dot.")
+    return label
 
 
 def _canonical_path(path: str) -> str:
