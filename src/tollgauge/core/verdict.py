@@ -1,9 +1,8 @@
 """Verdict: the uptime in a word, and a score in one plain sentence.
 
-Cut-offs (contract.md section 8): flawless = 100; near-perfect >= 99.5; occasional misses >= 95;
-frequent outages >= 80; unreliable > 0; failed every check = 0. The two ends are literal, so a
-single miss or a single answer leaves them; between them the word goes by the uptime as it is
-published, so that a reader who has only the figure finds the same word.
+The cut-offs are those of contract.md section 8. The two ends are literal, so a single miss or a
+single answer leaves them; between them the word goes by the uptime as it is published, so that a
+reader who has only the figure finds the same word.
 """
 
 from __future__ import annotations
@@ -21,7 +20,10 @@ _LOWEST: Final = "unreliable"
 
 
 def verdict(up: int, scored: int) -> str | None:
-    """The wording class of `up` answers to `scored` checks, None without any check."""
+    """The uptime in a word: flawless at 100 %, near-perfect from 99.5, occasional misses from 95,
+    frequent outages from 80, unreliable above 0, failed every check at 0. A single miss is never
+    flawless, a single answer never failed every check. None without a check.
+    """
     if not scored:
         return None
     if up == scored:

@@ -49,6 +49,12 @@ def _list(says: str, items: _Schema, *, most: int = 1_000_000) -> _Schema:
     return {"type": "array", "description": says, "items": items, "maxItems": most}
 
 
+def _pairs(says: str, key: _Schema) -> _Schema:
+    count = {**_integer("Count"), "minimum": 1}
+    pair = {"type": "array", "prefixItems": [key, count], "minItems": 2, "maxItems": 2}
+    return _list(says, pair)
+
+
 def _amount(says: str) -> _Schema:
     return {"type": "string", "pattern": "^(0|[1-9][0-9]{0,77})$", "description": says}
 
@@ -79,23 +85,12 @@ _DAY: Final = _object(
         "compliance": _integer("Sum of the subscores (0 to 100) of the scored probes"),
         "slots": _integer("Bit i is set when half hour i has a scored probe", most=_SLOTS_MAX),
         "latencySum": _integer("Exact sum of the milliseconds of scored, up probes"),
-        "latency": _list(
-            "Histogram of scored, up probes: [bucket, count] in ascending order of buckets",
-            {
-                "type": "array",
-                "prefixItems": [
-                    _integer("Bucket", most=_BUCKET_MAX),
-                    {**_integer("Count"), "minimum": 1},
-                ],
-                "minItems": 2,
-                "maxItems": 2,
-            },
+        "latency": _pairs(
+            "Histogram of scored, up probes: [bucket, count]", _integer("Bucket", most=_BUCKET_MAX)
         ),
-        "excluded": {
-            "type": "object",
-            "description": "How many probes are not scored, by reason",
-            "additionalProperties": {**_integer("Count"), "minimum": 1},
-        },
+        "excluded": _pairs(
+            "How many probes are not scored: [reason, count]", _text("Reason", most=256)
+        ),
     },
 )
 

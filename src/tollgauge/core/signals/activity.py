@@ -10,8 +10,9 @@ from tollgauge.core.signals.settled import Settled
 
 def subscore(settled: Settled, policy: Policy) -> Fraction:
     """Do independent buyers really pay it? Settlements on chain to its payTo: min(P, (P + V) / 2)
-    with P from the number of effective payers and V from the organic dollars. Volume from one
-    wallet, or from the seller to itself, buys nothing.
+    with P from the number of effective payers and V from the organic dollars. Whatever one wallet
+    pays, it is at most one effective payer: alone it brings at most 5 (0.75 points of the score).
+    What the seller pays itself brings nothing.
     """
     return _combined(settled.effective, settled.organic_usd, policy)
 

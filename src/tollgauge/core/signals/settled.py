@@ -1,12 +1,6 @@
 """Settled: who paid a payTo, and how much of it is organic.
 
-Rules (scoring.md, *organic settlement* and *arithmetic*):
-- a payment of the payTo to itself is left out;
-- a transfer payTo to payer cancels the same amount of that payer's volume, and the payer counts
-  with what is left;
-- effective payers are (sum v)^2 / sum v^2 over payers' organic volume: the inverse of the
-  concentration index, n for n equal payers and close to 1 when one pays nearly everything;
-- a payTo that k monitored hosts share gives each of them one k-th.
+The rules are those of scoring.md, *organic settlement* and *arithmetic*; `settled` states them.
 Raw figures leave nothing out and divide by nothing. Hex addresses compare without case.
 """
 
@@ -56,7 +50,15 @@ class Settled:
 
 
 def settled(chain: ChainEvidence | None) -> Settled:
-    """The settlements of a chain evidence; nothing without one."""
+    """Only USDC that an EIP-3009 authorization moved to the payTo counts, and of that:
+
+    - a payment of the payTo to itself is left out;
+    - a transfer payTo to payer cancels the same amount of that payer's volume, and the payer
+      counts with what is left;
+    - effective payers are (Σv)² / Σv² over payers' organic volume v: n for n equal payers, close
+      to 1 when one pays nearly everything;
+    - a payTo that k monitored hosts share gives each of them one k-th.
+    """
     if chain is None:
         return Settled()
     pay_to = _key(chain.pay_to)

@@ -1,0 +1,27 @@
+"""Writes the generated pages of this folder: `.venv/bin/python docs/generate.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tollgauge.core.methodology import methodology
+from tollgauge.core.policy import POLICIES
+from tollgauge.core.schema.evidence import schema_text
+
+
+def pages() -> dict[str, str]:
+    """File name to content; the methodology is that of the newest policy."""
+    return {
+        "methodology.md": methodology(POLICIES[max(POLICIES)]),
+        "evidence.schema.json": schema_text(),
+    }
+
+
+def main() -> None:
+    """Write every page beside this file."""
+    for name, text in pages().items():
+        Path(__file__).with_name(name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
