@@ -30,8 +30,8 @@ _CAREFUL: Final = (
     ("access-control-allow-origin", "*"),
     ("access-control-expose-headers", "PAYMENT-REQUIRED, PAYMENT-RESPONSE"),
 )
-_HUGE: Final = 700 * 1024
-"""Bytes of the huge body: past the 512 KB that a prober reads (safety.md, outbound)."""
+_HUGE: Final = b'{"preview":"' + b"lorem ipsum " * 60_000 + b'"}'
+"""Past the 512 KB that a prober reads (safety.md, outbound)."""
 
 
 def play(seller: Seller, request: Request, now: int) -> Reply:
@@ -152,8 +152,7 @@ def base64url(seller: Seller, request: Request, now: int) -> Reply:
 
 def huge_body(seller: Seller, request: Request, now: int) -> Reply:
     """A right header over a body that no prober should read to its end."""
-    filler = b'{"preview":"' + b"lorem ipsum " * (_HUGE // 12) + b'"}'
-    return Reply(answer=_v2(seller, offer_at(seller, now), request.path, body=filler))
+    return Reply(answer=_v2(seller, offer_at(seller, now), request.path, body=_HUGE))
 
 
 # Not asking to be paid

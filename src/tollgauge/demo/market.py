@@ -1,8 +1,8 @@
 """Market: the sellers and their directory on TLS, each under its own name, all on loopback.
 
-One listener serves every good name; two more hold the bad certificates, and one port is closed.
-`Market.mapped` says where each name lives, for an egress that maps names to loopback addresses.
-The certificates come from an authority made for this run.
+One listener serves every name and picks the certificate by it, bad ones included; the dead seller
+has a port that refuses. `Market.mapped` says where each name lives, for an egress that maps names
+to loopback addresses. The certificates come from an authority made for this run.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ async def run_market(clock: Clock, folder: Path) -> AsyncIterator[Market]:
     authority = trustme.CA()
     ca_file = folder / "ca.pem"
     authority.cert_pem.write_to_path(ca_file)
-    async with contextlib.AsyncExitStack() as stack:
-        ports = {Wire.CLOSED: _closed(stack)}
-        for wire, certificate in _certificates(authority).items():
-            server = serve(_Stalls(clock), tls=_context(certificate))
-            ports[wire] = await stack.enter_async_context(server)
-        wires = {seller.host: seller.wire for seller in SELLERS} | {DIRECTORY_HOST: Wire.OPEN}
-        mapped = {host: (LOOPBACK, ports[wire]) for host, wire in wires.items()}
-        yield Market(mapped=mapped, ca_file=ca_file)
+    with contextlib.closing(closed_port()) as unused:
+        closed = (LOOPBACK, int(unused.getsockname()[1]))
+        async with serve(_Stalls(clock), tls=_tls(authority)) as port:
+            mapped = {
+                seller.host: closed if seller.wire is Wire.CLOSED else (LOOPBACK, port)
+                for seller in SELLERS
+            }
+            yield Market(mapped=mapped | {DIRECTORY_HOST: (LOOPBACK, port)}, ca_file=ca_file)
 
 
 class _Stalls:
@@ -112,6 +112,19 @@ async def _request(scope: Scope, receive: Receive) -> Request:
     )
 
 
+def _tls(authority: trustme.CA) -> ssl.SSLContext:
+    """The server side of TLS: each name gets the certificate that its seller keeps."""
+    contexts = {wire: _context(leaf) for wire, leaf in _certificates(authority).items()}
+
+    def choose(connection: ssl.SSLObject, name: str | None, _first: ssl.SSLContext) -> None:
+        seller = _SELLER_OF.get(name or "")
+        connection.context = contexts[seller.wire if seller else Wire.OPEN]
+
+    entry = contexts[Wire.OPEN]
+    entry.sni_callback = choose
+    return entry
+
+
 def _certificates(authority: trustme.CA) -> dict[Wire, trustme.LeafCert]:
     """One certificate for all good names, one that has expired, one of another name."""
     today = datetime.now(UTC)
@@ -131,8 +144,3 @@ def _context(certificate: trustme.LeafCert) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate.configure_cert(context)
     return context
-
-
-def _closed(stack: contextlib.AsyncExitStack) -> int:
-    unused = stack.enter_context(contextlib.closing(closed_port()))
-    return int(unused.getsockname()[1])

@@ -87,9 +87,9 @@ class Offer:
     pay_to: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Seller:
-    """One endpoint.
+    """One endpoint; equal to itself only.
 
     `kind` names the behaviour for tables and tests. `amounts` (atomic USDC) and `payees` hold one
     entry, or several that take turns every `turn_ms`; without payees the seller has an address

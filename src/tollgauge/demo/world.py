@@ -7,7 +7,6 @@ through the addresses named here.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import tempfile
 from collections.abc import AsyncIterator
@@ -70,10 +69,8 @@ class World:
         """
         async with contextlib.AsyncExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tollgauge-")))
-            chain, market = await asyncio.gather(
-                stack.enter_async_context(run_chain()),
-                stack.enter_async_context(run_market(clock, folder)),
-            )
+            chain = await stack.enter_async_context(run_chain())
+            market = await stack.enter_async_context(run_market(clock, folder))
             gas_payer, buyer, *_ = chain.accounts
             facilitator = run_facilitator(
                 rpc_url=chain.rpc_url, key=gas_payer.key, payees=frozenset({PAY_TO})

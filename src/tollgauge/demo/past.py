@@ -1,0 +1,165 @@
+"""Past: what a prober would have seen of the demo market, and what the directory said, before.
+
+Every function is pure: instants are arguments and chance is a roll of them, so the same arguments
+give the same past and overlapping spans agree. Answers come from the sellers' own behaviours;
+this module adds what a live request meets by itself: latency, outages, bad certificates.
+
+Times are simulated, nobody was asked. Whoever stores this marks it as simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from tollgauge.core.endpoint import Perimeter, parse_resource
+from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind, Timings
+from tollgauge.core.units import DAY_MS, MINUTE_MS
+from tollgauge.demo.behaviours import play, problem
+from tollgauge.demo.dice import chance, roll, skewed
+from tollgauge.demo.directory import items_at
+from tollgauge.demo.seller import Request, Seller, Wire, latency_at, listed
+from tollgauge.demo.serving import LOOPBACK
+
+BODY_CAP: Final = 256 * 1024
+"""Bytes of a body that a prober keeps (safety.md, outbound)."""
+
+DEADLINE_MS: Final = 10_000
+"""When a prober gives up (safety.md, outbound)."""
+
+Outage = tuple[int, int, Answer | Fault]
+"""From, until (ms UTC, half open), and what a request met meanwhile."""
+
+_OUTAGE_DAYS: Final = 2
+"""No outage lasts longer."""
+
+_CERTIFICATE_DAYS: Final = 60
+_BROKEN: Final = {
+    Wire.CLOSED: Fault(kind=FaultKind.CONNECT, detail="connection refused"),
+    Wire.EXPIRED: Fault(kind=FaultKind.TLS_INVALID, detail="certificate has expired"),
+    Wire.WRONG_NAME: Fault(kind=FaultKind.TLS_INVALID, detail="certificate is for another name"),
+}
+_TIMED_OUT: Final = Fault(kind=FaultKind.TIMEOUT, detail="no answer within 10 s")
+_REFUSED: Final = Fault(kind=FaultKind.CONNECT, detail="connection refused")
+_KINDS: Final[tuple[Answer | Fault, ...]] = (
+    problem(502, "Bad Gateway").answer,
+    problem(503, "Service Unavailable").answer,
+    _TIMED_OUT,
+    _REFUSED,
+)
+
+
+def exchanges(
+    seller: Seller, *, start: int, end: int, step_ms: int, seed: int = 0
+) -> Iterator[Exchange]:
+    """The exchanges of a prober that asked every `step_ms` from `start` up to, not including,
+    `end` (ms UTC), oldest first.
+
+    Requests are those that elicit the seller's 402: its method and the example input where its
+    listing declares one.
+    """
+    request, url = _request(seller)
+    sent = None if request.method == "GET" else request.body
+    outages = tuple(_outages(seller, start=start, end=end, seed=seed))
+    for at in range(start, end, step_ms):
+        result, taken = _result(seller, request, at=at, seed=seed, outages=outages)
+        answered = isinstance(result, Answer)
+        yield Exchange(
+            url=url,
+            method=request.method,
+            at=at,
+            result=result,
+            timings=_timings(taken, at) if answered else Timings(total=taken),
+            address=LOOPBACK if answered else None,
+            tls_not_after=_certificate_end(at) if answered else None,
+            request_body=sent,
+        )
+
+
+def listed_items(at: int, *, present: int) -> list[Any]:
+    """The directory's entries at `at` in a past that ends at `present` (ms UTC): changed prices
+    and payees, sellers that were forgotten for a while or came late.
+    """
+    return items_at(at, present=present)
+
+
+def first_listed(seller: Seller, *, start: int, present: int) -> int:
+    """When a crawl from `start` on would first have met the seller: `start`, or later for the
+    young and for those the directory had forgotten just then. Looks at day boundaries.
+    """
+    if listed(seller, start, present=present):
+        return start
+    days = range((start // DAY_MS + 1) * DAY_MS, present, DAY_MS)
+    return next((day for day in days if listed(seller, day, present=present)), present)
+
+
+def _result(
+    seller: Seller, request: Request, *, at: int, seed: int, outages: tuple[Outage, ...]
+) -> tuple[Answer | Fault, int]:
+    """What came back at `at`, and after how many milliseconds."""
+    result = _BROKEN.get(seller.wire) or _instead(seller, at, seed=seed, outages=outages)
+    if isinstance(result, Fault):
+        return result, DEADLINE_MS if result is _TIMED_OUT else skewed(30, seed, seller.host, at)
+    usual = latency_at(seller, at, seed=seed)
+    if result is not None:
+        return result, usual
+    reply = play(seller, request, at)
+    return _kept(reply.answer), usual + reply.delay_ms
+
+
+def _instead(
+    seller: Seller, at: int, *, seed: int, outages: tuple[Outage, ...]
+) -> Answer | Fault | None:
+    """What stood in for the seller at `at`, None while it was up. Now and then a single request
+    fails on its own.
+    """
+    for began, ended, result in outages:
+        if began <= at < ended:
+            return result
+    hiccup = roll("hiccup", seed, seller.host, at) % 10_000 < seller.trouble
+    return _TIMED_OUT if hiccup else None
+
+
+def _outages(seller: Seller, *, start: int, end: int, seed: int) -> Iterator[Outage]:
+    """The seller's outages that may touch a span: one a day at most, begun on that day."""
+    for day in range(start // DAY_MS - _OUTAGE_DAYS, end // DAY_MS + 1):
+        if chance(seller.trouble, "outage", seed, seller.host, day):
+            began = day * DAY_MS + roll("began", seed, seller.host, day) % DAY_MS
+            lasted = skewed(110, "lasted", seed, seller.host, day, sigma=0.8) * MINUTE_MS
+            kind = _KINDS[roll("kind", seed, seller.host, day) % len(_KINDS)]
+            yield began, began + min(lasted, _OUTAGE_DAYS * DAY_MS), kind
+
+
+def _timings(taken: int, at: int) -> Timings:
+    """Phases of an answered request, which add up to no more than the whole."""
+    dns, connect, tls = taken * (2 + at % 5) // 100, taken * 9 // 100, taken * 16 // 100
+    return Timings(
+        dns=dns, connect=connect, tls=tls, ttfb=taken * 97 // 100 - dns - connect - tls, total=taken
+    )
+
+
+@lru_cache(maxsize=64)
+def _kept(answer: Answer) -> Answer:
+    """The part of an answer that a prober keeps; the same object when that is all of it."""
+    if len(answer.body) <= BODY_CAP:
+        return answer
+    return replace(answer, body=answer.body[:BODY_CAP], truncated=True)
+
+
+def _certificate_end(at: int) -> int:
+    """Certificates are renewed with 30 days to go."""
+    turn = _CERTIFICATE_DAYS * DAY_MS
+    return (at // turn + 1) * turn + 30 * DAY_MS
+
+
+def _request(seller: Seller) -> tuple[Request, str]:
+    """The prober's request and its URL, canonical as endpoints are."""
+    query = urlencode(seller.query) if seller.declares else ""
+    url = f"{seller.url}?{query}" if query else seller.url
+    resource = parse_resource(url, Perimeter(mapped=frozenset({seller.host})))
+    body = b"" if seller.method == "GET" else seller.body or b"{}"
+    request = Request(method=seller.method, path=seller.path, query=query, body=body)
+    return request, resource.probe_url
