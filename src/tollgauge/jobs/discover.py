@@ -5,8 +5,8 @@ Rules (safety.md, our own faults):
   resumes there;
 - a bad entry is counted with its reason and skipped, it never stops a crawl;
 - entries that name an endpoint which this crawl has had already are merged into the first;
-- only a crawl that read the whole of a listing that is not empty may delist: a source that fails,
-  stops half-way or suddenly lists nothing delists nothing, and the tally says why.
+- only a crawl that read the whole of a listing, and something in it, may delist: a source that
+  fails, stops half-way or suddenly lists nothing delists nothing, and the tally says why.
 
 What an entry means is core/listing's reading; what changed is core/discovery's.
 """
@@ -194,12 +194,12 @@ async def _record(
                     tx, crawl, items, next_offset=step.next_offset, now=now
                 )
             count.new += page.new
-            count.seen += page.seen
-            count.events.update(dict(page.events))
+            count.seen += page.seen - page.new
+            count.events.update(page.kinds)
             complete = step.page.complete is True
     except DirectoryError as error:
         return count.tally(complete=False, problem=str(error))
-    complete = complete and (count.items > 0 or crawl.offset > 0)
+    complete = complete and (bool(count.had) or crawl.offset > 0)
     async with store.write() as tx:
         count.delisted = await discovery.finish_crawl(tx, crawl, complete=complete, now=now)
     if count.delisted:

@@ -81,7 +81,7 @@ async def pages(
     async for page in reader.head(pages_max=1 if start else _HEAD_PAGES):
         yield Step(page=page, next_offset=offset)
     shrank = any(after < before for before, after in pairwise(totals))
-    caught_up = start > 0 or reader.caught_up
+    caught_up = reader.caught_up if start == 0 else offset > start
     whole = _whole(totals, offset) and not shrank and caught_up
     yield Step(page=Page(complete=whole), next_offset=offset)
 
