@@ -1,0 +1,108 @@
+"""How values that no column type fits are written: quotes, findings and lists, as JSON text.
+
+Rules:
+- text from outside is stored without NUL and lone surrogates, because PostgreSQL refuses both;
+  what is compared with stored text must be cleaned the same way first (`clean_quote`);
+- integers from outside that no column holds are unknown (None), never an error;
+- a quote is `[network, asset, amount, payTo]`, its amount a decimal string; a finding is
+  `[rule, severity, message, where]`, cut short where the tail is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import orjson
+
+from tollgauge.core.finding import Finding, Severity
+from tollgauge.core.terms import Quote
+
+_INT_MAX: Final = 2**31 - 1
+
+
+def plain(text: str) -> str:
+    """The text with NUL and lone surrogates replaced."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def small(value: int | None) -> int | None:
+    """The integer if a 32-bit column holds it, else None."""
+    return value if value is not None and -_INT_MAX <= value <= _INT_MAX else None
+
+
+def clean_quote(quote: Quote) -> Quote:
+    """The quote as it comes back from the store."""
+    return replace(
+        quote,
+        network=plain(quote.network),
+        asset=plain(quote.asset),
+        pay_to=plain(quote.pay_to),
+    )
+
+
+def texts_to_json(texts: Sequence[str]) -> str:
+    """A list of texts as JSON."""
+    return orjson.dumps([plain(text) for text in texts]).decode()
+
+
+def texts_from_json(text: str) -> tuple[str, ...]:
+    """The inverse of `texts_to_json`."""
+    return tuple(orjson.loads(text))
+
+
+def quote_fields(quote: Quote | None) -> list[str] | None:
+    """A quote as a JSON array's content."""
+    if quote is None:
+        return None
+    found = clean_quote(quote)
+    return [found.network, found.asset, str(found.amount), found.pay_to]
+
+
+def quote_from_fields(fields: Sequence[str] | None) -> Quote | None:
+    """The inverse of `quote_fields`."""
+    if fields is None:
+        return None
+    network, asset, amount, pay_to = fields
+    return Quote(network=network, asset=asset, amount=int(amount), pay_to=pay_to)
+
+
+def quote_to_json(quote: Quote | None) -> str | None:
+    """A quote as JSON text, None without one."""
+    return None if quote is None else orjson.dumps(quote_fields(quote)).decode()
+
+
+def quote_from_json(text: str | None) -> Quote | None:
+    """The inverse of `quote_to_json`."""
+    return None if text is None else quote_from_fields(orjson.loads(text))
+
+
+def finding_fields(finding: Finding, *, slug_only: bool = False) -> list[str]:
+    """A finding as a JSON array's content; `slug_only` leaves out message and place."""
+    fields = [plain(finding.rule), finding.severity.value]
+    if not slug_only:
+        fields += [plain(finding.message), plain(finding.where)]
+    while not fields[-1]:
+        fields.pop()
+    return fields
+
+
+def finding_from_fields(fields: Sequence[Any]) -> Finding:
+    """The inverse of `finding_fields`."""
+    rule, severity, message, where = (*fields, "", "")[:4]
+    return Finding(rule=rule, severity=Severity(severity), message=message, where=where)
+
+
+def findings_to_json(findings: Sequence[Finding]) -> str:
+    """Findings as JSON text."""
+    return orjson.dumps([finding_fields(finding) for finding in findings]).decode()
+
+
+def findings_from_json(text: str) -> tuple[Finding, ...]:
+    """The inverse of `findings_to_json`."""
+    if text == "[]":
+        return ()
+    return tuple(finding_from_fields(fields) for fields in orjson.loads(text))

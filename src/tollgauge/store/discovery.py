@@ -1,0 +1,447 @@
+"""Crawls, listings and discovery events: who lists an endpoint, since when, and at what price.
+
+Rules:
+- a listing belongs to one source; an endpoint is listed while any source lists it;
+- only a complete crawl takes listings away: those of its source that it did not see;
+- the first source that lists an endpoint speaks for it (its declared input, its texts, and its
+  price until a probe saw one); the others fill in what it left out;
+- a resource that one crawl names twice counts once, as it was named first;
+- an endpoint that was adopted on request has no listing and is never delisted;
+- transactions that change listings take turns, so that two sources merge into one endpoint.
+
+What counts as a change is core/discovery's decision; counting it twice because two sources saw
+it is prevented in `changes`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tollgauge.core import discovery
+from tollgauge.core.endpoint import Endpoint, Listing, Resource
+from tollgauge.core.evidence import Change
+from tollgauge.core.listing import ListedItem
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import DAY_MS, MINUTE_MS
+from tollgauge.store import endpoints, meta, schema, upsert
+from tollgauge.store.codec import clean_quote, quote_from_json, quote_to_json, texts_to_json
+
+LISTED: Final = "listed"
+DELISTED: Final = "delisted"
+RELISTED: Final = "relisted"
+PROBE: Final = "probe"
+"""The source of what our own probes saw."""
+
+SPREAD_MS: Final = 30 * MINUTE_MS
+"""Over how long the first probes of new endpoints are spread: the normal cadence."""
+
+T = TypeVar("T")
+_RESUME_MS: Final = DAY_MS
+_TURN: Final = "listings"
+_E: Final = schema.endpoint
+_L: Final = schema.listing
+_C: Final = schema.crawl
+_V: Final = schema.discovery_event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crawl:
+    """A crawl of a source under way: `offset` is where its next page starts."""
+
+    id: int
+    source: str
+    offset: int
+    started: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageTally:
+    """What a page brought: distinct resources `seen`, endpoints that were `new`, `events` and how
+    many there were of each kind.
+    """
+
+    new: int
+    seen: int
+    events: int
+    kinds: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscoveryEvent:
+    """Something that happened to an endpoint's listing or price (contract.md, history)."""
+
+    at: int
+    event: str
+    source: str
+    before: str
+    after: str
+
+
+@dataclass(slots=True)
+class _Page:
+    """What a page makes of the rows it found, until it is written."""
+
+    new: list[Endpoint] = field(default_factory=list)
+    changed: list[dict[str, Any]] = field(default_factory=list)
+    listings: list[dict[str, Any]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+
+async def begin_crawl(tx: AsyncConnection, source: str, *, now: int) -> Crawl:
+    """Start a crawl of a source, or go on with one that was broken off within a day."""
+    stale = (_C.c.source == source, _C.c.finished_at.is_(None), _C.c.started <= now - _RESUME_MS)
+    await tx.execute(_C.update().where(*stale).values(finished_at=now, complete=False))
+    row = upsert.insert(tx, _C).values(source=source, started=now, offset=0)
+    await tx.execute(row.on_conflict_do_nothing())
+    query = sa.select(_C.c.id, _C.c.source, _C.c.offset, _C.c.started).where(
+        _C.c.source == source, _C.c.finished_at.is_(None)
+    )
+    return Crawl(**(await tx.execute(query)).mappings().one())
+
+
+async def last_complete(tx: AsyncConnection, source: str) -> int | None:
+    """When the last complete crawl of a source ended, None before the first."""
+    query = sa.select(sa.func.max(_C.c.finished_at)).where(
+        _C.c.source == source, _C.c.complete.is_(True)
+    )
+    ended: int | None = (await tx.execute(query)).scalar_one()
+    return ended
+
+
+async def record_page(
+    tx: AsyncConnection,
+    crawl: Crawl,
+    items: Sequence[ListedItem],
+    *,
+    next_offset: int,
+    now: int,
+    spread_ms: int = SPREAD_MS,
+) -> PageTally:
+    """Merge a page of a crawl into endpoints and listings, and remember how far it came.
+
+    First probes of new endpoints are spread over `spread_ms` by their ids; 0 makes them due now.
+    Recording a page again changes nothing.
+    """
+    await meta.take_turn(tx, _TURN)
+    by_id: dict[str, ListedItem] = {}
+    for item in items:
+        by_id.setdefault(item.resource.id, item)
+    rows = await _endpoint_rows(tx, by_id)
+    known = await _listing_rows(tx, crawl.source, by_id)
+    page = _Page()
+    for id_, item in sorted(by_id.items()):
+        listing = known.get(id_)
+        if listing is None or listing["gone_at"] is not None or listing["crawl_id"] < crawl.id:
+            _merge(page, crawl, item, rows.get(id_), listing, now=now, spread_ms=spread_ms)
+    await _write(tx, page)
+    await tx.execute(_C.update().where(_C.c.id == crawl.id).values(offset=next_offset))
+    kinds = Counter(str(event["event"]) for event in page.events)
+    return PageTally(new=len(page.new), seen=len(by_id), events=len(page.events), kinds=kinds)
+
+
+async def finish_crawl(tx: AsyncConnection, crawl: Crawl, *, complete: bool, now: int) -> int:
+    """End a crawl. A complete one takes away the listings of its source that it did not see;
+    returns how many endpoints no source lists any more.
+    """
+    await meta.take_turn(tx, _TURN)
+    await tx.execute(
+        _C.update().where(_C.c.id == crawl.id).values(finished_at=now, complete=complete)
+    )
+    if not complete:
+        return 0
+    unseen = (_L.c.source == crawl.source, _L.c.crawl_id < crawl.id, _L.c.gone_at.is_(None))
+    gone = await tx.execute(
+        _L.update().where(*unseen).values(gone_at=now).returning(_L.c.endpoint_id)
+    )
+    delisted = 0
+    for chunk in endpoints.chunks(sorted(gone.scalars())):
+        delisted += await _without(tx, chunk, crawl.source, now=now)
+    return delisted
+
+
+async def adopt(tx: AsyncConnection, resource: Resource, *, source: str, now: int) -> Endpoint:
+    """The endpoint of a resource; a new one, due within the normal cadence, if nobody listed it
+    yet.
+    """
+    await meta.take_turn(tx, _TURN)
+    known = await endpoints.get(tx, resource.id)
+    if known is not None:
+        return known
+    endpoint = replace(_new(resource, now=now, spread_ms=SPREAD_MS), sources=(source,))
+    await endpoints.insert(tx, endpoint, adopted=True)
+    return endpoint
+
+
+async def observe_quote(
+    tx: AsyncConnection, endpoint: Endpoint, quote: Quote, *, at: int
+) -> tuple[Change, ...]:
+    """Take a probe's terms as the endpoint's price. What differs from the terms that probes saw
+    before becomes events; a directory's price is no such ground, and neither is an older probe.
+    """
+    row = (await _endpoint_rows(tx, (endpoint.id,))).get(endpoint.id)
+    if row is None:
+        return ()
+    probed = row["quote_source"] == PROBE
+    if probed and row["quote_at"] >= at:
+        return ()
+    after = clean_quote(quote)
+    found = discovery.changes(endpoints.quote_from_row(row) if probed else None, after)
+    values = {**endpoints.quote_columns(after), "quote_at": at, "quote_source": PROBE}
+    if found:
+        values |= endpoints.dirty(at)
+        events = [_event(endpoint.id, kind, PROBE, at, *texts) for kind, *texts in found]
+        await tx.execute(_V.insert(), events)
+    await tx.execute(_E.update().where(_E.c.id == endpoint.id).values(values))
+    return tuple(Change(at=at, kind=k, source=PROBE, before=b, after=a) for k, b, a in found)
+
+
+async def events(
+    tx: AsyncConnection, endpoint_id: str, *, since: int, until: int
+) -> tuple[DiscoveryEvent, ...]:
+    """What happened to an endpoint with `since < at <= until`, oldest first."""
+    query = (
+        sa.select(_V.c.at, _V.c.event, _V.c.source, _V.c.before, _V.c.after)
+        .where(_V.c.endpoint_id == endpoint_id, _V.c.at > since, _V.c.at <= until)
+        .order_by(_V.c.at, _V.c.id)
+    )
+    return tuple(DiscoveryEvent(**row) for row in (await tx.execute(query)).mappings())
+
+
+async def changes(
+    tx: AsyncConnection, endpoint_id: str, *, since: int, until: int
+) -> tuple[Change, ...]:
+    """Changes of price, payTo and network with `since < at <= until`, oldest first. One that
+    several sources saw is told once, by the first: a transition happened as often as the source
+    that saw it most often says.
+    """
+    told: dict[tuple[str, str, str], int] = {}
+    seen: dict[tuple[str, str, str, str], int] = {}
+    found: list[Change] = []
+    for event in await events(tx, endpoint_id, since=since, until=until):
+        if event.event in (LISTED, DELISTED, RELISTED):
+            continue
+        transition = (event.event, event.before, event.after)
+        number = seen[event.source, *transition] = seen.get((event.source, *transition), 0) + 1
+        if number > told.get(transition, 0):
+            told[transition] = number
+            found.append(
+                Change(
+                    at=event.at,
+                    kind=event.event,
+                    source=event.source,
+                    before=event.before,
+                    after=event.after,
+                )
+            )
+    return tuple(found)
+
+
+def _merge(
+    page: _Page,
+    crawl: Crawl,
+    item: ListedItem,
+    row: sa.RowMapping | None,
+    listing: sa.RowMapping | None,
+    *,
+    now: int,
+    spread_ms: int,
+) -> None:
+    """Add to the page what an item means for the endpoint and the listing that are there."""
+    id_ = item.resource.id
+    fresh = _new(item.resource, now=now, spread_ms=spread_ms)
+    if row is None:
+        page.new.append(_described(replace(fresh, sources=(crawl.source,)), item, now=now))
+        kinds = [(LISTED, "", "")]
+    else:
+        kinds = _relisting(row)
+        before = quote_from_json(listing["quote"]) if listing is not None else None
+        kinds += discovery.changes(before, clean_quote(item.quote) if item.quote else None)
+        page.changed.append(
+            _changed(row, item, crawl.source, now=now, due=fresh.next_due, owed=bool(kinds))
+        )
+    page.events += [_event(id_, kind, crawl.source, now, *texts) for kind, *texts in kinds]
+    page.listings.append(
+        {
+            "endpoint_id": id_,
+            "source": crawl.source,
+            "crawl_id": crawl.id,
+            "first_seen": now,
+            "last_seen": now,
+            "gone_at": None,
+            "quote": quote_to_json(item.quote),
+        }
+    )
+
+
+def _relisting(row: sa.RowMapping) -> list[tuple[str, str, str]]:
+    if row["adopted"]:
+        return [(LISTED, "", "")]
+    return [(RELISTED, "", "")] if row["status"] == Listing.DELISTED.value else []
+
+
+def _changed(
+    row: sa.RowMapping, item: ListedItem, source: str, *, now: int, due: int, owed: bool
+) -> dict[str, Any]:
+    """The new column values of an endpoint that a source lists."""
+    endpoint = endpoints.from_row(row)
+    sources = () if row["adopted"] else endpoint.sources
+    listed = sources if source in sources else (*sources, source)
+    back = endpoint.status is Listing.DELISTED
+    endpoint = replace(
+        endpoint,
+        sources=listed,
+        status=Listing.LISTED,
+        last_seen=now,
+        next_due=min(endpoint.next_due, due) if back else endpoint.next_due,
+    )
+    merged = _described(
+        endpoint,
+        item,
+        now=now,
+        speaks=listed[0] == source,
+        priced=row["quote_source"] != PROBE,
+    )
+    requoted = merged.quote != endpoint.quote
+    values = endpoints.to_row(merged) | {
+        "adopted": False,
+        "quote_source": source if requoted else row["quote_source"],
+        "score_due": row["score_due"],
+        "score_next": row["score_next"],
+    }
+    if owed or requoted:
+        values |= {"score_due": min(row["score_due"], now), "score_next": None}
+    return values
+
+
+def _described(
+    endpoint: Endpoint, item: ListedItem, *, now: int, speaks: bool = True, priced: bool = True
+) -> Endpoint:
+    """The endpoint with a listing's words: all of them if its source speaks for the endpoint,
+    else those that are still missing. `priced`: a listing's price counts.
+    """
+    described = replace(
+        endpoint,
+        service_name=_either(item.service_name, endpoint.service_name, first=speaks),
+        description=_either(item.description, endpoint.description, first=speaks),
+        tags=_either(item.tags, endpoint.tags, first=speaks),
+        method=_either(item.method, endpoint.method, first=speaks),
+        body=_either(item.body, endpoint.body, first=speaks),
+        query=_either(item.resource.query, endpoint.query, first=speaks),
+    )
+    if priced and item.quote is not None and (speaks or endpoint.quote is None):
+        return replace(described, quote=clean_quote(item.quote), quote_at=now)
+    return described
+
+
+def _either(new: T, old: T, *, first: bool) -> T:
+    one, other = (new, old) if first else (old, new)
+    return one or other
+
+
+def _new(resource: Resource, *, now: int, spread_ms: int) -> Endpoint:
+    id_ = resource.id
+    return Endpoint(
+        id=id_,
+        resource=resource.url,
+        host=resource.host,
+        query=resource.query,
+        first_seen=now,
+        last_seen=now,
+        next_due=now + (int(id_[:8], 16) * spread_ms >> 32),
+        templated=resource.templated,
+    )
+
+
+def _event(
+    endpoint_id: str,
+    kind: str,
+    source: str,
+    at: int,
+    before: str,
+    after: str,
+) -> dict[str, Any]:
+    return {
+        "endpoint_id": endpoint_id,
+        "at": at,
+        "event": kind,
+        "source": source,
+        "before": before,
+        "after": after,
+    }
+
+
+async def _endpoint_rows(tx: AsyncConnection, ids: Iterable[str]) -> dict[str, sa.RowMapping]:
+    """The rows of endpoints, locked in the order of their ids."""
+    found: dict[str, sa.RowMapping] = {}
+    for chunk in endpoints.chunks(sorted(ids)):
+        query = sa.select(_E).where(_E.c.id.in_(chunk)).order_by(_E.c.id).with_for_update()
+        found.update((row["id"], row) for row in (await tx.execute(query)).mappings())
+    return found
+
+
+async def _listing_rows(
+    tx: AsyncConnection, source: str, ids: Iterable[str]
+) -> dict[str, sa.RowMapping]:
+    found: dict[str, sa.RowMapping] = {}
+    for chunk in endpoints.chunks(ids):
+        query = sa.select(_L).where(_L.c.endpoint_id.in_(chunk), _L.c.source == source)
+        found.update((row["endpoint_id"], row) for row in (await tx.execute(query)).mappings())
+    return found
+
+
+async def _write(tx: AsyncConnection, page: _Page) -> None:
+    await endpoints.insert_many(tx, page.new)
+    if page.changed:
+        await _update_many(tx, page.changed)
+    if page.listings:
+        statement = upsert.insert(tx, _L)
+        kept = ("crawl_id", "last_seen", "gone_at", "quote")
+        await tx.execute(
+            statement.on_conflict_do_update(
+                index_elements=["endpoint_id", "source"],
+                set_={name: statement.excluded[name] for name in kept},
+            ),
+            page.listings,
+        )
+    if page.events:
+        await tx.execute(_V.insert(), page.events)
+
+
+async def _update_many(tx: AsyncConnection, rows: Sequence[Mapping[str, Any]]) -> None:
+    names = [name for name in rows[0] if name != "id"]
+    statement = (
+        _E.update()
+        .where(_E.c.id == sa.bindparam("id_"))
+        .values({name: sa.bindparam(f"{name}_", type_=_E.c[name].type) for name in names})
+    )
+    await tx.execute(statement, [{f"{name}_": row[name] for name in row} for row in rows])
+
+
+async def _without(tx: AsyncConnection, ids: Sequence[str], source: str, *, now: int) -> int:
+    """Take a source from endpoints; how many have none left and are delisted now."""
+    changed: list[dict[str, Any]] = []
+    delisted: list[dict[str, Any]] = []
+    for id_, row in (await _endpoint_rows(tx, ids)).items():
+        left = tuple(name for name in endpoints.from_row(row).sources if name != source)
+        gone = not left and row["status"] == Listing.LISTED.value
+        changed.append(
+            {
+                "id": id_,
+                "sources": texts_to_json(left),
+                "status": Listing.LISTED.value if left else Listing.DELISTED.value,
+                "score_due": min(row["score_due"], now) if gone else row["score_due"],
+                "score_next": None if gone else row["score_next"],
+            }
+        )
+        if gone:
+            delisted.append(_event(id_, DELISTED, source, now, "", ""))
+    await _update_many(tx, changed)
+    if delisted:
+        await tx.execute(_V.insert(), delisted)
+    return len(delisted)

@@ -1,0 +1,402 @@
+"""Endpoints and their hosts: rows, due work and its leases.
+
+Rules:
+- a due endpoint is claimed by taking its host's lease, so that no two probes ever run at one host,
+  whichever process they are in (safety.md); a lease that ran out is free again, and its endpoint,
+  still due, is claimed by someone else;
+- watched endpoints come first, then the longest overdue;
+- a score is owed at `score_due`; claiming it moves the due time past a lease, so that the debt
+  survives a worker that dies (see the columns in schema.py).
+
+Listings and quotes are store/discovery's; evidence is store/probes'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tollgauge.core.endpoint import Endpoint, Listing
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import MINUTE_MS
+from tollgauge.store import schema, upsert
+from tollgauge.store.codec import texts_from_json, texts_to_json
+
+SCORE_LEASE_MS: Final = 5 * MINUTE_MS
+_CHUNK: Final = 5_000
+_E: Final = schema.endpoint
+_H: Final = schema.host
+_S: Final = schema.score
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostState:
+    """What is known of a host. `wildcard`: a random path answered 402 too; None while untried.
+    No probe before `free_at`.
+    """
+
+    host: str
+    wildcard: bool | None = None
+    wildcard_at: int | None = None
+    free_at: int = 0
+
+
+async def get(tx: AsyncConnection, id: str) -> Endpoint | None:  # noqa: A002
+    """The endpoint with an id, or None."""
+    return (await get_many(tx, (id,))).get(id)
+
+
+async def get_many(tx: AsyncConnection, ids: Iterable[str]) -> dict[str, Endpoint]:
+    """The endpoints with these ids, by id; unknown ids are left out."""
+    found: dict[str, Endpoint] = {}
+    for chunk in chunks(ids):
+        rows = await tx.execute(sa.select(_E).where(_E.c.id.in_(chunk)))
+        found.update((row["id"], from_row(row)) for row in rows.mappings())
+    return found
+
+
+async def insert(tx: AsyncConnection, endpoint: Endpoint, *, adopted: bool = False) -> None:
+    """Add an endpoint, and its host where that is new; a score of it is owed at once.
+
+    `adopted` says that no directory lists it (it stays so until one does).
+    """
+    await insert_many(tx, (endpoint,), adopted=adopted)
+
+
+async def insert_many(
+    tx: AsyncConnection, endpoints: Iterable[Endpoint], *, adopted: bool = False
+) -> None:
+    """Add several endpoints, as `insert` does one."""
+    ordered = sorted(endpoints, key=lambda endpoint: endpoint.id)
+    if not ordered:
+        return
+    hosts = [{"host": host} for host in sorted({endpoint.host for endpoint in ordered})]
+    await tx.execute(upsert.insert(tx, _H).on_conflict_do_nothing(), hosts)
+    extra = {"adopted": adopted, "score_next": None}
+    rows = [
+        to_row(endpoint)
+        | extra
+        | {
+            "score_due": endpoint.first_seen,
+            "quote_source": next(iter(endpoint.sources), "") if endpoint.quote else None,
+        }
+        for endpoint in ordered
+    ]
+    await tx.execute(_E.insert(), rows)
+
+
+async def update(tx: AsyncConnection, endpoint: Endpoint) -> None:
+    """Write every field of an endpoint, by its id.
+
+    It overwrites what others changed since the endpoint was read; what only one of them changes
+    has narrower ways (`probes.record`, `discovery.observe_quote`, `watch`).
+    """
+    await tx.execute(_E.update().where(_E.c.id == endpoint.id).values(to_row(endpoint)))
+
+
+async def watch(tx: AsyncConnection, endpoint_id: str, *, until: int, next_due: int) -> None:
+    """Watch an endpoint at least until an instant, and probe it at `next_due` at the latest."""
+    await tx.execute(
+        _E.update()
+        .where(_E.c.id == endpoint_id)
+        .values(
+            watched_until=greatest(_E.c.watched_until, until),
+            next_due=least(_E.c.next_due, next_due),
+        )
+    )
+
+
+async def claim_due(
+    tx: AsyncConnection, *, owner: str, now: int, limit: int, lease_ms: int
+) -> tuple[Endpoint, ...]:
+    """Due endpoints, at most one a host, whose hosts' leases now belong to `owner` until
+    `now + lease_ms`. Hosts under another lease, or on hold until `free_at`, are left out.
+    """
+    watched = await _lock_hosts(tx, now=now, limit=limit, watched=True)
+    rest: list[str] = []
+    if len(watched) < limit:
+        rest = await _lock_hosts(
+            tx, now=now, limit=limit - len(watched), watched=False, without=watched
+        )
+    found = await _due_endpoints(tx, watched, now=now, watched=True)
+    found += await _due_endpoints(tx, rest, now=now, watched=False)
+    if found:
+        await tx.execute(
+            _H.update()
+            .where(_H.c.host.in_([endpoint.host for endpoint in found]))
+            .values(lease_owner=owner, lease_until=now + lease_ms)
+        )
+    return tuple(found)
+
+
+async def claim_host(
+    tx: AsyncConnection, host: str, *, owner: str, now: int, lease_ms: int
+) -> bool:
+    """Take the lease of one host for a probe that is wanted now; False while it is another's or
+    on hold. A host that nobody knows is free.
+    """
+    await tx.execute(upsert.insert(tx, _H).values(host=host).on_conflict_do_nothing())
+    done = await tx.execute(
+        _H.update()
+        .where(_H.c.host == host, _H.c.lease_until <= now, _H.c.free_at <= now)
+        .values(lease_owner=owner, lease_until=now + lease_ms)
+    )
+    return done.rowcount > 0
+
+
+async def release_host(
+    tx: AsyncConnection, host: str, *, owner: str, now: int, free_at: int
+) -> bool:
+    """End a lease; no probe of the host before `free_at`. False, and nothing changed, when the
+    lease is no longer the owner's.
+    """
+    done = await tx.execute(
+        _H.update()
+        .where(_H.c.host == host, _H.c.lease_owner == owner)
+        .values(
+            lease_owner=None,
+            lease_until=least(_H.c.lease_until, now),
+            free_at=greatest(_H.c.free_at, free_at),
+        )
+    )
+    return done.rowcount > 0
+
+
+async def mark_dirty(tx: AsyncConnection, ids: Iterable[str], *, now: int) -> None:
+    """Say that the evidence of these endpoints changed: a score is owed from now on."""
+    for chunk in chunks(sorted(set(ids))):
+        mine = sa.select(_E.c.id).where(_E.c.id.in_(chunk)).order_by(_E.c.id).with_for_update()
+        await tx.execute(_E.update().where(_E.c.id.in_(mine)).values(dirty(now)))
+
+
+async def claim_dirty(
+    tx: AsyncConnection,
+    *,
+    now: int,
+    limit: int,
+    max_age_ms: int,
+    lease_ms: int = SCORE_LEASE_MS,
+) -> tuple[str, ...]:
+    """Ids of endpoints whose score is owed, longest owed first: their evidence changed since it
+    was computed, or it is older than `max_age_ms`.
+
+    A claim holds for `lease_ms`; `scores.save` settles it, unless evidence came meanwhile.
+    """
+    wanted = (
+        sa.select(_E.c.id)
+        .where(_E.c.score_due <= now)
+        .order_by(_E.c.score_due, _E.c.id)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    ids = tuple((await tx.execute(wanted)).scalars())
+    for chunk in chunks(ids):
+        await tx.execute(
+            _E.update()
+            .where(_E.c.id.in_(chunk))
+            .values(score_due=now + lease_ms, score_next=now + max_age_ms)
+        )
+    return ids
+
+
+async def set_wildcard(tx: AsyncConnection, host: str, *, wildcard: bool, at: int) -> None:
+    """Remember whether a random path of a host answers 402; a change is evidence for every
+    endpoint of the host.
+    """
+    before = await host_state(tx, host)
+    statement = upsert.insert(tx, _H).values(host=host, wildcard=wildcard, wildcard_at=at)
+    await tx.execute(
+        statement.on_conflict_do_update(
+            index_elements=["host"], set_={"wildcard": wildcard, "wildcard_at": at}
+        )
+    )
+    if bool(before.wildcard) != wildcard:
+        ids = (await tx.execute(sa.select(_E.c.id).where(_E.c.host == host))).scalars()
+        await mark_dirty(tx, ids, now=at)
+
+
+async def host_state(tx: AsyncConnection, host: str) -> HostState:
+    """What is known of a host; an unknown host is one that nothing is known of."""
+    columns = (_H.c.wildcard, _H.c.wildcard_at, _H.c.free_at)
+    row = (await tx.execute(sa.select(*columns).where(_H.c.host == host))).one_or_none()
+    if row is None:
+        return HostState(host=host)
+    return HostState(host=host, wildcard=row[0], wildcard_at=row[1], free_at=row[2])
+
+
+async def count_hosts_sharing(tx: AsyncConnection, network: str, pay_to: str) -> int:
+    """How many hosts have an endpoint whose price goes to this address on this network."""
+    query = sa.select(sa.func.count(_E.c.host.distinct())).where(
+        _E.c.quote_pay_to == (pay_to.lower() if pay_to.startswith("0x") else pay_to),
+        _E.c.quote_network == network,
+    )
+    return (await tx.execute(query)).scalar_one()
+
+
+async def of_host(tx: AsyncConnection, host: str, *, limit: int) -> tuple[Endpoint, ...]:
+    """Endpoints of a host, those with the best scores first, then those without."""
+    query = (
+        sa.select(_E)
+        .outerjoin(_S, _S.c.endpoint_id == _E.c.id)
+        .where(_E.c.host == host)
+        .order_by(_S.c.score_tenths.desc().nulls_last(), _E.c.id)
+        .limit(limit)
+    )
+    return tuple(from_row(row) for row in (await tx.execute(query)).mappings())
+
+
+async def counts(tx: AsyncConnection) -> dict[str, int]:
+    """How many endpoints are `listed`, `delisted`, or `adopted` (no directory ever listed them),
+    and how many of them all are `simulated`.
+    """
+    found = {"listed": 0, "delisted": 0, "adopted": 0, "simulated": 0}
+    columns = (_E.c.status, _E.c.adopted, _E.c.simulated)
+    query = sa.select(*columns, sa.func.count()).group_by(*columns)
+    for status, adopted, simulated, number in await tx.execute(query):
+        found["adopted" if adopted else status] += number
+        found["simulated"] += number if simulated else 0
+    return found
+
+
+async def _lock_hosts(
+    tx: AsyncConnection, *, now: int, limit: int, watched: bool, without: Iterable[str] = ()
+) -> list[str]:
+    """Free hosts with due endpoints, longest overdue first, locked until the transaction ends."""
+    mine = (_E.c.host == _H.c.host, *_watched(now, watched=watched))
+    oldest = sa.select(sa.func.min(_E.c.next_due)).where(*mine).scalar_subquery()
+    query = (
+        sa.select(_H.c.host)
+        .where(_H.c.lease_until <= now, _H.c.free_at <= now, oldest <= now)
+        .where(_H.c.host.not_in(list(without)))
+        .order_by(oldest, _H.c.host)
+        .limit(limit)
+        .with_for_update(skip_locked=True, of=_H)
+    )
+    if watched:
+        due = sa.select(_E.c.host).where(_E.c.next_due <= now, *_watched(now, watched=True))
+        query = query.where(_H.c.host.in_(due))
+    return list((await tx.execute(query)).scalars())
+
+
+async def _due_endpoints(
+    tx: AsyncConnection, hosts: list[str], *, now: int, watched: bool
+) -> list[Endpoint]:
+    """The longest overdue endpoint of each host, longest overdue first.
+
+    A statement of its own: it sees what the last owner of a lease committed before we locked.
+    """
+    if not hosts:
+        return []
+    mine = (_E.c.host == _H.c.host, _E.c.next_due <= now, *_watched(now, watched=watched))
+    first = (
+        sa.select(_E.c.id).where(*mine).order_by(_E.c.next_due, _E.c.id).limit(1).scalar_subquery()
+    )
+    ids = (await tx.execute(sa.select(first).where(_H.c.host.in_(hosts)))).scalars()
+    found = await get_many(tx, [id_ for id_ in ids if id_ is not None])
+    return sorted(found.values(), key=lambda endpoint: (endpoint.next_due, endpoint.id))
+
+
+def _watched(now: int, *, watched: bool) -> tuple[sa.ColumnElement[bool], ...]:
+    """The literal lets both databases use the partial index of watched endpoints."""
+    return (sa.text("watched_until > 0"), _E.c.watched_until > now) if watched else ()  # type: ignore[return-value]
+
+
+def dirty(now: int) -> dict[str, Any]:
+    """The column values that owe a score from `now` on."""
+    return {"score_due": least(_E.c.score_due, now), "score_next": None}
+
+
+def least(column: sa.ColumnElement[int], value: int) -> sa.ColumnElement[int]:
+    """The smaller of a column and a value, spelled for both databases."""
+    return sa.case((column < value, column), else_=value)
+
+
+def greatest(column: sa.ColumnElement[Any], value: int) -> sa.ColumnElement[Any]:
+    """The greater of a column and a value; the value where the column is NULL."""
+    return sa.case((column > value, column), else_=value)
+
+
+def chunks(ids: Iterable[str]) -> Iterable[list[str]]:
+    """Ids in lists that fit the databases' limits on parameters."""
+    whole = list(ids)
+    return (whole[start : start + _CHUNK] for start in range(0, len(whole), _CHUNK))
+
+
+def to_row(endpoint: Endpoint) -> dict[str, Any]:
+    """An endpoint as column values."""
+    quote = endpoint.quote
+    return {
+        "id": endpoint.id,
+        "resource": endpoint.resource,
+        "host": endpoint.host,
+        "query": endpoint.query,
+        "method": endpoint.method,
+        "body": endpoint.body,
+        "learned": endpoint.learned,
+        "status": endpoint.status.value,
+        "first_seen": endpoint.first_seen,
+        "last_seen": endpoint.last_seen,
+        "last_probed": endpoint.last_probed,
+        "next_due": endpoint.next_due,
+        "watched_until": endpoint.watched_until,
+        "service_name": endpoint.service_name,
+        "description": endpoint.description,
+        "tags": texts_to_json(endpoint.tags),
+        "sources": texts_to_json(endpoint.sources),
+        "quote_at": endpoint.quote_at,
+        "templated": endpoint.templated,
+        "simulated": endpoint.simulated,
+    } | quote_columns(quote)
+
+
+def quote_columns(quote: Quote | None) -> dict[str, str | None]:
+    """A quote as column values."""
+    return {
+        "quote_network": quote.network if quote else None,
+        "quote_asset": quote.asset if quote else None,
+        "quote_amount": str(quote.amount) if quote else None,
+        "quote_pay_to": quote.pay_to if quote else None,
+    }
+
+
+def from_row(row: sa.RowMapping) -> Endpoint:
+    """The inverse of `to_row`."""
+    return Endpoint(
+        id=row["id"],
+        resource=row["resource"],
+        host=row["host"],
+        query=row["query"],
+        method=row["method"],
+        body=row["body"],
+        learned=row["learned"],
+        status=Listing(row["status"]),
+        first_seen=row["first_seen"],
+        last_seen=row["last_seen"],
+        last_probed=row["last_probed"],
+        next_due=row["next_due"],
+        watched_until=row["watched_until"],
+        service_name=row["service_name"],
+        description=row["description"],
+        tags=texts_from_json(row["tags"]),
+        sources=texts_from_json(row["sources"]),
+        quote=quote_from_row(row),
+        quote_at=row["quote_at"],
+        templated=row["templated"],
+        simulated=row["simulated"],
+    )
+
+
+def quote_from_row(row: sa.RowMapping) -> Quote | None:
+    """The inverse of `quote_columns`."""
+    if row["quote_network"] is None:
+        return None
+    return Quote(
+        network=row["quote_network"],
+        asset=row["quote_asset"],
+        amount=int(row["quote_amount"]),
+        pay_to=row["quote_pay_to"],
+    )

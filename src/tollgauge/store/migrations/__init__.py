@@ -1,0 +1,27 @@
+"""The versions of the schema, applied in order by Alembic inside one transaction.
+
+Each version is a script under versions/ with its own frozen copy of what it creates, so that an
+old database walks the same road as a new one. They run from here, without alembic.ini.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection
+
+
+def configuration(connection: Connection) -> Config:
+    """Alembic's configuration for a connection that is already in a transaction."""
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    config.attributes["connection"] = connection
+    return config
+
+
+def upgrade(connection: Connection) -> None:
+    """Apply every version that the database lacks."""
+    command.upgrade(configuration(connection), "head")

@@ -1,0 +1,300 @@
+"""The probe archive: what every probe found, and the sums of every day.
+
+Rules (architecture.md, probe archive):
+- a probe is one row of `probe` first; `store/archive` packs the rows of days gone by into one row
+  an endpoint and day (`probe_day`), which holds both the sums and the probes themselves;
+- evidence is append-only: a repeated record changes nothing, whether its day is closed or not;
+- recording writes the evidence, the endpoint's next due time and the mark that a score is owed in
+  the one transaction of its caller;
+- a day may have both a closed row and fresh rows (a probe that came late): they share no probe and
+  every reader adds them.
+
+Reading several tables is exact only inside `Store.read()`, which sees one moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tollgauge.core.evidence import LastProbe
+from tollgauge.core.probe import Attribution, ProbeResult
+from tollgauge.core.rollup import Rollup, merge, rollup
+from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
+from tollgauge.store import schema, upsert
+from tollgauge.store.archive import close_days, prune
+from tollgauge.store.endpoints import dirty, greatest
+from tollgauge.store.packing import unpack
+from tollgauge.store.probe_rows import day_from_row, result_from_row, result_to_row
+
+__all__ = [
+    "close_days",
+    "days",
+    "history",
+    "last_scored",
+    "prune",
+    "recent",
+    "record",
+    "record_many",
+    "window",
+]
+
+_E: Final = schema.endpoint
+_P: Final = schema.probe
+_D: Final = schema.probe_day
+
+
+async def record(
+    tx: AsyncConnection,
+    endpoint_id: str,
+    result: ProbeResult,
+    *,
+    next_due: int | None = None,
+    learned: str | None = None,
+) -> bool:
+    """Add a probe, say when the next one is due and what request elicited a 402 (None leaves
+    either as it is), and owe a score. False, and nothing changed, when the archive already has a
+    probe of this endpoint at this instant.
+    """
+    added = await _add(tx, endpoint_id, (result,))
+    if not added:
+        return False
+    values: dict[str, Any] = {
+        "last_probed": greatest(_E.c.last_probed, result.at),
+        **dirty(result.at),
+    }
+    if next_due is not None:
+        values["next_due"] = next_due
+    if learned is not None:
+        values["learned"] = learned
+    await tx.execute(_E.update().where(_E.c.id == endpoint_id).values(values))
+    return True
+
+
+async def record_many(tx: AsyncConnection, endpoint_id: str, results: Sequence[ProbeResult]) -> int:
+    """Add many probes of one endpoint (a past that is loaded, not lived) and owe a score. The
+    number of those that were new.
+    """
+    if not results:
+        return 0
+    added = await _add(tx, endpoint_id, results)
+    newest = max(result.at for result in results)
+    values = {"last_probed": greatest(_E.c.last_probed, newest), **dirty(newest)}
+    await tx.execute(_E.update().where(_E.c.id == endpoint_id).values(values))
+    return added
+
+
+async def last_scored(
+    tx: AsyncConnection, endpoint_id: str, *, as_of: int | None = None
+) -> LastProbe | None:
+    """What the latest scored probe saw (at `as_of` or before), None when none of the 31 days up
+    to the last probe has one.
+    """
+    if as_of is None:
+        as_of = await _last_probed(tx, endpoint_id)
+    if as_of is None:
+        return None
+    first_day = day_of(as_of - WINDOW_MS)
+    found = await _last_fresh(tx, endpoint_id, first_day=first_day, as_of=as_of)
+    packed = await _last_packed(tx, endpoint_id, first_day=first_day, as_of=as_of)
+    if found is None or (packed is not None and packed.at > found.at):
+        found = packed
+    return None if found is None else _as_last(found)
+
+
+async def recent(tx: AsyncConnection, endpoint_id: str, *, since: int) -> tuple[int, int]:
+    """(scored, up) of the probes after `since`."""
+    newest = await _last_probed(tx, endpoint_id)
+    if newest is None or newest <= since:
+        return 0, 0
+    results = await _results(tx, endpoint_id, first_day=day_of(since), last_day=day_of(newest))
+    scored = [result for result in results if result.scored and result.at > since]
+    return len(scored), sum(result.up for result in scored)
+
+
+async def window(tx: AsyncConnection, endpoint_id: str, *, as_of: int) -> tuple[Rollup, ...]:
+    """The exact sums of the probes with `as_of - 30 days < at <= as_of`, one entry a UTC day that
+    has any, oldest first (scoring.md, arithmetic).
+
+    Whole closed days come from their sums; of a day that the window cuts, the probes are unpacked.
+    """
+    return await _sums(tx, endpoint_id, first=as_of - WINDOW_MS + 1, last=as_of)
+
+
+async def days(
+    tx: AsyncConnection, endpoint_id: str, *, first_day: int, last_day: int
+) -> tuple[Rollup, ...]:
+    """The sums of whole UTC days, one entry a day that has any probe, oldest first."""
+    last = (last_day + 1) * DAY_MS - 1
+    return await _sums(tx, endpoint_id, first=first_day * DAY_MS, last=last)
+
+
+async def history(
+    tx: AsyncConnection, endpoint_id: str, *, since: int, until: int
+) -> tuple[ProbeResult, ...]:
+    """The probes with `since < at <= until`, oldest first. Findings of packed probes keep slug
+    and severity; their messages only in the last scored probe of a day.
+    """
+    results = await _results(tx, endpoint_id, first_day=day_of(since + 1), last_day=day_of(until))
+    return tuple(result for result in results if since < result.at <= until)
+
+
+async def _last_probed(tx: AsyncConnection, endpoint_id: str) -> int | None:
+    query = sa.select(_E.c.last_probed).where(_E.c.id == endpoint_id)
+    return (await tx.execute(query)).scalar_one_or_none()
+
+
+async def _add(tx: AsyncConnection, endpoint_id: str, results: Sequence[ProbeResult]) -> int:
+    """Insert what is new. Rows first, then a look at the closed days: so a day that is being
+    closed by another process meanwhile cannot swallow the comparison.
+    """
+    before = await _count_fresh(tx, endpoint_id, results) if len(results) > 1 else 0
+    statement = upsert.insert(tx, _P).on_conflict_do_nothing()
+    rows = [result_to_row(endpoint_id, result) for result in results]
+    done = await tx.execute(statement, rows if len(rows) > 1 else rows[0])
+    if len(rows) > 1:
+        added = await _count_fresh(tx, endpoint_id, results) - before
+    else:
+        added = done.rowcount
+    return added - await _drop_repeated(tx, endpoint_id, results)
+
+
+async def _drop_repeated(
+    tx: AsyncConnection, endpoint_id: str, results: Sequence[ProbeResult]
+) -> int:
+    """Remove the fresh rows whose instants a closed day already holds; how many."""
+    wanted = {result.at for result in results}
+    query = sa.select(_D.c.day, _D.c.packed).where(
+        _D.c.day.in_({day_of(at) for at in wanted}), _D.c.endpoint_id == endpoint_id
+    )
+    dropped = 0
+    for day, packed in (await tx.execute(query)).all():
+        known = {result.at for result in unpack(packed)} if packed else set()
+        repeated = wanted & known
+        if repeated:
+            gone = await tx.execute(
+                _P.delete().where(
+                    _P.c.day == day, _P.c.endpoint_id == endpoint_id, _P.c.at.in_(repeated)
+                )
+            )
+            dropped += gone.rowcount
+    return dropped
+
+
+async def _count_fresh(
+    tx: AsyncConnection, endpoint_id: str, results: Iterable[ProbeResult]
+) -> int:
+    touched = {day_of(result.at) for result in results}
+    query = (
+        sa.select(sa.func.count())
+        .select_from(_P)
+        .where(_P.c.day.in_(touched), _P.c.endpoint_id == endpoint_id)
+    )
+    return (await tx.execute(query)).scalar_one()
+
+
+async def _sums(
+    tx: AsyncConnection, endpoint_id: str, *, first: int, last: int
+) -> tuple[Rollup, ...]:
+    """The sums of the probes with `first <= at <= last`, by day."""
+    span = range(day_of(first), day_of(last) + 1)
+    cut = {day for day in span if day * DAY_MS < first or (day + 1) * DAY_MS - 1 > last}
+    whole = await _closed(tx, endpoint_id, [day for day in span if day not in cut])
+    parts = [day_from_row(row) for row in whole]
+    fresh = await _fresh(tx, endpoint_id, span)
+    edges = await _unpacked(tx, endpoint_id, sorted(cut))
+    by_day: dict[int, list[ProbeResult]] = {}
+    for result in (*fresh, *edges):
+        if first <= result.at <= last:
+            by_day.setdefault(day_of(result.at), []).append(result)
+    parts += [rollup(day, results) for day, results in by_day.items()]
+    return _merged(parts)
+
+
+def _merged(parts: Iterable[Rollup]) -> tuple[Rollup, ...]:
+    found: dict[int, Rollup] = {}
+    for part in parts:
+        known = found.get(part.day)
+        found[part.day] = merge(known, part) if known else part
+    return tuple(found[day] for day in sorted(found))
+
+
+async def _results(
+    tx: AsyncConnection, endpoint_id: str, *, first_day: int, last_day: int
+) -> list[ProbeResult]:
+    span = range(first_day, last_day + 1)
+    found = await _unpacked(tx, endpoint_id, span)
+    found += await _fresh(tx, endpoint_id, span)
+    return sorted(found, key=lambda result: result.at)
+
+
+async def _fresh(tx: AsyncConnection, endpoint_id: str, span: Sequence[int]) -> list[ProbeResult]:
+    query = sa.select(_P).where(_P.c.day.in_(span), _P.c.endpoint_id == endpoint_id)
+    return [result_from_row(row) for row in (await tx.execute(query)).mappings()]
+
+
+async def _closed(
+    tx: AsyncConnection, endpoint_id: str, span: Sequence[int]
+) -> Sequence[sa.RowMapping]:
+    columns = [column for column in _D.c if column.name != "packed"]
+    query = sa.select(*columns).where(_D.c.day.in_(span), _D.c.endpoint_id == endpoint_id)
+    return (await tx.execute(query)).mappings().all()
+
+
+async def _unpacked(
+    tx: AsyncConnection, endpoint_id: str, span: Sequence[int]
+) -> list[ProbeResult]:
+    query = sa.select(_D.c.packed).where(_D.c.day.in_(span), _D.c.endpoint_id == endpoint_id)
+    found: list[ProbeResult] = []
+    for packed in (await tx.execute(query)).scalars():
+        if packed is not None:
+            found += unpack(packed)
+    return found
+
+
+async def _last_fresh(
+    tx: AsyncConnection, endpoint_id: str, *, first_day: int, as_of: int
+) -> ProbeResult | None:
+    query = (
+        sa.select(_P)
+        .where(_P.c.day.in_(range(first_day, day_of(as_of) + 1)), _P.c.endpoint_id == endpoint_id)
+        .where(_P.c.attribution == Attribution.THEIRS.value, _P.c.at <= as_of)
+        .order_by(_P.c.at.desc())
+        .limit(1)
+    )
+    row = (await tx.execute(query)).mappings().one_or_none()
+    return None if row is None else result_from_row(row)
+
+
+async def _last_packed(
+    tx: AsyncConnection, endpoint_id: str, *, first_day: int, as_of: int
+) -> ProbeResult | None:
+    """From the newest closed day with a scored probe, or the one before it if `as_of` cuts it."""
+    span = range(first_day, day_of(as_of) + 1)
+    query = (
+        sa.select(_D.c.packed)
+        .where(_D.c.day.in_(span), _D.c.endpoint_id == endpoint_id)
+        .where(_D.c.scored > 0, _D.c.packed.is_not(None))
+        .order_by(_D.c.day.desc())
+        .limit(2)
+    )
+    for packed in (await tx.execute(query)).scalars():
+        scored = [r for r in unpack(packed) if r.scored and r.at <= as_of]
+        if scored:
+            return scored[-1]
+    return None
+
+
+def _as_last(result: ProbeResult) -> LastProbe:
+    return LastProbe(
+        at=result.at,
+        outcome=result.outcome.value,
+        up=result.up,
+        payable=result.payable,
+        accepts=result.accepts,
+        tls_not_after=result.tls_not_after,
+        rules=tuple((f.rule, f.severity.value, f.message) for f in result.findings),
+    )

@@ -1,0 +1,16 @@
+"""INSERT … ON CONFLICT, the one statement that the two databases spell through their own class."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+Upsert = sqlite.Insert | postgresql.Insert
+
+
+def insert(tx: AsyncConnection, table: sa.Table) -> Upsert:
+    """An INSERT that knows `on_conflict_do_nothing` and `on_conflict_do_update`."""
+    if tx.dialect.name == "sqlite":
+        return sqlite.insert(table)
+    return postgresql.insert(table)
