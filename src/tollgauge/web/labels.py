@@ -47,9 +47,10 @@ VERDICTS: Final[dict[str, str]] = {
 
 def plain(text: str) -> str:
     """A text without characters that hide or reorder what is shown; line ends are kept."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "\n".join(clean_text(line, _LONGEST) for line in text.split("\n"))
+    return "\n".join(
+        line if line.isascii() and line.isprintable() else clean_text(line, _LONGEST)
+        for line in text.split("\n")
+    )
 
 
 def date(at: int | None) -> str:
@@ -111,6 +112,14 @@ def dollars(micro: int) -> str:
     if rest == 0:
         return f"${count(whole)}"
     return f"${count(whole)}." + f"{rest:06d}".rstrip("0").ljust(2, "0")
+
+
+def amount(text: str) -> str:
+    """The text of a change; where it is dollars, without trailing noise."""
+    whole, dot, rest = text.removeprefix("$").partition(".")
+    if not (text.startswith("$") and dot and whole.isdecimal() and rest.isdecimal()):
+        return text
+    return dollars(int(whole) * 10**6 + int(rest[:6].ljust(6, "0"))) if len(rest) <= 6 else text
 
 
 def price(snapshot: Snapshot) -> str:

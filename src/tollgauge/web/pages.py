@@ -18,9 +18,10 @@ from urllib.parse import urlsplit
 
 import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from tollgauge.core.policy import POLICIES, Policy
+from tollgauge.core.scoring import FLAG_RULES
 from tollgauge.core.units import WINDOW_MS, day_of
 from tollgauge.reports import (
     Component,
@@ -31,7 +32,6 @@ from tollgauge.reports import (
     Provider,
 )
 from tollgauge.web import charts, labels
-from tollgauge.web.advice import advice
 from tollgauge.web.assets import ASSETS
 from tollgauge.web.dial import dial
 
@@ -41,8 +41,7 @@ HOME_ROWS: Final = 10
 _SEVERITIES: Final = ("error", "warn", "info")
 _REASONS: Final = {
     "ours": "our own network or limits",
-    "rate-limited": "it asked us to slow down",
-    "common-mode": "unrelated hosts failed at the same moment",
+    "unknown": "nobody can tell whose fault it was",
 }
 _NEXT_STEPS: Final = {
     404: "Check the address, or look for the host on the leaderboard.",
@@ -129,12 +128,8 @@ def provider_html(provider: Provider, *, base_url: str) -> bytes:
     )
 
 
-def methodology_html(
-    policy: Policy, *, flags: tuple[tuple[str, str, str], ...] = (), base_url: str
-) -> bytes:
-    """How scores come about, written from the policy itself; `flags` are (code, severity,
-    meaning).
-    """
+def methodology_html(policy: Policy, *, base_url: str) -> bytes:
+    """How scores come about, written from the policy and the flag rules themselves."""
     tables = (
         ("Latency: median in milliseconds", policy.latency),
         ("Activity P: effective payers", policy.payers),
@@ -145,7 +140,7 @@ def methodology_html(
         base_url,
         policy=policy,
         grades=_grades(policy),
-        flags=flags,
+        flags=sorted(FLAG_RULES, key=lambda rule: _SEVERITIES.index(rule.severity)),
         tables=tables,
         bars=[
             charts.component_bar(
@@ -248,6 +243,16 @@ def _visible(value: object) -> object:
     )
 
 
+def _ticked(text: str) -> Markup:
+    """A message of ours with what stands between backticks set as code."""
+    parts = labels.plain(text).split("`")
+    code = Markup('<span class="code">{}</span>')
+    return Markup("").join(
+        code.format(part) if index % 2 and index + 1 < len(parts) else escape(part)
+        for index, part in enumerate(parts)
+    )
+
+
 def _grade_class(grade: str | None) -> str:
     return f"grade-{grade.lower()}" if grade in {"A", "B", "C", "D", "F"} else "grade-none"
 
@@ -268,6 +273,7 @@ def _engine() -> Environment:
     )
     engine.filters.update(
         age=labels.age,
+        amount=labels.amount,
         authority=labels.authority_of,
         count=labels.count,
         day_date=labels.day_date,
@@ -283,14 +289,13 @@ def _engine() -> Environment:
         path=labels.path_of,
         percent=labels.percent,
         price=labels.price,
-        reason=lambda slug: _REASONS.get(slug, slug),
+        reason=lambda slug: _REASONS.get(slug, slug.replace("-", " ")),
         stability=labels.stability,
         tenths=labels.tenths,
+        ticked=_ticked,
         verdict=labels.verdict_sentence,
     )
-    engine.globals.update(
-        advice=advice, asset=_asset, dash=labels.DASH, meanings=labels.RECOMMENDATIONS
-    )
+    engine.globals.update(asset=_asset, dash=labels.DASH, meanings=labels.RECOMMENDATIONS)
     return engine
 
 
