@@ -33,12 +33,14 @@ class Lint:
     """What the linter says of one exchange.
 
     `payable`: a stock client could pay. `compliant`: a 402 with no error. `version`: of the
-    envelope that a client would use, None without one. `terms`: every entry that could be read.
+    envelope that a client would use, None without one. `accepts`: how many entries it lists, None
+    without an envelope. `terms`: every entry that could be read.
     """
 
     payable: bool
     compliant: bool
     version: int | None
+    accepts: int | None = None
     findings: tuple[Finding, ...] = ()
     terms: tuple[Terms, ...] = ()
 

@@ -1,5 +1,21 @@
-"""The envelope linter: what an answer asks to be paid, and what is wrong with how it asks."""
+"""The envelope linter: what an answer asks to be paid, and what is wrong with how it asks.
+
+`lint` judges one exchange; `RULES` is the table of everything it looks for;
+`terms_of_accepts` reads listings the way challenges are read. Nothing here does IO or raises on
+foreign bytes. What a finding costs is core/probe's and core/scoring's concern.
+"""
 
 from tollgauge.core.lint.accepts import terms_of_accepts
+from tollgauge.core.lint.capture import CaptureError, exchange_from_capture, lint_json
+from tollgauge.core.lint.drift import drift
+from tollgauge.core.lint.judge import RULES, lint
 
-__all__ = ["terms_of_accepts"]
+__all__ = [
+    "RULES",
+    "CaptureError",
+    "drift",
+    "exchange_from_capture",
+    "lint",
+    "lint_json",
+    "terms_of_accepts",
+]

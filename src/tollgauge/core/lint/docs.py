@@ -1,0 +1,36 @@
+"""docs/lint-rules.md, written from the rule table so that it cannot disagree with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from tollgauge.core.lint.judge import RULES
+from tollgauge.core.lint.rule import Rule
+
+_HEAD: Final = """# Lint rules
+
+Written by `tollgauge.core.lint.docs.markdown()`; do not edit.
+
+What the envelope linter looks for in the answer to an unpaid request. An *error* breaks the
+protocol, a *warning* costs some clients, *info* is only worth knowing. A **fatal** rule means that
+a stock client cannot pay: for a rule about the envelope not at all, for a rule about an entry of
+`accepts` not by that entry (one payable entry is enough). `compliant` means no error.
+"""
+_TABLE: Final = "| rule | severity | fatal |\n|---|---|---|\n"
+
+
+def markdown(rules: Iterable[Rule[Any]] = RULES) -> str:
+    """The whole document."""
+    table = tuple(rules)
+    rows = "".join(
+        f"| [`{rule.slug}`](#{rule.slug}) | {rule.severity} | {'yes' if rule.fatal else ''} |\n"
+        for rule in table
+    )
+    return f"{_HEAD}\n{_TABLE}{rows}" + "".join(_section(rule) for rule in table)
+
+
+def _section(rule: Rule[Any]) -> str:
+    kind = f"*{rule.severity}{', fatal' if rule.fatal else ''}*"
+    what = " ".join(rule.doc.split())
+    return f"\n## {rule.slug}\n\n{kind}. {what}\n\nFix: {rule.fix}\n"

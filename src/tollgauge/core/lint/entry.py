@@ -1,0 +1,287 @@
+"""Rules about one entry of `accepts`: its scheme, network, amount, time-out and flow.
+
+Shapes of a network's own kind are asked only of schemes and networks that we know: a scheme with
+`asset: "USD"` and no time-out is lawful where its own specification says so.
+Sources: x402 v2 specification (PaymentRequirements), the official clients' schemas and signers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from tollgauge.core.lint.accepts import terms_of_accepts, timeout_seconds
+from tollgauge.core.lint.reading import Entry
+from tollgauge.core.lint.rule import Rule, error, note, warning
+from tollgauge.core.units import CAIP2_PATTERN, legacy_network, parse_amount
+
+SETTLE_MARGIN_S: Final = 6
+"""Facilitators want this much validity left when they verify (exact EVM scheme)."""
+TIGHT_S: Final = 10
+LONG_S: Final = 3_600
+CLIENT_CAP_MICRO_USD: Final = 1_000_000
+"""The official clients refuse more than a dollar a payment unless told otherwise."""
+_CHAIN: Final = re.compile(r"eip155:[1-9][0-9]{0,31}", re.ASCII)
+_FLOWS: Final = (None, "authorization", "upfront", "escrow")
+_V1_KEYS: Final = ("maxAmountRequired", "resource", "description", "mimeType", "outputSchema")
+
+
+def _filled(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+@error("entry-object", "Make every element of accepts an object of payment terms.", fatal=True)
+def entry_object(entry: Entry) -> Iterator[str]:
+    """An element of `accepts` that is no object."""
+    if not isinstance(entry.raw, dict):
+        yield f"accepts[{entry.index}]"
+
+
+@error("scheme-form", 'Name the payment scheme, for example "exact".', fatal=True)
+def scheme_form(entry: Entry) -> Iterator[str]:
+    """`scheme` is missing or not a text."""
+    if not _filled(entry.fields.get("scheme")):
+        yield entry.at("scheme")
+
+
+@error(
+    "network-form",
+    'Write the network as CAIP-2 in version 2 ("eip155:8453") and as a plain name in version 1'
+    ' ("base").',
+    fatal=True,
+)
+def network_form(entry: Entry) -> Iterator[str]:
+    """The network's name is missing, or in the other version's form. Clients of version 2 demand
+    the colon; clients of version 1 know a closed list of plain names.
+    """
+    text = entry.fields.get("network")
+    if not isinstance(text, str) or not text or (":" in text) != (entry.version == 2):
+        yield entry.at("network")
+
+
+@error(
+    "network-chain",
+    'Write the chain id of an EVM network as a plain decimal number: "eip155:8453".',
+    fatal=True,
+)
+def network_chain(entry: Entry) -> Iterator[str]:
+    """`eip155:` with something that is no chain id: the signature's domain cannot be built."""
+    if entry.evm and not _CHAIN.fullmatch(entry.network):
+        yield entry.at("network")
+
+
+@warning(
+    "network-caip2",
+    "Write the network as CAIP-2: 3 to 8 characters of namespace, a colon, at most 32 characters"
+    " of reference (letters, digits, - and _).",
+)
+def network_caip2(entry: Entry) -> Iterator[str]:
+    """A network with a colon that CAIP-2 does not allow. Some official mechanisms do it (Algorand
+    writes its base64 genesis hash), so it is no error.
+    """
+    text = entry.network
+    if entry.version == 2 and ":" in text and not CAIP2_PATTERN.fullmatch(text):
+        yield entry.at("network")
+
+
+@warning(
+    "network-unknown",
+    "Name a network that clients of version 1 know, such as base, or move to version 2.",
+)
+def network_unknown(entry: Entry) -> Iterator[str]:
+    """A version 1 network name outside the table: no client can be expected to have it."""
+    text = entry.fields.get("network")
+    if entry.version != 1 or not isinstance(text, str) or not text or ":" in text:
+        return
+    if legacy_network(text) is None:
+        yield entry.at("network")
+
+
+@error(
+    "amount-form",
+    'Write the amount as a decimal string of atomic units, for example "10000" for one cent of'
+    " USDC: no number, no decimal point, no currency sign. The name is amount in version 2,"
+    " maxAmountRequired in version 1.",
+    fatal=True,
+)
+def amount_form(entry: Entry) -> Iterator[str]:
+    """The amount is missing, under the other version's name, a JSON number (the official Python
+    client refuses it), or not a whole number that fits a uint256. On networks that we do not know
+    only a text is asked: some ledgers write decimals.
+    """
+    amount = entry.fields.get(entry.amount_key)
+    atomic = parse_amount(amount) is not None
+    if not (atomic if entry.evm or entry.solana else _filled(amount)):
+        yield entry.at(entry.amount_key)
+
+
+@warning(
+    "amount-not-atomic",
+    'Write the amount in atomic units, for example "10000": a decimal amount cannot be compared.',
+)
+def amount_not_atomic(entry: Entry) -> Iterator[str]:
+    """A text that is no whole number, on a network where that may be lawful."""
+    amount = entry.fields.get(entry.amount_key)
+    if _filled(amount) and parse_amount(amount) is None and not (entry.evm or entry.solana):
+        yield entry.at(entry.amount_key)
+
+
+@error("amount-zero", "Ask for more than nothing, or serve the resource without a 402.")
+def amount_zero(entry: Entry) -> Iterator[str]:
+    """An amount of zero. Clients sign it, so it can be paid, but it settles nothing."""
+    if parse_amount(entry.fields.get(entry.amount_key)) == 0:
+        yield entry.at(entry.amount_key)
+
+
+@warning(
+    "amount-above-cap",
+    "Ask for at most one dollar: the official clients refuse more unless their owner raises the"
+    " limit.",
+)
+def amount_above_cap(entry: Entry) -> Iterator[str]:
+    """More than $1 in a token whose decimals are known."""
+    for terms in terms_of_accepts([entry.raw], version=entry.version):
+        if (terms.quote().micro_usd or 0) > CLIENT_CAP_MICRO_USD:
+            yield entry.at(entry.amount_key)
+
+
+@error(
+    "timeout-form",
+    "Write maxTimeoutSeconds as a positive whole number, for example 60, not as a text.",
+    fatal=True,
+)
+def timeout_form(entry: Entry) -> Iterator[str]:
+    """The time-out is missing, quoted, fractional or not positive. JavaScript clients add it to
+    the clock: a quoted one concatenates into the year 60000, a missing one gives NaN. Only asked
+    of `exact` on networks that we know, and in version 1: other schemes may leave it out.
+    """
+    known = entry.evm or entry.solana or entry.version == 1
+    if known and timeout_seconds(entry.fields.get("maxTimeoutSeconds")) is None:
+        yield entry.at("maxTimeoutSeconds")
+
+
+def _timeout(entry: Entry) -> int | None:
+    return timeout_seconds(entry.fields.get("maxTimeoutSeconds"))
+
+
+@error(
+    "timeout-too-short",
+    "Raise maxTimeoutSeconds to 60: a facilitator refuses a payment with less than 6 seconds left.",
+    fatal=True,
+)
+def timeout_too_short(entry: Entry) -> Iterator[str]:
+    """An EVM payment that is too old for a facilitator at the moment it is signed."""
+    seconds = _timeout(entry)
+    if entry.evm and seconds is not None and seconds < SETTLE_MARGIN_S:
+        yield entry.at("maxTimeoutSeconds")
+
+
+@warning("timeout-tight", "Raise maxTimeoutSeconds to 60: a slow network leaves no time to settle.")
+def timeout_tight(entry: Entry) -> Iterator[str]:
+    """6 to 9 seconds."""
+    seconds = _timeout(entry)
+    if seconds is not None and SETTLE_MARGIN_S <= seconds < TIGHT_S:
+        yield entry.at("maxTimeoutSeconds")
+
+
+@warning(
+    "timeout-long",
+    "Lower maxTimeoutSeconds to an hour or less: a signed payment stays spendable that long.",
+)
+def timeout_long(entry: Entry) -> Iterator[str]:
+    """More than an hour. Clients sign whatever they are asked."""
+    seconds = _timeout(entry)
+    if seconds is not None and seconds > LONG_S:
+        yield entry.at("maxTimeoutSeconds")
+
+
+@error("extra-object", "Make extra an object, or leave it out.", fatal=True)
+def extra_object(entry: Entry) -> Iterator[str]:
+    """`extra` is there and no object."""
+    if not isinstance(entry.fields.get("extra"), dict | None):
+        yield entry.at("extra")
+
+
+@error(
+    "flow-unknown",
+    "Set extra.paymentFlow to authorization, upfront or escrow, or leave it out.",
+    fatal=True,
+)
+def flow_unknown(entry: Entry) -> Iterator[str]:
+    """A payment flow that the official clients drop the entry for."""
+    if entry.extra.get("paymentFlow") not in _FLOWS:
+        yield entry.at("extra.paymentFlow")
+
+
+@note("flow-upfront", "Payment is taken before the work: a failed request is charged too.")
+def flow_upfront(entry: Entry) -> Iterator[str]:
+    """`paymentFlow` is `upfront`. Clients prefer any other entry to it."""
+    if entry.extra.get("paymentFlow") == "upfront":
+        yield entry.at("extra.paymentFlow")
+
+
+@error("v1-resource", "Write the resource's URL in accepts[].resource in version 1.", fatal=True)
+def v1_resource(entry: Entry) -> Iterator[str]:
+    """Version 1 keeps the resource in the entry, and every client's schema demands it."""
+    if entry.version == 1 and not _filled(entry.fields.get("resource")):
+        yield entry.at("resource")
+
+
+@error(
+    "v1-texts",
+    "Write description and mimeType as texts and outputSchema as an object, or leave them out.",
+    fatal=True,
+)
+def v1_texts(entry: Entry) -> Iterator[str]:
+    """A version 1 member of a type that the official Python client refuses."""
+    if entry.version != 1:
+        return
+    for key in ("description", "mimeType"):
+        if not isinstance(entry.fields.get(key), str | None):
+            yield entry.at(key)
+    if not isinstance(entry.fields.get("outputSchema"), dict | None):
+        yield entry.at("outputSchema")
+
+
+@error(
+    "v1-fields",
+    "Leave maxAmountRequired, resource, description, mimeType and outputSchema out of accepts in"
+    " version 2: the amount is called amount, the rest belongs to the top-level resource.",
+)
+def v1_fields(entry: Entry) -> Iterator[str]:
+    """Members of version 1 in an entry of version 2."""
+    if entry.version == 2:
+        yield from (entry.at(key) for key in _V1_KEYS if key in entry.fields)
+
+
+@error("v2-amount", "Call the amount maxAmountRequired in version 1.")
+def v2_amount(entry: Entry) -> Iterator[str]:
+    """The version 2 name of the amount in an entry of version 1."""
+    if entry.version == 1 and "amount" in entry.fields:
+        yield entry.at("amount")
+
+
+RULES: Final[tuple[Rule[Entry], ...]] = (
+    entry_object,
+    scheme_form,
+    network_form,
+    network_chain,
+    network_caip2,
+    network_unknown,
+    amount_form,
+    amount_not_atomic,
+    amount_zero,
+    amount_above_cap,
+    timeout_form,
+    timeout_too_short,
+    timeout_tight,
+    timeout_long,
+    extra_object,
+    flow_unknown,
+    flow_upfront,
+    v1_resource,
+    v1_texts,
+    v1_fields,
+    v2_amount,
+)

@@ -1,0 +1,241 @@
+"""Rules about extensions, above all `bazaar`, by which directories list a resource.
+
+x402 v2 specification, extensions; bazaar extension. None of these keeps a client from paying,
+except an `extensions` of the wrong type.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import unquote
+
+from tollgauge.core.lint.reading import Reading
+from tollgauge.core.lint.rule import Rule, error, note, warning
+from tollgauge.core.lint.schema import Verdict, evaluate, has_external_reference
+
+_QUERY_METHODS: Final = frozenset({"GET", "HEAD", "DELETE"})
+_BODY_METHODS: Final = frozenset({"POST", "PUT", "PATCH"})
+_BODY_TYPES: Final = frozenset({"json", "form-data", "text"})
+_ROUTE: Final = re.compile(r"/[a-zA-Z0-9_/:.\-~%]+", re.ASCII)
+_BAZAAR: Final = "bazaar"
+
+
+def _members(value: object) -> dict[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def _extensions(reading: Reading) -> dict[str, object]:
+    return reading.envelope.extensions if reading.envelope else {}
+
+
+def _bazaar(reading: Reading) -> dict[str, object] | None:
+    bazaar = _extensions(reading).get(_BAZAAR)
+    return bazaar if isinstance(bazaar, dict) else None
+
+
+def _input(reading: Reading) -> dict[str, object] | None:
+    """`bazaar.info.input`, when it is an object."""
+    found = _members(_members(_bazaar(reading)).get("info")).get("input")
+    return found if isinstance(found, dict) else None
+
+
+def _http_method(reading: Reading) -> str | None:
+    """The declared HTTP method, when the input is of type http and names one."""
+    declared = _members(_input(reading))
+    method = declared.get("method")
+    return method.upper() if declared.get("type") == "http" and isinstance(method, str) else None
+
+
+@error("extensions-object", "Make extensions an object, or leave it out.", fatal=True)
+def extensions_object(reading: Reading) -> Iterator[str]:
+    """`extensions` is there and no object; the official Python client refuses the envelope."""
+    envelope = reading.envelope
+    if envelope and not isinstance(envelope.document.get("extensions"), dict | None):
+        yield "extensions"
+
+
+@error("bazaar-shape", "Give extensions.bazaar an info object and a schema object.")
+def bazaar_shape(reading: Reading) -> Iterator[str]:
+    """The bazaar extension lacks `info` or `schema`; directories do not list it."""
+    extension = _extensions(reading).get(_BAZAAR)
+    if extension is None:
+        return
+    for key in ("info", "schema"):
+        if not isinstance(_members(extension).get(key), dict):
+            yield f"extensions.bazaar.{key}"
+
+
+@warning("extension-shape", "Give every extension an info object and a schema.")
+def extension_shape(reading: Reading) -> Iterator[str]:
+    """Another extension without `info` or `schema`. The specification asks for both, but profiles
+    that it publishes itself leave the schema out, so it is no error.
+    """
+    for name, extension in _extensions(reading).items():
+        if name != _BAZAAR and not {"info", "schema"} <= _members(extension).keys():
+            yield "extensions"
+            return
+
+
+@error(
+    "schema-external-ref",
+    "Refer only to places inside the schema itself (#/...): external $ref and $id are never"
+    " fetched.",
+)
+def schema_external_ref(reading: Reading) -> Iterator[str]:
+    """A `$ref` or `$id` that points outside the document."""
+    for extension in _extensions(reading).values():
+        if has_external_reference(_members(extension).get("schema")):
+            yield "extensions"
+            return
+
+
+@error("schema-mismatch", "Make bazaar.info fit bazaar.schema (JSON Schema draft 2020-12).")
+def schema_mismatch(reading: Reading) -> Iterator[str]:
+    """The example does not fit its own schema: facilitators then drop the listing silently.
+    Keywords with regular expressions are not evaluated.
+    """
+    if _verdict(reading) is Verdict.MISMATCH:
+        yield "extensions.bazaar.info"
+
+
+@error("schema-broken", "Write bazaar.schema as a valid JSON Schema (draft 2020-12).")
+def schema_broken(reading: Reading) -> Iterator[str]:
+    """The schema itself cannot be evaluated."""
+    if _verdict(reading) is Verdict.BROKEN:
+        yield "extensions.bazaar.schema"
+
+
+@warning("schema-too-complex", "Simplify bazaar.schema: it takes too many steps to evaluate.")
+def schema_too_complex(reading: Reading) -> Iterator[str]:
+    """The evaluation was given up: deep or multiplying references."""
+    if _verdict(reading) is Verdict.TOO_COMPLEX:
+        yield "extensions.bazaar.schema"
+
+
+def _verdict(reading: Reading) -> Verdict | None:
+    bazaar = _bazaar(reading)
+    schema = _members(bazaar).get("schema")
+    if bazaar is None or not isinstance(schema, dict) or has_external_reference(schema):
+        return None
+    return evaluate(bazaar.get("info"), schema)
+
+
+@note("bazaar-absent", "Add extensions.bazaar to be listed by directories.")
+def bazaar_absent(reading: Reading) -> Iterator[str]:
+    """A version 2 envelope without the bazaar extension: payable, but not discoverable."""
+    envelope = reading.envelope
+    if envelope and envelope.version == 2 and _BAZAAR not in envelope.extensions:
+        yield "extensions"
+
+
+@error("bazaar-input", 'Give bazaar.info an input object with type "http" or "mcp".')
+def bazaar_input(reading: Reading) -> Iterator[str]:
+    """The input has no `type`, which is read first and decides how the rest is understood."""
+    if _bazaar(reading) is None:
+        return
+    kind = _members(_input(reading)).get("type")
+    if not (isinstance(kind, str) and kind in ("http", "mcp")):
+        yield "extensions.bazaar.info.input"
+
+
+@error("bazaar-method", "Name the HTTP method in bazaar.info.input.method.")
+def bazaar_method(reading: Reading) -> Iterator[str]:
+    """An http input without a method that x402 knows."""
+    known = _QUERY_METHODS | _BODY_METHODS
+    if _members(_input(reading)).get("type") == "http" and _http_method(reading) not in known:
+        yield "extensions.bazaar.info.input.method"
+
+
+@error(
+    "bazaar-method-mismatch",
+    "Declare in bazaar.info.input.method the method that the resource answers 402 to.",
+)
+def bazaar_method_mismatch(reading: Reading) -> Iterator[str]:
+    """The declared method is not the one that elicited this 402. Directories compare them."""
+    declared, asked = _http_method(reading), reading.exchange.method.upper()
+    if declared is not None and asked and declared != asked:
+        yield "extensions.bazaar.info.input.method"
+
+
+@error(
+    "bazaar-body",
+    "Give a POST, PUT or PATCH input a bodyType (json, form-data or text) and an example body.",
+)
+def bazaar_body(reading: Reading) -> Iterator[str]:
+    """A method with a body whose input shows none."""
+    if _http_method(reading) not in _BODY_METHODS:
+        return
+    declared = _members(_input(reading))
+    kind = declared.get("bodyType")
+    if not (isinstance(kind, str) and kind in _BODY_TYPES) or "body" not in declared:
+        yield "extensions.bazaar.info.input.body"
+
+
+@error("bazaar-query", "Put the input of GET, HEAD and DELETE into queryParams, not into a body.")
+def bazaar_query(reading: Reading) -> Iterator[str]:
+    """A method without a body whose input has one, or `queryParams` that is no object."""
+    if _http_method(reading) not in _QUERY_METHODS:
+        return
+    declared = _members(_input(reading))
+    params = isinstance(declared.get("queryParams"), dict | None)
+    if not params or {"body", "bodyType"} & declared.keys():
+        yield "extensions.bazaar.info.input.queryParams"
+
+
+@error("bazaar-mcp", "Give an mcp input a toolName and an inputSchema.")
+def bazaar_mcp(reading: Reading) -> Iterator[str]:
+    """An mcp input that names no tool (under `toolName` or the older `tool`) or no schema."""
+    declared = _members(_input(reading))
+    if declared.get("type") != "mcp":
+        return
+    tool = declared.get("toolName", declared.get("tool"))
+    if not (isinstance(tool, str) and tool) or not isinstance(declared.get("inputSchema"), dict):
+        yield "extensions.bazaar.info.input"
+
+
+@warning("bazaar-tool-name", "Call the tool's name toolName: tool is the older name.")
+def bazaar_tool_name(reading: Reading) -> Iterator[str]:
+    """`tool` without `toolName`."""
+    declared = _members(_input(reading))
+    if declared.get("type") == "mcp" and "tool" in declared and "toolName" not in declared:
+        yield "extensions.bazaar.info.input.tool"
+
+
+@error(
+    "bazaar-route",
+    "Write routeTemplate as a path such as /users/:id, without .. and without a host.",
+)
+def bazaar_route(reading: Reading) -> Iterator[str]:
+    """A route template that facilitators refuse, before or after percent-decoding."""
+    template = _members(_bazaar(reading)).get("routeTemplate")
+    if template is None:
+        return
+    plain = unquote(template) if isinstance(template, str) else ""
+    if not isinstance(template, str) or not _ROUTE.fullmatch(template) or _climbs(plain):
+        yield "extensions.bazaar.routeTemplate"
+
+
+def _climbs(path: str) -> bool:
+    return ".." in path or "://" in path
+
+
+RULES: Final[tuple[Rule[Reading], ...]] = (
+    extensions_object,
+    bazaar_shape,
+    extension_shape,
+    schema_external_ref,
+    schema_mismatch,
+    schema_broken,
+    schema_too_complex,
+    bazaar_absent,
+    bazaar_input,
+    bazaar_method,
+    bazaar_method_mismatch,
+    bazaar_body,
+    bazaar_query,
+    bazaar_mcp,
+    bazaar_tool_name,
+    bazaar_route,
+)

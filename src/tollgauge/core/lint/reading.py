@@ -1,0 +1,275 @@
+"""Reading: the envelope as it lies in an answer's bytes, before anyone judges it.
+
+Rules (x402 v2 HTTP transport, and the official clients' order):
+- a `PAYMENT-REQUIRED` header that decodes to an object governs, however bad the object is;
+- without one, or with one that does not decode, the JSON body is read;
+- a header or body that is nested deeper than 32 levels is not read (safety.md, inbound).
+Every function takes any bytes and never raises.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+import orjson
+
+from tollgauge.core.exchange import Answer, Exchange
+from tollgauge.core.lint.accepts import AMOUNT_KEYS, ENTRIES_MAX
+from tollgauge.core.units import legacy_network
+
+HEADER: Final = "payment-required"
+DEPTH_MAX: Final = 32
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/]*", re.ASCII)
+_SPACE: Final = re.compile(r"\s+", re.ASCII)
+_EVM_SCHEMES: Final = frozenset({"exact", "upto"})
+
+
+class HeaderFault(StrEnum):
+    """Why a header could not be read."""
+
+    BASE64 = "base64"
+    JSON = "json"
+    OBJECT = "object"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """The `PAYMENT-REQUIRED` header: its joined text (empty when absent), how often it came,
+    which departures from standard base64 it has, and its object or the fault that hides it.
+    """
+
+    text: str = ""
+    count: int = 0
+    spaced: bool = False
+    urlsafe: bool = False
+    unpadded: bool = False
+    document: dict[str, object] | None = None
+    fault: HeaderFault | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One element of `accepts`. `network` is CAIP-2 where the text could be translated."""
+
+    index: int
+    version: int
+    raw: object
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """The entry's members; none when it is not an object."""
+        return self.raw if isinstance(self.raw, dict) else {}
+
+    @property
+    def extra(self) -> dict[str, object]:
+        """The members of `extra`; none when it is not an object."""
+        extra = self.fields.get("extra")
+        return extra if isinstance(extra, dict) else {}
+
+    @property
+    def amount_key(self) -> str:
+        """The amount's name in this version."""
+        return AMOUNT_KEYS[self.version]
+
+    @property
+    def network(self) -> str:
+        """The network, empty when it is not a text."""
+        text = self.fields.get("network")
+        if not isinstance(text, str):
+            return ""
+        return (legacy_network(text) or text) if self.version == 1 else text
+
+    @property
+    def evm(self) -> bool:
+        """Whether EVM shapes apply: a scheme we know on an eip155 network, and no other."""
+        return self.network.startswith("eip155:") and self._known_scheme
+
+    @property
+    def solana(self) -> bool:
+        """Whether this is the `exact` scheme on Solana."""
+        return self.network.startswith("solana:") and self.fields.get("scheme") == "exact"
+
+    @property
+    def eip3009(self) -> bool:
+        """Whether a client signs an EIP-3009 authorization for it."""
+        permit2 = self.extra.get("assetTransferMethod") == "permit2"
+        return self.evm and self.fields.get("scheme") == "exact" and not permit2
+
+    @property
+    def _known_scheme(self) -> bool:
+        scheme = self.fields.get("scheme")
+        return isinstance(scheme, str) and scheme in _EVM_SCHEMES
+
+    def at(self, field: str) -> str:
+        """The path of one of its members."""
+        return f"accepts[{self.index}].{field}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """A payment challenge: where it lay, the version that its reader takes it for, its object."""
+
+    place: str
+    version: int
+    document: dict[str, object]
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The entries that are judged, at most ENTRIES_MAX."""
+        accepts = self.document.get("accepts")
+        found = accepts[:ENTRIES_MAX] if isinstance(accepts, list) else ()
+        return tuple(
+            Entry(index=index, version=self.version, raw=raw) for index, raw in enumerate(found)
+        )
+
+    @property
+    def resource(self) -> dict[str, object]:
+        """The members of `resource`; none when it is not an object."""
+        resource = self.document.get("resource")
+        return resource if isinstance(resource, dict) else {}
+
+    @property
+    def extensions(self) -> dict[str, object]:
+        """The members of `extensions`; none when it is not an object."""
+        extensions = self.document.get("extensions")
+        return extensions if isinstance(extensions, dict) else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """An exchange with what could be read of it. `envelope` governs, `other` is the body's when
+    the header's governs. `answer` is None after a fault.
+    """
+
+    exchange: Exchange
+    answer: Answer | None
+    header: Header
+    body: object = None
+    envelope: Envelope | None = None
+    other: Envelope | None = None
+
+
+def read(exchange: Exchange) -> Reading:
+    """What an exchange says of payment; nothing beyond the status unless it is a 402."""
+    answer = exchange.result if isinstance(exchange.result, Answer) else None
+    if answer is None or answer.status != 402:
+        return Reading(exchange=exchange, answer=answer, header=Header())
+    header = read_header(answer)
+    body = load_json(answer.body)
+    in_body = _body_envelope(body)
+    if header.document is None:
+        return Reading(exchange=exchange, answer=answer, header=header, body=body, envelope=in_body)
+    governing = Envelope(
+        place="header", version=_version(header.document, default=2), document=header.document
+    )
+    return Reading(
+        exchange=exchange,
+        answer=answer,
+        header=header,
+        body=body,
+        envelope=governing,
+        other=in_body,
+    )
+
+
+def read_header(answer: Answer) -> Header:
+    """The header, decoded as leniently as its meaning stays certain.
+
+    Several headers of the name are joined with a comma as HTTP clients join them (RFC 9110
+    section 5.3), which no longer decodes. The specification names no base64 alphabet, so the
+    URL-safe one, missing padding and white space are read and left for the rules to mention.
+    """
+    values = answer.header_values(HEADER)
+    text = ", ".join(values)
+    compact = _SPACE.sub("", text)
+    if not compact:
+        return Header(count=len(values))
+    bare = compact.rstrip("=")
+    standard = bare.replace("-", "+").replace("_", "/")
+    flaws = Header(
+        text=text,
+        count=len(values),
+        spaced=compact != text,
+        urlsafe=standard != bare,
+        unpadded=len(compact) % 4 != 0,
+    )
+    if not _BASE64.fullmatch(standard) or len(compact) - len(bare) > 2:
+        return _with(flaws, fault=HeaderFault.BASE64)
+    try:
+        raw = base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        return _with(flaws, fault=HeaderFault.BASE64)
+    document = load_json(raw)
+    if document is None:
+        return _with(flaws, fault=HeaderFault.JSON)
+    if not isinstance(document, dict):
+        return _with(flaws, fault=HeaderFault.OBJECT)
+    return _with(flaws, document=document)
+
+
+def load_json(raw: bytes) -> object:
+    """A JSON text's value, or None when there is none, `null`, or nesting below DEPTH_MAX.
+
+    orjson, because it limits the nesting itself: CPython's `json` overruns the C stack once an
+    EVM library has raised the recursion limit.
+    """
+    if not raw:
+        return None
+    try:
+        value: object = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+    return None if _too_deep(value) else value
+
+
+def _with(
+    header: Header,
+    *,
+    document: dict[str, object] | None = None,
+    fault: HeaderFault | None = None,
+) -> Header:
+    return Header(
+        text=header.text,
+        count=header.count,
+        spaced=header.spaced,
+        urlsafe=header.urlsafe,
+        unpadded=header.unpadded,
+        document=document,
+        fault=fault,
+    )
+
+
+def _too_deep(value: object) -> bool:
+    """Whether containers are nested deeper than DEPTH_MAX, level by level without recursion."""
+    level = [value]
+    for _ in range(DEPTH_MAX + 1):
+        level = [child for parent in level for child in _children(parent)]
+        if not level:
+            return False
+    return True
+
+
+def _children(value: object) -> list[object]:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [child for child in inner if isinstance(child, (dict, list))]
+
+
+def _body_envelope(body: object) -> Envelope | None:
+    if not isinstance(body, dict) or not ("accepts" in body or "x402Version" in body):
+        return None
+    return Envelope(place="body", version=_version(body, default=1), document=body)
+
+
+def _version(document: dict[str, object], *, default: int) -> int:
+    """The declared version, a guess from a quoted one, else the default of the place."""
+    declared = document.get("x402Version")
+    if isinstance(declared, str):
+        return {"1": 1, "2": 2}.get(declared.strip(), default)
+    if isinstance(declared, (int, float)) and not isinstance(declared, bool):
+        return int(declared) if declared in (1, 2) else default
+    return default

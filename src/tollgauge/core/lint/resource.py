@@ -1,0 +1,237 @@
+"""Rules about the resource: what the envelope says it sells, and how directories describe it.
+
+x402 v2 specification, ResourceInfo; bazaar extension, service metadata. Version 1 keeps the URL
+and the description in each entry.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from tollgauge.core.address import literal_class
+from tollgauge.core.lint.reading import Envelope, Reading
+from tollgauge.core.lint.rule import Rule, error, warning
+
+DESCRIPTION_MAX: Final = 500
+NAME_MAX: Final = 32
+TAGS_MAX: Final = 5
+ICON_MAX: Final = 2_048
+_PRINTABLE: Final = re.compile(r"[\x20-\x7e]+", re.ASCII)
+_TEXTS: Final = ("description", "mimeType", "serviceName", "iconUrl")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Url:
+    scheme: str
+    host: str
+    port: int | None
+    path: str
+    userinfo: bool
+
+
+def _split(text: object) -> _Url | None:
+    """An absolute http(s) URL in parts, or None."""
+    if not isinstance(text, str):
+        return None
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        return None
+    scheme, host = parts.scheme.lower(), (parts.hostname or "").lower().removesuffix(".")
+    if scheme not in ("http", "https") or not host:
+        return None
+    return _Url(
+        scheme=scheme,
+        host=host,
+        port=None if port == {"http": 80, "https": 443}[scheme] else port,
+        path=unquote(parts.path).rstrip("/"),
+        userinfo="@" in parts.netloc,
+    )
+
+
+def _internal(url: _Url) -> bool:
+    return (
+        literal_class(url.host) is not None
+        or ":" in url.host
+        or "." not in url.host
+        or url.host.endswith((".local", ".internal", ".localhost"))
+    )
+
+
+def _places(envelope: Envelope | None) -> Iterator[tuple[str, object]]:
+    """Where the version keeps the resource's URL, and what stands there."""
+    if envelope is None:
+        return
+    if envelope.version == 2 and "url" in envelope.resource:
+        yield "resource.url", envelope.resource["url"]
+    if envelope.version == 1:
+        for item in envelope.entries:
+            if item.fields.get("resource"):
+                yield item.at("resource"), item.fields["resource"]
+
+
+@error(
+    "resource-missing",
+    "Describe the resource in a top-level resource object with its url.",
+)
+def resource_missing(reading: Reading) -> Iterator[str]:
+    """No `resource` in version 2. The specification demands it; clients pay without."""
+    envelope = reading.envelope
+    if envelope and envelope.version == 2 and envelope.document.get("resource") is None:
+        yield "resource"
+
+
+@error(
+    "resource-shape",
+    "Make resource an object whose url, description, mimeType, serviceName and iconUrl are texts"
+    " and whose tags are a list of texts.",
+    fatal=True,
+)
+def resource_shape(reading: Reading) -> Iterator[str]:
+    """A `resource` of the wrong type (the plain URL of version 1, say), which the official Python
+    client refuses with the whole envelope.
+    """
+    envelope = reading.envelope
+    if envelope is None or envelope.version != 2 or envelope.document.get("resource") is None:
+        return
+    if not isinstance(envelope.document["resource"], dict):
+        yield "resource"
+        return
+    resource = envelope.resource
+    if not isinstance(resource.get("url"), str) or not resource["url"]:
+        yield "resource.url"
+    yield from (
+        f"resource.{key}" for key in _TEXTS if not isinstance(resource.get(key), str | None)
+    )
+    tags = resource.get("tags")
+    if tags is not None and not _texts(tags):
+        yield "resource.tags"
+
+
+def _texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+@error("resource-url", "Write the resource's URL in full, with https:// and the host.")
+def resource_url(reading: Reading) -> Iterator[str]:
+    """The URL is relative, an opaque id, or of another scheme."""
+    for where, text in _places(reading.envelope):
+        if isinstance(text, str) and text and _split(text) is None:
+            yield where
+
+
+@error(
+    "resource-mismatch",
+    "Write the public URL of the resource that was asked: host and path differ. Behind a proxy,"
+    " build it from the forwarded host.",
+)
+def resource_mismatch(reading: Reading) -> Iterator[str]:
+    """The envelope names another host or path than the one that answered. Queries and a trailing
+    slash do not count.
+    """
+    asked = _split(reading.exchange.url)
+    for where, text in _places(reading.envelope):
+        named = _split(text)
+        if asked and named and (named.host, named.path) != (asked.host, asked.path):
+            yield where
+
+
+@warning(
+    "resource-http",
+    "Write the resource's URL with https://: a proxy that ends TLS has hidden the scheme.",
+)
+def resource_http(reading: Reading) -> Iterator[str]:
+    """The URL says http although the resource answered over https."""
+    asked = _split(reading.exchange.url)
+    for where, text in _places(reading.envelope):
+        named = _split(text)
+        if named and named.scheme == "http" and (asked is None or asked.scheme == "https"):
+            yield where
+
+
+@warning("resource-internal", "Write the public URL of the resource: this host is internal.")
+def resource_internal(reading: Reading) -> Iterator[str]:
+    """Localhost, an address, or a name without a dot, while the probe reached another host."""
+    asked = _split(reading.exchange.url)
+    for where, text in _places(reading.envelope):
+        named = _split(text)
+        if named and _internal(named) and (asked is None or asked.host != named.host):
+            yield where
+
+
+@warning(
+    "resource-description",
+    "Describe the resource in 1 to 500 characters: agents choose by it.",
+)
+def resource_description(reading: Reading) -> Iterator[str]:
+    """The description is empty or over the directories' limit."""
+    for where, text in _descriptions(reading.envelope):
+        if text is None or (isinstance(text, str) and not 0 < len(text.strip()) <= DESCRIPTION_MAX):
+            yield where
+
+
+def _descriptions(envelope: Envelope | None) -> Iterator[tuple[str, object]]:
+    if envelope is None:
+        return
+    if envelope.version == 1:
+        for item in envelope.entries:
+            yield item.at("description"), item.fields.get("description")
+    elif isinstance(envelope.document.get("resource"), dict):
+        yield "resource.description", envelope.resource.get("description")
+
+
+@warning("resource-service-name", "Keep serviceName to 32 printable ASCII characters.")
+def resource_service_name(reading: Reading) -> Iterator[str]:
+    """A service name that facilitators drop."""
+    name = reading.envelope.resource.get("serviceName") if reading.envelope else None
+    if isinstance(name, str) and not (len(name) <= NAME_MAX and _PRINTABLE.fullmatch(name)):
+        yield "resource.serviceName"
+
+
+@warning(
+    "resource-tags",
+    "List at most 5 different tags of at most 32 printable ASCII characters each.",
+)
+def resource_tags(reading: Reading) -> Iterator[str]:
+    """Too many, too long or repeated tags (upper and lower case are one)."""
+    tags = reading.envelope.resource.get("tags") if reading.envelope else None
+    if not isinstance(tags, list):
+        return
+    texts = [tag for tag in tags if isinstance(tag, str)]
+    long = any(len(tag) > NAME_MAX or not _PRINTABLE.fullmatch(tag) for tag in texts)
+    if len(tags) > TAGS_MAX or long or len({tag.lower() for tag in texts}) < len(texts):
+        yield "resource.tags"
+
+
+@warning(
+    "resource-icon",
+    "Write iconUrl as a full http(s) URL of a public host, at most 2048 characters, without user"
+    " name.",
+)
+def resource_icon(reading: Reading) -> Iterator[str]:
+    """An icon that nobody should fetch, or nobody can."""
+    icon = reading.envelope.resource.get("iconUrl") if reading.envelope else None
+    if not isinstance(icon, str):
+        return
+    url = _split(icon)
+    if len(icon) > ICON_MAX or url is None or url.userinfo or _internal(url):
+        yield "resource.iconUrl"
+
+
+RULES: Final[tuple[Rule[Reading], ...]] = (
+    resource_missing,
+    resource_shape,
+    resource_url,
+    resource_mismatch,
+    resource_http,
+    resource_internal,
+    resource_description,
+    resource_service_name,
+    resource_tags,
+    resource_icon,
+)

@@ -1,0 +1,66 @@
+"""Rule: one thing that can be wrong with an answer, as a small pure function with a name.
+
+A rule's function yields the places where it fires and never raises. `fatal` says that a stock
+client cannot pay while the rule fires: what "stock client" means, and why, is judge.py's matter.
+The function's docstring is its public documentation (docs/lint-rules.md is made from it).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from tollgauge.core.finding import Finding, Severity
+
+Subject = TypeVar("Subject")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule(Generic[Subject]):
+    """A named check. `fix` is the message of its findings: it says what to write instead."""
+
+    slug: str
+    severity: Severity
+    fix: str
+    fatal: bool
+    check: Callable[[Subject], Iterator[str]]
+
+    @property
+    def doc(self) -> str:
+        """What the rule looks for and where that comes from."""
+        return inspect.cleandoc(self.check.__doc__ or "")
+
+    def findings(self, subject: Subject) -> tuple[Finding, ...]:
+        """One finding for each place where the rule fires."""
+        return tuple(
+            Finding(rule=self.slug, severity=self.severity, message=self.fix, where=where)
+            for where in self.check(subject)
+        )
+
+
+def error(
+    slug: str, fix: str, *, fatal: bool = False
+) -> Callable[[Callable[[Subject], Iterator[str]]], Rule[Subject]]:
+    """The rule of a function whose finding breaks the protocol."""
+    return _rule(slug, Severity.ERROR, fix, fatal=fatal)
+
+
+def warning(slug: str, fix: str) -> Callable[[Callable[[Subject], Iterator[str]]], Rule[Subject]]:
+    """The rule of a function whose finding costs some clients."""
+    return _rule(slug, Severity.WARN, fix, fatal=False)
+
+
+def note(slug: str, fix: str) -> Callable[[Callable[[Subject], Iterator[str]]], Rule[Subject]]:
+    """The rule of a function whose finding is only worth knowing."""
+    return _rule(slug, Severity.INFO, fix, fatal=False)
+
+
+def _rule(
+    slug: str, severity: Severity, fix: str, *, fatal: bool
+) -> Callable[[Callable[[Subject], Iterator[str]]], Rule[Subject]]:
+    def named(check: Callable[[Subject], Iterator[str]]) -> Rule[Subject]:
+        return Rule(slug=slug, severity=severity, fix=fix, fatal=fatal, check=check)
+
+    return named

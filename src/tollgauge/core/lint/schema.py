@@ -1,0 +1,147 @@
+"""JSON Schema, evaluated on hostile schemas: does `info` fit the schema that came with it?
+
+The schema was written by whoever is being judged, so its evaluation is fenced in:
+- nothing is fetched: references leave the document nowhere (`has_external_reference` is asked
+  first, and the registry is empty);
+- `pattern`, `patternProperties` and `format` are not evaluated: one regular expression can take
+  exponential time, and Python's cannot be interrupted;
+- `uniqueItems` and the `unevaluated*` keywords are not evaluated either: the first is quadratic,
+  the others follow references on their own, past the fences;
+- each keyword costs a step, references may nest only a few levels: a schema that needs more is
+  `TOO_COMPLEX`, not wrong;
+- `$schema` is dropped: it would let a subschema choose a validator without fences.
+A keyword that is not evaluated is taken as fulfilled, so a verdict of `MISMATCH` stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import Any, Final
+
+from jsonschema import Draft202012Validator, validators
+from jsonschema.exceptions import UnknownType, ValidationError
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+STEPS_MAX: Final = 5_000
+REFERENCE_DEPTH_MAX: Final = 8
+_REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+_IDENTIFIERS: Final = frozenset({"$id", "id"})
+_UNSAFE: Final = frozenset(
+    {"pattern", "patternProperties", "format", "uniqueItems", "$dynamicRef"}
+    | {"unevaluatedItems", "unevaluatedProperties"}
+)
+_BROKEN_SCHEMA: Final = (
+    TypeError,
+    ValueError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    UnknownType,
+    Unresolvable,
+)
+
+Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError]]
+
+
+class Verdict(StrEnum):
+    """What came of the evaluation."""
+
+    FITS = "fits"
+    MISMATCH = "mismatch"
+    BROKEN = "broken"
+    TOO_COMPLEX = "too-complex"
+
+
+class _ExhaustedError(Exception):
+    """The evaluation took more than its budget."""
+
+
+class _Budget:
+    """What an evaluation may still spend."""
+
+    def __init__(self) -> None:
+        self._steps = STEPS_MAX
+        self._depth = 0
+
+    def spend(self, steps: int) -> None:
+        self._steps -= steps
+        if self._steps < 0:
+            raise _ExhaustedError
+
+    def fence(self, name: str, keyword: Keyword) -> Keyword:
+        """The keyword's function with its cost in front of it."""
+
+        def fenced(
+            validator: Any, value: Any, instance: Any, schema: Any
+        ) -> Iterator[ValidationError]:
+            self.spend(1 + (len(value) if isinstance(value, (list, dict, str)) else 0))
+            if name == "additionalProperties" and "patternProperties" in schema:
+                return
+            self._depth += name == "$ref"
+            if self._depth > REFERENCE_DEPTH_MAX:
+                raise _ExhaustedError
+            try:
+                yield from keyword(validator, value, instance, schema) or ()
+            finally:
+                self._depth -= name == "$ref"
+
+        return fenced
+
+
+def evaluate(info: object, schema: object) -> Verdict:
+    """Whether `info` fits `schema` as far as the fences let it be told. Never raises."""
+    if isinstance(schema, bool):
+        return Verdict.FITS if schema else Verdict.MISMATCH
+    if not isinstance(schema, dict):
+        return Verdict.BROKEN
+    budget = _Budget()
+    keywords = {
+        name: budget.fence(name, keyword)
+        for name, keyword in Draft202012Validator.VALIDATORS.items()
+        if name not in _UNSAFE
+    }
+    fenced = validators.create(
+        meta_schema=Draft202012Validator.META_SCHEMA,
+        validators=keywords,
+        type_checker=Draft202012Validator.TYPE_CHECKER,
+    )
+    try:
+        fits = fenced(_without_dialect(schema), registry=Registry()).is_valid(info)
+    except (_ExhaustedError, RecursionError):
+        return Verdict.TOO_COMPLEX
+    except _BROKEN_SCHEMA:
+        return Verdict.BROKEN
+    return Verdict.FITS if fits else Verdict.MISMATCH
+
+
+def has_external_reference(value: object) -> bool:
+    """Whether a schema refers to anything outside its own document.
+
+    A `$ref` must start with `#`, and a `$id` too (bazaar extension, *Schema Validation*): a
+    facilitator that follows another one can be sent anywhere.
+    """
+    if isinstance(value, list):
+        return any(has_external_reference(item) for item in value)
+    if not isinstance(value, dict):
+        return False
+    for key, inner in value.items():
+        names = isinstance(inner, str) and (key in _REFERENCES or key in _IDENTIFIERS)
+        if names and not inner.startswith("#") and (key != "id" or "://" in inner):
+            return True
+        if has_external_reference(inner):
+            return True
+    return False
+
+
+def _without_dialect(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_dialect(item) for item in value]
+    if isinstance(value, dict):
+        return {
+            key: _without_dialect(inner)
+            for key, inner in value.items()
+            if key != "$schema" or not isinstance(inner, str)
+        }
+    return value

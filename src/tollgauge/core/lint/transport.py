@@ -1,0 +1,146 @@
+"""Rules about the HTTP headers around the envelope: its encoding, its caching, its visibility.
+
+RFC 4648 (base64), RFC 9111 (caching), Fetch (CORS), x402 v2 HTTP transport.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tollgauge.core.lint.reading import HEADER, HeaderFault, Reading
+from tollgauge.core.lint.rule import Rule, error, warning
+
+HEADER_SOFT_MAX: Final = 8_192
+"""Usual limit of proxies for one header; a payment echoes resource and extensions back in one."""
+
+
+@error(
+    "header-base64",
+    "Encode the PAYMENT-REQUIRED header as standard base64 (RFC 4648 section 4) of the JSON"
+    " envelope.",
+)
+def header_base64(reading: Reading) -> Iterator[str]:
+    """The header is present and is no base64 of any kind. Both official clients stop here; only a
+    client of version 1 can still pay, from a body of version 1.
+    """
+    if reading.header.fault is HeaderFault.BASE64:
+        yield "header"
+
+
+@error(
+    "header-json",
+    "Put one JSON object in UTF-8, nested at most 32 levels, under the base64 of PAYMENT-REQUIRED.",
+)
+def header_json(reading: Reading) -> Iterator[str]:
+    """The header decodes to bytes that are not JSON, or nested beyond any use."""
+    if reading.header.fault is HeaderFault.JSON:
+        yield "header"
+
+
+@error(
+    "header-object",
+    "Send the whole envelope {x402Version, resource, accepts} in PAYMENT-REQUIRED, not only a"
+    " part of it.",
+)
+def header_object(reading: Reading) -> Iterator[str]:
+    """The header holds JSON that is no object; often the bare `accepts` array."""
+    if reading.header.fault is HeaderFault.OBJECT:
+        yield "header"
+
+
+@error("header-repeated", "Send exactly one PAYMENT-REQUIRED header.")
+def header_repeated(reading: Reading) -> Iterator[str]:
+    """Clients join repeated headers with a comma (RFC 9110 section 5.3), which does not decode."""
+    if reading.header.count > 1:
+        yield "header"
+
+
+@error("header-name", "Name the header PAYMENT-REQUIRED: no client reads X-PAYMENT-REQUIRED.")
+def header_name(reading: Reading) -> Iterator[str]:
+    """A header with the old `X-` prefix, and none of the right name."""
+    answer = reading.answer
+    if answer is None or answer.status != 402 or reading.header.text:
+        return
+    if answer.header("x-payment-required") is not None:
+        yield "header"
+
+
+@warning(
+    "header-base64url",
+    "Encode PAYMENT-REQUIRED with the standard base64 alphabet (+ and /): the official TypeScript"
+    " client refuses - and _.",
+)
+def header_base64url(reading: Reading) -> Iterator[str]:
+    """The URL-safe alphabet. The specification names none, so the terms stand and are read, but
+    clients that check for the standard alphabet fail.
+    """
+    if reading.header.urlsafe and reading.header.fault is not HeaderFault.BASE64:
+        yield "header"
+
+
+@warning("header-whitespace", "Remove the white space around or inside PAYMENT-REQUIRED.")
+def header_whitespace(reading: Reading) -> Iterator[str]:
+    """White space in the value. HTTP strips it at the ends, not inside."""
+    if reading.header.spaced and reading.header.fault is not HeaderFault.BASE64:
+        yield "header"
+
+
+@warning("header-padding", "Pad the base64 of PAYMENT-REQUIRED with = to a multiple of four.")
+def header_padding(reading: Reading) -> Iterator[str]:
+    """Missing padding, which the official Python client refuses."""
+    if reading.header.unpadded and reading.header.fault is not HeaderFault.BASE64:
+        yield "header"
+
+
+@warning(
+    "header-large",
+    "Keep PAYMENT-REQUIRED under 8 KB: the payment echoes resource and extensions back, and"
+    " proxies cut larger headers. Shorten the bazaar schema.",
+)
+def header_large(reading: Reading) -> Iterator[str]:
+    """The header is longer than usual proxy limits."""
+    if len(reading.header.text) > HEADER_SOFT_MAX:
+        yield "header"
+
+
+@warning("cache-control", "Send Cache-Control: no-store with the 402.")
+def cache_control(reading: Reading) -> Iterator[str]:
+    """A cached challenge shows stale prices, or the 402 to someone who has paid."""
+    answer = reading.answer
+    if answer is None or reading.envelope is None:
+        return
+    directives = ",".join(answer.header_values("cache-control")).lower()
+    if "no-store" not in {part.strip() for part in directives.split(",")}:
+        yield "header"
+
+
+@warning(
+    "cors-expose",
+    "Send Access-Control-Expose-Headers: PAYMENT-REQUIRED, PAYMENT-RESPONSE, or no browser can"
+    " read the price.",
+)
+def cors_expose(reading: Reading) -> Iterator[str]:
+    """Scripts of other origins only see headers that this one lists (Fetch, CORS protocol)."""
+    answer = reading.answer
+    if answer is None or reading.header.document is None:
+        return
+    listed = ",".join(answer.header_values("access-control-expose-headers")).lower()
+    names = {part.strip() for part in listed.split(",")}
+    if "*" not in names and not {HEADER, "payment-response"} <= names:
+        yield "header"
+
+
+RULES: Final[tuple[Rule[Reading], ...]] = (
+    header_base64,
+    header_json,
+    header_object,
+    header_repeated,
+    header_name,
+    header_base64url,
+    header_whitespace,
+    header_padding,
+    header_large,
+    cache_control,
+    cors_expose,
+)
