@@ -21,13 +21,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from tollgauge.core.policy import POLICIES, Policy
-from tollgauge.core.scoring import FLAG_RULES
 from tollgauge.core.units import WINDOW_MS, day_of
 from tollgauge.reports import (
     Component,
     Ecosystem,
     EndpointView,
-    Flag,
     Leaderboard,
     Provider,
 )
@@ -109,7 +107,7 @@ def endpoint_html(view: EndpointView, *, now: int, base_url: str, report_micro_u
         dial=_dial(view, policy),
         bars=_breakdown(view.components),
         total=sum(part.weight * part.tenths for part in view.components),
-        flags=sorted(view.flags, key=_severity),
+        flags=sorted(view.flags, key=lambda flag: _severity(flag.severity, flag.code)),
         events=sorted(view.events, key=lambda event: event.at, reverse=True),
         report_price=labels.dollars(report_micro_usd),
         order=_post(base_url, "/v1/x402-trust", {"resource": snapshot.resource}),
@@ -128,8 +126,12 @@ def provider_html(provider: Provider, *, base_url: str) -> bytes:
     )
 
 
-def methodology_html(policy: Policy, *, base_url: str) -> bytes:
-    """How scores come about, written from the policy and the flag rules themselves."""
+def methodology_html(
+    policy: Policy, *, flags: tuple[tuple[str, str, str], ...], base_url: str
+) -> bytes:
+    """How scores come about, written from the policy itself; `flags` are (code, severity, when
+    it is raised).
+    """
     tables = (
         ("Latency: median in milliseconds", policy.latency),
         ("Activity P: effective payers", policy.payers),
@@ -140,7 +142,7 @@ def methodology_html(policy: Policy, *, base_url: str) -> bytes:
         base_url,
         policy=policy,
         grades=_grades(policy),
-        flags=sorted(FLAG_RULES, key=lambda rule: _SEVERITIES.index(rule.severity)),
+        flags=sorted(flags, key=lambda rule: _severity(rule[1], rule[0])),
         tables=tables,
         bars=[
             charts.component_bar(
@@ -216,9 +218,10 @@ def _pictures(view: EndpointView) -> dict[str, object]:
     }
 
 
-def _severity(flag: Flag) -> tuple[int, str]:
-    known = flag.severity in _SEVERITIES
-    return (_SEVERITIES.index(flag.severity) if known else len(_SEVERITIES), flag.code)
+def _severity(severity: str, code: str) -> tuple[int, str]:
+    """The order of flags: the worst first."""
+    known = severity in _SEVERITIES
+    return (_SEVERITIES.index(severity) if known else len(_SEVERITIES), code)
 
 
 def _command(base_url: str, route: Route) -> str:
