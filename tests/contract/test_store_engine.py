@@ -1,0 +1,253 @@
+"""The store's transactions and schema, against real databases."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import pkgutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+import tollgauge.store
+from tollgauge.store import meta
+from tollgauge.store.engine import Store, StoreError, StoreUnavailable
+from tollgauge.store.schema import metadata
+
+OpenStore = Callable[[], Store]
+POSTGRES_ONLY = pytest.mark.parametrize(
+    "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
+)
+
+
+def differences(connection: sa.Connection) -> list[Any]:
+    for module in pkgutil.iter_modules(tollgauge.store.__path__):
+        if module.name != "migrations":
+            importlib.import_module(f"tollgauge.store.{module.name}")
+    context = MigrationContext.configure(connection, opts={"compare_server_default": False})
+    return list(compare_metadata(context, metadata))
+
+
+async def test_the_migrated_tables_are_the_declared_ones(store: Store) -> None:
+    async with store.write() as tx:
+        assert await tx.run_sync(differences) == []
+
+
+async def test_a_missing_index_would_be_noticed(store: Store) -> None:
+    async with store.write() as tx:
+        await tx.execute(sa.text("DROP INDEX ix_endpoint_score_due"))
+        assert await tx.run_sync(differences) != []
+
+
+async def test_migrating_again_changes_nothing(store: Store) -> None:
+    async with store.write() as tx:
+        await meta.put(tx, "kept", "yes")
+    await store.migrate()
+    await store.migrate()
+    async with store.read() as tx:
+        assert await meta.get(tx, "kept") == "yes"
+
+
+async def test_several_processes_may_migrate_an_empty_file_at_once(tmp_path: Path) -> None:
+    stores = [Store.open(f"sqlite:///{tmp_path / 'new.db'}") for _ in range(4)]
+    await asyncio.gather(*(one.migrate() for one in stores))
+    async with stores[0].write() as tx:
+        assert await tx.run_sync(differences) == []
+    for one in stores:
+        await one.close()
+
+
+async def test_a_store_in_memory_keeps_what_was_written() -> None:
+    store = Store.open("sqlite+aiosqlite:///:memory:")
+    await store.migrate()
+    async with store.write() as tx:
+        await meta.put(tx, "a", "1")
+
+    async def read() -> str | None:
+        async with store.read() as tx:
+            return await meta.get(tx, "a")
+
+    assert await asyncio.gather(*(read() for _ in range(5))) == ["1"] * 5
+    await store.close()
+
+
+async def test_an_exception_rolls_everything_back(store: Store) -> None:
+    with pytest.raises(RuntimeError):  # noqa: PT012
+        async with store.write() as tx:
+            await meta.put(tx, "a", "1")
+            raise RuntimeError
+    async with store.read() as tx:
+        assert await meta.get(tx, "a") is None
+
+
+async def test_a_cancelled_writer_leaves_nothing_behind_and_blocks_nobody(store: Store) -> None:
+    entered = asyncio.Event()
+
+    async def write() -> None:
+        async with store.write() as tx:
+            await meta.put(tx, "a", "1")
+            entered.set()
+            await asyncio.sleep(60)
+
+    task = asyncio.create_task(write())
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with store.write() as tx:
+        assert await meta.get(tx, "a") is None
+        await meta.put(tx, "a", "2")
+
+
+async def test_a_read_sees_one_moment(store: Store, open_store: OpenStore) -> None:
+    other = open_store()
+    async with store.read() as tx:
+        assert await meta.get(tx, "a") is None
+        async with other.write() as writer:
+            await meta.put(writer, "a", "1")
+        assert await meta.get(tx, "a") is None
+    async with store.read() as tx:
+        assert await meta.get(tx, "a") == "1"
+
+
+async def test_writers_that_read_first_lose_no_update(store: Store, open_store: OpenStore) -> None:
+    stores = [store, open_store(), open_store()]
+    async with store.write() as tx:
+        await meta.put(tx, "n", "0")
+
+    async def add(one: Store) -> None:
+        for _ in range(10):
+            async with one.write() as tx:
+                await meta.take_turn(tx, "n")
+                await meta.put(tx, "n", str(int(await meta.get(tx, "n") or 0) + 1))
+
+    await asyncio.gather(*(add(one) for one in stores for _ in range(2)))
+    async with store.read() as tx:
+        assert await meta.get(tx, "n") == "60"
+
+
+async def test_sqlite_is_opened_to_survive_a_power_cut(tmp_path: Path) -> None:
+    store = Store.open(f"sqlite:///{tmp_path / 'a.db'}")
+    await store.migrate()
+    async with store.read() as tx:
+        found = {
+            name: (await tx.exec_driver_sql(f"PRAGMA {name}")).scalar_one()
+            for name in ("journal_mode", "synchronous", "foreign_keys", "page_size")
+        }
+    await store.close()
+    assert found == {
+        "journal_mode": "wal",
+        "synchronous": 2,
+        "foreign_keys": 1,
+        "page_size": 16384,
+    }
+
+
+async def test_a_locked_file_is_unavailable_and_served_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tollgauge.store.engine._BUSY_MS", 50)
+    path = tmp_path / "a.db"
+    store = Store.open(f"sqlite:///{path}")
+    await store.migrate()
+    blocker = sqlite3.connect(path, isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable) as caught:
+        async with store.write() as tx:
+            await meta.put(tx, "a", "1")
+    assert caught.value.hint
+    async with store.read() as tx:
+        assert await meta.get(tx, "a") is None
+    blocker.execute("ROLLBACK")
+    blocker.close()
+    async with store.write() as tx:
+        await meta.put(tx, "a", "1")
+    await store.close()
+
+
+async def test_a_full_disk_is_unavailable(tmp_path: Path) -> None:
+    store = Store.open(f"sqlite:///{tmp_path / 'a.db'}", pool_size=1)
+    await store.migrate()
+    async with store.read() as tx:
+        await tx.exec_driver_sql("PRAGMA max_page_count = 1")
+    with pytest.raises(StoreUnavailable):
+        async with store.write() as tx:
+            await meta.put(tx, "a", "x" * 10_000_000)
+    await store.close()
+
+
+async def test_a_missing_folder_is_unavailable(tmp_path: Path) -> None:
+    store = Store.open(f"sqlite:///{tmp_path / 'no' / 'a.db'}")
+    with pytest.raises(StoreUnavailable):
+        await store.migrate()
+    await store.close()
+
+
+async def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
+    for url in (
+        f"postgresql+asyncpg://a@/b?host={tmp_path}",
+        "postgresql://a@127.0.0.1:1/b",
+    ):
+        store = Store.open(url)
+        with pytest.raises(StoreUnavailable):
+            async with store.read() as tx:
+                await meta.get(tx, "a")
+        await store.close()
+
+
+@pytest.mark.parametrize(
+    "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
+)
+async def test_a_lost_connection_is_unavailable_and_the_next_one_works(
+    store: Store, open_store: OpenStore
+) -> None:
+    other = open_store()
+    with pytest.raises(StoreUnavailable):  # noqa: PT012
+        async with store.read() as tx:
+            async with other.write() as killer:
+                await killer.execute(
+                    sa.text(
+                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                    )
+                )
+            await asyncio.sleep(0.05)
+            await meta.get(tx, "a")
+    async with store.read() as tx:
+        assert await meta.get(tx, "a") is None
+
+
+@pytest.mark.parametrize(
+    "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
+)
+async def test_a_statement_that_takes_too_long_is_unavailable(store: Store) -> None:
+    with pytest.raises(StoreUnavailable):  # noqa: PT012
+        async with store.write() as tx:
+            await tx.execute(sa.text("SET LOCAL statement_timeout = 20"))
+            await tx.execute(sa.text("SELECT pg_sleep(5)"))
+
+
+async def test_a_wrong_statement_stays_an_error_of_ours(store: Store) -> None:
+    with pytest.raises(sa.exc.DBAPIError):
+        async with store.write() as tx:
+            await tx.execute(sa.text("SELECT nothing FROM nowhere"))
+
+
+@POSTGRES_ONLY
+async def test_a_reader_cannot_write_on_postgres(store: Store) -> None:
+    with pytest.raises(sa.exc.DBAPIError):
+        async with store.read() as tx:
+            await meta.put(tx, "a", "1")
+
+
+@pytest.mark.parametrize("url", ["", "mysql://a/b", "not a url"])
+def test_other_databases_are_refused_with_advice(url: str) -> None:
+    with pytest.raises(StoreError) as caught:
+        Store.open(url)
+    assert "sqlite" in caught.value.hint
