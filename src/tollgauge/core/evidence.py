@@ -14,10 +14,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 import orjson
 from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
 from jsonschema.validators import extend
 
 from tollgauge.core.errors import TollgaugeError
@@ -280,7 +282,7 @@ _VALIDATOR: Final = _STRICT(EVIDENCE_SCHEMA)
 def _checked(document: object) -> dict[str, Any]:
     """The document when the schema accepts it, else EvidenceError."""
     try:
-        error = next(_VALIDATOR.iter_errors(document), None)
+        error = best_match(islice(_VALIDATOR.iter_errors(document), 1))
     except RecursionError as cause:
         raise EvidenceError("$", "This is nested too deeply.") from cause
     if error is not None:

@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import rfc8785
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from tollgauge.core.evidence import (
+    ChainEvidence,
+    Change,
+    Evidence,
+    EvidenceError,
+    LastProbe,
+    PayerVolume,
+    digest,
+    from_json,
+    to_document,
+    to_json,
+)
+from tollgauge.core.rollup import Rollup
+from tollgauge.core.schema.evidence import EVIDENCE_SCHEMA
+from tollgauge.core.terms import Quote
+
+AS_OF = 1_780_000_000_000
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+INSTANTS = st.integers(0, 2**53 - 1)
+AMOUNTS = st.integers(0, 10**77)
+
+
+@st.composite
+def rollups(draw: st.DrawFn) -> Rollup:
+    latency = draw(st.dictionaries(st.integers(0, 600), st.integers(1, 9), max_size=4))
+    up = sum(latency.values())
+    excluded = draw(st.dictionaries(TEXTS, st.integers(1, 9), max_size=3))
+    return Rollup(
+        day=draw(st.integers(20_000, 20_030)),
+        probes=up + sum(excluded.values()),
+        scored=up,
+        up=up,
+        compliance=draw(st.integers(0, 100 * up)),
+        slots=draw(st.integers(0, (1 << min(up, 48)) - 1)),
+        latency_sum=draw(INSTANTS),
+        latency=tuple(draw(st.permutations(sorted(latency.items())))),
+        excluded=tuple(draw(st.permutations(sorted(excluded.items())))),
+    )
+
+
+PROBES = st.builds(
+    LastProbe,
+    at=INSTANTS,
+    outcome=TEXTS,
+    up=st.booleans(),
+    payable=st.booleans(),
+    accepts=st.none() | st.integers(0, 9),
+    tls_not_after=st.none() | INSTANTS,
+    rules=st.lists(st.tuples(TEXTS, st.sampled_from(["error", "warn", "info"]), TEXTS)).map(tuple),
+)
+CHAINS = st.builds(
+    ChainEvidence,
+    network=TEXTS,
+    pay_to=TEXTS,
+    indexed_ms=INSTANTS,
+    indexed_to_block=st.none() | INSTANTS,
+    indexed_to=st.none() | INSTANTS,
+    shared_hosts=st.integers(1, 99),
+    payers=st.lists(
+        st.builds(PayerVolume, payer=TEXTS, transfers=INSTANTS, paid=AMOUNTS, returned=AMOUNTS),
+        max_size=3,
+    ).map(tuple),
+)
+CHANGES = st.builds(
+    Change,
+    at=INSTANTS,
+    kind=st.sampled_from(["price-changed", "payto-changed", "network-changed"]),
+    source=TEXTS,
+    before=TEXTS,
+    after=TEXTS,
+)
+EVIDENCE = st.builds(
+    Evidence,
+    resource=TEXTS,
+    as_of=INSTANTS,
+    first_seen=INSTANTS,
+    listed=st.booleans(),
+    templated=st.booleans(),
+    wildcard=st.booleans(),
+    injection=st.booleans(),
+    quote=st.none() | st.builds(Quote, network=TEXTS, asset=TEXTS, amount=AMOUNTS, pay_to=TEXTS),
+    days=st.lists(rollups(), max_size=3).map(tuple),
+    recent=st.sampled_from([(0, 0), (6, 0), (6, 6)]),
+    last=st.none() | PROBES,
+    envelope=st.none() | PROBES,
+    changes=st.lists(CHANGES, max_size=3).map(tuple),
+    chain=st.none() | CHAINS,
+)
+
+
+def shuffled(evidence: Evidence) -> Evidence:
+    """The same evidence with everything that has no order turned around."""
+    chain, last = evidence.chain, evidence.last
+    return replace(
+        evidence,
+        days=tuple(
+            replace(row, latency=row.latency[::-1], excluded=row.excluded[::-1])
+            for row in reversed(evidence.days)
+        ),
+        changes=evidence.changes[::-1],
+        last=None if last is None else replace(last, rules=last.rules[::-1]),
+        chain=None if chain is None else replace(chain, payers=chain.payers[::-1]),
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(EVIDENCE)
+def test_the_canonical_text_is_that_of_rfc_8785(evidence: Evidence) -> None:
+    assert to_json(evidence) == rfc8785.dumps(to_document(evidence))
+
+
+@settings(max_examples=60, deadline=None)
+@given(EVIDENCE)
+def test_the_digest_does_not_depend_on_order(evidence: Evidence) -> None:
+    assert digest(shuffled(evidence)) == digest(evidence)
+
+
+@settings(max_examples=60, deadline=None)
+@given(EVIDENCE)
+def test_evidence_survives_its_json_form(evidence: Evidence) -> None:
+    text = to_json(evidence)
+    again = from_json(text)
+    assert to_json(again) == text
+    assert from_json(json.loads(text)) == again
+    assert from_json(to_json(again)) == again
+
+
+def test_the_digest_depends_on_every_property() -> None:
+    base = small()
+    others = {
+        "resource": "https://b.dev/",
+        "as_of": AS_OF + 1,
+        "first_seen": 1,
+        "listed": False,
+        "templated": True,
+        "wildcard": True,
+        "injection": True,
+        "quote": None,
+        "days": (),
+        "recent": (6, 5),
+        "last": None,
+        "envelope": base.last,
+        "changes": (),
+        "chain": None,
+    }
+    assert set(others) == set(Evidence.__dataclass_fields__)
+    changed = {digest(replace(base, **{name: value})) for name, value in others.items()}  # type: ignore[arg-type]
+    assert len(changed | {digest(base)}) == len(others) + 1
+
+
+def small() -> Evidence:
+    return Evidence(
+        resource="https://a.dev/x",
+        as_of=AS_OF,
+        first_seen=0,
+        quote=Quote(network="eip155:8453", asset="0xa", amount=2**60, pay_to="0xb"),
+        days=(Rollup(day=20_000, probes=2, scored=1, up=1, slots=1, latency=((9, 1),)),),
+        recent=(6, 6),
+        last=LastProbe(
+            at=1, outcome="payment-required", up=True, payable=True, accepts=1, tls_not_after=None
+        ),
+        changes=(Change(at=1, kind="price-changed", source="probe", before="1", after="2"),),
+        chain=ChainEvidence(
+            network="eip155:8453",
+            pay_to="0xb",
+            payers=(PayerVolume(payer="0xc", transfers=1, paid=2**90),),
+        ),
+    )
+
+
+def test_amounts_are_decimal_strings() -> None:
+    document = to_document(small())
+    assert document["quote"]["amount"] == str(2**60)
+    assert document["chain"]["payers"][0]["paid"] == str(2**90)
+    assert from_json(to_json(small())) == small()
+
+
+def test_the_schema_is_a_valid_schema() -> None:
+    Draft202012Validator.check_schema(EVIDENCE_SCHEMA)
+
+
+def with_value(path: str, value: Any) -> dict[str, Any]:
+    """The small document with one value replaced; `path` like `days.0.up`."""
+    document: Any = json.loads(to_json(small()))
+    *parents, leaf = [int(key) if key.isdigit() else key for key in path.split(".")]
+    place = document
+    for key in parents:
+        place = place[key]
+    place[leaf] = value
+    return dict(document)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "where"),
+    [
+        ("asOf", 1.0, "asOf"),
+        ("asOf", True, "asOf"),
+        ("asOf", -1, "asOf"),
+        ("asOf", 2**53, "asOf"),
+        ("format", 2, "format"),
+        ("extra", 1, "$"),
+        ("quote.amount", 5_000, "quote.amount"),
+        ("quote.amount", "05", "quote.amount"),
+        ("days.0.up", "1", "days[0].up"),
+        ("days.0.latency.0", [9, 0], "days[0].latency[0][1]"),
+        ("days.0.latency.0", [9], "days[0].latency[0]"),
+        ("changes.0.kind", "moved", "changes[0].kind"),
+        ("days.0.up", 2, "days[0].up"),
+        ("days.0.scored", 3, "days[0].scored"),
+        ("days.0.slots", 3, "days[0].slots"),
+        ("days.0.compliance", 101, "days[0].compliance"),
+        ("days.0.latency.0", [9, 2], "days[0].latency"),
+        ("recent.up", 7, "recent.up"),
+    ],
+)
+def test_a_wrong_document_is_refused_with_its_place(path: str, value: Any, where: str) -> None:
+    with pytest.raises(EvidenceError) as caught:
+        from_json(with_value(path, value))
+    assert caught.value.path == where
+    assert str(caught.value).startswith(f"{where}: ")
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"NaN",
+        b"\xff",
+        b"[" * 900 + b"]" * 900,
+        b"[" * 100_000,
+        b'{"a":' * 900 + b"1" + b"}" * 900,
+        b'{"quote":' + b"[" * 1_000 + b"]" * 1_000 + b"}",
+    ],
+)
+def test_hostile_bytes_are_refused(text: bytes) -> None:
+    with pytest.raises(EvidenceError) as caught:
+        from_json(text)
+    assert len(str(caught.value)) < 400
+
+
+def test_a_missing_property_is_named() -> None:
+    document = json.loads(to_json(small()))
+    del document["firstSeen"]
+    with pytest.raises(EvidenceError, match="firstSeen"):
+        from_json(document)
+
+
+def test_a_number_that_json_cannot_hold_exactly_has_no_canonical_form() -> None:
+    with pytest.raises(EvidenceError):
+        to_json(replace(small(), as_of=2**53))
+
+
+def test_text_that_is_no_unicode_has_no_canonical_form() -> None:
+    with pytest.raises(EvidenceError):
+        to_json(replace(small(), resource="\ud800"))
