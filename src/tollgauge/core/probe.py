@@ -12,10 +12,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
-from tollgauge.core.exchange import Timings
-from tollgauge.core.finding import Finding
-from tollgauge.core.terms import Quote
+from tollgauge.core.exchange import Exchange, Fault, FaultKind, Timings
+from tollgauge.core.finding import Finding, Lint
+from tollgauge.core.terms import Quote, preferred
+
+WARNING_COST: Final = 4
+WARNINGS_COST_MAX: Final = 20
+PAYABLE_WITH_ERRORS: Final = 50
 
 
 class Attribution(StrEnum):
@@ -45,6 +50,43 @@ class Outcome(StrEnum):
     TIMEOUT = "timeout"
     BROKEN = "broken-http"
     LOCAL = "local-failure"
+
+
+STATUS_OUTCOMES: Final[dict[int, tuple[Outcome, bool]]] = {
+    402: (Outcome.PAYMENT_REQUIRED, True),
+    400: (Outcome.VALIDATES, True),
+    422: (Outcome.VALIDATES, True),
+    401: (Outcome.FORBIDDEN, True),
+    403: (Outcome.FORBIDDEN, True),
+    404: (Outcome.NOT_FOUND, False),
+    410: (Outcome.NOT_FOUND, False),
+    405: (Outcome.METHOD_REFUSED, False),
+    429: (Outcome.THROTTLED, False),
+}
+"""Statuses with a name of their own, and whether they count as up; the rest goes by its class."""
+
+FAULT_OUTCOMES: Final[dict[FaultKind, Outcome]] = {
+    FaultKind.DNS_NOT_FOUND: Outcome.DNS,
+    FaultKind.DNS_FAILED: Outcome.DNS,
+    FaultKind.NOT_PUBLIC: Outcome.CONNECT,
+    FaultKind.CONNECT: Outcome.CONNECT,
+    FaultKind.CONNECT_TIMEOUT: Outcome.TIMEOUT,
+    FaultKind.TLS: Outcome.TLS,
+    FaultKind.TLS_INVALID: Outcome.TLS,
+    FaultKind.TIMEOUT: Outcome.TIMEOUT,
+    FaultKind.RESET: Outcome.CONNECT,
+    FaultKind.EMPTY: Outcome.BROKEN,
+    FaultKind.OVERSIZE: Outcome.BROKEN,
+    FaultKind.MALFORMED: Outcome.BROKEN,
+    FaultKind.LOCAL: Outcome.LOCAL,
+}
+"""What an attempt that ended without an answer is called."""
+
+_FAULT_ATTRIBUTIONS: Final = {
+    FaultKind.DNS_FAILED: Attribution.UNKNOWN,
+    FaultKind.LOCAL: Attribution.OURS,
+}
+"""Whose doing a fault is where it is not theirs: a resolver that fails may be our own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,3 +124,69 @@ class ProbeResult:
     def latency_ms(self) -> int | None:
         """Whole milliseconds of the exchange, None when the target was not up."""
         return self.timings.total if self.up else None
+
+
+def judge(exchange: Exchange, lint: Lint) -> ProbeResult:
+    """What an exchange and its lint mean for the score. Never raises.
+
+    The table of statuses and faults is scoring.md's, *Scored probes* and *Up*.
+    """
+    if isinstance(exchange.result, Fault):
+        return _faulted(exchange, exchange.result)
+    status = exchange.result.status
+    outcome, up = _outcome(status)
+    throttled = outcome is Outcome.THROTTLED
+    return ProbeResult(
+        at=exchange.at,
+        outcome=outcome,
+        attribution=Attribution.OURS if throttled else Attribution.THEIRS,
+        up=up,
+        timings=exchange.timings,
+        status=status,
+        compliance=_compliance(lint) if up else 0,
+        compliant=lint.compliant,
+        payable=lint.payable,
+        version=lint.version,
+        quote=preferred(lint.terms),
+        accepts=lint.accepts,
+        findings=lint.findings,
+        reason=Outcome.THROTTLED.value if throttled else "",
+        method=exchange.method,
+        tls_not_after=exchange.tls_not_after,
+    )
+
+
+def _faulted(exchange: Exchange, fault: Fault) -> ProbeResult:
+    return ProbeResult(
+        at=exchange.at,
+        outcome=FAULT_OUTCOMES[fault.kind],
+        attribution=_FAULT_ATTRIBUTIONS.get(fault.kind, Attribution.THEIRS),
+        up=False,
+        timings=exchange.timings,
+        reason=fault.kind.value,
+        method=exchange.method,
+        tls_not_after=exchange.tls_not_after,
+    )
+
+
+def _outcome(status: int) -> tuple[Outcome, bool]:
+    """What a status is called, and whether it counts as up."""
+    named = STATUS_OUTCOMES.get(status)
+    if named is not None:
+        return named
+    if 200 <= status <= 299:
+        return Outcome.OPEN, True
+    if 300 <= status <= 399:
+        return Outcome.REDIRECT, False
+    if 400 <= status <= 499:
+        return Outcome.CLIENT_ERROR, False
+    return Outcome.SERVER_ERROR if 500 <= status <= 599 else Outcome.BROKEN, False
+
+
+def _compliance(lint: Lint) -> int:
+    """0..100: what the envelope of a probe that was up is worth (scoring.md, compliance)."""
+    if not lint.payable:
+        return 0
+    if lint.errors:
+        return PAYABLE_WITH_ERRORS
+    return 100 - min(WARNINGS_COST_MAX, WARNING_COST * lint.warnings)
