@@ -175,14 +175,15 @@ async def test_a_page_too_large_for_us_is_asked_for_in_halves(
 async def test_an_entry_too_large_for_us_is_skipped_alone(
     directory: tuple[Directory, int], egress: Egress
 ) -> None:
-    items = entries(7)
+    items = entries(60)
     items[3]["description"] = "x" * 300_000
     directory[0].answer = paging(items)
     steps = await crawl(egress)
-    assert len(urls(steps)) == 6
+    assert len(urls(steps)) == 59
     odd = [i for step in steps for i in step.page.items if isinstance(i, SkippedItem)]
     assert [item.reason for item in odd] == ["too-large"]
     assert steps[-1].page.complete is True
+    assert len(directory[0].asked) < 15
 
 
 async def test_an_entry_that_is_broken_json_is_skipped_alone(
@@ -268,8 +269,9 @@ async def test_a_directory_that_ignores_the_offset_is_no_listing(
 ) -> None:
     page = json.dumps({"items": entries(10)}).encode()
     directory[0].answer = lambda _: (200, {}, page)
-    with pytest.raises(DirectoryError, match="repeats"):
-        await crawl(egress, limit=10)
+    for limit in (10, 1):
+        with pytest.raises(DirectoryError, match="repeats"):
+            await crawl(egress, limit=limit)
 
 
 async def test_a_listing_cut_before_its_total_is_not_complete(

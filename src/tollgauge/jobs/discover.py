@@ -14,7 +14,8 @@ What an entry means is core/listing's reading; what changed is core/discovery's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -123,6 +124,12 @@ class _Count:
                 kept.append(item)
         return kept
 
+    def add(self, page: discovery.PageTally) -> None:
+        """Count what a recorded page brought."""
+        self.new += page.new
+        self.seen += page.seen - page.new
+        self.events.update(page.kinds)
+
     def tally(self, *, complete: bool, problem: str = "") -> Tally:
         return Tally(
             source=self.source,
@@ -180,23 +187,22 @@ def source_name(facilitator: str | None, path: Path) -> str:
 async def _record(
     store: Store,
     crawl: discovery.Crawl,
-    steps: AsyncIterator[Step],
+    steps: AsyncGenerator[Step, None],
     *,
     now: int,
     perimeter: Perimeter,
 ) -> Tally:
     count, complete = _Count(crawl.source), False
     try:
-        async for step in steps:
-            items = count.take(step.page.items, perimeter)
-            async with store.write() as tx:
-                page = await discovery.record_page(
-                    tx, crawl, items, next_offset=step.next_offset, now=now
-                )
-            count.new += page.new
-            count.seen += page.seen - page.new
-            count.events.update(page.kinds)
-            complete = step.page.complete is True
+        async with aclosing(steps):
+            async for step in steps:
+                items = count.take(step.page.items, perimeter)
+                async with store.write() as tx:
+                    page = await discovery.record_page(
+                        tx, crawl, items, next_offset=step.next_offset, now=now
+                    )
+                count.add(page)
+                complete = step.page.complete is True
     except DirectoryError as error:
         return count.tally(complete=False, problem=str(error))
     complete = complete and (bool(count.had) or crawl.offset > 0)
@@ -207,7 +213,7 @@ async def _record(
     return count.tally(complete=complete)
 
 
-def _steps(egress: Egress, source: Source, *, offset: int, at: int) -> AsyncIterator[Step]:
+def _steps(egress: Egress, source: Source, *, offset: int, at: int) -> AsyncGenerator[Step, None]:
     if source.kind == SourceKind.BAZAAR:
         return bazaar.pages(
             egress,
@@ -222,7 +228,7 @@ def _steps(egress: Egress, source: Source, *, offset: int, at: int) -> AsyncIter
     return file.pages(Path(source.location))
 
 
-async def _again(first: Step, rest: AsyncIterator[Step]) -> AsyncIterator[Step]:
+async def _again(first: Step, rest: AsyncGenerator[Step, None]) -> AsyncGenerator[Step, None]:
     yield first
     async for step in rest:
         yield step

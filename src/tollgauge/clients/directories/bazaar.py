@@ -12,7 +12,7 @@ Rules (notes on the SDK, section 2):
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from itertools import pairwise
@@ -37,7 +37,7 @@ WAIT_MAX_MS: Final = 60_000
 ITEMS_MAX: Final = 1_000_000
 _TRIES: Final = 4
 _HEAD_PAGES: Final = 5
-_SKIPS_IN_A_ROW: Final = 5
+_IN_A_ROW: Final = 5
 _LISTING: Final = "/discovery/resources"
 _LASTING: Final = frozenset({FaultKind.NOT_PUBLIC, FaultKind.TLS_INVALID, FaultKind.DNS_NOT_FOUND})
 
@@ -50,39 +50,26 @@ async def pages(
     offset: int = 0,
     limit: int = LIMIT,
     pause_ms: int = PAUSE_MS,
-) -> AsyncIterator[Step]:
+) -> AsyncGenerator[Step, None]:
     """The listing from `offset` on. `location` is the facilitator's base URL or the listing's own;
     a query in it stays. `at` is the crawl's instant in milliseconds UTC. Raises DirectoryError
     when the source fails or does not page.
     """
     reader = _Reader(egress, location, at=at, limit=limit, pause_ms=pause_ms)
-    start, totals, moved, skips = offset, list[int](), offset > 0, 0
-    while True:
+    start, ended = offset, False
+    while not ended:
         page = await reader.page(offset)
-        if page.total is not None:
-            totals.append(page.total)
-        fresh = reader.fresh(page)
-        skips = skips + 1 if _blame(page) else 0
-        if skips > _SKIPS_IN_A_ROW:
-            raise DirectoryError(f"No entry after {offset} could be read.")
-        if page.items and not fresh and len(page.items) >= reader.limit > 1:
-            raise DirectoryError(f"The page at {offset} repeats earlier ones: no paging.")
-        moved = moved or len(fresh) < len(page.items)
+        reader.check(page, offset)
         offset += len(page.items)
-        if offset > ITEMS_MAX:
-            raise DirectoryError(f"The listing holds more than {ITEMS_MAX} entries.")
         ended = _ended(page, offset, reader.limit)
-        if ended and not moved and len(set(totals)) <= 1:
-            yield Step(page=replace(page, complete=_whole(totals, offset)), next_offset=offset)
+        if ended and not start and not reader.moved:
+            yield Step(page=replace(page, complete=reader.whole(offset)), next_offset=offset)
             return
         yield Step(page=replace(page, complete=None), next_offset=offset)
-        if ended:
-            break
     async for page in reader.head(pages_max=1 if start else _HEAD_PAGES):
         yield Step(page=page, next_offset=offset)
-    shrank = any(after < before for before, after in pairwise(totals))
     caught_up = reader.caught_up if start == 0 else offset > start
-    whole = _whole(totals, offset) and not shrank and caught_up
+    whole = reader.whole(offset) and not reader.shrank and caught_up
     yield Step(page=Page(complete=whole), next_offset=offset)
 
 
@@ -92,10 +79,6 @@ def _ended(page: Page, offset: int, limit: int) -> bool:
     if page.total is not None:
         return offset >= page.total
     return not _blame(page) and len(page.items) < min(limit, page.limit or limit)
-
-
-def _whole(totals: list[int], offset: int) -> bool:
-    return not totals or offset >= totals[-1]
 
 
 def _blame(page: Page) -> bool:
@@ -116,19 +99,55 @@ def page_url(location: str, *, limit: int, offset: int) -> str:
 
 
 class _Reader:
-    """One crawl's requests. `limit` shrinks to what fits; `caught_up` is the head pass's end."""
+    """One crawl's requests and what they say of the listing.
+
+    `limit` shrinks to what fits, `moved` says that the listing changed under the crawl, and
+    `caught_up` that the head pass met what the crawl had already.
+    """
 
     def __init__(
         self, egress: Egress, location: str, *, at: int, limit: int, pause_ms: int
     ) -> None:
-        self.limit = limit
+        self.limit = self._first_limit = limit
         self.caught_up = False
         self._egress = egress
         self._location = location
         self._at = at
         self._pause_ms = pause_ms
         self._asked = False
+        self._overlapped = False
+        self._skips = self._stale = 0
+        self._totals: list[int] = []
         self._seen: set[int] = set()
+
+    @property
+    def moved(self) -> bool:
+        """Whether pages overlapped or the total changed."""
+        return self._overlapped or len(set(self._totals)) > 1
+
+    @property
+    def shrank(self) -> bool:
+        """Whether the total fell: what followed moved up, perhaps past us."""
+        return any(after < before for before, after in pairwise(self._totals))
+
+    def whole(self, offset: int) -> bool:
+        """Whether the entries up to an offset are all that the directory says it has."""
+        return not self._totals or offset >= self._totals[-1]
+
+    def check(self, page: Page, offset: int) -> None:
+        """Take note of a page at an offset. Raises DirectoryError when going on is no use."""
+        fresh = self.fresh(page)
+        self._skips = self._skips + 1 if _blame(page) else 0
+        self._stale = self._stale + 1 if page.items and not fresh else 0
+        if self._skips > _IN_A_ROW:
+            raise DirectoryError(f"No entry before {offset} could be read.")
+        if self._stale > _IN_A_ROW or (self._stale and len(page.items) >= self.limit > 1):
+            raise DirectoryError(f"The page at {offset} repeats earlier ones: no paging.")
+        if offset + len(page.items) > ITEMS_MAX:
+            raise DirectoryError(f"The listing holds more than {ITEMS_MAX} entries.")
+        self._overlapped = self._overlapped or len(fresh) < len(page.items)
+        if page.total is not None:
+            self._totals.append(page.total)
 
     def fresh(self, page: Page) -> tuple[object, ...]:
         """The entries of a page that this crawl has not had before, now remembered."""
@@ -141,17 +160,23 @@ class _Reader:
         return tuple(fresh)
 
     async def page(self, offset: int) -> Page:
-        """The page at an offset, as many entries as fit; at least one, which may be skipped."""
+        """The page at an offset, as many entries as fit; at least one, which may be skipped.
+
+        What fits stays the measure, except after a single entry: the next may be small again.
+        """
         while True:
             url = page_url(self._location, limit=self.limit, offset=offset)
             answer = await self._get(url)
             page = _read(answer, offset)
+            if page is None and self.limit > 1:
+                self.limit //= 2
+                continue
+            if self.limit == 1:
+                self.limit = self._first_limit
             if page is not None:
                 return page
-            if self.limit == 1:
-                reason = "too-large" if answer.truncated else "unreadable"
-                return Page(items=(SkippedItem(reason=reason, excerpt=f"entry {offset}"),))
-            self.limit //= 2
+            reason = "too-large" if answer.truncated else "unreadable"
+            return Page(items=(SkippedItem(reason=reason, excerpt=f"entry {offset}"),))
 
     async def head(self, *, pages_max: int) -> AsyncIterator[Page]:
         """The listing's head again, new entries only, until a page holds one that is known: what

@@ -12,7 +12,7 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -34,7 +34,7 @@ _URL_COLUMNS: Final = ("resource", "url", "endpoint")
 _EXCERPT: Final = 80
 
 
-async def pages(path: Path, *, size_max: int = SIZE_MAX) -> AsyncIterator[Step]:
+async def pages(path: Path, *, size_max: int = SIZE_MAX) -> AsyncGenerator[Step, None]:
     """The entries of a file in steps of STEP. Raises DirectoryError as `read` does."""
     whole = await asyncio.to_thread(read, path, size_max=size_max)
     for start in range(0, max(len(whole.items), 1), STEP):

@@ -9,7 +9,7 @@ Rules (notes on the SDK, section 2):
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from typing import Final
 from urllib.parse import urljoin, urlsplit
 
@@ -27,7 +27,7 @@ _WELL_KNOWN: Final = "/.well-known/x402"
 _Read = Callable[[Mapping[str, object], str], tuple[object, ...]]
 
 
-async def pages(egress: Egress, location: str, *, at: int) -> AsyncIterator[Step]:
+async def pages(egress: Egress, location: str, *, at: int) -> AsyncGenerator[Step, None]:
     """The one page of an origin. `location` is its base URL, or either document's own URL.
     Raises DirectoryError when neither document can be read.
     """

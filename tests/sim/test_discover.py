@@ -1,0 +1,416 @@
+from __future__ import annotations
+
+import gzip
+import json
+import ssl
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import trustme
+
+from tollgauge.clients.directories.document import DirectoryError
+from tollgauge.clients.egress import Egress, EgressSettings
+from tollgauge.core.endpoint import Listing, parse_resource
+from tollgauge.jobs.discover import Source, SourceError, Tally, load_file, run, source_name
+from tollgauge.store import discovery, endpoints
+from tollgauge.store.engine import Store
+
+HOST = "directory.test"
+NOW = 1_766_283_370_973
+HOUR = 3_600_000
+DATA = Path(__file__).parents[2].parent / "shared" / "data" / "discovery"
+USDC = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
+
+needs_real_input = pytest.mark.skipif(
+    not DATA.is_dir(), reason="the real crawls (../shared/data/discovery) are not here"
+)
+
+
+class Directory:
+    """A paged directory on loopback: `items` is its listing, `down` from which offset it fails."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self.down: int | None = None
+        self.offsets: list[int] = []
+
+    def page(self, path: str) -> tuple[int, bytes]:
+        query = parse_qs(urlsplit(path).query)
+        limit, offset = int(query["limit"][0]), int(query["offset"][0])
+        self.offsets.append(offset)
+        if self.down is not None and offset >= self.down:
+            return 500, b""
+        paging = {"limit": limit, "offset": offset, "total": len(self.items)}
+        page = {"items": self.items[offset : offset + limit], "pagination": paging}
+        return 200, json.dumps(page).encode()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[Directory], int, str]]:
+    """The directory that is asked now (in a list of one), its port, and the file of its CA."""
+    worlds: list[Directory] = []
+    ca = trustme.CA()
+    ca_file = tmp_path_factory.mktemp("ca") / "ca.pem"
+    ca.cert_pem.write_to_path(ca_file)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = worlds[-1].page(self.path)
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert(HOST).configure_cert(context)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield worlds, server.server_port, str(ca_file)
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def directory(served: tuple[list[Directory], int, str]) -> Directory:
+    served[0].append(Directory())
+    return served[0][-1]
+
+
+@pytest.fixture
+async def egress(served: tuple[list[Directory], int, str]) -> AsyncIterator[Egress]:
+    settings = EgressSettings(
+        user_agent="tollgauge-test", mapped={HOST: ("127.0.0.1", served[1])}, ca_file=served[2]
+    )
+    door = Egress(settings)
+    door.start()
+    yield door
+    await door.close()
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    opened = Store.open(f"sqlite:///{tmp_path}/tollgauge.db")
+    await opened.migrate()
+    yield opened
+    await opened.close()
+
+
+SOURCE = Source("bazaar", "bazaar", f"https://{HOST}", pause_ms=0, limit=10)
+
+
+def item(number: int, *, amount: str = "1000", **changes: Any) -> dict[str, Any]:
+    terms = {
+        "scheme": "exact",
+        "network": "eip155:8453",
+        "amount": amount,
+        "asset": USDC,
+        "payTo": "0x" + "1" * 40,
+    }
+    url = f"https://s{number}.dev/x"
+    return {"resource": url, "type": "http", "x402Version": 2, "accepts": [terms | changes]}
+
+
+def accounted(tally: Tally) -> bool:
+    skipped = sum(count for _, count in tally.skipped)
+    return tally.items == tally.new + tally.seen + tally.merged + skipped
+
+
+async def events_of(store: Store, url: str) -> list[tuple[str, str, str, str]]:
+    async with store.read() as tx:
+        found = await discovery.events(tx, parse_resource(url).id, since=0, until=NOW * 2)
+    return [(event.event, event.source, event.before, event.after) for event in found]
+
+
+async def statuses(store: Store, count: int) -> list[Listing | None]:
+    ids = [parse_resource(f"https://s{n}.dev/x").id for n in range(count)]
+    async with store.read() as tx:
+        found = await endpoints.get_many(tx, ids)
+    return [found[each].status if each in found else None for each in ids]
+
+
+async def test_a_crawl_lists_what_a_directory_has(
+    store: Store, egress: Egress, directory: Directory
+) -> None:
+    directory.items = [item(n) for n in range(25)]
+    tally = await run(store, egress, SOURCE, now=NOW)
+    assert tally == Tally(
+        source="bazaar", items=25, new=25, events=(("listed", 25),), complete=True
+    )
+    assert directory.offsets == [0, 10, 20]
+
+
+async def test_a_bad_entry_is_counted_by_reason_and_stops_nothing(
+    store: Store, egress: Egress, directory: Directory
+) -> None:
+    bad = [None, 5, {}, "https://10.0.0.1/", item(1) | {"type": "mcp"}, {"resource": "ftp://x.dev"}]
+    directory.items = [item(0), *bad, item(0) | {"resource": "http://s0.dev/x?y=1"}, item(2)]
+    tally = await run(store, egress, SOURCE, now=NOW)
+    assert (tally.items, tally.new, tally.merged, tally.complete) == (9, 2, 1, True)
+    assert dict(tally.skipped) == {
+        "not-an-object": 2,
+        "no-resource": 1,
+        "not-public": 1,
+        "mcp": 1,
+        "scheme-not-http": 1,
+    }
+    assert accounted(tally)
+
+
+async def test_changes_between_two_crawls_become_events(
+    store: Store, egress: Egress, directory: Directory
+) -> None:
+    directory.items = [item(n) for n in range(4)]
+    await run(store, egress, SOURCE, now=NOW)
+    other = "0x" + "2" * 40
+    sepolia = "0x036CbD53842c5426634e7929541eC2318f3dCF7e"
+    directory.items = [
+        item(0, amount="2000"),
+        item(1, payTo=other),
+        item(2, network="eip155:84532", asset=sepolia),
+        item(3) | {"accepts": []},
+    ]
+    tally = await run(store, egress, SOURCE, now=NOW + HOUR)
+    kinds = {"price-changed": 1, "payto-changed": 1, "network-changed": 1}
+    assert dict(tally.events) == kinds
+    assert (await events_of(store, "https://s0.dev/x"))[1:] == [
+        ("price-changed", "bazaar", "1000", "2000")
+    ]
+    assert (await events_of(store, "https://s1.dev/x"))[1:] == [
+        ("payto-changed", "bazaar", "0x" + "1" * 40, other)
+    ]
+    assert (await events_of(store, "https://s2.dev/x"))[1:] == [
+        ("network-changed", "bazaar", "eip155:8453", "eip155:84532")
+    ]
+    assert len(await events_of(store, "https://s3.dev/x")) == 1
+
+
+async def test_an_endpoint_is_delisted_by_a_complete_crawl_and_relisted_by_its_return(
+    store: Store, egress: Egress, directory: Directory
+) -> None:
+    for index, kept in enumerate((3, 2, 3)):
+        directory.items = [item(n) for n in range(kept)]
+        tally = await run(store, egress, SOURCE, now=NOW + index * HOUR)
+        assert tally.delisted == dict(tally.events).get("delisted", 0) == (1 if index == 1 else 0)
+    kinds = [kind for kind, *_ in await events_of(store, "https://s2.dev/x")]
+    assert kinds == ["listed", "delisted", "relisted"]
+
+
+async def test_a_source_that_is_down_delists_nothing(
+    store: Store, egress: Egress, directory: Directory
+) -> None:
+    directory.items = [item(n) for n in range(25)]
+    await run(store, egress, SOURCE, now=NOW)
+    directory.items = directory.items[:24]
+    directory.down = 0
+    tally = await run(store, egress, SOURCE, now=NOW + HOUR)
+    assert (tally.complete, tally.items, tally.problem) == (False, 0, "The source answered 500.")
+    directory.down = 10
+    tally = await run(store, egress, SOURCE, now=NOW + 2 * HOUR)
+    assert (tally.complete, tally.items, tally.delisted) == (False, 10, 0)
+    assert await statuses(store, 25) == [Listing.LISTED] * 25
+
+
+@pytest.mark.parametrize("items", [[], [None, {"resource": "monopoly://x"}]])
+async def test_a_directory_that_suddenly_lists_nothing_delists_nothing(
+    store: Store, egress: Egress, directory: Directory, items: list[Any]
+) -> None:
+    directory.items = [item(n) for n in range(3)]
+    await run(store, egress, SOURCE, now=NOW)
+    directory.items = items
+    tally = await run(store, egress, SOURCE, now=NOW + HOUR)
+    assert (tally.complete, tally.delisted) == (False, 0)
+    assert await statuses(store, 3) == [Listing.LISTED] * 3
+
+
+async def test_a_crawl_that_was_cut_off_resumes_and_then_delists(
+    store: Store, egress: Egress, directory: Directory
+) -> None:
+    directory.items = [item(n) for n in range(35)]
+    await run(store, egress, SOURCE, now=NOW)
+    directory.items = [item(n) for n in range(34)]
+    directory.down = 20
+    assert not (await run(store, egress, SOURCE, now=NOW + HOUR)).complete
+    directory.down, directory.offsets = None, []
+    tally = await run(store, egress, SOURCE, now=NOW + 2 * HOUR)
+    assert directory.offsets[0] == 20
+    assert (tally.complete, tally.delisted) == (True, 1)
+    assert accounted(tally)
+    assert await statuses(store, 35) == [Listing.LISTED] * 34 + [Listing.DELISTED]
+
+
+async def test_two_sources_list_one_endpoint_and_both_must_drop_it(
+    store: Store, egress: Egress, directory: Directory, tmp_path: Path
+) -> None:
+    directory.items = [item(0), item(1)]
+    await run(store, egress, SOURCE, now=NOW)
+    path = tmp_path / "list.txt"
+    path.write_text("https://s1.dev/x\nhttps://s2.dev/x\n")
+    tally = await load_file(store, path, source="mine", now=NOW + 1)
+    assert (tally.new, tally.seen) == (1, 1)
+    async with store.read() as tx:
+        both = await endpoints.get(tx, parse_resource("https://s1.dev/x").id)
+    assert both is not None
+    assert both.sources == ("bazaar", "mine")
+    assert both.quote is not None
+    directory.items = [item(0)]
+    assert (await run(store, egress, SOURCE, now=NOW + 2)).delisted == 0
+    path.write_text("https://s2.dev/x\n")
+    assert (await load_file(store, path, source="mine", now=NOW + 3)).delisted == 1
+    assert await statuses(store, 3) == [Listing.LISTED, Listing.DELISTED, Listing.LISTED]
+
+
+async def test_a_file_may_be_a_configured_source(
+    store: Store, egress: Egress, tmp_path: Path
+) -> None:
+    path = tmp_path / "list.csv"
+    path.write_text("url,method\nhttps://s1.dev/x,post\n")
+    tally = await run(store, egress, Source("mine", "file", str(path)), now=NOW)
+    assert (tally.new, tally.complete) == (1, True)
+    gone = await run(store, egress, Source("gone", "file", str(tmp_path / "none")), now=NOW)
+    assert "cannot be read" in gone.problem
+
+
+async def test_a_partial_file_delists_nothing(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "crawl.json"
+    crawl: dict[str, Any] = {"facilitatorUrl": "https://facilitator.dev/v2"}
+    path.write_text(json.dumps(crawl | {"resources": [item(0), item(1)], "total": 2}))
+    assert (await load_file(store, path, source=None, now=NOW)).source == "facilitator.dev"
+    for more in ({"partial": True, "total": 1}, {"partial": False, "total": 2}):
+        path.write_text(json.dumps(crawl | more | {"resources": [item(0)]}))
+        tally = await load_file(store, path, source=None, now=NOW + 1)
+        assert (tally.complete, tally.delisted) == (False, 0)
+
+
+async def test_a_file_that_cannot_be_read_leaves_no_crawl(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(DirectoryError):
+        await load_file(store, tmp_path / "none.json", source=None, now=NOW)
+
+
+def test_a_files_source_is_its_facilitators_host_else_its_name() -> None:
+    path = Path("some/list.json")
+    assert source_name("https://api.cdp.coinbase.com/platform/v2/x402", path) == (
+        "api.cdp.coinbase.com"
+    )
+    assert source_name(None, path) == source_name("http://[bad", path) == "file:list.json"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"kind": "rss"},
+        {"name": ""},
+        {"location": ""},
+        {"name": "x" * 200},
+        {"pause_ms": -1},
+        {"limit": 0},
+    ],
+)
+def test_a_source_that_cannot_work_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(SourceError):
+        replace(SOURCE, **fields)
+
+
+# The real crawls, and the expected events computed straight from their JSON.
+
+NETWORKS = {"base": "eip155:8453", "base-sepolia": "eip155:84532"}
+
+
+def raw_listing(name: str) -> dict[tuple[str, str], tuple[str, str, str] | None]:
+    """(host, path) to (amount, payTo, network) of the first entry, None without terms."""
+    data = json.loads(gzip.decompress((DATA / name).read_bytes()))
+    found: dict[tuple[str, str], tuple[str, str, str] | None] = {}
+    for entry in data["resources"]:
+        parts = urlsplit(entry["resource"])
+        found.setdefault((parts.netloc.lower(), parts.path or "/"), raw_terms(entry["accepts"]))
+    return found
+
+
+def raw_terms(accepts: list[dict[str, Any]]) -> tuple[str, str, str] | None:
+    usable = [
+        (NETWORKS.get(a["network"], a["network"]), a.get("amount", a.get("maxAmountRequired")), a)
+        for a in accepts
+        if a.get("payTo")
+    ]
+    usable.sort(key=lambda each: each[0] != "eip155:8453")
+    for network, amount, entry in usable:
+        if amount:
+            return amount, entry["payTo"].lower(), network
+    return None
+
+
+def raw_changes(before: dict[Any, Any], after: dict[Any, Any]) -> Counter[str]:
+    kinds: Counter[str] = Counter()
+    for key, old in before.items():
+        new = after.get(key)
+        if old and new:
+            names = ("price-changed", "payto-changed", "network-changed")
+            kinds.update(name for name, a, b in zip(names, old, new, strict=True) if a != b)
+    return kinds
+
+
+@needs_real_input
+async def test_two_real_crawls_yield_the_events_of_their_difference(store: Store) -> None:
+    names = ("bazaar-2025-12-18.json.gz", "bazaar-2025-12-20.json.gz")
+    raw = [raw_listing(name) for name in names]
+    first, second, again = [
+        await load_file(store, DATA / name, source=None, now=NOW + index * HOUR)
+        for index, name in enumerate((*names, names[1]))
+    ]
+    assert all(accounted(tally) for tally in (first, second, again))
+    assert (first.items, second.items) == (800, 1_313)
+    assert (first.complete, second.complete) == (False, True)
+    assert first.skipped == second.skipped == ()
+    assert first.new == len(raw[0])
+    assert second.new == len(raw[1].keys() - raw[0].keys())
+    assert second.seen == len(raw[1].keys() & raw[0].keys())
+    assert second.delisted == len(raw[0].keys() - raw[1].keys())
+    expected = raw_changes(raw[0], raw[1]) + Counter(listed=second.new, delisted=second.delisted)
+    assert dict(second.events) == dict(expected)
+    assert (again.new, again.seen, again.delisted, again.events) == (0, len(raw[1]), 0, ())
+
+
+@needs_real_input
+async def test_the_real_crawls_the_other_way_round_delist_nothing(store: Store) -> None:
+    names = ("bazaar-2025-12-20.json.gz", "bazaar-2025-12-18.json.gz")
+    tallies = [await load_file(store, DATA / name, source=None, now=NOW) for name in names]
+    assert tallies[1].delisted == 0
+    expected = raw_changes(raw_listing(names[0]), raw_listing(names[1]))
+    assert dict(tallies[1].events) == dict(expected)
+
+
+@needs_real_input
+async def test_what_a_later_whole_crawl_lacks_is_delisted(store: Store, tmp_path: Path) -> None:
+    names = ("bazaar-2025-12-20.json.gz", "bazaar-2025-12-18.json.gz")
+    raw = [raw_listing(name) for name in names]
+    whole = json.loads(gzip.decompress((DATA / names[1]).read_bytes())) | {"partial": False}
+    path = tmp_path / "whole.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(whole).encode(), 1))
+    await load_file(store, DATA / names[0], source=None, now=NOW)
+    tally = await load_file(store, path, source=None, now=NOW + HOUR)
+    assert tally.delisted == len(raw[0].keys() - raw[1].keys()) > 0
+    back = await load_file(store, DATA / names[0], source=None, now=NOW + 2 * HOUR)
+    assert dict(back.events)["relisted"] == tally.delisted
+
+
+@needs_real_input
+async def test_a_real_page_of_oddities_is_read_and_its_rest_skipped(store: Store) -> None:
+    tally = await load_file(store, DATA / "payai-page.json", source=None, now=NOW)
+    raw = json.loads((DATA / "payai-page.json").read_bytes())["items"]
+    schemes = Counter(urlsplit(entry["url"]).scheme for entry in raw)
+    foreign = sum(count for scheme, count in schemes.items() if not scheme.startswith("http"))
+    assert tally.items == len(raw) == 40
+    assert dict(tally.skipped)["scheme-not-http"] == foreign == 12
+    assert dict(tally.skipped) == {"scheme-not-http": 12, "not-https": 2, "not-public": 1}
+    assert tally.new == 25
+    assert accounted(tally)
