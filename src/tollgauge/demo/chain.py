@@ -45,6 +45,8 @@ _BINARY: Final = "node_modules/@foundry-rs/anvil-*/bin/anvil"
 _LISTENING: Final = re.compile(rb"Listening on 127\.0\.0\.1:(\d+)")
 _START_SECONDS: Final = 20.0
 _STOP_SECONDS: Final = 3.0
+_MINED_SECONDS: Final = 10.0
+_POLL_SECONDS: Final = 0.005
 _TIED: Final = (
     "import ctypes,os,signal,sys;"
     "ctypes.CDLL(None).prctl(1,signal.SIGKILL) if sys.platform=='linux' else 0;"
@@ -95,14 +97,22 @@ class Chain:
         data = "0x40c10f19" + _word(int(address, 16)) + _word(amount)
         call = {"from": self.accounts[-1].address, "to": USDC, "data": data}
         transaction = await self.rpc("eth_sendTransaction", call)
-        receipt = await self.rpc("eth_getTransactionReceipt", transaction)
-        if receipt["status"] != "0x1":
+        if (await self._receipt(transaction))["status"] != "0x1":
             raise ChainError(f"Minting {amount} to {address} reverted.")
 
     async def balance(self, address: str) -> int:
         """The atomic USDC of an address."""
         call = {"to": USDC, "data": "0x70a08231" + _word(int(address, 16))}
         return int(await self.rpc("eth_call", call, "latest"), 16)
+
+    async def _receipt(self, transaction: str) -> dict[str, Any]:
+        """The receipt of a transaction; the block comes at once, but not before its answer."""
+        async with asyncio.timeout(_MINED_SECONDS):
+            while True:
+                receipt = await self.rpc("eth_getTransactionReceipt", transaction)
+                if receipt is not None:
+                    return dict(receipt)
+                await asyncio.sleep(_POLL_SECONDS)
 
 
 @contextlib.asynccontextmanager
@@ -177,7 +187,7 @@ async def _rpc_url(process: subprocess.Popen[bytes], log: IO[bytes]) -> str:
                 found = _LISTENING.search(_text(log))
                 if found:
                     return f"http://{LOOPBACK}:{found[1].decode()}"
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(_POLL_SECONDS)
     tail = _text(log)[-400:].decode(errors="replace").strip()
     raise ChainError(f"The local chain did not start: {tail or 'it said nothing'}")
 

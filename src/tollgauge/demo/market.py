@@ -21,7 +21,7 @@ import trustme
 from tollgauge.core.exchange import Answer
 from tollgauge.demo.behaviours import play
 from tollgauge.demo.directory import DIRECTORY_HOST, DIRECTORY_PATH, answer
-from tollgauge.demo.seller import DOMAIN, Request, Wire, latency_at
+from tollgauge.demo.seller import DOMAIN, Request, Seller, Wire, latency_at
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.serving import LOOPBACK, closed_port, serve
 
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 Clock = Callable[[], int]
 """The current instant in milliseconds UTC."""
+
+Latency = Callable[[Seller, int], int]
+"""A seller's usual milliseconds at an instant."""
 
 _BODY_MAX: Final = 64 * 1024
 _SELLER_OF: Final = {seller.host: seller for seller in SELLERS}
@@ -49,14 +52,18 @@ class Market:
 
 
 @contextlib.asynccontextmanager
-async def run_market(clock: Clock, folder: Path) -> AsyncIterator[Market]:
-    """The whole market; `folder` receives the authority's certificate (PEM)."""
+async def run_market(
+    clock: Clock, folder: Path, *, latency: Latency = latency_at
+) -> AsyncIterator[Market]:
+    """The whole market; `folder` receives the authority's certificate (PEM). `latency` is how long
+    a seller usually takes; what its behaviour adds comes on top.
+    """
     authority = trustme.CA()
     ca_file = folder / "ca.pem"
     authority.cert_pem.write_to_path(ca_file)
     with contextlib.closing(closed_port()) as unused:
         closed = (LOOPBACK, int(unused.getsockname()[1]))
-        async with serve(_Stalls(clock), tls=_tls(authority)) as port:
+        async with serve(_Stalls(clock, latency), tls=_tls(authority)) as port:
             mapped = {
                 seller.host: closed if seller.wire is Wire.CLOSED else (LOOPBACK, port)
                 for seller in SELLERS
@@ -67,13 +74,15 @@ async def run_market(clock: Clock, folder: Path) -> AsyncIterator[Market]:
 class _Stalls:
     """The ASGI side: finds the stall by its name and takes the time that its owner takes."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, latency: Latency) -> None:
         self._clock = clock
+        self._latency = latency
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         host = _host(scope)
         request = await _request(scope, receive)
-        reply, delay_ms = _answer(host, request, self._clock())
+        now = self._clock()
+        reply, delay_ms = self._answer(host, request, now)
         await asyncio.sleep(delay_ms / 1000)
         headers = [(name.encode(), value.encode("latin-1")) for name, value in reply.headers]
         length = (b"content-length", str(len(reply.body)).encode())
@@ -81,16 +90,15 @@ class _Stalls:
         await send({"type": "http.response.start", **start})
         await send({"type": "http.response.body", "body": reply.body})
 
-
-def _answer(host: str, request: Request, now: int) -> tuple[Answer, int]:
-    """The answer of whoever owns a name, and the milliseconds it takes."""
-    if host == DIRECTORY_HOST:
-        return answer(request, now), 0
-    seller = _SELLER_OF.get(host)
-    if seller is None:
-        return Answer(status=421), 0
-    reply = play(seller, request, now)
-    return reply.answer, reply.delay_ms + latency_at(seller, now)
+    def _answer(self, host: str, request: Request, now: int) -> tuple[Answer, int]:
+        """The answer of whoever owns a name, and the milliseconds it takes."""
+        if host == DIRECTORY_HOST:
+            return answer(request, now), 0
+        seller = _SELLER_OF.get(host)
+        if seller is None:
+            return Answer(status=421), 0
+        reply = play(seller, request, now)
+        return reply.answer, reply.delay_ms + self._latency(seller, now)
 
 
 def _host(scope: Scope) -> str:

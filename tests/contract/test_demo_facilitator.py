@@ -1,0 +1,241 @@
+"""The demo's facilitator settles real payments of the official client on a real chain."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+from eth_account import Account
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from x402 import x402Client
+from x402.mechanisms.evm.exact.register import register_exact_evm_client
+from x402.mechanisms.evm.signers import EthAccountSigner
+from x402.schemas import PaymentRequired
+
+from tollgauge.demo.buyer import REPORT_PATH, PurchaseError, buy
+from tollgauge.demo.chain import Chain, run_chain
+from tollgauge.demo.envelopes import USDC
+from tollgauge.demo.facilitator import run_facilitator
+from tollgauge.demo.seller import payee
+from tollgauge.demo.serving import serve
+
+_PAYEE = payee("the service under test")
+_PRICE = 5_000
+_FUNDS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Counter:
+    """A chain, a facilitator for `_PAYEE`, and a payer with a dollar."""
+
+    chain: Chain
+    url: str
+    http: httpx.AsyncClient
+
+    async def ask(self, what: str, payment: dict[str, Any]) -> dict[str, Any]:
+        answer = await self.http.post(f"{self.url}/{what}", json=payment)
+        assert answer.status_code == 200
+        return dict(answer.json())
+
+    async def payer_has(self) -> int:
+        return await self.chain.balance(self.chain.accounts[1].address)
+
+    async def payee_has(self) -> int:
+        return await self.chain.balance(_PAYEE)
+
+    async def sent_by_facilitator(self) -> int:
+        address = self.chain.accounts[0].address
+        return int(await self.chain.rpc("eth_getTransactionCount", address, "latest"), 16)
+
+
+@pytest.fixture
+async def counter() -> AsyncIterator[Counter]:
+    async with run_chain() as chain, httpx.AsyncClient(trust_env=False) as http:
+        facilitator = run_facilitator(
+            rpc_url=chain.rpc_url, key=chain.accounts[0].key, payees=frozenset({_PAYEE})
+        )
+        async with facilitator as url:
+            await chain.mint(chain.accounts[1].address, _FUNDS)
+            yield Counter(chain, url, http)
+
+
+def _wanted(pay_to: str = _PAYEE, asset: str = USDC) -> dict[str, Any]:
+    return {
+        "scheme": "exact",
+        "network": "eip155:8453",
+        "amount": str(_PRICE),
+        "asset": asset,
+        "payTo": pay_to,
+        "maxTimeoutSeconds": 60,
+        "extra": {"name": "USD Coin", "version": "2"},
+    }
+
+
+def _challenge(wanted: dict[str, Any]) -> dict[str, Any]:
+    resource = {"url": "https://tollgauge.example/v1/x402-trust"}
+    return {"x402Version": 2, "resource": resource, "accepts": [wanted]}
+
+
+async def _payment(key: str, wanted: dict[str, Any]) -> dict[str, Any]:
+    """What a resource server sends on, with a payload signed by the official client."""
+    client = x402Client()
+    client.set_spend_controls(False)
+    register_exact_evm_client(client, EthAccountSigner(Account.from_key(key)))
+    required = PaymentRequired.model_validate(_challenge(wanted))
+    payload = await client.create_payment_payload(required)
+    return {
+        "x402Version": 2,
+        "paymentPayload": payload.model_dump(by_alias=True, exclude_none=True),
+        "paymentRequirements": wanted,
+    }
+
+
+async def test_it_says_which_payments_it_takes(counter: Counter) -> None:
+    answer = (await counter.http.get(f"{counter.url}/supported")).json()
+    kinds = [(kind["x402Version"], kind["scheme"], kind["network"]) for kind in answer["kinds"]]
+    assert (2, "exact", "eip155:8453") in kinds
+    assert counter.chain.accounts[0].address in answer["signers"]["eip155:*"]
+
+
+async def test_a_verified_and_settled_payment_moves_exactly_the_price(counter: Counter) -> None:
+    payment = await _payment(counter.chain.accounts[1].key, _wanted())
+    verdict = await counter.ask("verify", payment)
+    assert verdict["isValid"] is True
+    assert await counter.payee_has() == 0
+    settled = await counter.ask("settle", payment)
+    assert settled["success"] is True
+    assert settled["payer"] == counter.chain.accounts[1].address
+    assert await counter.payee_has() == _PRICE
+    assert await counter.payer_has() == _FUNDS - _PRICE
+    receipt = await counter.chain.rpc("eth_getTransactionReceipt", settled["transaction"])
+    assert receipt["status"] == "0x1"
+
+
+async def test_a_payment_is_settled_once_and_costs_gas_once(counter: Counter) -> None:
+    payment = await _payment(counter.chain.accounts[1].key, _wanted())
+    answers = await asyncio.gather(*(counter.ask("settle", payment) for _ in range(5)))
+    assert sorted(answer["success"] for answer in answers) == [False] * 4 + [True]
+    reasons = {answer["errorReason"] for answer in answers if not answer["success"]}
+    assert reasons == {"duplicate_settlement"}
+    assert await counter.payee_has() == _PRICE
+    assert await counter.sent_by_facilitator() == 1
+
+
+async def test_many_payments_at_once_are_all_settled(counter: Counter) -> None:
+    key = counter.chain.accounts[1].key
+    payments = [await _payment(key, _wanted()) for _ in range(8)]
+    answers = await asyncio.gather(*(counter.ask("settle", payment) for payment in payments))
+    assert all(answer["success"] for answer in answers)
+    assert len({answer["transaction"] for answer in answers}) == 8
+    assert await counter.payee_has() == 8 * _PRICE
+
+
+@pytest.mark.parametrize("what", ["verify", "settle"])
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        (_wanted(pay_to=payee("a stranger")), "pay_to_not_allowed"),
+        (_wanted(asset="0x" + "22" * 20), "unsupported_asset"),
+    ],
+)
+async def test_it_pays_no_gas_for_strangers(
+    counter: Counter, what: str, wanted: dict[str, Any], reason: str
+) -> None:
+    answer = await counter.ask(what, await _payment(counter.chain.accounts[1].key, wanted))
+    assert reason in (answer.get("invalidReason"), answer.get("errorReason"))
+    assert await counter.sent_by_facilitator() == 0
+
+
+async def test_a_forged_signature_is_neither_valid_nor_settled(counter: Counter) -> None:
+    payment = await _payment(counter.chain.accounts[1].key, _wanted())
+    payment["paymentPayload"]["payload"]["signature"] = "0x" + "11" * 64 + "1b"
+    assert (await counter.ask("verify", payment))["isValid"] is False
+    assert (await counter.ask("settle", payment))["success"] is False
+    assert await counter.payee_has() == 0
+
+
+async def test_a_payer_without_money_is_refused(counter: Counter) -> None:
+    payment = await _payment(counter.chain.accounts[2].key, _wanted())
+    assert (await counter.ask("verify", payment))["isValid"] is False
+
+
+async def test_a_failed_sending_leaves_no_gap_for_the_next_payment(counter: Counter) -> None:
+    key, gas_payer = counter.chain.accounts[1].key, counter.chain.accounts[0].address
+    payment = await _payment(key, _wanted())
+    rich = await counter.chain.rpc("eth_getBalance", gas_payer, "latest")
+    await counter.chain.rpc("anvil_setBalance", gas_payer, "0x0")
+    assert (await counter.ask("settle", payment))["success"] is False
+    await counter.chain.rpc("anvil_setBalance", gas_payer, rich)
+    assert (await counter.ask("settle", payment))["success"] is True
+    assert (await counter.ask("settle", await _payment(key, _wanted())))["success"] is True
+    assert await counter.payee_has() == 2 * _PRICE
+
+
+async def test_junk_is_a_client_error_and_the_next_request_is_served(counter: Counter) -> None:
+    deep, long = b"[" * 60_000, b" " * 70_000
+    shapeless = b'{"paymentPayload": 1, "paymentRequirements": 2}'
+    for what in ("verify", "settle"):
+        for body in (b"", b"[]", b"{}", b"\xff", shapeless, deep, long):
+            answer = await counter.http.post(f"{counter.url}/{what}", content=body)
+            assert (answer.status_code, body[:20]) == (400, body[:20])
+    assert (await counter.http.get(f"{counter.url}/supported")).status_code == 200
+
+
+def test_the_evm_libraries_leave_a_sane_recursion_limit() -> None:
+    assert sys.getrecursionlimit() <= 3_000
+
+
+async def test_the_buyer_buys_a_report_with_the_official_client(counter: Counter) -> None:
+    async with serve(_shop(counter)) as port:
+        bought = await buy(
+            f"http://127.0.0.1:{port}/",
+            "https://weather.sellers.example/v1/current",
+            account=counter.chain.accounts[1],
+        )
+    assert bought.report == {"resource": "https://weather.sellers.example/v1/current"}
+    assert bought.amount == _PRICE
+    assert bought.payer == counter.chain.accounts[1].address
+    assert await counter.payee_has() == _PRICE
+    receipt = await counter.chain.rpc("eth_getTransactionReceipt", bought.transaction)
+    assert receipt["status"] == "0x1"
+
+
+async def test_an_answer_that_is_no_report_is_a_purchase_error(counter: Counter) -> None:
+    async with serve(Starlette()) as port:
+        with pytest.raises(PurchaseError, match="answered 404"):
+            await buy(f"http://127.0.0.1:{port}", "x", account=counter.chain.accounts[1])
+
+
+def _shop(counter: Counter) -> Starlette:
+    """The smallest x402 seller: a challenge, and the answer once the facilitator has settled."""
+
+    async def sell(request: Request) -> Response:
+        signature = request.headers.get("payment-signature")
+        if signature is None:
+            return Response(status_code=402, headers={"payment-required": _b64(_CHALLENGE)})
+        payment = {
+            "x402Version": 2,
+            "paymentPayload": json.loads(base64.b64decode(signature)),
+            "paymentRequirements": _wanted(),
+        }
+        settled = await counter.ask("settle", payment)
+        return JSONResponse(await request.json(), headers={"payment-response": _b64(settled)})
+
+    return Starlette(routes=[Route(REPORT_PATH, sell, methods=["POST"])])
+
+
+_CHALLENGE = _challenge(_wanted())
+
+
+def _b64(value: dict[str, Any]) -> str:
+    return base64.b64encode(json.dumps(value).encode()).decode()
