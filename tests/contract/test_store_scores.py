@@ -1,0 +1,150 @@
+"""Saved scores and their order, against real databases."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
+from tollgauge.core.evidence import Evidence, from_json
+from tollgauge.core.rollup import Rollup
+from tollgauge.core.score import score_from_json
+from tollgauge.core.scoring import score
+from tollgauge.core.units import DAY_MS, WINDOW_MS
+from tollgauge.store import endpoints, scores
+from tollgauge.store.engine import Store
+from tollgauge.store.scores import Population, ScoreRow
+
+NOW = 20_000 * DAY_MS
+
+
+def endpoint(path: str, *, host: str = "a.com") -> Endpoint:
+    resource = f"https://{host}{path}"
+    return Endpoint(
+        id=endpoint_id(resource), resource=resource, host=host, first_seen=NOW, last_seen=NOW
+    )
+
+
+def row(path: str, tenths: int | None, confidence: int = 50, **values: object) -> ScoreRow:
+    base = ScoreRow(
+        endpoint_id=endpoint(path).id,
+        as_of=NOW,
+        policy_version=1,
+        score_tenths=tenths,
+        grade=None if tenths is None else "A" if tenths >= 810 else "B",
+        recommendation="proceed",
+        confidence_hundredths=confidence,
+        uptime_tenths=tenths,
+        compliant=tenths is not None and tenths > 800,
+        evidence=b"{}",
+        digest="00",
+        result=b"{}",
+    )
+    return replace(base, **values)  # type: ignore[arg-type]
+
+
+async def save(store: Store, *rows: ScoreRow) -> None:
+    async with store.write() as tx:
+        for one in rows:
+            await scores.save(tx, one)
+
+
+async def test_a_saved_score_is_the_one_that_its_evidence_gives(store: Store) -> None:
+    one = endpoint("/")
+    evidence = Evidence(
+        resource=one.resource,
+        as_of=NOW,
+        first_seen=NOW - WINDOW_MS,
+        days=(
+            Rollup(
+                day=19_999,
+                probes=2,
+                scored=2,
+                up=2,
+                compliant=1,
+                payable=2,
+                compliance=150,
+                slots=3,
+                latency_sum=200,
+                latency=((100, 2),),
+            ),
+        ),
+    )
+    async with store.write() as tx:
+        await endpoints.insert(tx, one)
+        saved = scores.scored(one.id, evidence)
+        assert await scores.save(tx, saved)
+    async with store.read() as tx:
+        found = await scores.get(tx, one.id)
+    assert found == saved
+    assert from_json(found.evidence) == evidence
+    assert found.digest == hashlib.sha256(found.evidence).hexdigest()
+    assert score_from_json(found.result) == score(evidence)
+    assert (found.uptime_tenths, found.compliant) == (1_000, True)
+
+
+async def test_an_older_score_never_replaces_a_newer(store: Store) -> None:
+    async with store.write() as tx:
+        await endpoints.insert(tx, endpoint("/"))
+        assert await scores.save(tx, row("/", 500))
+        assert not await scores.save(tx, row("/", 900, as_of=NOW - 1))
+        assert await scores.save(tx, row("/", 700, as_of=NOW))
+        found = await scores.get(tx, endpoint("/").id)
+    assert found == row("/", 700)
+
+
+async def test_the_order_is_score_then_confidence_then_id_of_listed_endpoints(
+    store: Store,
+) -> None:
+    listed = {"/90": (900, 50), "/80a": (800, 50), "/80b": (800, 60), "/0": (0, 99)}
+    async with store.write() as tx:
+        await endpoints.insert_many(tx, [endpoint(path) for path in [*listed, "/none"]])
+        await endpoints.insert(tx, replace(endpoint("/gone"), status=Listing.DELISTED))
+        await endpoints.insert(tx, endpoint("/asked"), adopted=True)
+    hidden = [row("/none", None), row("/gone", 999), row("/asked", 999)]
+    await save(store, *(row(path, *values) for path, values in listed.items()), *hidden)
+    wanted = [endpoint(path).id for path in ("/90", "/80b", "/80a", "/0")]
+    async with store.read() as tx:
+        assert [one.endpoint_id for one in await scores.top(tx, limit=25)] == wanted
+        assert [one.endpoint_id for one in await scores.top(tx, limit=2)] == wanted[:2]
+        places = [await scores.at_rank(tx, rank=rank) for rank in range(6)]
+        assert [one and one.endpoint_id for one in places] == [None, *wanted, None]
+        assert await scores.population(tx) == Population(
+            scored=4, reachable=3, compliant=1, grades=(("A", 1), ("B", 3))
+        )
+
+
+async def test_equal_scores_are_ordered_by_id(store: Store) -> None:
+    paths = [f"/{i}" for i in range(9)]
+    async with store.write() as tx:
+        await endpoints.insert_many(tx, [endpoint(path) for path in paths])
+    await save(store, *(row(path, 500) for path in paths))
+    async with store.read() as tx:
+        found = [one.endpoint_id for one in await scores.top(tx, limit=9)]
+    assert found == sorted(endpoint(path).id for path in paths)
+
+
+async def test_nothing_scored_is_an_empty_population(store: Store) -> None:
+    async with store.read() as tx:
+        assert await scores.top(tx, limit=5) == ()
+        assert await scores.at_rank(tx, rank=1) is None
+        assert await scores.population(tx) == Population(
+            scored=0, reachable=0, compliant=0, grades=()
+        )
+
+
+async def test_a_hosts_endpoints_come_best_first_and_unscored_last(store: Store) -> None:
+    async with store.write() as tx:
+        await endpoints.insert_many(
+            tx, [endpoint("/low"), endpoint("/high"), endpoint("/none"), endpoint("/new")]
+        )
+        await endpoints.insert(tx, endpoint("/other", host="b.com"))
+    await save(store, row("/low", 100), row("/high", 900), row("/none", None))
+    async with store.read() as tx:
+        found = [one.resource for one in await endpoints.of_host(tx, "a.com", limit=9)]
+        first = await endpoints.of_host(tx, "a.com", limit=1)
+        known = await scores.get_many(tx, [endpoint("/low").id, endpoint("/new").id])
+    assert found[:2] == ["https://a.com/high", "https://a.com/low"]
+    assert set(found[2:]) == {"https://a.com/none", "https://a.com/new"}
+    assert [one.resource for one in first] == ["https://a.com/high"]
+    assert set(known) == {endpoint("/low").id}
