@@ -1,0 +1,559 @@
+"""The pages as a browser reads them: well formed, escaped, self-contained, and with every label."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import re
+import shlex
+from collections.abc import Callable
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from tollgauge.core.policy import POLICY_1
+from tollgauge.core.scoring import FLAG_RULES
+from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.reports import (
+    Component,
+    DayBar,
+    Ecosystem,
+    EndpointView,
+    Flag,
+    Leaderboard,
+    Provider,
+    Snapshot,
+    TimelineEvent,
+)
+from tollgauge.web import pages
+from tollgauge.web.assets import ASSETS
+from tollgauge.web.badge import badge_svg
+
+NOW = 1_764_000_000_000
+TODAY = NOW // DAY_MS
+BASE = "https://gauge.example.org"
+VOID = {"meta", "link", "br", "img", "wbr", "hr", "input"}
+FORBIDDEN = {"script", "style", "iframe", "object", "embed", "base", "form", "image", "use"}
+BIDI = "\u202e\u2066\u200b\ufeff\U000e0041"
+HOSTILE = (
+    '"><script>canary()</script>',
+    "' onmouseover='canary()' x='",
+    "</title></svg><img src=x onerror=canary()>",
+    "{{ 7 * 191 }}{% raw %}",
+    "javascript:canary()//https://evil.example/canary",
+    f"pay {BIDI}me\x00\x1b[31m",
+    "](https://evil.example/canary) `code` $(canary) '; canary; '",
+)
+
+
+def snapshot(**changes: Any) -> Snapshot:
+    base = Snapshot(
+        id="0123456789abcdef",
+        resource="https://api.example.com/v1/weather",
+        host="api.example.com",
+        recommendation="proceed",
+        grade="A",
+        score_tenths=831,
+        confidence_hundredths=98,
+        uptime_tenths=995,
+        latency_ms=1_240,
+        p50_latency_ms=900,
+        p95_latency_ms=3_100,
+        probes=1_440,
+        scored=1_433,
+        excluded=(("ours", 4), ("common-mode", 3)),
+        price_micro_usd=5_000,
+        price_changes=0,
+        payto_changes=0,
+        network="eip155:8453",
+        pay_to="0x" + "ab" * 20,
+        first_seen=NOW - 60 * DAY_MS,
+        last_probed=NOW - HOUR_MS,
+        status="listed",
+        computed_at=NOW - 5 * HOUR_MS,
+        verdict="near-perfect",
+        summary="Near-perfect: 1,426 of 1,433 checks answered in 30 days.",
+        sources=("bazaar",),
+        advertised_name="Weather",
+        advertised_description="Forecasts for any place.",
+        better_alternatives=3,
+        policy_version=1,
+    )
+    return dataclasses.replace(base, **changes)
+
+
+def view(shown: Snapshot | None = None, **changes: Any) -> EndpointView:
+    base = EndpointView(
+        snapshot=shown or snapshot(),
+        components=tuple(
+            Component(name=row.name, weight=row.weight, tenths=900) for row in POLICY_1.rows
+        ),
+        flags=(
+            Flag(code="low-confidence", severity="info", message="Few half hours were observed."),
+            Flag(code="price-changed", severity="warn", message="It changed.", since=NOW - DAY_MS),
+            Flag(code="down-now", severity="error", message="Use an alternative."),
+        ),
+        caps=(("down-now", 49, "No probe of the last 3 hours was answered."),),
+        low_tenths=800,
+        high_tenths=852,
+        days=tuple(
+            DayBar(day=TODAY - 29 + n, scored=48, up=47, excluded=1, p50_ms=90, p95_ms=200)
+            for n in range(30)
+        ),
+        events=(
+            TimelineEvent(
+                at=NOW - 9 * DAY_MS,
+                kind="price-changed",
+                source="probe",
+                before="$0.005000",
+                after="$0.010000",
+            ),
+        ),
+    )
+    return dataclasses.replace(base, **changes)
+
+
+def unmeasured() -> EndpointView:
+    shown = snapshot(
+        recommendation="unverified",
+        grade=None,
+        score_tenths=None,
+        confidence_hundredths=0,
+        uptime_tenths=None,
+        latency_ms=None,
+        p50_latency_ms=None,
+        p95_latency_ms=None,
+        probes=0,
+        scored=0,
+        excluded=(),
+        price_micro_usd=None,
+        network=None,
+        pay_to=None,
+        last_probed=None,
+        verdict="",
+        summary="",
+        sources=(),
+        advertised_name="",
+        advertised_description="",
+        better_alternatives=None,
+    )
+    return view(
+        shown,
+        components=(),
+        flags=(),
+        caps=(),
+        low_tenths=None,
+        high_tenths=None,
+        days=(),
+        events=(),
+    )
+
+
+def board(*rows: Snapshot) -> Leaderboard:
+    return Leaderboard(as_of=NOW, policy_version=1, rows=rows)
+
+
+def stats(**changes: Any) -> Ecosystem:
+    base = Ecosystem(
+        as_of=NOW,
+        listed=1_313,
+        delisted=87,
+        monitored=1_240,
+        reachable_permille=714,
+        compliant_permille=582,
+        grades=(("A", 412), ("F", 371), ("unscored", 73)),
+    )
+    return dataclasses.replace(base, **changes)
+
+
+def endpoint(shown: EndpointView) -> bytes:
+    return pages.endpoint_html(shown, now=NOW, base_url=BASE, report_micro_usd=5_000)
+
+
+ROUTES = (
+    pages.Route(method="GET", path="/trust/leaderboard", purpose="The best endpoints."),
+    pages.Route(
+        method="POST",
+        path="/v1/x402-trust",
+        purpose="A live report.",
+        micro_usd=5_000,
+        example='{"resource": "https://api.example.com/it\'s"}',
+    ),
+)
+FLAGS = tuple((rule.code, rule.severity.value, rule.words) for rule in FLAG_RULES)
+
+PAGES: dict[str, Callable[[], bytes]] = {
+    "home": lambda: pages.home_html(board(snapshot()), stats(), base_url=BASE),
+    "home-empty": lambda: pages.home_html(board(), stats(grades=()), base_url=BASE),
+    "leaderboard": lambda: pages.leaderboard_html(board(snapshot()), stats(), base_url=BASE),
+    "leaderboard-empty": lambda: pages.leaderboard_html(board(), stats(), base_url=BASE),
+    "endpoint": lambda: endpoint(view()),
+    "endpoint-new": lambda: endpoint(unmeasured()),
+    "provider": lambda: pages.provider_html(
+        Provider(host="api.example.com", rows=(snapshot(),)), base_url=BASE
+    ),
+    "provider-empty": lambda: pages.provider_html(
+        Provider(host="api.example.com", rows=()), base_url=BASE
+    ),
+    "methodology": lambda: pages.methodology_html(POLICY_1, flags=FLAGS, base_url=BASE),
+    "docs": lambda: pages.docs_html(ROUTES, base_url=BASE),
+    "not-found": lambda: pages.not_found_html(base_url=BASE),
+    "error": lambda: pages.error_html(
+        status=429, title="Too many requests", detail="Slow down.", code="slow", base_url=BASE
+    ),
+}
+
+
+class Reader(HTMLParser):
+    """Reads a page strictly: each element is closed where it must be, ids are unique."""
+
+    def __init__(self, page: bytes) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.pieces: dict[str, list[str]] = {}
+        self.feed(page.decode())
+        self.close()
+        assert not self.open, f"left open: {self.open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), f"an attribute twice in <{tag}>"
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+            self.pieces.setdefault(tag, []).append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert "svg" in self.open, f"<{tag}/> outside of a picture"
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+        for tag in set(self.open):
+            self.pieces[tag][-1] += data
+
+    @property
+    def words(self) -> str:
+        return " ".join(" ".join(self.text).split())
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attrs for name, attrs in self.elements if name == tag]
+
+
+def facts(page: bytes) -> dict[str, str]:
+    """The labelled figures of an endpoint page."""
+    found = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page.decode(), re.DOTALL)
+    plain = re.compile(r"<[^>]*>")
+    return {name: html.unescape(plain.sub("", value)) for name, value in found}
+
+
+def hostile_view(text: str) -> EndpointView:
+    """A view with a text in every field that a provider or a directory writes."""
+    shown = snapshot(
+        resource=f"https://api.example.com/{text}",
+        host=text,
+        network=text,
+        pay_to=text,
+        sources=(text,),
+        excluded=((text, 1),),
+        advertised_name=text,
+        advertised_description=text,
+        summary=text,
+        verdict=text,
+        status=text,
+    )
+    return view(
+        shown,
+        components=(Component(name=text, weight=10, tenths=10),),
+        flags=(Flag(code=text, severity=text, message=text),),
+        caps=((text, 1, text),),
+        events=(TimelineEvent(at=NOW, kind=text, source=text, before=text, after=text),),
+    )
+
+
+def hostile_pages(text: str) -> list[bytes]:
+    shown = hostile_view(text)
+    rows = (shown.snapshot,)
+    return [
+        endpoint(shown),
+        pages.home_html(board(*rows), stats(grades=((text, 3),)), base_url=BASE),
+        pages.leaderboard_html(board(*rows), stats(), base_url=BASE),
+        pages.provider_html(Provider(host=text, rows=rows), base_url=BASE),
+        pages.not_found_html(text, base_url=BASE),
+        pages.error_html(status=422, title=text, detail=text, hint=text, code=text, base_url=BASE),
+    ]
+
+
+def check_structure(page: bytes) -> Reader:
+    """No script, no inline style, no handler, nothing loaded or linked from elsewhere."""
+    reader = Reader(page)
+    ids = [attrs["id"] for _, attrs in reader.elements if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    for tag, attrs in reader.elements:
+        assert tag not in FORBIDDEN
+        assert "style" not in attrs
+        assert not [name for name in attrs if name.startswith("on")]
+        for name in ("href", "src", "action", "xlink:href"):
+            link = attrs.get(name)
+            assert link is None or re.match(r"(/(?!/)|#)", link), link
+        for name in ("aria-labelledby", "aria-describedby"):
+            assert set((attrs.get(name) or "").split()) <= set(ids)
+    return reader
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page_is_well_formed_and_loads_nothing_from_elsewhere(name: str) -> None:
+    page = PAGES[name]()
+    reader = check_structure(page)
+    assert page.startswith(b'<!doctype html>\n<html lang="en">')
+    assert next(attrs.get("charset") for attrs in reader.all("meta")) == "utf-8"
+    assert len(reader.all("h1")) == len(reader.all("main")) == 1
+    assert any(attrs.get("class") == "skip" for attrs in reader.all("a"))
+    for attrs in reader.all("link"):
+        path = (attrs["href"] or "").removeprefix("/static/").partition("?v=")
+        assert ASSETS[path[0]].digest == path[2]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_picture_has_a_name_or_is_hidden_and_every_column_a_header(name: str) -> None:
+    reader = check_structure(PAGES[name]())
+    for attrs in reader.all("svg"):
+        assert attrs.get("aria-hidden") == "true" or (
+            attrs.get("role") == "img" and attrs.get("aria-labelledby")
+        )
+    for attrs in reader.all("img"):
+        assert attrs.get("alt")
+    assert all(attrs.get("scope") for attrs in reader.all("th"))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_page_depends_on_anything_but_its_view(name: str) -> None:
+    assert PAGES[name]() == PAGES[name]()
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_provider_text_stays_text_on_every_page(text: str) -> None:
+    for page in hostile_pages(text):
+        reader = check_structure(page)
+        assert "canary" not in " ".join(name for _, attrs in reader.elements for name in attrs)
+        assert "1337" not in reader.words
+        for char in f"{BIDI}\x00\x1b":
+            assert char not in page.decode()
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_link_is_made_from_provider_text(text: str) -> None:
+    for page in hostile_pages(text):
+        for attrs in check_structure(page).all("a"):
+            link = attrs["href"] or ""
+            assert link.startswith(("/", "#"))
+            assert "evil.example" not in link or link.startswith("/provider/")
+
+
+def test_provider_text_is_quoted_and_marked_unverified() -> None:
+    reader = check_structure(endpoint(view()))
+    quoted = " ".join(reader.pieces["blockquote"])
+    assert "Forecasts for any place." in quoted
+    assert "In the provider's own words unverified" in reader.words
+    assert "Advertised description" in reader.words
+    assert "own words" not in check_structure(endpoint(unmeasured())).words
+
+
+def test_the_command_to_buy_survives_a_shell_whatever_the_resource_holds() -> None:
+    resource = "https://api.example.com/it's;$(touch%20x)`id`"
+    reader = check_structure(endpoint(view(snapshot(resource=resource))))
+    typed = shlex.split(reader.pieces["pre"][0].replace("\\\n", " "))
+    assert typed[:3] == ["curl", "-i", f"{BASE}/v1/x402-trust"]
+    assert json.loads(typed[-1]) == {"resource": resource}
+    assert "$0.005" in reader.words
+
+
+def test_an_endpoint_page_has_every_label_of_the_snapshot() -> None:
+    found = facts(endpoint(view()))
+    wanted = {
+        "Recommendation": "proceed",
+        "Trust grade and score": "A 83.1",
+        "Confidence": "0.98",
+        "30-day uptime": "99.5%",
+        "Avg latency (EU vantage)": "1,240 ms",
+        "Probes (30d)": "1,440 1,433 scored",
+        "Advertised price": "$0.005",
+        "Price stability (30d)": "stable",
+        "Network": "eip155:8453 base",
+        "First seen": "2025-09-25",
+        "Last probed": "2025-11-24",
+        "Status": "listed",
+        "Snapshot computed": "2025-11-24 11:00 UTC 5 hours old",
+        "Better alternatives": "3",
+    }
+    assert {name: found.get(name) for name in wanted} == wanted
+
+
+def test_an_unmeasured_endpoint_shows_words_and_dashes_never_zeros() -> None:
+    page = endpoint(unmeasured())
+    found = facts(page)
+    assert found["Trust grade and score"] == "not scored yet"
+    assert found["30-day uptime"] == "—"
+    assert found["Avg latency (EU vantage)"] == "—"
+    assert found["Advertised price"] == "not advertised"
+    assert found["Network"] == "—"
+    assert found["Last probed"] == "never"
+    words = check_structure(page).words
+    assert "There is no score yet" in words
+    assert "No directory lists it." in words
+
+
+@pytest.mark.parametrize(
+    ("changes", "label", "shown"),
+    [
+        ({"price_micro_usd": 1_000_000}, "Advertised price", "$1"),
+        ({"price_micro_usd": 100_000}, "Advertised price", "$0.10"),
+        ({"price_micro_usd": 1}, "Advertised price", "$0.000001"),
+        ({"price_micro_usd": 0}, "Advertised price", "$0"),
+        ({"price_micro_usd": None}, "Advertised price", "not advertised in dollars"),
+        ({"price_changes": 1}, "Price stability (30d)", "1 change"),
+        ({"price_changes": 4}, "Price stability (30d)", "4 changes"),
+        ({"uptime_tenths": 1_000}, "30-day uptime", "100.0%"),
+        ({"uptime_tenths": 0}, "30-day uptime", "0.0%"),
+        ({"latency_ms": None}, "Avg latency (EU vantage)", "— every probe failed"),
+        ({"confidence_hundredths": 100}, "Confidence", "1.00"),
+        (
+            {"computed_at": NOW - HOUR_MS + 1},
+            "Snapshot computed",
+            "2025-11-24 15:00 UTC under an hour old",
+        ),
+        ({"computed_at": NOW - HOUR_MS}, "Snapshot computed", "2025-11-24 15:00 UTC 1 hour old"),
+    ],
+)
+def test_figures_are_written_as_specified(changes: dict[str, Any], label: str, shown: str) -> None:
+    assert facts(endpoint(view(snapshot(**changes))))[label] == shown
+
+
+def test_the_breakdown_adds_up_to_the_sum_and_names_caps_and_policy() -> None:
+    words = check_structure(endpoint(view())).words
+    assert "Sum 100 90.00" in words
+    assert "Cap down-now No probe of the last 3 hours was answered. ≤ 49" in words
+    assert "Policy 1" in words
+
+
+def test_the_worst_flags_come_first_with_their_advice() -> None:
+    words = check_structure(endpoint(view())).words
+    places = [words.index(code) for code in ("Use an alternative.", "It changed.", "Few half")]
+    assert places == sorted(places)
+
+
+def test_changes_are_listed_with_their_source_and_without_noise() -> None:
+    words = check_structure(endpoint(view())).words
+    assert "2025-11-15 price-changed $0.005 → became $0.01 seen by probe" in words
+
+
+def test_probes_left_out_are_counted_with_their_reason() -> None:
+    words = check_structure(endpoint(view())).words
+    assert "4: our own network or limits" in words
+    assert "3: common mode" in words
+
+
+def test_an_endpoint_page_leads_to_json_badge_and_provider() -> None:
+    page = endpoint(view())
+    reader = check_structure(page)
+    links = {attrs["href"] for attrs in reader.all("a")}
+    assert {"/trust/snapshot/0123456789abcdef", "/provider/api.example.com"} <= links
+    assert reader.all("img")[0]["src"] == "/endpoint/0123456789abcdef/badge.svg"
+    assert f"{BASE}/endpoint/0123456789abcdef/badge.svg" in reader.pieces["pre"][1]
+
+
+@pytest.mark.parametrize("name", ["home", "leaderboard"])
+def test_a_row_of_the_leaderboard_has_every_figure(name: str) -> None:
+    reader = check_structure(PAGES[name]())
+    assert (
+        "1 api.example.com /v1/weather Grade A 83.1 proceed 0.98 99.5% 1,240 ms $0.005 eip155:8453"
+        in reader.words
+    )
+    assert {"/endpoint/0123456789abcdef"} <= {attrs["href"] for attrs in reader.all("a")}
+
+
+@pytest.mark.parametrize("name", ["home-empty", "leaderboard-empty"])
+def test_an_empty_leaderboard_says_so_in_words(name: str) -> None:
+    reader = check_structure(PAGES[name]())
+    assert "Nothing has been measured yet" in reader.words
+    assert not reader.all("table")
+
+
+def test_a_simulated_past_is_announced_and_a_real_one_is_not() -> None:
+    words = "Part of this history is simulated."
+    marked = snapshot(simulated=True)
+    for page in (
+        pages.home_html(board(), stats(simulated=True), base_url=BASE),
+        pages.home_html(board(marked), stats(), base_url=BASE),
+        pages.leaderboard_html(board(marked), stats(), base_url=BASE),
+        pages.provider_html(Provider(host="x.example.com", rows=(marked,)), base_url=BASE),
+        endpoint(view(marked)),
+    ):
+        assert words in check_structure(page).words
+    for real in PAGES.values():
+        assert words not in check_structure(real()).words
+
+
+def test_the_methodology_names_every_number_of_the_policy() -> None:
+    words = check_structure(PAGES["methodology"]()).words
+    for row in POLICY_1.rows:
+        assert f"{row.name} {row.weight}" in words
+    for letter, least in POLICY_1.grades:
+        assert f"Grade {letter} {least}.0" in words
+    for cap in POLICY_1.caps:
+        assert f"{cap.code} {cap.limit} {cap.reason}" in words
+    for code, severity, _ in FLAGS:
+        assert f"{code} {severity}" in words
+
+
+def test_docs_give_a_command_that_a_shell_reads_as_meant() -> None:
+    reader = check_structure(PAGES["docs"]())
+    free, paid = reader.pieces["pre"]
+    assert shlex.split(free) == ["curl", "-s", f"{BASE}/trust/leaderboard"]
+    typed = shlex.split(paid.replace("\\\n", " "))
+    assert json.loads(typed[-1]) == {"resource": "https://api.example.com/it's"}
+    assert "POST /v1/x402-trust $0.005" in reader.words
+
+
+@pytest.mark.parametrize("status", [400, 404, 413, 422, 429, 500, 503])
+def test_every_error_page_says_what_to_do(status: int) -> None:
+    page = pages.error_html(status=status, title="No", detail="It failed.", base_url=BASE)
+    reader = check_structure(page)
+    assert re.search(r"What to do [A-Z][a-z]+", reader.words)
+    assert f"Status {status}" in reader.words
+
+
+def test_pages_work_below_a_path_prefix() -> None:
+    page = pages.home_html(board(snapshot()), stats(), base_url=f"{BASE}/gauge/")
+    for tag in ("a", "link"):
+        for attrs in check_structure(page).all(tag):
+            assert (attrs["href"] or "").startswith(("/gauge/", "#"))
+
+
+def test_a_large_page_stays_small() -> None:
+    rows = tuple(snapshot(id=f"{n:016x}") for n in range(25))
+    assert len(pages.leaderboard_html(board(*rows), stats(), base_url=BASE)) < 64_000
+    assert len(endpoint(view())) < 64_000
+
+
+def test_assets_load_nothing_and_hold_no_script() -> None:
+    assert set(ASSETS) == {"favicon.svg", "tollgauge.css"}
+    for asset in ASSETS.values():
+        text = asset.body.decode().replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"url\(|@import|https?:|<script|<style|style=", text)
+
+
+def test_a_badge_stands_alone_and_names_grade_and_score() -> None:
+    text = badge_svg("A", 831).decode()
+    assert "tollgauge: A 83.1" in text
+    assert "class=" not in text
+    assert "style" not in text
+    assert "no score yet" in badge_svg(None, None).decode()

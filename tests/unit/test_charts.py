@@ -1,0 +1,257 @@
+"""Charts: any data gives a picture; what was not measured is not drawn as measured."""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import pairwise
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollgauge.core.units import DAY_MS
+from tollgauge.reports import Component, DayBar, TimelineEvent
+from tollgauge.web.badge import badge_svg
+from tollgauge.web.charts import (
+    component_bar,
+    day_uptime,
+    event_lanes,
+    grade_strip,
+    latency_lines,
+    ticks,
+    uptime_bars,
+    uptime_text,
+)
+from tollgauge.web.dial import dial
+from tollgauge.web.svg import element, number
+
+GRADES = (("A", 810), ("B", 650), ("C", 500), ("D", 350), ("F", 0))
+KINDS = (
+    "listed",
+    "delisted",
+    "relisted",
+    "price-changed",
+    "payto-changed",
+    "network-changed",
+    "something new",
+)
+GEOMETRY = {"x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "width", "height"}
+
+counts = st.integers(min_value=0, max_value=10**9)
+latencies = st.none() | st.integers(min_value=0, max_value=10**7)
+
+
+@st.composite
+def day_rows(draw: st.DrawFn) -> tuple[DayBar, ...]:
+    first = draw(st.integers(min_value=0, max_value=40_000))
+    size = draw(st.sampled_from((0, 1, 2, 30, 31)))
+    return tuple(
+        DayBar(
+            day=first + index,
+            scored=draw(counts),
+            up=draw(counts),
+            excluded=draw(counts),
+            p50_ms=draw(latencies),
+            p95_ms=draw(latencies),
+        )
+        for index in range(size)
+    )
+
+
+events = st.lists(
+    st.builds(
+        TimelineEvent,
+        at=st.integers(min_value=0, max_value=40_000 * DAY_MS),
+        kind=st.sampled_from(KINDS),
+        source=st.text(max_size=20),
+        before=st.text(max_size=20),
+        after=st.text(max_size=20),
+    ),
+    max_size=8,
+).map(tuple)
+
+
+def day(scored: int = 48, up: int = 48, *, p50: int | None = 100, p95: int | None = 200) -> DayBar:
+    return DayBar(day=20_000, scored=scored, up=up, excluded=0, p50_ms=p50, p95_ms=p95)
+
+
+def parsed(picture: str) -> ET.Element:
+    """The picture as XML, with every coordinate finite and every size not below zero."""
+    tree = ET.fromstring(picture)
+    for node in tree.iter():
+        assert "style" not in node.attrib
+        for name in GEOMETRY & node.attrib.keys():
+            value = float(node.attrib[name])
+            assert math.isfinite(value)
+            assert name in {"x", "y", "x1", "x2", "y1", "y2", "cx", "cy"} or value >= 0
+        for name in {"points", "d", "transform", "viewBox"} & node.attrib.keys():
+            assert not re.search(r"nan|inf", node.attrib[name])
+    return tree
+
+
+def all_of(tree: ET.Element, kind: str) -> list[ET.Element]:
+    return [node for node in tree.iter() if kind in node.attrib.get("class", "").split()]
+
+
+def titles(tree: ET.Element) -> list[str]:
+    return [node.text or "" for node in tree.iter("title")]
+
+
+@given(day_rows())
+def test_any_days_give_a_valid_picture_of_uptime(days: tuple[DayBar, ...]) -> None:
+    tree = parsed(uptime_bars(days))
+    hollow = sum(bar.scored == 0 for bar in days)
+    assert len(all_of(tree, "none")) == hollow
+    assert len(all_of(tree, "cover")) == len(days) - hollow
+    for bars in (all_of(tree, "up"), all_of(tree, "down")):
+        assert all(float(bar.attrib["height"]) >= 4 for bar in bars)
+
+
+@given(day_rows())
+def test_any_days_give_a_valid_picture_of_latency(days: tuple[DayBar, ...]) -> None:
+    tree = parsed(latency_lines(days))
+    measured = sum((bar.p50_ms is not None) + (bar.p95_ms is not None) for bar in days)
+    dots = all_of(tree, "dot")
+    assert len(dots) == measured
+    _, _, width, height = (float(part) for part in tree.attrib["viewBox"].split())
+    for dot in dots:
+        assert 0 <= float(dot.attrib["cx"]) <= width
+        assert 0 <= float(dot.attrib["cy"]) <= height
+
+
+@given(events, st.integers(min_value=0, max_value=40_000), st.integers(0, 90))
+def test_any_events_give_a_valid_picture_of_the_changes_in_view(
+    found: tuple[TimelineEvent, ...], first: int, span: int
+) -> None:
+    tree = parsed(event_lanes(found, first_day=first, last_day=first + span))
+    shown = sum(
+        first <= event.at // DAY_MS <= first + span and event.kind != "something new"
+        for event in found
+    )
+    assert len(all_of(tree, "event")) == shown
+
+
+@given(
+    st.none() | st.integers(min_value=0, max_value=1_000),
+    st.none() | st.integers(min_value=0, max_value=1_000),
+    st.none() | st.integers(min_value=0, max_value=1_000),
+)
+def test_any_score_gives_a_valid_barrier(
+    score: int | None, low: int | None, high: int | None
+) -> None:
+    tree = parsed(dial(GRADES, score=score, grade="A", low=low, high=high))
+    assert len(all_of(tree, "band")) == len(GRADES)
+    assert bool(all_of(tree, "boom-none")) == (score is None)
+    assert bool(all_of(tree, "range")) == (low is not None and high is not None)
+
+
+@given(st.lists(st.tuples(st.text(max_size=12), st.integers(0, 10**9)), max_size=8))
+def test_any_counts_give_a_valid_strip(grades: list[tuple[str, int]]) -> None:
+    tree = parsed(grade_strip(tuple(grades)))
+    widths = [float(bar.attrib["width"]) for bar in tree.iter("rect")]
+    assert sum(widths) <= 600.5
+
+
+@given(st.text(max_size=12), st.integers(0, 100), st.integers(0, 1_000))
+def test_any_component_gives_a_valid_bar(name: str, weight: int, tenths: int) -> None:
+    part = Component(name=name, weight=weight, tenths=tenths)
+    tree = parsed(component_bar(part, heaviest=max(1, weight)))
+    track, fill = (float(bar.attrib["width"]) for bar in tree.iter("rect"))
+    assert 0 <= fill <= track <= 300
+
+
+@given(st.none() | st.text(max_size=30), st.none() | st.integers(0, 1_000))
+def test_any_grade_gives_a_valid_badge(grade: str | None, tenths: int | None) -> None:
+    tree = parsed(badge_svg(grade, tenths).decode())
+    assert tree.attrib["aria-label"].startswith("tollgauge: ")
+    if grade is None or tenths is None:
+        assert tree.attrib["aria-label"] == "tollgauge: no score yet"
+
+
+@given(st.integers(min_value=0, max_value=10**9))
+def test_the_scale_reaches_the_largest_latency_in_few_round_steps(largest: int) -> None:
+    marks = ticks(largest)
+    assert marks[0] == 0
+    assert marks[-1] >= largest
+    assert 3 <= len(marks) <= 6
+    assert len({after - before for before, after in pairwise(marks)}) == 1
+
+
+@given(st.text(), st.text())
+def test_no_text_leaves_its_place_in_an_element(text: str, other: str) -> None:
+    tree = ET.fromstring(element("rect", class_=text, aria_label=other))
+    assert set(tree.attrib) == {"class", "aria-label"}
+    assert not list(tree)
+
+
+def test_a_day_without_probes_is_neither_up_nor_down() -> None:
+    tree = parsed(uptime_bars((day(0, 0, p50=None, p95=None),)))
+    assert not all_of(tree, "up")
+    assert not all_of(tree, "down")
+    assert "2024-10-04: no data" in titles(tree)
+
+
+def test_a_single_miss_of_many_is_visible_and_never_reads_100_percent() -> None:
+    bar = day(100_000, 99_999)
+    tree = parsed(uptime_bars((bar,)))
+    assert float(all_of(tree, "down")[0].attrib["height"]) >= 4
+    assert day_uptime(bar) == 999
+    assert "99.9% up" in uptime_text(bar)
+
+
+def test_a_part_of_a_day_is_called_a_part_and_its_cover_is_shorter() -> None:
+    whole, part = (
+        float(all_of(parsed(uptime_bars((bar,))), "cover")[0].attrib["width"])
+        for bar in (day(48, 48), day(12, 12))
+    )
+    assert part == pytest.approx(whole / 4, abs=0.02)
+    assert uptime_text(day(12, 12)).endswith("(part of the day)")
+    assert "part" not in uptime_text(day(48, 48))
+
+
+def test_probes_left_out_are_named_on_a_day_without_data() -> None:
+    bar = DayBar(day=20_000, scored=0, up=0, excluded=7, p50_ms=None, p95_ms=None)
+    assert uptime_text(bar) == "2024-10-04: no data, 7 left out"
+
+
+def test_a_line_has_a_gap_where_nothing_was_measured() -> None:
+    rows = [day(), day(), day(p50=None, p95=None), day(), day(), day()]
+    tree = parsed(latency_lines(tuple(rows)))
+    lines = [node for node in all_of(tree, "p50") if node.tag == "polyline"]
+    assert [len(line.attrib["points"].split()) for line in lines] == [2, 3]
+
+
+def test_a_day_between_two_gaps_is_a_dot_without_a_line() -> None:
+    none = day(p50=None, p95=None)
+    tree = parsed(latency_lines((none, day(), none)))
+    assert not list(tree.iter("polyline"))
+    assert len(all_of(tree, "dot")) == 2
+
+
+def test_latency_without_any_success_says_so() -> None:
+    tree = parsed(latency_lines((day(p50=None, p95=None),)))
+    assert "No probe succeeded" in "".join(tree.itertext())
+
+
+def test_the_barrier_is_shut_at_zero_and_upright_at_one_hundred() -> None:
+    shut = all_of(parsed(dial(GRADES, score=0, grade="F")), "boom")[0].attrib
+    upright = all_of(parsed(dial(GRADES, score=1_000, grade="A")), "boom")[0].attrib
+    assert shut["y1"] == shut["y2"]
+    assert upright["x1"] == upright["x2"]
+    assert float(upright["y2"]) < float(upright["y1"])
+
+
+def test_the_barrier_says_score_grade_and_range_in_words() -> None:
+    tree = parsed(dial(GRADES, score=831, grade="A", low=800, high=852))
+    assert tree.find("title") is not None
+    words = " ".join(tree.itertext())
+    assert "Trust score 83.1 of 100, grade A" in words
+    assert "between 80.0 and 85.2" in words
+
+
+def test_a_coordinate_that_is_not_finite_is_refused() -> None:
+    for value in (math.nan, math.inf, -math.inf):
+        with pytest.raises(ValueError, match="finite"):
+            number(value)
