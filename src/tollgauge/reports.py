@@ -7,7 +7,30 @@ HTML web/pages'.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+import orjson
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.evidence import Evidence, digest, from_json, to_json
+from tollgauge.core.latency import percentile
+from tollgauge.core.policy import POLICIES, Policy
+from tollgauge.core.probe import ProbeResult
+from tollgauge.core.rollup import Rollup
+from tollgauge.core.score import Score, score_from_json
+from tollgauge.core.scoring import score as score_of
+from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, usd_text
+from tollgauge.core.verdict import summary
+from tollgauge.store import discovery, endpoints, probes, scores
+from tollgauge.store import evidence as evidence_rows
+from tollgauge.store.scores import ScoreRow
+
+LEADERBOARD_SIZE: Final = 25
+PAGE_DAYS: Final = 30
+PROVIDER_ROWS: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,3 +166,269 @@ class Provider:
 
     host: str
     rows: tuple[Snapshot, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustReport:
+    """Everything a trust report says. `document` is the evidence as its canonical JSON value,
+    `digest` the SHA-256 of its canonical text; `probe` the live probe, or the last one known.
+    """
+
+    score: Score
+    policy: Policy
+    evidence: Evidence
+    document: dict[str, Any]
+    digest: str
+    probe: ProbeResult | None
+    quote_at: int | None
+    service_name: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A sample report of the preview, with its rank in the scored population (1 is the best)."""
+
+    role: Literal["best", "median", "worst"]
+    rank: int
+    report: TrustReport
+
+
+async def leaderboard(tx: AsyncConnection, *, now: int) -> Leaderboard:
+    """The best listed endpoints, best first."""
+    rows = await scores.top(tx, limit=LEADERBOARD_SIZE)
+    return Leaderboard(as_of=now, policy_version=max(POLICIES), rows=await _snapshots(tx, rows))
+
+
+async def snapshot(tx: AsyncConnection, endpoint_id: str, *, now: int) -> Snapshot | None:
+    """The cached view of one endpoint, None when nobody knows it."""
+    found = await endpoints.get(tx, endpoint_id)
+    if found is None:
+        return None
+    return snapshot_of(found, await scores.get(tx, endpoint_id), now=now)
+
+
+async def provider(tx: AsyncConnection, host: str, *, now: int) -> Provider | None:
+    """One host's endpoints, best first; None when nobody knows the host."""
+    found = await endpoints.of_host(tx, host, limit=PROVIDER_ROWS)
+    if not found:
+        return None
+    known = await scores.get_many(tx, [endpoint.id for endpoint in found])
+    rows = [snapshot_of(endpoint, known.get(endpoint.id), now=now) for endpoint in found]
+    rows.sort(key=lambda row: (-(row.score_tenths if row.score_tenths is not None else -1), row.id))
+    return Provider(host=host, rows=tuple(rows))
+
+
+async def view(tx: AsyncConnection, endpoint_id: str, *, now: int) -> EndpointView | None:
+    """Everything the endpoint's page shows; None when nobody knows it."""
+    found = await endpoints.get(tx, endpoint_id)
+    if found is None:
+        return None
+    row = await scores.get(tx, endpoint_id)
+    score = None if row is None else score_from_json(row.result)
+    today = day_of(now)
+    sums = await probes.days(tx, endpoint_id, first_day=today - PAGE_DAYS + 1, last_day=today)
+    events = await discovery.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
+    return EndpointView(
+        snapshot=snapshot_of(found, row, now=now),
+        components=()
+        if score is None
+        else tuple(
+            Component(name=part.name, weight=part.weight, tenths=part.tenths)
+            for part in score.components
+        ),
+        flags=() if score is None else _flags(score),
+        caps=() if score is None else tuple((c.code, c.limit, c.reason) for c in score.caps),
+        low_tenths=None if score is None else score.low_tenths,
+        high_tenths=None if score is None else score.high_tenths,
+        days=_bars(sums, today=today),
+        events=tuple(_timeline(event) for event in events),
+    )
+
+
+async def ecosystem(tx: AsyncConnection, *, now: int) -> Ecosystem:
+    """Counts over everything that is known."""
+    known = await endpoints.counts(tx)
+    population = await scores.population(tx)
+    return Ecosystem(
+        as_of=now,
+        listed=known.get("listed", 0),
+        delisted=known.get("delisted", 0),
+        monitored=population.scored,
+        reachable_permille=_share(population.reachable, population.scored),
+        compliant_permille=_share(population.compliant, population.scored),
+        grades=population.grades,
+        simulated=bool(known.get("simulated", 0)),
+    )
+
+
+async def preview(tx: AsyncConnection) -> tuple[Sample, ...]:
+    """Sample reports of the best, the median and the worst endpoint by score; fewer while the
+    scored population is smaller.
+    """
+    size = (await scores.population(tx)).scored
+    wanted: dict[int, Literal["best", "median", "worst"]] = {}
+    for rank, role in ((1, "best"), ((size + 1) // 2, "median"), (size, "worst")):
+        if 1 <= rank <= size:
+            wanted.setdefault(rank, role)  # type: ignore[arg-type]
+    samples = []
+    for rank, role in wanted.items():
+        row = await scores.at_rank(tx, rank=rank)
+        found = None if row is None else await endpoints.get(tx, row.endpoint_id)
+        if row is not None and found is not None:
+            samples.append(Sample(role=role, rank=rank, report=await _cached(tx, found, row)))
+    return tuple(samples)
+
+
+async def live(
+    tx: AsyncConnection, endpoint: Endpoint, probe: ProbeResult, *, now: int
+) -> TrustReport:
+    """The report of an endpoint that was probed just now, scored from its evidence as of now."""
+    current = await endpoints.get(tx, endpoint.id) or endpoint
+    seen = await evidence_rows.gather(tx, current, as_of=now)
+    return _report(current, seen, score_of(seen), probe)
+
+
+async def _cached(tx: AsyncConnection, endpoint: Endpoint, row: ScoreRow) -> TrustReport:
+    """The report of an endpoint as it was scored last."""
+    seen = from_json(row.evidence)
+    last = await probes.history(
+        tx, endpoint.id, since=(endpoint.last_probed or 0) - 1, until=endpoint.last_probed or 0
+    )
+    return _report(endpoint, seen, score_from_json(row.result), last[-1] if last else None)
+
+
+def _report(
+    endpoint: Endpoint, seen: Evidence, score: Score, probe: ProbeResult | None
+) -> TrustReport:
+    return TrustReport(
+        score=score,
+        policy=POLICIES[score.policy_version],
+        evidence=seen,
+        document=orjson.loads(to_json(seen)),
+        digest=digest(seen),
+        probe=probe,
+        quote_at=endpoint.quote_at,
+        service_name=endpoint.service_name,
+        description=endpoint.description,
+    )
+
+
+async def _snapshots(tx: AsyncConnection, rows: Sequence[ScoreRow]) -> tuple[Snapshot, ...]:
+    known = await endpoints.get_many(tx, [row.endpoint_id for row in rows])
+    return tuple(
+        snapshot_of(known[row.endpoint_id], row, now=row.as_of)
+        for row in rows
+        if row.endpoint_id in known
+    )
+
+
+def snapshot_of(endpoint: Endpoint, row: ScoreRow | None, *, now: int) -> Snapshot:
+    """The snapshot of an endpoint and its latest score, None while it has none."""
+    blank = Snapshot(
+        id=endpoint.id,
+        resource=endpoint.resource,
+        host=endpoint.host,
+        recommendation="unverified",
+        grade=None,
+        score_tenths=None,
+        confidence_hundredths=0,
+        uptime_tenths=None,
+        latency_ms=None,
+        p50_latency_ms=None,
+        p95_latency_ms=None,
+        probes=0,
+        scored=0,
+        excluded=(),
+        price_micro_usd=endpoint.quote.micro_usd if endpoint.quote else None,
+        price_changes=0,
+        payto_changes=0,
+        network=endpoint.quote.network if endpoint.quote else None,
+        pay_to=endpoint.quote.pay_to if endpoint.quote else None,
+        first_seen=endpoint.first_seen,
+        last_probed=endpoint.last_probed,
+        status=endpoint.status.value,
+        computed_at=now,
+        verdict="",
+        summary="Not probed yet: it is listed and waits for its first check.",
+        sources=endpoint.sources,
+        advertised_name=endpoint.service_name,
+        advertised_description=endpoint.description,
+        better_alternatives=None,
+        policy_version=max(POLICIES),
+        simulated=endpoint.simulated,
+    )
+    if row is None:
+        return blank
+    score = score_from_json(row.result)
+    stats = score.stats
+    return replace(
+        blank,
+        recommendation=score.recommendation,
+        grade=score.grade,
+        score_tenths=score.score_tenths,
+        confidence_hundredths=score.confidence_hundredths,
+        uptime_tenths=stats.uptime_tenths,
+        latency_ms=stats.avg_latency_ms,
+        p50_latency_ms=stats.p50_latency_ms,
+        p95_latency_ms=stats.p95_latency_ms,
+        probes=stats.probes,
+        scored=stats.scored,
+        excluded=stats.excluded,
+        price_changes=stats.price_changes,
+        payto_changes=stats.payto_changes,
+        computed_at=row.as_of,
+        verdict=stats.verdict or "",
+        summary=summary(score),
+        policy_version=score.policy_version,
+    )
+
+
+def _flags(score: Score) -> tuple[Flag, ...]:
+    return tuple(
+        Flag(code=each.code, severity=each.severity.value, message=each.message, since=each.since)
+        for each in score.flags
+    )
+
+
+def _bars(sums: Sequence[Rollup], *, today: int) -> tuple[DayBar, ...]:
+    """One bar a UTC day for the last 30 days, with zeros where nothing was measured."""
+    known = {day.day: day for day in sums}
+    return tuple(
+        _bar(known.get(day) or Rollup(day=day)) for day in range(today - PAGE_DAYS + 1, today + 1)
+    )
+
+
+def _bar(day: Rollup) -> DayBar:
+    return DayBar(
+        day=day.day,
+        scored=day.scored,
+        up=day.up,
+        excluded=day.probes - day.scored,
+        p50_ms=percentile(day.latency, 50),
+        p95_ms=percentile(day.latency, 95),
+    )
+
+
+def _timeline(event: discovery.DiscoveryEvent) -> TimelineEvent:
+    show = _dollars if event.event == "price-changed" else str
+    return TimelineEvent(
+        at=event.at,
+        kind=event.event,
+        source=event.source,
+        before=show(event.before or ""),
+        after=show(event.after or ""),
+    )
+
+
+def _dollars(text: str) -> str:
+    """An atomic amount of a price event as dollars. The text names its asset only when that
+    changed; a bare amount is in the six decimals of native USDC, an unknown token stays as it is.
+    """
+    amount, _, asset = text.partition(" ")
+    known = not asset or any(each.address == asset for each in ASSETS.values())
+    return f"${usd_text(int(amount))}" if known and amount.isdigit() else text
+
+
+def _share(part: int, whole: int) -> int | None:
+    return None if not whole else (part * 2000 + whole) // (2 * whole)

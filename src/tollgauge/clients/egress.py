@@ -28,7 +28,7 @@ from tollgauge.clients.resolve import Lookup, Resolver, system_lookup
 from tollgauge.clients.transfer import Outcome, Plan, Transfer
 from tollgauge.core.endpoint import PUBLIC, Perimeter, Resource, ResourceError, parse_resource
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.exchange import Exchange, Fault, FaultKind
+from tollgauge.core.exchange import Exchange, Fault, FaultKind, Timings
 
 METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"})
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
@@ -155,14 +155,13 @@ class Egress:
     async def _attempt(self, request: Request, resource: Resource) -> Outcome:
         begin = time.monotonic()
         addresses, dial_port = await self._locate(resource)
-        dns = _elapsed(begin)
+        dns = _milliseconds(begin, time.monotonic())
         if isinstance(addresses, Fault):
-            outcome = Outcome(result=addresses)
-        else:
-            left = self._settings.deadline_ms - dns
-            plan = self._plan(request, resource, addresses, dial_port, left)
-            outcome = await self._transfer(plan)
-        timings = replace(outcome.timings, dns=dns, total=_elapsed(begin))
+            return Outcome(result=addresses, timings=Timings(dns=dns, total=dns))
+        left = self._settings.deadline_ms - dns
+        plan = self._plan(request, resource, addresses, dial_port, left)
+        outcome, end = await self._transfer(plan)
+        timings = replace(outcome.timings, dns=dns, total=_milliseconds(begin, end))
         return replace(outcome, timings=timings)
 
     async def _locate(self, resource: Resource) -> tuple[tuple[str, ...] | Fault, int]:
@@ -198,17 +197,20 @@ class Egress:
             ca_file=self._ca_file,
         )
 
-    async def _transfer(self, plan: Plan) -> Outcome:
+    async def _transfer(self, plan: Plan) -> tuple[Outcome, float]:
+        """The outcome and its moment on the monotonic clock, which is taken on the thread of the
+        transfers: a busy event loop must not make sellers look slow.
+        """
         loop = asyncio.get_running_loop()
-        ended: asyncio.Future[Outcome] = loop.create_future()
+        ended: asyncio.Future[tuple[Outcome, float]] = loop.create_future()
 
-        def settle(outcome: Outcome) -> None:
+        def settle(outcome: Outcome, end: float) -> None:
             if not ended.done():
-                ended.set_result(outcome)
+                ended.set_result((outcome, end))
 
         def done(outcome: Outcome) -> None:
             with contextlib.suppress(RuntimeError):  # the event loop may have ended meanwhile
-                loop.call_soon_threadsafe(settle, outcome)
+                loop.call_soon_threadsafe(settle, outcome, time.monotonic())
 
         transfer = Transfer(plan)
         self._loop.submit(transfer, done)
@@ -245,8 +247,8 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
-def _elapsed(begin: float) -> int:
-    return int((time.monotonic() - begin) * 1_000 + 0.5)
+def _milliseconds(begin: float, end: float) -> int:
+    return int((end - begin) * 1_000 + 0.5)
 
 
 def _exchange(request: Request, url: str, at: int, outcome: Outcome) -> Exchange:

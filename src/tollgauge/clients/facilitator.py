@@ -81,9 +81,7 @@ class Facilitator:
         """Close the pool."""
         await self._http.aclose()
 
-    async def verify(
-        self, payment: Payment, requirements: dict[str, object]
-    ) -> Verified | Refused:
+    async def verify(self, payment: Payment, requirements: dict[str, object]) -> Verified | Refused:
         """Whether the facilitator would settle. Raises FacilitatorUnavailable."""
         status, reply = await self._post(
             "verify", payment, requirements, self._settings.verify_timeout_s

@@ -4,8 +4,8 @@ Only clients/egress uses this. Rules (safety.md, outbound):
 - the final socket address must be one that egress resolved and judged for this attempt;
 - bytes are capped on the wire (the kernel's count, so that chunk framing and compressed bytes
   count), in the headers (1xx answers included) and in the decoded body;
-- a body past a cap is cut, and the answer keeps its status and headers; headers past a cap are a
-  fault;
+- a body past a cap, or one that cannot be decoded, is cut, and the answer keeps its status and
+  headers; headers past a cap are a fault;
 - nothing of the environment is used: no proxy, no netrc, no cookies, no redirects;
 - a fault's detail is our own text: libcurl's may hold addresses.
 """
@@ -41,6 +41,8 @@ _OURS: Final = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ENETUNREACH, errno.ENETDOWN}
     | {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EACCES, errno.EPERM}
 )
+_BROKEN_BODY: Final = frozenset({pycurl.E_BAD_CONTENT_ENCODING, pycurl.E_WRITE_ERROR})
+"""How libcurl ends when a body's content encoding is unknown or broken."""
 _RESETS: Final = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
 
 _FAULTS: Final = {
@@ -56,7 +58,6 @@ _FAULTS: Final = {
     pycurl.E_PARTIAL_FILE: (FaultKind.RESET, "the connection ended inside the body"),
     pycurl.E_UNSUPPORTED_PROTOCOL: (FaultKind.MALFORMED, "the answer is not HTTP/1"),
     pycurl.E_FTP_WEIRD_SERVER_REPLY: (FaultKind.MALFORMED, "the answer is not valid HTTP"),
-    pycurl.E_BAD_CONTENT_ENCODING: (FaultKind.MALFORMED, "the body's encoding is broken"),
     _CURL_TOO_LARGE: (FaultKind.OVERSIZE, "the headers are too large"),
 }
 
@@ -117,7 +118,7 @@ class Head:
         """Take one line; False ends the transfer."""
         self._room -= len(line)
         if self._room < 0:
-            self.oversize = not self.complete
+            self.oversize = True
             return False
         if not self.complete:
             self._read(line.rstrip(b"\r\n"))
@@ -298,17 +299,19 @@ class Transfer:
         head = self._head
         if head.malformed or (head.complete and head.contradicts_itself()):
             return _fault(FaultKind.MALFORMED, "the answer is not valid HTTP", code)
-        if head.oversize or (self._cut and not head.complete):
-            return _fault(FaultKind.OVERSIZE, "the headers are too large", code)
-        broken_body = code == pycurl.E_BAD_CONTENT_ENCODING
-        if head.complete and (code == 0 or self._cut or broken_body or self._ragged(code, message)):
-            return Answer(
-                status=self.handle.getinfo(pycurl.RESPONSE_CODE),
-                headers=tuple(head.headers),
-                body=bytes(self._body),
-                truncated=self._cut or broken_body,
-            )
-        return self._fault(code, message)
+        if not head.complete:
+            if head.oversize or self._cut:
+                return _fault(FaultKind.OVERSIZE, "the headers are too large", code)
+            return self._fault(code, message)
+        cut = self._cut or head.oversize or code in _BROKEN_BODY
+        if not (code == 0 or cut or self._ragged(code, message)):
+            return self._fault(code, message)
+        return Answer(
+            status=self.handle.getinfo(pycurl.RESPONSE_CODE),
+            headers=tuple(head.headers),
+            body=bytes(self._body),
+            truncated=cut,
+        )
 
     def _ragged(self, code: int, message: str) -> bool:
         """An unmarked body that ended without TLS's close_notify: what common clients accept."""
@@ -326,6 +329,8 @@ class Transfer:
             return _fault(FaultKind.RESET, "the connection broke in the TLS handshake", code)
         if code == pycurl.E_RECV_ERROR and _TLS_EOF in message and self._head.empty:
             code = pycurl.E_GOT_NOTHING
+        elif code == pycurl.E_GOT_NOTHING and not self._head.empty:
+            code = pycurl.E_FTP_WEIRD_SERVER_REPLY
         if code == pycurl.E_RECV_ERROR and _TLS_ALERT in message:
             code = pycurl.E_SSL_CONNECT_ERROR
         kind, text = _FAULTS.get(code, (FaultKind.LOCAL, "the transfer failed on this machine"))
@@ -350,7 +355,8 @@ class Transfer:
             )
         ]
         connect, tls, first = (_phase(*pair) for pair in itertools.pairwise(marks))
-        return Timings(connect=connect, tls=tls, ttfb=first)
+        # libcurl sets the mark of the first byte at the latest when a transfer ends.
+        return Timings(connect=connect, tls=tls, ttfb=None if self._head.empty else first)
 
 
 def _fault(kind: FaultKind, text: str, code: int) -> Fault:

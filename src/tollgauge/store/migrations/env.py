@@ -2,7 +2,11 @@
 
 from alembic import context
 
+from tollgauge.store import leases, payments
 from tollgauge.store.schema import metadata
+
+TABLES = (leases.lease, payments.payment, payments.payment_attempt)
+"""Nouns that keep their tables in their own module; importing them fills the metadata."""
 
 context.configure(
     connection=context.config.attributes["connection"],

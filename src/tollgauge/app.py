@@ -1,0 +1,276 @@
+"""The composition root: from a configuration to opened resources, a server and jobs.
+
+This is the only wiring, the one reader of the clock, and the place where the recursion limit that
+an EVM library raises is set back (safety.md, inbound).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+from starlette.responses import Response
+
+from tollgauge.clients.egress import Egress
+from tollgauge.clients.evm import Chain
+from tollgauge.clients.facilitator import Facilitator
+from tollgauge.config import Config
+from tollgauge.jobs import discover, probe, prune, score, settle
+from tollgauge.jobs.runner import Job, turn
+from tollgauge.observe import metrics_text
+from tollgauge.store.engine import Store
+from tollgauge.web import app as web
+from tollgauge.web.live import LiveProbe
+from tollgauge.web.paid import Shop
+from tollgauge.web.paywall import Gate
+
+Clock = Callable[[], int]
+
+RECURSION_LIMIT: Final = 3_000
+DISCOVER_EVERY_MS: Final = 15 * 60 * 1000
+DRAIN_SECONDS: Final = 25
+
+
+def now_ms() -> int:
+    """The clock: milliseconds since the epoch, UTC."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A configuration with its resources open."""
+
+    config: Config
+    store: Store
+    egress: Egress
+    facilitator: Facilitator
+    chain: Chain | None
+    clock: Clock
+    owner: str
+
+    def server(self) -> web.Services:
+        """What the routes work with."""
+        live = LiveProbe(
+            store=self.store,
+            egress=self.egress,
+            clock=self.clock,
+            cadence=self.config.probe.cadence,
+            references=self.config.probe.references,
+        )
+        perimeter = self.config.egress.perimeter
+        return web.Services(
+            store=self.store,
+            gate=Gate(
+                store=self.store,
+                facilitator=self.facilitator,
+                clock=self.clock,
+                chain=self.chain,
+            ),
+            shop=Shop(
+                store=self.store,
+                live=live,
+                clock=self.clock,
+                settings=self.config.sale,
+                base_url=self.config.server.base_url.rstrip("/"),
+                perimeter=perimeter,
+            ),
+            clock=self.clock,
+            settings=self.config.server,
+            perimeter=perimeter,
+        )
+
+    def jobs(self) -> tuple[Job, ...]:
+        """The loops, each with its tick and deadline."""
+        found = [
+            Job(name="probe", every_ms=1_000, deadline_ms=120_000, run=self.probe_round),
+            Job(name="score", every_ms=1_000, deadline_ms=120_000, run=self.score_round),
+            Job(
+                name="prune",
+                every_ms=60_000,
+                deadline_ms=300_000,
+                run=self.prune_round,
+                exclusive=True,
+            ),
+        ]
+        if self.config.sources:
+            found.append(
+                Job(
+                    name="discover",
+                    every_ms=DISCOVER_EVERY_MS,
+                    deadline_ms=30 * 60 * 1000,
+                    run=self.discover_round,
+                    exclusive=True,
+                )
+            )
+        if self.chain is not None:
+            found.append(
+                Job(name="settle", every_ms=10_000, deadline_ms=60_000, run=self.settle_round)
+            )
+        return tuple(found)
+
+    async def probe_round(self) -> dict[str, object]:
+        """One wave of probes."""
+        return await probe.run(
+            self.store,
+            self.egress,
+            settings=self.config.probe,
+            clock=self.clock,
+            owner=self.owner,
+        )
+
+    async def score_round(self) -> dict[str, object]:
+        """One batch of scores."""
+        return await score.run(self.store, settings=self.config.score, clock=self.clock)
+
+    async def prune_round(self) -> dict[str, object]:
+        """One batch of closed days."""
+        return await prune.run(self.store, clock=self.clock)
+
+    async def discover_round(self) -> dict[str, object]:
+        """One crawl of every source."""
+        tally: dict[str, object] = {}
+        for source in self.config.sources:
+            found = await discover.run(
+                self.store,
+                self.egress,
+                source,
+                now=self.clock(),
+                perimeter=self.config.egress.perimeter,
+            )
+            tally[source.name] = found.problem or f"{found.new} new of {found.items}"
+        return tally
+
+    async def settle_round(self) -> dict[str, object]:
+        """One look at settlements that nobody knows."""
+        if self.chain is None:
+            return {}
+        return await settle.run(self.store, self.chain, clock=self.clock)
+
+
+@contextlib.asynccontextmanager
+async def opened(config: Config, *, clock: Clock = now_ms) -> AsyncIterator[Opened]:
+    """Open everything that a configuration names, migrate the store, and close it all again."""
+    sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))
+    _make_folder(config.store.url)
+    store = Store.open(config.store.url)
+    egress = Egress(config.egress)
+    facilitator = Facilitator(config.facilitator)
+    chain = Chain(config.rpc) if config.rpc.url else None
+    try:
+        await store.migrate()
+        egress.start()
+        yield Opened(
+            config=config,
+            store=store,
+            egress=egress,
+            facilitator=facilitator,
+            chain=chain,
+            clock=clock,
+            owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
+        )
+    finally:
+        await egress.close()
+        await facilitator.close()
+        if chain is not None:
+            await chain.close()
+        await store.close()
+
+
+async def run(
+    resources: Opened,
+    *,
+    serve: bool = True,
+    jobs: tuple[Job, ...] = (),
+    stop: asyncio.Event | None = None,
+    on_ready: Callable[[], None] | None = None,
+) -> None:
+    """Serve and turn the loops until SIGINT, SIGTERM or `stop`; then drain."""
+    halt = stop or asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, halt.set)
+    servers = _servers(resources) if serve else []
+    async with asyncio.TaskGroup() as group:
+        for server in servers:
+            group.create_task(server.serve())
+        turning = group.create_task(
+            turn(
+                jobs,
+                store=resources.store,
+                clock=resources.clock,
+                owner=resources.owner,
+                stop=halt,
+            )
+        )
+        while servers and not servers[0].started and not halt.is_set():
+            await asyncio.sleep(0.02)
+        if on_ready is not None:
+            on_ready()
+        await halt.wait()
+        for server in servers:
+            server.should_exit = True
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(turning), DRAIN_SECONDS)
+        turning.cancel()
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves the signals to `run`, which drains servers and loops together."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]
+        yield
+
+
+def _servers(resources: Opened) -> list[_Server]:
+    settings = resources.config.server
+    public = uvicorn.Config(
+        web.create(resources.server()),
+        host=settings.host,
+        port=settings.port,
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+        lifespan="off",
+    )
+    servers = [_Server(public)]
+    if settings.admin_port:
+        admin = uvicorn.Config(
+            _metrics,
+            host="127.0.0.1",
+            port=settings.admin_port,
+            access_log=False,
+            log_level="warning",
+            lifespan="off",
+        )
+        servers.append(_Server(admin))
+    return servers
+
+
+async def _metrics(scope, receive, send) -> None:  # type: ignore[no-untyped-def]
+    """The admin port: `/metrics` and nothing else."""
+    found = scope["path"] == "/metrics"
+    body = metrics_text() if found else b"not found\n"
+    response = Response(
+        body, status_code=200 if found else 404, media_type="text/plain; version=0.0.4"
+    )
+    await response(scope, receive, send)
+
+
+def _make_folder(url: str) -> None:
+    """The folder of an SQLite file, so that the first start needs no preparation."""
+    scheme, _, rest = url.partition(":///")
+    if scheme.startswith("sqlite") and rest and not rest.startswith((":memory:", "?")):
+        Path(rest).parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,381 @@
+"""The command line: each command a few lines that call down.
+
+Exit codes: 0 good, 1 the thing examined is bad, 2 we failed or were misused (contract.md,
+section 10). Results go to standard output, everything else to standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from tollgauge import app as root
+from tollgauge.clients import x402
+from tollgauge.clients.egress import Egress, Request
+from tollgauge.config import Config, load
+from tollgauge.core.endpoint import Endpoint, parse_resource
+from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.exchange import Exchange
+from tollgauge.core.finding import Lint
+from tollgauge.core.lint import exchange_from_capture, lint, lint_json
+from tollgauge.core.probe import judge
+from tollgauge.core.score import Score, to_dict
+from tollgauge.core.scoring import recompute
+from tollgauge.core.verdict import summary
+from tollgauge.jobs.discover import Source, Tally, load_file
+from tollgauge.jobs.discover import run as crawl
+from tollgauge.observe import configure_logs
+
+GOOD, BAD, FAILED = 0, 1, 2
+INPUT_MAX = 16 * 1024 * 1024
+
+app = typer.Typer(
+    name="tollgauge",
+    help="Trust and reliability scores for pay-per-call (x402) endpoints.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+config_app = typer.Typer(help="Look at the configuration.", no_args_is_help=True)
+app.add_typer(config_app, name="config")
+
+errors = Console(stderr=True, highlight=False)
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", envvar="TOLLGAUGE_CONFIG", help="The TOML file to read."),
+]
+
+
+def main() -> None:
+    """The entry point: every error of ours becomes a message and an exit code."""
+    try:
+        app()
+    except TollgaugeError as error:
+        errors.print(f"[bold]tollgauge:[/] {_plain(str(error))}")
+        if error.hint:
+            errors.print(f"  {_plain(error.hint)}")
+        sys.exit(FAILED)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        sys.exit(130)
+
+
+@app.command()
+def run(config: ConfigFile = None) -> None:
+    """API, pages and workers together, on one machine."""
+    asyncio.run(_run(_load(config), serve=True, only=None))
+
+
+@app.command()
+def serve(config: ConfigFile = None) -> None:
+    """API and pages only; workers run elsewhere."""
+    asyncio.run(_run(_load(config), serve=True, only=()))
+
+
+@app.command()
+def work(
+    config: ConfigFile = None,
+    only: Annotated[str, typer.Option(help="Names of loops, separated by commas.")] = "",
+) -> None:
+    """Workers only: discover, probe, score, settle, prune."""
+    names = tuple(name.strip() for name in only.split(",") if name.strip())
+    asyncio.run(_run(_load(config), serve=False, only=names or None))
+
+
+@app.command()
+def migrate(config: ConfigFile = None) -> None:
+    """Bring the database to the newest version."""
+    asyncio.run(_migrate(_load(config)))
+    errors.print("The database is up to date.")
+
+
+@app.command()
+def demo(
+    once: Annotated[bool, typer.Option("--once", help="One round, then stop.")] = False,
+    history_days: Annotated[
+        int, typer.Option(min=0, max=90, help="Days of simulated past to load first.")
+    ] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to serve.")] = 8402,
+    folder: Annotated[
+        Path | None, typer.Option(help="Keep the database here instead of in memory.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """The whole business on this machine: sellers, a directory, a chain, the service, a sale."""
+    # The demo's parts (a chain, an EVM library) are heavy: only this command loads them.
+    from tollgauge.demo import command  # noqa: PLC0415
+
+    configure_logs(json_lines=False, level="error" if once else "warning")
+    options = command.Options(once=once, history_days=history_days, port=port, folder=folder)
+    with _progress() as progress:
+
+        def show(found: dict[str, Any], base_url: str) -> None:
+            progress("", 1, 1)
+            if as_json:
+                _print_json(found)
+            else:
+                _print_demo(found, base_url, stays=not once)
+
+        asyncio.run(command.play(options, progress=progress, show=show))
+
+
+@app.command()
+def probe(url: str, config: ConfigFile = None, as_json: Json = False) -> None:
+    """Probe one URL now and say what it is worth; stores nothing. Exit 1 when it is down."""
+    made = asyncio.run(_exchange(_load(config), url))
+    found = lint(made)
+    result = judge(made, found)
+    document = {
+        "url": made.url,
+        "method": made.method,
+        "outcome": result.outcome.value,
+        "up": result.up,
+        "attribution": result.attribution.value,
+        "status": result.status,
+        "latencyMs": result.timings.total,
+        "reason": result.reason or None,
+        **lint_json(found),
+    }
+    if as_json:
+        _print_json(document)
+    else:
+        line = f"{result.outcome.value} ({result.status or result.reason}) in "
+        print(f"{line}{result.timings.total} ms from {made.method} {made.url}")
+        _print_lint(found)
+    raise typer.Exit(GOOD if result.up else BAD)
+
+
+@app.command(name="lint")
+def lint_command(
+    source: Annotated[str, typer.Argument(help="A captured exchange, a https:// URL, or -.")],
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Check the 402 of a captured exchange or a live URL. Exit 1 when no client could pay it."""
+    if source.startswith("https://"):
+        made = asyncio.run(_exchange(_load(config), source))
+    else:
+        made = exchange_from_capture(_json_input(source))
+    found = lint(made)
+    if as_json or not sys.stdout.isatty():
+        _print_json(lint_json(found))
+    else:
+        _print_lint(found)
+    raise typer.Exit(GOOD if found.payable else BAD)
+
+
+@app.command()
+def score(
+    evidence: Annotated[str, typer.Argument(help="An evidence document or a trust report, or -.")],
+    as_json: Json = False,
+) -> None:
+    """Compute a score again from its evidence. Exit 1 when the advice is to avoid."""
+    found = recompute(_input(evidence))
+    if as_json:
+        _print_json(to_dict(found))
+    else:
+        _print_score(found)
+    raise typer.Exit(BAD if found.recommendation in ("avoid", "not-payable") else GOOD)
+
+
+@app.command()
+def discover(
+    source: Annotated[str, typer.Argument(help="A file, or the https:// URL of a directory.")],
+    config: ConfigFile = None,
+    name: Annotated[str, typer.Option(help="The source's name in discovery events.")] = "",
+    kind: Annotated[str, typer.Option(help="bazaar or openapi, for a URL.")] = "bazaar",
+    as_json: Json = False,
+) -> None:
+    """Load a directory into the store. Exit 1 when it could not be read to its end."""
+    tally = asyncio.run(_discover(_load(config), source, name, kind))
+    document = {
+        "source": tally.source,
+        "items": tally.items,
+        "new": tally.new,
+        "seen": tally.seen,
+        "merged": tally.merged,
+        "skipped": dict(tally.skipped),
+        "events": dict(tally.events),
+        "delisted": tally.delisted,
+        "complete": tally.complete,
+        "problem": tally.problem or None,
+    }
+    if as_json:
+        _print_json(document)
+    else:
+        for key, value in document.items():
+            print(f"{key:10} {value}")
+    raise typer.Exit(BAD if tally.problem else GOOD)
+
+
+@config_app.command(name="check")
+def config_check(config: ConfigFile = None) -> None:
+    """Say everything that is wrong with the configuration. Exit 2 when something is."""
+    found = _load(config)
+    where = found.store.url.split("://", 1)[0]
+    sells = "sells reports" if found.sale.pay_to else "sells nothing (sale.pay_to is not set)"
+    print(f"good: serves {found.server.base_url}, stores in {where}, {sells}")
+    if found.sale.pay_to and not found.rpc.url:
+        errors.print(
+            "warning: rpc.url is not set, so a settlement that a facilitator leaves unclear "
+            "cannot be proven (TOLLGAUGE_RPC_URL)"
+        )
+
+
+async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> None:
+    configure_logs(json_lines=config.server.json_logs)
+    async with root.opened(config) as service:
+        jobs = service.jobs()
+        if only is not None:
+            unknown = set(only) - {job.name for job in jobs}
+            if unknown:
+                raise TollgaugeError(
+                    f"There is no loop named {', '.join(sorted(unknown))}.",
+                    hint=f"The loops are {', '.join(job.name for job in jobs)}.",
+                )
+            jobs = tuple(job for job in jobs if job.name in only)
+
+        def ready() -> None:
+            if serve:
+                errors.print(f"tollgauge serves {config.server.base_url}")
+
+        await root.run(service, serve=serve, jobs=jobs, on_ready=ready)
+
+
+async def _migrate(config: Config) -> None:
+    async with root.opened(config):
+        pass
+
+
+async def _exchange(config: Config, url: str) -> Exchange:
+    """One probe of a URL that need not be known."""
+    resource = parse_resource(url, config.egress.perimeter)
+    now = root.now_ms()
+    endpoint = Endpoint(
+        id=resource.id,
+        resource=resource.url,
+        host=resource.host,
+        query=resource.query,
+        first_seen=now,
+        last_seen=now,
+    )
+    egress = Egress(config.egress)
+    egress.start()
+    try:
+        return (await x402.exchange(egress, endpoint, now=now)).exchange
+    finally:
+        await egress.close()
+
+
+async def _discover(config: Config, source: str, name: str, kind: str) -> Tally:
+    perimeter = config.egress.perimeter
+    async with root.opened(config) as service:
+        now = service.clock()
+        if source.startswith("https://"):
+            wanted = Source(name=name or _host(source), kind=kind, location=source)
+            return await crawl(service.store, service.egress, wanted, now=now, perimeter=perimeter)
+        path = Path(source)
+        return await load_file(
+            service.store, path, source=name or None, now=now, perimeter=perimeter
+        )
+
+
+def _host(url: str) -> str:
+    return url.split("://", 1)[1].split("/", 1)[0]
+
+
+def _load(path: Path | None) -> Config:
+    default = Path("tollgauge.toml")
+    if path is None and default.exists():
+        path = default
+    return load(path, os.environ)
+
+
+def _input(source: str) -> bytes:
+    try:
+        data = sys.stdin.buffer.read(INPUT_MAX + 1) if source == "-" else _file(Path(source))
+    except OSError as error:
+        raise TollgaugeError(
+            f"{source} cannot be read.", hint="Give a file, or - for standard input."
+        ) from error
+    if len(data) > INPUT_MAX:
+        raise TollgaugeError(f"{source} is larger than {INPUT_MAX // 1024 // 1024} MB.")
+    return data
+
+
+def _file(path: Path) -> bytes:
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rb") as stream:
+        return bytes(stream.read(INPUT_MAX + 1))
+
+
+def _json_input(source: str) -> object:
+    try:
+        return orjson.loads(_input(source))
+    except orjson.JSONDecodeError as error:
+        raise TollgaugeError(
+            f"{source} is not JSON.",
+            hint="A captured exchange is {status, headers, body, url?, method?}.",
+        ) from error
+
+
+def _print_json(document: Any) -> None:
+    sys.stdout.buffer.write(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _print_lint(found: Lint) -> None:
+    words = {True: "yes", False: "no"}
+    print(f"payable   {words[found.payable]}\ncompliant {words[found.compliant]}")
+    for finding in found.findings:
+        print(f"{finding.severity.value:5} {finding.rule}: {finding.message} ({finding.where})")
+    for terms in found.terms:
+        print(f"terms {terms.amount} of {terms.asset} on {terms.network} to {terms.pay_to}")
+
+
+def _print_score(found: Score) -> None:
+    print(summary(found))
+    for part in found.components:
+        print(f"{part.name:10} {part.tenths / 10:6.1f} of 100, weight {part.weight}")
+    for flag in found.flags:
+        print(f"{flag.severity.value:5} {flag.code}: {flag.message}")
+
+
+def _print_demo(found: dict[str, Any], base_url: str, *, stays: bool) -> None:
+    report, payment = found["report"], found["payment"]
+    grades = ", ".join(f"{letter} {count}" for letter, count in found["grades"].items())
+    print(f"{found['endpoints']} endpoints listed, {found['probes']} probed, {grades}")
+    print(f"bought the report of {report['resource']}: {report['grade']} {report['score']}")
+    print(f"paid {int(payment['amount']) / 10**6:.6f} USDC in {payment['transaction']}")
+    if stays:
+        print(f"\nThe leaderboard is at {base_url}/ until you press Ctrl-C.")
+    sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar on a terminal, nothing elsewhere."""
+    columns = (TextColumn("{task.description:38}"), BarColumn(), TextColumn("{task.completed}"))
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task("", total=1)
+
+        def report(words: str, done: int, total: int) -> None:
+            bar.update(task, description=words, completed=done, total=max(total, 1))
+
+        yield report
+
+
+def _plain(text: str) -> str:
+    """A text without the console's markup."""
+    return text.replace("[", "\\[")

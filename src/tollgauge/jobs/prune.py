@@ -1,0 +1,33 @@
+"""The prune loop: close finished days into one row each, and forget what is too old.
+
+Raw probes are kept 90 days (service.md, limits); answers that were paid for 30 days.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tollgauge.core.units import day_of
+from tollgauge.store import payments, probes
+from tollgauge.store.engine import Store
+
+KEEP_DAYS: Final = 90
+BATCH: Final = 500
+
+
+async def run(store: Store, *, clock: Callable[[], int]) -> dict[str, object]:
+    """Close up to a batch of endpoint-days, drop old packed days and old answers."""
+    now = clock()
+    today = day_of(now)
+    async with store.write() as tx:
+        closed = await probes.close_days(tx, before_day=today, limit=BATCH)
+    async with store.write() as tx:
+        dropped = await probes.prune(tx, before_day=today - KEEP_DAYS)
+        forgotten = await payments.forget_answers(tx, now=now)
+    return {
+        "closed": closed,
+        "dropped": dropped,
+        "forgotten": forgotten,
+        "busy": closed >= BATCH,
+    }

@@ -1,0 +1,78 @@
+"""The runner: turns the loops, each on its own tick, until it is told to stop.
+
+A loop's round has a deadline; a round that fails is logged, counted and tried again at the next
+tick: this is the one broad `except` of the project. Rounds that must not run twice at once on
+several machines take a lease first. Stopping waits for the rounds in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tollgauge.observe import JOB_RUNS, JOB_SECONDS, log
+from tollgauge.store import leases
+from tollgauge.store.engine import Store
+
+Clock = Callable[[], int]
+Tally = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One loop: what a round does and how often. A round that reports `busy: True` in its tally
+    is followed by the next at once. `exclusive` rounds run on one machine at a time."""
+
+    name: str
+    every_ms: int
+    deadline_ms: int
+    run: Callable[[], Awaitable[Tally]]
+    exclusive: bool = False
+
+
+async def turn(
+    jobs: Sequence[Job], *, store: Store, clock: Clock, owner: str, stop: asyncio.Event
+) -> None:
+    """Turn all loops until `stop` is set and the rounds in flight have ended."""
+    async with asyncio.TaskGroup() as group:
+        for job in jobs:
+            group.create_task(_loop(job, store=store, clock=clock, owner=owner, stop=stop))
+
+
+async def _loop(job: Job, *, store: Store, clock: Clock, owner: str, stop: asyncio.Event) -> None:
+    while not stop.is_set():
+        busy = await _round(job, store=store, clock=clock, owner=owner)
+        # Jitter keeps the loops of several machines from meeting on the same row.
+        pause = 0.05 if busy else job.every_ms / 1000 * random.uniform(0.9, 1.1)  # noqa: S311
+        try:
+            await asyncio.wait_for(stop.wait(), pause)
+        except TimeoutError:
+            continue
+
+
+async def _round(job: Job, *, store: Store, clock: Clock, owner: str) -> bool:
+    started = time.monotonic()
+    try:
+        if job.exclusive and not await _leased(job, store=store, clock=clock, owner=owner):
+            return False
+        async with asyncio.timeout(job.deadline_ms / 1000):
+            tally = await job.run()
+    except Exception as error:  # noqa: BLE001 - the one place: a round may fail, the loop may not
+        JOB_RUNS.labels(job.name, "failed").inc()
+        log().error("job.fail", job=job.name, error=type(error).__name__)
+        return False
+    JOB_RUNS.labels(job.name, "ok").inc()
+    JOB_SECONDS.labels(job.name).observe(time.monotonic() - started)
+    if any(tally.values()):
+        log().info("job.round", job=job.name, **{str(key): value for key, value in tally.items()})
+    return bool(tally.get("busy"))
+
+
+async def _leased(job: Job, *, store: Store, clock: Clock, owner: str) -> bool:
+    async with store.write() as tx:
+        return await leases.take(
+            tx, job.name, owner=owner, now=clock(), ttl_ms=job.deadline_ms + 10_000
+        )

@@ -1,0 +1,54 @@
+"""The score loop: turn dirty evidence into scores.
+
+A score is computed again when its evidence changed, and at least every 24 hours (contract.md,
+section 8), because the window moves on even when nothing else does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.units import DAY_MS
+from tollgauge.observe import SCORES
+from tollgauge.store import endpoints, evidence, scores
+from tollgauge.store.engine import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreSettings:
+    """How many endpoints a round takes, and how old a score may get."""
+
+    batch: int = 200
+    max_age_ms: int = DAY_MS
+
+
+async def run(
+    store: Store, *, settings: ScoreSettings, clock: Callable[[], int]
+) -> dict[str, object]:
+    """Score a batch of dirty or stale endpoints; the tally counts grades."""
+    async with store.write() as tx:
+        ids = await endpoints.claim_dirty(
+            tx, now=clock(), limit=settings.batch, max_age_ms=settings.max_age_ms
+        )
+    if not ids:
+        return {}
+    async with store.read() as tx:
+        found = await endpoints.get_many(tx, ids)
+    tally: Counter[str] = Counter()
+    for endpoint in found.values():
+        tally[await _one(store, endpoint, now=clock()) or "unverified"] += 1
+    return {"scored": len(found), **tally, "busy": len(ids) >= settings.batch}
+
+
+async def _one(store: Store, endpoint: Endpoint, *, now: int) -> str | None:
+    """Score one endpoint; its grade."""
+    async with store.read() as tx:
+        seen = await evidence.gather(tx, endpoint, as_of=now)
+    row = scores.scored(endpoint.id, seen)
+    async with store.write() as tx:
+        await scores.save(tx, row)
+    SCORES.inc()
+    return row.grade

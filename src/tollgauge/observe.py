@@ -1,0 +1,73 @@
+"""Logs and the list of metric names.
+
+Rules: one line per unit of work (a probe wave, a crawl page, a paid request, a score round), as
+`noun.verb` events with plain fields; never a payment header, a secret, a URL of a node or a
+foreign exception's text. Every metric of the service is declared here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Final
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+REGISTRY: Final = CollectorRegistry()
+
+PROBES: Final = Counter(
+    "tollgauge_probes",
+    "Probes by outcome and attribution",
+    ("outcome", "attribution"),
+    registry=REGISTRY,
+)
+SCORES: Final = Counter("tollgauge_scores", "Scores computed", registry=REGISTRY)
+JOB_RUNS: Final = Counter(
+    "tollgauge_job_runs", "Job rounds by name and result", ("job", "result"), registry=REGISTRY
+)
+JOB_SECONDS: Final = Histogram(
+    "tollgauge_job_seconds", "Duration of a job round", ("job",), registry=REGISTRY
+)
+PAID_REQUESTS: Final = Counter(
+    "tollgauge_paid_requests",
+    "Requests to paid routes by route and HTTP status",
+    ("route", "status"),
+    registry=REGISTRY,
+)
+LIVE_PROBES: Final = Gauge(
+    "tollgauge_live_probes", "Live probes for paid reports now in flight", registry=REGISTRY
+)
+
+
+def metrics_text() -> bytes:
+    """All metrics in the Prometheus text format."""
+    return generate_latest(REGISTRY)
+
+
+def configure_logs(*, json_lines: bool, level: str = "info") -> None:
+    """Send logs to standard error: JSON lines for machines, aligned text for a terminal."""
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer()
+        if json_lines
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[level.upper()]
+        ),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+
+
+def log() -> structlog.typing.FilteringBoundLogger:
+    """The logger; ask for it where it is used, so that configuration always applies."""
+    logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()
+    return logger

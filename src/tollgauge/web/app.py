@@ -1,0 +1,277 @@
+"""The routes, with the price visible on each paid row, and the one table of errors.
+
+From outside to inside: CORS, the front (sizes, rate limit, cached bytes), the routes. A handler
+raises; the table at the end says what a caller sees: an `application/problem+json` document, or
+a page for a browser that asked for one. No answer ever holds a traceback or a foreign text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from tollgauge.core.endpoint import PUBLIC, Perimeter
+from tollgauge.observe import PAID_REQUESTS, log
+from tollgauge.store.engine import Store, StoreUnavailable
+from tollgauge.web import pages, paid, wire
+from tollgauge.web.api import FreeApi
+from tollgauge.web.front import Front, FrontSettings
+from tollgauge.web.paid import Shop
+from tollgauge.web.paywall import Gate, Sale
+from tollgauge.web.problem import PROBLEM_RESPONSE, Problem
+from tollgauge.web.site import Site
+
+VERSION: Final = "2.0.0"
+"""Of the interface (service.md, versioning)."""
+EXPOSED: Final = ("PAYMENT-REQUIRED", "PAYMENT-RESPONSE", "Retry-After")
+CACHED: Final = ("/trust/", "/v1/x402-trust-preview", "/leaderboard", "/methodology", "/docs")
+CACHED_PAGES: Final = ("/endpoint/", "/provider/", "/static/", "/openapi.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Where the server listens and what it calls itself.
+
+    `base_url` is the public address, without a slash at the end; `admin_port` serves metrics on
+    loopback, 0 switches it off.
+    """
+
+    base_url: str = "http://127.0.0.1:8402"
+    host: str = "127.0.0.1"
+    port: int = 8402
+    admin_port: int = 8403
+    json_logs: bool = False
+    front: FrontSettings = field(default_factory=FrontSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The opened resources that routes work with."""
+
+    store: Store
+    gate: Gate
+    shop: Shop
+    clock: Callable[[], int]
+    settings: ServerSettings
+    perimeter: Perimeter = PUBLIC
+
+
+def create(services: Services) -> CORSMiddleware:
+    """The whole ASGI application."""
+    app = FastAPI(
+        title="tollgauge",
+        version=VERSION,
+        summary="Trust and reliability scores for pay-per-call (x402) endpoints",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+    )
+    base_url = services.settings.base_url.rstrip("/")
+    shared: dict[str, Any] = {
+        "store": services.store,
+        "clock": services.clock,
+        "base_url": base_url,
+        "perimeter": services.perimeter,
+    }
+    app.include_router(FreeApi(**shared).router())
+    _sell(app, services, paid.TRUST, services.shop.trust, paid.TRUST_SCHEMA, wire.TrustReportShape)
+    app.include_router(
+        Site(
+            **shared,
+            report_micro_usd=paid.micro_usd(services.shop.settings.price(paid.TRUST)),
+            routes=_documented(services.shop),
+        ).router()
+    )
+    _add_health(app, services.store)
+    _add_errors(app, base_url)
+    front = Front(
+        app, services.settings.front, cached=CACHED + CACHED_PAGES, unlimited=("/healthz",)
+    )
+    return CORSMiddleware(
+        front,
+        allow_origins=["*"],
+        allow_methods=["GET", "POST", "OPTIONS"],
+        allow_headers=["*"],
+        expose_headers=list(EXPOSED),
+    )
+
+
+def _sell(
+    app: FastAPI,
+    services: Services,
+    route: str,
+    sale: Callable[[], Sale],
+    body: Mapping[str, Any],
+    shape: type[wire.Shape],
+) -> None:
+    """A paid row: its price, its gate, its description."""
+    price = services.shop.settings.price(route)
+
+    async def answer(request: Request) -> Response:
+        status = 500
+        try:
+            response = await services.gate.serve(request, sale())
+            status = response.status_code
+        except Problem as problem:
+            status = problem.status
+            raise
+        finally:
+            PAID_REQUESTS.labels(route, str(status)).inc()
+            log().info("paid.request", route=route, status=status)
+        return response
+
+    app.add_api_route(
+        route,
+        answer,
+        methods=["POST"],
+        summary="The live-probed trust report of an endpoint",
+        operation_id=f"post_{route.rsplit('/', 1)[-1].replace('-', '_')}",
+        response_class=Response,
+        responses=_paid_answers(shape),
+        openapi_extra={
+            "x-payment-info": {
+                "price": {"mode": "fixed", "currency": "USD", "amount": price},
+                "protocols": [{"x402": {}}],
+            },
+            "requestBody": {
+                "required": True,
+                "content": {
+                    "application/json": {"schema": dict(body), "example": paid.TRUST_EXAMPLE}
+                },
+            },
+            "parameters": [
+                {
+                    "name": "PAYMENT-SIGNATURE",
+                    "in": "header",
+                    "required": False,
+                    "description": "The signed x402 v2 payment, base64 of its JSON",
+                    "schema": {"type": "string", "maxLength": 16384},
+                }
+            ],
+        },
+    )
+
+
+def _paid_answers(shape: type[wire.Shape]) -> dict[int | str, dict[str, Any]]:
+    words = {
+        400: "The JSON does not parse, or the payment header is malformed; nothing was charged",
+        409: "The payment already pays for another request",
+        410: "The stored answer of this payment was dropped after 30 days",
+        413: "The body is over 64 KB",
+        422: "Well-formed but invalid input; nothing was charged",
+        431: "The payment header is over 16 KB",
+        503: "We cannot tell; send the same request with the same payment again",
+    }
+    answers: dict[int | str, dict[str, Any]] = {
+        200: {"model": shape, "description": "Paid and settled; the receipt is PAYMENT-RESPONSE"},
+        402: {
+            "description": "Payment required; the terms are in PAYMENT-REQUIRED and in the body",
+            "content": {"application/json": {"schema": {"type": "object"}}},
+        },
+    }
+    return answers | {
+        status: PROBLEM_RESPONSE | {"description": text} for status, text in words.items()
+    }
+
+
+def _documented(shop: Shop) -> tuple[pages.Route, ...]:
+    """The routes as the docs page shows them."""
+    example = f"?resource={paid.TRUST_EXAMPLE['resource']}"
+    free = (
+        ("/trust/leaderboard", "The best 25 endpoints", ""),
+        ("/trust/stats", "Counts over everything that is known", ""),
+        ("/trust/snapshot", "The cached snapshot of an endpoint", example),
+        ("/v1/x402-trust-preview", "Three full sample reports", ""),
+        ("/openapi.json", "The interface description", ""),
+    )
+    rows = [
+        pages.Route(method="GET", path=path, purpose=words, example=query)
+        for path, words, query in free
+    ]
+    rows.append(
+        pages.Route(
+            method="POST",
+            path=paid.TRUST,
+            purpose="The live-probed trust report",
+            micro_usd=paid.micro_usd(shop.settings.price(paid.TRUST)),
+            example='{"resource": "https://api.example.com/weather"}',
+        )
+    )
+    return tuple(rows)
+
+
+def _add_health(app: FastAPI, store: Store) -> None:
+    async def healthz() -> Response:
+        return JSONResponse({"status": "ok"}, headers={"Cache-Control": "no-store"})
+
+    async def readyz() -> Response:
+        async with store.read() as tx:
+            await tx.exec_driver_sql("SELECT 1")
+        return JSONResponse({"status": "ready"}, headers={"Cache-Control": "no-store"})
+
+    alive: dict[int | str, dict[str, Any]] = {
+        503: PROBLEM_RESPONSE | {"description": "Not ready: the database cannot be read"},
+        429: PROBLEM_RESPONSE | {"description": "Too many requests from one address"},
+    }
+    app.add_api_route("/healthz", healthz, methods=["GET"], summary="Whether the process lives")
+    app.add_api_route(
+        "/readyz", readyz, methods=["GET"], responses=alive, summary="Whether it can serve"
+    )
+
+
+def _add_errors(app: FastAPI, base_url: str) -> None:
+    """The one table: what was raised, and what a caller sees."""
+
+    def show(request: Request, problem: Problem) -> Response:
+        if "text/html" not in request.headers.get("accept", ""):
+            return problem.response()
+        html = pages.error_html(
+            status=problem.status,
+            title=problem.code.replace("-", " ").capitalize(),
+            detail=str(problem),
+            code=problem.code,
+            base_url=base_url,
+        )
+        return Response(html, status_code=problem.status, media_type="text/html; charset=utf-8")
+
+    async def ours(request: Request, error: Exception) -> Response:
+        assert isinstance(error, Problem)  # noqa: S101 - registered for this class
+        return show(request, error)
+
+    async def store_gone(request: Request, _error: Exception) -> Response:
+        return show(
+            request,
+            Problem(
+                503,
+                "store-unavailable",
+                "Our database cannot serve now. Nothing was charged; send the request again.",
+                retry_after=5,
+            ),
+        )
+
+    async def routing(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class
+        words = {404: "There is nothing at this address.", 405: "This method is not allowed here."}
+        detail = words.get(error.status_code, "The request cannot be served.")
+        code = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "refused")
+        response = show(request, Problem(error.status_code, code, detail))
+        response.headers.update(error.headers or {})
+        return response
+
+    async def bug(request: Request, error: Exception) -> Response:
+        log().error("request.fail", path=request.url.path, error=type(error).__name__)
+        return show(
+            request, Problem(500, "internal", "This is a fault of ours. Nothing was charged.")
+        )
+
+    app.add_exception_handler(Problem, ours)
+    app.add_exception_handler(StoreUnavailable, store_gone)
+    app.add_exception_handler(HTTPException, routing)
+    app.add_exception_handler(Exception, bug)

@@ -1,0 +1,117 @@
+"""The live probe behind a paid report: one exchange now, judged, recorded, shared.
+
+Rules (safety.md, inbound; contract.md section 3):
+- at most one live probe a host and 10 seconds; callers that come meanwhile share its result;
+- a resource that nobody monitors yet is adopted;
+- a target that is down is a result; a fault of ours is 503 and costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tollgauge.clients import x402
+from tollgauge.clients.connectivity import connected
+from tollgauge.clients.egress import Egress
+from tollgauge.core.attribution import common_mode
+from tollgauge.core.endpoint import Endpoint, Resource
+from tollgauge.core.lint import lint
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult, judge
+from tollgauge.core.schedule import Cadence, pause_ms
+from tollgauge.core.units import SECOND_MS
+from tollgauge.observe import LIVE_PROBES
+from tollgauge.store import discovery, endpoints, observations, probes
+from tollgauge.store.engine import Store
+from tollgauge.web.problem import Problem
+
+SHARE_MS: Final = 10 * SECOND_MS
+LEASE_MS: Final = 45 * SECOND_MS
+WAIT_S: Final = 25.0
+STEP_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveProbe:
+    """What live probes need: the store, the one way out, and the operator's pace."""
+
+    store: Store
+    egress: Egress
+    clock: Callable[[], int]
+    cadence: Cadence
+    references: tuple[str, ...] = ()
+
+    async def look(self, resource: Resource) -> tuple[Endpoint, ProbeResult]:
+        """The endpoint and a result at most 10 seconds old.
+
+        Raises Problem 503 when we could not probe.
+        """
+        endpoint = await self._endpoint(resource)
+        owner = f"live-{secrets.token_hex(8)}"
+        deadline = asyncio.get_running_loop().time() + WAIT_S
+        while True:
+            fresh = await self._fresh(endpoint)
+            if fresh is not None:
+                return endpoint, fresh
+            if await self._take_host(endpoint.host, owner):
+                break
+            if asyncio.get_running_loop().time() > deadline:
+                raise Problem(
+                    503,
+                    "host-busy",
+                    "This host is being probed for others. Nothing was charged; try again.",
+                    retry_after=10,
+                )
+            await asyncio.sleep(STEP_S)
+        with LIVE_PROBES.track_inprogress():
+            return endpoint, await self._probe(endpoint, owner)
+
+    async def _endpoint(self, resource: Resource) -> Endpoint:
+        async with self.store.read() as tx:
+            known = await endpoints.get(tx, resource.id)
+        if known is not None:
+            return known
+        async with self.store.write() as tx:
+            return await discovery.adopt(tx, resource, source="request", now=self.clock())
+
+    async def _fresh(self, endpoint: Endpoint) -> ProbeResult | None:
+        async with self.store.read() as tx:
+            now = self.clock()
+            recent = await probes.history(tx, endpoint.id, since=now - SHARE_MS, until=now)
+        return recent[-1] if recent and recent[-1].outcome is not Outcome.LOCAL else None
+
+    async def _take_host(self, host: str, owner: str) -> bool:
+        async with self.store.write() as tx:
+            return await endpoints.claim_host(
+                tx, host, owner=owner, now=self.clock(), lease_ms=LEASE_MS
+            )
+
+    async def _probe(self, endpoint: Endpoint, owner: str) -> ProbeResult:
+        probe = await x402.exchange(self.egress, endpoint, now=self.clock())
+        result = judge(probe.exchange, lint(probe.exchange))
+        if result.status is None:
+            online = await connected(self.egress, self.references)
+            ((_, result),) = common_mode([(endpoint.host, result)], connected=online)
+        now = self.clock()
+        async with self.store.write() as tx:
+            await observations.record(
+                tx,
+                endpoint,
+                result,
+                learned=probe.learned,
+                cadence=self.cadence,
+                pause_ms=pause_ms(probe.exchange.result, now=now),
+                owner=owner,
+                now=now,
+            )
+        if result.status is None and result.attribution is not Attribution.THEIRS:
+            raise Problem(
+                503,
+                "probe-failed-here",
+                "We could not probe because of a fault on our side. Nothing was charged.",
+                retry_after=30,
+            )
+        return result

@@ -1,0 +1,95 @@
+"""Problem: every error that a caller sees, as `application/problem+json` (RFC 9457).
+
+`code` is a stable slug; nothing here ever holds a foreign exception's text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import orjson
+from starlette.responses import Response
+
+from tollgauge.core.errors import TollgaugeError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invalid:
+    """One invalid part of the input: a path such as `resource`, and what is wrong with it."""
+
+    path: str
+    message: str
+
+
+class Problem(TollgaugeError):
+    """An answer other than success. `retry_after` is in seconds."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        errors: tuple[Invalid, ...] = (),
+        retry_after: int | None = None,
+        extra: dict[str, object] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.errors = errors
+        self.retry_after = retry_after
+        self.extra = extra or {}
+
+    def response(self) -> Response:
+        """The problem as an HTTP response."""
+        body: dict[str, object] = {
+            "type": f"urn:tollgauge:problem:{self.code}",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "detail": str(self),
+            "code": self.code,
+        }
+        if self.errors:
+            body["errors"] = [{"path": e.path, "message": e.message} for e in self.errors]
+        headers = {"Cache-Control": "no-store"}
+        if self.retry_after is not None:
+            headers["Retry-After"] = str(self.retry_after)
+        return Response(
+            orjson.dumps(body | self.extra),
+            status_code=self.status,
+            media_type="application/problem+json",
+            headers=headers,
+        )
+
+
+PROBLEM_RESPONSE: dict[str, object] = {
+    "content": {
+        "application/problem+json": {
+            "schema": {
+                "type": "object",
+                "required": ["type", "title", "status", "detail", "code"],
+                "properties": {
+                    "type": {"type": "string"},
+                    "title": {"type": "string"},
+                    "status": {"type": "integer"},
+                    "detail": {"type": "string"},
+                    "code": {"type": "string"},
+                    "errors": {
+                        "type": "array",
+                        "items": {
+                            "type": "object",
+                            "required": ["path", "message"],
+                            "properties": {
+                                "path": {"type": "string"},
+                                "message": {"type": "string"},
+                            },
+                        },
+                    },
+                },
+            }
+        }
+    }
+}
+"""The problem document, as the interface description shows it."""
