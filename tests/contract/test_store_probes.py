@@ -1,0 +1,402 @@
+"""The probe archive, against real databases and a naive scan of everything."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+
+import pytest
+import sqlalchemy as sa
+
+from tollgauge.core.endpoint import Endpoint, endpoint_id
+from tollgauge.core.exchange import Timings
+from tollgauge.core.finding import Finding, Severity
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.rollup import Rollup, rollup
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
+from tollgauge.store import endpoints, probes, schema
+from tollgauge.store.engine import Store
+from tollgauge.store.packing import pack, pack_histogram, unpack, unpack_histogram
+
+DAY = 20_000
+START = DAY * DAY_MS
+QUOTE = Quote(
+    network="eip155:8453",
+    asset="0x833589fcd6edb6e08f4c7c32d4f71b54bda02913",
+    amount=10_000,
+    pay_to="0x27599d824bbb4f506f985af865d840f61ba848c8",
+)
+WARNING = Finding(
+    rule="no-description", severity=Severity.WARN, message="Say what it does.", where="accepts[0]"
+)
+GOOD = ProbeResult(
+    at=START,
+    outcome=Outcome.PAYMENT_REQUIRED,
+    attribution=Attribution.THEIRS,
+    up=True,
+    timings=Timings(dns=1, connect=20, tls=25, ttfb=80, total=127),
+    status=402,
+    compliance=96,
+    compliant=True,
+    payable=True,
+    version=2,
+    quote=QUOTE,
+    accepts=1,
+    findings=(WARNING,),
+    tls_not_after=START + 40 * DAY_MS,
+)
+DOWN = ProbeResult(
+    at=START,
+    outcome=Outcome.TIMEOUT,
+    attribution=Attribution.THEIRS,
+    up=False,
+    timings=Timings(dns=3, total=10_000),
+    reason="timeout",
+    method="POST",
+)
+OURS = replace(DOWN, attribution=Attribution.OURS, outcome=Outcome.LOCAL, reason="own-network")
+A = Endpoint(
+    id=endpoint_id("https://a.com/"),
+    resource="https://a.com/",
+    host="a.com",
+    first_seen=START,
+    last_seen=START,
+)
+B = replace(A, id=endpoint_id("https://a.com/b"), resource="https://a.com/b")
+
+
+def lively(seed: int, *, first: int, last: int, number: int) -> list[ProbeResult]:
+    """Probes at distinct random instants, of every kind."""
+    rng = random.Random(seed)
+    instants = {rng.randint(first, last) for _ in range(number)} | {first, last}
+    found = []
+    for at in sorted(instants):
+        base = rng.choice((GOOD, GOOD, GOOD, GOOD, DOWN, OURS))
+        times = [rng.randrange(0, 200) for _ in range(4)]
+        timings = Timings(dns=times[0], connect=times[1], ttfb=times[2], total=sum(times))
+        found.append(replace(base, at=at, timings=timings))
+    return found
+
+
+def cadence(seed: int, *, days: int, start: int = START) -> list[ProbeResult]:
+    """A plausible past at the normal cadence: jitter, correlated times, an outage, a new
+    certificate and a price change now and then.
+    """
+    rng = random.Random(seed)
+    found, at, base = [], start, GOOD
+    while at < start + days * DAY_MS:
+        if rng.random() < 0.002:
+            base = replace(base, quote=replace(QUOTE, amount=rng.choice((5_000, 10_000, 20_000))))
+        phases = [int(rng.lognormvariate(mu, 0.25)) for mu in (1.5, 3.2, 3.4, 4.6)]
+        timings = Timings(
+            dns=phases[0],
+            connect=phases[1],
+            tls=phases[2],
+            ttfb=phases[3],
+            total=sum(phases) + rng.randrange(3),
+        )
+        kind = DOWN if rng.random() < 0.01 else base
+        found.append(replace(kind, at=at, timings=timings if kind is base else DOWN.timings))
+        at += 30 * MINUTE_MS + rng.randrange(-90_000, 90_000)
+    return found
+
+
+def naive(results: list[ProbeResult], as_of: int) -> tuple[Rollup, ...]:
+    inside = [one for one in results if as_of - WINDOW_MS < one.at <= as_of]
+    by_day = {
+        day: [one for one in inside if day_of(one.at) == day]
+        for day in map(day_of, (o.at for o in inside))
+    }
+    return tuple(rollup(day, by_day[day]) for day in sorted(by_day))
+
+
+def stripped(results: list[ProbeResult]) -> list[ProbeResult]:
+    """As packed days keep them: findings without messages."""
+    return [
+        replace(one, findings=tuple(replace(f, message="", where="") for f in one.findings))
+        for one in results
+    ]
+
+
+async def prepare(store: Store, results: list[ProbeResult], *others: ProbeResult) -> None:
+    async with store.write() as tx:
+        await endpoints.insert_many(tx, [A, B])
+        await probes.record_many(tx, A.id, results)
+        await probes.record_many(tx, B.id, others)
+
+
+async def close_all(store: Store, before_day: int, limit: int = 40) -> int:
+    total = 0
+    while True:
+        async with store.write() as tx:
+            closed = await probes.close_days(tx, before_day=before_day, limit=limit)
+        if not closed:
+            return total
+        total += closed
+
+
+async def fresh_rows(store: Store) -> int:
+    async with store.read() as tx:
+        query = sa.select(sa.func.count()).select_from(schema.probe)
+        return (await tx.execute(query)).scalar_one()
+
+
+def test_packing_keeps_every_field() -> None:
+    odd = replace(
+        GOOD,
+        at=START + 5,
+        timings=Timings(dns=None, connect=0, tls=None, ttfb=7, total=3),
+        version=None,
+        quote=replace(QUOTE, network="", asset="é", amount=2**256 - 1, pay_to="\u2028"),
+        accepts=None,
+        method="DELETE",
+        tls_not_after=None,
+        findings=(WARNING, replace(WARNING, severity=Severity.ERROR, message="", where="body")),
+    )
+    results = [GOOD, DOWN, odd, OURS]
+    results = [replace(one, at=START + i * 7) for i, one in enumerate(results)]
+    expected = stripped(results)
+    expected[2] = results[2]  # the last scored probe keeps its messages
+    assert list(unpack(pack(results))) == expected
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_packing_a_random_day_and_unpacking_it_is_the_same_day(seed: int) -> None:
+    results = stripped(lively(seed, first=START, last=START + DAY_MS - 1, number=300))
+    last = max(index for index, one in enumerate(results) if one.scored)
+    found = list(unpack(pack(results)))
+    assert found[:last] + found[last + 1 :] == results[:last] + results[last + 1 :]
+
+
+def test_a_histogram_of_any_bucket_is_packed() -> None:
+    histogram = ((0, 1), (127, 200), (128, 3), (5_000, 1_000_000))
+    assert unpack_histogram(pack_histogram(histogram)) == histogram
+    assert unpack_histogram(pack_histogram(())) == ()
+
+
+def test_a_packed_probe_takes_a_few_tens_of_bytes() -> None:
+    sizes = []
+    for seed in range(20):
+        day = cadence(seed, days=1)
+        sizes.append((len(pack(day)) + len(pack_histogram(rollup(DAY, day).latency))) / len(day))
+    assert sum(sizes) / len(sizes) < 30
+
+
+async def test_a_probe_comes_back_as_it_was_recorded(store: Store) -> None:
+    await prepare(store, [])
+    async with store.write() as tx:
+        assert await probes.record(tx, A.id, GOOD)
+    async with store.read() as tx:
+        assert await probes.history(tx, A.id, since=START - 1, until=START) == (GOOD,)
+        assert await probes.history(tx, A.id, since=START, until=START + DAY_MS) == ()
+        assert await probes.history(tx, B.id, since=0, until=START) == ()
+
+
+@pytest.mark.parametrize("as_of_hours", [0.0, 11.3, 23.99])
+async def test_the_window_is_exact_open_closed_and_with_late_rows(
+    store: Store, as_of_hours: float
+) -> None:
+    today = DAY + 32
+    as_of = today * DAY_MS + int(as_of_hours * HOUR_MS)
+    first = as_of - WINDOW_MS
+    results = lively(7, first=first - 2 * DAY_MS, last=as_of + HOUR_MS, number=700)
+    edges = [first, first + 1, as_of, as_of + 1]
+    results = [one for one in results if one.at not in edges]
+    results += [replace(GOOD, at=at) for at in edges]
+    late = random.Random(8).sample(results, 25)
+    early = [one for one in results if one not in late]
+    await prepare(store, early, *lively(9, first=first, last=as_of, number=50))
+
+    async def window() -> tuple[Rollup, ...]:
+        async with store.read() as tx:
+            return await probes.window(tx, A.id, as_of=as_of)
+
+    assert await window() == naive(early, as_of)
+    assert await close_all(store, today, limit=40) > 30
+    assert await window() == naive(early, as_of)
+    async with store.write() as tx:
+        for one in late:
+            assert await probes.record(tx, A.id, one)
+    assert await window() == naive(results, as_of)
+    assert await close_all(store, today) > 0
+    assert await window() == naive(results, as_of)
+    async with store.read() as tx:
+        found = await probes.history(tx, A.id, since=0, until=as_of + DAY_MS)
+    assert stripped(list(found)) == sorted(stripped(results), key=lambda one: one.at)
+
+
+async def test_an_instant_on_the_edge_counts_as_the_arithmetic_says(store: Store) -> None:
+    as_of = START + 31 * DAY_MS
+    edges = (as_of - WINDOW_MS, as_of - WINDOW_MS + 1, as_of, as_of + 1)
+    await prepare(store, [replace(GOOD, at=at) for at in edges])
+    for _ in range(2):
+        async with store.read() as tx:
+            found = await probes.window(tx, A.id, as_of=as_of)
+        assert [(one.day, one.probes) for one in found] == [(DAY + 1, 1), (DAY + 31, 1)]
+        await close_all(store, DAY + 40)
+
+
+async def test_days_are_whole_whatever_part_is_closed(store: Store) -> None:
+    results = lively(3, first=START, last=START + 4 * DAY_MS - 1, number=400)
+    await prepare(store, results)
+    expected = tuple(
+        rollup(day, [one for one in results if day_of(one.at) == day])
+        for day in range(DAY, DAY + 4)
+    )
+    for closed in (0, 2, 4):
+        await close_all(store, DAY + closed)
+        async with store.read() as tx:
+            assert await probes.days(tx, A.id, first_day=DAY - 1, last_day=DAY + 9) == expected
+            assert await probes.days(tx, A.id, first_day=DAY + 1, last_day=DAY + 2) == expected[1:3]
+
+
+async def test_closing_moves_every_row_of_days_gone_by_and_no_other(store: Store) -> None:
+    results = lively(1, first=START, last=START + 3 * DAY_MS - 1, number=90)
+    await prepare(store, results, GOOD)
+    assert await close_all(store, DAY + 2, limit=1) == 3
+    today = [one for one in results if day_of(one.at) == DAY + 2]
+    assert await fresh_rows(store) == len(today)
+    assert await close_all(store, DAY + 2) == 0
+
+
+async def test_closing_is_all_or_nothing(store: Store) -> None:
+    await prepare(store, [GOOD])
+    with pytest.raises(InterruptedError):  # noqa: PT012
+        async with store.write() as tx:
+            assert await probes.close_days(tx, before_day=DAY + 1, limit=9) == 1
+            raise InterruptedError
+    assert await fresh_rows(store) == 1
+    async with store.read() as tx:
+        assert len(await probes.window(tx, A.id, as_of=START)) == 1
+
+
+async def test_a_repeated_record_changes_nothing_open_or_closed(store: Store) -> None:
+    other = replace(DOWN, at=GOOD.at)
+    await prepare(store, [GOOD])
+    for _ in range(2):
+        async with store.write() as tx:
+            assert not await probes.record(tx, A.id, other, next_due=5)
+            assert await probes.record_many(tx, A.id, [other, GOOD]) == 0
+        async with store.read() as tx:
+            assert (await probes.window(tx, A.id, as_of=START))[0].up == 1
+            found = await endpoints.get(tx, A.id)
+        assert found is not None
+        assert found.next_due == A.next_due
+        await close_all(store, DAY + 1)
+    assert await fresh_rows(store) == 0
+
+
+async def test_record_many_counts_what_was_new(store: Store) -> None:
+    results = cadence(1, days=2)
+    await prepare(store, results[:40])
+    await close_all(store, DAY + 1)
+    async with store.write() as tx:
+        assert await probes.record_many(tx, A.id, results) == len(results) - 40
+        assert await probes.record_many(tx, A.id, results) == 0
+        assert await probes.record_many(tx, A.id, []) == 0
+        found = await endpoints.get(tx, A.id)
+    assert found is not None
+    assert found.last_probed == results[-1].at
+    async with store.read() as tx:
+        assert sum(d.probes for d in await probes.window(tx, A.id, as_of=results[-1].at)) == len(
+            results
+        )
+
+
+async def test_the_last_scored_probe_is_found_fresh_and_packed_alike(store: Store) -> None:
+    await prepare(
+        store,
+        [
+            replace(DOWN, at=START + 1),
+            replace(GOOD, at=START + 2),
+            replace(OURS, at=START + 3),
+            replace(OURS, at=START + DAY_MS),
+        ],
+    )
+    seen = []
+    for closed in (0, 1, 2):
+        await close_all(store, DAY + closed)
+        async with store.read() as tx:
+            seen.append(await probes.last_scored(tx, A.id))
+            assert await probes.last_scored(tx, B.id) is None
+            earlier = await probes.last_scored(tx, A.id, as_of=START + 1)
+            assert await probes.last_scored(tx, A.id, as_of=START) is None
+        assert earlier is not None
+        assert (earlier.at, earlier.up) == (START + 1, False)
+    assert seen[0] is not None
+    assert seen == [seen[0]] * 3
+    assert seen[0].at == START + 2
+    assert seen[0].outcome == "payment-required"
+    assert seen[0].rules == (("no-description", "warn", "Say what it does."),)
+    assert (seen[0].accepts, seen[0].tls_not_after) == (1, GOOD.tls_not_after)
+
+
+async def test_recent_counts_scored_and_up_across_midnight(store: Store) -> None:
+    instants = range(START - 2 * HOUR_MS, START + HOUR_MS, 30 * MINUTE_MS)
+    kinds = (GOOD, DOWN, OURS, GOOD, DOWN, GOOD)
+    await prepare(store, [replace(k, at=at) for k, at in zip(kinds, instants, strict=True)])
+    for _ in range(2):
+        async with store.read() as tx:
+            assert await probes.recent(tx, A.id, since=instants[0]) == (4, 2)
+            assert await probes.recent(tx, A.id, since=instants[0] - 1) == (5, 3)
+            assert await probes.recent(tx, A.id, since=START + HOUR_MS) == (0, 0)
+            assert await probes.recent(tx, B.id, since=0) == (0, 0)
+        await close_all(store, DAY)
+
+
+async def test_pruning_drops_the_probes_of_old_days_and_keeps_their_sums(store: Store) -> None:
+    results = cadence(4, days=3)
+    await prepare(store, results)
+    await close_all(store, DAY + 3)
+    async with store.read() as tx:
+        before = await probes.days(tx, A.id, first_day=DAY, last_day=DAY + 2)
+    async with store.write() as tx:
+        assert await probes.prune(tx, before_day=DAY + 1) == 1
+        assert await probes.prune(tx, before_day=DAY + 1) == 0
+    async with store.read() as tx:
+        assert await probes.days(tx, A.id, first_day=DAY, last_day=DAY + 2) == before
+        found = await probes.history(tx, A.id, since=0, until=START + 3 * DAY_MS)
+    assert {day_of(one.at) for one in found} == {DAY + 1, DAY + 2}
+    late = replace(GOOD, at=results[0].at + 1)
+    async with store.write() as tx:
+        assert await probes.record(tx, A.id, late)
+    await close_all(store, DAY + 3)
+    async with store.read() as tx:
+        days = await probes.days(tx, A.id, first_day=DAY, last_day=DAY)
+    assert days[0].probes == before[0].probes + 1
+
+
+async def test_a_hostile_envelope_is_evidence_like_any_other(store: Store) -> None:
+    await prepare(store, [])
+    hostile = replace(
+        GOOD,
+        version=10**30,
+        accepts=2**40,
+        quote=replace(QUOTE, pay_to="0\0x", amount=2**256 - 1),
+        reason="\ud800",
+        findings=(replace(WARNING, message="a\0b"),),
+    )
+    async with store.write() as tx:
+        assert await probes.record(tx, A.id, hostile)
+    kept: set[tuple[int | None, str]] = set()
+    for _ in range(2):
+        async with store.read() as tx:
+            (found,) = await probes.history(tx, A.id, since=0, until=START)
+        assert found.quote is not None
+        assert (found.version, found.accepts) == (None, None)
+        assert (found.quote.pay_to, found.quote.amount) == ("0\ufffdx", 2**256 - 1)
+        kept.add((found.version, found.reason))
+        await close_all(store, DAY + 1)
+    assert len(kept) == 1
+
+
+async def test_a_past_of_thirty_days_is_recorded_fast_enough_to_demonstrate(store: Store) -> None:
+    results = cadence(2, days=30)
+    async with store.write() as tx:
+        await endpoints.insert(tx, A)
+        began = time.perf_counter()
+        assert await probes.record_many(tx, A.id, results) == len(results)
+        rate = len(results) / (time.perf_counter() - began)
+    assert rate > 1_000  # 10 000 to 28 000 on an idle machine
