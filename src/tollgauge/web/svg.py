@@ -18,15 +18,14 @@ def element(name: str, *children: Markup, **attributes: object) -> Markup:
     """One element. Attribute names: a trailing underscore is dropped (`class_`), others become
     hyphens (`stroke_width`). Attributes that are None are left out.
     """
-    written = Markup("").join(
-        Markup(' {}="{}"').format(key.removesuffix("_").replace("_", "-"), _value(value))
+    written = "".join(
+        f' {key.removesuffix("_").replace("_", "-")}="{_value(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
-    if not children:
-        return Markup("<{}{}/>").format(name, written)
-    inner = Markup("").join(children)
-    return Markup("<{0}{1}>{2}</{0}>").format(name, written, inner)
+    inner = "".join(map(escape, children))
+    text = f"<{name}{written}>{inner}</{name}>" if inner else f"<{name}{written}/>"
+    return Markup(text)  # noqa: S704 - names are ours, values and children are escaped above
 
 
 def words(text: str) -> Markup:
@@ -74,6 +73,5 @@ def points(pairs: list[tuple[float, float]]) -> str:
 
 
 def _value(value: object) -> str:
-    if isinstance(value, (int, float)):
-        return number(value)
-    return plain(str(value))
+    """An attribute's value, escaped."""
+    return number(value) if isinstance(value, int | float) else escape(plain(str(value)))
