@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 from tollgauge.core.lint.reading import Reading
 from tollgauge.core.lint.rule import Rule, error, note, warning
-from tollgauge.core.lint.schema import Verdict, evaluate, has_external_reference
+from tollgauge.core.lint.schema import Verdict, has_external_reference
 
 _QUERY_METHODS: Final = frozenset({"GET", "HEAD", "DELETE"})
 _BODY_METHODS: Final = frozenset({"POST", "PUT", "PATCH"})
@@ -96,30 +96,22 @@ def schema_mismatch(reading: Reading) -> Iterator[str]:
     """The example does not fit its own schema: facilitators then drop the listing silently.
     Keywords with regular expressions are not evaluated.
     """
-    if _verdict(reading) is Verdict.MISMATCH:
+    if reading.example is Verdict.MISMATCH:
         yield "extensions.bazaar.info"
 
 
 @error("schema-broken", "Write bazaar.schema as a valid JSON Schema (draft 2020-12).")
 def schema_broken(reading: Reading) -> Iterator[str]:
     """The schema itself cannot be evaluated."""
-    if _verdict(reading) is Verdict.BROKEN:
+    if reading.example is Verdict.BROKEN:
         yield "extensions.bazaar.schema"
 
 
 @warning("schema-too-complex", "Simplify bazaar.schema: it takes too many steps to evaluate.")
 def schema_too_complex(reading: Reading) -> Iterator[str]:
     """The evaluation was given up: deep or multiplying references."""
-    if _verdict(reading) is Verdict.TOO_COMPLEX:
+    if reading.example is Verdict.TOO_COMPLEX:
         yield "extensions.bazaar.schema"
-
-
-def _verdict(reading: Reading) -> Verdict | None:
-    bazaar = _bazaar(reading)
-    schema = _members(bazaar).get("schema")
-    if bazaar is None or not isinstance(schema, dict) or has_external_reference(schema):
-        return None
-    return evaluate(bazaar.get("info"), schema)
 
 
 @note("bazaar-absent", "Add extensions.bazaar to be listed by directories.")

@@ -20,6 +20,7 @@ import orjson
 
 from tollgauge.core.exchange import Answer, Exchange
 from tollgauge.core.lint.accepts import AMOUNT_KEYS, ENTRIES_MAX
+from tollgauge.core.lint.schema import Verdict, evaluate, has_external_reference
 from tollgauge.core.units import legacy_network
 
 HEADER: Final = "payment-required"
@@ -143,7 +144,8 @@ class Envelope:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """An exchange with what could be read of it. `envelope` governs, `other` is the body's when
-    the header's governs. `answer` is None after a fault.
+    the header's governs. `answer` is None after a fault. `example` says whether the bazaar
+    example fits its schema, None when there is nothing to evaluate.
     """
 
     exchange: Exchange
@@ -152,6 +154,7 @@ class Reading:
     body: object = None
     envelope: Envelope | None = None
     other: Envelope | None = None
+    example: Verdict | None = None
 
 
 def read(exchange: Exchange) -> Reading:
@@ -162,18 +165,16 @@ def read(exchange: Exchange) -> Reading:
     header = read_header(answer)
     body = load_json(answer.body)
     in_body = _body_envelope(body)
-    if header.document is None:
-        return Reading(exchange=exchange, answer=answer, header=header, body=body, envelope=in_body)
-    governing = Envelope(
-        place="header", version=_version(header.document, default=2), document=header.document
-    )
+    in_header = _header_envelope(header)
+    governing = in_header or in_body
     return Reading(
         exchange=exchange,
         answer=answer,
         header=header,
         body=body,
         envelope=governing,
-        other=in_body,
+        other=in_body if in_header else None,
+        example=_example(governing),
     )
 
 
@@ -259,10 +260,26 @@ def _children(value: object) -> list[object]:
     return [child for child in inner if isinstance(child, (dict, list))]
 
 
+def _header_envelope(header: Header) -> Envelope | None:
+    if header.document is None:
+        return None
+    version = _version(header.document, default=2)
+    return Envelope(place="header", version=version, document=header.document)
+
+
 def _body_envelope(body: object) -> Envelope | None:
     if not isinstance(body, dict) or not ("accepts" in body or "x402Version" in body):
         return None
     return Envelope(place="body", version=_version(body, default=1), document=body)
+
+
+def _example(envelope: Envelope | None) -> Verdict | None:
+    """Whether `bazaar.info` fits `bazaar.schema`; evaluated once, here, because it is dear."""
+    bazaar = envelope.extensions.get("bazaar") if envelope else None
+    schema = bazaar.get("schema") if isinstance(bazaar, dict) else None
+    if not isinstance(bazaar, dict) or not isinstance(schema, dict):
+        return None
+    return None if has_external_reference(schema) else evaluate(bazaar.get("info"), schema)
 
 
 def _version(document: dict[str, object], *, default: int) -> int:

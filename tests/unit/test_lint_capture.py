@@ -1,0 +1,126 @@
+"""Captured exchanges in, the linter's JSON out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.exchange import Answer, Exchange
+from tollgauge.core.lint import exchange_from_capture, lint, lint_json
+
+V1_BODY = {
+    "x402Version": 1,
+    "accepts": [
+        {
+            "scheme": "exact",
+            "network": "base",
+            "maxAmountRequired": "10000",
+            "resource": "https://a.example.com/x",
+            "description": "x",
+            "payTo": "0x209693Bc6afc0C5328bA36FaF03C514EF312287C",
+            "maxTimeoutSeconds": 60,
+            "asset": "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913",
+            "extra": {"name": "USD Coin", "version": "2"},
+        }
+    ],
+}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["status", "headers", "body", "url", "method", "x"]), inner, max_size=5
+        )
+    ),
+)
+
+
+def answer_of(exchange: Exchange) -> Answer:
+    assert isinstance(exchange.result, Answer)
+    return exchange.result
+
+
+def test_header_names_come_in_any_case_and_as_pairs_or_mapping() -> None:
+    mapping = exchange_from_capture({"status": 402, "headers": {"X-A": "1", "x-b": ["2", "3"]}})
+    pairs = exchange_from_capture(
+        {"status": 402, "headers": [["x-a", "1"], ["X-B", "2"], ["X-b", "3"]]}
+    )
+    assert answer_of(mapping).headers == (("x-a", "1"), ("x-b", "2"), ("x-b", "3"))
+    assert answer_of(pairs).headers == answer_of(mapping).headers
+
+
+def test_a_body_is_a_text_or_json_or_nothing() -> None:
+    as_text = exchange_from_capture({"status": 402, "body": json.dumps(V1_BODY)})
+    as_json = exchange_from_capture({"status": 402, "body": V1_BODY})
+    assert lint(as_text) == lint(as_json)
+    assert lint(as_json).payable
+    assert answer_of(exchange_from_capture({"status": 402, "body": None})).body == b""
+
+
+def test_url_and_method_may_be_missing() -> None:
+    bare = exchange_from_capture({"status": 402, "body": V1_BODY})
+    assert (bare.url, bare.method) == ("", "")
+    full = exchange_from_capture(
+        {"status": 402, "body": V1_BODY, "url": "https://b.example.com/x", "method": "post"}
+    )
+    assert full.method == "POST"
+    assert "resource-mismatch" in {finding.rule for finding in lint(full).findings}
+
+
+@pytest.mark.parametrize(
+    "capture",
+    [
+        None,
+        [],
+        "402",
+        {},
+        {"status": "402"},
+        {"status": True},
+        {"status": 42},
+        {"status": 402, "headers": "a: b"},
+        {"status": 402, "headers": [["a"]]},
+        {"status": 402, "headers": {"a": 1}},
+        {"status": 402, "headers": [[1, "b"]]},
+        {"status": 402, "body": 5},
+        {"status": 402, "body": {"a": 2**70}},
+        {"status": 402, "url": 5},
+        {"status": 402, "method": []},
+    ],
+)
+def test_a_malformed_capture_is_refused_with_a_hint(capture: object) -> None:
+    with pytest.raises(TollgaugeError) as caught:
+        exchange_from_capture(capture)
+    assert "status" in caught.value.hint
+
+
+@given(JSON | st.fixed_dictionaries({"status": st.just(402), "headers": JSON, "body": JSON}))
+def test_anything_is_either_read_or_refused(capture: Any) -> None:
+    try:
+        exchange = exchange_from_capture(capture)
+    except TollgaugeError:
+        return
+    assert json.dumps(lint_json(lint(exchange)))
+
+
+def test_the_report_has_the_documented_form() -> None:
+    report = lint_json(lint(exchange_from_capture({"status": 402, "body": V1_BODY})))
+    assert list(report) == ["payable", "compliant", "version", "findings", "terms"]
+    assert report["terms"] == [
+        {
+            "version": 1,
+            "scheme": "exact",
+            "network": "eip155:8453",
+            "asset": "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913",
+            "amount": "10000",
+            "payTo": "0x209693Bc6afc0C5328bA36FaF03C514EF312287C",
+            "maxTimeoutSeconds": 60,
+        }
+    ]
+    findings = report["findings"]
+    assert isinstance(findings, list)
+    assert list(findings[0]) == ["rule", "severity", "message", "where"]

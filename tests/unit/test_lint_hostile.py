@@ -1,0 +1,266 @@
+"""The linter on bytes that were made to hurt it: it answers, quickly, and never raises."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tollgauge.core.exchange import Answer, Exchange
+from tollgauge.core.finding import Lint, Severity
+from tollgauge.core.lint import lint, lint_json
+from tollgauge.core.lint.schema import Verdict, evaluate, has_external_reference
+
+NAMES = """
+x402Version accepts resource extensions error scheme network amount asset payTo extra name type
+maxTimeoutSeconds maxAmountRequired url tags bazaar info schema input method version routeTemplate
+iconUrl $ref $id $schema properties required items allOf const
+"""
+TEXTS = """
+exact base eip155:8453 10000 http mcp POST # #/properties/x object http://[::1 https://a.b:99999/
+0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913
+"""
+KEYS = st.sampled_from(NAMES.split())
+WORDS = st.sampled_from(TEXTS.split()) | st.just("\x00")
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=True)
+    | st.text(max_size=12)
+    | WORDS
+)
+DOCUMENTS = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=6),
+    max_leaves=40,
+)
+ENVELOPES = st.fixed_dictionaries(
+    {},
+    optional={
+        "x402Version": st.sampled_from([1, 2, "2"]) | DOCUMENTS,
+        "accepts": st.lists(st.dictionaries(KEYS, DOCUMENTS), max_size=3) | DOCUMENTS,
+        "resource": st.dictionaries(KEYS, DOCUMENTS) | DOCUMENTS,
+        "extensions": st.dictionaries(KEYS, DOCUMENTS) | DOCUMENTS,
+        "error": DOCUMENTS,
+    },
+)
+
+
+def sane(result: Lint) -> None:
+    """What holds for every lint, whatever it was made from."""
+    assert not (result.payable and result.version is None)
+    assert not (result.payable and result.accepts in (None, 0))
+    assert result.compliant == (result.errors == 0)
+    for finding in result.findings:
+        assert finding.rule
+        assert finding.message
+        assert finding.severity in Severity
+    json.dumps(lint_json(result)).encode()
+
+
+def seen(status: int, headers: tuple[tuple[str, str], ...], body: bytes, url: str = "") -> Lint:
+    answer = Answer(status=status, headers=headers, body=body)
+    return lint(Exchange(url=url, method="GET", at=0, result=answer))
+
+
+def challenge(raw: bytes) -> Lint:
+    return seen(402, (("payment-required", base64.b64encode(raw).decode()),), raw)
+
+
+@given(
+    st.integers(-1, 1_000) | st.just(402),
+    st.lists(st.tuples(st.sampled_from(["payment-required", "cache-control", "x"]), st.binary())),
+    st.binary(),
+    st.text(max_size=30),
+)
+def test_no_bytes_make_it_raise(
+    status: int, headers: list[tuple[str, bytes]], body: bytes, url: str
+) -> None:
+    sane(seen(status, tuple((name, raw.decode("latin-1")) for name, raw in headers), body, url))
+
+
+@given(st.binary())
+def test_no_decoded_header_makes_it_raise(raw: bytes) -> None:
+    sane(challenge(raw))
+
+
+@given(ENVELOPES | DOCUMENTS)
+def test_no_json_makes_it_raise(document: object) -> None:
+    sane(challenge(json.dumps(document).encode()))
+
+
+@given(DOCUMENTS, DOCUMENTS)
+def test_no_schema_makes_the_evaluation_raise(info: object, schema: object) -> None:
+    assert evaluate(info, schema) in Verdict
+    assert has_external_reference(schema) in (True, False)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"[" * 120_000,
+        b'{"accepts":' * 20_000,
+        b"[" * 900 + b"]" * 900,
+        b'{"x402Version":2,"accepts":' + b"[" * 40 + b"]" * 40 + b"}",
+        b'{"x402Version":1,"x402Version":2,"accepts":[],"accepts":[{}]}',
+        b'{"x402Version":2,"accepts":[{"amount":NaN,"maxTimeoutSeconds":Infinity}]}',
+        b'{"x402Version":2,"accepts":[{"amount":"\\ud800","payTo":"\\udfff"}]}',
+        b'{"x402Version":2,"accepts":[{"maxTimeoutSeconds":' + b"9" * 5_000 + b"}]}",
+        b'{"x402Version":2,"accepts":[{"amount":"' + b"9" * 100_000 + b'"}]}',
+        b'{"x402Version":1e400}',
+        b'\xef\xbb\xbf{"x402Version":2}',
+        b'"' + b"\\" * 99_999,
+        b'{"accepts":[' + b"{}," * 100_000 + b"{}]}",
+    ],
+    ids=lambda raw: raw[:24].decode("latin-1"),
+)
+def test_a_bomb_is_an_ordinary_bad_answer(raw: bytes) -> None:
+    started = time.monotonic()
+    result = challenge(raw)
+    sane(result)
+    assert not result.payable
+    assert time.monotonic() - started < 2
+
+
+def test_nesting_is_no_danger_under_a_raised_recursion_limit() -> None:
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(100_000)
+    try:
+        sane(challenge(b"[" * 120_000))
+        assert evaluate({}, {"$ref": "#"}) is Verdict.TOO_COMPLEX
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def doubling(levels: int) -> dict[str, Any]:
+    """A schema whose evaluation doubles with each level."""
+    definitions: dict[str, Any] = {
+        f"d{level}": {"allOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(levels)
+    }
+    definitions[f"d{levels}"] = {"type": "object"}
+    return {"$defs": definitions, "$ref": "#/$defs/d0"}
+
+
+def wide(levels: int) -> dict[str, Any]:
+    """A schema without references that branches at every level."""
+    return {"type": "object"} if levels == 0 else {"allOf": [wide(levels - 1)] * 8}
+
+
+@pytest.mark.parametrize(
+    ("schema", "verdict"),
+    [
+        ({"$ref": "#"}, Verdict.TOO_COMPLEX),
+        ({"allOf": [{"$ref": "#"}, {"$ref": "#"}]}, Verdict.TOO_COMPLEX),
+        ({"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}, Verdict.TOO_COMPLEX),
+        (doubling(5), Verdict.FITS),
+        (doubling(30), Verdict.TOO_COMPLEX),
+        (wide(3), Verdict.FITS),
+        (wide(5), Verdict.TOO_COMPLEX),
+        ({"anyOf": [{"enum": list(range(2_000))}] * 10}, Verdict.TOO_COMPLEX),
+    ],
+    ids=["self", "twice", "circle", "doubling", "doubling-30", "wide", "wide-5", "enums"],
+)
+def test_a_schema_that_would_take_for_ever_is_given_up(
+    schema: dict[str, Any], verdict: Verdict
+) -> None:
+    started = time.monotonic()
+    assert evaluate({"a": 1}, schema) is verdict
+    assert time.monotonic() - started < 1
+
+
+EVIL = "(a+)+$"
+VICTIM = "a" * 64 + "!"
+
+
+@pytest.mark.parametrize(
+    ("info", "schema"),
+    [
+        (VICTIM, {"pattern": EVIL}),
+        ({VICTIM: 1}, {"patternProperties": {EVIL: {}}}),
+        ({VICTIM: 1}, {"patternProperties": {EVIL: {}}, "additionalProperties": False}),
+        ({VICTIM: 1}, {"propertyNames": {"pattern": EVIL}}),
+        (
+            {"x": VICTIM},
+            {
+                "properties": {
+                    "x": {"$schema": "http://json-schema.org/draft-07/schema#", "pattern": EVIL}
+                }
+            },
+        ),
+        (VICTIM, {"$schema": "http://json-schema.org/draft-04/schema#", "pattern": EVIL}),
+        (
+            VICTIM,
+            {
+                "const": {"$schema": "http://json-schema.org/draft-07/schema#", "pattern": EVIL},
+                "anyOf": [{"$ref": "#/const"}],
+            },
+        ),
+        ({VICTIM: 1}, {"unevaluatedProperties": {"pattern": EVIL}, "allOf": [{"$ref": "#/x"}]}),
+        ([[index] for index in range(5_000)], {"uniqueItems": True}),
+    ],
+    ids=[
+        "pattern",
+        "patternProperties",
+        "additionalProperties",
+        "propertyNames",
+        "inner-dialect",
+        "outer-dialect",
+        "reference-into-a-constant",
+        "unevaluated",
+        "unique",
+    ],
+)
+def test_no_regular_expression_of_a_stranger_is_run(info: object, schema: dict[str, Any]) -> None:
+    started = time.monotonic()
+    assert evaluate(info, schema) in Verdict
+    assert time.monotonic() - started < 1
+
+
+def test_an_unknown_reference_is_a_broken_schema_and_fetches_nothing() -> None:
+    assert evaluate({}, {"$ref": "#/nowhere"}) is Verdict.BROKEN
+    assert evaluate({}, {"$ref": "http://127.0.0.1:9/s.json"}) is Verdict.BROKEN
+
+
+@pytest.mark.parametrize(
+    ("schema", "external"),
+    [
+        ({"$ref": "#/$defs/a"}, False),
+        ({"properties": {"id": {"type": "string"}}}, False),
+        ({"items": [{"$ref": "other.json"}]}, True),
+        ({"$id": "https://a.b/c"}, True),
+        ({"$dynamicRef": "https://a.b/c"}, True),
+    ],
+)
+def test_references_out_of_the_document_are_found_at_any_depth(
+    schema: dict[str, Any], external: bool
+) -> None:
+    assert has_external_reference({"a": [{"b": schema}]}) is external
+
+
+@pytest.mark.parametrize(
+    ("info", "schema", "verdict"),
+    [
+        ({"a": 1}, {"type": "object", "required": ["a"]}, Verdict.FITS),
+        ({"a": 1}, {"type": "object", "required": ["b"]}, Verdict.MISMATCH),
+        ({"a": 1}, {"properties": {"a": {"type": "string"}}}, Verdict.MISMATCH),
+        ({"a": 1}, {"properties": {}, "additionalProperties": False}, Verdict.MISMATCH),
+        ({"a": 1}, {"$defs": {"n": {"type": "number"}}, "properties": {"a": {"$ref": "#/$defs/n"}}},
+         Verdict.FITS),
+        ({"a": 1}, True, Verdict.FITS),
+        ({"a": 1}, False, Verdict.MISMATCH),
+        ({"a": 1}, {"type": "thing"}, Verdict.BROKEN),
+        ({"a": 1}, {"properties": []}, Verdict.BROKEN),
+        ({"a": 1}, "schema", Verdict.BROKEN),
+    ],
+)  # fmt: skip
+def test_an_ordinary_schema_is_evaluated_in_full(
+    info: object, schema: object, verdict: Verdict
+) -> None:
+    assert evaluate(info, schema) is verdict
