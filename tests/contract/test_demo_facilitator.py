@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import shutil
 import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -29,6 +32,7 @@ from tollgauge.demo.facilitator import run_facilitator
 from tollgauge.demo.seller import payee
 from tollgauge.demo.serving import serve
 
+_ROOT = Path(__file__).parents[2]
 _PAYEE = payee("the service under test")
 _PRICE = 5_000
 _FUNDS = 1_000_000
@@ -208,6 +212,23 @@ async def test_the_buyer_buys_a_report_with_the_official_client(counter: Counter
     assert await counter.payee_has() == _PRICE
     receipt = await counter.chain.rpc("eth_getTransactionReceipt", bought.transaction)
     assert receipt["status"] == "0x1"
+
+
+@pytest.mark.node
+async def test_the_official_typescript_client_pays_here_too(counter: Counter) -> None:
+    node = shutil.which("node")
+    if node is None or not (_ROOT / "node_modules/@x402/fetch").is_dir():
+        pytest.skip("Node.js or the locked @x402/fetch is missing: run `make setup`")
+    payer = counter.chain.accounts[1]
+    async with serve(_shop(counter)) as port:
+        script = str(_ROOT / "scripts/buy-report.mjs")
+        process = await asyncio.create_subprocess_exec(
+            node, script, f"http://127.0.0.1:{port}", "https://x.example/", payer.key, stdout=PIPE
+        )
+        printed, _ = await process.communicate()
+    bought = json.loads(printed)
+    assert (bought["status"], bought["receipt"]["payer"]) == (200, payer.address)
+    assert await counter.payee_has() == _PRICE
 
 
 async def test_an_answer_that_is_no_report_is_a_purchase_error(counter: Counter) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from tollgauge.core.endpoint import Perimeter, parse_resource
 from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind
+from tollgauge.core.finding import Lint
+from tollgauge.core.lint import lint
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.demo.behaviours import play
 from tollgauge.demo.past import (
@@ -20,7 +22,7 @@ from tollgauge.demo.past import (
     first_listed,
     listed_items,
 )
-from tollgauge.demo.seller import Request, Seller
+from tollgauge.demo.seller import Request, Seller, Wire
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.world import BUYER_FUNDS, World
 
@@ -39,6 +41,53 @@ def _month(seller: Seller, *, seed: int = 0) -> list[Exchange]:
 
 def _statuses(past: list[Exchange]) -> Counter[int]:
     return Counter(item.result.status for item in past if isinstance(item.result, Answer))
+
+
+def _verdict(seller: Seller) -> Lint:
+    """What the linter says of the seller's own answer, outages left aside."""
+    past = exchanges(seller, start=_START, end=_END, step_ms=HOUR_MS)
+    return lint(
+        next(
+            item
+            for item in past
+            if seller.wire is not Wire.OPEN
+            or (isinstance(item.result, Answer) and item.result.status not in (502, 503))
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "kind", ["perfect-v2", "dual", "header-only", "templated", "slow", "price-changing"]
+)
+def test_the_linter_finds_nothing_to_say_of_those_who_do_it_right(kind: str) -> None:
+    for seller in (seller for seller in SELLERS if seller.kind == kind):
+        verdict = _verdict(seller)
+        assert (verdict.payable, verdict.compliant, verdict.findings) == (True, True, ())
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    [
+        ("wrong-network", "network-form"),
+        ("no-domain-name", "domain-missing"),
+        ("wrong-domain-name", "domain-wrong"),
+        ("decimal-amount", "amount-form"),
+        ("v1-field-in-v2", "v1-fields"),
+        ("text-version", "version-form"),
+        ("internal-url", "resource-mismatch"),
+        ("empty-accepts", "accepts-empty"),
+        ("validates-first", "status-validates-first"),
+        ("unpaid-200", "status-unpaid"),
+        ("not-found", "status-not-found"),
+        ("server-error", "status-server-error"),
+        ("redirect", "status-redirect"),
+    ],
+)
+def test_the_linter_finds_the_one_mistake_of_each_mistaken_seller(kind: str, rule: str) -> None:
+    for seller in (seller for seller in SELLERS if seller.kind == kind):
+        verdict = _verdict(seller)
+        assert rule in {finding.rule for finding in verdict.findings}
+        assert not verdict.compliant
 
 
 async def test_a_world_starts_in_seconds_and_names_its_parts() -> None:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 LOOPBACK: Final = "127.0.0.1"
 _POLL_SECONDS: Final = 0.005
-_GRACE_SECONDS: Final = 2
+_GRACE_SECONDS: Final = 5
+"""Longer than the slowest seller takes."""
 
 
 @contextlib.asynccontextmanager
