@@ -17,7 +17,6 @@ from tollgauge.web.badge import badge_svg
 from tollgauge.web.charts import (
     component_bar,
     day_uptime,
-    event_lanes,
     grade_strip,
     latency_lines,
     ticks,
@@ -25,6 +24,7 @@ from tollgauge.web.charts import (
     uptime_text,
 )
 from tollgauge.web.dial import dial
+from tollgauge.web.lanes import event_lanes
 from tollgauge.web.svg import element, number
 
 GRADES = (("A", 810), ("B", 650), ("C", 500), ("D", 350), ("F", 0))

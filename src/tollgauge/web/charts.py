@@ -13,24 +13,18 @@ from typing import Final
 from markupsafe import Markup
 
 from tollgauge.core.rollup import SLOTS_PER_DAY
-from tollgauge.core.units import day_of
-from tollgauge.reports import Component, DayBar, TimelineEvent
+from tollgauge.reports import Component, DayBar
 from tollgauge.web.labels import count, day_date, milliseconds, percent
-from tollgauge.web.svg import element, label, number, picture, points, title
+from tollgauge.web.svg import element, label, picture, points, title
 
 WIDTH: Final = 520
-_LEFT: Final = 52
-_STEP: Final = (WIDTH - _LEFT) / 30
+LEFT: Final = 52
+_STEP: Final = (WIDTH - LEFT) / 30
 _BAR_TOP: Final = 14
 _BAR_HEIGHT: Final = 96
 _LINE_TOP: Final = 14
 _LINE_HEIGHT: Final = 130
 _LEAST_VISIBLE: Final = 4.0
-_LANES: Final = (
-    ("price", frozenset({"price-changed"})),
-    ("payTo", frozenset({"payto-changed", "network-changed"})),
-    ("listing", frozenset({"listed", "delisted", "relisted"})),
-)
 
 
 def uptime_bars(days: tuple[DayBar, ...]) -> Markup:
@@ -42,9 +36,9 @@ def uptime_bars(days: tuple[DayBar, ...]) -> Markup:
     words = f"{len(measured)} of {len(days)} days have data."
     body = [
         element("defs", _hatch()),
-        label("100%", _LEFT - 8, _BAR_TOP + 10, anchor="end"),
-        label("0%", _LEFT - 8, bottom, anchor="end"),
-        *(_day(bar, _LEFT + index * _step(days)) for index, bar in enumerate(days)),
+        label("100%", LEFT - 8, _BAR_TOP + 10, anchor="end"),
+        label("0%", LEFT - 8, bottom, anchor="end"),
+        *(_day(bar, LEFT + index * _step(days)) for index, bar in enumerate(days)),
         *_dates(days, bottom + 32),
     ]
     return picture("uptime", "Uptime by day", words, (WIDTH, bottom + 42), *body)
@@ -84,7 +78,7 @@ def latency_lines(days: tuple[DayBar, ...]) -> Markup:
         *_grid(marks, top),
         *_series([bar.p95_ms for bar in days], top, _step(days), "p95"),
         *_series([bar.p50_ms for bar in days], top, _step(days), "p50"),
-        *(_latency_day(bar, _LEFT + i * _step(days), _step(days)) for i, bar in enumerate(days)),
+        *(_latency_day(bar, LEFT + i * _step(days), _step(days)) for i, bar in enumerate(days)),
         *_dates(days, bottom + 22),
     ]
     return picture("latency", "Latency by day", words, size, *body_parts)
@@ -98,27 +92,6 @@ def ticks(largest: int) -> tuple[int, ...]:
     step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor * 5 >= largest)
     last = max(2, -(-largest // step))
     return tuple(step * index for index in range(last + 1))
-
-
-def event_lanes(events: tuple[TimelineEvent, ...], *, first_day: int, last_day: int) -> Markup:
-    """Changes of price, payTo and listing as marks on three lanes over the same days."""
-    span = max(1, last_day - first_day + 1)
-    step = (WIDTH - _LEFT) / span
-    drawn: list[Markup] = []
-    shown = 0
-    for lane, (name, kinds) in enumerate(_LANES):
-        y = 22 + lane * 28
-        drawn.append(label(name, _LEFT - 8, y + 4, anchor="end"))
-        drawn.append(element("line", x1=_LEFT, y1=y, x2=WIDTH, y2=y, class_="grid"))
-        for event in events:
-            day = day_of(event.at)
-            if event.kind in kinds and first_day <= day <= last_day:
-                shown += 1
-                drawn.append(_mark(name, event, _LEFT + (day - first_day + 0.5) * step, y))
-    drawn.append(label(day_date(first_day), _LEFT, 112))
-    drawn.append(label(day_date(last_day), WIDTH, 112, anchor="end"))
-    words = f"{shown} changes between {day_date(first_day)} and {day_date(last_day)}."
-    return picture("events", "Changes by day", words, (WIDTH, 122), *drawn)
 
 
 def component_bar(component: Component, *, heaviest: int) -> Markup:
@@ -165,7 +138,7 @@ def _hatch() -> Markup:
 
 
 def _step(days: tuple[DayBar, ...]) -> float:
-    return (WIDTH - _LEFT) / max(1, len(days))
+    return (WIDTH - LEFT) / max(1, len(days))
 
 
 def _day(bar: DayBar, x: float) -> Markup:
@@ -203,9 +176,9 @@ def _down_height(bar: DayBar) -> float:
 
 def _dates(days: tuple[DayBar, ...], y: float) -> list[Markup]:
     if not days:
-        return [label("no days", _LEFT, y)]
+        return [label("no days", LEFT, y)]
     return [
-        label(day_date(days[0].day), _LEFT, y),
+        label(day_date(days[0].day), LEFT, y),
         label(day_date(days[-1].day), WIDTH, y, anchor="end"),
     ]
 
@@ -218,16 +191,16 @@ def _grid(marks: tuple[int, ...], top: int) -> list[Markup]:
     drawn: list[Markup] = []
     for mark in marks:
         y = _y(mark, top)
-        drawn.append(element("line", x1=_LEFT, y1=y, x2=WIDTH, y2=y, class_="grid"))
+        drawn.append(element("line", x1=LEFT, y1=y, x2=WIDTH, y2=y, class_="grid"))
         text = milliseconds(mark) if mark == top else count(mark)
-        drawn.append(label(text, _LEFT - 8, y + 4, anchor="end"))
+        drawn.append(label(text, LEFT - 8, y + 4, anchor="end"))
     return drawn
 
 
 def _series(values: list[int | None], top: int, step: float, kind: str) -> list[Markup]:
     """A line for each run of days with data, a dot for each day."""
     places = [
-        None if value is None else (_LEFT + (index + 0.5) * step, _y(value, top))
+        None if value is None else (LEFT + (index + 0.5) * step, _y(value, top))
         for index, value in enumerate(values)
     ]
     drawn: list[Markup] = []
@@ -264,16 +237,3 @@ def _latency_day(bar: DayBar, x: float, step: float) -> Markup:
         height=_LINE_HEIGHT,
         class_="hover",
     )
-
-
-def _mark(lane: str, event: TimelineEvent, x: float, y: float) -> Markup:
-    """A dot for prices, a diamond for payTo and network, a square for listings."""
-    tip = title(f"{day_date(day_of(event.at))}: {event.kind} ({event.source})")
-    if lane == "price":
-        return element("circle", tip, cx=x, cy=y, r=6, class_="event price")
-    if lane == "payTo":
-        turn = f"rotate(45 {number(x)} {number(y)})"
-        return element(
-            "rect", tip, x=x - 5, y=y - 5, width=10, height=10, transform=turn, class_="event payto"
-        )
-    return element("rect", tip, x=x - 5, y=y - 5, width=10, height=10, class_="event listing")

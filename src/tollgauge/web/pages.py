@@ -14,11 +14,9 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlsplit
 
 import orjson
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from tollgauge.core.policy import POLICIES, Policy
 from tollgauge.core.units import WINDOW_MS, day_of
@@ -30,17 +28,14 @@ from tollgauge.reports import (
     Provider,
 )
 from tollgauge.web import charts, labels
-from tollgauge.web.assets import ASSETS
 from tollgauge.web.dial import dial
+from tollgauge.web.lanes import event_lanes
+from tollgauge.web.render import render
 
 HOME_ROWS: Final = 10
 """How many endpoints the home page shows; the leaderboard shows all it is given."""
 
 _SEVERITIES: Final = ("error", "warn", "info")
-_REASONS: Final = {
-    "ours": "our own network or limits",
-    "unknown": "nobody can tell whose fault it was",
-}
 _NEXT_STEPS: Final = {
     404: "Check the address, or look for the host on the leaderboard.",
     422: "Give the full https:// address of a public endpoint, as it is listed in a directory.",
@@ -67,7 +62,7 @@ def home_html(board: Leaderboard, stats: Ecosystem, *, base_url: str) -> bytes:
     """The first page: what this is, the ecosystem in numbers, the head of the leaderboard."""
     shown = board.rows[:HOME_ROWS]
     simulated = stats.simulated or any(row.simulated for row in shown)
-    return _render(
+    return render(
         "home.html",
         base_url,
         board=board,
@@ -81,7 +76,7 @@ def home_html(board: Leaderboard, stats: Ecosystem, *, base_url: str) -> bytes:
 def leaderboard_html(board: Leaderboard, stats: Ecosystem, *, base_url: str) -> bytes:
     """The best listed endpoints."""
     simulated = stats.simulated or any(row.simulated for row in board.rows)
-    return _render(
+    return render(
         "leaderboard.html",
         base_url,
         board=board,
@@ -97,7 +92,7 @@ def endpoint_html(view: EndpointView, *, now: int, base_url: str, report_micro_u
     """
     snapshot = view.snapshot
     policy = POLICIES.get(snapshot.policy_version)
-    return _render(
+    return render(
         "endpoint.html",
         base_url,
         view=view,
@@ -117,7 +112,7 @@ def endpoint_html(view: EndpointView, *, now: int, base_url: str, report_micro_u
 
 def provider_html(provider: Provider, *, base_url: str) -> bytes:
     """One host and its endpoints, best first."""
-    return _render(
+    return render(
         "provider.html",
         base_url,
         provider=provider,
@@ -137,7 +132,7 @@ def methodology_html(
         ("Activity P: effective payers", policy.payers),
         ("Activity V: organic dollars settled", policy.volume),
     )
-    return _render(
+    return render(
         "methodology.html",
         base_url,
         policy=policy,
@@ -157,7 +152,7 @@ def methodology_html(
 def docs_html(routes: tuple[Route, ...], *, base_url: str) -> bytes:
     """How to ask, with a command for each free route and the price of each paid one."""
     shown = [(route, _command(base_url, route)) for route in routes]
-    return _render("docs.html", base_url, routes=shown)
+    return render("docs.html", base_url, routes=shown)
 
 
 def not_found_html(detail: str = "There is no page at this address.", *, base_url: str) -> bytes:
@@ -170,7 +165,7 @@ def error_html(
 ) -> bytes:
     """A page that says what is wrong and what to do; `hint` replaces the usual advice."""
     step = hint or _NEXT_STEPS.get(status, _ANY_STEP)
-    return _render(
+    return render(
         "error.html",
         base_url,
         status=status,
@@ -179,12 +174,6 @@ def error_html(
         step=step,
         code=code,
     )
-
-
-def _render(name: str, base_url: str, **values: object) -> bytes:
-    base = base_url.rstrip("/")
-    page = _ENGINE.get_template(name)
-    return page.render(base=base, root=urlsplit(base).path, **values).encode()
 
 
 def _grades(policy: Policy) -> tuple[tuple[str, int], ...]:
@@ -214,7 +203,7 @@ def _pictures(view: EndpointView) -> dict[str, object]:
     return {
         "uptime": charts.uptime_bars(view.days),
         "latency": charts.latency_lines(view.days),
-        "lanes": charts.event_lanes(view.events, first_day=first, last_day=last),
+        "lanes": event_lanes(view.events, first_day=first, last_day=last),
     }
 
 
@@ -237,69 +226,3 @@ def _post(base_url: str, path: str, body: object) -> str:
     address = shlex.quote(base_url.rstrip("/") + path)
     data = shlex.quote(orjson.dumps(body).decode())
     return f"curl -i {address} \\\n  -H 'content-type: application/json' \\\n  -d {data}"
-
-
-def _visible(value: object) -> object:
-    """What every expression of a template passes: text without unseen characters."""
-    return (
-        labels.plain(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
-    )
-
-
-def _ticked(text: str) -> Markup:
-    """A message of ours with what stands between backticks set as code."""
-    parts = labels.plain(text).split("`")
-    code = Markup('<span class="code">{}</span>')
-    return Markup("").join(
-        code.format(part) if index % 2 and index + 1 < len(parts) else escape(part)
-        for index, part in enumerate(parts)
-    )
-
-
-def _grade_class(grade: str | None) -> str:
-    return f"grade-{grade.lower()}" if grade in {"A", "B", "C", "D", "F"} else "grade-none"
-
-
-def _asset(name: str) -> str:
-    return f"/static/{name}?v={ASSETS[name].digest}"
-
-
-def _engine() -> Environment:
-    engine = Environment(
-        loader=PackageLoader("tollgauge.web"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        auto_reload=False,
-        finalize=_visible,
-    )
-    engine.filters.update(
-        age=labels.age,
-        amount=labels.amount,
-        authority=labels.authority_of,
-        count=labels.count,
-        day_date=labels.day_date,
-        day_uptime=charts.day_uptime,
-        dollars=labels.dollars,
-        grade_class=_grade_class,
-        hundredths=labels.hundredths,
-        instant=labels.date,
-        iso=labels.iso,
-        minute=labels.minute,
-        ms=labels.milliseconds,
-        network_name=labels.network_name,
-        path=labels.path_of,
-        percent=labels.percent,
-        price=labels.price,
-        reason=lambda slug: _REASONS.get(slug, slug.replace("-", " ")),
-        stability=labels.stability,
-        tenths=labels.tenths,
-        ticked=_ticked,
-        verdict=labels.verdict_sentence,
-    )
-    engine.globals.update(asset=_asset, dash=labels.DASH, meanings=labels.RECOMMENDATIONS)
-    return engine
-
-
-_ENGINE: Final = _engine()
