@@ -40,9 +40,9 @@ _NEXT_STEPS: Final = {
     404: "Check the address, or look for the host on the leaderboard.",
     422: "Give the full https:// address of a public endpoint, as it is listed in a directory.",
     429: "Wait for the number of seconds that the Retry-After header names, then ask again.",
-    503: "Nothing was charged. Wait for the number of seconds that Retry-After names, then retry.",
+    503: "Wait for the number of seconds that Retry-After names, then send the same again.",
 }
-_ANY_STEP: Final = "Nothing was charged. Try again in a minute."
+_ANY_STEP: Final = "Try again in a minute."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
