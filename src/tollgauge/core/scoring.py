@@ -155,7 +155,7 @@ def recommend(seen: Facts, *, grade: str | None, flags: tuple[Flag, ...]) -> str
 
 
 def _policy(version: object) -> Policy:
-    policy = POLICIES.get(version) if isinstance(version, int) else None
+    policy = POLICIES.get(version) if type(version) is int else None
     if policy is None:
         raise ScoreError(
             "The report names a policy that this version does not know.",

@@ -1,0 +1,36 @@
+"""The published pages say what the code does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tollgauge.core.methodology import methodology
+from tollgauge.core.policy import POLICIES, POLICY_1
+from tollgauge.core.schema.evidence import schema_text
+from tollgauge.core.scoring import FLAG_RULES
+
+DOCS = Path(__file__).parents[2] / "docs"
+ADVICE = "run: .venv/bin/python docs/generate.py"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("methodology.md", methodology(POLICIES[max(POLICIES)])),
+        ("evidence.schema.json", schema_text()),
+    ],
+)
+def test_a_generated_page_is_current(name: str, text: str) -> None:
+    assert (DOCS / name).read_text(encoding="utf-8") == text, ADVICE
+
+
+def test_the_methodology_names_every_component_flag_and_cap() -> None:
+    page = methodology(POLICY_1)
+    for row in POLICY_1.rows:
+        assert f"| {row.name} | {row.weight} | {row.measures} | {row.absent} |" in page
+    for rule in FLAG_RULES:
+        assert f"| `{rule.code}` | {rule.severity.value} | {rule.words} |" in page
+    for cap in POLICY_1.caps:
+        assert f"| `{cap.code}` | {cap.limit} | {cap.reason} |" in page
