@@ -213,7 +213,8 @@ async def run(
                 stop=halt,
             )
         )
-        while servers and not servers[0].started and not halt.is_set():
+        # uvicorn tells that it started through an attribute only.
+        while servers and not servers[0].started and not halt.is_set():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         if on_ready is not None:
             on_ready()

@@ -22,7 +22,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from tollgauge import app as root
 from tollgauge.clients import x402
-from tollgauge.clients.egress import Egress, Request
+from tollgauge.clients.egress import Egress
 from tollgauge.config import Config, load
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.errors import TollgaugeError
@@ -114,7 +114,7 @@ def demo(
 ) -> None:
     """The whole business on this machine: sellers, a directory, a chain, the service, a sale."""
     # The demo's parts (a chain, an EVM library) are heavy: only this command loads them.
-    from tollgauge.demo import command  # noqa: PLC0415
+    from tollgauge.demo import command
 
     configure_logs(json_lines=False, level="error" if once else "warning")
     options = command.Options(once=once, history_days=history_days, port=port, folder=folder)

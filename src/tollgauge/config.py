@@ -71,8 +71,7 @@ def load(path: Path | None, environment: Mapping[str, str]) -> Config:
     document = _document(path, problems)
     sections: dict[str, Any] = {}
     hints = typing.get_type_hints(Config)
-    for name in document.keys() - hints.keys():
-        problems.append(f"[{name}] is not a section")
+    problems.extend(f"[{name}] is not a section" for name in document.keys() - hints.keys())
     for name, kind in hints.items():
         raw = document.get(name, [] if name == "sources" else {})
         if name == "sources":

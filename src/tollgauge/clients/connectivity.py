@@ -10,7 +10,8 @@ from tollgauge.core.exchange import Answer
 
 async def connected(egress: Egress, references: tuple[str, ...]) -> bool | None:
     """True when any reference URL of our own choice gives any HTTP answer, False when none does,
-    None when there are none to ask."""
+    None when there are none to ask.
+    """
     if not references:
         return None
     asked = (egress.fetch(Request(url=url, method="GET")) for url in references)

@@ -43,7 +43,8 @@ class RpcSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authorization:
     """The EIP-3009 transfer to look for; hex in lower case, `since_s` unix seconds before which it
-    cannot have been used."""
+    cannot have been used.
+    """
 
     asset: str
     payer: str

@@ -2,8 +2,8 @@
 
 Every reply is mapped to one of a few small values, because what matters is what is *known*:
 - verify: `Verified`, `Refused(reason)`, or FacilitatorUnavailable;
-- settle: `SettledReply(transaction)`, or `Unclear(reason)`. There is no "failed": a facilitator that
-  says no may still have broadcast (payments.md, rule 5), so only the chain can say so.
+- settle: `SettledReply(transaction)`, or `Unclear(reason)`. There is no "failed": a facilitator
+  that says no may still have broadcast (payments.md, rule 5), so only the chain can say so.
 
 The operator names this address; it is not one that others choose, hence httpx and not egress.
 """
@@ -62,7 +62,7 @@ class SettledReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unclear:
-    """Nobody can tell from the reply whether the payment settled. `transaction` if one was named."""
+    """Nobody can tell from the reply whether the payment settled; `transaction` if it named one."""
 
     reason: str
     transaction: str | None = None

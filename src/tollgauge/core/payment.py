@@ -1,4 +1,4 @@
-"""Payment: what a signed x402 payment is, whether it pays an offer, and the states it moves through.
+"""Payment: what a signed x402 payment is, whether it pays an offer, and its states.
 
 Rules (payments.md):
 - a payment is keyed by the bytes of (network, asset, payer, nonce), never by its header's text;

@@ -26,7 +26,8 @@ class DemoError(TollgaugeError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """`once`: one round and no server left behind. `port` 0 takes any free one. `folder` keeps
-    the database; without one it lives as long as the demo."""
+    the database; without one it lives as long as the demo.
+    """
 
     once: bool = False
     history_days: int = 0

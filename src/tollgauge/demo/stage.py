@@ -59,7 +59,8 @@ class Round:
 
 def configuration(world: World, *, port: int, store_url: str) -> Config:
     """The service's configuration inside the world; a host is probed without a pause, because
-    all of them are this machine."""
+    all of them are this machine.
+    """
     return Config(
         server=ServerSettings(
             base_url=f"http://127.0.0.1:{port}",

@@ -101,16 +101,17 @@ async def _wildcards(
     clock: Clock,
 ) -> None:
     """Once a day, ask a random path of each host that sells: a 402 there means nothing."""
-    for endpoint, result in zip(due, results, strict=True):
-        if result.status != 402:
-            continue
-        async with store.read() as tx:
-            host = await endpoints.host_state(tx, endpoint.host)
-        if host.wildcard_at is not None and host.wildcard_at > clock() - WILDCARD_EVERY_MS:
-            continue
-        answer = await x402.wildcard(
-            egress, endpoint.resource, token=secrets.token_hex(8), now=clock()
-        )
-        if answer is not None:
-            async with store.write() as tx:
-                await endpoints.set_wildcard(tx, endpoint.host, wildcard=answer, at=clock())
+    selling = [each for each, result in zip(due, results, strict=True) if result.status == 402]
+    await asyncio.gather(*(_wildcard(store, egress, each, clock=clock) for each in selling))
+
+
+async def _wildcard(store: Store, egress: Egress, endpoint: Endpoint, *, clock: Clock) -> None:
+    async with store.read() as tx:
+        host = await endpoints.host_state(tx, endpoint.host)
+    if host.wildcard_at is not None and host.wildcard_at > clock() - WILDCARD_EVERY_MS:
+        return
+    token = secrets.token_hex(8)
+    answer = await x402.wildcard(egress, endpoint.resource, token=token, now=clock())
+    if answer is not None:
+        async with store.write() as tx:
+            await endpoints.set_wildcard(tx, endpoint.host, wildcard=answer, at=clock())

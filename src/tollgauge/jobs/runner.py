@@ -24,7 +24,8 @@ Tally = Mapping[str, object]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One loop: what a round does and how often. A round that reports `busy: True` in its tally
-    is followed by the next at once. `exclusive` rounds run on one machine at a time."""
+    is followed by the next at once. `exclusive` rounds run on one machine at a time.
+    """
 
     name: str
     every_ms: int

@@ -39,8 +39,10 @@ CACHE_BODY_MAX: Final = 512 * 1024
 SECURITY_HEADERS: Final = (
     (
         b"content-security-policy",
-        b"default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; "
-        b"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+        (
+            b"default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; "
+            b"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        ),
     ),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -176,7 +178,8 @@ def check_sizes(scope: Scope) -> None:
 
 def client_key(scope: Scope, trusted: tuple[str, ...]) -> str:
     """Whom the rate limit counts: the peer's address, IPv6 by /64; behind a trusted proxy, the
-    last address that the proxy itself saw."""
+    last address that the proxy itself saw.
+    """
     peer = scope["client"][0] if scope.get("client") else "unknown"
     forwarded = _header(scope, b"x-forwarded-for")
     if forwarded and peer in trusted:

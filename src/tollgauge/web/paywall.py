@@ -80,7 +80,8 @@ class Sale:
 @dataclass(frozen=True, slots=True)
 class Gate:
     """The gate's resources: the ledger's store, the facilitator, and, where the operator names a
-    node, the chain that proves what a facilitator left unclear."""
+    node, the chain that proves what a facilitator left unclear.
+    """
 
     store: Store
     facilitator: Facilitator
@@ -185,7 +186,7 @@ class Gate:
             row, State.UNKNOWN, reason=reply.reason, transaction=reply.transaction
         )
         await self._attempt(row, "settle", started, reply.reason, reply.transaction)
-        return await self._ask_chain(sale, row)
+        return self._stands(sale, await self._proven(row))
 
     async def _again(self, sale: Sale, payment: Payment, row: LedgerRow, digest: str) -> Response:
         """The same payment once more: its answer, its wait, or 409 for another request."""
@@ -209,30 +210,27 @@ class Gate:
 
     async def _settle_again(self, sale: Sale, payment: Payment, row: LedgerRow) -> Response:
         """Ask the chain about an unknown settlement; while it is unused and valid, settle again:
-        the authorization can be used only once, so the identical call is safe."""
-        answer = await self._ask_chain(sale, row)
-        if answer.status_code != 503 or row.valid_before_s <= self.clock() // 1000:
-            return answer
-        current = await self._look(row.id)
-        if current is None or current.state is not State.UNKNOWN:
-            return answer
-        return await self._settle(sale, payment, current)
+        the authorization can be used only once, so the identical call is safe.
+        """
+        row = await self._proven(row)
+        valid = row.valid_before_s > self.clock() // 1000
+        if row.state is State.UNKNOWN and valid:
+            return await self._settle(sale, payment, row)
+        return self._stands(sale, row)
 
-    async def _ask_chain(self, sale: Sale, row: LedgerRow) -> Response:
-        """What became of an unknown settlement, as far as the chain knows."""
+    async def _proven(self, row: LedgerRow) -> LedgerRow:
+        """An unknown settlement, moved to what the chain proves of it, if it proves anything."""
         if self.chain is None:
-            return self._stands(sale, row)
+            return row
         now_s = self.clock() // 1000
         try:
             found = await self.chain.proof(authorization(row), now_s=now_s)
         except RpcUnavailable:
-            return self._stands(sale, row)
+            return row
         state = resolved(found.proof, valid_before_s=row.valid_before_s, now_s=now_s)
-        if state is not None:
-            row = await self._move(
-                row, state, transaction=found.transaction, reason=found.proof.value
-            )
-        return self._stands(sale, row)
+        if state is None:
+            return row
+        return await self._move(row, state, transaction=found.transaction, reason=found.proof.value)
 
     def _stands(self, sale: Sale, row: LedgerRow) -> Response:
         """The answer that a row's state allows."""

@@ -22,7 +22,7 @@ class Invalid:
     message: str
 
 
-class Problem(TollgaugeError):
+class Problem(TollgaugeError):  # noqa: N818 - RFC 9457 names it so
     """An answer other than success. `retry_after` is in seconds."""
 
     def __init__(

@@ -7,6 +7,7 @@ Field names are contract.md's.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 
@@ -41,11 +42,16 @@ Severity = Annotated[str, Field(json_schema_extra={"enum": ["error", "warn", "in
 Percent = Annotated[float, Field(ge=0, le=100)]
 
 
+def camel(name: str) -> str:
+    """A field's name on the wire: camelCase, with the windows' `30d` kept small."""
+    return re.sub(r"30D\b", "30d", to_camel(name))
+
+
 class Shape(BaseModel):
     """A JSON object with camelCase names and no others."""
 
     model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True
+        alias_generator=camel, populate_by_name=True, extra="forbid", frozen=True
     )
 
 

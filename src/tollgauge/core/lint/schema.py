@@ -10,7 +10,8 @@ The schema was written by whoever is being judged, so its evaluation is fenced i
 - each keyword costs a step, references may nest only a few levels: a schema that needs more is
   `TOO_COMPLEX`, not wrong;
 - `$schema` is dropped: it would let a subschema choose a validator without fences.
-A keyword that is not evaluated is taken as fulfilled, so a verdict of `MISMATCH` stands.
+A keyword that is not evaluated is taken as fulfilled. That only hides mismatches, except below
+`not`, `oneOf` and the like, where it can make some: such a schema gets the benefit of the doubt.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ _UNSAFE: Final = frozenset(
     {"pattern", "patternProperties", "format", "uniqueItems", "$dynamicRef"}
     | {"unevaluatedItems", "unevaluatedProperties"}
 )
+_NON_MONOTONIC: Final = frozenset({"not", "oneOf", "if", "maxContains"})
 _BROKEN_SCHEMA: Final = (
     TypeError,
     ValueError,
@@ -113,7 +115,7 @@ def evaluate(info: object, schema: object) -> Verdict:
         return Verdict.TOO_COMPLEX
     except _BROKEN_SCHEMA:
         return Verdict.BROKEN
-    return Verdict.FITS if fits else Verdict.MISMATCH
+    return Verdict.FITS if fits or _doubtful(schema) else Verdict.MISMATCH
 
 
 def has_external_reference(value: object) -> bool:
@@ -133,6 +135,25 @@ def has_external_reference(value: object) -> bool:
         if has_external_reference(inner):
             return True
     return False
+
+
+def _doubtful(schema: dict[str, object]) -> bool:
+    """Whether a keyword that was left out may have turned a fit into a mismatch. `format` does
+    not count: draft 2020-12 does not assert it.
+    """
+    names = set(_names(schema))
+    return bool(names & _NON_MONOTONIC and names & (_UNSAFE - {"format"}))
+
+
+def _names(value: object) -> Iterator[str]:
+    """All member names at any depth."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _names(item)
+    elif isinstance(value, dict):
+        yield from value
+        for inner in value.values():
+            yield from _names(inner)
 
 
 def _without_dialect(value: Any) -> Any:

@@ -9,7 +9,7 @@ from tollgauge.core.probe import Outcome
 from tollgauge.core.signals.facts import Facts
 from tollgauge.core.signals.flag import Fired, Flag, FlagRule
 
-MISMATCH_RULE: Final = "header-body-mismatch"
+MISMATCH_RULE: Final = "envelope-mismatch"
 """The lint rule that fires when header and body disagree."""
 
 

@@ -40,9 +40,7 @@ def upgrade() -> None:
     op.create_index("payment_state", "payment", ["state", "updated_at"])
     op.create_table(
         "payment_attempt",
-        sa.Column(
-            "id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False
-        ),
+        sa.Column("id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
         sa.Column("payment_id", sa.String(32), nullable=False),
         sa.Column("kind", sa.String(16), nullable=False),
         sa.Column("at", sa.BigInteger(), nullable=False),
