@@ -316,7 +316,9 @@ async def test_two_sources_that_crawl_at_once_merge_into_one_endpoint(
         async with own.write() as tx:
             assert await discovery.finish_crawl(tx, begun, complete=True, now=NOW) == 0
 
-    await asyncio.gather(read("bazaar", items), read("x402scan", items[::-1]))
+    async with asyncio.TaskGroup() as group:
+        group.create_task(read("bazaar", items))
+        group.create_task(read("x402scan", items[::-1]))
     for one in items:
         assert sorted((await stored(store, one)).sources) == ["bazaar", "x402scan"]
         assert len(await told(store, one)) == 1

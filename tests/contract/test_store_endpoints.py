@@ -206,7 +206,9 @@ async def test_many_workers_claim_every_due_endpoint_once_and_never_two_of_one_h
                     await endpoints.release_host(tx, one.host, owner=owner, now=NOW, free_at=NOW)
             idle = 0 if found else idle + 1
 
-    await asyncio.gather(*(work(open_store(), f"w{i}") for i in range(4)))
+    async with asyncio.TaskGroup() as group:
+        for i in range(4):
+            group.create_task(work(open_store(), f"w{i}"))
     assert probed == Counter({row.id: 1 for row in rows})
 
 
@@ -276,8 +278,10 @@ async def test_many_workers_claim_each_dirty_endpoint_once(
                 mine += await endpoints.claim_dirty(tx, now=NOW, limit=9, max_age_ms=10**6)
         return mine
 
-    found = await asyncio.gather(*(work(open_store()) for _ in range(4)))
-    assert sorted(id_ for mine in found for id_ in mine) == sorted(row.id for row in rows)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(work(open_store())) for _ in range(4)]
+    found = [id_ for task in tasks for id_ in task.result()]
+    assert sorted(found) == sorted(row.id for row in rows)
 
 
 async def test_a_watch_is_never_shortened_and_brings_the_next_probe_forward(store: Store) -> None:
