@@ -159,7 +159,7 @@ def _free_and_down() -> Json:
 def _noisy() -> Json:
     rules = [
         ["cache-control", "warn", "Send `Cache-Control: no-store` with the 402."],
-        ["header-body-mismatch", "warn", "Make header and body ask for the same."],
+        ["envelope-mismatch", "warn", "Make header and body ask for the same."],
     ]
     return evidence(days=days(each=92), last=last(rules=rules))
 

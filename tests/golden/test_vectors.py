@@ -228,7 +228,7 @@ def reference_flags(
         "price-varies": templated and price > 0,
         "price-changed": not templated and price > 0,
         "validates-before-402": bool(last) and last["outcome"] == "validates-first",
-        "envelope-mismatch": bool(last) and "header-body-mismatch" in {r[0] for r in last["rules"]},
+        "envelope-mismatch": bool(last) and "envelope-mismatch" in {r[0] for r in last["rules"]},
         "first-contact": scored <= 1 or as_of - doc["firstSeen"] < DAY,
         "low-confidence": confidence < Fraction(20, 100),
         "shared-payto": bool(chain) and chain["sharedHosts"] > 1,
@@ -375,7 +375,7 @@ def day_rows(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def probe_rows() -> st.SearchStrategy[dict[str, Any]]:
-    slugs = st.sampled_from(["cache-control", "header-body-mismatch", "network-form"])
+    slugs = st.sampled_from(["cache-control", "envelope-mismatch", "network-form"])
     rule = st.tuples(slugs, st.sampled_from(["error", "warn", "info"]), st.just("Mend it.")).map(
         list
     )

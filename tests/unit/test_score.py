@@ -18,6 +18,7 @@ from tollgauge.core.evidence import (
     to_json,
 )
 from tollgauge.core.latency import bucket_of
+from tollgauge.core.lint import RULES
 from tollgauge.core.policy import POLICIES, POLICY_1
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.rounding import half_up
@@ -31,6 +32,7 @@ from tollgauge.core.scoring import (
     score_from_json,
     to_dict,
 )
+from tollgauge.core.signals.envelope import MISMATCH_RULE
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.core.verdict import summary, verdict
@@ -250,11 +252,15 @@ def test_lint_findings_become_flags_of_their_own_severity() -> None:
     rules = (
         ("cache-control", "warn", "Send no-store."),
         ("cache-control", "info", "Again."),
-        ("header-body-mismatch", "warn", "Make them agree."),
+        ("envelope-mismatch", "warn", "Make them agree."),
     )
     result = score(perfect(last=probe(rules=rules)))
-    assert {"lint:cache-control", "lint:header-body-mismatch", "envelope-mismatch"} <= codes(result)
+    assert {"lint:cache-control", "lint:envelope-mismatch", "envelope-mismatch"} <= codes(result)
     assert [f.severity for f in result.flags if f.code == "lint:cache-control"] == ["warn"]
+
+
+def test_the_rule_that_tells_of_a_mismatch_is_one_of_the_linters() -> None:
+    assert MISMATCH_RULE in {rule.slug for rule in RULES}
 
 
 def test_payers_compare_without_regard_to_the_case_of_hex() -> None:
