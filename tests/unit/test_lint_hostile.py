@@ -223,6 +223,18 @@ def test_no_regular_expression_of_a_stranger_is_run(info: object, schema: dict[s
     assert time.monotonic() - started < 1
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"not": {"pattern": "^b"}},
+        {"oneOf": [{"pattern": "^a"}, {"pattern": "^b"}]},
+        {"if": {"pattern": "^b"}, "then": False},
+    ],
+)
+def test_a_keyword_that_is_left_out_never_makes_a_mismatch(schema: dict[str, Any]) -> None:
+    assert evaluate("a", schema) is Verdict.FITS
+
+
 def test_an_unknown_reference_is_a_broken_schema_and_fetches_nothing() -> None:
     assert evaluate({}, {"$ref": "#/nowhere"}) is Verdict.BROKEN
     assert evaluate({}, {"$ref": "http://127.0.0.1:9/s.json"}) is Verdict.BROKEN

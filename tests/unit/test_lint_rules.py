@@ -417,6 +417,11 @@ def test_header_and_body_that_disagree_are_a_warning(path: str, value: Any) -> N
     assert (result.payable, result.compliant) == (True, True)
 
 
+def test_an_empty_header_beside_a_priced_body_disagrees_and_a_bare_error_does_not() -> None:
+    assert "envelope-mismatch" in fired(judged(changed(V2, "accepts", []), V1))
+    assert judged(V2, {"x402Version": 2, "error": "Payment required"}).findings == ()
+
+
 def test_a_body_of_version_1_that_nobody_could_pay_by_is_a_warning() -> None:
     result = judged(V2, changed(V1, ENTRY + "network", "eip155:8453"))
     assert "body-unpayable" in fired(result)
