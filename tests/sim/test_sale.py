@@ -1,0 +1,306 @@
+"""A report bought in the demo world: a real chain, a real facilitator, real sellers on TLS, and
+the official clients of both languages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from eth_account import Account
+from eth_account.messages import encode_typed_data
+from x402 import x402Client
+from x402.mechanisms.evm.exact.register import register_exact_evm_client
+from x402.mechanisms.evm.signers import EthAccountSigner
+from x402.schemas import PaymentRequired
+
+from tollgauge import app
+from tollgauge.clients.evm import Authorization
+from tollgauge.core.payment import Proof, State
+from tollgauge.core.scoring import recompute
+from tollgauge.demo.buyer import buy
+from tollgauge.demo.chain import ChainError, find_anvil
+from tollgauge.demo.sellers import SELLERS
+from tollgauge.demo.serving import serve
+from tollgauge.demo.stage import configuration, prepare
+from tollgauge.demo.world import World
+from tollgauge.store import payments, probes
+from tollgauge.web import app as web
+
+ROOT = Path(__file__).resolve().parents[2]
+WEATHER = "https://weather.sellers.example/v1/current"
+USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
+
+pytestmark = [
+    pytest.mark.node,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("sale"),
+]
+
+
+@dataclass(frozen=True)
+class Business:
+    """The running service and its world."""
+
+    world: World
+    service: app.Opened
+    url: str
+
+    async def income(self) -> int:
+        return await self.world.chain.balance(self.world.pay_to)
+
+    async def header(self) -> str:
+        """A signed payment that pays one report."""
+        async with httpx.AsyncClient() as http:
+            challenge = await http.post(f"{self.url}/v1/x402-trust")
+        client = x402Client()
+        signer = EthAccountSigner(Account.from_key(self.world.buyer.key))
+        register_exact_evm_client(client, signer, networks="eip155:8453")
+        signed = await client.create_payment_payload(
+            PaymentRequired.model_validate(challenge.json())
+        )
+        return base64.b64encode(
+            signed.model_dump_json(by_alias=True, exclude_none=True).encode()
+        ).decode()
+
+    async def ask(self, resource: object, header: str) -> httpx.Response:
+        async with httpx.AsyncClient(timeout=30) as http:
+            return await http.post(
+                f"{self.url}/v1/x402-trust",
+                json={"resource": resource},
+                headers={"PAYMENT-SIGNATURE": header},
+            )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_anvil() -> None:
+    try:
+        find_anvil()
+    except ChainError as error:
+        pytest.skip(f"{error} {error.hint}")
+
+
+@contextlib.asynccontextmanager
+async def running(world: World, **changes: Any) -> AsyncIterator[Business]:
+    """The service in the world, on a port of its own."""
+    config = configuration(world, port=0, store_url="sqlite://")
+    config = replace(config, **changes)
+    async with app.opened(config) as service:
+        services = service.server()
+        async with serve(web.create(services)) as port:
+            yield Business(world, service, f"http://127.0.0.1:{port}")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def world() -> AsyncIterator[World]:
+    async with World.start(clock=app.now_ms) as found:
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def business(world: World) -> AsyncIterator[Business]:
+    async with running(world) as found:
+        await prepare(found.service, history_days=0, report=lambda *_: None)
+        yield found
+
+
+async def test_the_official_python_client_buys_a_report(business: Business) -> None:
+    before = await business.income()
+    bought = await buy(business.url, WEATHER, account=business.world.buyer)
+    assert bought.report["resource"] == WEATHER
+    assert bought.report["liveProbe"]["outcome"] == "payment-required"
+    assert bought.amount == 5_000
+    assert await business.income() - before == 5_000
+    receipt = await business.world.chain.rpc("eth_getTransactionReceipt", bought.transaction)
+    assert receipt["status"] == "0x1"
+
+
+async def test_the_official_typescript_client_buys_a_report(business: Business) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("Node.js is missing: the TypeScript client needs it")
+    before = await business.income()
+    process = await asyncio.create_subprocess_exec(
+        node,
+        str(ROOT / "scripts" / "buy-report.mjs"),
+        business.url,
+        WEATHER,
+        business.world.buyer.key,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    bought = json.loads(out)
+    assert bought["status"] == 200
+    assert bought["report"]["grade"] in "ABCDF"
+    assert await business.income() - before == 5_000
+
+
+async def test_a_report_can_be_recomputed_from_the_evidence_it_carries(business: Business) -> None:
+    bought = await buy(business.url, WEATHER, account=business.world.buyer)
+    again = recompute(json.dumps(bought.report).encode())
+    assert again.score_tenths == round(bought.report["score"] * 10)
+    assert again.grade == bought.report["grade"]
+
+
+async def test_a_payment_sent_twice_settles_once(business: Business) -> None:
+    before = await business.income()
+    header = await business.header()
+    first, second = await asyncio.gather(
+        business.ask(WEATHER, header), business.ask(WEATHER, header)
+    )
+    assert first.status_code == second.status_code == 200
+    assert first.content == second.content
+    assert (await business.ask(WEATHER + "/other", header)).status_code == 409
+    assert await business.income() - before == 5_000
+
+
+async def test_bad_input_with_a_good_payment_charges_nothing(business: Business) -> None:
+    before = await business.income()
+    header = await business.header()
+    cases = (
+        (None, "invalid-input"),
+        (7, "resource-invalid"),
+        ("", "resource-invalid"),
+        ("http://weather.sellers.example/v1/current", "resource-not-https"),
+        ("https://127.0.0.1/", "resource-not-public"),
+        ("https://169.254.169.254/latest", "resource-not-public"),
+        ("https://localhost/", "resource-not-public"),
+        ("https://user@weather.sellers.example/", "resource-invalid"),
+    )
+    for resource, code in cases:
+        answer = await business.ask(resource, header)
+        assert (answer.status_code, answer.json()["code"]) == (422, code), resource
+        assert answer.headers["content-type"] == "application/problem+json"
+    assert await business.income() == before
+    assert (await business.ask(WEATHER, header)).status_code == 200, "the payment is still good"
+
+
+async def test_a_target_that_is_down_is_a_normal_charged_report(business: Business) -> None:
+    dead = next(s for s in SELLERS if s.kind == "dead")
+    before = await business.income()
+    bought = await buy(business.url, dead.url, account=business.world.buyer)
+    assert bought.report["liveProbe"]["outcome"] == "connect-failure"
+    assert bought.report["stats"]["uptime30d"] == 0
+    assert await business.income() - before == 5_000
+
+
+async def test_a_resource_nobody_listed_is_probed_adopted_and_reported(business: Business) -> None:
+    resource = "https://weather.sellers.example/v9/never-listed"
+    bought = await buy(business.url, resource, account=business.world.buyer)
+    assert "first-contact" in bought.report["flags"]
+    assert bought.report["confidence"] < 0.2
+    async with httpx.AsyncClient() as http:
+        known = await http.get(f"{business.url}/trust/snapshot", params={"resource": resource})
+    assert known.status_code == 200
+
+
+async def test_callers_within_ten_seconds_share_one_live_probe(business: Business) -> None:
+    resource = "https://fx.sellers.example/v2/rates"
+    one, other = await asyncio.gather(
+        *(buy(business.url, resource, account=business.world.buyer) for _ in range(2))
+    )
+    assert one.transaction != other.transaction
+    assert one.report["liveProbe"]["at"] == other.report["liveProbe"]["at"]
+
+
+async def test_our_own_fault_is_503_and_charges_nothing(world: World) -> None:
+    dead = next(s for s in SELLERS if s.kind == "dead")
+    config = configuration(world, port=0, store_url="sqlite://")
+    offline = replace(config.probe, references=(dead.url,))
+    async with running(world, probe=offline) as lonely:
+        before = await lonely.income()
+        answer = await lonely.ask(dead.url, await lonely.header())
+        assert (answer.status_code, answer.json()["code"]) == (503, "probe-failed-here")
+        assert "Retry-After" in answer.headers
+        assert await lonely.income() == before
+
+
+async def test_a_lost_settlement_is_proven_by_the_chain(business: Business) -> None:
+    """The reconciler's question, asked of a real node for each of its answers."""
+    chain = business.service.chain
+    assert chain is not None
+    header = await business.header()
+    assert (await business.ask(WEATHER, header)).status_code == 200
+    async with business.service.store.read() as tx:
+        row = (await payments.latest(tx, limit=1))[0]
+    assert row.state is State.SETTLED
+    wanted = Authorization(
+        asset=row.asset,
+        payer=row.payer,
+        nonce=row.nonce,
+        to=row.pay_to,
+        value=row.amount,
+        since_s=row.created_at // 1000,
+    )
+    now_s = app.now_ms() // 1000
+    paid = await chain.proof(wanted, now_s=now_s)
+    assert (paid.proof, paid.transaction) == (Proof.PAID, row.transaction)
+    dearer = await chain.proof(replace(wanted, value=row.amount + 1), now_s=now_s)
+    assert dearer.proof is Proof.OTHER
+    unused = await chain.proof(replace(wanted, nonce="0x" + "99" * 32), now_s=now_s)
+    assert unused.proof is Proof.UNUSED
+    cancelled = "0x" + "55" * 32
+    await cancel(business.world, cancelled)
+    found = await chain.proof(replace(wanted, nonce=cancelled), now_s=now_s)
+    assert found.proof is Proof.CANCELLED
+
+
+async def cancel(world: World, nonce: str) -> None:
+    """Cancel an authorization of the buyer's on chain (EIP-3009)."""
+    fields = {
+        "EIP712Domain": [
+            {"name": "name", "type": "string"},
+            {"name": "version", "type": "string"},
+            {"name": "chainId", "type": "uint256"},
+            {"name": "verifyingContract", "type": "address"},
+        ],
+        "CancelAuthorization": [
+            {"name": "authorizer", "type": "address"},
+            {"name": "nonce", "type": "bytes32"},
+        ],
+    }
+    message = encode_typed_data(
+        full_message={
+            "types": fields,
+            "primaryType": "CancelAuthorization",
+            "domain": {
+                "name": "USD Coin",
+                "version": "2",
+                "chainId": 8453,
+                "verifyingContract": USDC,
+            },
+            "message": {"authorizer": world.buyer.address, "nonce": bytes.fromhex(nonce[2:])},
+        }
+    )
+    signed = Account.sign_message(message, world.buyer.key)
+    words = (
+        world.buyer.address[2:].lower().rjust(64, "0"),
+        nonce[2:],
+        f"{signed.v:064x}",
+        f"{signed.r:064x}",
+        f"{signed.s:064x}",
+    )
+    # 0x5a049a70: cancelAuthorization(address,bytes32,uint8,bytes32,bytes32)
+    call = {"from": world.buyer.address, "to": USDC, "data": "0x5a049a70" + "".join(words)}
+    await world.chain.rpc("eth_sendTransaction", call)
+
+
+async def test_the_archive_holds_every_probe_of_the_round(business: Business) -> None:
+    from tollgauge.core.endpoint import endpoint_id
+
+    async with business.service.store.read() as tx:
+        found = await probes.history(tx, endpoint_id(WEATHER), since=0, until=app.now_ms())
+    assert found
+    assert all(result.compliant for result in found), [r.findings for r in found]
