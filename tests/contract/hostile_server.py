@@ -321,6 +321,13 @@ async def _hold(writer: asyncio.StreamWriter, _request: bytes) -> None:
     await asyncio.sleep(30)
 
 
+async def _stay(writer: asyncio.StreamWriter, _request: bytes) -> None:
+    """A whole answer on a connection that stays open and answers nothing more."""
+    writer.write(answer())
+    await writer.drain()
+    await asyncio.sleep(30)
+
+
 async def _watch_for_hang_up(world: World, writer: asyncio.StreamWriter) -> None:
     writer.write(PAYMENT_REQUIRED + b"Content-Length: 100000\r\n\r\n")
     while not writer.is_closing():
@@ -364,6 +371,7 @@ def _replies(world: World) -> dict[str, Reply]:
         "/bomb": _bomb,
         "/no-goodbye": _no_goodbye,
         "/hold": _hold,
+        "/stay": _stay,
         "/silence": _flood(b"", b"", pause=30),
         "/deflated": _fixed(answer(zlib.compress(b"plain text"), b"Content-Encoding: deflate")),
         "/continue-flood": _flood(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 400),

@@ -91,10 +91,23 @@ async def main(folder: Path) -> dict[str, object]:
     usable = await Resolver(lambda _host: many, threads=1, deadline_ms=1_000).resolve(NAME)
     seen["tried of a thousand"] = 0 if isinstance(usable, Fault) else len(usable)
     assert ADDRESSES_MAX == 8
+    seen["answers that differ at one time"] = await at_once(ca_file, url)
     seen["wrong name"] = await ask(ca_file, [[V4]], url="https://other.com/")
     for server in servers:
         server.close()
     return seen
+
+
+async def at_once(ca_file: str, url: str) -> list[str]:
+    """Attempts at one time to one name whose lookups differ: each keeps to its own answer."""
+    answers = iter([[V4], [V6]] * 10)
+    egress = Egress(
+        EgressSettings(ca_file=ca_file, deadline_ms=3_000, resolver=lambda _host: next(answers))
+    )
+    egress.start()
+    made = await asyncio.gather(*(egress.fetch(Request(url=url)) for _ in range(20)))
+    await egress.close()
+    return sorted({str(said(item)) for item in made})
 
 
 async def rebinding(ca_file: str, url: str) -> tuple[list[str], object]:

@@ -12,12 +12,15 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
+import pycurl
 import pytest
 from tests.contract.hostile_server import World, hostile_world
 
 from tollgauge.clients.egress import Egress, EgressSettings, Request
 from tollgauge.clients.resolve import Lookup, Resolver, system_lookup
+from tollgauge.clients.transfer import Plan, Transfer
 from tollgauge.core.endpoint import ResourceError
 from tollgauge.core.exchange import Exchange, Fault, FaultKind
 
@@ -213,6 +216,44 @@ def test_the_system_resolver_takes_names_as_absolute(monkeypatch: pytest.MonkeyP
     assert asked == [NAME.encode() + b"."]
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        ("127.0.0.1", 443),
+        ("::1", 443, 0, 0),
+        (PUBLIC, 444),
+        ("93.184.215.15", 443),
+        ("2606:4700::1", 443, 0, 7),
+    ],
+)
+def test_the_final_socket_address_is_judged_once_more(address: tuple[object, ...]) -> None:
+    plan = Plan(
+        url=f"https://{NAME}/",
+        host=NAME,
+        port=443,
+        dial_port=443,
+        addresses=(PUBLIC, "2606:4700::1"),
+        method="GET",
+        headers=(),
+        body=None,
+        timeout_ms=1,
+        connect_ms=1,
+        wire_cap=1,
+        header_cap=1,
+        body_cap=1,
+        ca_file="",
+    )
+    transfer = Transfer(plan)
+    family = socket.AF_INET6 if ":" in str(address[0]) else socket.AF_INET
+    asked = SimpleNamespace(family=family, socktype=socket.SOCK_STREAM, protocol=6, addr=address)
+    assert transfer._open_socket(0, asked) == pycurl.SOCKET_BAD
+    asked.family, asked.addr = socket.AF_INET, (PUBLIC, 443)
+    agreed = transfer._open_socket(0, asked)
+    assert isinstance(agreed, socket.socket)
+    transfer.close()
+    assert agreed.fileno() == -1
+
+
 @pytest.mark.parametrize("answer", ["127.0.0.1", "::1", "0.0.0.0", "::ffff:127.0.0.1"])
 async def test_nothing_ever_connects_to_loopback(world: World, answer: str) -> None:
     await _assert_untouched(world, HOSTILE_URLS, Names((answer,)))
@@ -293,5 +334,9 @@ def test_the_public_path_holds_on_public_addresses(tmp_path: Path) -> None:
         "refused beside one without a route": "connect-failed",
         "a thousand addresses": ["402", PUBLIC],
         "tried of a thousand": 8,
+        "answers that differ at one time": [
+            "['402', '2606:2800:21f:cb07::1']",
+            f"['402', '{PUBLIC}']",
+        ],
         "wrong name": "tls-invalid",
     }

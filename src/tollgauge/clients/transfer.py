@@ -40,6 +40,7 @@ _TLS_ALERT: Final = " alert "
 _OURS: Final = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ENETUNREACH, errno.ENETDOWN}
     | {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EACCES, errno.EPERM}
+    | {0}  # nobody else refused: the socket could not be made or duplicated
 )
 _BROKEN_BODY: Final = frozenset({pycurl.E_BAD_CONTENT_ENCODING, pycurl.E_WRITE_ERROR})
 """How libcurl ends when a body's content encoding is unknown or broken."""
@@ -165,7 +166,7 @@ class Transfer:
         self._sockets: list[socket.socket] = []
         self._cut = False
         self._foreign = False
-        self._socket_errno = 0
+        self._socket_failed = False
 
     def open(self) -> Any:
         """The handle, ready to be added to a multi handle. Raises `pycurl.error`."""
@@ -258,8 +259,8 @@ class Transfer:
         try:
             made = socket.socket(address.family, address.socktype, address.protocol)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
-        except OSError as error:
-            self._socket_errno = error.errno or 0
+        except OSError:
+            self._socket_failed = True
             return pycurl.SOCKET_BAD
         self._sockets.append(made)  # libcurl works on a duplicate; ours is for counting bytes
         return made
@@ -323,10 +324,10 @@ class Transfer:
             return _fault(FaultKind.NOT_PUBLIC, "an address that was not agreed on", code)
         if code == pycurl.E_OPERATION_TIMEDOUT:
             return self._timeout(code)
-        if code == pycurl.E_COULDNT_CONNECT and (number in _OURS or self._socket_errno):
+        if code == pycurl.E_COULDNT_CONNECT and (number in _OURS or self._socket_failed):
             return _fault(FaultKind.LOCAL, "this machine could not open the connection", code)
-        if code == pycurl.E_SSL_CONNECT_ERROR and number in _RESETS:
-            return _fault(FaultKind.RESET, "the connection broke in the TLS handshake", code)
+        if code in (pycurl.E_COULDNT_CONNECT, pycurl.E_SSL_CONNECT_ERROR) and number in _RESETS:
+            return _fault(FaultKind.RESET, "the connection broke before it could be used", code)
         if code == pycurl.E_RECV_ERROR and _TLS_EOF in message and self._head.empty:
             code = pycurl.E_GOT_NOTHING
         elif code == pycurl.E_GOT_NOTHING and not self._head.empty:
