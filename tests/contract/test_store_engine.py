@@ -6,8 +6,9 @@ import asyncio
 import importlib
 import pkgutil
 import sqlite3
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,8 @@ from tollgauge.store.engine import Store, StoreError, StoreUnavailable
 from tollgauge.store.schema import metadata
 
 OpenStore = Callable[[], Store]
-POSTGRES_ONLY = pytest.mark.parametrize(
-    "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
-)
+POSTGRES = pytest.param("postgres", marks=pytest.mark.postgres)
+POSTGRES_ONLY = pytest.mark.parametrize("database", [POSTGRES], indirect=True)
 
 
 def differences(connection: sa.Connection) -> list[Any]:
@@ -63,8 +63,20 @@ async def test_migrating_again_changes_nothing(store: Store) -> None:
         assert await meta.get(tx, "kept") == "yes"
 
 
-async def test_several_processes_may_migrate_an_empty_file_at_once(tmp_path: Path) -> None:
-    stores = [Store.open(f"sqlite:///{tmp_path / 'new.db'}") for _ in range(4)]
+@pytest.fixture(params=["sqlite", POSTGRES])
+def empty(request: pytest.FixtureRequest, tmp_path: Path, database_numbers: Iterator[int]) -> str:
+    """The URL of a database without tables."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'new.db'}"
+    server = request.getfixturevalue("postgres")
+    name = f"empty_{next(database_numbers)}"
+    server.sql(f"CREATE DATABASE {name}")
+    url: str = server.url(name)
+    return url
+
+
+async def test_several_processes_may_migrate_an_empty_database_at_once(empty: str) -> None:
+    stores = [Store.open(empty) for _ in range(4)]
     async with asyncio.TaskGroup() as group:
         for one in stores:
             group.create_task(one.migrate())
@@ -72,6 +84,39 @@ async def test_several_processes_may_migrate_an_empty_file_at_once(tmp_path: Pat
         assert await tx.run_sync(differences) == []
     for one in stores:
         await one.close()
+
+
+WRITER = """
+import asyncio, sys
+from tollgauge.store import meta
+from tollgauge.store.engine import Store
+
+async def main() -> None:
+    store = Store.open(sys.argv[1])
+    async with store.write() as tx:
+        await meta.put(tx, "a", "committed")
+    async with store.write() as tx:
+        await meta.put(tx, "a", "lost")
+        print("ready", flush=True)
+        await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_killed_writer_loses_its_transaction_and_nothing_else(
+    store: Store, database: str
+) -> None:
+    writer = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WRITER, database, stdout=asyncio.subprocess.PIPE
+    )
+    assert writer.stdout is not None
+    assert await writer.stdout.readline() == b"ready\n"
+    writer.kill()
+    await writer.wait()
+    async with store.write() as tx:
+        assert await meta.get(tx, "a") == "committed"
+        await meta.put(tx, "a", "mine")
 
 
 async def test_a_store_in_memory_keeps_what_was_written() -> None:

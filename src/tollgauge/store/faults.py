@@ -79,10 +79,9 @@ def _reason(error: exc.SQLAlchemyError) -> str | None:
         code = getattr(origin, "sqlite_errorcode", None)
         name = getattr(origin, "sqlite_errorname", "SQLITE_ERROR")
         return name if code is not None and code & 0xFF in _SQLITE else None
-    if error.connection_invalidated or isinstance(error, exc.InterfaceError):
+    if error.connection_invalidated:
         return "the connection was lost"
-    state = getattr(origin, "sqlstate", None)
-    return _state_reason(state)
+    return _state_reason(getattr(origin, "sqlstate", None))
 
 
 def _connect_reason(error: Exception) -> str | None:
