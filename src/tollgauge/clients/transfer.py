@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import errno
 import itertools
-import re
 import socket
 import ssl
 import struct
@@ -24,9 +23,9 @@ from typing import Any, Final
 
 import pycurl
 
+from tollgauge.clients.head import Head
 from tollgauge.core.exchange import Answer, Fault, FaultKind, Timings
 
-_TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _BYTES_RECEIVED: Final = 128
 """Offset of tcpi_bytes_received in Linux's struct tcp_info (linux/tcp.h)."""
 _RECEIVE_BUFFER: Final = 128 * 1_024
@@ -94,62 +93,6 @@ class Outcome:
     timings: Timings = field(default_factory=Timings)
     address: str | None = None
     tls_not_after: int | None = None
-
-
-class Head:
-    """The header lines of an answer as libcurl hands them over: interim answers are counted and
-    dropped, trailers are counted and ignored.
-    """
-
-    def __init__(self, cap: int) -> None:
-        self._room = cap
-        self._interim = False
-        self._started = False
-        self.headers: list[tuple[str, str]] = []
-        self.complete = False
-        self.oversize = False
-        self.malformed = False
-
-    @property
-    def empty(self) -> bool:
-        """Whether no line came at all."""
-        return not (self._started or self._interim or self.complete)
-
-    def feed(self, line: bytes) -> bool:
-        """Take one line; False ends the transfer."""
-        self._room -= len(line)
-        if self._room < 0:
-            self.oversize = True
-            return False
-        if not self.complete:
-            self._read(line.rstrip(b"\r\n"))
-        return not self.malformed
-
-    def _read(self, line: bytes) -> None:
-        if not self._started:
-            status = line.split(b" ", 2)[1:2]
-            self._interim = status != [] and status[0][:1] == b"1" and status[0] != b"101"
-            self._started = True
-        elif not line:
-            self.complete = not self._interim
-            self._started = False
-        elif not self._interim:
-            name, _, value = line.partition(b":")
-            # Clients differ on names that are no token; those of Node and h11 refuse the answer.
-            self.malformed = not _TOKEN.fullmatch(name)
-            self.headers.append((name.decode("latin-1").lower(), _text(value)))
-
-    def framed(self) -> bool:
-        """Whether the body's end is marked, so that the end of the stream alone is no end."""
-        return any(name in ("content-length", "transfer-encoding") for name, _ in self.headers)
-
-    def contradicts_itself(self) -> bool:
-        """Whether there are several different content lengths (RFC 9112 section 6.3)."""
-        return len({value for name, value in self.headers if name == "content-length"}) > 1
-
-
-def _text(value: bytes) -> str:
-    return value.strip(b" \t").decode("latin-1")
 
 
 class Transfer:
