@@ -15,7 +15,7 @@ import orjson
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.evidence import Evidence, digest, from_json, to_json
+from tollgauge.core.evidence import Evidence, digest, from_stored, to_json
 from tollgauge.core.latency import percentile
 from tollgauge.core.policy import POLICIES, Policy
 from tollgauge.core.probe import ProbeResult
@@ -291,7 +291,7 @@ async def live(
 
 async def _cached(tx: AsyncConnection, endpoint: Endpoint, row: ScoreRow) -> TrustReport:
     """The report of an endpoint as it was scored last."""
-    seen = from_json(row.evidence)
+    seen = from_stored(row.evidence)
     last = await probes.history(
         tx, endpoint.id, since=(endpoint.last_probed or 0) - 1, until=endpoint.last_probed or 0
     )

@@ -17,6 +17,10 @@ RECENT_MS = 3 * HOUR_MS
 async def gather(tx: AsyncConnection, endpoint: Endpoint, *, as_of: int) -> Evidence:
     """Everything that a score of `endpoint` may depend on, as of `as_of`."""
     host = await endpoints.host_state(tx, endpoint.host)
+    last = await probes.last_scored(tx, endpoint.id, as_of=as_of)
+    envelope = None
+    if last is not None and last.accepts is None:
+        envelope = await probes.last_envelope(tx, endpoint.id, as_of=as_of)
     return Evidence(
         resource=endpoint.resource,
         as_of=as_of,
@@ -28,7 +32,8 @@ async def gather(tx: AsyncConnection, endpoint: Endpoint, *, as_of: int) -> Evid
         quote=endpoint.quote,
         days=await probes.window(tx, endpoint.id, as_of=as_of),
         recent=await probes.recent(tx, endpoint.id, since=as_of - RECENT_MS),
-        last=await probes.last_scored(tx, endpoint.id),
+        last=last,
+        envelope=envelope,
         changes=await discovery.changes(tx, endpoint.id, since=as_of - WINDOW_MS, until=as_of),
         chain=await _chain(tx, endpoint),
     )

@@ -105,6 +105,21 @@ async def last_scored(
     return None if found is None else _as_last(found)
 
 
+async def last_envelope(tx: AsyncConnection, endpoint_id: str, *, as_of: int) -> LastProbe | None:
+    """What the latest scored probe of the window that carried a payment envelope saw."""
+    fresh = (
+        _of(endpoint_id, first_day=day_of(as_of - WINDOW_MS), as_of=as_of)
+        .where(_P.c.accepts.is_not(None))
+        .limit(1)
+    )
+    row = (await tx.execute(fresh)).mappings().one_or_none()
+    found = None if row is None else result_from_row(row)
+    if found is None:
+        found = await _last_packed_envelope(tx, endpoint_id, as_of=as_of)
+    inside = found is not None and found.at > as_of - WINDOW_MS
+    return _as_last(found) if found is not None and inside else None
+
+
 async def recent(tx: AsyncConnection, endpoint_id: str, *, since: int) -> tuple[int, int]:
     """(scored, up) of the probes after `since`."""
     newest = await _last_probed(tx, endpoint_id)
@@ -136,7 +151,8 @@ async def history(
     tx: AsyncConnection, endpoint_id: str, *, since: int, until: int
 ) -> tuple[ProbeResult, ...]:
     """The probes with `since < at <= until`, oldest first. Findings of packed probes keep slug
-    and severity; their messages only in the last scored probe of a day.
+    and severity; their messages only in the last scored probe of a day and in the last one with
+    an envelope.
     """
     results = await _results(tx, endpoint_id, first_day=day_of(since + 1), last_day=day_of(until))
     return tuple(result for result in results if since < result.at <= until)
@@ -258,15 +274,38 @@ async def _unpacked(
 async def _last_fresh(
     tx: AsyncConnection, endpoint_id: str, *, first_day: int, as_of: int
 ) -> ProbeResult | None:
-    query = (
-        sa.select(_P)
-        .where(_P.c.day.in_(range(first_day, day_of(as_of) + 1)), _P.c.endpoint_id == endpoint_id)
-        .where(_P.c.attribution == Attribution.THEIRS.value, _P.c.at <= as_of)
-        .order_by(_P.c.at.desc())
-        .limit(1)
-    )
+    query = _of(endpoint_id, first_day=first_day, as_of=as_of).limit(1)
     row = (await tx.execute(query)).mappings().one_or_none()
     return None if row is None else result_from_row(row)
+
+
+def _of(endpoint_id: str, *, first_day: int, as_of: int) -> sa.Select[Any]:
+    """The fresh scored probes of an endpoint up to `as_of`, newest first."""
+    span = range(first_day, day_of(as_of) + 1)
+    return (
+        sa.select(_P)
+        .where(_P.c.day.in_(span), _P.c.endpoint_id == endpoint_id)
+        .where(_P.c.attribution == Attribution.THEIRS.value, _P.c.at <= as_of)
+        .order_by(_P.c.at.desc())
+    )
+
+
+async def _last_packed_envelope(
+    tx: AsyncConnection, endpoint_id: str, *, as_of: int
+) -> ProbeResult | None:
+    """From the closed days, newest first; days on which nothing was up hold none."""
+    span = range(day_of(as_of - WINDOW_MS), day_of(as_of) + 1)
+    query = (
+        sa.select(_D.c.packed)
+        .where(_D.c.day.in_(span), _D.c.endpoint_id == endpoint_id)
+        .where(_D.c.up > 0, _D.c.packed.is_not(None))
+        .order_by(_D.c.day.desc())
+    )
+    for packed in (await tx.execute(query)).scalars():
+        for result in reversed(unpack(packed)):
+            if result.scored and result.accepts is not None and result.at <= as_of:
+                return result
+    return None
 
 
 async def _last_packed(
