@@ -9,8 +9,9 @@ members:
   [[rule, severity], …], reason, method, tls_not_after]`, `quote` as in codec.py;
 - `kind`: for each probe the index of its judgement;
 - `dns`, `connect`, `tls`, `ttfb`: columns of milliseconds or null; `rest`: the total less those;
-- `last`: the findings of the last scored probe with their messages (elsewhere only slug and
-  severity are kept).
+- `full`: `[index, findings]` of the last scored probe, and of the last one that carried an
+  envelope, with the findings' messages (elsewhere only slug and severity are kept): these are what
+  a score's evidence names.
 
 Columns put like beside like, and a day has few distinct judgements: what is left is the noise of
 times. The latency histogram of a rollup is a run of LEB128 varints: for each bucket the
@@ -46,10 +47,10 @@ _PRIMER: Final = zstandard.ZstdCompressionDict(
     b'["server-error","theirs",0,500,0,0,0,null,null,null,[],"","GET",null]'
     b'["timeout","theirs",0,null,0,0,0,null,null,null,[],"","POST",null]'
     b'["eip155:84532","0x036cbd53842c5426634e7929541ec2318f3dcf7e","1000","0x'
-    b'"error"],["warn"],["info"]],"rest":[1,0,1,2,1,0,0,1,2,1],"last":[[]]}'
+    b'"error"],["warn"],["info"]],"rest":[1,0,1,2,1,0,0,1,2,1],"full":[[47,[]]]}'
     b'{"v":1,"kinds":[["payment-required","theirs",true,402,100,true,true,2,'
     b'["eip155:8453","0x833589fcd6edb6e08f4c7c32d4f71b54bda02913","10000","0x'
-    b'"],1,[],"","GET",1800000000000]],"last":[],"kind":[0,0,0,0,0,0,0,0,0,0,0,0,0,0],"at":['
+    b'"],1,[],"","GET",1800000000000]],"full":[],"kind":[0,0,0,0,0,0,0,0,0,0,0,0,0,0],"at":['
     b'1760000000000,1800000,1799000,1801000],"dns":[0,0,1,0,0,1],"connect":[',
     dict_type=zstandard.DICT_TYPE_RAWCONTENT,
 )
@@ -63,7 +64,7 @@ def pack(results: Sequence[ProbeResult]) -> bytes:
     document = {
         "v": _VERSION,
         "kinds": [orjson.Fragment(kind) for kind in kinds],
-        "last": _last_findings(results),
+        "full": _full_findings(results),
         "kind": index,
         "at": [results[0].at, *(b.at - a.at for a, b in pairwise(results))],
         **columns,
@@ -89,7 +90,9 @@ def unpack(data: bytes) -> tuple[ProbeResult, ...]:
             accumulate(document["at"]), document["kind"], columns, strict=True
         )
     ]
-    _restore_last(results, document["last"])
+    for index, findings in document["full"]:
+        whole = tuple(finding_from_fields(fields) for fields in findings)
+        results[index] = replace(results[index], findings=whole)
     return tuple(results)
 
 
@@ -181,14 +184,12 @@ def _timings(times: Sequence[Any]) -> Timings:
     return Timings(dns=dns, connect=connect, tls=tls, ttfb=ttfb, total=total)
 
 
-def _last_findings(results: Sequence[ProbeResult]) -> list[list[str]]:
-    last = next((result for result in reversed(results) if result.scored), None)
-    return [finding_fields(finding) for finding in last.findings] if last else []
-
-
-def _restore_last(results: list[ProbeResult], findings: Sequence[Sequence[Any]]) -> None:
-    for position in range(len(results) - 1, -1, -1):
-        if results[position].scored:
-            full = tuple(finding_from_fields(fields) for fields in findings)
-            results[position] = replace(results[position], findings=full)
-            return
+def _full_findings(results: Sequence[ProbeResult]) -> list[tuple[int, list[list[str]]]]:
+    scored = [index for index, result in enumerate(results) if result.scored]
+    answered = [index for index in scored if results[index].accepts is not None]
+    wanted = sorted({*scored[-1:], *answered[-1:]})
+    return [
+        (index, [finding_fields(finding) for finding in results[index].findings])
+        for index in wanted
+        if results[index].findings
+    ]
