@@ -110,6 +110,11 @@ async def watch(tx: AsyncConnection, endpoint_id: str, *, until: int, next_due: 
     )
 
 
+async def make_due(tx: AsyncConnection, *, now: int) -> None:
+    """Make every endpoint due at once."""
+    await tx.execute(_E.update().where(_E.c.next_due > now).values(next_due=now))
+
+
 async def claim_due(
     tx: AsyncConnection, *, owner: str, now: int, limit: int, lease_ms: int
 ) -> tuple[Endpoint, ...]:

@@ -114,8 +114,9 @@ async def last_envelope(tx: AsyncConnection, endpoint_id: str, *, as_of: int) ->
     )
     row = (await tx.execute(fresh)).mappings().one_or_none()
     found = None if row is None else result_from_row(row)
-    if found is None:
-        found = await _last_packed_envelope(tx, endpoint_id, as_of=as_of)
+    packed = await _last_packed_envelope(tx, endpoint_id, as_of=as_of)
+    if found is None or (packed is not None and packed.at > found.at):
+        found = packed
     inside = found is not None and found.at > as_of - WINDOW_MS
     return _as_last(found) if found is not None and inside else None
 
