@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 ARGS ?=
 
-.PHONY: demo test setup setup-test check pythons clean docs
+.PHONY: demo test setup setup-test clean docs
 
 demo: setup  ## the whole service at work on this machine, until Ctrl-C
 	$(VENV)/bin/tollgauge demo --history-days 30 $(ARGS)
@@ -19,7 +19,7 @@ setup-test:
 	bash scripts/setup.sh postgres
 
 docs:  ## write again what is generated from the code
-	$(VENV)/bin/python scripts/docs.py
+	$(VENV)/bin/python docs/generate.py
 
 clean:
 	rm -rf .venv .venv-* node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tollgauge.core.lint.docs import markdown
 from tollgauge.core.methodology import methodology
 from tollgauge.core.policy import POLICIES
 from tollgauge.core.schema.evidence import schema_text
@@ -14,6 +15,7 @@ def pages() -> dict[str, str]:
     return {
         "methodology.md": methodology(POLICIES[max(POLICIES)]),
         "evidence.schema.json": schema_text(),
+        "lint-rules.md": markdown(),
     }
 
 

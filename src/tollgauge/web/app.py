@@ -7,10 +7,11 @@ a page for a browser that asked for one. No answer ever holds a traceback or a f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import orjson
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -23,8 +24,8 @@ from tollgauge.store.engine import Store, StoreUnavailable
 from tollgauge.web import pages, paid, wire
 from tollgauge.web.api import FreeApi
 from tollgauge.web.front import Front, FrontSettings
-from tollgauge.web.paid import Shop
-from tollgauge.web.paywall import Gate, Sale
+from tollgauge.web.paid import Product, Shop
+from tollgauge.web.paywall import Gate
 from tollgauge.web.problem import PROBLEM_RESPONSE, Problem
 from tollgauge.web.site import Site
 
@@ -81,7 +82,8 @@ def create(services: Services) -> CORSMiddleware:
         "perimeter": services.perimeter,
     }
     app.include_router(FreeApi(**shared).router())
-    _sell(app, services, paid.TRUST, services.shop.trust, paid.TRUST_SCHEMA, wire.TrustReportShape)
+    for product in services.shop.products():
+        _sell(app, services, product)
     app.include_router(
         Site(
             **shared,
@@ -103,21 +105,14 @@ def create(services: Services) -> CORSMiddleware:
     )
 
 
-def _sell(
-    app: FastAPI,
-    services: Services,
-    route: str,
-    sale: Callable[[], Sale],
-    body: Mapping[str, Any],
-    shape: type[wire.Shape],
-) -> None:
+def _sell(app: FastAPI, services: Services, product: Product) -> None:
     """A paid row: its price, its gate, its description."""
-    price = services.shop.settings.price(route)
+    route, price = product.route, services.shop.settings.price(product.route)
 
     async def answer(request: Request) -> Response:
         status = 500
         try:
-            response = await services.gate.serve(request, sale())
+            response = await services.gate.serve(request, product.sale())
             status = response.status_code
         except Problem as problem:
             status = problem.status
@@ -131,10 +126,10 @@ def _sell(
         route,
         answer,
         methods=["POST"],
-        summary="The live-probed trust report of an endpoint",
+        summary=product.summary,
         operation_id=f"post_{route.rsplit('/', 1)[-1].replace('-', '_')}",
         response_class=Response,
-        responses=_paid_answers(shape),
+        responses=_paid_answers(product.shape),
         openapi_extra={
             "x-payment-info": {
                 "price": {"mode": "fixed", "currency": "USD", "amount": price},
@@ -143,7 +138,7 @@ def _sell(
             "requestBody": {
                 "required": True,
                 "content": {
-                    "application/json": {"schema": dict(body), "example": paid.TRUST_EXAMPLE}
+                    "application/json": {"schema": product.body, "example": product.example}
                 },
             },
             "parameters": [
@@ -195,15 +190,16 @@ def _documented(shop: Shop) -> tuple[pages.Route, ...]:
         pages.Route(method="GET", path=path, purpose=words, example=query)
         for path, words, query in free
     ]
-    rows.append(
+    rows += [
         pages.Route(
             method="POST",
-            path=paid.TRUST,
-            purpose="The live-probed trust report",
-            micro_usd=paid.micro_usd(shop.settings.price(paid.TRUST)),
-            example='{"resource": "https://api.example.com/weather"}',
+            path=product.route,
+            purpose=product.summary,
+            micro_usd=paid.micro_usd(shop.settings.price(product.route)),
+            example=orjson.dumps(product.example).decode(),
         )
-    )
+        for product in shop.products()
+    ]
     return tuple(rows)
 
 

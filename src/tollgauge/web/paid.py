@@ -38,7 +38,7 @@ TRUST_SCHEMA: Final[dict[str, Any]] = {
         }
     },
 }
-TRUST_EXAMPLE: Final = {"resource": "https://api.example.com/weather"}
+TRUST_EXAMPLE: Final[dict[str, Any]] = {"resource": "https://api.example.com/weather"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +81,20 @@ def micro_usd(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """One paid route: its words, its request and answer for the interface description, and the
+    sale that the gate serves. `sale` raises Problem 503 while nothing can be sold.
+    """
+
+    route: str
+    summary: str
+    body: dict[str, Any]
+    example: dict[str, Any]
+    shape: type[wire.Shape]
+    sale: Callable[[], Sale]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shop:
     """What the paid routes need to make their answers."""
 
@@ -90,6 +104,19 @@ class Shop:
     settings: SaleSettings
     base_url: str
     perimeter: Perimeter
+
+    def products(self) -> tuple[Product, ...]:
+        """Everything that is sold."""
+        return (
+            Product(
+                route=TRUST,
+                summary="The live-probed trust report of an endpoint",
+                body=TRUST_SCHEMA,
+                example=TRUST_EXAMPLE,
+                shape=wire.TrustReportShape,
+                sale=self.trust,
+            ),
+        )
 
     def trust(self) -> Sale:
         """`POST /v1/x402-trust`: the live-probed trust report."""
