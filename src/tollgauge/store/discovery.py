@@ -3,13 +3,12 @@
 Rules:
 - a listing belongs to one source; an endpoint is listed while any source lists it;
 - only a complete crawl takes listings away: those of its source that it did not see;
-- the first source that lists an endpoint speaks for it (its declared input, its texts, and its
-  price until a probe saw one); the others fill in what it left out;
 - a resource that one crawl names twice counts once, as it was named first;
 - an endpoint that was adopted on request has no listing and is never delisted;
 - transactions that change listings take turns, so that two sources merge into one endpoint.
 
-What counts as a change is core/discovery's decision; counting it twice because two sources saw
+What an item means for an endpoint is store/merging's, what counts as a change core/discovery's
+decision; counting it twice because two sources saw
 it is prevented in `changes`.
 """
 
@@ -17,8 +16,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -30,18 +29,22 @@ from tollgauge.core.listing import ListedItem
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, MINUTE_MS
 from tollgauge.store import endpoints, meta, schema, upsert
-from tollgauge.store.codec import clean_quote, quote_from_json, quote_to_json, texts_to_json
-
-LISTED: Final = "listed"
-DELISTED: Final = "delisted"
-RELISTED: Final = "relisted"
-PROBE: Final = "probe"
-"""The source of what our own probes saw."""
+from tollgauge.store.codec import clean_quote, texts_to_json
+from tollgauge.store.endpoint_rows import from_row, quote_columns, quote_from_row
+from tollgauge.store.merging import (
+    DELISTED,
+    LISTED,
+    PROBE,
+    RELISTED,
+    Page,
+    event_row,
+    merge,
+    new_endpoint,
+)
 
 SPREAD_MS: Final = 30 * MINUTE_MS
 """Over how long the first probes of new endpoints are spread: the normal cadence."""
 
-T = TypeVar("T")
 _RESUME_MS: Final = DAY_MS
 _TURN: Final = "listings"
 _E: Final = schema.endpoint
@@ -81,16 +84,6 @@ class DiscoveryEvent:
     source: str
     before: str
     after: str
-
-
-@dataclass(slots=True)
-class _Page:
-    """What a page makes of the rows it found, until it is written."""
-
-    new: list[Endpoint] = field(default_factory=list)
-    changed: list[dict[str, Any]] = field(default_factory=list)
-    listings: list[dict[str, Any]] = field(default_factory=list)
-    events: list[dict[str, Any]] = field(default_factory=list)
 
 
 async def begin_crawl(tx: AsyncConnection, source: str, *, now: int) -> Crawl:
@@ -134,11 +127,20 @@ async def record_page(
         by_id.setdefault(item.resource.id, item)
     rows = await _endpoint_rows(tx, by_id)
     known = await _listing_rows(tx, crawl.source, by_id)
-    page = _Page()
+    page = Page()
     for id_, item in sorted(by_id.items()):
         listing = known.get(id_)
         if listing is None or listing["gone_at"] is not None or listing["crawl_id"] < crawl.id:
-            _merge(page, crawl, item, rows.get(id_), listing, now=now, spread_ms=spread_ms)
+            merge(
+                page,
+                crawl.source,
+                crawl.id,
+                item,
+                rows.get(id_),
+                listing,
+                now=now,
+                spread_ms=spread_ms,
+            )
     await _write(tx, page)
     await tx.execute(_C.update().where(_C.c.id == crawl.id).values(offset=next_offset))
     kinds = Counter(str(event["event"]) for event in page.events)
@@ -173,7 +175,7 @@ async def adopt(tx: AsyncConnection, resource: Resource, *, source: str, now: in
     known = await endpoints.get(tx, resource.id)
     if known is not None:
         return known
-    endpoint = replace(_new(resource, now=now, spread_ms=SPREAD_MS), sources=(source,))
+    endpoint = replace(new_endpoint(resource, now=now, spread_ms=SPREAD_MS), sources=(source,))
     await endpoints.insert(tx, endpoint, adopted=True)
     return endpoint
 
@@ -191,11 +193,11 @@ async def observe_quote(
     if probed and row["quote_at"] >= at:
         return ()
     after = clean_quote(quote)
-    found = discovery.changes(endpoints.quote_from_row(row) if probed else None, after)
-    values = {**endpoints.quote_columns(after), "quote_at": at, "quote_source": PROBE}
+    found = discovery.changes(quote_from_row(row) if probed else None, after)
+    values = {**quote_columns(after), "quote_at": at, "quote_source": PROBE}
     if found:
         values |= endpoints.dirty(at)
-        events = [_event(endpoint.id, kind, PROBE, at, *texts) for kind, *texts in found]
+        events = [event_row(endpoint.id, kind, PROBE, at, *texts) for kind, *texts in found]
         await tx.execute(_V.insert(), events)
     await tx.execute(_E.update().where(_E.c.id == endpoint.id).values(values))
     return tuple(Change(at=at, kind=k, source=PROBE, before=b, after=a) for k, b, a in found)
@@ -242,140 +244,6 @@ async def changes(
     return tuple(found)
 
 
-def _merge(
-    page: _Page,
-    crawl: Crawl,
-    item: ListedItem,
-    row: sa.RowMapping | None,
-    listing: sa.RowMapping | None,
-    *,
-    now: int,
-    spread_ms: int,
-) -> None:
-    """Add to the page what an item means for the endpoint and the listing that are there."""
-    id_ = item.resource.id
-    fresh = _new(item.resource, now=now, spread_ms=spread_ms)
-    if row is None:
-        page.new.append(_described(replace(fresh, sources=(crawl.source,)), item, now=now))
-        kinds = [(LISTED, "", "")]
-    else:
-        kinds = _relisting(row)
-        before = quote_from_json(listing["quote"]) if listing is not None else None
-        kinds += discovery.changes(before, clean_quote(item.quote) if item.quote else None)
-        page.changed.append(
-            _changed(row, item, crawl.source, now=now, due=fresh.next_due, owed=bool(kinds))
-        )
-    page.events += [_event(id_, kind, crawl.source, now, *texts) for kind, *texts in kinds]
-    page.listings.append(
-        {
-            "endpoint_id": id_,
-            "source": crawl.source,
-            "crawl_id": crawl.id,
-            "first_seen": now,
-            "last_seen": now,
-            "gone_at": None,
-            "quote": quote_to_json(item.quote),
-        }
-    )
-
-
-def _relisting(row: sa.RowMapping) -> list[tuple[str, str, str]]:
-    if row["adopted"]:
-        return [(LISTED, "", "")]
-    return [(RELISTED, "", "")] if row["status"] == Listing.DELISTED.value else []
-
-
-def _changed(
-    row: sa.RowMapping, item: ListedItem, source: str, *, now: int, due: int, owed: bool
-) -> dict[str, Any]:
-    """The new column values of an endpoint that a source lists."""
-    endpoint = endpoints.from_row(row)
-    sources = () if row["adopted"] else endpoint.sources
-    listed = sources if source in sources else (*sources, source)
-    back = endpoint.status is Listing.DELISTED
-    endpoint = replace(
-        endpoint,
-        sources=listed,
-        status=Listing.LISTED,
-        last_seen=now,
-        next_due=min(endpoint.next_due, due) if back else endpoint.next_due,
-    )
-    merged = _described(
-        endpoint,
-        item,
-        now=now,
-        speaks=listed[0] == source,
-        priced=row["quote_source"] != PROBE,
-    )
-    requoted = merged.quote != endpoint.quote
-    values = endpoints.to_row(merged) | {
-        "adopted": False,
-        "quote_source": source if requoted else row["quote_source"],
-        "score_due": row["score_due"],
-        "score_next": row["score_next"],
-    }
-    if owed or requoted:
-        values |= {"score_due": min(row["score_due"], now), "score_next": None}
-    return values
-
-
-def _described(
-    endpoint: Endpoint, item: ListedItem, *, now: int, speaks: bool = True, priced: bool = True
-) -> Endpoint:
-    """The endpoint with a listing's words: all of them if its source speaks for the endpoint,
-    else those that are still missing. `priced`: a listing's price counts.
-    """
-    described = replace(
-        endpoint,
-        service_name=_either(item.service_name, endpoint.service_name, first=speaks),
-        description=_either(item.description, endpoint.description, first=speaks),
-        tags=_either(item.tags, endpoint.tags, first=speaks),
-        method=_either(item.method, endpoint.method, first=speaks),
-        body=_either(item.body, endpoint.body, first=speaks),
-        query=_either(item.resource.query, endpoint.query, first=speaks),
-    )
-    if priced and item.quote is not None and (speaks or endpoint.quote is None):
-        return replace(described, quote=clean_quote(item.quote), quote_at=now)
-    return described
-
-
-def _either(new: T, old: T, *, first: bool) -> T:
-    one, other = (new, old) if first else (old, new)
-    return one or other
-
-
-def _new(resource: Resource, *, now: int, spread_ms: int) -> Endpoint:
-    id_ = resource.id
-    return Endpoint(
-        id=id_,
-        resource=resource.url,
-        host=resource.host,
-        query=resource.query,
-        first_seen=now,
-        last_seen=now,
-        next_due=now + (int(id_[:8], 16) * spread_ms >> 32),
-        templated=resource.templated,
-    )
-
-
-def _event(
-    endpoint_id: str,
-    kind: str,
-    source: str,
-    at: int,
-    before: str,
-    after: str,
-) -> dict[str, Any]:
-    return {
-        "endpoint_id": endpoint_id,
-        "at": at,
-        "event": kind,
-        "source": source,
-        "before": before,
-        "after": after,
-    }
-
-
 async def _endpoint_rows(tx: AsyncConnection, ids: Iterable[str]) -> dict[str, sa.RowMapping]:
     """The rows of endpoints, locked in the order of their ids."""
     found: dict[str, sa.RowMapping] = {}
@@ -395,7 +263,7 @@ async def _listing_rows(
     return found
 
 
-async def _write(tx: AsyncConnection, page: _Page) -> None:
+async def _write(tx: AsyncConnection, page: Page) -> None:
     await endpoints.insert_many(tx, page.new)
     if page.changed:
         await _update_many(tx, page.changed)
@@ -428,7 +296,7 @@ async def _without(tx: AsyncConnection, ids: Sequence[str], source: str, *, now:
     changed: list[dict[str, Any]] = []
     delisted: list[dict[str, Any]] = []
     for id_, row in (await _endpoint_rows(tx, ids)).items():
-        left = tuple(name for name in endpoints.from_row(row).sources if name != source)
+        left = tuple(name for name in from_row(row).sources if name != source)
         gone = not left and row["status"] == Listing.LISTED.value
         changed.append(
             {
@@ -440,7 +308,7 @@ async def _without(tx: AsyncConnection, ids: Sequence[str], source: str, *, now:
             }
         )
         if gone:
-            delisted.append(_event(id_, DELISTED, source, now, "", ""))
+            delisted.append(event_row(id_, DELISTED, source, now, "", ""))
     await _update_many(tx, changed)
     if delisted:
         await tx.execute(_V.insert(), delisted)
