@@ -133,11 +133,11 @@ async def record_page(
         if listing is None or listing["gone_at"] is not None or listing["crawl_id"] < crawl.id:
             merge(
                 page,
-                crawl.source,
-                crawl.id,
                 item,
-                rows.get(id_),
-                listing,
+                source=crawl.source,
+                crawl_id=crawl.id,
+                row=rows.get(id_),
+                listing=listing,
                 now=now,
                 spread_ms=spread_ms,
             )
