@@ -8,12 +8,14 @@ Debian's binaries, one a test process, on a Unix socket in a directory that goes
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import itertools
 import os
 import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -24,6 +26,7 @@ import pytest
 
 from tollgauge.store.engine import Store
 
+PR_SET_PDEATHSIG = 1  # prctl(2)
 SETTINGS = {
     "listen_addresses": "",
     "fsync": "off",
@@ -89,6 +92,11 @@ def unprivileged_user() -> str | None:
     return "postgres" if "postgres" in names else "nobody"
 
 
+def end_with_parent() -> None:
+    """In the child: be asked to shut down when the test process is gone, however it went."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
+
+
 def started(server: Postgres) -> subprocess.Popen[bytes]:
     options = [text for key, value in SETTINGS.items() for text in ("-c", f"{key}={value}")]
     command = [str(server.binaries / "postgres"), "-D", str(server.folder / "data")]
@@ -100,6 +108,7 @@ def started(server: Postgres) -> subprocess.Popen[bytes]:
             stderr=log,
             user=server.user,
             group=server.group,
+            preexec_fn=end_with_parent if sys.platform == "linux" else None,
         )
     deadline = time.monotonic() + 30
     ready = [str(server.binaries / "pg_isready"), "-q", "-h", str(server.folder)]
