@@ -1,0 +1,331 @@
+"""One JSON-RPC node of an EVM chain: batched calls, and every way in which they fail.
+
+What is true here:
+- a call either gives the `result` that the node sent, parsed, or one of the errors below; a
+  malformed reply never raises anything else;
+- calls go out as JSON-RPC 2.0 batches over HTTP, in pieces that the node accepts: a node that
+  refuses a batch gets smaller ones, down to single calls;
+- a reply's size is capped while it arrives; orjson limits its nesting (safety.md, inbound);
+- the node's URL may carry a key: only its host is ever shown, and no text of the node's errors.
+
+The operator names the node, hence httpx and not egress. What a result means, fail-over and
+splitting of ranges are the callers' work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx
+import orjson
+
+from tollgauge.core.errors import TollgaugeError
+
+BATCH_CALLS: Final = 100
+BATCH_BYTES: Final = 1 << 20
+REPLY_MAX: Final = 64 << 20
+_NAME_MAX: Final = 80
+_DRIP: Final = 4
+"""A whole reply may take this many times the time-out of one read."""
+
+
+class RpcError(TollgaugeError):
+    """A call to a node did not give a result. One of the classes below."""
+
+
+class RpcUnavailable(RpcError):  # noqa: N818 - the names say states, not bugs
+    """The node did not answer, answered nonsense, or has other work: another node may know."""
+
+
+class RpcThrottled(RpcUnavailable):
+    """The node asks for fewer calls. `retry_after_s` seconds, 0 where it did not say."""
+
+    def __init__(self, message: str, *, retry_after_s: float = 0.0) -> None:
+        super().__init__(message, hint="Use a node with a higher limit, or name several.")
+        self.retry_after_s = retry_after_s
+
+
+class RpcRefused(RpcError):  # noqa: N818
+    """The node understood and will not: a JSON-RPC error. `code` is its number."""
+
+    def __init__(self, message: str, *, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class RpcLimit(RpcRefused):
+    """A request or its result is too large for the node: ask for less.
+
+    `span` is the node's own hint, in blocks, of what would work; None without one. `topics` says
+    that the list of topics or addresses is what is too long.
+    """
+
+    def __init__(
+        self, message: str, *, code: int = 0, span: int | None = None, topics: bool = False
+    ) -> None:
+        super().__init__(message, code=code)
+        self.span = span
+        self.topics = topics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RpcSettings:
+    """A node's URL (it may carry a key: never shown) and how long to wait.
+
+    `url` may name several nodes, separated by commas: the first that can answers.
+    """
+
+    url: str = field(default="", repr=False)
+    timeout_s: float = 10.0
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The nodes' URLs, the preferred one first."""
+        return tuple(url.strip() for url in self.url.split(",") if url.strip())
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A method and its parameters: JSON values, or `orjson.Fragment` for prepared bytes."""
+
+    method: str
+    params: Sequence[Any] = ()
+
+
+class Node:
+    """A connection pool to one node. `name` is its host, which is safe to show."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float = 10.0,
+        batch_calls: int = BATCH_CALLS,
+        reply_max: int = REPLY_MAX,
+    ) -> None:
+        self.name: Final = _host(url)
+        self._url: Final = url
+        self._reply_max: Final = reply_max
+        self._deadline_s: Final = timeout_s * _DRIP
+        self._batch = max(1, batch_calls)
+        self._ids: Final = count(1)
+        self._http: Final = httpx.AsyncClient(
+            timeout=timeout_s,
+            trust_env=False,
+            headers={"content-type": "application/json"},
+        )
+
+    async def close(self) -> None:
+        """Close the pool."""
+        await self._http.aclose()
+
+    async def call(self, method: str, *params: Any) -> Any:
+        """The result of one call. Raises RpcError."""
+        return (await self.results([Call(method, params)]))[0]
+
+    async def results(self, calls: Sequence[Call]) -> list[Any]:
+        """The result of every call, in order. Raises the first RpcError among them."""
+        found = await self.batch(calls)
+        for each in found:
+            if isinstance(each, RpcError):
+                raise each
+        return found
+
+    async def batch(self, calls: Sequence[Call]) -> list[Any]:
+        """The result of every call in order, an RpcError in the place of one that the node
+        refused. Raises RpcError where the node said nothing of the single calls.
+        """
+        found: list[Any] = []
+        while len(found) < len(calls):
+            rest = calls[len(found) :]
+            texts = [self._text(call) for call in rest[: self._batch]]
+            size = _fitting(texts)
+            try:
+                found += await self._post(rest[:size], texts[:size])
+            except _BatchRefusedError as error:
+                if size == 1:
+                    raise error.reason from error
+                self._batch = max(1, size // 2)
+        return found
+
+    def _text(self, call: Call) -> tuple[int, bytes]:
+        number = next(self._ids)
+        message = {"jsonrpc": "2.0", "id": number, "method": call.method, "params": call.params}
+        return number, orjson.dumps(message)
+
+    async def _post(self, calls: Sequence[Call], texts: Sequence[tuple[int, bytes]]) -> list[Any]:
+        one = len(texts) == 1
+        body = texts[0][1] if one else b"[" + b",".join(text for _, text in texts) + b"]"
+        status, headers, reply = await self._exchange(body)
+        if isinstance(reply, dict) and not one:
+            reason = _reason(status, headers, reply, "a batch")
+            raise _BatchRefusedError(reason) if isinstance(reason, RpcRefused) else reason
+        answers = [reply] if one else reply
+        if not isinstance(answers, list) or not all(isinstance(each, dict) for each in answers):
+            raise _reason(status, headers, None, calls[0].method)
+        by_id = {each["id"]: each for each in answers if isinstance(each.get("id"), int)}
+        if one and reply.get("id") is None and "error" in reply:
+            by_id = {texts[0][0]: reply}
+        return [
+            _result(by_id.get(number), call.method, status=status, headers=headers)
+            for call, (number, _) in zip(calls, texts, strict=True)
+        ]
+
+    async def _exchange(self, body: bytes) -> tuple[int, httpx.Headers, Any]:
+        """Status, headers and the parsed reply (None when it is no JSON and not a success)."""
+        held = bytearray()
+        try:
+            async with (
+                asyncio.timeout(self._deadline_s),
+                self._http.stream("POST", self._url, content=body) as response,
+            ):
+                async for piece in response.aiter_bytes():
+                    held += piece
+                    if len(held) > self._reply_max:
+                        raise RpcLimit(f"A reply of {self.name} is too large.")
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, TimeoutError) as error:
+            raise RpcUnavailable(f"{self.name} did not answer.") from error
+        try:
+            return response.status_code, response.headers, orjson.loads(held)
+        except orjson.JSONDecodeError as error:
+            if response.status_code == 200:
+                raise RpcUnavailable(f"A reply of {self.name} is not JSON.") from error
+            raise _reason(response.status_code, response.headers, None, self.name) from error
+
+
+class _BatchRefusedError(Exception):
+    """One error for a whole batch: its calls may go through one by one."""
+
+    def __init__(self, reason: RpcError) -> None:
+        super().__init__()
+        self.reason = reason
+
+
+def _fitting(texts: Sequence[tuple[int, bytes]]) -> int:
+    """How many of the calls fit one body, at least one."""
+    size = 0
+    for index, (_, text) in enumerate(texts):
+        size += len(text)
+        if index and size > BATCH_BYTES:
+            return index
+    return len(texts)
+
+
+def _result(reply: Any, method: str, *, status: int, headers: httpx.Headers) -> Any:
+    if reply is None:
+        return RpcUnavailable(f"The node left out the answer to {method}.")
+    if reply.get("error") is None and "result" in reply:
+        return reply["result"]
+    return _reason(status, headers, reply, method)
+
+
+_LIMIT: Final = re.compile(
+    r"more than \d+ results|too many results|max(?:imum)? results|result size|response size|"
+    r"size exceeded|too large|block range|range (?:is )?(?:too|exceed|limit|greater)|limited to|"
+    r"exceeds? (?:the )?(?:max|range|limit|allowed)|exceed max|too (?:wide|big|long)|"
+    r"max(?:imum)? (?:block|range|allowed)|query timeout|timed? ?out|narrow|smaller range|"
+    r"too many (?:blocks|logs|topics|addresses)",
+    re.ASCII | re.IGNORECASE,
+)
+_TOPICS: Final = re.compile(r"topic|address", re.ASCII | re.IGNORECASE)
+_THROTTLED: Final = re.compile(
+    r"\brate\b|too many requests|throttl|quota|capacity|compute units|request count|per second",
+    re.ASCII | re.IGNORECASE,
+)
+_HINTED_RANGE: Final = re.compile(
+    r"\[?\s*(0x[0-9a-f]{1,16}|\d{1,18})\s*(?:,|-|to)\s*(0x[0-9a-f]{1,16}|\d{1,18})\s*\]?",
+    re.ASCII | re.IGNORECASE,
+)
+_HINTED_SPAN: Final = re.compile(
+    r"(?<![\w.])(\d{1,3}(?:,\d{3})+|\d{1,9})\s*(k)?[ -]*(?:blocks?\b|range\b)"
+    r"|(?:range|blocks?)[^0-9]{0,24}?(\d{1,3}(?:,\d{3})+|\d{1,9})(k)?\b",
+    re.ASCII | re.IGNORECASE,
+)
+_TOO_LARGE_CODES: Final = frozenset({-32005, -32602, -32600, -32000, -32001, -32614, -32011, 35})
+_THROTTLED_CODES: Final = frozenset({429, -32429, -32016, -32007})
+
+
+def _reason(status: int, headers: httpx.Headers, reply: Any, what: str) -> RpcError:
+    """The error of a refusal, by HTTP status, JSON-RPC code and the words that providers use."""
+    error = reply.get("error") if isinstance(reply, dict) else None
+    text = _words(error)
+    code = error.get("code") if isinstance(error, dict) else None
+    code = code if isinstance(code, int) else 0
+    if status == 429 or code in _THROTTLED_CODES:
+        return RpcThrottled(f"The node throttles {what}.", retry_after_s=_retry_after(headers))
+    if status == 413:
+        return RpcLimit(f"{what} is too large for the node.", topics=True)
+    if error is None:
+        return RpcUnavailable(f"The node answered {status} to {what}.")
+    if _LIMIT.search(text) and (code in _TOO_LARGE_CODES or code not in range(-32768, -31999)):
+        return _limit(text, what, code=code)
+    if _THROTTLED.search(text):
+        return RpcThrottled(f"The node throttles {what}.", retry_after_s=_retry_after(headers))
+    if code == -32603 or status >= 500:
+        return RpcUnavailable(f"The node failed at {what} (code {code}).")
+    return RpcRefused(f"The node refused {what} (code {code}).", code=code)
+
+
+def _limit(text: str, what: str, *, code: int) -> RpcLimit:
+    topics = bool(_TOPICS.search(text)) and "block" not in text.lower()
+    return RpcLimit(
+        f"The node answers {what} for less only (code {code}).",
+        code=code,
+        span=_hinted_span(text),
+        topics=topics,
+    )
+
+
+def _hinted_span(text: str) -> int | None:
+    """How many blocks a limit's message proposes: `try with this block range [0x1, 0x5]` is 5,
+    `limited to a 10,000 range` is 10000.
+    """
+    for found in _HINTED_RANGE.finditer(text):
+        first, last = (int(each, 0) if "x" in each else int(each, 10) for each in found.groups())
+        if "," not in found[0] or "x" in found[0].lower() or "[" in found[0]:
+            return last - first + 1 if last >= first else None
+    for found in _HINTED_SPAN.finditer(text):
+        number = int((found[1] or found[3]).replace(",", ""))
+        return max(1, number * (1_000 if found[2] or found[4] else 1))
+    return None
+
+
+def _words(error: Any) -> str:
+    """The words of an error object, for matching only: they are never shown."""
+    if isinstance(error, str):
+        return error[:1_000]
+    if not isinstance(error, dict):
+        return ""
+    data = error.get("data")
+    parts = (error.get("message"), data if isinstance(data, str) else "", _flat(data))
+    return " ".join(part for part in parts if isinstance(part, str))[:1_000]
+
+
+def _flat(data: Any) -> str:
+    if not isinstance(data, dict):
+        return ""
+    return " ".join(_texts(data.values()))
+
+
+def _texts(values: Any) -> Iterator[str]:
+    for value in values:
+        if isinstance(value, str):
+            yield value
+
+
+def _retry_after(headers: httpx.Headers) -> float:
+    text = headers.get("retry-after", "")
+    return min(float(text), 3_600.0) if re.fullmatch(r"\d{1,6}", text, re.ASCII) else 0.0
+
+
+def _host(url: str) -> str:
+    try:
+        return (urlsplit(url).hostname or "the node")[:_NAME_MAX]
+    except ValueError:
+        return "the node"
