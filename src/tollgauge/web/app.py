@@ -1,8 +1,9 @@
 """The routes, with the price visible on each paid row, and the one table of errors.
 
-From outside to inside: CORS, the front (sizes, rate limit, cached bytes), the routes. A handler
-raises; the table at the end says what a caller sees: an `application/problem+json` document, or
-a page for a browser that asked for one. No answer ever holds a traceback or a foreign text.
+The front (sizes, rate limit, cached bytes, headers of every answer) stands before the routes. A
+handler raises; the table at the end says what a caller sees: an `application/problem+json`
+document, or a page for a browser that asked for one. No answer ever holds a traceback or a
+foreign text.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Any, Final
 
 import orjson
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -27,13 +28,15 @@ from tollgauge.web.front import Front, FrontSettings
 from tollgauge.web.paid import Product, Shop
 from tollgauge.web.paywall import Gate
 from tollgauge.web.problem import PROBLEM_RESPONSE, Problem
+from tollgauge.web.products import products, trust
 from tollgauge.web.site import Site
 
 VERSION: Final = "2.0.0"
 """Of the interface (service.md, versioning)."""
-EXPOSED: Final = ("PAYMENT-REQUIRED", "PAYMENT-RESPONSE", "Retry-After")
-CACHED: Final = ("/trust/", "/v1/x402-trust-preview", "/leaderboard", "/methodology", "/docs")
-CACHED_PAGES: Final = ("/endpoint/", "/provider/", "/static/", "/openapi.json")
+CACHED: Final = frozenset(
+    {"/", "/leaderboard", "/methodology", "/docs", "/v1/x402-trust-preview", "/openapi.json"}
+)
+CACHED_UNDER: Final = ("/trust/", "/endpoint/", "/provider/", "/static/", "/favicon.ico")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +67,7 @@ class Services:
     perimeter: Perimeter = PUBLIC
 
 
-def create(services: Services) -> CORSMiddleware:
+def create(services: Services) -> Front:
     """The whole ASGI application."""
     app = FastAPI(
         title="tollgauge",
@@ -73,6 +76,7 @@ def create(services: Services) -> CORSMiddleware:
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
+        redirect_slashes=False,
     )
     base_url = services.settings.base_url.rstrip("/")
     shared: dict[str, Any] = {
@@ -82,7 +86,7 @@ def create(services: Services) -> CORSMiddleware:
         "perimeter": services.perimeter,
     }
     app.include_router(FreeApi(**shared).router())
-    for product in services.shop.products():
+    for product in products(services.shop):
         _sell(app, services, product)
     app.include_router(
         Site(
@@ -93,15 +97,12 @@ def create(services: Services) -> CORSMiddleware:
     )
     _add_health(app, services.store)
     _add_errors(app, base_url)
-    front = Front(
-        app, services.settings.front, cached=CACHED + CACHED_PAGES, unlimited=("/healthz",)
-    )
-    return CORSMiddleware(
-        front,
-        allow_origins=["*"],
-        allow_methods=["GET", "POST", "OPTIONS"],
-        allow_headers=["*"],
-        expose_headers=list(EXPOSED),
+    return Front(
+        app,
+        services.settings.front,
+        cached=CACHED,
+        cached_under=CACHED_UNDER,
+        unlimited=frozenset({"/healthz", "/readyz"}),
     )
 
 
@@ -178,7 +179,7 @@ def _paid_answers(shape: type[wire.Shape]) -> dict[int | str, dict[str, Any]]:
 
 def _documented(shop: Shop) -> tuple[pages.Route, ...]:
     """The routes as the docs page shows them."""
-    example = f"?resource={paid.TRUST_EXAMPLE['resource']}"
+    example = f"?resource={trust.EXAMPLE['resource']}"
     free = (
         ("/trust/leaderboard", "The best 25 endpoints", ""),
         ("/trust/stats", "Counts over everything that is known", ""),
@@ -198,7 +199,7 @@ def _documented(shop: Shop) -> tuple[pages.Route, ...]:
             micro_usd=paid.micro_usd(shop.settings.price(product.route)),
             example=orjson.dumps(product.example).decode(),
         )
-        for product in shop.products()
+        for product in products(shop)
     ]
     return tuple(rows)
 

@@ -1,17 +1,17 @@
-"""What is sold: each paid route's offer, its words for directories, and how its answer is made.
+"""What every paid route shares: its price, its offer, its words for directories.
 
-Prices live in one table of the configuration. The gate (web/paywall) calls `validate` before it
-takes a payment and `compute` after it has verified one.
+Prices live in one table of the configuration. Each thing that is sold is a Product in
+web/products; the gate (web/paywall) calls its `validate` before it takes a payment and its
+`compute` after it has verified one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from tollgauge import reports
 from tollgauge.core.endpoint import Perimeter, Resource, ResourceError, parse_resource
 from tollgauge.core.payment import Offer
 from tollgauge.core.units import known_asset
@@ -22,23 +22,16 @@ from tollgauge.web.paywall import Sale
 from tollgauge.web.problem import Invalid, Problem
 
 TRUST: Final = "/v1/x402-trust"
-PRICES: Final[Mapping[str, str]] = {TRUST: "0.005000"}
-"""Default prices in dollars by route (contract.md section 2)."""
-
-TRUST_SCHEMA: Final[dict[str, Any]] = {
-    "type": "object",
-    "required": ["resource"],
-    "properties": {
-        "resource": {
-            "type": "string",
-            "minLength": 9,
-            "maxLength": 2048,
-            "pattern": "^https://",
-            "description": "Full endpoint URL starting with https://, as listed in discovery",
-        }
-    },
+HISTORY: Final = "/v1/x402-history"
+TRACE: Final = "/v1/x402-payment-trace"
+SIMILAR: Final = "/v1/similar"
+PRICES: Final[Mapping[str, str]] = {
+    TRUST: "0.005000",
+    HISTORY: "0.020000",
+    TRACE: "0.011673",
+    SIMILAR: "0.005000",
 }
-TRUST_EXAMPLE: Final[dict[str, Any]] = {"resource": "https://api.example.com/weather"}
+"""Default prices in dollars by route (contract.md section 2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,20 +74,6 @@ def micro_usd(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Product:
-    """One paid route: its words, its request and answer for the interface description, and the
-    sale that the gate serves. `sale` raises Problem 503 while nothing can be sold.
-    """
-
-    route: str
-    summary: str
-    body: dict[str, Any]
-    example: dict[str, Any]
-    shape: type[wire.Shape]
-    sale: Callable[[], Sale]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Shop:
     """What the paid routes need to make their answers."""
 
@@ -105,55 +84,8 @@ class Shop:
     base_url: str
     perimeter: Perimeter
 
-    def products(self) -> tuple[Product, ...]:
-        """Everything that is sold."""
-        return (
-            Product(
-                route=TRUST,
-                summary="The live-probed trust report of an endpoint",
-                body=TRUST_SCHEMA,
-                example=TRUST_EXAMPLE,
-                shape=wire.TrustReportShape,
-                sale=self.trust,
-            ),
-        )
-
-    def trust(self) -> Sale:
-        """`POST /v1/x402-trust`: the live-probed trust report."""
-        return Sale(
-            offer=self._offer(TRUST),
-            description="Trust report of a pay-per-call (x402) endpoint, from a live probe: "
-            "score 0 to 100, grade, breakdown, flags, price and payTo history, settlements.",
-            validate=self._trust_order,
-            compute=self._trust_answer,
-            info={
-                "input": {
-                    "type": "http",
-                    "method": "POST",
-                    "bodyType": "json",
-                    "body": TRUST_EXAMPLE,
-                },
-                "output": {
-                    "type": "json",
-                    "example": {"resource": TRUST_EXAMPLE["resource"], "score": 84.2, "grade": "A"},
-                },
-            },
-            schema=_bazaar_schema(TRUST_SCHEMA),
-        )
-
-    def _trust_order(self, document: object) -> Resource:
-        if not isinstance(document, dict):
-            raise _invalid("", "The body must be a JSON object.")
-        return resource_of(document.get("resource"), self.perimeter)
-
-    async def _trust_answer(self, order: object) -> bytes:
-        assert isinstance(order, Resource)  # noqa: S101 - what _trust_order returned
-        endpoint, probe = await self.live.look(order)
-        async with self.store.read() as tx:
-            report = await reports.live(tx, endpoint, probe, now=self.clock())
-        return wire.dump(wire.trust_report(report))
-
-    def _offer(self, route: str) -> Offer:
+    def offer(self, route: str) -> Offer:
+        """What a route asks. Raises Problem 503 while nothing can be sold."""
         asset = known_asset(self.settings.network, self.settings.asset)
         if not self.settings.pay_to or asset is None:
             raise Problem(
@@ -179,7 +111,7 @@ class Shop:
 def resource_of(value: object, perimeter: Perimeter) -> Resource:
     """The resource of a request's field, or Problem 422."""
     if value is None:
-        raise _invalid("resource", "The resource is missing.")
+        raise invalid("resource", "The resource is missing.")
     try:
         return parse_resource(value, perimeter)
     except ResourceError as error:
@@ -191,8 +123,43 @@ def resource_of(value: object, perimeter: Perimeter) -> Resource:
         ) from error
 
 
-def _invalid(path: str, message: str) -> Problem:
+def invalid(path: str, message: str) -> Problem:
+    """Problem 422 about one part of the input."""
     return Problem(422, "invalid-input", message, errors=(Invalid(path=path, message=message),))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """One paid route: its words, its request and answer for the interface description and for
+    directories, and how its answer is made.
+
+    `body` is the JSON Schema of the request, `example` a request and `answer` the start of an
+    answer, `shape` the model of the whole answer. `validate` turns the parsed body into the
+    route's order or raises Problem; `compute` makes the whole answer's JSON bytes or raises one.
+    """
+
+    shop: Shop
+    route: str
+    summary: str
+    description: str
+    body: dict[str, Any]
+    example: dict[str, Any]
+    answer: dict[str, Any]
+    shape: type[wire.Shape]
+    validate: Callable[[object], object]
+    compute: Callable[[Any], Awaitable[bytes]]
+
+    def sale(self) -> Sale:
+        """What the gate serves. Raises Problem 503 while nothing can be sold."""
+        call = {"type": "http", "method": "POST", "bodyType": "json", "body": self.example}
+        return Sale(
+            offer=self.shop.offer(self.route),
+            description=self.description,
+            validate=self.validate,
+            compute=self.compute,
+            info={"input": call, "output": {"type": "json", "example": self.answer}},
+            schema=_bazaar_schema(self.body),
+        )
 
 
 def _bazaar_schema(body: dict[str, Any]) -> dict[str, Any]:
@@ -218,4 +185,15 @@ def _bazaar_schema(body: dict[str, Any]) -> dict[str, Any]:
         "type": "object",
         "properties": {"input": call, "output": output},
         "required": ["input"],
+    }
+
+
+def resource_field() -> dict[str, Any]:
+    """The JSON Schema of a request's `resource`."""
+    return {
+        "type": "string",
+        "minLength": 9,
+        "maxLength": 2048,
+        "pattern": "^https://",
+        "description": "Full endpoint URL starting with https://, as listed in discovery",
     }

@@ -1,0 +1,11 @@
+"""Everything that is sold, one file each."""
+
+from __future__ import annotations
+
+from tollgauge.web.paid import Product, Shop
+from tollgauge.web.products import trust
+
+
+def products(shop: Shop) -> tuple[Product, ...]:
+    """Every paid route, in the order in which it is documented."""
+    return (trust.product(shop),)
