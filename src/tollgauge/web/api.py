@@ -5,19 +5,44 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
 from starlette.responses import Response
 
 from tollgauge import reports
-from tollgauge.core.endpoint import Perimeter
+from tollgauge.core.endpoint import Perimeter, parse_resource
 from tollgauge.store.engine import Store
-from tollgauge.web import wire
-from tollgauge.web.paid import resource_of
-from tollgauge.web.problem import PROBLEM_RESPONSE, Problem
+from tollgauge.web import describe, examples, wire
+from tollgauge.web.paid import invalid, resource_of
+from tollgauge.web.paywall import read_body
+from tollgauge.web.problem import Problem
 
 ID: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
+ResourceQuery = Annotated[
+    str,
+    Query(
+        description="Full endpoint URL starting with https://, as listed in discovery",
+        examples=[examples.RESOURCE],
+        json_schema_extra={"maxLength": 2048, "pattern": "^https://"},
+    ),
+]
+EndpointId = Annotated[
+    str,
+    Path(
+        description="First 16 hex digits of SHA-256 of the canonical resource URL",
+        examples=[parse_resource(examples.RESOURCE).id],
+        json_schema_extra={"pattern": "^[0-9a-f]{16}$"},
+    ),
+]
+_PREVIEW: Final = "Three full sample reports: the best, the median and the worst endpoint"
+_UNKNOWN: Final = {404: "Nothing is known of this resource"}
+_INVALID: Final = {422: "The resource is missing, or no public https URL"}
+_EMPTY_OBJECT: Final = {
+    "required": False,
+    "content": {"application/json": {"schema": {"type": "object"}, "example": {}}},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,62 +56,57 @@ class FreeApi:
 
     def router(self) -> APIRouter:
         """The routes with their descriptions."""
-        routes = APIRouter()
-        rows: tuple[tuple[str, list[str], Any, type[wire.Shape], str], ...] = (
-            (
-                "/v1/x402-trust-preview",
-                ["GET", "POST"],
-                self.preview,
-                wire.PreviewShape,
-                "Three full sample reports: the best, the median and the worst endpoint",
-            ),
-            (
-                "/trust/leaderboard",
-                ["GET"],
-                self.leaderboard,
-                wire.LeaderboardShape,
-                "The best 25 listed endpoints",
-            ),
-            (
-                "/trust/stats",
-                ["GET"],
-                self.stats,
-                wire.EcosystemShape,
-                "Counts over everything that is known",
-            ),
-            (
-                "/trust/snapshot",
-                ["GET"],
-                self.snapshot,
-                wire.SnapshotShape,
-                "The cached snapshot of an endpoint, by its URL",
-            ),
-            (
-                "/trust/snapshot/{id}",
-                ["GET"],
-                self.snapshot_by_id,
-                wire.SnapshotShape,
-                "The cached snapshot of an endpoint, by its id",
-            ),
+        samples = describe.free(wire.PreviewShape, examples.preview())
+        board = describe.free(wire.LeaderboardShape, examples.leaderboard(self.base_url))
+        counts = describe.free(wire.EcosystemShape, examples.stats())
+        seen = describe.free(wire.SnapshotShape, examples.snapshot(self.base_url), _UNKNOWN)
+        found = describe.free(
+            wire.SnapshotShape, examples.snapshot(self.base_url), _UNKNOWN | _INVALID
         )
-        for path, methods, handler, shape, words in rows:
-            for method in methods:
-                routes.add_api_route(
-                    path,
-                    handler,
-                    methods=[method],
-                    summary=words,
-                    operation_id=f"{method.lower()}_{handler.__name__}",
-                    response_class=Response,
-                    responses=_answers(shape, path),
-                )
+        routes = APIRouter(default_response_class=Response)
+        for path, handler, answers, words in (
+            ("/v1/x402-trust-preview", self.preview, samples, _PREVIEW),
+            ("/trust/leaderboard", self.leaderboard, board, "The best 25 listed endpoints"),
+            ("/trust/stats", self.stats, counts, "Counts over everything that is known"),
+            ("/trust/snapshot", self.snapshot, found, "The cached snapshot of an endpoint"),
+            ("/trust/snapshot/{id}", self.snapshot_by_id, seen, "The same by the endpoint's id"),
+        ):
+            routes.add_api_route(
+                path,
+                handler,
+                methods=["GET"],
+                summary=words,
+                operation_id=f"get_{handler.__name__}",
+                responses=describe.cached(answers),
+                tags=["free"],
+            )
+        routes.add_api_route(
+            "/v1/x402-trust-preview",
+            self.preview_by_post,
+            methods=["POST"],
+            summary=_PREVIEW,
+            operation_id="post_preview",
+            responses=describe.free(
+                wire.PreviewShape,
+                examples.preview(),
+                {400: "The body is not JSON", 422: "The body is not a JSON object"},
+            ),
+            openapi_extra={"requestBody": _EMPTY_OBJECT},
+            tags=["free"],
+        )
         return routes
 
     async def preview(self) -> Response:
-        """Sample reports as they were scored last."""
+        """The best, the median and the worst endpoint, as they were scored last."""
         async with self.store.read() as tx:
             samples = await reports.preview(tx)
         return _json(wire.preview(samples))
+
+    async def preview_by_post(self, request: Request) -> Response:
+        """The same as GET; the body is optional and takes no parameters."""
+        if await request.body() and not isinstance(await read_body(request), dict):
+            raise invalid("", "The body must be a JSON object.")
+        return await self.preview()
 
     async def leaderboard(self) -> Response:
         """The leaderboard."""
@@ -100,11 +120,11 @@ class FreeApi:
             found = await reports.ecosystem(tx, now=self.clock())
         return _json(wire.ecosystem(found))
 
-    async def snapshot(self, resource: str | None = None) -> Response:
+    async def snapshot(self, resource: ResourceQuery) -> Response:
         """A snapshot by resource URL; a query in it is ignored, as identity is host plus path."""
         return await self._snapshot(resource_of(resource, self.perimeter).id)
 
-    async def snapshot_by_id(self, id: str) -> Response:  # noqa: A002 - the contract's name
+    async def snapshot_by_id(self, id: EndpointId) -> Response:  # noqa: A002 - the contract's name
         """A snapshot by endpoint id."""
         return await self._snapshot(id)
 
@@ -130,15 +150,3 @@ def unknown_resource() -> Problem:
 
 def _json(shape: wire.Shape) -> Response:
     return Response(wire.dump(shape), media_type="application/json")
-
-
-def _answers(shape: type[wire.Shape], path: str) -> dict[int | str, dict[str, Any]]:
-    answers: dict[int | str, dict[str, Any]] = {
-        200: {"model": shape, "description": "Success"},
-        429: PROBLEM_RESPONSE | {"description": "Too many requests from one address"},
-        503: PROBLEM_RESPONSE | {"description": "The database cannot be read now"},
-    }
-    if "snapshot" in path:
-        answers[404] = PROBLEM_RESPONSE | {"description": "Nothing is known of this resource"}
-        answers[422] = PROBLEM_RESPONSE | {"description": "Not a public https URL"}
-    return answers

@@ -8,8 +8,10 @@ foreign text.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 import orjson
@@ -22,14 +24,14 @@ from starlette.responses import JSONResponse, Response
 from tollgauge.core.endpoint import PUBLIC, Perimeter
 from tollgauge.observe import PAID_REQUESTS, log
 from tollgauge.store.engine import Store, StoreUnavailable
-from tollgauge.web import pages, paid, wire
+from tollgauge.web import describe, examples, pages, paid
 from tollgauge.web.api import FreeApi
 from tollgauge.web.front import Front, FrontSettings
 from tollgauge.web.paid import Product, Shop
-from tollgauge.web.paywall import Gate
-from tollgauge.web.problem import PROBLEM_RESPONSE, Problem
+from tollgauge.web.paywall import Gate, owed
+from tollgauge.web.problem import Invalid, Problem
 from tollgauge.web.products import products, trust
-from tollgauge.web.site import Site
+from tollgauge.web.site import HTML, Site
 
 VERSION: Final = "2.0.0"
 """Of the interface (service.md, versioning)."""
@@ -37,6 +39,9 @@ CACHED: Final = frozenset(
     {"/", "/leaderboard", "/methodology", "/docs", "/v1/x402-trust-preview", "/openapi.json"}
 )
 CACHED_UNDER: Final = ("/trust/", "/endpoint/", "/provider/", "/static/", "/favicon.ico")
+_AGAIN: Final = "Send the same request again; a payment that came with it is never charged twice."
+_ANSWERS: Final = {paid.TRUST: examples.trust_report()}
+"""Whole answers as examples; a product's own example is the start of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +135,10 @@ def _sell(app: FastAPI, services: Services, product: Product) -> None:
         summary=product.summary,
         operation_id=f"post_{route.rsplit('/', 1)[-1].replace('-', '_')}",
         response_class=Response,
-        responses=_paid_answers(product.shape),
+        responses=describe.paid(
+            product.shape, _ANSWERS.get(route, product.answer), _owed_example(product)
+        ),
+        tags=["paid"],
         openapi_extra={
             "x-payment-info": {
                 "price": {"mode": "fixed", "currency": "USD", "amount": price},
@@ -155,26 +163,12 @@ def _sell(app: FastAPI, services: Services, product: Product) -> None:
     )
 
 
-def _paid_answers(shape: type[wire.Shape]) -> dict[int | str, dict[str, Any]]:
-    words = {
-        400: "The JSON does not parse, or the payment header is malformed; nothing was charged",
-        409: "The payment already pays for another request",
-        410: "The stored answer of this payment was dropped after 30 days",
-        413: "The body is over 64 KB",
-        422: "Well-formed but invalid input; nothing was charged",
-        431: "The payment header is over 16 KB",
-        503: "We cannot tell; send the same request with the same payment again",
-    }
-    answers: dict[int | str, dict[str, Any]] = {
-        200: {"model": shape, "description": "Paid and settled; the receipt is PAYMENT-RESPONSE"},
-        402: {
-            "description": "Payment required; the terms are in PAYMENT-REQUIRED and in the body",
-            "content": {"application/json": {"schema": {"type": "object"}}},
-        },
-    }
-    return answers | {
-        status: PROBLEM_RESPONSE | {"description": text} for status, text in words.items()
-    }
+def _owed_example(product: Product) -> Any:
+    """What an unpaid request is told, also where nothing is for sale yet."""
+    shop = product.shop
+    settings = replace(shop.settings, pay_to=shop.settings.pay_to or examples.PAY_TO)
+    sale = replace(product, shop=replace(shop, settings=settings)).sale()
+    return orjson.loads(bytes(owed(sale, "PAYMENT-SIGNATURE header is required").body))
 
 
 def _documented(shop: Shop) -> tuple[pages.Route, ...]:
@@ -213,14 +207,20 @@ def _add_health(app: FastAPI, store: Store) -> None:
             await tx.exec_driver_sql("SELECT 1")
         return JSONResponse({"status": "ready"}, headers={"Cache-Control": "no-store"})
 
-    alive: dict[int | str, dict[str, Any]] = {
-        503: PROBLEM_RESPONSE | {"description": "Not ready: the database cannot be read"},
-        429: PROBLEM_RESPONSE | {"description": "Too many requests from one address"},
-    }
-    app.add_api_route("/healthz", healthz, methods=["GET"], summary="Whether the process lives")
-    app.add_api_route(
-        "/readyz", readyz, methods=["GET"], responses=alive, summary="Whether it can serve"
-    )
+    for path, handler, state, words in (
+        ("/healthz", healthz, "ok", "Whether the process lives"),
+        ("/readyz", readyz, "ready", "Whether it can serve: it reads its database"),
+    ):
+        app.add_api_route(
+            path,
+            handler,
+            methods=["GET"],
+            summary=words,
+            operation_id=f"get_{handler.__name__}",
+            response_class=Response,
+            responses=describe.health(state),
+            tags=["health"],
+        )
 
 
 def _add_errors(app: FastAPI, base_url: str) -> None:
@@ -236,11 +236,19 @@ def _add_errors(app: FastAPI, base_url: str) -> None:
             code=problem.code,
             base_url=base_url,
         )
-        return Response(html, status_code=problem.status, media_type="text/html; charset=utf-8")
+        return Response(
+            html, status_code=problem.status, media_type=HTML, headers=problem.headers()
+        )
 
     async def ours(request: Request, error: Exception) -> Response:
         assert isinstance(error, Problem)  # noqa: S101 - registered for this class
         return show(request, error)
+
+    async def parameters(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class
+        names = sorted({str(each["loc"][-1]) for each in error.errors()})
+        wrong = tuple(Invalid(path=name, message=f"{name} is missing.") for name in names)
+        return show(request, Problem(422, "invalid-input", wrong[0].message, errors=wrong))
 
     async def store_gone(request: Request, _error: Exception) -> Response:
         return show(
@@ -248,7 +256,7 @@ def _add_errors(app: FastAPI, base_url: str) -> None:
             Problem(
                 503,
                 "store-unavailable",
-                "Our database cannot serve now. Nothing was charged; send the request again.",
+                f"Our database cannot serve now. {_AGAIN}",
                 retry_after=5,
             ),
         )
@@ -263,12 +271,17 @@ def _add_errors(app: FastAPI, base_url: str) -> None:
         return response
 
     async def bug(request: Request, error: Exception) -> Response:
-        log().error("request.fail", path=request.url.path, error=type(error).__name__)
-        return show(
-            request, Problem(500, "internal", "This is a fault of ours. Nothing was charged.")
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        log().error(
+            "request.fail",
+            path=request.url.path,
+            error=type(error).__name__,
+            where=f"{Path(where.filename).name}:{where.lineno}",
         )
+        return show(request, Problem(500, "internal", f"This is a fault of ours. {_AGAIN}"))
 
     app.add_exception_handler(Problem, ours)
     app.add_exception_handler(StoreUnavailable, store_gone)
+    app.add_exception_handler(RequestValidationError, parameters)
     app.add_exception_handler(HTTPException, routing)
     app.add_exception_handler(Exception, bug)

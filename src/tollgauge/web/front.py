@@ -1,19 +1,20 @@
 """The front of the server: what happens to a request before any route sees it.
 
-In order: size caps (contract.md section 1: refused before parsing), the rate limit of free routes,
-and a small cache of ready-made bytes for the hot free ones, with `ETag` and `If-None-Match`. It
-also puts the security headers on every answer. Pure ASGI, because a cached answer should cost no
-more than its bytes.
+In order: preflights, size caps (contract.md section 1: refused before parsing), the rate limit,
+and a small cache of ready-made bytes for the hot free routes, with `ETag` and `If-None-Match`. It
+also puts the CORS and security headers on every answer, whoever made it, and answers HEAD as GET
+without the body. Pure ASGI, because a cached answer should cost no more than its bytes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import ipaddress
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from limits import RateLimitItemPerMinute
@@ -33,10 +34,14 @@ URL_MAX: Final = 4_096
 BODY_MAX: Final = 65_536
 HEADERS_MAX: Final = 32_768
 CACHE_SECONDS: Final = 5.0
-CACHE_ENTRIES: Final = 4_096
+STALE_SECONDS: Final = 3_600.0
+"""How long a kept answer stands in for one that cannot be made (safety.md: free reads go on)."""
+CACHE_BYTES: Final = 64 * 1024 * 1024
 CACHE_BODY_MAX: Final = 512 * 1024
 
-SECURITY_HEADERS: Final = (
+EVERY_ANSWER: Final = (
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-expose-headers", b"PAYMENT-REQUIRED, PAYMENT-RESPONSE, Retry-After"),
     (
         b"content-security-policy",
         (
@@ -47,36 +52,59 @@ SECURITY_HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 )
+PREFLIGHT: Final = (
+    (b"access-control-allow-methods", b"GET, HEAD, POST, OPTIONS"),
+    # The wildcard of the Fetch standard leaves Authorization out.
+    (b"access-control-allow-headers", b"*, Authorization"),
+    (b"access-control-max-age", b"600"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """An answer that can be sent as it is."""
+    """An answer that can be sent as it is; no `etag` unless it is a 200. Fresh until `until`, of
+    use until `stale`.
+    """
 
     status: int
     headers: tuple[tuple[bytes, bytes], ...]
     body: bytes
-    etag: bytes
-    until: float
+    etag: bytes = b""
+    until: float = 0.0
+    stale: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontSettings:
-    """Limits of the free routes. `trusted_proxies` are addresses whose `X-Forwarded-For` counts."""
+    """The rate limit of one address, and the proxies whose `X-Forwarded-For` counts.
+
+    Raises ValueError for a limit below 1 and for a proxy that is no IP address.
+    """
 
     free_per_minute: int = 600
     trusted_proxies: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if self.free_per_minute < 1:
+            raise ValueError("free_per_minute must be at least 1")
+        for proxy in self.trusted_proxies:
+            if _address(proxy) is None:
+                raise ValueError(f"trusted_proxies: {proxy!r} is not an IP address")
+
 
 @dataclass(slots=True)
 class Front:
-    """The ASGI app in front of the routes. `cached` and `paid` are exact paths or prefixes."""
+    """The ASGI app in front of the routes. `cached` are exact paths, `cached_under` prefixes;
+    paths in `unlimited` have no rate limit.
+    """
 
     app: App
     settings: FrontSettings
-    cached: tuple[str, ...] = ()
-    unlimited: tuple[str, ...] = ()
-    _ready: OrderedDict[bytes, _Ready] = field(default_factory=OrderedDict)
+    cached: frozenset[str] = frozenset()
+    cached_under: tuple[str, ...] = ()
+    unlimited: frozenset[str] = frozenset()
+    _kept: OrderedDict[bytes, _Ready] = field(default_factory=OrderedDict)
+    _kept_bytes: int = 0
     _limiter: MovingWindowRateLimiter = field(
         default_factory=lambda: MovingWindowRateLimiter(MemoryStorage())
     )
@@ -86,17 +114,26 @@ class Front:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        send = _completed(send, head=scope["method"] == "HEAD")
+        if scope["method"] == "OPTIONS":
+            await _send(send, 204, PREFLIGHT)
+            return
         try:
             check_sizes(scope)
-            if not scope["path"].startswith(self.unlimited):
+            if scope["path"] not in self.unlimited:
                 await self._check_rate(scope)
         except Problem as problem:
-            await problem.response()(scope, receive, _with_headers(send))
+            await problem.response()(scope, receive, send)
             return
-        if scope["method"] in ("GET", "HEAD") and scope["path"].startswith(self.cached):
+        if scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}
+        if scope["method"] == "GET" and self._cacheable(scope["path"]):
             await self._from_cache(scope, receive, send)
         else:
-            await self.app(scope, _capped(receive), _with_headers(send))
+            await _answer(self.app, scope, receive, send)
+
+    def _cacheable(self, path: str) -> bool:
+        return path in self.cached or path.startswith(self.cached_under)
 
     async def _check_rate(self, scope: Scope) -> None:
         limit = RateLimitItemPerMinute(self.settings.free_per_minute)
@@ -106,61 +143,80 @@ class Front:
             )
 
     async def _from_cache(self, scope: Scope, receive: Receive, send: Send) -> None:
-        key = scope["path"].encode() + b"?" + scope["query_string"]
-        ready = self._ready.get(key)
-        if ready is None or ready.until < time.monotonic():
-            ready = await self._make(key, scope, receive)
-        known = _header(scope, b"if-none-match")
-        if ready.etag and known and ready.etag in [tag.strip() for tag in known.split(b",")]:
-            kept = tuple(pair for pair in ready.headers if pair[0] != b"content-length")
-            await send({"type": "http.response.start", "status": 304, "headers": kept})
-            await send({"type": "http.response.body", "body": b""})
+        ready = await self._ready(scope, receive)
+        if ready.etag and _matches(_header(scope, b"if-none-match"), ready.etag):
+            kept = (pair for pair in ready.headers if pair[0] != b"content-length")
+            await _send(send, 304, tuple(kept))
             return
-        await send(
-            {"type": "http.response.start", "status": ready.status, "headers": ready.headers}
-        )
-        body = b"" if scope["method"] == "HEAD" else ready.body
-        await send({"type": "http.response.body", "body": body})
+        await _send(send, ready.status, ready.headers, ready.body)
 
-    async def _make(self, key: bytes, scope: Scope, receive: Receive) -> _Ready:
-        """Run the route once and keep its whole answer; only a 200 stays in the cache."""
-        status = 500
-        headers: list[tuple[bytes, bytes]] = []
-        parts: list[bytes] = []
+    async def _ready(self, scope: Scope, receive: Receive) -> _Ready:
+        """The kept answer, or a new one. While one caller makes it anew, and when that fails, the
+        kept one goes on.
+        """
+        key = scope["path"].encode() + b"?" + scope["query_string"]
+        now = time.monotonic()
+        kept = self._kept.get(key)
+        if kept is not None and now < kept.until:
+            self._kept.move_to_end(key)
+            return kept
+        if kept is not None and now < kept.stale:
+            self._kept[key] = replace(kept, until=now + CACHE_SECONDS)
+        made = await _made(self.app, scope, receive)
+        if kept is not None and made.status >= 500 and now < kept.stale:
+            return kept
+        self._forget(key)
+        if made.status == 200 and len(made.body) <= CACHE_BODY_MAX:
+            made = replace(made, until=now + CACHE_SECONDS, stale=now + STALE_SECONDS)
+            self._keep(key, made)
+        return made
 
-        async def collect(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                headers.extend((bytes(k), bytes(v)) for k, v in message["headers"])
-            else:
-                parts.append(message.get("body", b""))
+    def _keep(self, key: bytes, ready: _Ready) -> None:
+        self._kept[key] = ready
+        self._kept_bytes += _weight(key, ready)
+        while self._kept_bytes > CACHE_BYTES:
+            self._forget(next(iter(self._kept)))
 
-        await self.app({**scope, "method": "GET"}, receive, collect)
-        body = b"".join(parts)
-        etag = (
-            b'"' + hashlib.sha256(body).hexdigest()[:32].encode() + b'"' if status == 200 else b""
-        )
-        if etag:
-            headers += [(b"etag", etag), (b"cache-control", b"public, max-age=60")]
-        ready = _Ready(
-            status,
-            (*headers, *SECURITY_HEADERS),
-            body,
-            etag,
-            time.monotonic() + CACHE_SECONDS,
-        )
-        if status == 200 and len(body) <= CACHE_BODY_MAX:
-            self._ready[key] = ready
-            self._ready.move_to_end(key)
-            while len(self._ready) > CACHE_ENTRIES:
-                self._ready.popitem(last=False)
-        return ready
+    def _forget(self, key: bytes) -> None:
+        gone = self._kept.pop(key, None)
+        if gone is not None:
+            self._kept_bytes -= _weight(key, gone)
+
+
+async def _answer(app: App, scope: Scope, receive: Receive, send: Send) -> None:
+    """Run a route. What nobody expected has been answered and logged by the table of errors when
+    Starlette raises it once more for a server's own log, which would hold foreign texts.
+    """
+    with contextlib.suppress(Exception):
+        await app(scope, _capped(receive), send)
+
+
+async def _made(app: App, scope: Scope, receive: Receive) -> _Ready:
+    """Run the route once and take its whole answer; a 200 gets an `ETag`."""
+    status = 500
+    headers: list[tuple[bytes, bytes]] = []
+    parts: list[bytes] = []
+
+    async def collect(message: Message) -> None:
+        nonlocal status
+        if message["type"] == "http.response.start":
+            status = message["status"]
+            headers.extend((bytes(name), bytes(value)) for name, value in message["headers"])
+        else:
+            parts.append(message.get("body", b""))
+
+    await _answer(app, scope, receive, collect)
+    body = b"".join(parts)
+    if status != 200:
+        return _Ready(status, tuple(headers), body)
+    etag = b'"' + hashlib.sha256(body).hexdigest()[:32].encode() + b'"'
+    headers += [(b"etag", etag), (b"cache-control", b"public, max-age=60")]
+    return _Ready(status, tuple(headers), body, etag)
 
 
 def check_sizes(scope: Scope) -> None:
     """Refuse what is too large before anything reads it: Problem 414, 431 or 413."""
-    if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > URL_MAX:
+    if len(scope.get("raw_path") or b"") + len(scope["query_string"]) >= URL_MAX:
         raise Problem(414, "url-too-long", f"Keep the URL under {URL_MAX} bytes.")
     total = 0
     for name, value in scope["headers"]:
@@ -178,23 +234,41 @@ def check_sizes(scope: Scope) -> None:
 
 def client_key(scope: Scope, trusted: tuple[str, ...]) -> str:
     """Whom the rate limit counts: the peer's address, IPv6 by /64; behind a trusted proxy, the
-    last address that the proxy itself saw.
+    last address that the proxy itself saw. An IPv4 address that a dual-stack socket wrote as IPv6
+    is that IPv4 address.
     """
-    peer = scope["client"][0] if scope.get("client") else "unknown"
+    peer = _address(scope["client"][0] if scope.get("client") else "")
     forwarded = _header(scope, b"x-forwarded-for")
-    if forwarded and peer in trusted:
-        peer = forwarded.decode("latin-1").rsplit(",", 1)[-1].strip()
+    if forwarded and peer is not None and peer in [_address(proxy) for proxy in trusted]:
+        peer = _address(forwarded.decode("latin-1").rsplit(",", 1)[-1].strip())
+    if isinstance(peer, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((peer, 64), strict=False))
+    return "unknown" if peer is None else str(peer)
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        address = ipaddress.ip_address(peer)
+        found = ipaddress.ip_address(text)
     except ValueError:
-        return "unknown"
-    if isinstance(address, ipaddress.IPv6Address):
-        return str(ipaddress.ip_network((address, 64), strict=False))
-    return str(address)
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
 
 
 def _header(scope: Scope, wanted: bytes) -> bytes | None:
-    return next((value for name, value in scope["headers"] if name == wanted), None)
+    """A header's value; of a repeated one the last, which the nearest proxy has written."""
+    return next((value for name, value in reversed(scope["headers"]) if name == wanted), None)
+
+
+def _matches(known: bytes | None, etag: bytes) -> bool:
+    """Whether `If-None-Match` names an entity tag (RFC 9110: weak comparison, or `*`)."""
+    if known is None:
+        return False
+    tags = [tag.strip().removeprefix(b"W/") for tag in known.split(b",")]
+    return etag in tags or tags == [b"*"]
+
+
+def _weight(key: bytes, ready: _Ready) -> int:
+    return len(key) + len(ready.body) + sum(len(name) + len(value) for name, value in ready.headers)
 
 
 def _capped(receive: Receive) -> Receive:
@@ -212,10 +286,21 @@ def _capped(receive: Receive) -> Receive:
     return counted
 
 
-def _with_headers(send: Send) -> Send:
-    async def secured(message: Message) -> None:
+def _completed(send: Send, *, head: bool) -> Send:
+    """Add what every answer carries; of an answer to HEAD, leave the body out."""
+
+    async def complete(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", ()), *SECURITY_HEADERS]
+            message["headers"] = [*message.get("headers", ()), *EVERY_ANSWER]
+        elif head:
+            message = {**message, "body": b""}
         await send(message)
 
-    return secured
+    return complete
+
+
+async def _send(
+    send: Send, status: int, headers: tuple[tuple[bytes, bytes], ...], body: bytes = b""
+) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

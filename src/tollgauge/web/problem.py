@@ -53,43 +53,16 @@ class Problem(TollgaugeError):  # noqa: N818 - RFC 9457 names it so
         }
         if self.errors:
             body["errors"] = [{"path": e.path, "message": e.message} for e in self.errors]
-        headers = {"Cache-Control": "no-store"}
-        if self.retry_after is not None:
-            headers["Retry-After"] = str(self.retry_after)
         return Response(
             orjson.dumps(body | self.extra),
             status_code=self.status,
             media_type="application/problem+json",
-            headers=headers,
+            headers=self.headers(),
         )
 
-
-PROBLEM_RESPONSE: dict[str, object] = {
-    "content": {
-        "application/problem+json": {
-            "schema": {
-                "type": "object",
-                "required": ["type", "title", "status", "detail", "code"],
-                "properties": {
-                    "type": {"type": "string"},
-                    "title": {"type": "string"},
-                    "status": {"type": "integer"},
-                    "detail": {"type": "string"},
-                    "code": {"type": "string"},
-                    "errors": {
-                        "type": "array",
-                        "items": {
-                            "type": "object",
-                            "required": ["path", "message"],
-                            "properties": {
-                                "path": {"type": "string"},
-                                "message": {"type": "string"},
-                            },
-                        },
-                    },
-                },
-            }
-        }
-    }
-}
-"""The problem document, as the interface description shows it."""
+    def headers(self) -> dict[str, str]:
+        """The headers of the problem, whatever form its body takes."""
+        headers = {"Cache-Control": "no-store"}
+        if self.retry_after is not None:
+            headers["Retry-After"] = str(self.retry_after)
+        return headers

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Path
 from starlette.responses import RedirectResponse, Response
 
 from tollgauge import reports
@@ -14,14 +14,15 @@ from tollgauge.core.endpoint import Perimeter
 from tollgauge.core.policy import POLICIES
 from tollgauge.core.scoring import FLAG_RULES
 from tollgauge.store.engine import Store
-from tollgauge.web import pages
-from tollgauge.web.api import ID, unknown_resource
+from tollgauge.web import describe, pages
+from tollgauge.web.api import ID, EndpointId, ResourceQuery, unknown_resource
 from tollgauge.web.assets import ASSETS
 from tollgauge.web.badge import badge_svg
 from tollgauge.web.paid import resource_of
 from tollgauge.web.problem import Problem
 
 HTML: Final = "text/html; charset=utf-8"
+Host = Annotated[str, Path(description="A host name", examples=["api.example.com"])]
 FLAGS: Final = tuple((rule.code, rule.severity.value, rule.words) for rule in FLAG_RULES)
 
 
@@ -37,21 +38,34 @@ class Site:
     routes: tuple[pages.Route, ...]
 
     def router(self) -> APIRouter:
-        """The routes; none of them is part of the interface description."""
-        routes = APIRouter(include_in_schema=False, default_response_class=Response)
-        for path, handler in (
-            ("/", self.home),
-            ("/leaderboard", self.leaderboard),
-            ("/provider/{host}", self.provider),
-            ("/methodology", self.methodology),
-            ("/docs", self.docs),
-            ("/endpoint", self.find),
-            ("/endpoint/{id}", self.endpoint),
-            ("/endpoint/{id}/badge.svg", self.badge),
-            ("/static/{name}", self.static),
-            ("/favicon.ico", self.favicon),
+        """The routes with their descriptions; files that pages load are no interface."""
+        routes = APIRouter(default_response_class=Response, tags=["pages"])
+        known = {404: "Nothing is known of it"}
+        for path, handler, answers, words in (
+            ("/", self.home, describe.page(), "The first page"),
+            ("/leaderboard", self.leaderboard, describe.page(), "The leaderboard as a page"),
+            ("/provider/{host}", self.provider, describe.page(own=known), "One host's endpoints"),
+            ("/methodology", self.methodology, describe.page(), "How scores come about"),
+            ("/docs", self.docs, describe.page(), "How to ask"),
+            ("/endpoint", self.find, describe.redirect(), "From a resource's URL to its page"),
+            ("/endpoint/{id}", self.endpoint, describe.page(own=known), "A snapshot as a page"),
+            (
+                "/endpoint/{id}/badge.svg",
+                self.badge,
+                describe.page("image/svg+xml", own=known),
+                "The badge of an endpoint",
+            ),
         ):
-            routes.add_api_route(path, handler, methods=["GET"])
+            routes.add_api_route(
+                path,
+                handler,
+                methods=["GET"],
+                summary=words,
+                operation_id=f"page_{handler.__name__}",
+                responses=answers,
+            )
+        for path, file in (("/static/{name}", self.static), ("/favicon.ico", self.favicon)):
+            routes.add_api_route(path, file, methods=["GET"], include_in_schema=False)
         return routes
 
     async def home(self) -> Response:
@@ -70,7 +84,7 @@ class Site:
             pages.leaderboard_html(board, stats, base_url=self.base_url), media_type=HTML
         )
 
-    async def provider(self, host: str) -> Response:
+    async def provider(self, host: Host) -> Response:
         """One host's endpoints."""
         async with self.store.read() as tx:
             found = await reports.provider(tx, host.lower(), now=self.clock())
@@ -87,12 +101,12 @@ class Site:
         """How to ask."""
         return Response(pages.docs_html(self.routes, base_url=self.base_url), media_type=HTML)
 
-    async def find(self, resource: str | None = None) -> Response:
+    async def find(self, resource: ResourceQuery) -> Response:
         """From a resource's URL to its page."""
         wanted = resource_of(resource, self.perimeter)
         return RedirectResponse(f"{self.base_url}/endpoint/{wanted.id}", status_code=307)
 
-    async def endpoint(self, id: str) -> Response:  # noqa: A002 - the contract's name
+    async def endpoint(self, id: EndpointId) -> Response:  # noqa: A002 - the contract's name
         """The page of one endpoint."""
         view = None
         now = self.clock()
@@ -106,8 +120,8 @@ class Site:
         )
         return Response(html, media_type=HTML)
 
-    async def badge(self, id: str) -> Response:  # noqa: A002 - the contract's name
-        """The badge of one endpoint, grey while nothing is known."""
+    async def badge(self, id: EndpointId) -> Response:  # noqa: A002 - the contract's name
+        """The badge of one endpoint, grey while it has no score."""
         found = None
         if ID.fullmatch(id):
             async with self.store.read() as tx:

@@ -1,0 +1,192 @@
+"""The interface description's parts: what each status means, with an example of each.
+
+`GET /openapi.json` matches what the routes do (contract.md section 1): a fuzzer that reads it
+finds no undeclared status and no schema mismatch. Routes put these parts together; FastAPI adds
+the schemas of the shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from tollgauge.web.wire import Shape
+
+Answers = dict[int | str, dict[str, Any]]
+"""OpenAPI responses by status, as FastAPI takes them."""
+
+_TEXT: Final = {"type": "string"}
+_RETRY_AFTER: Final = {
+    "Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}
+}
+_CODES: Final[Mapping[int, tuple[str, str]]] = {
+    400: ("json-invalid", "The body is not JSON."),
+    404: ("unknown-resource", "Nothing is known of this resource."),
+    409: ("payment-reused", "This payment already pays for another request. Sign a new payment."),
+    410: ("answer-expired", "This payment's answer was kept for 30 days."),
+    413: ("body-too-large", "Keep the body under 65536 bytes."),
+    414: ("url-too-long", "Keep the URL under 4096 bytes."),
+    422: ("resource-not-https", "The resource must start with https://."),
+    429: ("rate-limited", "Too many requests from your address."),
+    431: ("payment-header-too-large", "Keep the payment under 16384 bytes."),
+    500: ("internal", "This is a fault of ours."),
+    503: ("store-unavailable", "Our database cannot serve now."),
+}
+"""An example of the code and the detail of each status."""
+_ANY_ROUTE: Final[Mapping[int, str]] = {
+    413: "The body is over 64 KB",
+    414: "The URL is over 4 KB",
+    429: "Too many requests from one address",
+    431: "The headers are over 32 KB, or the payment header is over 16 KB",
+    500: "A fault of ours",
+    503: "We cannot tell now: our database, network, node or facilitator failed",
+}
+"""What any route may answer."""
+PROBLEM_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "description": "RFC 9457; `code` is a stable slug, `errors` names the invalid parts",
+    "required": ["type", "title", "status", "detail", "code"],
+    "properties": {
+        "type": _TEXT,
+        "title": _TEXT,
+        "status": {"type": "integer"},
+        "detail": _TEXT,
+        "code": _TEXT,
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["path", "message"],
+                "properties": {"path": _TEXT, "message": _TEXT},
+            },
+        },
+    },
+}
+OWED_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "description": "x402 v2 PaymentRequired; the header PAYMENT-REQUIRED is its base64",
+    "required": ["x402Version", "error", "resource", "accepts"],
+    "properties": {
+        "x402Version": {"const": 2},
+        "error": _TEXT,
+        "resource": {"type": "object", "required": ["url"], "properties": {"url": _TEXT}},
+        "accepts": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["scheme", "network", "asset", "amount", "payTo", "maxTimeoutSeconds"],
+                "properties": {
+                    "scheme": {"const": "exact"},
+                    "network": _TEXT,
+                    "asset": _TEXT,
+                    "amount": {"type": "string", "pattern": "^(0|[1-9][0-9]{0,77})$"},
+                    "payTo": _TEXT,
+                    "maxTimeoutSeconds": {"type": "integer"},
+                    "extra": {"type": "object"},
+                },
+            },
+        },
+        "extensions": {"type": "object"},
+    },
+}
+
+
+def problems(words: Mapping[int, str] | None = None, *, page: bool = False) -> Answers:
+    """The problems of a route: what any may answer, and its own by status. A `page` shows a
+    browser the same as HTML.
+    """
+    html = {"text/html": {"schema": _TEXT}} if page else {}
+    return {
+        status: {
+            "description": text,
+            "content": {"application/problem+json": _problem(status)} | html,
+            "headers": _RETRY_AFTER if status in (429, 503) else {},
+        }
+        for status, text in sorted({**_ANY_ROUTE, **(words or {})}.items())
+    }
+
+
+def free(shape: type[Shape], example: Any, own: Mapping[int, str] | None = None) -> Answers:
+    """The answers of a free JSON route."""
+    return {
+        200: {
+            "model": shape,
+            "description": "Success",
+            "content": {"application/json": {"example": example}},
+        }
+    } | problems(own)
+
+
+def health(state: str) -> Answers:
+    """The answers of a health route."""
+    schema = {
+        "type": "object",
+        "required": ["status"],
+        "properties": {"status": {"const": state}},
+        "additionalProperties": False,
+    }
+    content = {"application/json": {"schema": schema, "example": {"status": state}}}
+    return {200: {"description": "Success", "content": content}} | problems()
+
+
+def cached(answers: Answers) -> Answers:
+    """The answers of a route that is kept ready: with `ETag`, and 304 for who has it."""
+    tag = {"ETag": {"description": "Send it back as If-None-Match", "schema": _TEXT}}
+    kept = {"description": "Not modified: If-None-Match names what you have", "headers": tag}
+    return answers | {200: {"headers": tag} | answers[200], 304: kept}
+
+
+def page(media_type: str = "text/html", own: Mapping[int, str] | None = None) -> Answers:
+    """The answers of a page or picture."""
+    content = {media_type: {"schema": _TEXT}}
+    success: Answers = {200: {"description": "Success", "content": content}}
+    return cached(success | problems(own, page=True))
+
+
+def redirect() -> Answers:
+    """The answers of the way from a resource to its page."""
+    where = {"description": "The page", "required": True, "schema": _TEXT}
+    found: Answers = {307: {"description": "The page is there", "headers": {"Location": where}}}
+    invalid = {422: "The resource is missing, or no public https URL"}
+    return found | problems(invalid, page=True)
+
+
+def paid(shape: type[Shape], example: Any, owed: Any) -> Answers:
+    """The answers of a paid route; `owed` is an example of its 402."""
+    own = {
+        400: "The JSON does not parse, or the payment header is malformed; nothing was charged",
+        409: "The payment already pays for another request",
+        410: "The stored answer of this payment was dropped after 30 days",
+        422: "Well-formed but invalid input; nothing was charged",
+        429: "Too many requests from one address; nothing was charged",
+        503: "We cannot tell; send the same request with the same payment again",
+    }
+    receipt = {"description": "base64 of the x402 v2 SettleResponse", "schema": _TEXT}
+    terms = {"description": "base64 of the body", "required": True, "schema": _TEXT}
+    return free(shape, example, own) | {
+        200: {
+            "model": shape,
+            "description": "Paid and settled; the receipt is PAYMENT-RESPONSE",
+            "content": {"application/json": {"example": example}},
+            "headers": {"PAYMENT-RESPONSE": receipt},
+        },
+        402: {
+            "description": "Payment required; the terms are in PAYMENT-REQUIRED and in the body",
+            "content": {"application/json": {"schema": OWED_SCHEMA, "example": owed}},
+            "headers": {"PAYMENT-REQUIRED": terms},
+        },
+    }
+
+
+def _problem(status: int) -> dict[str, Any]:
+    code, detail = _CODES[status]
+    example = {
+        "type": f"urn:tollgauge:problem:{code}",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "code": code,
+    }
+    return {"schema": PROBLEM_SCHEMA, "example": example}

@@ -1,0 +1,159 @@
+"""Examples for the interface description, made by the code that makes the real answers.
+
+One invented endpoint is scored from invented evidence and written by web/wire, so an example can
+neither go stale nor disagree with its schema.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any, Final
+
+import orjson
+
+from tollgauge.core.endpoint import Endpoint, parse_resource
+from tollgauge.core.evidence import Evidence, LastProbe, digest, to_json
+from tollgauge.core.exchange import Timings
+from tollgauge.core.policy import POLICIES
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.rollup import rollup
+from tollgauge.core.score import score_from_json
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
+from tollgauge.reports import Ecosystem, Leaderboard, Sample, Snapshot, TrustReport, snapshot_of
+from tollgauge.store.scores import ScoreRow, scored
+from tollgauge.web import wire
+
+RESOURCE: Final = "https://api.example.com/weather"
+AS_OF: Final = 1_767_225_600_000
+"""2026-01-01T00:00:00Z."""
+PAY_TO: Final = "0x209693bc6afc0c5328ba36faf03c514ef312287c"
+_QUOTE: Final = Quote(
+    network="eip155:8453",
+    asset="0x833589fcd6edb6e08f4c7c32d4f71b54bda02913",
+    amount=10_000,
+    pay_to=PAY_TO,
+)
+_ENDPOINT: Final = Endpoint(
+    id=parse_resource(RESOURCE).id,
+    resource=RESOURCE,
+    host="api.example.com",
+    learned="GET",
+    first_seen=AS_OF - 60 * DAY_MS,
+    last_seen=AS_OF - HOUR_MS,
+    last_probed=AS_OF - MINUTE_MS,
+    service_name="Example Weather",
+    description="Current conditions for any city.",
+    sources=("cdp",),
+    quote=_QUOTE,
+    quote_at=AS_OF - 60 * DAY_MS,
+)
+
+
+@cache
+def trust_report() -> Any:
+    """A trust report as JSON value."""
+    return _json(wire.trust_report(_report()))
+
+
+def preview() -> Any:
+    """The preview as JSON value."""
+    roles = (("best", 1), ("median", 20), ("worst", 40))
+    samples = tuple(Sample(role=role, rank=rank, report=_report()) for role, rank in roles)  # type: ignore[arg-type]
+    return _json(wire.preview(samples))
+
+
+def leaderboard(base_url: str) -> Any:
+    """The leaderboard as JSON value."""
+    board = Leaderboard(as_of=AS_OF, policy_version=max(POLICIES), rows=(_snapshot(),))
+    return _json(wire.leaderboard(board, base_url=base_url))
+
+
+def snapshot(base_url: str) -> Any:
+    """A snapshot as JSON value."""
+    return _json(wire.snapshot(_snapshot(), now=AS_OF + 2 * HOUR_MS, base_url=base_url))
+
+
+def stats() -> Any:
+    """The ecosystem's counts as JSON value."""
+    found = Ecosystem(
+        as_of=AS_OF,
+        listed=40,
+        delisted=3,
+        monitored=40,
+        reachable_permille=925,
+        compliant_permille=775,
+        grades=(("A", 6), ("B", 21), ("C", 7), ("D", 2), ("F", 4)),
+    )
+    return _json(wire.ecosystem(found))
+
+
+def _report() -> TrustReport:
+    seen, row = _evidence(), _row()
+    return TrustReport(
+        score=score_from_json(row.result),
+        policy=POLICIES[row.policy_version],
+        evidence=seen,
+        document=orjson.loads(to_json(seen)),
+        digest=digest(seen),
+        probe=_probe(AS_OF - MINUTE_MS),
+        quote_at=_ENDPOINT.quote_at,
+        service_name=_ENDPOINT.service_name,
+        description=_ENDPOINT.description,
+    )
+
+
+def _snapshot() -> Snapshot:
+    return snapshot_of(_ENDPOINT, _row(), now=AS_OF)
+
+
+@cache
+def _row() -> ScoreRow:
+    return scored(_ENDPOINT.id, _evidence())
+
+
+@cache
+def _evidence() -> Evidence:
+    last = AS_OF - MINUTE_MS
+    begin = AS_OF - DAY_MS
+    day = rollup(day_of(begin), [_probe(at) for at in range(begin, AS_OF, 30 * MINUTE_MS)])
+    window = range(day_of(AS_OF - WINDOW_MS), day_of(AS_OF))
+    return Evidence(
+        resource=RESOURCE,
+        as_of=AS_OF,
+        first_seen=_ENDPOINT.first_seen,
+        quote=_QUOTE,
+        days=tuple(replace(day, day=number) for number in window),
+        recent=(6, 6),
+        last=LastProbe(
+            at=last,
+            outcome=Outcome.PAYMENT_REQUIRED.value,
+            up=True,
+            payable=True,
+            accepts=1,
+            tls_not_after=AS_OF + 60 * DAY_MS,
+        ),
+    )
+
+
+def _probe(at: int) -> ProbeResult:
+    return ProbeResult(
+        at=at,
+        outcome=Outcome.PAYMENT_REQUIRED,
+        attribution=Attribution.THEIRS,
+        up=True,
+        timings=Timings(dns=4, connect=21, tls=43, ttfb=88, total=158),
+        status=402,
+        compliance=100,
+        compliant=True,
+        payable=True,
+        version=2,
+        quote=_QUOTE,
+        accepts=1,
+        tls_not_after=AS_OF + 60 * DAY_MS,
+    )
+
+
+def _json(shape: wire.Shape) -> Any:
+    return orjson.loads(wire.dump(shape))
