@@ -17,6 +17,7 @@ setup:  ## Python packages and the demo's Node parts, from the lock files
 
 setup-test:
 	bash scripts/setup.sh postgres
+	bash scripts/setup.sh chromium
 
 docs:  ## write again what is generated from the code
 	$(VENV)/bin/python docs/generate.py
