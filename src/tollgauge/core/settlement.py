@@ -1,0 +1,281 @@
+"""Settlements: which USDC transfers an EIP-3009 authorization made, read from event logs.
+
+What is true here:
+- the token emits `AuthorizationUsed(authorizer, nonce)` and, as its very next event, the
+  `Transfer` that the authorization signed (Circle's FiatTokenV2: both signature overloads, whoever
+  calls, and also when a proxy, a batch or a smart account makes several in one transaction);
+- so pairs are made by log order inside a transaction, never by transaction: a transfer belongs to
+  the authorization whose log comes right before it and whose authorizer is its sender;
+- logs come filtered by topic, so a gap between the two may hide another log. What only a look at
+  the whole transaction can decide is returned as unclear, and `paired` decides it;
+- a log that is not exactly what the ABI says is LogError: a node that sends one is not believed.
+
+Bytes are sliced, not decoded by an ABI library, which is 30 times slower (notes, performance).
+Hashes and addresses are bytes. Fetching and storing are others' work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from tollgauge.core.errors import TollgaugeError
+
+TRANSFER: Final = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
+"""keccak256("Transfer(address,address,uint256)"), EIP-20."""
+AUTHORIZATION_USED: Final = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5"
+"""keccak256("AuthorizationUsed(address,bytes32)"), EIP-3009."""
+AUTHORIZATION_CANCELED: Final = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81"
+"""keccak256("AuthorizationCanceled(address,bytes32)"), EIP-3009."""
+
+_PADDING: Final = "0x" + 24 * "0"
+
+
+class LogError(TollgaugeError):
+    """An event log that no honest node sends."""
+
+
+class Transfer(NamedTuple):
+    """A transfer of the token: `value` in atomic units, `log_index` in its block. `nonce` is that
+    of the authorization that made it, None for a plain one.
+    """
+
+    number: int
+    block_hash: bytes
+    log_index: int
+    transaction: bytes
+    sender: bytes
+    receiver: bytes
+    value: int
+    nonce: bytes | None = None
+
+
+class Used(NamedTuple):
+    """An authorization that was used: by whom, and its nonce."""
+
+    number: int
+    block_hash: bytes
+    log_index: int
+    transaction: bytes
+    authorizer: bytes
+    nonce: bytes
+
+
+class Events(NamedTuple):
+    """The events of some logs, each once, in no order. `stamps` are the times (ms UTC) of blocks
+    whose logs carry one (`blockTimestamp`), by block hash.
+    """
+
+    transfers: list[Transfer]
+    used: list[Used]
+    stamps: dict[bytes, int]
+
+
+class Entry(NamedTuple):
+    """A transfer as one watched wallet has it: with whom, and whether it came in. `at` is the
+    block's time in ms UTC. A transfer between two watched wallets is an entry of each.
+    """
+
+    number: int
+    block_hash: bytes
+    log_index: int
+    wallet: bytes
+    other: bytes
+    incoming: bool
+    value: int
+    nonce: bytes | None
+    transaction: bytes
+    at: int
+
+
+class Settled(NamedTuple):
+    """Transfers with what made them. `unclear` are those that a filtered view cannot decide."""
+
+    transfers: list[Transfer]
+    unclear: list[Transfer]
+
+
+def events(logs: Iterable[Any], *, token: str) -> Events:
+    """The Transfer and AuthorizationUsed events of the token among JSON-RPC logs.
+
+    Logs of other contracts and other events are left out, duplicates are dropped. `token` is
+    0x-hex in lower case. Raises LogError for a malformed or removed log, and where two logs claim
+    one place.
+    """
+    moves: dict[tuple[bytes, int], Transfer] = {}
+    used: dict[tuple[bytes, int], Used] = {}
+    blocks: dict[str, tuple[bytes, int, str]] = {}
+    stamps: dict[bytes, int] = {}
+    try:
+        for log in logs:
+            topics = log["topics"]
+            address = log["address"]
+            if address != token and address.lower() != token:
+                continue
+            kind = topics[0] if topics else ""
+            if kind != TRANSFER and kind != AUTHORIZATION_USED:
+                continue
+            hash_text = log["blockHash"]
+            block = blocks.get(hash_text)
+            if block is None:
+                block = blocks[hash_text] = _block(log, stamps)
+            block_hash, number, number_text = block
+            if log["blockNumber"] != number_text or log.get("removed"):
+                raise LogError("A log of a removed block, or of two blocks.")
+            index = _quantity(log["logIndex"])
+            place = (block_hash, index)
+            if kind == TRANSFER:
+                move = _transfer(log, topics, number=number, block_hash=block_hash, index=index)
+                if moves.setdefault(place, move) != move or place in used:
+                    raise LogError("Two logs in one place.")
+            else:
+                use = _used(log, topics, number=number, block_hash=block_hash, index=index)
+                if used.setdefault(place, use) != use or place in moves:
+                    raise LogError("Two logs in one place.")
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise LogError("A log is malformed.") from error
+    return Events(list(moves.values()), list(used.values()), stamps)
+
+
+def _block(log: Mapping[str, Any], stamps: dict[bytes, int]) -> tuple[bytes, int, str]:
+    """A log's block: hash, number, and the number's text. Its time goes into `stamps`."""
+    block_hash = word(log["blockHash"])
+    stamp = log.get("blockTimestamp")
+    if stamp is not None:
+        stamps[block_hash] = 1_000 * _quantity(stamp)
+    return block_hash, _quantity(log["blockNumber"]), log["blockNumber"]
+
+
+def _transfer(
+    log: Mapping[str, Any], topics: Sequence[str], *, number: int, block_hash: bytes, index: int
+) -> Transfer:
+    _, sender, receiver = topics
+    transaction, data = log["transactionHash"], log["data"]
+    held = bytes.fromhex(transaction[2:] + sender[26:] + receiver[26:] + data[2:])
+    # `fromhex` skips blanks, so the length of what it read is checked as well as the text's.
+    if (
+        len(held) != 104
+        or not len(transaction) == len(sender) == len(receiver) == len(data) == 66
+        or not sender[:26] == receiver[:26] == _PADDING
+    ):
+        raise LogError("A Transfer is malformed.")
+    value = int.from_bytes(held[72:])
+    return Transfer(number, block_hash, index, held[:32], held[32:52], held[52:72], value, None)
+
+
+def _used(
+    log: Mapping[str, Any], topics: Sequence[str], *, number: int, block_hash: bytes, index: int
+) -> Used:
+    _, authorizer, nonce = topics
+    transaction = log["transactionHash"]
+    held = bytes.fromhex(transaction[2:] + authorizer[26:] + nonce[2:])
+    if (
+        len(held) != 84
+        or not len(transaction) == len(authorizer) == len(nonce) == 66
+        or authorizer[:26] != _PADDING
+    ):
+        raise LogError("An AuthorizationUsed is malformed.")
+    return Used(number, block_hash, index, held[:32], held[32:52], held[52:])
+
+
+def settled(transfers: Iterable[Transfer], used: Iterable[Used]) -> Settled:
+    """Each transfer with its authorization, from a view that may lack logs in between.
+
+    Certain without the rest of the transaction: the log right before is the sender's
+    authorization (then it is that one), or the sender used none before it in the transaction
+    (then it is plain).
+    """
+    before: dict[tuple[bytes, int], Used] = {}
+    seen: dict[tuple[bytes, bytes], int] = {}
+    for use in used:
+        before[(use.block_hash, use.log_index + 1)] = use
+        key = (use.transaction, use.authorizer)
+        seen[key] = min(use.log_index, seen.get(key, use.log_index))
+    found: list[Transfer] = []
+    unclear: list[Transfer] = []
+    for move in transfers:
+        adjacent = before.get((move.block_hash, move.log_index))
+        if adjacent is not None and _makes(adjacent, move):
+            found.append(Transfer(*move[:7], adjacent.nonce))
+            continue
+        first = seen.get((move.transaction, move.sender))
+        (found if first is None or first > move.log_index else unclear).append(move)
+    return Settled(found, unclear)
+
+
+def paired(transfers: Iterable[Transfer], used: Iterable[Used]) -> list[Transfer]:
+    """Each transfer with its authorization, from all of the token's events of the transactions:
+    an authorization makes the token's next transfer, where that is its authorizer's.
+    """
+    order: list[Transfer | Used] = [*transfers, *used]
+    order.sort(key=lambda event: (event.number, event.block_hash, event.log_index))
+    found: list[Transfer] = []
+    pending: Used | None = None
+    for event in order:
+        if isinstance(event, Used):
+            pending = event
+            continue
+        if pending is not None and _makes(pending, event):
+            event = event._replace(nonce=pending.nonce)
+        pending = None
+        found.append(event)
+    return found
+
+
+def _makes(use: Used, move: Transfer) -> bool:
+    return use.transaction == move.transaction and use.authorizer == move.sender
+
+
+def resolved(unclear: Sequence[Transfer], receipts: Iterable[Any], *, token: str) -> list[Transfer]:
+    """Unclear transfers decided by the receipts of their transactions.
+
+    Raises LogError where a receipt does not hold the transfer that was seen.
+    """
+    known: dict[tuple[bytes, int], Transfer] = {}
+    for receipt in receipts:
+        logs = receipt.get("logs") if isinstance(receipt, Mapping) else None
+        if not isinstance(logs, list):
+            raise LogError("A receipt is malformed.")
+        whole = events(logs, token=token)
+        for move in paired(whole.transfers, whole.used):
+            known[(move.block_hash, move.log_index)] = move
+    found = [known.get((move.block_hash, move.log_index)) for move in unclear]
+    if any(
+        made is None or made._replace(nonce=None) != move
+        for made, move in zip(found, unclear, strict=True)
+    ):
+        raise LogError("A receipt lacks a transfer that its block's logs hold.")
+    return [made for made in found if made is not None]
+
+
+def entries(
+    transfers: Iterable[Transfer], wallets: Collection[bytes], times: Mapping[bytes, int]
+) -> list[Entry]:
+    """What is remembered of transfers: money that an authorization brought to a watched wallet,
+    and money that left one, whatever moved it (a round trip needs no authorization; scoring.md,
+    *organic settlement*). `times` are those of the transfers' blocks, by hash.
+    """
+    found = []
+    for move in transfers:
+        number, block_hash, index, transaction, sender, receiver, value, nonce = move
+        what: dict[str, Any] = {"value": value, "nonce": nonce, "transaction": transaction}
+        what["at"] = times[block_hash]
+        if nonce is not None and receiver in wallets:
+            found.append(Entry(number, block_hash, index, receiver, sender, incoming=True, **what))
+        if sender in wallets and sender != receiver:
+            found.append(Entry(number, block_hash, index, sender, receiver, incoming=False, **what))
+    return found
+
+
+def word(text: str) -> bytes:
+    """32 bytes of 0x-hex. Raises LogError (or ValueError) for anything else."""
+    found = bytes.fromhex(text[2:])
+    if len(text) != 66 or len(found) != 32 or text[:2] != "0x":
+        raise LogError("A word is not 32 bytes.")
+    return found
+
+
+def _quantity(text: str) -> int:
+    if text[:2] != "0x" or not 2 < len(text) <= 18:
+        raise LogError("A log's number is malformed.")
+    return int(text, 16)
