@@ -1,0 +1,172 @@
+"""Answer: a trace as JSON, in contract.md section 5's field names, and traces of saved files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from tollgauge.core.trace.calls import read_call_trace
+from tollgauge.core.trace.captured import (
+    Block,
+    CaptureError,
+    read_receipt,
+    read_transaction,
+    unwrapped,
+)
+from tollgauge.core.trace.catalogue import DECODERS, DEFAULT_NETWORK, NETWORKS, Model, network_name
+from tollgauge.core.trace.decode import decode, not_found
+from tollgauge.core.trace.result import Token, TracedPayment, TraceResult
+from tollgauge.core.units import known_asset
+
+_LATEST_SECOND = 253_402_300_799  # the last second of the year 9999
+
+
+def trace_files(
+    tx: object,
+    receipt: object | None = None,
+    model: str | None = None,
+    *,
+    calls: object | None = None,
+    network: str | None = None,
+) -> TraceResult:
+    """The payments of captured JSON-RPC objects, without a node.
+
+    `tx` is a transaction, `receipt` its receipt, `calls` its call trace, each as the node sent it,
+    with or without the JSON-RPC envelope; a `tx` of null is a transaction that is not known. The
+    chain is the one that the transaction names, else `network` (a name of the catalogue). Raises
+    CaptureError.
+    """
+    tx, receipt, calls = unwrapped(tx), unwrapped(receipt), unwrapped(calls)
+    fallback = named_network(network or DEFAULT_NETWORK)
+    if tx is None:
+        return not_found(None, network=fallback)
+    sent = read_transaction(tx)
+    found = decode(
+        sent,
+        None if receipt is None else read_receipt(receipt),
+        None if calls is None else read_call_trace(calls),
+        network=fallback if sent.chain_id is None else f"eip155:{sent.chain_id}",
+        model=None if model is None else named_model(model),
+    )
+    if network is not None and found.network != fallback:
+        raise CaptureError(f"The transaction is not one of {network}: it names another chain.")
+    return known_tokens(found)
+
+
+def named_model(name: str) -> Model:
+    """A decoder of the catalogue. Raises CaptureError."""
+    try:
+        return Model(name)
+    except ValueError as error:
+        names = ", ".join(decoder.model.value for decoder in DECODERS)
+        raise CaptureError(
+            "There is no decoder of that name.", hint=f"The decoders are {names}."
+        ) from error
+
+
+def named_network(name: str) -> str:
+    """The CAIP-2 id of a network's name. Raises CaptureError."""
+    found = NETWORKS.get(name)
+    if found is None:
+        raise CaptureError(
+            "There is no network of that name.", hint=f"The networks are {', '.join(NETWORKS)}."
+        )
+    return found
+
+
+def known_tokens(found: TraceResult) -> TraceResult:
+    """A trace with symbol and decimals of the tokens in our table."""
+    known = {}
+    for payment in found.payments:
+        asset = known_asset(found.network, payment.token.address)
+        if asset is not None:
+            known[asset.address] = Token(
+                address=asset.address, symbol=asset.symbol, decimals=asset.decimals
+            )
+    return with_tokens(found, known)
+
+
+def with_tokens(found: TraceResult, tokens: Mapping[str, Token]) -> TraceResult:
+    """A trace with what is known of its tokens, by address."""
+    return replace(
+        found,
+        payments=tuple(
+            replace(payment, token=tokens.get(payment.token.address, payment.token))
+            for payment in found.payments
+        ),
+    )
+
+
+def trace_json(
+    found: TraceResult,
+    *,
+    ledger: Mapping[str, Any] | None = None,
+    hint: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A trace as the contract's JSON object.
+
+    `ledger` is null where no ledger was asked; `hint` is left out where none was given.
+    """
+    payments = [_payment(payment, found.network) for payment in found.payments]
+    first = payments[0] if payments else {}
+    document = {
+        "txHash": found.tx_hash,
+        "network": network_name(found.network),
+        "chainId": found.chain_id,
+        "status": found.status,
+        "block": None if found.block is None else _block(found.block),
+        "submitter": found.submitter,
+        "decoder": found.decoder,
+        "payments": payments,
+        "payer": first.get("payer"),
+        "payee": first.get("payee"),
+        "amount": first.get("amount"),
+        "token": first.get("token"),
+        "ledger": ledger,
+        "reason": found.reason,
+    }
+    return document if hint is None else document | {"hint": hint}
+
+
+def _block(block: Block) -> dict[str, Any]:
+    return {
+        "number": block.number,
+        "hash": block.hash,
+        "timestamp": _iso(block.at),
+        "finality": block.finality,
+    }
+
+
+def _payment(payment: TracedPayment, network: str) -> dict[str, Any]:
+    micro = payment.micro_usd(network)
+    return {
+        "method": payment.method,
+        "payer": payment.payer,
+        "payee": payment.payee,
+        "amount": str(payment.amount),
+        "amountUsd": None if micro is None else micro / 10**6,
+        "token": {
+            "address": payment.token.address,
+            "symbol": payment.token.symbol,
+            "decimals": payment.token.decimals,
+        },
+        "authorization": {
+            "nonce": payment.nonce,
+            "validAfter": _text(payment.valid_after),
+            "validBefore": _text(payment.valid_before),
+        },
+        "logIndex": payment.log_index,
+    }
+
+
+def _text(number: int | None) -> str | None:
+    """A uint256 as x402 writes it: a decimal string, because JSON's numbers are too small."""
+    return None if number is None else str(number)
+
+
+def _iso(at: int | None) -> str | None:
+    if at is None or at // 1_000 > _LATEST_SECOND:
+        return None
+    return datetime.fromtimestamp(at // 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

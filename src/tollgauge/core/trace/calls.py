@@ -1,0 +1,67 @@
+"""Calls: the EIP-3009 transfers in a call trace (debug_traceTransaction, `callTracer`).
+
+Rules:
+- a token keeps its own balances, so it is reached by CALL: a DELEGATECALL frame is a proxy's
+  implementation running the same call a second time and is not counted;
+- a frame with an `error` changed nothing, and neither did any frame inside it;
+- a frame that lacks a type, or whose parts have other types, raises CaptureError;
+- frames are walked without recursion, so that depth costs nothing.
+
+Wrappers need no knowledge here: the node itself says which calls were made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tollgauge.core.trace.calldata import SELECTORS, Authorized, read_call
+from tollgauge.core.trace.captured import ADDRESS, CaptureError
+
+_PREFIXES: Final = tuple("0x" + selector.hex() for selector in SELECTORS)
+_PREFIX_LENGTH: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallTrace:
+    """What a trace says: whether the outermost call held, and the transfers asked for, in order."""
+
+    ok: bool
+    calls: tuple[Authorized, ...]
+
+
+def read_call_trace(value: object) -> CallTrace:
+    """The outermost frame of a call trace. Raises CaptureError."""
+    if not isinstance(value, dict):
+        raise CaptureError("The call trace is no JSON object.")
+    found = []
+    waiting: list[Any] = [value]
+    while waiting:
+        frame = waiting.pop()
+        if not isinstance(frame, dict) or not isinstance(frame.get("type"), str):
+            raise CaptureError("A frame of the call trace has no type.")
+        if frame.get("error") is not None:
+            continue
+        made = _transfer(frame)
+        if made is not None:
+            found.append(made)
+        inner = frame.get("calls") or []
+        if not isinstance(inner, list):
+            raise CaptureError("A frame's calls are no list.")
+        waiting += reversed(inner)
+    return CallTrace(ok=value.get("error") is None, calls=tuple(found))
+
+
+def _transfer(frame: dict[str, Any]) -> Authorized | None:
+    """The EIP-3009 transfer that a frame calls, if it is one."""
+    data, target = frame.get("input"), frame.get("to")
+    if frame["type"] != "CALL" or not isinstance(data, str):
+        return None
+    if data[:_PREFIX_LENGTH].lower() not in _PREFIXES:
+        return None
+    if not isinstance(target, str) or not ADDRESS.fullmatch(target):
+        raise CaptureError("A frame's address is malformed.")
+    try:
+        return read_call(bytes.fromhex(data[2:]), target.lower())
+    except ValueError as error:
+        raise CaptureError("A frame's input is not hex.") from error

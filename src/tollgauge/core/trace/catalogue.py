@@ -1,0 +1,72 @@
+"""Catalogue: the decoders that a payment trace can name, and the networks that it knows.
+
+`GET /v1/models` shows the models (contract.md section 5); the default is the cheapest that
+satisfies a request: logs first, call data when it gives the authorization, the call trace only for
+calls nested in contracts that nobody knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Model(StrEnum):
+    """A decoder's name."""
+
+    RECEIPT_LOGS = "receipt-logs"
+    CALLDATA = "calldata"
+    CALL_TRACE = "call-trace"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoder:
+    """One row of the catalogue: what it asks the node for, what it gives, and its price (USD),
+    which comes on top of the route's.
+    """
+
+    model: Model
+    needs: tuple[str, ...]
+    gives: str
+    price_usd: float = 0.0
+
+
+_BOTH: Final = ("eth_getTransactionByHash", "eth_getTransactionReceipt")
+
+DECODERS: Final = (
+    Decoder(
+        model=Model.RECEIPT_LOGS,
+        needs=_BOTH,
+        gives="Payer, payee, amount, token and nonce of every payment; not the method, nor from "
+        "when to when the authorization was valid",
+    ),
+    Decoder(
+        model=Model.CALLDATA,
+        needs=_BOTH,
+        gives="Also the method and the validity of every payment that the call data holds: direct "
+        "calls, and calls inside well-known batches and smart accounts",
+    ),
+    Decoder(
+        model=Model.CALL_TRACE,
+        needs=(*_BOTH, "debug_traceTransaction"),
+        gives="Also the method and the validity of payments that other contracts make, whatever "
+        "these contracts are",
+    ),
+)
+"""Cheapest first."""
+
+NETWORKS: Final = {
+    "base-mainnet": "eip155:8453",
+    "ethereum-mainnet": "eip155:1",
+    "arbitrum-mainnet": "eip155:42161",
+    "optimism-mainnet": "eip155:10",
+    "polygon-mainnet": "eip155:137",
+}
+"""The networks by the names of service.md, as CAIP-2 ids."""
+DEFAULT_NETWORK: Final = "base-mainnet"
+
+
+def network_name(network: str) -> str:
+    """The contract's name of a CAIP-2 id, or the id itself where it has none."""
+    return next((name for name, caip in NETWORKS.items() if caip == network), network)

@@ -1,0 +1,83 @@
+"""Result: what a payment trace found. The types; core/trace/decode makes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tollgauge.core.trace.calldata import Method
+from tollgauge.core.trace.captured import Block
+from tollgauge.core.trace.catalogue import Model
+from tollgauge.core.units import known_asset
+
+
+class Status(StrEnum):
+    """What became of a transaction."""
+
+    SUCCESS = "success"
+    REVERTED = "reverted"
+    PENDING = "pending"
+    NOT_FOUND = "not-found"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A token: `symbol` and `decimals` are None while nobody asked its contract. Both are the
+    contract's own words, unless the address is in our table of known assets.
+    """
+
+    address: str
+    symbol: str | None = None
+    decimals: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedPayment:
+    """One transfer by authorization. `amount` is in atomic units, `valid_…` are unix seconds.
+
+    `method`, `valid_after` and `valid_before` are None where only logs tell of the payment;
+    `log_index` (of the `Transfer`) is None where no log does. `suffix` is what followed the
+    arguments of a direct call.
+    """
+
+    method: Method | None
+    payer: str
+    payee: str
+    amount: int
+    token: Token
+    nonce: str
+    valid_after: int | None
+    valid_before: int | None
+    log_index: int | None
+    suffix: bytes = b""
+
+    def micro_usd(self, network: str) -> int | None:
+        """Millionths of a dollar, rounded half up; None for a token that is no known dollar."""
+        asset = known_asset(network, self.token.address)
+        return None if asset is None else (self.amount * 10**7 // 10**asset.decimals + 5) // 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceResult:
+    """A transaction's payments. `network` is CAIP-2; `status` is None where no receipt told it;
+    `reason` says in plain words why there is no payment, or what the payments rest on.
+    """
+
+    tx_hash: str | None
+    network: str
+    status: Status | None
+    block: Block | None
+    submitter: str | None
+    decoder: Model
+    payments: tuple[TracedPayment, ...]
+    reason: str | None = None
+
+    @property
+    def chain_id(self) -> int:
+        """The chain's number (EIP-155)."""
+        return int(self.network.partition(":")[2])
+
+    @property
+    def complete(self) -> bool:
+        """Whether every payment's method is known."""
+        return all(payment.method is not None for payment in self.payments)

@@ -1,0 +1,79 @@
+"""Signed: which token an authorization was signed for, told by its signature alone.
+
+A call names the contract that is called, which may be a proxy in front of the token. The payer
+signed for one token on one chain (EIP-712 domain) and for one of the two functions (EIP-3009 type
+hash): where the signature recovers to the payer, that token and that function are proven without
+a node. Signatures of contract wallets (ERC-1271) recover to nobody and prove nothing here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from coincurve import PublicKey
+from eth_utils.crypto import keccak
+
+from tollgauge.core.trace.calldata import Authorized, Method
+from tollgauge.core.units import ASSETS, Asset
+
+_FIELDS: Final = (
+    "(address from,address to,uint256 value,uint256 validAfter,uint256 validBefore,bytes32 nonce)"
+)
+_TYPE_HASHES: Final = {
+    Method.TRANSFER: keccak(text="TransferWithAuthorization" + _FIELDS),
+    Method.RECEIVE: keccak(text="ReceiveWithAuthorization" + _FIELDS),
+}
+_DOMAIN: Final = keccak(
+    text="EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"
+)
+_HALF_ORDER: Final = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
+"""A larger `s` is the malleable twin of a signature, which tokens refuse (EIP-2)."""
+
+
+def asset_signed_for(call: Authorized, network: str) -> Asset | None:
+    """The known asset of a network (CAIP-2) that a call's payer signed for, or None."""
+    if len(call.signature) != 65:
+        return None
+    for asset in ASSETS.values():
+        if asset.network == network and _signer(call, asset) == call.payer:
+            return asset
+    return None
+
+
+def _signer(call: Authorized, asset: Asset) -> str | None:
+    """Who signed, if the call were for this asset."""
+    r_s, v = call.signature[:64], call.signature[64]
+    recovery = v - 27 if v >= 27 else v
+    if recovery not in (0, 1) or int.from_bytes(r_s[32:]) > _HALF_ORDER:
+        return None
+    digest = keccak(b"\x19\x01" + _domain(asset) + _message(call))
+    try:
+        key = PublicKey.from_signature_and_message(r_s + bytes([recovery]), digest, hasher=None)
+    except ValueError:
+        return None
+    return "0x" + keccak(key.format(compressed=False)[1:])[-20:].hex()
+
+
+def _domain(asset: Asset) -> bytes:
+    chain_id = int(asset.network.partition(":")[2])
+    return keccak(
+        _DOMAIN
+        + keccak(text=asset.domain_name)
+        + keccak(text=asset.domain_version)
+        + chain_id.to_bytes(32)
+        + _word(asset.address)
+    )
+
+
+def _message(call: Authorized) -> bytes:
+    numbers = (call.value, call.valid_after, call.valid_before, int(call.nonce, 16))
+    return keccak(
+        _TYPE_HASHES[call.method]
+        + _word(call.payer)
+        + _word(call.payee)
+        + b"".join(number.to_bytes(32) for number in numbers)
+    )
+
+
+def _word(address: str) -> bytes:
+    return bytes.fromhex(address[2:]).rjust(32, b"\0")
