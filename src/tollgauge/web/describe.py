@@ -16,6 +16,7 @@ from tollgauge.web.wire import Shape
 Answers = dict[int | str, dict[str, Any]]
 """OpenAPI responses by status, as FastAPI takes them."""
 
+_FOREIGN: Final = ("HTTPValidationError", "ValidationError")
 _TEXT: Final = {"type": "string"}
 _RETRY_AFTER: Final = {
     "Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}
@@ -178,6 +179,19 @@ def paid(shape: type[Shape], example: Any, owed: Any) -> Answers:
             "headers": {"PAYMENT-REQUIRED": terms},
         },
     }
+
+
+def drop_foreign_errors(document: dict[str, Any]) -> None:
+    """Take out the 422 that FastAPI describes for every parameter: ours are problems."""
+    schemas = document["components"]["schemas"]
+    for name in _FOREIGN:
+        schemas.pop(name, None)
+    for row in document["paths"].values():
+        for operation in row.values():
+            content = operation["responses"].get("422", {}).get("content", {})
+            schema = content.get("application/json", {}).get("schema", {})
+            if schema.get("$ref", "").endswith(_FOREIGN):
+                del operation["responses"]["422"]
 
 
 def _problem(status: int) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Examples for the interface description, made by the code that makes the real answers.
 
 One invented endpoint is scored from invented evidence and written by web/wire, so an example can
-neither go stale nor disagree with its schema.
+neither go stale nor disagree with its schema. No value of an example is null: FastAPI would leave
+it out.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from typing import Any, Final
 import orjson
 
 from tollgauge.core.endpoint import Endpoint, parse_resource
-from tollgauge.core.evidence import Evidence, LastProbe, digest, to_json
+from tollgauge.core.evidence import (
+    ChainEvidence,
+    Evidence,
+    LastProbe,
+    PayerVolume,
+    digest,
+    to_json,
+)
 from tollgauge.core.exchange import Timings
 from tollgauge.core.policy import POLICIES
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
@@ -105,7 +113,7 @@ def _report() -> TrustReport:
 
 
 def _snapshot() -> Snapshot:
-    return snapshot_of(_ENDPOINT, _row(), now=AS_OF)
+    return replace(snapshot_of(_ENDPOINT, _row(), now=AS_OF), better_alternatives=3)
 
 
 @cache
@@ -133,6 +141,17 @@ def _evidence() -> Evidence:
             payable=True,
             accepts=1,
             tls_not_after=AS_OF + 60 * DAY_MS,
+        ),
+        chain=ChainEvidence(
+            network=_QUOTE.network,
+            pay_to=PAY_TO,
+            indexed_ms=WINDOW_MS,
+            indexed_to_block=40_218_326,
+            indexed_to=AS_OF - MINUTE_MS,
+            payers=tuple(
+                PayerVolume(payer=f"0x{number:040x}", transfers=number, paid=10_000 * number)
+                for number in range(1, 13)
+            ),
         ),
     )
 

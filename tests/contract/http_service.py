@@ -1,0 +1,108 @@
+"""The service over ASGI, with content that went through the real recording path.
+
+Three days of the demo market's exchanges (tollgauge.demo.past) are crawled, judged, recorded and
+scored with instants of our own; the store is SQLite in memory. No socket is opened, except to the
+closed port that stands for the facilitator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tollgauge import app as root
+from tollgauge.clients.egress import EgressSettings
+from tollgauge.clients.facilitator import FacilitatorSettings
+from tollgauge.config import Config, StoreSettings
+from tollgauge.core.endpoint import endpoint_id
+from tollgauge.demo.sellers import SELLERS
+from tollgauge.demo.stage import load_past
+from tollgauge.jobs import score
+from tollgauge.web import app as web
+from tollgauge.web.app import ServerSettings
+from tollgauge.web.front import Front, FrontSettings
+from tollgauge.web.paid import SaleSettings
+
+NOW = 1_795_000_000_000
+BASE = "http://trust.test"
+PAY_TO = "0x" + "ab" * 20
+WEATHER = "https://weather.sellers.example/v1/current"
+WEATHER_ID = endpoint_id(WEATHER)
+
+
+@dataclass
+class Clock:
+    """A clock that tests move by hand."""
+
+    now: int = NOW
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@dataclass
+class Running:
+    """The service, a client in front of it, and the clock that both live by."""
+
+    service: root.Opened
+    app: Front
+    http: httpx.AsyncClient
+    clock: Clock = field(default_factory=Clock)
+
+    async def get(self, path: str, **more: Any) -> httpx.Response:
+        return await self.http.get(path, **more)
+
+    async def buy(self, body: Any, header: str) -> httpx.Response:
+        return await self.http.post(
+            "/v1/x402-trust", json=body, headers={"PAYMENT-SIGNATURE": header}
+        )
+
+
+def configuration(*, store_url: str = "sqlite://", front: FrontSettings | None = None) -> Config:
+    hosts = {seller.host: ("127.0.0.1", 9) for seller in SELLERS}
+    return Config(
+        server=ServerSettings(
+            base_url=BASE, admin_port=0, front=front or FrontSettings(free_per_minute=1_000_000)
+        ),
+        store=StoreSettings(url=store_url),
+        sale=SaleSettings(pay_to=PAY_TO),
+        facilitator=FacilitatorSettings(url="http://127.0.0.1:9", verify_timeout_s=1),
+        egress=EgressSettings(mapped=hosts),
+    )
+
+
+@contextlib.asynccontextmanager
+async def opened(config: Config, *, clock: Clock | None = None) -> AsyncIterator[Running]:
+    """An empty service."""
+    hand = clock or Clock()
+    async with root.opened(config, clock=hand) as service:
+        front = web.create(service.server())
+        transport = httpx.ASGITransport(front, raise_app_exceptions=True)
+        async with httpx.AsyncClient(transport=transport, base_url=BASE) as http:
+            yield Running(service, front, http, hand)
+
+
+async def fill(running: Running, *, days: int = 3) -> None:
+    """Let the market live for some days, and score it."""
+    service = running.service
+    await load_past(service.store, days=days, now=running.clock(), report=lambda *_: None)
+    while await score.run(service.store, settings=service.config.score, clock=running.clock):
+        pass
+
+
+@contextlib.asynccontextmanager
+async def filled(path: Path) -> AsyncIterator[Running]:
+    """A service with content, on a file that several tests may share."""
+    config = configuration(store_url=f"sqlite:///{path}")
+    async with opened(config) as running:
+        await fill(running)
+        yield running
+
+
+def with_front(config: Config, **limits: Any) -> Config:
+    return replace(config, server=replace(config.server, front=FrontSettings(**limits)))

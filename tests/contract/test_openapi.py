@@ -1,0 +1,145 @@
+"""The interface description: complete, valid, and true, as a fuzzer that reads it finds."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from jsonschema import Draft202012Validator
+from tests.contract.http_service import Running, filled
+
+from tollgauge.demo.serving import serve
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("openapi"),
+]
+
+ROUTES = {
+    "/": "get",
+    "/docs": "get",
+    "/endpoint": "get",
+    "/endpoint/{id}": "get",
+    "/endpoint/{id}/badge.svg": "get",
+    "/healthz": "get",
+    "/leaderboard": "get",
+    "/methodology": "get",
+    "/provider/{host}": "get",
+    "/readyz": "get",
+    "/trust/leaderboard": "get",
+    "/trust/snapshot": "get",
+    "/trust/snapshot/{id}": "get",
+    "/trust/stats": "get",
+    "/v1/x402-trust": "post",
+    "/v1/x402-trust-preview": "get post",
+}
+FUZZER = """
+[checks.positive_data_acceptance]
+# Unpaid is 402; no pattern can say what a signed payment (400) or a public host (422) is.
+expected-statuses = ["2xx", 307, 400, 402, 404, 422]
+[checks.negative_data_rejection]
+# Without a payment the answer is 402, whatever the body is (contract.md, section 1).
+expected-statuses = [400, 402, 404, 405, 413, 414, 422, 431]
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
+    async with filled(tmp_path_factory.mktemp("openapi") / "service.db") as found:
+        yield found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def document(running: Running) -> Any:
+    return (await running.get("/openapi.json")).json()
+
+
+async def test_it_is_openapi_3_1_of_interface_version_2(document: Any) -> None:
+    assert document["openapi"] == "3.1.0"
+    assert document["info"]["version"] == "2.0.0"
+    assert document["info"]["title"] == "tollgauge"
+
+
+async def test_every_route_is_in_it(document: Any) -> None:
+    methods = {path: set(row) for path, row in document["paths"].items()}
+    for path, wanted in ROUTES.items():
+        assert methods.get(path) == set(wanted.split()), path
+
+
+async def test_every_json_body_in_it_has_an_example_that_fits_its_schema(document: Any) -> None:
+    seen = 0
+    for where, body in json_bodies(document):
+        assert "example" in body, where
+        schema = {**body["schema"], "components": document["components"]}
+        Draft202012Validator(schema).validate(body["example"])
+        seen += 1
+    assert seen > 80
+
+
+async def test_parameters_have_examples_and_operations_have_words(document: Any) -> None:
+    names = []
+    for path, row in document["paths"].items():
+        for operation in row.values():
+            assert operation["summary"], path
+            names.append(operation["operationId"])
+            for parameter in operation.get("parameters", ()):
+                assert parameter["description"], path
+                assert parameter["in"] == "header" or parameter["schema"]["examples"], path
+    assert len(names) == len(set(names))
+
+
+async def test_paid_routes_carry_their_price_and_a_402(document: Any) -> None:
+    operation = document["paths"]["/v1/x402-trust"]["post"]
+    assert operation["x-payment-info"] == {
+        "price": {"mode": "fixed", "currency": "USD", "amount": "0.005000"},
+        "protocols": [{"x402": {}}],
+    }
+    owed = operation["responses"]["402"]
+    assert "PAYMENT-REQUIRED" in owed["headers"]
+    example = owed["content"]["application/json"]["example"]
+    assert example["accepts"][0]["amount"] == "5000"
+    assert all(
+        "x-payment-info" not in each
+        for path, row in document["paths"].items()
+        for each in row.values()
+        if "paid" not in each["tags"]
+    )
+
+
+async def test_a_fuzzer_that_reads_it_finds_nothing(running: Running, tmp_path: Path) -> None:
+    config = tmp_path / "schemathesis.toml"
+    config.write_text(FUZZER)
+    async with serve(running.app) as port:
+        process = await asyncio.create_subprocess_exec(
+            str(Path(sys.executable).parent / "schemathesis"),
+            f"--config-file={config}",
+            "run",
+            f"http://127.0.0.1:{port}/openapi.json",
+            "--checks=all",
+            "--max-examples=25",
+            "--seed=8402",
+            "--no-color",
+            "--warnings=off",
+            cwd=tmp_path,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        out, _ = await process.communicate()
+    assert process.returncode == 0, out.decode()[:8000]
+    assert b"no issues found" in out.lower(), out.decode()[-2000:]
+
+
+def json_bodies(document: Any) -> Iterator[tuple[str, Any]]:
+    """Every JSON request and response body, with where it stands."""
+    for path, row in document["paths"].items():
+        for method, operation in row.items():
+            parts = {"request": operation.get("requestBody", {})} | operation["responses"]
+            for status, part in parts.items():
+                for media_type, body in part.get("content", {}).items():
+                    if "json" in media_type:
+                        yield f"{method} {path} {status}", body
