@@ -236,7 +236,12 @@ class Reader(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.text.append(data)
+        # A <wbr> is a place to break a line, not a gap between words.
+        glued = bool(self.elements and self.text) and self.elements[-1][0] == "wbr"
+        if glued:
+            self.text[-1] += data
+        else:
+            self.text.append(data)
         for tag in set(self.open):
             self.pieces[tag][-1] += data
 
@@ -418,7 +423,7 @@ def test_an_unmeasured_endpoint_shows_words_and_dashes_never_zeros() -> None:
         ({"price_micro_usd": 100_000}, "Advertised price", "$0.10"),
         ({"price_micro_usd": 1}, "Advertised price", "$0.000001"),
         ({"price_micro_usd": 0}, "Advertised price", "$0"),
-        ({"price_micro_usd": None}, "Advertised price", "not advertised in dollars"),
+        ({"price_micro_usd": None}, "Advertised price", "not in dollars"),
         ({"price_changes": 1}, "Price stability (30d)", "1 change"),
         ({"price_changes": 4}, "Price stability (30d)", "4 changes"),
         ({"uptime_tenths": 1_000}, "30-day uptime", "100.0%"),

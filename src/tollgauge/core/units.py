@@ -73,6 +73,7 @@ _USDC: Final = (
     ("eip155:43113", "0x5425890298aed601595a70ab815c96711a31bc65", "USD Coin"),
     ("eip155:4689", "0xcdf79194c6c285077a58da47641d4dbe51f63542", "Bridged USDC"),
     ("eip155:1329", "0xe15fc38f6d8c56af07bbcbe3baf5708a2bf42392", "USDC"),
+    ("solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v", ""),
 )
 
 ASSETS: Final[dict[tuple[str, str], Asset]] = {
@@ -86,12 +87,15 @@ ASSETS: Final[dict[tuple[str, str], Asset]] = {
     )
     for network, address, name in _USDC
 }
-"""Circle's native USDC by (network, lower-case address)."""
+"""Circle's native USDC by (network, address), hex in lower case. A token outside the EVM has no
+EIP-712 domain.
+"""
 
 
 def known_asset(network: str, address: str) -> Asset | None:
-    """The table's entry for a token, or None; `address` in any case."""
-    return ASSETS.get((network, address.lower()))
+    """The table's entry for a token, or None; hex in any case, other alphabets as they are."""
+    key = address.lower() if address[:2].lower() == "0x" else address
+    return ASSETS.get((network, key))
 
 
 def default_asset(network: str) -> Asset | None:

@@ -126,7 +126,7 @@ def price(snapshot: Snapshot) -> str:
     """The advertised price; a price in an unknown token is not called a dollar price."""
     if snapshot.price_micro_usd is not None:
         return dollars(snapshot.price_micro_usd)
-    return "not advertised in dollars" if snapshot.pay_to else "not advertised"
+    return "not in dollars" if snapshot.pay_to else "not advertised"
 
 
 def stability(changes: int) -> str:

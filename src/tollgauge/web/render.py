@@ -45,6 +45,11 @@ def _ticked(text: str) -> Markup:
     )
 
 
+def _dots(host: str) -> Markup:
+    """A host that may break after its dots rather than inside a label."""
+    return Markup(".<wbr>").join(str(host).split("."))
+
+
 def _grade_class(grade: str | None) -> str:
     return f"grade-{grade.lower()}" if grade in {"A", "B", "C", "D", "F"} else "grade-none"
 
@@ -71,6 +76,7 @@ def _engine() -> Environment:
         day_date=labels.day_date,
         day_uptime=charts.day_uptime,
         dollars=labels.dollars,
+        dots=_dots,
         grade_class=_grade_class,
         hundredths=labels.hundredths,
         instant=labels.date,
