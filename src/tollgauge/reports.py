@@ -7,7 +7,7 @@ HTML web/pages'.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -22,7 +22,7 @@ from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.score import Score, score_from_json
 from tollgauge.core.scoring import score as score_of
-from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, usd_text
+from tollgauge.core.units import ASSETS, DAY_MS, WINDOW_MS, day_of, usd_text
 from tollgauge.core.verdict import summary
 from tollgauge.store import discovery, endpoints, probes, scores
 from tollgauge.store import evidence as evidence_rows
@@ -278,6 +278,18 @@ async def preview(tx: AsyncConnection) -> tuple[Sample, ...]:
         if row is not None and found is not None:
             samples.append(Sample(role=role, rank=rank, report=await _cached(tx, found, row)))
     return tuple(samples)
+
+
+async def history(
+    tx: AsyncConnection, endpoint_id: str, *, since: int, until: int
+) -> AsyncIterator[tuple[ProbeResult, ...]]:
+    """The probes with `since < at <= until`, oldest first, one batch a UTC day: each stored day is
+    read once, and no more than one is held.
+    """
+    while since < until:
+        edge = min((day_of(since + 1) + 1) * DAY_MS - 1, until)
+        yield await probes.history(tx, endpoint_id, since=since, until=edge)
+        since = edge
 
 
 async def live(

@@ -26,6 +26,7 @@ from tollgauge.observe import PAID_REQUESTS, log
 from tollgauge.store.engine import Store, StoreUnavailable
 from tollgauge.web import describe, examples, pages, paid
 from tollgauge.web.api import FreeApi
+from tollgauge.web.compress import compressed
 from tollgauge.web.front import Front, FrontSettings
 from tollgauge.web.paid import Product, Shop
 from tollgauge.web.paywall import Gate, owed
@@ -121,6 +122,7 @@ def _sell(app: FastAPI, services: Services, product: Product) -> None:
         try:
             response = await services.gate.serve(request, product.sale())
             status = response.status_code
+            response = await compressed(request, response)
         except Problem as problem:
             status = problem.status
             raise
@@ -137,7 +139,10 @@ def _sell(app: FastAPI, services: Services, product: Product) -> None:
         operation_id=f"post_{route.rsplit('/', 1)[-1].replace('-', '_')}",
         response_class=Response,
         responses=describe.paid(
-            product.shape, _ANSWERS.get(route, product.answer), _owed_example(product)
+            product.shape,
+            _ANSWERS.get(route, product.answer),
+            _owed_example(product),
+            product.refusals,
         ),
         tags=["paid"],
         openapi_extra={

@@ -154,8 +154,12 @@ def redirect() -> Answers:
     return found | problems(invalid, page=True)
 
 
-def paid(shape: type[Shape], example: Any, owed: Any) -> Answers:
-    """The answers of a paid route; `owed` is an example of its 402."""
+def paid(
+    shape: type[Shape], example: Any, owed: Any, refusals: Mapping[int, str] | None = None
+) -> Answers:
+    """The answers of a paid route; `owed` is an example of its 402, `refusals` what its own
+    problem statuses mean.
+    """
     own = {
         400: "The JSON does not parse, or the payment header is malformed; nothing was charged",
         409: "The payment already pays for another request",
@@ -163,6 +167,7 @@ def paid(shape: type[Shape], example: Any, owed: Any) -> Answers:
         422: "Well-formed but invalid input; nothing was charged",
         429: "Too many requests from one address; nothing was charged",
         503: "We cannot tell; send the same request with the same payment again",
+        **(refusals or {}),
     }
     receipt = {"description": "base64 of the x402 v2 SettleResponse", "schema": _TEXT}
     terms = {"description": "base64 of the body", "required": True, "schema": _TEXT}

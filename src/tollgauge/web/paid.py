@@ -134,8 +134,9 @@ class Product:
     directories, and how its answer is made.
 
     `body` is the JSON Schema of the request, `example` a request and `answer` the start of an
-    answer, `shape` the model of the whole answer. `validate` turns the parsed body into the
-    route's order or raises Problem; `compute` makes the whole answer's JSON bytes or raises one.
+    answer, `shape` the model of the whole answer, `refusals` what the route's own problem statuses
+    mean. `validate` turns the parsed body into the route's order or raises Problem; `compute`
+    makes the whole answer's JSON bytes or raises one.
     """
 
     shop: Shop
@@ -148,6 +149,7 @@ class Product:
     shape: type[wire.Shape]
     validate: Callable[[object], object]
     compute: Callable[[Any], Awaitable[bytes]]
+    refusals: Mapping[int, str] = field(default_factory=dict)
 
     def sale(self) -> Sale:
         """What the gate serves. Raises Problem 503 while nothing can be sold."""

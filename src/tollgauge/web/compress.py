@@ -1,0 +1,44 @@
+"""Compression: a large paid answer leaves gzipped when the caller can read that.
+
+The ledger keeps the plain bytes, so a stored answer serves every caller (RFC 9110 section 12.5.3
+says which coding a caller accepts). Small answers stay plain: they would gain nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+MIN_BYTES: Final = 8_192
+LEVEL: Final = 5
+"""Within a tenth of the smallest size in a third of the time, on histories."""
+
+
+async def compressed(request: Request, response: Response) -> Response:
+    """The same answer, gzipped where it is large and the caller accepts it."""
+    body = bytes(response.body)
+    if len(body) < MIN_BYTES or "content-encoding" in response.headers:
+        return response
+    response.headers["Vary"] = ", ".join(
+        filter(None, (response.headers.get("Vary"), "Accept-Encoding"))
+    )
+    if accepts_gzip(request.headers.get("accept-encoding", "")):
+        response.body = await asyncio.to_thread(gzip.compress, body, LEVEL, mtime=0)
+        response.headers["Content-Encoding"] = "gzip"
+        response.headers["Content-Length"] = str(len(response.body))
+    return response
+
+
+def accepts_gzip(header: str) -> bool:
+    """Whether an `Accept-Encoding` takes gzip: named, or under `*`, and not with `q=0`."""
+    weights: dict[str, str] = {}
+    for part in header.lower().split(","):
+        coding, *parameters = (piece.strip() for piece in part.split(";"))
+        weight = next((p[2:] for p in parameters if p.startswith("q=")), "1")
+        weights[coding] = weight
+    chosen = weights.get("gzip", weights.get("x-gzip", weights.get("*", "0")))
+    return chosen.strip("0.") != ""
