@@ -216,6 +216,19 @@ async def test_a_listings_new_terms_are_events_of_its_source(store: Store) -> No
     assert (found.quote, found.quote_at) == (moved.quote, NOW + 5)
 
 
+async def test_a_price_that_comes_back_different_after_a_gap_is_a_change(store: Store) -> None:
+    one = item()
+    await crawl(store, "bazaar", one)
+    await crawl(store, "bazaar", replace(one, quote=None), now=NOW + 1)
+    await crawl(store, "bazaar", one, now=NOW + 2)
+    await crawl(store, "bazaar", replace(one, quote=None), now=NOW + 3)
+    await crawl(store, "bazaar", replace(one, quote=TWO), now=NOW + 4)
+    assert await told(store, one) == [
+        ("listed", "bazaar", "", ""),
+        ("price-changed", "bazaar", "10000", "20000"),
+    ]
+
+
 async def test_the_first_source_speaks_and_the_others_fill_in(store: Store) -> None:
     first = item(service_name="First", method="GET")
     second = item(service_name="Second", description="Only here", method="POST", quote=TWO)

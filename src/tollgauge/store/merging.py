@@ -56,13 +56,15 @@ def merge(
     """Add to the page what an item means for the endpoint and the listing that are there."""
     id_ = item.resource.id
     fresh = new_endpoint(item.resource, now=now, spread_ms=spread_ms)
+    # A listing that names no price now keeps its last one: what comes back is compared with that.
+    before = quote_from_json(listing["quote"]) if listing is not None else None
+    quote = clean_quote(item.quote) if item.quote else before
     if row is None:
         page.new.append(_described(replace(fresh, sources=(source,)), item, now=now))
         kinds = [(LISTED, "", "")]
     else:
         kinds = _relisting(row)
-        before = quote_from_json(listing["quote"]) if listing is not None else None
-        kinds += discovery.changes(before, clean_quote(item.quote) if item.quote else None)
+        kinds += discovery.changes(before, quote)
         page.changed.append(
             _changed(row, item, source, now=now, due=fresh.next_due, owed=bool(kinds))
         )
@@ -75,7 +77,7 @@ def merge(
             "first_seen": now,
             "last_seen": now,
             "gone_at": None,
-            "quote": quote_to_json(item.quote),
+            "quote": quote_to_json(quote),
         }
     )
 
