@@ -23,6 +23,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from tollgauge import app as root
 from tollgauge.clients import x402
 from tollgauge.clients.egress import Egress
+from tollgauge.clients.transactions import Transactions
 from tollgauge.config import Config, load
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.errors import TollgaugeError
@@ -32,6 +33,15 @@ from tollgauge.core.lint import exchange_from_capture, lint, lint_json
 from tollgauge.core.probe import judge
 from tollgauge.core.score import Score, to_dict
 from tollgauge.core.scoring import recompute
+from tollgauge.core.trace import (
+    DEFAULT_NETWORK,
+    TX_HASH,
+    TraceResult,
+    named_model,
+    named_network,
+    trace_files,
+    trace_json,
+)
 from tollgauge.core.verdict import summary
 from tollgauge.jobs.discover import Source, Tally, load_file
 from tollgauge.jobs.discover import run as crawl
@@ -190,6 +200,39 @@ def score(
 
 
 @app.command()
+def trace(
+    txhash: Annotated[str, typer.Argument(help="A transaction's hash, to ask a node.")] = "",
+    network: Annotated[
+        str | None, typer.Option(help="The network's name; base-mainnet if none is named.")
+    ] = None,
+    tx: Annotated[str, typer.Option(help="A captured transaction instead, or -.")] = "",
+    receipt: Annotated[str, typer.Option(help="Its captured receipt.")] = "",
+    calls: Annotated[str, typer.Option(help="Its captured call trace (callTracer).")] = "",
+    model: Annotated[
+        str | None, typer.Option(help="A decoder; the cheapest that does if none is named.")
+    ] = None,
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Decode the payments (EIP-3009) of a transaction. Exit 1 when there is no payment in it."""
+    if bool(txhash) == bool(tx) or (txhash and (receipt or calls)):
+        raise TollgaugeError(
+            "Name either a transaction's hash or captured files.",
+            hint="tollgauge trace TXHASH, or tollgauge trace --tx FILE [--receipt FILE].",
+        )
+    if tx:
+        sent, told, made = (_captured(source) for source in (tx, receipt, calls))
+        found = trace_files(sent, told, model, calls=made, network=network)
+    else:
+        found = asyncio.run(_trace(_load(config), txhash, network, model))
+    if as_json:
+        _print_json(trace_json(found))
+    else:
+        _print_trace(found)
+    raise typer.Exit(GOOD if found.payments else BAD)
+
+
+@app.command()
 def discover(
     source: Annotated[str, typer.Argument(help="A file, or the https:// URL of a directory.")],
     config: ConfigFile = None,
@@ -278,6 +321,23 @@ async def _exchange(config: Config, url: str) -> Exchange:
         await egress.close()
 
 
+async def _trace(
+    config: Config, tx_hash: str, network: str | None, model: str | None
+) -> TraceResult:
+    if not TX_HASH.fullmatch(tx_hash):
+        raise TollgaugeError("A transaction's hash is 0x and 64 hex digits.")
+    wanted = named_network(network or DEFAULT_NETWORK)
+    decoder = None if model is None else named_model(model)
+    fallback = {config.sale.network: config.rpc.url}
+    transactions = Transactions(
+        config.networks.nodes(fallback=fallback, timeout_s=config.rpc.timeout_s)
+    )
+    try:
+        return await transactions.trace(wanted, tx_hash, decoder)
+    finally:
+        await transactions.close()
+
+
 async def _discover(config: Config, source: str, name: str, kind: str) -> Tally:
     perimeter = config.egress.perimeter
     async with root.opened(config) as service:
@@ -330,6 +390,18 @@ def _json_input(source: str) -> object:
         ) from error
 
 
+def _captured(source: str) -> object | None:
+    """A captured JSON-RPC object, or None where no file was named."""
+    if not source:
+        return None
+    try:
+        return orjson.loads(_input(source))  # type: ignore[no-any-return]
+    except orjson.JSONDecodeError as error:
+        raise TollgaugeError(
+            f"{source} is not JSON.", hint="Save what the node answered, as it came."
+        ) from error
+
+
 def _print_json(document: Any) -> None:
     sys.stdout.buffer.write(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
     sys.stdout.buffer.flush()
@@ -350,6 +422,18 @@ def _print_score(found: Score) -> None:
         print(f"{part.name:10} {part.tenths / 10:6.1f} of 100, weight {part.weight}")
     for flag in found.flags:
         print(f"{flag.severity.value:5} {flag.code}: {flag.message}")
+
+
+def _print_trace(found: TraceResult) -> None:
+    print(f"{found.status or 'unknown outcome'}, decoded from {found.decoder}")
+    for payment in found.payments:
+        name = payment.token.symbol or payment.token.address
+        print(f"{payment.amount} atomic {name} from {payment.payer} to {payment.payee}")
+        print(f"  by {payment.method or 'an unknown method'}, nonce {payment.nonce}")
+        if payment.suffix:
+            print(f"  data suffix 0x{payment.suffix.hex()}")
+    if found.reason:
+        print(found.reason)
 
 
 def _print_demo(found: dict[str, Any], base_url: str, *, stays: bool) -> None:

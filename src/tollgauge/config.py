@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from tollgauge.clients.egress import EgressSettings
 from tollgauge.clients.evm import RpcSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
+from tollgauge.clients.transactions import NetworkSettings
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.units import known_asset
 from tollgauge.jobs.discover import Source
@@ -28,7 +29,10 @@ from tollgauge.jobs.score import ScoreSettings
 from tollgauge.web.app import ServerSettings
 from tollgauge.web.paid import SaleSettings
 
-SECRETS: Final = frozenset({("facilitator", "headers"), ("rpc", "url")})
+SECRETS: Final = frozenset(
+    {("facilitator", "headers"), ("rpc", "url")}
+    | {("networks", field.name) for field in dataclasses.fields(NetworkSettings)}
+)
 """Values that are refused in the file, because files end up in repositories."""
 
 
@@ -56,6 +60,7 @@ class Config:
     sale: SaleSettings = field(default_factory=SaleSettings)
     facilitator: FacilitatorSettings = field(default_factory=FacilitatorSettings)
     rpc: RpcSettings = field(default_factory=RpcSettings)
+    networks: NetworkSettings = field(default_factory=NetworkSettings)
     egress: EgressSettings = field(default_factory=EgressSettings)
     probe: ProbeSettings = field(default_factory=ProbeSettings)
     score: ScoreSettings = field(default_factory=ScoreSettings)

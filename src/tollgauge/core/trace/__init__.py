@@ -16,6 +16,7 @@ from tollgauge.core.trace.answer import (
 from tollgauge.core.trace.calldata import Authorized, Method
 from tollgauge.core.trace.calls import CallTrace, read_call_trace
 from tollgauge.core.trace.captured import (
+    TX_HASH,
     Block,
     CaptureError,
     Log,
@@ -39,6 +40,7 @@ __all__ = [
     "DECODERS",
     "DEFAULT_NETWORK",
     "NETWORKS",
+    "TX_HASH",
     "Authorized",
     "Block",
     "CallTrace",

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from tollgauge.core.errors import TollgaugeError
 
-HASH: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
+TX_HASH: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
 ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{40}", re.ASCII)
 _HEX: Final = re.compile(r"0x(?:[0-9a-fA-F]{2})*", re.ASCII)
 _QUANTITY: Final = re.compile(r"0x[0-9a-fA-F]{1,16}|[0-9]{1,19}", re.ASCII)
@@ -90,11 +90,13 @@ def unwrapped(value: object) -> object:
 def read_transaction(value: object) -> Transaction:
     """A transaction object. Raises CaptureError."""
     found = _object(value, "The transaction")
+    if not found.keys() & {"hash", "input", "data"}:
+        raise CaptureError("The object has neither a hash nor an input: it is no transaction.")
     number = found.get("blockNumber")
     data = found.get("input", found.get("data"))
     readable = isinstance(data, str) and _HEX.fullmatch(data)
     return Transaction(
-        hash=_hex(found, "hash", HASH),
+        hash=_hex(found, "hash", TX_HASH),
         chain_id=_quantity(found, "chainId"),
         sender=_hex(found, "from", ADDRESS),
         to=_hex(found, "to", ADDRESS),
@@ -114,7 +116,7 @@ def read_receipt(value: object) -> Receipt:
     if logs is not None and not isinstance(logs, list):
         raise CaptureError("The receipt's logs are no list.")
     return Receipt(
-        hash=_hex(found, "transactionHash", HASH),
+        hash=_hex(found, "transactionHash", TX_HASH),
         ok=None if status is None else status == 1,
         sender=_hex(found, "from", ADDRESS),
         block=_block(found),
@@ -127,7 +129,7 @@ def _log(value: object) -> Log:
     topics = found.get("topics")
     if not isinstance(topics, list) or len(topics) > _TOPICS_MAX:
         raise CaptureError("A log's topics are no list of at most four.")
-    if not all(isinstance(topic, str) and HASH.fullmatch(topic) for topic in topics):
+    if not all(isinstance(topic, str) and TX_HASH.fullmatch(topic) for topic in topics):
         raise CaptureError("A log's topic is not 32 bytes of hex.")
     address, data = found.get("address"), found.get("data")
     if not isinstance(address, str) or not ADDRESS.fullmatch(address):
@@ -148,7 +150,7 @@ def _block(found: dict[str, Any]) -> Block | None:
         return None
     return Block(
         number=number,
-        hash=_hex(found, "blockHash", HASH),
+        hash=_hex(found, "blockHash", TX_HASH),
         at=None if at is None else at * 1_000,
     )
 
