@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import secrets
 import signal
@@ -17,7 +18,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 from starlette.responses import Response
@@ -26,6 +27,7 @@ from tollgauge.clients.egress import Egress
 from tollgauge.clients.evm import Chain
 from tollgauge.clients.facilitator import Facilitator
 from tollgauge.config import Config
+from tollgauge.core.errors import TollgaugeError
 from tollgauge.jobs import discover, probe, prune, score, settle
 from tollgauge.jobs.runner import Job, turn
 from tollgauge.observe import metrics_text
@@ -200,10 +202,11 @@ async def run(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, halt.set)
-    servers = _servers(resources) if serve else []
+    listening = _listening(resources) if serve else []
+    servers = [_server(app) for app, _ in listening]
     async with asyncio.TaskGroup() as group:
-        for server in servers:
-            group.create_task(server.serve())
+        for server, (_, listener) in zip(servers, listening, strict=True):
+            group.create_task(server.serve(sockets=[listener]))
         turning = group.create_task(
             turn(
                 jobs,
@@ -226,6 +229,21 @@ async def run(
         turning.cancel()
 
 
+class FolderError(TollgaugeError):
+    """A database whose folder cannot be made."""
+
+
+class ListenError(TollgaugeError):
+    """An address that this process cannot listen on."""
+
+    def __init__(self, host: str, port: int, setting: str, *, taken: bool) -> None:
+        why = "another program listens there" if taken else "this machine does not allow it"
+        super().__init__(
+            f"Cannot listen on {host}, port {port}: {why}.",
+            hint=f"Stop that program, or set {setting} to another port.",
+        )
+
+
 class _Server(uvicorn.Server):
     """A server that leaves the signals to `run`, which drains servers and loops together."""
 
@@ -234,30 +252,47 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _servers(resources: Opened) -> list[_Server]:
+def _listening(resources: Opened) -> list[tuple[Any, socket.socket]]:
+    """The applications with their sockets: the routes, and the metrics on loopback."""
     settings = resources.config.server
-    public = uvicorn.Config(
-        web.create(resources.server()),
-        host=settings.host,
-        port=settings.port,
-        access_log=False,
-        log_level="warning",
-        server_header=False,
-        timeout_graceful_shutdown=DRAIN_SECONDS,
-        lifespan="off",
-    )
-    servers = [_Server(public)]
+    public = _bound(settings.host, settings.port, "server.port")
+    found: list[tuple[Any, socket.socket]] = [(web.create(resources.server()), public)]
     if settings.admin_port:
-        admin = uvicorn.Config(
-            _metrics,
-            host="127.0.0.1",
-            port=settings.admin_port,
+        found.append((_metrics, _bound("127.0.0.1", settings.admin_port, "server.admin_port")))
+    return found
+
+
+def _server(app: Any) -> _Server:
+    """A server; what a proxy forwards is web/front's to judge."""
+    return _Server(
+        uvicorn.Config(
+            app,
             access_log=False,
             log_level="warning",
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=DRAIN_SECONDS,
             lifespan="off",
         )
-        servers.append(_Server(admin))
-    return servers
+    )
+
+
+def _bound(host: str, port: int, setting: str) -> socket.socket:
+    """A socket bound to an address of this machine. Raises ListenError.
+
+    Named as TCP, else asyncio leaves Nagle's delay on the connections that it accepts.
+    """
+    try:
+        found = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
+        )
+        family, kind, protocol, _, address = found[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        raise ListenError(host, port, setting, taken=error.errno == errno.EADDRINUSE) from error
+    return listener
 
 
 async def _metrics(scope, receive, send) -> None:  # type: ignore[no-untyped-def]
@@ -273,5 +308,13 @@ async def _metrics(scope, receive, send) -> None:  # type: ignore[no-untyped-def
 def _make_folder(url: str) -> None:
     """The folder of an SQLite file, so that the first start needs no preparation."""
     scheme, _, rest = url.partition(":///")
-    if scheme.startswith("sqlite") and rest and not rest.startswith((":memory:", "?")):
-        Path(rest).parent.mkdir(parents=True, exist_ok=True)
+    path = Path(rest.partition("?")[0])
+    if not scheme.startswith("sqlite") or str(path) in (".", ":memory:"):
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FolderError(
+            f"The folder of the database, {path.parent}, cannot be made.",
+            hint="Set store.url (or DATABASE_URL) to a place where this user may write.",
+        ) from error
