@@ -1,9 +1,9 @@
 """The payment gate: what happens between a request to a paid route and its answer.
 
-It reads top to bottom in `Gate.serve`, one step a paragraph (contract.md section 1, payments.md):
-no payment header: 402 at once, whatever the body is; decode the payment (400); read and validate
-the request (400, 422); compare what was signed (402); claim; verify (402, 503); compute the whole
-answer; store it; write the intent; settle; release the answer.
+It reads top to bottom in `Gate.serve` and `Gate.sell`, one step a paragraph (contract.md section
+1, payments.md): no payment header: 402 at once, whatever the body is; decode the payment (400);
+read and validate the request (400, 422); compare what was signed (402); claim; verify (402, 503);
+compute the whole answer; store it; write the intent; settle; release the answer.
 
 Nothing here is charged before the answer is stored, and no answer leaves before it is paid. An
 outcome that nobody knows is 503 and never 402, because a 402 makes clients sign and pay again.
@@ -57,6 +57,8 @@ SETTLE_LEASE_MS: Final = 90_000
 WAIT_STEP_S: Final = 0.1
 WAIT_STEPS: Final = 20
 BODY_MAX: Final = 65_536
+SALE: Final = "sale"
+"""The name of a task that sells; one that shuts down lets these finish."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,12 +97,20 @@ class Gate:
             return owed(sale, unpaid_reason(request))
         payment = read_payment(header)
         document = await read_body(request)
+        digest = request_digest(request.method, request.url.path, canonical_body(document))
+        return await self.sell(sale, payment, document, header=header, digest=digest)
+
+    async def sell(
+        self, sale: Sale, payment: Payment, document: object, *, header: str, digest: str
+    ) -> Response:
+        """Sell one answer for one payment, whatever brought them here; `document` is the request
+        and `digest` what the payment is bound to. Raises Problem.
+        """
         order = sale.validate(document)
         reason = refusal(payment, sale.offer, now_s=self.clock() // 1000)
-        digest = request_digest(request.method, request.url.path, canonical_body(document))
         if reason is not None and not await self._was_ours(payment, digest):
             return owed(sale, reason)
-        task = asyncio.create_task(self._sell(sale, payment, header, digest, order))
+        task = asyncio.create_task(self._sell(sale, payment, header, digest, order), name=SALE)
         return await asyncio.shield(task)
 
     async def _was_ours(self, payment: Payment, digest: str) -> bool:
