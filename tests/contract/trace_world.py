@@ -1,0 +1,173 @@
+"""A real chain with the demo dollar and contracts that pay through it, for the trace's tests.
+
+Authorizations are signed by eth-account and encoded by eth-abi, which the product does not use.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eth_abi.abi import encode
+from eth_account import Account
+from eth_utils.abi import function_signature_to_4byte_selector
+from web3 import Web3
+
+from tollgauge.demo.chain import Chain
+from tollgauge.demo.envelopes import USDC
+
+NETWORK = "eip155:8453"
+FOREVER = 2**255
+TERMS = "address,address,uint256,uint256,uint256,bytes32"
+FORMS = {"vrs": "uint8,bytes32,bytes32", "bytes": "bytes"}
+_ARTEFACT = Path(__file__).parent / "wrappers" / "Wrappers.json"
+_FIELDS = [
+    {"name": "from", "type": "address"},
+    {"name": "to", "type": "address"},
+    {"name": "value", "type": "uint256"},
+    {"name": "validAfter", "type": "uint256"},
+    {"name": "validBefore", "type": "uint256"},
+    {"name": "nonce", "type": "bytes32"},
+]
+
+
+def contracts() -> dict[str, dict[str, Any]]:
+    """The compiled wrappers by name: `creation`, `abi`."""
+    found: dict[str, dict[str, Any]] = json.loads(_ARTEFACT.read_text(encoding="utf-8"))
+    return found
+
+
+def encoded(signature: str, *arguments: object) -> str:
+    """A call's data as 0x-hex, by its signature: `transfer(address,uint256)`."""
+    types = _split(signature[signature.index("(") + 1 : -1])
+    return "0x" + (function_signature_to_4byte_selector(signature) + encode(types, arguments)).hex()
+
+
+def _split(types: str) -> list[str]:
+    """The types between commas that stand in no tuple."""
+    found, depth = [""], 0
+    for char in types:
+        depth += (char == "(") - (char == ")")
+        if char == "," and depth == 0:
+            found.append("")
+        else:
+            found[-1] += char
+    return [each for each in found if each]
+
+
+@dataclass(frozen=True)
+class Signed:
+    """An authorization and its signature."""
+
+    payer: str
+    payee: str
+    value: int
+    nonce: bytes
+    signature: bytes
+    after: int = 0
+    before: int = FOREVER
+
+    @property
+    def terms(self) -> tuple[object, ...]:
+        return (self.payer, self.payee, self.value, self.after, self.before, self.nonce)
+
+    @property
+    def vrs(self) -> tuple[int, bytes, bytes]:
+        return self.signature[64], self.signature[:32], self.signature[32:64]
+
+    def call(self, method: str, form: str) -> str:
+        """The call data of `transfer` or `receive` with its signature as `vrs` or `bytes`."""
+        rest: tuple[object, ...] = self.vrs if form == "vrs" else (self.signature,)
+        return encoded(f"{method}WithAuthorization({TERMS},{FORMS[form]})", *self.terms, *rest)
+
+
+@dataclass
+class World:
+    """A running chain, a payer with money, and the wrappers' addresses."""
+
+    chain: Chain
+    places: dict[str, str] = field(default_factory=dict)
+    nonces: int = 0
+
+    @property
+    def payer(self) -> Any:
+        return Account.from_key(self.chain.accounts[1].key)
+
+    async def open(self) -> None:
+        await self.chain.mint(self.payer.address, 10_000_000)
+        for name, found in contracts().items():
+            takes = next((each for each in found["abi"] if each["type"] == "constructor"), None)
+            arguments = encode(["address"], [USDC]).hex() if takes else ""
+            call = {"from": self.sender(), "data": found["creation"] + arguments}
+            done = await self.receipt(await self.chain.rpc("eth_sendTransaction", call))
+            self.places[name] = done["contractAddress"]
+
+    def sender(self, number: int = 2) -> str:
+        return self.chain.accounts[number].address
+
+    def sign(self, kind: str, payee: str, value: int, **changes: Any) -> Signed:
+        """A signed authorization; `kind` is Transfer or Receive."""
+        self.nonces += 1
+        made = Signed(
+            payer=self.payer.address,
+            payee=payee,
+            value=value,
+            nonce=(0xABCDEF << 200 | self.nonces).to_bytes(32),
+            signature=b"",
+            **changes,
+        )
+        domain = {
+            "name": "USD Coin",
+            "version": "2",
+            "chainId": 8453,
+            "verifyingContract": Web3.to_checksum_address(USDC),
+        }
+        names = [each["name"] for each in _FIELDS]
+        signature = self.payer.sign_typed_data(
+            domain,
+            {f"{kind}WithAuthorization": _FIELDS},
+            dict(zip(names, made.terms, strict=True)),
+        ).signature
+        return Signed(**(vars(made) | {"signature": bytes(signature)}))
+
+    async def send(self, to: str, data: str, *, sender: int = 2) -> str:
+        """The hash of a mined transaction, whatever became of it."""
+        call = {"from": self.sender(sender), "to": to, "data": data, "gas": hex(3_000_000)}
+        tx_hash = str(await self.chain.rpc("eth_sendTransaction", call))
+        await self.receipt(tx_hash)
+        return tx_hash
+
+    async def receipt(self, tx_hash: str) -> dict[str, Any]:
+        found: dict[str, Any] | None = None
+        while found is None:
+            found = await self.chain.rpc("eth_getTransactionReceipt", tx_hash)
+        return found
+
+    async def captured(self, tx_hash: str) -> tuple[Any, Any, Any]:
+        """Transaction, receipt and call trace, as a node sends them."""
+        options = {"tracer": "callTracer"}
+        return (
+            await self.chain.rpc("eth_getTransactionByHash", tx_hash),
+            await self.chain.rpc("eth_getTransactionReceipt", tx_hash),
+            await self.chain.rpc("debug_traceTransaction", tx_hash, options),
+        )
+
+    def batch(self, calls: Sequence[tuple[str, str]]) -> str:
+        """An `aggregate3` of (target, call data), each of which may fail."""
+        rows = [(target, True, bytes.fromhex(data[2:])) for target, data in calls]
+        return encoded("aggregate3((address,bool,bytes)[])", rows)
+
+    def bundle(self, calls: Sequence[tuple[str, str]]) -> str:
+        """A `handleOps` (0.7) of operations in which the account executes (target, call data)."""
+        rows = []
+        for target, data in calls:
+            call = encoded("execute(address,uint256,bytes)", target, 0, bytes.fromhex(data[2:]))
+            word = bytes(32)
+            rows.append(
+                (self.places["Account"], 0, b"", bytes.fromhex(call[2:]), word, 0, word, b"", b"")
+            )
+        operation = "(address,uint256,bytes,bytes,bytes32,uint256,bytes32,bytes,bytes)"
+        return encoded(f"handleOps({operation}[],address)", rows, self.sender())
