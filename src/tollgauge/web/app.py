@@ -277,12 +277,11 @@ def _add_errors(app: FastAPI, base_url: str) -> None:
         return response
 
     async def bug(request: Request, error: Exception) -> Response:
-        where = traceback.extract_tb(error.__traceback__)[-1]
         log().error(
             "request.fail",
             path=request.url.path,
             error=type(error).__name__,
-            where=f"{Path(where.filename).name}:{where.lineno}",
+            where=_our_line(error),
         )
         return show(request, Problem(500, "internal", f"This is a fault of ours. {_AGAIN}"))
 
@@ -291,3 +290,10 @@ def _add_errors(app: FastAPI, base_url: str) -> None:
     app.add_exception_handler(RequestValidationError, parameters)
     app.add_exception_handler(HTTPException, routing)
     app.add_exception_handler(Exception, bug)
+
+
+def _our_line(error: Exception) -> str:
+    """The innermost line of ours that an exception passed; its text is not for the log."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if "tollgauge" in Path(frame.filename).parts]
+    return f"{Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else ""
