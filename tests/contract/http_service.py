@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -93,15 +92,6 @@ async def fill(running: Running, *, days: int = 3) -> None:
     await load_past(service.store, days=days, now=running.clock(), report=lambda *_: None)
     while await score.run(service.store, settings=service.config.score, clock=running.clock):
         pass
-
-
-@contextlib.asynccontextmanager
-async def filled(path: Path) -> AsyncIterator[Running]:
-    """A service with content, on a file that several tests may share."""
-    config = configuration(store_url=f"sqlite:///{path}")
-    async with opened(config) as running:
-        await fill(running)
-        yield running
 
 
 def with_front(config: Config, **limits: Any) -> Config:

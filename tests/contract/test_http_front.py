@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,6 @@ from tests.contract.http_service import (
     WEATHER_ID,
     Running,
     configuration,
-    filled,
     opened,
     with_front,
 )
@@ -47,8 +47,11 @@ EXPOSED = "PAYMENT-REQUIRED, PAYMENT-RESPONSE, Retry-After"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
-    async with filled(tmp_path_factory.mktemp("front") / "service.db") as found:
+async def running(
+    tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
+) -> AsyncIterator[Running]:
+    url = market_database(tmp_path_factory.mktemp("front") / "service.db")
+    async with opened(configuration(store_url=url)) as found:
         yield found
 
 

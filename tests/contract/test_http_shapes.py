@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.contract.http_service import BASE, NOW, WEATHER, WEATHER_ID, Running, filled
+from tests.contract.http_service import (
+    BASE,
+    NOW,
+    WEATHER,
+    WEATHER_ID,
+    Running,
+    configuration,
+    opened,
+)
 
 from tollgauge.core.endpoint import endpoint_id
 from tollgauge.core.scoring import recompute
@@ -39,8 +48,11 @@ SNAPSHOT += " ageHours advertisedDescription betterAlternatives summary verdict 
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
-    async with filled(tmp_path_factory.mktemp("shapes") / "service.db") as found:
+async def running(
+    tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
+) -> AsyncIterator[Running]:
+    url = market_database(tmp_path_factory.mktemp("shapes") / "service.db")
+    async with opened(configuration(store_url=url)) as found:
         yield found
 
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from jsonschema import Draft202012Validator
-from tests.contract.http_service import Running, filled
+from tests.contract.http_service import Running, configuration, opened
 
 from tollgauge.demo.serving import serve
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.xdist_group("openapi"),
+    pytest.mark.xdist_group("http"),
 ]
 
 ROUTES = {
@@ -49,8 +49,11 @@ expected-statuses = [400, 402, 404, 405, 413, 414, 422, 431]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
-    async with filled(tmp_path_factory.mktemp("openapi") / "service.db") as found:
+async def running(
+    tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
+) -> AsyncIterator[Running]:
+    url = market_database(tmp_path_factory.mktemp("openapi") / "service.db")
+    async with opened(configuration(store_url=url)) as found:
         yield found
 
 
