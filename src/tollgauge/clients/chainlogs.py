@@ -179,6 +179,9 @@ class ChainLogs:
         self.token: Final = token.lower()
         self.settings: Final = settings or LogSettings()
         self._nodes: Final = list(nodes)
+        # What the last round loaded from the store, so that the next need not.
+        self.wallets: frozenset[bytes] = frozenset()
+        self.version = -1
         self._right: Final[set[Node]] = set()
         self._dice: Final = random.Random(seed)  # noqa: S311 (which answers are checked)
         self._paces: Final = {
@@ -254,7 +257,7 @@ class ChainLogs:
         first = await fetch(view)
         if first.entries and self._dice.random() >= self.settings.check:
             return first
-        other = await self._second(view, last)
+        other = await self.second(view, last)
         if other is None:
             return first
         try:
@@ -272,7 +275,7 @@ class ChainLogs:
             return first._replace(entries=second.entries, healed=len(more - mine))
         raise RpcUnavailable("Two nodes disagree about the logs of a range.")
 
-    async def _second(self, view: View, last: int) -> View | None:
+    async def second(self, view: View, last: int) -> View | None:
         """Another node whose head is not before a block, None when there is none."""
         for node in list(self._nodes):
             if node is view.node or self._paces[node].rest_until > time.monotonic():
@@ -482,8 +485,10 @@ class ChainLogs:
 
 
 def quantity(value: object) -> int:
-    """A JSON-RPC number. Raises RpcUnavailable for anything else."""
-    if isinstance(value, str) and value.startswith("0x") and len(value) <= 18:
+    """A JSON-RPC number below 2^40, which blocks and seconds are. Raises RpcUnavailable for
+    anything else.
+    """
+    if isinstance(value, str) and value.startswith("0x") and len(value) <= 12:
         try:
             return int(value, 16)
         except ValueError:

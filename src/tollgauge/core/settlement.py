@@ -276,6 +276,7 @@ def word(text: str) -> bytes:
 
 
 def _quantity(text: str) -> int:
-    if text[:2] != "0x" or not 2 < len(text) <= 18:
+    """A number below 2^40: no block, log or second is later for 30,000 years."""
+    if text[:2] != "0x" or not 2 < len(text) <= 12:
         raise LogError("A log's number is malformed.")
     return int(text, 16)

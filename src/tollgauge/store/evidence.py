@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.evidence import ChainEvidence, Evidence
 from tollgauge.core.text import injection_suspected
 from tollgauge.core.units import HOUR_MS, WINDOW_MS
-from tollgauge.store import discovery, endpoints, probes
+from tollgauge.store import discovery, endpoints, probes, volumes
 
 RECENT_MS = 3 * HOUR_MS
 """How far back `down-now` looks (scoring.md, flags)."""
@@ -35,19 +37,27 @@ async def gather(tx: AsyncConnection, endpoint: Endpoint, *, as_of: int) -> Evid
         last=last,
         envelope=envelope,
         changes=await discovery.changes(tx, endpoint.id, since=as_of - WINDOW_MS, until=as_of),
-        chain=await _chain(tx, endpoint),
+        chain=await _chain(tx, endpoint, as_of=as_of),
     )
 
 
-async def _chain(tx: AsyncConnection, endpoint: Endpoint) -> ChainEvidence | None:
-    """Settlements to the advertised payTo. Nothing is indexed yet, and the evidence says so:
-    no payers, none of the window covered.
-    """
+async def _chain(tx: AsyncConnection, endpoint: Endpoint, *, as_of: int) -> ChainEvidence | None:
+    """Settlements to the advertised payTo in the window, as far as they are indexed."""
     if endpoint.quote is None:
         return None
-    sharing = await endpoints.count_hosts_sharing(tx, endpoint.quote.network, endpoint.quote.pay_to)
-    return ChainEvidence(
-        network=endpoint.quote.network,
-        pay_to=endpoint.quote.pay_to,
-        shared_hosts=max(sharing, 1),
+    network, pay_to = endpoint.quote.network, endpoint.quote.pay_to
+    sharing = await endpoints.count_hosts_sharing(tx, network, pay_to)
+    known = ChainEvidence(network=network, pay_to=pay_to, shared_hosts=max(sharing, 1))
+    chain = volumes.chain_of(network)
+    if chain is None:
+        return known
+    covered = await volumes.coverage(tx, chain, pay_to, as_of=as_of)
+    if covered is None:
+        return known
+    return replace(
+        known,
+        indexed_ms=covered.indexed_ms,
+        indexed_to_block=covered.to_block,
+        indexed_to=covered.to_at,
+        payers=await volumes.payers(tx, chain, pay_to, as_of=as_of),
     )

@@ -2,10 +2,19 @@
 
 from alembic import context
 
-from tollgauge.store import leases, payments
+from tollgauge.store import chain, leases, payments, transfers
 from tollgauge.store.schema import metadata
 
-TABLES = (leases.lease, payments.payment, payments.payment_attempt)
+TABLES = (
+    leases.lease,
+    payments.payment,
+    payments.payment_attempt,
+    chain.chain_cursor,
+    chain.chain_header,
+    chain.chain_wallet,
+    transfers.transfer,
+    transfers.transfer_day,
+)
 """Nouns that keep their tables in their own module; importing them fills the metadata."""
 
 context.configure(

@@ -1,0 +1,361 @@
+"""The index loop: follow a chain, and keep what the watched wallets received and sent.
+
+A round, for one chain:
+1. learns the wallets that endpoints are newly paid at;
+2. goes forward from the cursor, step by step: final blocks in ranges, later ones one by one by
+   hash. Where the chain was reorganised, a step replaces what is above the last common block;
+3. fills in the past of wallets that were learned late, from the newest blocks downwards;
+4. looks again at blocks that became final since, at another node where there is one, and adds
+   what the first look lacked: a node may have hidden logs that it did have;
+5. tells endpoints whose settlements changed, and measures the chain's volume now and then.
+Every step is fetched whole before it is written in one transaction, so a process that dies at any
+point leaves a state from which the next one goes on. A node that fails gives way to the next.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tollgauge.clients.chainlogs import ChainLogs, LogSettings, View
+from tollgauge.clients.rpc import RpcError
+from tollgauge.core.blocks import (
+    DeepReorgError,
+    Header,
+    Rewind,
+    Span,
+    linked,
+    next_span,
+    previous_span,
+    reconcile,
+)
+from tollgauge.core.settlement import Entry
+from tollgauge.core.units import DAY_MS, MINUTE_MS, WINDOW_MS
+from tollgauge.observe import log
+from tollgauge.store import chain as chains
+from tollgauge.store import transfers, volumes
+from tollgauge.store.chain import Cursor
+from tollgauge.store.engine import Store
+
+Clock = Callable[[], int]
+
+BACK_MS: Final = WINDOW_MS + DAY_MS
+"""How far back a wallet is filled in: the window, and a day for clocks and edges."""
+KEEP_MS: Final = 40 * DAY_MS
+FORGET_BLOCKS: Final = 50_000
+_FORKS: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexSettings:
+    """How a chain is followed.
+
+    A round makes at most `steps` steps forward and `fills` into the past, for `fill_wallets`
+    wallets at once; `audit` is how many newly final blocks are worth a second look. An endpoint
+    is told of changed settlements at most once in `dirty_every_ms`. The rest is as in
+    LogSettings.
+    """
+
+    every_ms: int = 5_000
+    steps: int = 20
+    fills: int = 20
+    fill_wallets: int = 5_000
+    audit: int = 150
+    dirty_every_ms: int = 10 * MINUTE_MS
+    volume_every_ms: int = 5 * MINUTE_MS
+    round_ms: int = 20_000
+    span: int = 2_000
+    tip_span: int = 64
+    topics: int = 500
+    logs: int = 10_000
+    check: float = 0.05
+    finality: int = 900
+
+    @property
+    def asking(self) -> LogSettings:
+        """The part that the chain's client needs."""
+        return LogSettings(
+            span=self.span,
+            tip_span=self.tip_span,
+            topics=self.topics,
+            logs=self.logs,
+            check=self.check,
+            finality=self.finality,
+        )
+
+
+async def run(
+    store: Store, chain: ChainLogs, *, settings: IndexSettings, clock: Clock
+) -> dict[str, object]:
+    """One round; the tally counts blocks, entries and what went wrong, `busy` asks for the next.
+
+    Raises DeepReorgError when every node's chain disagrees with what is final.
+    """
+    tally: Counter[str] = Counter()
+    deep: DeepReorgError | None = None
+    for _ in range(chain.width):
+        try:
+            view = await chain.view()
+        except RpcError as error:
+            log().warning("index.unreachable", chain=chain.chain_id, why=str(error))
+            break
+        try:
+            return await _Round(store, chain, view, settings, clock, tally).turn()
+        except (RpcError, DeepReorgError) as error:
+            chain.failed(view.node, error if isinstance(error, RpcError) else RpcError(str(error)))
+            log().warning("index.node", chain=chain.chain_id, node=view.node.name, why=str(error))
+            deep = error if isinstance(error, DeepReorgError) else None
+        except chains.OvertakenError:
+            return {**tally, "overtaken": 1}
+    if deep is not None:
+        raise deep
+    return {**tally, "unreachable": 1}
+
+
+class _Round:
+    """One round at one node."""
+
+    def __init__(
+        self,
+        store: Store,
+        chain: ChainLogs,
+        view: View,
+        settings: IndexSettings,
+        clock: Clock,
+        tally: Counter[str],
+    ) -> None:
+        self.store = store
+        self.chain = chain
+        self.id = chain.chain_id
+        self.view = view
+        self.settings = settings
+        self.clock = clock
+        self.tally = tally
+        self.until = clock() + settings.round_ms
+
+    async def turn(self) -> dict[str, object]:
+        """All of it."""
+        cursor = await self._learn(await self._begin())
+        if not self.chain.wallets:
+            return dict(self.tally)
+        busy = False
+        for _ in range(self.settings.steps):
+            after = await self._forward(cursor)
+            if after is None:
+                break
+            busy = after.number < self.view.head.number
+            cursor = after
+            if self.clock() > self.until:
+                break
+        for _ in range(self.settings.fills):
+            if self.clock() > self.until or not await self._fill(cursor):
+                break
+        else:
+            busy = True
+        for _ in range(self.settings.steps):
+            if self.clock() > self.until or not await self._audit():
+                break
+        await self._tell()
+        return {**self.tally, "busy": busy}
+
+    async def _begin(self) -> Cursor:
+        """Where the chain is indexed to; a new chain begins at its final block."""
+        async with self.store.read() as tx:
+            cursor = await chains.cursor(tx, self.id)
+        if cursor is not None:
+            return cursor
+        final = await self.chain.headers(self.view, [self.view.finalized])
+        if not final:
+            raise RpcError("The node lacks its own final block.")
+        async with self.store.write() as tx:
+            return await chains.start(tx, self.id, final[0])
+
+    async def _learn(self, cursor: Cursor) -> Cursor:
+        """The wallets to watch, with those that endpoints are newly paid at."""
+        async with self.store.read() as tx:
+            new = await chains.unknown(tx, self.id)
+        if new:
+            async with self.store.write() as tx:
+                cursor = await chains.join(tx, cursor, new)
+            self.tally["wallets"] += len(new)
+        if self.chain.version != cursor.version:
+            async with self.store.read() as tx:
+                self.chain.wallets = frozenset(await chains.wallets(tx, self.id))
+            self.chain.version = cursor.version
+        return cursor
+
+    async def _forward(self, cursor: Cursor) -> Cursor | None:
+        """One step from the cursor, or from the last common block; None when there is none."""
+        known = await self._next(cursor.number, parent=cursor.hash)
+        common = None
+        if known is None:
+            common, parent = await self._common(cursor)
+            if common is None:
+                return None
+            self.tally["reorgs"] += 1
+            known = await self._next(common, parent=parent)
+            if known is None:
+                self.tally["moved"] += 1
+                return None
+        headers, entries = known
+        async with self.store.write() as tx:
+            after = await chains.advance(
+                tx, cursor, headers, entries, finalized=self.view.finalized, common=common
+            )
+        self.tally["blocks"] += after.number - (cursor.number if common is None else common)
+        self.tally["entries"] += len(entries)
+        return after
+
+    async def _next(self, number: int, *, parent: bytes) -> tuple[list[Header], list[Entry]] | None:
+        """The blocks after one, and what they hold; None where they do not follow it."""
+        span = next_span(
+            number,
+            head=self.view.head.number,
+            finalized=self.view.finalized,
+            most=self.chain.span(self.view),
+            most_tip=self.settings.tip_span,
+        )
+        if span is None:
+            return None
+        if span.final:
+            fetched = await self.chain.final(self.view, span, self.chain.wallets)
+            self.tally["healed"] += fetched.healed
+            if fetched.headers[span.first].parent != parent:
+                return None
+            return [fetched.headers[span.last]], fetched.entries
+        headers = await self.chain.headers(self.view, range(span.first, span.last + 1))
+        if len(headers) != span.blocks or not linked(headers, parent=parent):
+            return None
+        fetched = await self.chain.tip(self.view, headers, self.chain.wallets)
+        self.tally["healed"] += fetched.healed
+        return headers, fetched.entries
+
+    async def _common(self, cursor: Cursor) -> tuple[int | None, bytes]:
+        """The last block that the node's chain and the indexed one have in common, with its
+        hash; None where the node's chain goes on from the indexed one, or is behind it.
+        """
+        if (self.view.head.number, self.view.head.hash) == (cursor.number, cursor.hash):
+            return None, b""
+        async with self.store.read() as tx:
+            ours = await chains.kept(tx, self.id)
+        theirs: dict[int, bytes] = {}
+        wanted = sorted((n for n in ours if n <= self.view.head.number), reverse=True)
+        for start in range(0, len(wanted), _FORKS):
+            some = wanted[start : start + _FORKS]
+            for header in await self.chain.headers(self.view, some):
+                theirs[header.number] = header.hash
+            if any(theirs.get(number) == ours[number] for number in some):
+                break
+        verdict = reconcile(ours, theirs, head=self.view.head.number)
+        if isinstance(verdict, Rewind):
+            return verdict.number, ours[verdict.number]
+        return None, b""
+
+    async def _fill(self, cursor: Cursor) -> bool:
+        """One step into the past of the wallets that need it; whether there was one."""
+        async with self.store.read() as tx:
+            missing = await chains.backlog(tx, self.id, limit=self.settings.fill_wallets)
+        if missing is None:
+            return False
+        span = previous_span(
+            missing.low,
+            floor=missing.floor,
+            most=self.chain.span(self.view),
+            finalized=self.view.finalized,
+            most_tip=self.settings.tip_span,
+        )
+        if span is None:
+            return False
+        if span.final:
+            fetched = await self.chain.final(self.view, span, missing.wallets)
+        else:
+            headers = await self._indexed(span)
+            if headers is None:
+                self.tally["moved"] += 1
+                return False
+            fetched = await self.chain.tip(self.view, headers, missing.wallets)
+        async with self.store.write() as tx:
+            await chains.fill(
+                tx,
+                cursor,
+                missing,
+                fetched.entries,
+                low=span.first,
+                low_at=fetched.headers[span.first].at,
+                wanted_from=self.clock() - BACK_MS,
+            )
+        self.tally["filled"] += span.blocks
+        self.tally["entries"] += len(fetched.entries)
+        return True
+
+    async def _indexed(self, span: Span) -> list[Header] | None:
+        """The node's headers of a span, None unless they are those that are indexed."""
+        headers = await self.chain.headers(self.view, range(span.first, span.last + 1))
+        async with self.store.read() as tx:
+            ours = await chains.kept(tx, self.id)
+        same = len(headers) == span.blocks and all(
+            ours.get(header.number) == header.hash for header in headers
+        )
+        return headers if same else None
+
+    async def _audit(self) -> bool:
+        """A second look at blocks that are final now, at another node where there is one; whether
+        there was something to look at.
+        """
+        async with self.store.read() as tx:
+            cursor = await chains.cursor(tx, self.id)
+            ours = await chains.kept(tx, self.id)
+        if cursor is None:
+            return False
+        final = min(self.view.finalized, cursor.number)
+        if final - cursor.audited < self.settings.audit:
+            return False
+        other = await self.chain.second(self.view, final) or self.view
+        span = Span(
+            cursor.audited + 1, min(final, cursor.audited + self.chain.span(other)), final=True
+        )
+        # What the kept hash of a later block vouches for is the chain that is indexed.
+        floor = min(ours)
+        same = await self.chain.headers(other, [floor])
+        if floor < span.last or [header.hash for header in same] != [ours[floor]]:
+            return False
+        return await self._add_missing(cursor, span, other)
+
+    async def _add_missing(self, cursor: Cursor, span: Span, other: View) -> bool:
+        try:
+            fetched = await self.chain.final(other, span, self.chain.wallets)
+        except RpcError as error:
+            self.chain.failed(other.node, error)
+            return False
+        async with self.store.write() as tx:
+            lows = await chains.wallets(tx, self.id)
+            found = [
+                each
+                for each in fetched.entries
+                if each.number >= lows.get(each.wallet, span.last + 1)
+            ]
+            added = await chains.audited(tx, cursor, span, found)
+        self.tally["audited"] += span.blocks
+        self.tally["healed"] += added
+        return True
+
+    async def _tell(self) -> None:
+        """Mark endpoints dirty, measure the volume, forget what is old."""
+        now = self.clock()
+        async with self.store.read() as tx:
+            known = {each.chain: each for each in await volumes.published(tx)}
+        last = known.get(self.id)
+        async with self.store.write() as tx:
+            told = await chains.mark_dirty(
+                tx, self.id, now=now, every_ms=self.settings.dirty_every_ms
+            )
+        self.tally["told"] += told
+        if last is not None and now - last.as_of < self.settings.volume_every_ms:
+            return
+        async with self.store.read() as tx:
+            volume = await volumes.measure(tx, self.id, as_of=now)
+        async with self.store.write() as tx:
+            await volumes.publish(tx, volume)
+            await transfers.forget(tx, self.id, before=now - KEEP_MS, blocks=FORGET_BLOCKS)

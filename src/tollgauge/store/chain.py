@@ -1,0 +1,338 @@
+"""How far each chain is indexed: the cursor, the hashes that may still change, the wallets.
+
+Rules:
+- a chain is indexed up to its cursor for every wallet; a wallet from its own `low` on, which
+  back-filling moves downwards. So a wallet that is learned late has a cursor of its own;
+- blocks from the finalized one to the cursor keep their hashes;
+- what a step found and how far it came are one transaction: `advance` and `fill` move a cursor
+  only from where the step began, and raise OvertakenError when it is no longer there.
+
+What wallets received and paid is store/transfers'.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tollgauge.core.blocks import Header, Span
+from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.settlement import Entry
+from tollgauge.store import endpoints, schema, transfers, upsert
+from tollgauge.store.schema import metadata
+
+chain_cursor = sa.Table(
+    "chain_cursor",
+    metadata,
+    sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("number", sa.BigInteger, nullable=False),
+    sa.Column("hash", sa.LargeBinary, nullable=False),
+    sa.Column("at", sa.BigInteger, nullable=False),
+    sa.Column("finalized", sa.BigInteger, nullable=False),
+    # Up to here every block was looked at again after it was final.
+    sa.Column("audited", sa.BigInteger, nullable=False),
+    # Counts changes of the set of wallets: a step that was asked for another set is not applied.
+    sa.Column("version", sa.BigInteger, nullable=False),
+)
+
+chain_header = sa.Table(
+    "chain_header",
+    metadata,
+    sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("hash", sa.LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+chain_wallet = sa.Table(
+    "chain_wallet",
+    metadata,
+    sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("address", sa.Text, primary_key=True),
+    # The first block that is indexed for it, and that block's time (ms).
+    sa.Column("low", sa.BigInteger, nullable=False),
+    sa.Column("low_at", sa.BigInteger, nullable=False),
+    # Back-filled as far as wanted.
+    sa.Column("done", sa.Boolean, nullable=False),
+    # Its settlements changed since its endpoints were told so at `marked_at`.
+    sa.Column("touched", sa.Boolean, nullable=False),
+    sa.Column("marked_at", sa.BigInteger, nullable=False),
+    sa.Index("ix_chain_wallet_low", "chain", "done", "low"),
+    sa.Index("ix_chain_wallet_touched", "chain", "touched"),
+    sqlite_with_rowid=False,
+)
+
+_C: Final = chain_cursor
+_H: Final = chain_header
+_W: Final = chain_wallet
+_E: Final = schema.endpoint
+_ADDRESS: Final = re.compile(r"0x[0-9a-f]{40}", re.ASCII)
+_CHUNK: Final = 5_000
+
+
+class OvertakenError(TollgaugeError):
+    """Another worker indexed the same blocks first; nothing was changed."""
+
+    def __init__(self) -> None:
+        super().__init__("Another worker indexed these blocks first.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """How far a chain is indexed: block `number` and its hash and time, the last finalized block
+    that was seen, the last audited one, and the version of the set of wallets.
+    """
+
+    chain: int
+    number: int
+    hash: bytes
+    at: int
+    finalized: int
+    audited: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """Wallets whose history is missing below block `low`, and how far down they go together:
+    not below `floor`, where others wait to join them.
+    """
+
+    low: int
+    floor: int
+    wallets: frozenset[bytes]
+
+
+async def cursor(tx: AsyncConnection, chain: int) -> Cursor | None:
+    """How far a chain is indexed; None before the first step."""
+    row = (await tx.execute(sa.select(_C).where(_C.c.chain == chain))).mappings().one_or_none()
+    return None if row is None else Cursor(**row)
+
+
+async def start(tx: AsyncConnection, chain: int, header: Header) -> Cursor:
+    """Begin a chain after a final block: nothing is indexed yet."""
+    values = {
+        "chain": chain,
+        "number": header.number,
+        "hash": header.hash,
+        "at": header.at,
+        "finalized": header.number,
+        "audited": header.number,
+        "version": 0,
+    }
+    await tx.execute(upsert.insert(tx, _C).values(values).on_conflict_do_nothing())
+    first = {"chain": chain, "number": header.number, "hash": header.hash}
+    await tx.execute(upsert.insert(tx, _H).values(first).on_conflict_do_nothing())
+    found = await cursor(tx, chain)
+    if found is None or found.hash != header.hash:
+        raise OvertakenError
+    return found
+
+
+async def kept(tx: AsyncConnection, chain: int) -> dict[int, bytes]:
+    """The hashes of the indexed blocks that may still change, and of the last final one."""
+    rows = await tx.execute(sa.select(_H.c.number, _H.c.hash).where(_H.c.chain == chain))
+    return dict(rows.tuples().all())
+
+
+async def unknown(tx: AsyncConnection, chain: int) -> tuple[str, ...]:
+    """Addresses that endpoints are paid at on this chain and that are not wallets yet."""
+    known = sa.exists().where(_W.c.chain == chain, _W.c.address == _E.c.quote_pay_to)
+    query = (
+        sa.select(_E.c.quote_pay_to.distinct())
+        .where(_E.c.quote_network == f"eip155:{chain}", ~known)
+        .order_by(_E.c.quote_pay_to)
+    )
+    found = (await tx.execute(query)).scalars()
+    return tuple(address for address in found if _ADDRESS.fullmatch(address))
+
+
+async def join(tx: AsyncConnection, before: Cursor, addresses: Iterable[str]) -> Cursor:
+    """Add wallets: they are indexed after the cursor from now on, and owed everything before."""
+    rows = [
+        {
+            "chain": before.chain,
+            "address": address,
+            "low": before.number + 1,
+            "low_at": before.at,
+            "done": False,
+            "touched": False,
+            "marked_at": 0,
+        }
+        for address in addresses
+    ]
+    if not rows:
+        return before
+    done = await tx.execute(_C.update().where(*_at(before)).values(version=_C.c.version + 1))
+    if done.rowcount != 1:
+        raise OvertakenError
+    await tx.execute(upsert.insert(tx, _W).on_conflict_do_nothing(), rows)
+    return await _again(tx, before.chain)
+
+
+async def wallets(tx: AsyncConnection, chain: int) -> dict[bytes, int]:
+    """Every wallet of a chain, with the first block that is indexed for it."""
+    rows = await tx.execute(sa.select(_W.c.address, _W.c.low).where(_W.c.chain == chain))
+    return {bytes.fromhex(address[2:]): low for address, low in rows}
+
+
+async def advance(
+    tx: AsyncConnection,
+    before: Cursor,
+    headers: Sequence[Header],
+    entries: Sequence[Entry],
+    *,
+    finalized: int,
+    common: int | None = None,
+) -> Cursor:
+    """Move the cursor to the last of `headers`, with what their blocks hold.
+
+    `headers` are those to keep, in order; a final span may give its last one alone. `common` is
+    the last block that the new chain has in common with what is indexed: everything above it is
+    replaced. Raises OvertakenError.
+    """
+    to, common = headers[-1], before.number if common is None else common
+    final = max(before.finalized, finalized)
+    moved = {"number": to.number, "hash": to.hash, "at": to.at, "finalized": final}
+    done = await tx.execute(_C.update().where(*_at(before)).values(moved))
+    if done.rowcount != 1:
+        raise OvertakenError
+    touched = await transfers.replace(
+        tx, before.chain, entries, above=common if common < before.number else None
+    )
+    if common < before.number:
+        await tx.execute(_H.delete().where(_H.c.chain == before.chain, _H.c.number > common))
+        # The wallets that joined on the blocks that are gone are indexed from there on now.
+        await tx.execute(
+            _W.update()
+            .where(_W.c.chain == before.chain, _W.c.low > common + 1)
+            .values(low=common + 1, low_at=endpoints.least(_W.c.low_at, headers[0].at))
+        )
+    rows = [{"chain": before.chain, "number": each.number, "hash": each.hash} for each in headers]
+    await tx.execute(_H.insert(), rows)
+    floor = min(final, to.number)
+    await tx.execute(_H.delete().where(_H.c.chain == before.chain, _H.c.number < floor))
+    await touch(tx, before.chain, touched)
+    return await _again(tx, before.chain)
+
+
+async def backlog(tx: AsyncConnection, chain: int, *, limit: int) -> Backlog | None:
+    """Wallets that want back-filling, those nearest to the cursor first; None when all are done."""
+    open_ = (_W.c.chain == chain, _W.c.done.is_(False))
+    low = (await tx.execute(sa.select(sa.func.max(_W.c.low)).where(*open_))).scalar_one()
+    if low is None:
+        return None
+    below = sa.select(sa.func.max(_W.c.low)).where(*open_, _W.c.low < low)
+    mine = sa.select(_W.c.address).where(*open_, _W.c.low == low).order_by(_W.c.address)
+    found = (await tx.execute(mine.limit(limit))).scalars()
+    return Backlog(
+        low=low,
+        floor=(await tx.execute(below)).scalar_one() or 0,
+        wallets=frozenset(bytes.fromhex(address[2:]) for address in found),
+    )
+
+
+async def fill(
+    tx: AsyncConnection,
+    before: Cursor,
+    missing: Backlog,
+    entries: Sequence[Entry],
+    *,
+    low: int,
+    low_at: int,
+    wanted_from: int,
+) -> None:
+    """Move wallets down to block `low` of time `low_at`, with what was found on the way. They
+    are done at the chain's first block, or where blocks are not after `wanted_from` (ms).
+
+    Raises OvertakenError.
+    """
+    done = low == 0 or low_at <= wanted_from
+    # The row lock keeps a rewind from passing in between.
+    held = sa.select(_C.c.number).where(*_at(before)).with_for_update()
+    if (await tx.execute(held)).scalar_one_or_none() is None:
+        raise OvertakenError
+    moved = 0
+    for chunk in _chunks(sorted(missing.wallets)):
+        values = {"low": low, "low_at": low_at, "done": done}
+        if done:
+            values["touched"] = True
+        change = _W.update().where(
+            _W.c.chain == before.chain, _W.c.address.in_(chunk), _W.c.low == missing.low
+        )
+        moved += (await tx.execute(change.values(values))).rowcount
+    if moved != len(missing.wallets):
+        raise OvertakenError
+    await touch(tx, before.chain, await transfers.replace(tx, before.chain, entries))
+
+
+async def audited(tx: AsyncConnection, before: Cursor, span: Span, entries: list[Entry]) -> int:
+    """Note that a final span was looked at again, and add what it holds that is not there yet;
+    how much that was. Raises OvertakenError.
+    """
+    change = _C.update().where(*_at(before), _C.c.audited == before.audited)
+    if (await tx.execute(change.values(audited=span.last))).rowcount != 1:
+        raise OvertakenError
+    missing = await transfers.missing(tx, before.chain, span, entries)
+    await touch(tx, before.chain, await transfers.replace(tx, before.chain, missing))
+    return len(missing)
+
+
+async def touch(tx: AsyncConnection, chain: int, changed: Iterable[bytes]) -> None:
+    """Note that the settlements of some wallets changed."""
+    for chunk in _chunks(sorted(changed)):
+        await tx.execute(
+            _W.update()
+            .where(_W.c.chain == chain, _W.c.address.in_(chunk), _W.c.touched.is_(False))
+            .values(touched=True)
+        )
+
+
+async def mark_dirty(tx: AsyncConnection, chain: int, *, now: int, every_ms: int) -> int:
+    """Tell the endpoints of touched wallets that their evidence changed, a wallet's at most once
+    in `every_ms`, because one wallet may be that of thousands of endpoints; how many were told.
+    """
+    query = sa.select(_W.c.address).where(
+        _W.c.chain == chain, _W.c.touched.is_(True), _W.c.marked_at <= now - every_ms
+    )
+    told = 0
+    addresses = list((await tx.execute(query)).scalars())
+    for start_ in range(0, len(addresses), _CHUNK):
+        chunk = addresses[start_ : start_ + _CHUNK]
+        paid = sa.select(_E.c.id).where(
+            _E.c.quote_pay_to.in_(chunk), _E.c.quote_network == f"eip155:{chain}"
+        )
+        ids = list((await tx.execute(paid)).scalars())
+        await endpoints.mark_dirty(tx, ids, now=now)
+        mine = _W.update().where(_W.c.chain == chain, _W.c.address.in_(chunk))
+        await tx.execute(mine.values(touched=False, marked_at=now))
+        told += len(ids)
+    return told
+
+
+async def _again(tx: AsyncConnection, chain: int) -> Cursor:
+    found = await cursor(tx, chain)
+    if found is None:
+        raise OvertakenError
+    return found
+
+
+def _at(before: Cursor) -> tuple[sa.ColumnElement[bool], ...]:
+    """The cursor is where a step began, for the same wallets."""
+    return (
+        _C.c.chain == before.chain,
+        _C.c.number == before.number,
+        _C.c.hash == before.hash,
+        _C.c.version == before.version,
+    )
+
+
+def _chunks(found: Sequence[bytes]) -> Iterable[list[str]]:
+    """Addresses as text, in lists that fit the databases' limits on parameters."""
+    for start_ in range(0, len(found), _CHUNK):
+        yield ["0x" + address.hex() for address in found[start_ : start_ + _CHUNK]]

@@ -1,0 +1,201 @@
+"""What watched wallets received by authorization and what left them, and its sums by day.
+
+Rules:
+- one row a transfer and watched wallet, keyed by chain, block and place in the block: the same
+  log can never be two rows, and another block's log never replaces it. The number comes first in
+  the key, so that new rows lie together at one end and old ones are removed in one sweep;
+- `transfer_day` holds the sums of those rows by wallet, UTC day and counterparty, changed in the
+  transaction that changes the rows. All-zero sums are not kept;
+- amounts are decimal strings, added in Python: the sum of a wash trader's transfers may pass any
+  integer column, and then the database would refuse to add.
+
+Which blocks are indexed is store/chain's, what the sums mean core/signals'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tollgauge.core.blocks import Span
+from tollgauge.core.settlement import Entry
+from tollgauge.core.units import DAY_MS, day_of
+from tollgauge.store import upsert
+from tollgauge.store.schema import metadata
+
+transfer = sa.Table(
+    "transfer",
+    metadata,
+    sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("block_hash", sa.LargeBinary, primary_key=True),
+    sa.Column("log_index", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("wallet", sa.LargeBinary, primary_key=True),
+    sa.Column("other", sa.LargeBinary, nullable=False),
+    sa.Column("incoming", sa.Boolean, nullable=False),
+    sa.Column("value", sa.Text, nullable=False),
+    # The authorization's; NULL when a plain transfer left the wallet.
+    sa.Column("nonce", sa.LargeBinary),
+    sa.Column("transaction", sa.LargeBinary, nullable=False),
+    sa.Column("at", sa.BigInteger, nullable=False),
+    sa.Index("ix_transfer_wallet", "chain", "wallet", "at"),
+    sqlite_with_rowid=False,
+)
+
+transfer_day = sa.Table(
+    "transfer_day",
+    metadata,
+    sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("wallet", sa.LargeBinary, primary_key=True),
+    sa.Column("day", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("other", sa.LargeBinary, primary_key=True),
+    sa.Column("transfers", sa.Integer, nullable=False),
+    sa.Column("paid", sa.Text, nullable=False),
+    sa.Column("returned", sa.Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+_T: Final = transfer
+_D: Final = transfer_day
+_KEYS: Final = 3_000
+_ROWS: Final = 2_000
+
+Key = tuple[bytes, int, bytes]
+"""Wallet, day, counterparty."""
+
+Item = TypeVar("Item")
+
+
+async def replace(
+    tx: AsyncConnection, chain: int, entries: Sequence[Entry], *, above: int | None = None
+) -> set[bytes]:
+    """Add entries, which are not there yet, after removing every one above block `above`.
+
+    Returns the wallets whose sums changed.
+    """
+    sums: dict[Key, list[int]] = {}
+    if above is not None:
+        gone = (_T.c.chain == chain, _T.c.number > above)
+        columns = (_T.c.wallet, _T.c.at, _T.c.other, _T.c.incoming, _T.c.value)
+        for wallet, at, other, incoming, value in await tx.execute(
+            sa.select(*columns).where(*gone)
+        ):
+            _add(sums, (wallet, day_of(at), other), int(value), incoming=incoming, sign=-1)
+        await tx.execute(_T.delete().where(*gone))
+    for each in entries:
+        key = (each.wallet, day_of(each.at), each.other)
+        _add(sums, key, each.value, incoming=each.incoming, sign=1)
+    for batch in _batched(entries, _ROWS):
+        await tx.execute(_T.insert(), [_row(chain, each) for each in batch])
+    await _apply(tx, chain, {key: change for key, change in sums.items() if any(change)})
+    return {key[0] for key in sums}
+
+
+async def missing(
+    tx: AsyncConnection, chain: int, span: Span, entries: Sequence[Entry]
+) -> list[Entry]:
+    """Which entries of a span are not there."""
+    columns = (_T.c.block_hash, _T.c.log_index, _T.c.wallet)
+    mine = (_T.c.chain == chain, _T.c.number.between(span.first, span.last))
+    known = {tuple(row) for row in await tx.execute(sa.select(*columns).where(*mine))}
+    return [each for each in entries if (each.block_hash, each.log_index, each.wallet) not in known]
+
+
+async def forget(tx: AsyncConnection, chain: int, *, before: int, blocks: int) -> int:
+    """Remove rows and sums of whole days before an instant (ms), the rows of at most so many
+    blocks from the oldest on; how many rows that was.
+    """
+    cut = day_of(before)
+    oldest = (
+        await tx.execute(
+            sa.select(_T.c.number, _T.c.at)
+            .where(_T.c.chain == chain)
+            .order_by(_T.c.number)
+            .limit(1)
+        )
+    ).one_or_none()
+    if oldest is None or day_of(oldest.at) >= cut:
+        return 0
+    mine = (_T.c.chain == chain, _T.c.number < oldest.number + blocks)
+    last = _T.c.at < cut * DAY_MS
+    done = await tx.execute(_T.delete().where(*mine, last))
+    await tx.execute(_D.delete().where(_D.c.chain == chain, _D.c.day < cut))
+    return done.rowcount
+
+
+def _row(chain: int, entry: Entry) -> dict[str, Any]:
+    return entry._asdict() | {"chain": chain, "value": str(entry.value)}
+
+
+def _add(sums: dict[Key, list[int]], key: Key, value: int, *, incoming: bool, sign: int) -> None:
+    """Count a transfer into (transfers, paid, returned)."""
+    change = sums.setdefault(key, [0, 0, 0])
+    if incoming:
+        change[0] += sign
+        change[1] += sign * value
+    else:
+        change[2] += sign * value
+
+
+async def _apply(tx: AsyncConnection, chain: int, sums: dict[Key, list[int]]) -> None:
+    """Add changes to the stored sums; what comes to nothing is removed."""
+    for keys in _batched(sorted(sums), _KEYS):
+        known = await _known(tx, chain, keys)
+        rows, empty = [], []
+        for key in keys:
+            now = [
+                have + more for have, more in zip(known.get(key, _NOTHING), sums[key], strict=True)
+            ]
+            if any(now):
+                rows.append(_sums_row(chain, key, now))
+            elif key in known:
+                empty.append(key)
+        if rows:
+            statement = upsert.insert(tx, _D)
+            names = ("transfers", "paid", "returned")
+            changed = {name: statement.excluded[name] for name in names}
+            index = ["chain", "wallet", "day", "other"]
+            await tx.execute(
+                statement.on_conflict_do_update(index_elements=index, set_=changed), rows
+            )
+        if empty:
+            mine = sa.tuple_(_D.c.wallet, _D.c.day, _D.c.other).in_(empty)
+            await tx.execute(_D.delete().where(_D.c.chain == chain, mine))
+
+
+_NOTHING: Final = (0, 0, 0)
+
+
+async def _known(
+    tx: AsyncConnection, chain: int, keys: Sequence[Key]
+) -> dict[Key, tuple[int, int, int]]:
+    query = sa.select(_D).where(
+        _D.c.chain == chain, sa.tuple_(_D.c.wallet, _D.c.day, _D.c.other).in_(keys)
+    )
+    return {
+        (row.wallet, row.day, row.other): (row.transfers, int(row.paid), int(row.returned))
+        for row in await tx.execute(query)
+    }
+
+
+def _sums_row(chain: int, key: Key, sums: Sequence[int]) -> dict[str, Any]:
+    wallet, day, other = key
+    return {
+        "chain": chain,
+        "wallet": wallet,
+        "day": day,
+        "other": other,
+        "transfers": sums[0],
+        "paid": str(sums[1]),
+        "returned": str(sums[2]),
+    }
+
+
+def _batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch
