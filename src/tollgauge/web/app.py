@@ -27,6 +27,7 @@ from tollgauge.store.engine import Store, StoreUnavailable
 from tollgauge.web import describe, examples, pages, paid
 from tollgauge.web.api import FreeApi
 from tollgauge.web.compress import compressed
+from tollgauge.web.doors import LLMS, WELL_KNOWN, Doors
 from tollgauge.web.front import Front, FrontSettings
 from tollgauge.web.paid import Product, Shop
 from tollgauge.web.paywall import Gate, owed
@@ -38,6 +39,7 @@ VERSION: Final = "2.0.0"
 """Of the interface (service.md, versioning)."""
 CACHED: Final = frozenset(
     {"/", "/leaderboard", "/methodology", "/docs", "/v1/x402-trust-preview", "/openapi.json"}
+    | {LLMS, WELL_KNOWN}
 )
 CACHED_UNDER: Final = ("/trust/", "/endpoint/", "/provider/", "/static/", "/favicon.ico")
 _AGAIN: Final = "Send the same request again; a payment that came with it is never charged twice."
@@ -94,13 +96,16 @@ def create(services: Services) -> Front:
     app.include_router(FreeApi(**shared).router())
     for product in products(services.shop):
         _sell(app, services, product)
+    sale, routes = services.shop.settings, _documented(services.shop)
     app.include_router(
         Site(
             **shared,
-            report_micro_usd=paid.micro_usd(services.shop.settings.price(paid.TRUST)),
-            routes=_documented(services.shop),
+            report_micro_usd=paid.micro_usd(sale.price(paid.TRUST)),
+            routes=routes,
         ).router()
     )
+    network = sale.network if sale.pay_to else ""
+    app.include_router(Doors(base_url=base_url, routes=routes, network=network).router())
     _add_health(app, services.store)
     _add_errors(app, base_url)
     describe.drop_foreign_errors(app.openapi())

@@ -1,0 +1,99 @@
+"""What a machine finds at the doors, and that it leads somewhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import pytest
+from tests.contract import http_service
+from tests.contract.http_service import BASE, Running
+
+from tollgauge.web.paid import PRICES, SaleSettings
+
+LINK = re.compile(r"^- \[([^\]]+)\]\(([^)]+)\): (.+)$", re.MULTILINE)
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Running]:
+    async with http_service.opened(http_service.configuration()) as found:
+        yield found
+
+
+async def links(running: Running) -> dict[str, tuple[str, str]]:
+    """The links of llms.txt by their text: address and words."""
+    answer = await running.get("/llms.txt")
+    assert answer.status_code == 200
+    return {text: (address, words) for text, address, words in LINK.findall(answer.text)}
+
+
+async def test_everything_that_is_sold_is_listed_and_asks_to_be_paid(running: Running) -> None:
+    answer = await running.get("/.well-known/x402")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["cache-control"] == "public, max-age=60"
+    document = answer.json()
+    assert set(document) == {"version", "resources"}
+    assert document["version"] == 1
+    listed = [resource.split(" ", 1) for resource in document["resources"]]
+    for method, url in listed:
+        assert method == "POST"
+        assert url.startswith(f"{BASE}/v1/")
+        assert (await running.http.post(url)).status_code == 402
+    paths = (await running.get("/openapi.json")).json()["paths"]
+    sold = {path for path, row in paths.items() if "x-payment-info" in row.get("post", {})}
+    assert {urlsplit(url).path for _, url in listed} == {p for p in sold if "{" not in p}
+
+
+async def test_the_words_name_every_paid_route_with_the_price_that_is_asked(
+    running: Running,
+) -> None:
+    found = await links(running)
+    for resource in (await running.get("/.well-known/x402")).json()["resources"]:
+        path = urlsplit(resource.split(" ", 1)[1]).path
+        address, words = found[f"POST {path}"]
+        assert address == f"{BASE}{path}"
+        terms = (await running.http.post(path)).json()["accepts"][0]
+        price = float(words.removeprefix("$").split(". ", 1)[0])
+        assert round(price * 10**6) == int(terms["amount"])
+        assert f"`{terms['network']}`" in (await running.get("/llms.txt")).text
+
+
+async def test_every_free_address_in_the_words_answers(running: Running) -> None:
+    for text, (address, _) in (await links(running)).items():
+        if text.startswith("POST"):
+            continue
+        assert address.startswith(BASE)
+        answer = await running.get(address)
+        expected = 404 if "/trust/snapshot?" in address else 200  # its example is invented
+        assert answer.status_code == expected, address
+
+
+async def test_the_words_are_plain_markdown_and_are_kept_ready(running: Running) -> None:
+    answer = await running.get("/llms.txt")
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert answer.text.startswith("# tollgauge\n\n> ")
+    headings = re.findall(r"^## (.+)$", answer.text, re.MULTILINE)
+    assert headings == ["Free", "Paid", "How to pay", "More"]
+    assert len(answer.content) < 16_000
+    again = await running.get("/llms.txt", headers={"If-None-Match": answer.headers["etag"]})
+    assert again.status_code == 304
+
+
+async def test_the_operator_s_prices_are_the_ones_that_are_told() -> None:
+    config = http_service.configuration()
+    dear = replace(config.sale, prices=dict.fromkeys(PRICES, "1.25"))
+    async with http_service.opened(replace(config, sale=dear)) as running:
+        for text, (_, words) in (await links(running)).items():
+            assert text.startswith("POST") == words.startswith("$1.25")
+
+
+async def test_a_server_that_sells_nothing_says_so() -> None:
+    config = replace(http_service.configuration(), sale=SaleSettings())
+    async with http_service.opened(config) as running:
+        assert (await running.get("/.well-known/x402")).json()["resources"] == []
+        text = (await running.get("/llms.txt")).text
+        assert "Nothing is for sale" in text
+        assert "PAYMENT-SIGNATURE" not in text
