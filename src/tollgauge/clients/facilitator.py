@@ -24,6 +24,9 @@ from tollgauge.core.payment import X402_VERSION, Payment
 
 _REPLY_MAX: Final = 65_536
 _TRANSACTION: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
+_URL: Final = re.compile(r"https?://[^\s/?#]+\S*", re.ASCII)
+_TIMEOUT_MAX_S: Final = 80
+"""A settlement must end within the ledger's lease (web/paywall)."""
 _SLUG: Final = re.compile(r"[^a-z0-9_:-]+")
 
 
@@ -33,12 +36,21 @@ class FacilitatorUnavailable(TollgaugeError):  # noqa: N818 - it names a state, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FacilitatorSettings:
-    """Where the facilitator is and how long to wait. `headers` may carry credentials."""
+    """Where the facilitator is and how long to wait. `headers` may carry credentials.
+
+    Raises ValueError for an address that is no URL and for a time-out that is none.
+    """
 
     url: str = ""
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     verify_timeout_s: float = 10.0
     settle_timeout_s: float = 45.0
+
+    def __post_init__(self) -> None:
+        if self.url and not _URL.fullmatch(self.url):
+            raise ValueError("url must be a http:// or https:// URL")
+        if not all(0 < t <= _TIMEOUT_MAX_S for t in (self.verify_timeout_s, self.settle_timeout_s)):
+            raise ValueError(f"time-outs must be above 0 and at most {_TIMEOUT_MAX_S} seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,12 +26,19 @@ class Cadence:
     """How often and how gently to probe, in milliseconds.
 
     `host_gap_ms` is the pause that a host gets after each probe: a host that lists thousands of
-    paths is probed at that pace, not at its listing's.
+    paths is probed at that pace, not at its listing's. Raises ValueError for a pace that would
+    be a flood.
     """
 
     every_ms: int = 30 * MINUTE_MS
     watched_every_ms: int = 5 * MINUTE_MS
     host_gap_ms: int = SECOND_MS
+
+    def __post_init__(self) -> None:
+        if min(self.every_ms, self.watched_every_ms) < SECOND_MS:
+            raise ValueError("every_ms and watched_every_ms must be at least 1000")
+        if self.host_gap_ms < 0:
+            raise ValueError("host_gap_ms must not be negative")
 
 
 def next_due(endpoint: Endpoint, cadence: Cadence, *, now: int, pause_ms: int = 0) -> int:
@@ -42,8 +49,8 @@ def next_due(endpoint: Endpoint, cadence: Cadence, *, now: int, pause_ms: int = 
         period = DAY_MS
     else:
         period = cadence.every_ms
-    seed = hashlib.sha256(f"{endpoint.id}:{now // max(period, 1)}".encode()).digest()
-    jitter = int.from_bytes(seed[:4], "big") % max(period // 10, 1)
+    seed = hashlib.sha256(f"{endpoint.id}:{now // period}".encode()).digest()
+    jitter = int.from_bytes(seed[:4], "big") % (period // 10)
     return now + max(period - period // 20 + jitter, pause_ms)
 
 

@@ -23,7 +23,7 @@ from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.lint import lint
 from tollgauge.core.probe import ProbeResult, judge
 from tollgauge.core.schedule import Cadence, pause_ms
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.units import DAY_MS, SECOND_MS
 from tollgauge.observe import PROBES
 from tollgauge.store import endpoints, observations
 from tollgauge.store.engine import Store
@@ -37,13 +37,21 @@ WILDCARD_EVERY_MS: Final = DAY_MS
 class ProbeSettings:
     """How many endpoints a round takes and how they are probed.
 
-    `references` are URLs of the operator's choice that tell whether *we* are connected.
+    `references` are https URLs of the operator's choice that tell whether *we* are connected.
+    Raises ValueError.
     """
 
     wave: int = 128
     lease_ms: int = 60_000
     references: tuple[str, ...] = ()
     cadence: Cadence = field(default_factory=Cadence)
+
+    def __post_init__(self) -> None:
+        if self.wave < 1 or self.lease_ms < SECOND_MS:
+            raise ValueError("wave must be at least 1, lease_ms at least 1000")
+        for url in self.references:
+            if not url.startswith("https://"):
+                raise ValueError(f"references: {url!r} does not start with https://")
 
 
 async def run(

@@ -19,10 +19,16 @@ from tollgauge.store.engine import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreSettings:
-    """How many endpoints a round takes, and how old a score may get."""
+    """How many endpoints a round takes, and how old a score may get: 24 hours at most (contract.md,
+    section 8). Raises ValueError.
+    """
 
     batch: int = 200
     max_age_ms: int = DAY_MS
+
+    def __post_init__(self) -> None:
+        if self.batch < 1 or not 1 <= self.max_age_ms <= DAY_MS:
+            raise ValueError("batch must be at least 1, max_age_ms between 1 and 86400000")
 
 
 async def run(

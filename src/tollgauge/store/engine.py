@@ -60,7 +60,7 @@ class StoreError(TollgaugeError):
 class StoreSettings:
     """Which database: a URL as `Store.open` takes it."""
 
-    url: str = "sqlite:///tollgauge.db"
+    url: str = "sqlite:///tollgauge.sqlite"
 
 
 class Store:
@@ -146,7 +146,7 @@ def _parse(url: str) -> URL:
     return parsed.set(drivername=_DRIVERS[parsed.drivername])
 
 
-_HINT: Final = "Use sqlite:///tollgauge.db or postgresql+asyncpg://user@host/database."
+_HINT: Final = "Use sqlite:///tollgauge.sqlite or postgresql+asyncpg://user@host/database."
 
 
 def _sqlite(url: URL, pool_size: int) -> AsyncEngine:

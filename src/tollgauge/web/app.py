@@ -8,6 +8,7 @@ foreign text.
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -43,6 +44,8 @@ CACHED: Final = frozenset(
 )
 CACHED_UNDER: Final = ("/trust/", "/endpoint/", "/provider/", "/static/", "/favicon.ico")
 _AGAIN: Final = "Send the same request again; a payment that came with it is never charged twice."
+_BASE_URL: Final = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?", re.ASCII)
+_PORT_MAX: Final = 65_535
 _ANSWERS: Final = {paid.TRUST: examples.trust_report()}
 """Whole answers as examples; a product's own example is the start of one."""
 
@@ -52,7 +55,7 @@ class ServerSettings:
     """Where the server listens and what it calls itself.
 
     `base_url` is the public address, without a slash at the end; `admin_port` serves metrics on
-    loopback, 0 switches it off.
+    loopback, 0 switches it off. Raises ValueError.
     """
 
     base_url: str = "http://127.0.0.1:8402"
@@ -61,6 +64,14 @@ class ServerSettings:
     admin_port: int = 8403
     json_logs: bool = False
     front: FrontSettings = field(default_factory=FrontSettings)
+
+    def __post_init__(self) -> None:
+        if not _BASE_URL.fullmatch(self.base_url):
+            raise ValueError("base_url must be a http:// or https:// URL without a query")
+        if not all(0 <= port <= _PORT_MAX for port in (self.port, self.admin_port)):
+            raise ValueError(f"port and admin_port must be 0 to {_PORT_MAX}")
+        if self.port and self.port == self.admin_port:
+            raise ValueError("port and admin_port must differ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
