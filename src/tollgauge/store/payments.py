@@ -60,6 +60,7 @@ payment = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     UniqueConstraint("network", "asset", "payer", "nonce", name="payment_key"),
+    Index("payment_transaction", "tx_hash"),
     Index("payment_state", "state", "updated_at"),
 )
 
