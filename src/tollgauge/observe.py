@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import logging
 import sys
+import traceback
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -65,9 +67,18 @@ def configure_logs(*, json_lines: bool, level: str = "info") -> None:
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )
+    # What the MCP library logs holds foreign texts: a refused Host header, a bad message.
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)
 
 
 def log() -> structlog.typing.FilteringBoundLogger:
     """The logger; ask for it where it is used, so that configuration always applies."""
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()
     return logger
+
+
+def place_of(error: BaseException) -> str:
+    """The innermost line of ours that an exception passed; its text is not for the log."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if "tollgauge" in Path(frame.filename).parts]
+    return f"{Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else ""

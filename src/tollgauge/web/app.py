@@ -9,32 +9,32 @@ foreign text.
 from __future__ import annotations
 
 import re
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final
 
 import orjson
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from mcp.server.lowlevel import Server
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from tollgauge.core.endpoint import PUBLIC, Perimeter
-from tollgauge.observe import PAID_REQUESTS, log
+from tollgauge.observe import PAID_REQUESTS, log, place_of
 from tollgauge.store.engine import Store, StoreUnavailable
-from tollgauge.web import describe, examples, pages, paid
+from tollgauge.web import describe, examples, mcp, pages, paid
 from tollgauge.web.api import FreeApi
 from tollgauge.web.compress import compressed
 from tollgauge.web.doors import LLMS, WELL_KNOWN, Doors
 from tollgauge.web.front import Front, FrontSettings
 from tollgauge.web.paid import Product, Shop
 from tollgauge.web.paywall import Gate, owed
-from tollgauge.web.problem import Invalid, Problem
+from tollgauge.web.problem import Invalid, Problem, fault, store_unavailable
 from tollgauge.web.products import products, trust
 from tollgauge.web.site import HTML, Site
+from tollgauge.web.tools import Tools
 
 VERSION: Final = "2.0.0"
 """Of the interface (service.md, versioning)."""
@@ -43,7 +43,6 @@ CACHED: Final = frozenset(
     | {LLMS, WELL_KNOWN}
 )
 CACHED_UNDER: Final = ("/trust/", "/endpoint/", "/provider/", "/static/", "/favicon.ico")
-_AGAIN: Final = "Send the same request again; a payment that came with it is never charged twice."
 _BASE_URL: Final = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?", re.ASCII)
 _PORT_MAX: Final = 65_535
 _ANSWERS: Final = {paid.TRUST: examples.trust_report()}
@@ -97,14 +96,9 @@ def create(services: Services) -> Front:
         openapi_url="/openapi.json",
         redirect_slashes=False,
     )
-    base_url = services.settings.base_url.rstrip("/")
-    shared: dict[str, Any] = {
-        "store": services.store,
-        "clock": services.clock,
-        "base_url": base_url,
-        "perimeter": services.perimeter,
-    }
+    base_url, shared = _base_url(services), _shared(services)
     app.include_router(FreeApi(**shared).router())
+    app.include_router(mcp.router(mcp_server(services), base_url=base_url))
     for product in products(services.shop):
         _sell(app, services, product)
     sale, routes = services.shop.settings, _documented(services.shop)
@@ -127,6 +121,28 @@ def create(services: Services) -> Front:
         cached_under=CACHED_UNDER,
         unlimited=frozenset({"/healthz", "/readyz"}),
     )
+
+
+def mcp_server(services: Services) -> Server[Any]:
+    """Everything that is sold or free, as tools for agents."""
+    tools = Tools(
+        products=products(services.shop), free=FreeApi(**_shared(services)), gate=services.gate
+    )
+    return mcp.server(tools, version=VERSION)
+
+
+def _base_url(services: Services) -> str:
+    return services.settings.base_url.rstrip("/")
+
+
+def _shared(services: Services) -> dict[str, Any]:
+    """What every reader of the store is given."""
+    return {
+        "store": services.store,
+        "clock": services.clock,
+        "base_url": _base_url(services),
+        "perimeter": services.perimeter,
+    }
 
 
 def _sell(app: FastAPI, services: Services, product: Product) -> None:
@@ -273,15 +289,7 @@ def _add_errors(app: FastAPI, base_url: str) -> None:
         return show(request, Problem(422, "invalid-input", wrong[0].message, errors=wrong))
 
     async def store_gone(request: Request, _error: Exception) -> Response:
-        return show(
-            request,
-            Problem(
-                503,
-                "store-unavailable",
-                f"Our database cannot serve now. {_AGAIN}",
-                retry_after=5,
-            ),
-        )
+        return show(request, store_unavailable())
 
     async def routing(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class
@@ -297,19 +305,12 @@ def _add_errors(app: FastAPI, base_url: str) -> None:
             "request.fail",
             path=request.url.path,
             error=type(error).__name__,
-            where=_our_line(error),
+            where=place_of(error),
         )
-        return show(request, Problem(500, "internal", f"This is a fault of ours. {_AGAIN}"))
+        return show(request, fault())
 
     app.add_exception_handler(Problem, ours)
     app.add_exception_handler(StoreUnavailable, store_gone)
     app.add_exception_handler(RequestValidationError, parameters)
     app.add_exception_handler(HTTPException, routing)
     app.add_exception_handler(Exception, bug)
-
-
-def _our_line(error: Exception) -> str:
-    """The innermost line of ours that an exception passed; its text is not for the log."""
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if "tollgauge" in Path(frame.filename).parts]
-    return f"{Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else ""

@@ -23,11 +23,14 @@ _RETRY_AFTER: Final = {
 }
 _CODES: Final[Mapping[int, tuple[str, str]]] = {
     400: ("json-invalid", "The body is not JSON."),
+    403: ("origin-not-allowed", "Pages of this origin may not call the tools."),
     404: ("unknown-resource", "Nothing is known of this resource."),
+    406: ("not-acceptable", "Accept application/json: answers are JSON."),
     409: ("payment-reused", "This payment already pays for another request. Sign a new payment."),
     410: ("answer-expired", "This payment's answer was kept for 30 days."),
     413: ("body-too-large", "Keep the body under 65536 bytes."),
     414: ("url-too-long", "Keep the URL under 4096 bytes."),
+    421: ("host-not-allowed", "This service does not answer to this Host."),
     422: ("resource-not-https", "The resource must start with https://."),
     429: ("rate-limited", "Too many requests from your address."),
     431: ("payment-header-too-large", "Keep the payment under 16384 bytes."),

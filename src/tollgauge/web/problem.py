@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Final
 
 import orjson
 from starlette.responses import Response
 
 from tollgauge.core.errors import TollgaugeError
+
+_AGAIN: Final = "Send the same request again; a payment that came with it is never charged twice."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,3 +69,14 @@ class Problem(TollgaugeError):  # noqa: N818 - RFC 9457 names it so
         if self.retry_after is not None:
             headers["Retry-After"] = str(self.retry_after)
         return headers
+
+
+def store_unavailable() -> Problem:
+    """503 while our database cannot serve."""
+    detail = f"Our database cannot serve now. {_AGAIN}"
+    return Problem(503, "store-unavailable", detail, retry_after=5)
+
+
+def fault() -> Problem:
+    """500 for what nobody expected."""
+    return Problem(500, "internal", f"This is a fault of ours. {_AGAIN}")
