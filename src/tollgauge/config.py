@@ -42,6 +42,7 @@ ALIASES: Final = {"store.url": "DATABASE_URL"}
 PROBE_STEPS: Final = 5
 """Requests one after the other under a host's lease: three ways to ask, the check of our own
 connection, and the random path that tells a wildcard host."""
+RPC_SECONDS_MAX: Final = 60
 _EVM_ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{40}", re.ASCII)
 
 
@@ -113,6 +114,11 @@ def check(config: Config, *, broken: frozenset[str] = frozenset()) -> list[str]:
             {"sale"},
             known_asset(config.sale.network, config.sale.asset) is None,
             "sale.asset is not native USDC of sale.network",
+        ),
+        (
+            {"rpc"},
+            not 0 < config.rpc.timeout_s <= RPC_SECONDS_MAX,
+            f"rpc.timeout_s must be above 0 and at most {RPC_SECONDS_MAX}",
         ),
         (
             {"probe", "egress"},

@@ -1,0 +1,316 @@
+"""Configuration: a file and an environment, every problem at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tollgauge.config import SECRETS, Config, ConfigError, load
+from tollgauge.core.settings import Setting, settings_of
+from tollgauge.jobs.discover import Source
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "tollgauge.example.toml"
+PAY_TO = "0x" + "ab" * 20
+
+
+def loaded(tmp_path: Path, text: str, **environment: str) -> Config:
+    path = tmp_path / "tollgauge.toml"
+    path.write_text(text, encoding="utf-8")
+    return load(path, environment)
+
+
+def problems(tmp_path: Path, text: str, **environment: str) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        loaded(tmp_path, text, **environment)
+    return caught.value.problems
+
+
+def test_without_a_file_everything_has_its_default() -> None:
+    assert load(None, {}) == Config()
+
+
+def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
+    assert loaded(tmp_path, "") == Config()
+
+
+def test_the_example_file_loads_and_holds_the_defaults() -> None:
+    assert load(EXAMPLE, {}) == Config()
+
+
+@pytest.mark.parametrize("setting", list(settings_of(Config)), ids=lambda setting: setting.path)
+def test_the_example_file_names_every_setting(setting: Setting) -> None:
+    text = EXAMPLE.read_text(encoding="utf-8")
+    section, _, key = setting.path.rpartition(".")
+    if setting.path == "sources":
+        assert "\n# [[sources]]\n" in text
+        for each in dataclasses.fields(Source):
+            assert f"\n# {each.name} = " in text
+        return
+    if isinstance(setting.default, dict):
+        assert f"\n[{setting.path}]\n" in text
+        return
+    part = text[text.index(f"\n[{section}]\n") :]
+    part = part[: part.find("\n[", 2)]
+    if setting.path in SECRETS:
+        assert f"# {key}:" in part
+        assert "TOLLGAUGE_" in part
+    elif setting.default is None:
+        assert f"\n# {key} = " in part
+    else:
+        value: Any = tomllib.loads(text)
+        for name in setting.path.split("."):
+            value = value[name]
+        wanted = setting.default
+        assert value == (sorted(wanted) if isinstance(wanted, frozenset) else _plain(wanted))
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def test_values_of_every_kind_come_from_the_file(tmp_path: Path) -> None:
+    found = loaded(
+        tmp_path,
+        f"""
+[server]
+base_url = "http://localhost:9000"
+json_logs = true
+[server.front]
+free_per_minute = 7
+trusted_proxies = ["127.0.0.1", "2001:db8::1"]
+[sale]
+pay_to = "{PAY_TO}"
+[sale.prices]
+"/v1/x402-trust" = "0.01"
+[facilitator]
+url = "https://facilitator.example.com/v2"
+verify_timeout_s = 3
+[egress]
+ports = [80, 443, 8443]
+ca_file = "ca.pem"
+[egress.mapped]
+"api.example.com" = ["127.0.0.1", 4443]
+[probe]
+references = ["https://www.example.com/"]
+[probe.cadence]
+every_ms = 60_000
+[[sources]]
+name = "one"
+kind = "bazaar"
+location = "https://directory.example.com/discovery/resources"
+pause_ms = 10
+[[sources]]
+name = "two"
+kind = "file"
+location = "listing.json"
+""",
+    )
+    assert found.server.json_logs is True
+    assert found.server.front.free_per_minute == 7
+    assert found.server.front.trusted_proxies == ("127.0.0.1", "2001:db8::1")
+    assert found.sale.price("/v1/x402-trust") == "0.010000"
+    assert found.facilitator.verify_timeout_s == 3.0
+    assert found.egress.ports == frozenset({80, 443, 8443})
+    assert found.egress.mapped == {"api.example.com": ("127.0.0.1", 4443)}
+    assert found.egress.ca_file == "ca.pem"
+    assert found.probe.cadence.every_ms == 60_000
+    assert found.probe.cadence.watched_every_ms == Config().probe.cadence.watched_every_ms
+    assert [source.name for source in found.sources] == ["one", "two"]
+    assert found.sources[0].pause_ms == 10
+
+
+def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
+    found = loaded(
+        tmp_path,
+        '[server]\nport = 1\nhost = "::"\n[probe.cadence]\nevery_ms = 1_000_000\n',
+        TOLLGAUGE_SERVER_PORT="9001",
+        TOLLGAUGE_SERVER_JSON_LOGS="TRUE",
+        TOLLGAUGE_SERVER_FRONT_FREE_PER_MINUTE="12",
+        TOLLGAUGE_SERVER_FRONT_TRUSTED_PROXIES="127.0.0.1, 10.0.0.1",
+        TOLLGAUGE_PROBE_CADENCE_EVERY_MS="2000000",
+        TOLLGAUGE_EGRESS_PORTS="443,8443",
+        TOLLGAUGE_EGRESS_CA_FILE="other.pem",
+        TOLLGAUGE_FACILITATOR_VERIFY_TIMEOUT_S="1.5",
+    )
+    assert (found.server.port, found.server.host) == (9001, "::")
+    assert found.server.json_logs is True
+    assert found.server.front.free_per_minute == 12
+    assert found.server.front.trusted_proxies == ("127.0.0.1", "10.0.0.1")
+    assert found.probe.cadence.every_ms == 2_000_000
+    assert found.egress.ports == frozenset({443, 8443})
+    assert found.egress.ca_file == "other.pem"
+    assert found.facilitator.verify_timeout_s == 1.5
+
+
+def test_the_database_may_go_by_its_common_name() -> None:
+    assert load(None, {"DATABASE_URL": "sqlite:///a"}).store.url == "sqlite:///a"
+    both = {"DATABASE_URL": "sqlite:///a", "TOLLGAUGE_STORE_URL": "sqlite:///b"}
+    assert load(None, both).store.url == "sqlite:///b"
+
+
+def test_facilitator_headers_come_from_the_environment() -> None:
+    text = "Authorization: Bearer a:b; X-Key:  c \n X-Other: d"
+    found = load(None, {"TOLLGAUGE_FACILITATOR_HEADERS": text}).facilitator
+    assert found.headers == (
+        ("Authorization", "Bearer a:b"),
+        ("X-Key", "c"),
+        ("X-Other", "d"),
+    )
+    assert "Bearer" not in repr(found)
+
+
+def test_every_problem_is_said_at_once(tmp_path: Path) -> None:
+    found = problems(
+        tmp_path,
+        """
+nonsense = 1
+[server]
+port = "8402"
+prot = 1
+[server.front]
+free_per_minute = 0
+[probe]
+wave = true
+[probe.cadence]
+every = 5
+watched_every_ms = 0
+[egress]
+ports = [80, "443"]
+[egress.mapped]
+"a.example.com" = ["10.0.0.1", 1]
+[facilitator]
+url = "facilitator"
+[[sources]]
+name = "x"
+kind = "carrier-pigeon"
+location = "y"
+[[sources]]
+kind = "file"
+[unknown]
+""",
+        TOLLGAUGE_SCORE_BATCH="many",
+        TOLLGAUGE_SERVER_HOSTS="x",
+    )
+    text = "\n".join(found)
+    for expected in (
+        "nonsense is not a section",
+        "unknown is not a section",
+        "server.port must be a whole number",
+        "server.prot is not a setting",
+        "server.front: free_per_minute",
+        "probe.wave must be a whole number",
+        "probe.cadence.every is not a setting",
+        "probe.cadence: every_ms and watched_every_ms",
+        "egress.ports[1] must be a whole number",
+        "egress: a.example.com is mapped to 10.0.0.1",
+        "facilitator: url must be",
+        "sources[0]: No source is of the kind 'carrier-pigeon'",
+        "sources[1].name is missing",
+        "sources[1].location is missing",
+        "score.batch must be a whole number",
+        "TOLLGAUGE_SERVER_HOSTS (environment) is not a setting",
+    ):
+        assert expected in text, expected
+    assert len(found) == 16, text
+
+
+def test_a_problem_is_not_said_twice(tmp_path: Path) -> None:
+    """A section that could not be read holds defaults, of which nothing can be said."""
+    found = problems(tmp_path, f'[sale]\npay_to = "{PAY_TO}"\n[facilitator]\nurl = 7\n', OTHER="x")
+    assert found == ("facilitator.url must be a text",)
+
+
+@pytest.mark.parametrize("path", sorted(SECRETS))
+def test_secrets_are_refused_in_the_file(tmp_path: Path, path: str) -> None:
+    section, _, key = path.partition(".")
+    (found,) = problems(tmp_path, f'[{section}]\n{key} = "hunter2"\n')
+    assert found.startswith(f"{path} is a secret: set TOLLGAUGE_{section.upper()}_{key.upper()}")
+    assert "hunter2" not in found
+
+
+def test_a_database_password_is_refused_in_the_file(tmp_path: Path) -> None:
+    text = '[store]\nurl = "postgresql://me:hunter2@host/db"\n'
+    (found,) = problems(tmp_path, text)
+    assert found == "store.url holds a password: set DATABASE_URL instead"
+    assert loaded(tmp_path, '[store]\nurl = "postgresql://me@host/db"\n').store.url
+    assert load(None, {"DATABASE_URL": "postgresql://me:hunter2@host/db"}).store.url
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[server\n", "is not TOML"),
+        ("server = 1\n", "server must be a table"),
+        ("sources = 1\n", "sources must be a list"),
+        ("[sources]\n", "sources must be a list"),
+        ("[egress]\nresolver = 1\n", "egress.resolver is not a setting"),
+        ('[egress.mapped]\n"a.example.com" = "127.0.0.1"\n', "must be a list"),
+        ('[egress.mapped]\n"a.example.com" = ["127.0.0.1"]\n', "must be a list of 2"),
+        ("[rpc]\ntimeout_s = inf\n", "rpc.timeout_s"),
+        ("[facilitator]\nsettle_timeout_s = nan\n", "facilitator: time-outs"),
+        ('[server]\nbase_url = "trust.example.com"\n', "server: base_url"),
+        ("[server]\nport = 65536\n", "server: port"),
+        ("[server]\nport = 8403\n", "server: port and admin_port must differ"),
+        ('[sale.prices]\n"/v1/x402-trust" = "0"\n', "sale: prices"),
+        ('[sale.prices]\n"/v1/other" = "1"\n', "sale: prices"),
+        ("[probe]\nlease_ms = 20_000\n", "probe.lease_ms must be at least 5 times"),
+        ('[probe]\nreferences = ["http://example.com"]\n', "probe: references"),
+        ('[sale]\npay_to = "0x12"\n', "sale.pay_to must be an address"),
+        (f'[sale]\npay_to = "{PAY_TO}"\n', "facilitator.url is not"),
+        ('[sale]\nasset = "0x00"\n', "sale.asset is not native USDC"),
+        ("[score]\nmax_age_ms = 86_400_001\n", "score: batch"),
+    ],
+)
+def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, expected: str) -> None:
+    assert any(expected in each for each in problems(tmp_path, text))
+
+
+def test_mapped_names_need_a_loopback_address_of_our_own(tmp_path: Path) -> None:
+    mapped = '[egress.mapped]\n"a.example.com" = ["127.0.0.1", 4443]\n'
+    assert loaded(tmp_path, mapped).egress.mapped
+    public = '[server]\nbase_url = "https://trust.example.com"\n' + mapped
+    assert any("loopback" in each for each in problems(tmp_path, public))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("TOLLGAUGE_SERVER_PORT", "", "server.port must be a whole number"),
+        ("TOLLGAUGE_SERVER_JSON_LOGS", "perhaps", "server.json_logs must be true or false"),
+        ("TOLLGAUGE_FACILITATOR_HEADERS", "novalue", "must be lines of the form"),
+        ("TOLLGAUGE_EGRESS_PORTS", "80,x", "egress.ports must be a whole number"),
+        ("TOLLGAUGE_EGRESS_MAPPED", "a", "cannot be set from the environment"),
+        ("TOLLGAUGE_PROBE_CADENCE_EVERY", "1", "is not a setting"),
+    ],
+)
+def test_what_cannot_be_used_in_the_environment_is_named(
+    name: str, value: str, expected: str
+) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        load(None, {name: value})
+
+
+def test_names_of_others_in_the_environment_are_left_alone() -> None:
+    """Kubernetes writes names of its own for a service that is called tollgauge."""
+    environment = {
+        "TOLLGAUGE_CONFIG": "x.toml",
+        "TOLLGAUGE_PORT": "tcp://10.0.0.1:8402",
+        "TOLLGAUGE_SERVICE_HOST": "10.0.0.1",
+        "PATH": "/bin",
+    }
+    assert load(None, environment) == Config()
+
+
+def test_a_file_that_is_not_there_is_one_problem(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(tmp_path / "missing.toml", {})
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(tmp_path, {})
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load(binary, {})
