@@ -33,9 +33,10 @@ from tollgauge.jobs.runner import Job, turn
 from tollgauge.observe import metrics_text
 from tollgauge.store.engine import Store
 from tollgauge.web import app as web
+from tollgauge.web import mcp
 from tollgauge.web.live import LiveProbe
 from tollgauge.web.paid import Shop
-from tollgauge.web.paywall import Gate
+from tollgauge.web.paywall import SALE, Gate
 
 Clock = Callable[[], int]
 
@@ -182,11 +183,17 @@ async def opened(config: Config, *, clock: Clock = now_ms) -> AsyncIterator[Open
             owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
         )
     finally:
+        await _sales_end()
         await egress.close()
         await facilitator.close()
         if chain is not None:
             await chain.close()
         await store.close()
+
+
+async def speak(resources: Opened) -> None:
+    """Serve the tools for agents over standard input and output, until the input ends."""
+    await mcp.over_stdio(web.mcp_server(resources.server()))
 
 
 async def run(
@@ -303,6 +310,13 @@ async def _metrics(scope, receive, send) -> None:  # type: ignore[no-untyped-def
         body, status_code=200 if found else 404, media_type="text/plain; version=0.0.4"
     )
     await response(scope, receive, send)
+
+
+async def _sales_end() -> None:
+    """Let sales finish whose callers have gone: what they do next needs the store."""
+    selling = [task for task in asyncio.all_tasks() if task.get_name() == SALE]
+    if selling:
+        await asyncio.wait(selling, timeout=DRAIN_SECONDS)
 
 
 def _make_folder(url: str) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import gzip
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -101,6 +102,14 @@ def work(
     """Workers only: discover, probe, score, settle, prune."""
     names = tuple(name.strip() for name in only.split(",") if name.strip())
     asyncio.run(_run(_load(config), serve=False, only=names or None))
+
+
+@app.command()
+def mcp(config: ConfigFile = None) -> None:
+    """Tools for an agent on this machine: MCP over standard input and output."""
+    # Nothing can interrupt a read of standard input, and the ledger is made for a sudden end.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    asyncio.run(_mcp(_load(config)))
 
 
 @app.command()
@@ -294,6 +303,12 @@ async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> 
                 errors.print(f"tollgauge serves {config.server.base_url}")
 
         await root.run(service, serve=serve, jobs=jobs, on_ready=ready)
+
+
+async def _mcp(config: Config) -> None:
+    configure_logs(json_lines=config.server.json_logs, level="warning")
+    async with root.opened(config) as service:
+        await root.speak(service)
 
 
 async def _migrate(config: Config) -> None:
