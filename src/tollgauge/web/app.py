@@ -35,6 +35,7 @@ from tollgauge.web.problem import Invalid, Problem, fault, store_unavailable
 from tollgauge.web.products import products, trust
 from tollgauge.web.site import HTML, Site
 from tollgauge.web.tools import Tools
+from tollgauge.web.upgrade import Upgrade
 
 VERSION: Final = "2.0.0"
 """Of the interface (service.md, versioning)."""
@@ -111,6 +112,7 @@ def create(services: Services) -> Front:
     )
     network = sale.network if sale.pay_to else ""
     app.include_router(Doors(base_url=base_url, routes=routes, network=network).router())
+    app.include_router(Upgrade(shop=services.shop).router())
     _add_health(app, services.store)
     _add_errors(app, base_url)
     describe.drop_foreign_errors(app.openapi())

@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Final
 
-_MEDIA_TYPES: Final = {"css": "text/css; charset=utf-8", "svg": "image/svg+xml"}
+_MEDIA_TYPES: Final = {
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,578 @@
+// The wallet page: buys one live report with a wallet of this browser, and shows it.
+//
+// The rules that keep money safe:
+// - it signs only what the page says: price, network, token and payee must equal the 402's terms;
+// - a signed payment is kept in localStorage before it is sent, under its payment id, and is sent
+//   again until it is answered; while one waits, nothing else is signed;
+// - an answer of 5xx or none at all says nothing about the payment: the same one is sent again.
+//   Only a 4xx ends it, and a 4xx never charges.
+// What others wrote (the report, the wallet's messages) becomes text, never markup.
+"use strict";
+
+(() => {
+  const script = document.getElementById("script");
+  const { api } = script.dataset;
+  const deal = JSON.parse(script.dataset.deal);
+  const meanings = JSON.parse(script.dataset.words);
+  const chainId = `0x${BigInt(deal.network.split(":")[1]).toString(16)}`;
+  const KEPT = "tollgauge.payment.";
+  const KEPT_MS = 30 * 24 * 3600 * 1000;
+  const WAIT_MAX_S = 60;
+  const LOOK_MS = 400; // for wallets to announce themselves
+  const byId = (id) => document.getElementById(id);
+  const pause = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000));
+
+  // What the person reads. A Stop is an end that has words of its own.
+  class Stop extends Error {}
+
+  function say(kind, words) {
+    const status = byId("status");
+    status.dataset.kind = kind;
+    status.textContent = words;
+  }
+
+  function at(step) {
+    let before = true;
+    for (const item of byId("steps").children) {
+      const here = item.dataset.step === step;
+      before = before && !here;
+      item.dataset.state = here ? "here" : before ? "done" : "ahead";
+      if (here) item.setAttribute("aria-current", "step");
+      else item.removeAttribute("aria-current");
+    }
+  }
+
+  function dollars(atomic) {
+    const scale = 10n ** BigInt(deal.decimals);
+    const rest = (BigInt(atomic) % scale).toString().padStart(deal.decimals, "0");
+    const cents = rest.replace(/0+$/, "").padEnd(2, "0");
+    return `$${BigInt(atomic) / scale}.${cents}`;
+  }
+
+  // Wallets: EIP-6963 announcements; window.ethereum only when nobody announces.
+  const wallets = new Map();
+  let busy = false;
+  let quiet = true; // until something was tried, the status is about wallets
+
+  function announce(id, name, provider) {
+    if (wallets.has(id) || !provider || typeof provider.request !== "function") return;
+    wallets.set(id, { name: String(name || "wallet").slice(0, 40), provider });
+    if (wallets.size > 1) wallets.delete("injected");
+    offerWallets();
+  }
+
+  function offerWallets() {
+    byId("wallets").replaceChildren(
+      ...[...wallets.values()].map(({ name, provider }) => {
+        const button = document.createElement("button");
+        button.type = "button";
+        button.textContent = `Pay ${dollars(deal.amount)} with ${name}`;
+        button.disabled = busy;
+        button.addEventListener("click", () => buy(provider));
+        return button;
+      }),
+    );
+    if (quiet && wallets.size) say("ready", "Your wallet asks you before anything is signed.");
+  }
+
+  function findWallets() {
+    window.addEventListener("eip6963:announceProvider", ({ detail }) => {
+      if (detail?.info?.uuid) announce(detail.info.uuid, detail.info.name, detail.provider);
+    });
+    const injected = () => {
+      if (!wallets.size && window.ethereum) announce("injected", "your wallet", window.ethereum);
+    };
+    window.addEventListener("ethereum#initialized", injected, { once: true });
+    window.dispatchEvent(new Event("eip6963:requestProvider"));
+    setTimeout(() => {
+      injected();
+      if (!quiet || wallets.size) return;
+      say(
+        "none",
+        "No wallet was found in this browser. Install one, or unlock the one you have, then " +
+          "reload this page.",
+      );
+    }, LOOK_MS);
+  }
+
+  // Wallet errors carry a code (EIP-1193, EIP-1474); their own words come after ours.
+  const codeOf = (error) => error?.data?.originalError?.code ?? error?.code;
+
+  function walletStop(error, what) {
+    const code = codeOf(error);
+    if (code === 4001 || code === "ACTION_REJECTED") {
+      return new Stop(`You refused ${what} in your wallet. Nothing was charged.`);
+    }
+    if (code === -32002) {
+      return new Stop("Your wallet waits for you. Open it and answer it, then press again.");
+    }
+    if (code === 4100) {
+      return new Stop("Your wallet has not let this page in: unlock it and allow this site.");
+    }
+    if (code === 4200 || code === -32601) {
+      return new Stop(`This wallet cannot do ${what}. Try another one. Nothing was charged.`);
+    }
+    const own = String(error?.message ?? error).slice(0, 200);
+    return new Stop(`Your wallet did not do ${what}. It says: ${own} Nothing was charged.`);
+  }
+
+  async function ask(provider, what, method, params) {
+    try {
+      return await provider.request(params ? { method, params } : { method });
+    } catch (error) {
+      throw walletStop(error, what);
+    }
+  }
+
+  async function connect(provider) {
+    const accounts = await ask(provider, "the connection", "eth_requestAccounts");
+    if (!accounts?.length) throw new Stop("Your wallet has no account to pay from.");
+    return accounts[0];
+  }
+
+  async function toRightChain(provider) {
+    const current = async () =>
+      BigInt(await ask(provider, "telling its network", "eth_chainId")) === BigInt(chainId);
+    if (await current()) return;
+    say("wallet", `Your wallet is on another network. Let it switch to ${deal.networkName}.`);
+    const wanted = [{ chainId }];
+    try {
+      await provider.request({ method: "wallet_switchEthereumChain", params: wanted });
+    } catch (error) {
+      if (codeOf(error) === 4001) throw wrongChain("You refused the switch");
+      if (codeOf(error) !== 4902 || !deal.chain) throw wrongChain("It did not switch");
+      await add(provider);
+    }
+    if (!(await current())) throw wrongChain("It did not switch");
+  }
+
+  async function add(provider) {
+    try {
+      await provider.request({ method: "wallet_addEthereumChain", params: [deal.chain] });
+      await provider.request({ method: "wallet_switchEthereumChain", params: [{ chainId }] });
+    } catch (error) {
+      const refusal = codeOf(error) === 4001;
+      throw wrongChain(refusal ? "You refused to add the network" : "It could not be added");
+    }
+  }
+
+  const wrongChain = (why) =>
+    new Stop(
+      `Wrong network. ${why}: choose ${deal.networkName} (${deal.network}) in your wallet and ` +
+        "press again. Nothing was charged.",
+    );
+
+  // A node that does not answer is no reason to stop: the payment is verified anyway.
+  async function checkFunds(provider, account) {
+    const data = `0x70a08231${account.slice(2).toLowerCase().padStart(64, "0")}`;
+    let balance;
+    try {
+      const call = { to: deal.asset, data };
+      balance = BigInt(await provider.request({ method: "eth_call", params: [call, "latest"] }));
+    } catch {
+      return;
+    }
+    if (balance >= BigInt(deal.amount)) return;
+    throw new Stop(
+      `Too little USDC. ${short(account)} holds ${dollars(balance)} on ${deal.networkName}, the ` +
+        `report costs ${dollars(deal.amount)}. Add USDC or choose another account. ` +
+        "Nothing was charged.",
+    );
+  }
+
+  const short = (account) => `${account.slice(0, 6)}…${account.slice(-4)}`;
+
+  // The terms, as any x402 client gets them: a 402 with PAYMENT-REQUIRED.
+  async function terms() {
+    let answer;
+    try {
+      answer = await post({});
+    } catch {
+      throw new Stop("We cannot be reached now. Nothing was charged; try again in a moment.");
+    }
+    if (answer.status !== 402) throw new Stop(await detailOf(answer));
+    const required = fromBase64(answer.headers.get("PAYMENT-REQUIRED"));
+    const accepted = required.accepts.find(same);
+    if (!accepted) {
+      throw new Stop("The terms have changed since this page was opened: reload it to see them.");
+    }
+    const ours = Date.parse(answer.headers.get("Date") ?? "");
+    return { required, accepted, now: Math.floor((ours || Date.now()) / 1000) };
+  }
+
+  const same = (offer) =>
+    offer.scheme === "exact" &&
+    offer.network === deal.network &&
+    offer.amount === deal.amount &&
+    offer.asset.toLowerCase() === deal.asset &&
+    offer.payTo.toLowerCase() === deal.payTo;
+
+  async function sign(provider, account, { required, accepted, now }) {
+    const nonce = hex(crypto.getRandomValues(new Uint8Array(32)));
+    const authorization = {
+      from: account,
+      to: accepted.payTo,
+      value: accepted.amount,
+      validAfter: String(now - 600),
+      validBefore: String(now + accepted.maxTimeoutSeconds),
+      nonce,
+    };
+    const typed = {
+      types: {
+        EIP712Domain: fields(
+          "string name",
+          "string version",
+          "uint256 chainId",
+          "address verifyingContract",
+        ),
+        TransferWithAuthorization: fields(
+          "address from",
+          "address to",
+          "uint256 value",
+          "uint256 validAfter",
+          "uint256 validBefore",
+          "bytes32 nonce",
+        ),
+      },
+      primaryType: "TransferWithAuthorization",
+      domain: {
+        name: accepted.extra.name,
+        version: accepted.extra.version,
+        chainId: Number(BigInt(chainId)),
+        verifyingContract: accepted.asset,
+      },
+      message: authorization,
+    };
+    const params = [account, JSON.stringify(typed)];
+    const signed = await ask(provider, "the signature", "eth_signTypedData_v4", params);
+    const signature = recovered(signed);
+    const header = toBase64({
+      x402Version: 2,
+      resource: required.resource,
+      accepted,
+      payload: { signature, authorization },
+      extensions: required.extensions,
+    });
+    const id = await paymentId(account, nonce);
+    return { id, header, at: Date.now(), endpoint: deal.endpoint, state: "sent" };
+  }
+
+  // Some hardware wallets end a signature with 0 or 1 where USDC wants 27 or 28.
+  function recovered(signature) {
+    const last = signature.length === 132 ? parseInt(signature.slice(-2), 16) : 27;
+    return last > 1 ? signature : signature.slice(0, -2) + (last + 27).toString(16);
+  }
+
+  const fields = (...texts) =>
+    texts.map((text) => ({ type: text.split(" ")[0], name: text.split(" ")[1] }));
+  const hex = (bytes) => `0x${[...bytes].map((b) => b.toString(16).padStart(2, "0")).join("")}`;
+  const toBase64 = (value) =>
+    btoa(String.fromCharCode(...new TextEncoder().encode(JSON.stringify(value))));
+  const fromBase64 = (text) =>
+    JSON.parse(new TextDecoder().decode(Uint8Array.from(atob(text), (c) => c.charCodeAt(0))));
+
+  // The id that the service calls this payment by; outside a secure context a part of the nonce.
+  async function paymentId(account, nonce) {
+    if (!crypto.subtle) return nonce.slice(2, 34);
+    const key = [deal.network, deal.asset, account.toLowerCase(), nonce].join("|");
+    const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(key));
+    return hex(new Uint8Array(digest)).slice(2, 34);
+  }
+
+  // Payments that this browser keeps.
+  function keep(payment) {
+    try {
+      localStorage.setItem(KEPT + payment.id, JSON.stringify(payment));
+      return true;
+    } catch {
+      return false; // private windows may refuse: the page goes on with what it has in memory
+    }
+  }
+
+  function forget(payment) {
+    try {
+      localStorage.removeItem(KEPT + payment.id);
+    } catch {
+      // Then there was nothing to forget.
+    }
+  }
+
+  function kept() {
+    const found = [];
+    try {
+      for (const key of Object.keys(localStorage).filter((name) => name.startsWith(KEPT))) {
+        const payment = JSON.parse(localStorage.getItem(key));
+        if (Date.now() - payment.at > KEPT_MS) localStorage.removeItem(key);
+        else if (payment.endpoint === deal.endpoint) found.push(payment);
+      }
+    } catch {
+      // Nothing readable is kept.
+    }
+    return found.sort((one, other) => other.at - one.at);
+  }
+
+  function post(headers) {
+    return fetch(api, {
+      method: "POST",
+      headers: { "Content-Type": "application/json", ...headers },
+      body: JSON.stringify({ resource: deal.resource }),
+      cache: "no-store",
+      credentials: "omit",
+    });
+  }
+
+  async function problemOf(answer) {
+    try {
+      return await answer.json();
+    } catch {
+      return {};
+    }
+  }
+
+  async function detailOf(answer) {
+    const { detail } = await problemOf(answer);
+    return detail ?? `The service answered ${answer.status}.`;
+  }
+
+  // Sends one payment until it is answered. Never signs.
+  async function answered(payment) {
+    for (let turn = 0; ; turn += 1) {
+      let answer = null;
+      try {
+        answer = await post({ "PAYMENT-SIGNATURE": payment.header });
+        if (answer.status === 200) return { report: await answer.json(), answer };
+      } catch {
+        answer = null;
+      }
+      if (answer && answer.status !== 429 && answer.status < 500) {
+        throw await refused(payment, answer);
+      }
+      const seconds = Math.min(Number(answer?.headers.get("Retry-After")) || 2 ** turn, WAIT_MAX_S);
+      say("wait", await waiting(payment, answer));
+      await pause(seconds);
+    }
+  }
+
+  async function waiting(payment, answer) {
+    const again = "This page keeps sending the same payment; do not pay again.";
+    if (!answer) return `The connection broke. Your payment is not lost. ${again}`;
+    const { code, detail } = await problemOf(answer);
+    if (code === "payment-pending") {
+      return `Payment pending: its settlement is not known yet. ${again} Payment id ${payment.id}.`;
+    }
+    return `${detail ?? "We cannot answer now."} ${again}`;
+  }
+
+  const REASONS = [
+    [/insufficient/, "Too little USDC in this account."],
+    [/^expired|valid_before/, "The signature came too late and has lapsed."],
+    [/^payment_expired/, "The payment lapsed before it was settled."],
+    [/^payment_failed/, "The payment was cancelled or used elsewhere."],
+  ];
+
+  async function refused(payment, answer) {
+    forget(payment);
+    const problem = await problemOf(answer);
+    if (answer.status !== 402) {
+      return new Stop(problem.detail ?? `The service answered ${answer.status}.`);
+    }
+    const reason = String(problem.error ?? "").slice(0, 80);
+    const words = REASONS.find(([pattern]) => pattern.test(reason))?.[1];
+    return new Stop(`${words ?? `The payment was not accepted (${reason}).`} Nothing was charged.`);
+  }
+
+  // One purchase at a time; whatever ends it, the page can be used again.
+  async function alone(work) {
+    if (busy) return;
+    busy = true;
+    quiet = false;
+    offerWallets();
+    try {
+      await work();
+    } catch (error) {
+      if (!(error instanceof Stop)) console.error(error);
+      say(
+        "problem",
+        error instanceof Stop
+          ? error.message
+          : "This page failed. Reload it: a payment that was sent is kept and taken up again.",
+      );
+    } finally {
+      busy = false;
+      offerWallets();
+      listKept();
+    }
+  }
+
+  const buy = (provider) =>
+    alone(async () => {
+      const waitingOne = kept().find((payment) => payment.state === "sent");
+      if (waitingOne) return deliver(waitingOne);
+      at("wallet");
+      say("wallet", "Asking your wallet for an account…");
+      const account = await connect(provider);
+      at("network");
+      await toRightChain(provider);
+      await checkFunds(provider, account);
+      at("sign");
+      const offer = await terms();
+      say("wallet", `Sign in your wallet: ${dollars(deal.amount)} in USDC from ${short(account)}.`);
+      const payment = await sign(provider, account, offer);
+      keep(payment);
+      return deliver(payment);
+    });
+
+  async function deliver(payment) {
+    at("settle");
+    say("busy", payment.state === "paid" ? "Fetching the report…" : "Probing and settling…");
+    const { report, answer } = await answered(payment);
+    const receipt = fromBase64(answer.headers.get("PAYMENT-RESPONSE"));
+    const held = keep({ ...payment, state: "paid" });
+    at("done");
+    say(
+      "good",
+      held
+        ? "Paid. The report is below; this browser can open it again for 30 days."
+        : "Paid. The report is below. This browser keeps nothing: save the report as a file.",
+    );
+    history.replaceState(null, "", `#report-${payment.id}`);
+    show(report, { ...receipt, id: payment.id });
+  }
+
+  function listKept() {
+    const found = kept().filter((payment) => payment.state === "paid");
+    byId("kept").hidden = found.length === 0;
+    byId("kept-list").replaceChildren(
+      ...found.map((payment) => {
+        const link = document.createElement("a");
+        link.href = `#report-${payment.id}`;
+        link.textContent = `Report of ${time(new Date(payment.at).toISOString())}`;
+        const button = document.createElement("button");
+        button.type = "button";
+        button.className = "plain-button";
+        button.textContent = "Forget";
+        button.setAttribute("aria-label", `Forget the ${link.textContent.toLowerCase()}`);
+        button.addEventListener("click", () => {
+          forget(payment);
+          listKept();
+        });
+        const row = document.createElement("li");
+        row.append(link, " ", button);
+        return row;
+      }),
+    );
+  }
+
+  // The address may name a payment; a payment without an answer is taken up again by itself.
+  function resume() {
+    const wanted = location.hash.match(/^#report-([0-9a-f]{32})$/)?.[1];
+    const mine = kept();
+    const payment = wanted
+      ? mine.find(({ id }) => id === wanted)
+      : mine.find(({ state }) => state === "sent");
+    if (payment) return alone(() => deliver(payment));
+    if (wanted) {
+      quiet = false;
+      say(
+        "problem",
+        "This browser does not hold the payment that this link names. A link opens a report only " +
+          "in the browser that bought it.",
+      );
+    }
+    return undefined;
+  }
+
+  // The report: the page's layout, filled with text.
+  const NONE = "—";
+  const time = (text) => `${text.slice(0, 10)} ${text.slice(11, 16)} UTC`;
+  const number = (value, most, least = 0) =>
+    value.toLocaleString("en-US", { minimumFractionDigits: least, maximumFractionDigits: most });
+  const FORMS = {
+    text: String,
+    count: (value) => number(value, 0),
+    ms: (value) => `${number(value, 0)} ms`,
+    percent: (value) => `${value.toFixed(1)}%`,
+    part: (value) => `${(value * 100).toFixed(1)}%`,
+    score: (value) => value.toFixed(1),
+    share: (value) => value.toFixed(2),
+    usd: (value) => `$${number(value, 6, 2)}`,
+    time,
+  };
+  FORMS.price = FORMS.usd;
+  const EMPTY = { price: "not advertised" };
+  const look = (value, path) => path.split(".").reduce((inner, key) => inner?.[key], value);
+  const has = (value) =>
+    Array.isArray(value) ? value.length > 0 : ![undefined, null, "", false].includes(value);
+  const slug = (text) => String(text ?? "none").toLowerCase().replace(/[^a-z-]/g, "");
+
+  // Takes every element with a data attribute, and the attribute with it: what is filled stays so.
+  function each(root, name, work) {
+    for (const part of root.querySelectorAll(`[data-${name}]`)) {
+      const path = part.dataset[name];
+      part.removeAttribute(`data-${name}`);
+      work(part, path);
+    }
+  }
+
+  function fill(root, value) {
+    each(root, "each", (layout, path) => {
+      for (const item of look(value, path) ?? []) {
+        const copy = layout.content.cloneNode(true);
+        fill(copy, item);
+        layout.before(copy);
+      }
+      layout.remove();
+    });
+    each(root, "if", (part, path) => has(look(value, path)) || part.remove());
+    each(root, "unless", (part, path) => has(look(value, path)) && part.remove());
+    each(root, "from", (part, path) => {
+      const form = part.dataset.as ?? "text";
+      const found = look(value, path) ?? null;
+      part.textContent = found === null ? (EMPTY[form] ?? NONE) : FORMS[form](found);
+    });
+    each(root, "sev", (part) => part.classList.add(`sev-${slug(value.severity)}`));
+    each(root, "bar", (part, path) => {
+      const percent = Math.max(0, Math.min(100, look(value, path) ?? 0));
+      part.setAttribute("width", String(2 * percent));
+    });
+  }
+
+  function show(report, receipt) {
+    const view = {
+      ...report,
+      meaning: meanings[report.recommendation] ?? "",
+      own: has(report.advertisedBy.serviceName) || has(report.advertisedBy.description),
+      components: Object.entries(report.policy.weights).map(([name, weight]) => {
+        return { name, weight, subscore: report.breakdown[name] };
+      }),
+      receipt: { ...receipt, paid: dollars(receipt.amount ?? deal.amount) },
+    };
+    const page = byId("report-layout").content.cloneNode(true);
+    fill(page, view);
+    const chip = page.querySelector("[data-grade]");
+    chip.classList.add(`grade-${slug(report.grade)}`);
+    chip.textContent = report.grade ?? NONE;
+    page.querySelector("[data-rec]").classList.add(`rec-${slug(report.recommendation)}`);
+    page.querySelector("[data-link]").href = `#report-${receipt.id}`;
+    page.querySelector("[data-json]").textContent = JSON.stringify(report, null, 2);
+    page.querySelector("[data-save]").addEventListener("click", () => save(report));
+    byId("report").replaceChildren(page);
+    byId("report").hidden = false;
+    byId("report").focus({ preventScroll: true });
+    byId("report").scrollIntoView({ block: "start" });
+  }
+
+  function save(report) {
+    const link = document.createElement("a");
+    const file = new Blob([JSON.stringify(report, null, 2)], { type: "application/json" });
+    link.href = URL.createObjectURL(file);
+    link.download = `tollgauge-${deal.endpoint}-${report.evidence.asOf.slice(0, 10)}.json`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+  }
+
+  listKept();
+  resume();
+  findWallets();
+  window.addEventListener("hashchange", resume);
+})();
