@@ -23,8 +23,8 @@ from typing import Any, Final
 import uvicorn
 from starlette.responses import Response
 
+from tollgauge.clients.authorization import Prover
 from tollgauge.clients.egress import Egress
-from tollgauge.clients.evm import Chain
 from tollgauge.clients.facilitator import Facilitator
 from tollgauge.config import Config
 from tollgauge.core.errors import TollgaugeError
@@ -58,7 +58,7 @@ class Opened:
     store: Store
     egress: Egress
     facilitator: Facilitator
-    chain: Chain | None
+    chain: Prover | None
     clock: Clock
     owner: str
 
@@ -169,7 +169,8 @@ async def opened(config: Config, *, clock: Clock = now_ms) -> AsyncIterator[Open
     store = Store.open(config.store.url)
     egress = Egress(config.egress)
     facilitator = Facilitator(config.facilitator)
-    chain = Chain(config.rpc) if config.rpc.url else None
+    rpc = config.rpc
+    chain = Prover.connect(rpc.url, timeout_s=rpc.timeout_s) if rpc.url else None
     try:
         await store.migrate()
         egress.start()

@@ -37,6 +37,12 @@ PAID_REQUESTS: Final = Counter(
     ("route", "status"),
     registry=REGISTRY,
 )
+LEDGER_ALARMS: Final = Counter(
+    "tollgauge_ledger_alarms",
+    "Payments where the chain contradicts the facilitator (unproven) or the ledger (lost)",
+    ("kind",),
+    registry=REGISTRY,
+)
 LIVE_PROBES: Final = Gauge(
     "tollgauge_live_probes", "Live probes for paid reports now in flight", registry=REGISTRY
 )
@@ -82,3 +88,9 @@ def place_of(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "tollgauge" in Path(frame.filename).parts]
     return f"{Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else ""
+
+
+def alarm(kind: str, payment_id: str) -> None:
+    """Tell the operator that the chain contradicts what a facilitator or the ledger says."""
+    LEDGER_ALARMS.labels(kind).inc()
+    log().error("ledger.alarm", kind=kind, payment=payment_id)

@@ -25,7 +25,6 @@ from x402.mechanisms.evm.signers import EthAccountSigner
 from x402.schemas import PaymentRequired
 
 from tollgauge import app
-from tollgauge.clients.evm import Authorization
 from tollgauge.core.payment import Proof, State
 from tollgauge.core.scoring import recompute
 from tollgauge.demo.buyer import buy
@@ -236,24 +235,17 @@ async def test_a_lost_settlement_is_proven_by_the_chain(business: Business) -> N
     async with business.service.store.read() as tx:
         row = (await payments.latest(tx, limit=1))[0]
     assert row.state is State.SETTLED
-    wanted = Authorization(
-        asset=row.asset,
-        payer=row.payer,
-        nonce=row.nonce,
-        to=row.pay_to,
-        value=row.amount,
-        since_s=row.created_at // 1000,
-    )
-    now_s = app.now_ms() // 1000
-    paid = await chain.proof(wanted, now_s=now_s)
-    assert (paid.proof, paid.transaction) == (Proof.PAID, row.transaction)
-    dearer = await chain.proof(replace(wanted, value=row.amount + 1), now_s=now_s)
+    wanted = row.authorization
+    for hint in (None, row.transaction):
+        paid = await chain.proof(wanted, hint=hint)
+        assert (paid.proof, paid.transaction) == (Proof.PAID, row.transaction)
+    dearer = await chain.proof(replace(wanted, value=row.amount + 1))
     assert dearer.proof is Proof.OTHER
-    unused = await chain.proof(replace(wanted, nonce="0x" + "99" * 32), now_s=now_s)
+    unused = await chain.proof(replace(wanted, nonce="0x" + "99" * 32))
     assert unused.proof is Proof.UNUSED
     cancelled = "0x" + "55" * 32
     await cancel(business.world, cancelled)
-    found = await chain.proof(replace(wanted, nonce=cancelled), now_s=now_s)
+    found = await chain.proof(replace(wanted, nonce=cancelled))
     assert found.proof is Proof.CANCELLED
 
 

@@ -23,7 +23,7 @@ from typing import Final
 
 from tollgauge.core import strictjson
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.units import parse_amount
+from tollgauge.core.units import MINUTE_MS, parse_amount
 
 X402_VERSION: Final = 2
 HEADER_MAX: Final = 16_384
@@ -33,6 +33,8 @@ SETTLE_MARGIN_S: Final = 6
 CLOCK_SKEW_S: Final = 5
 _ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{40}", re.ASCII)
 _NONCE: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
+_CURVE_ORDER: Final = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
+"""Of secp256k1 (SEC 2). A signature's s and order - s are twins: both recover the signer."""
 _SIGNATURE: Final = re.compile(r"0x(?:[0-9a-fA-F]{2}){65,4096}", re.ASCII)
 
 
@@ -59,12 +61,20 @@ TRANSITIONS: Final[dict[State, frozenset[State]]] = {
     State.READY: frozenset({State.CLAIMED, State.SETTLING, State.REJECTED}),
     State.SETTLING: frozenset({State.SETTLED, State.UNKNOWN}),
     State.UNKNOWN: frozenset({State.SETTLING, State.SETTLED, State.FAILED, State.EXPIRED}),
-    State.SETTLED: frozenset(),
+    State.SETTLED: frozenset({State.UNKNOWN}),
     State.FAILED: frozenset(),
     State.EXPIRED: frozenset(),
 }
 """Which state may follow which. `claimed` may follow itself when a dead worker's claim is taken
-over; `rejected` may be claimed again because nothing was charged."""
+over; `rejected` may be claimed again because nothing was charged; `settled` falls back to
+`unknown` only when the chain, looked at again when it is final, has lost the transfer."""
+PATHS: Final[dict[State, tuple[State, ...]]] = {
+    State.READY: (State.SETTLING, State.UNKNOWN),
+    State.SETTLING: (State.UNKNOWN,),
+    State.SETTLED: (State.UNKNOWN,),
+    State.UNKNOWN: (),
+}
+"""How a row that nobody works on comes to `unknown`, from where the chain's proof moves it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +121,18 @@ class Payment:
         """The payment's public id: 32 hex digits over the key's bytes."""
         key = "|".join((self.network, self.asset, self.payer, self.nonce))
         return hashlib.sha256(key.encode()).hexdigest()[:32]
+
+    @property
+    def signer_mark(self) -> str:
+        """What stays the same in every encoding of one signature: r and the lower of the twins of
+        s. Signatures of contracts (EIP-1271), which have no twins, are taken as they are.
+
+        Nonces are public once a payment settled, so whoever wants a stored answer must know this.
+        """
+        if len(self.signature) != 2 + 2 * 65:
+            return self.signature
+        r, s = self.signature[2:66], int(self.signature[66:130], 16)
+        return f"{r}{min(s, _CURVE_ORDER - s):064x}"
 
 
 def decode(header: str) -> Payment:
@@ -221,6 +243,21 @@ def _amount(holder: dict[str, object], key: str) -> int:
     return value
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Authorization:
+    """The transfer that was signed, as the chain is asked about it. Hex is lower case; before
+    `since_s` (unix seconds) it is not looked for in logs.
+    """
+
+    network: str
+    asset: str
+    payer: str
+    nonce: str
+    to: str
+    value: int
+    since_s: int
+
+
 class Proof(StrEnum):
     """What the chain says of an authorization."""
 
@@ -234,19 +271,24 @@ class Proof(StrEnum):
     """The chain, as far as it is known, has not seen it."""
 
 
+REST_MS: Final = 15_000
+"""How long the reconciler leaves a settlement alone that was unclear just now."""
+FINAL_MS: Final = 30 * MINUTE_MS
+"""When a settled payment is looked at once more: the blocks of Base are final by then."""
 EXPIRY_GRACE_S: Final = 120
-"""How long after validBefore a transaction that was already included may take to be seen."""
+"""How far the chain's own time must be past validBefore: room for a short reorganisation."""
 
 
-def resolved(proof: Proof | None, *, valid_before_s: int, now_s: int) -> State | None:
+def resolved(proof: Proof | None, *, valid_before_s: int, now_s: int | None) -> State | None:
     """The state that a proof settles an unknown payment into, or None while nobody can tell.
 
-    `authorizationState` alone is no proof: it is true for a cancelled authorization as well.
+    `now_s` is the chain's time at the proof (unix seconds), not ours: a node that lags by minutes
+    has not seen what was mined since. `authorizationState` alone is no proof: it is true for a
+    cancelled authorization as well.
     """
     if proof is Proof.PAID:
         return State.SETTLED
     if proof in (Proof.CANCELLED, Proof.OTHER):
         return State.FAILED
-    if proof is Proof.UNUSED and now_s > valid_before_s + EXPIRY_GRACE_S:
-        return State.EXPIRED
-    return None
+    late = now_s is not None and now_s > valid_before_s + EXPIRY_GRACE_S
+    return State.EXPIRED if proof is Proof.UNUSED and late else None

@@ -1,7 +1,13 @@
-"""The reconciler: asks the chain what became of settlements that nobody knows.
+"""The reconciler: asks the chain what became of settlements, never the facilitator.
 
-It never asks the facilitator: paid means `AuthorizationUsed` and the matching `Transfer` in one
-transaction (payments.md, rule 6).
+Rules (payments.md, rules 6 and 8):
+- paid means `AuthorizationUsed` and its `Transfer`; what is unused is expired only once the
+  chain's own time is past its end;
+- a row that nobody can decide is left alone for a while, longer each time, so that no row keeps
+  others from their turn; a node that stays silent ends the round;
+- a settled row is looked at once more when its block is final. If the chain has lost the
+  transfer, the row falls back to `unknown` and the operator is alarmed: its answer has left;
+- it settles nothing: a caller who wants the answer sends the payment again.
 """
 
 from __future__ import annotations
@@ -10,58 +16,105 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from tollgauge.clients.evm import Authorization, Chain, RpcUnavailable
-from tollgauge.core.payment import State, resolved
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tollgauge.clients.authorization import ChainAnswer, Prover
+from tollgauge.clients.rpc import RpcError
+from tollgauge.core.payment import FINAL_MS, REST_MS, State, resolved
+from tollgauge.core.units import HOUR_MS, MINUTE_MS
+from tollgauge.observe import alarm
 from tollgauge.store import payments
 from tollgauge.store.engine import Store
-from tollgauge.store.payments import LedgerRow
+from tollgauge.store.payments import Attempt, LedgerRow
 
 BATCH: Final = 100
-QUIET_MS: Final = 15_000
-"""How long a row rests before it is asked about: a settlement in flight gets its chance."""
+SILENT_MAX: Final = 3
+"""So many rows in a row that no node can tell of: the node is at fault, not the rows."""
+ABANDONED_MS: Final = 15 * MINUTE_MS
+"""When an answer that was stored but never settled counts as left by its buyer."""
 
 
-async def run(store: Store, chain: Chain, *, clock: Callable[[], int]) -> dict[str, object]:
-    """Resolve what the chain can tell; the tally counts states, `unreachable` a silent node."""
-    now = clock()
+async def run(store: Store, chain: Prover, *, clock: Callable[[], int]) -> dict[str, object]:
+    """Resolve what the chain can tell of one batch; the tally counts outcomes."""
     async with store.read() as tx:
-        rows = await payments.unresolved(tx, before=now - QUIET_MS, limit=BATCH)
+        rows = await payments.due(tx, now=clock(), rested_ms=ABANDONED_MS, limit=BATCH)
     tally: Counter[str] = Counter()
+    silent = 0
     for row in rows:
-        if row.state is State.SETTLING and row.lease_until > now:
-            continue
-        try:
-            tally[await _resolve(store, chain, row, now=now)] += 1
-        except RpcUnavailable:
-            tally["unreachable"] += 1
+        found = await _ask(chain, row)
+        silent = silent + 1 if found is None else 0
+        tally[await _apply(store, row, found, now=clock())] += 1
+        if silent == SILENT_MAX:
             break
     return dict(tally)
 
 
-async def _resolve(store: Store, chain: Chain, row: LedgerRow, *, now: int) -> str:
-    found = await chain.proof(
-        Authorization(
-            asset=row.asset,
-            payer=row.payer,
-            nonce=row.nonce,
-            to=row.pay_to,
-            value=row.amount,
-            since_s=row.created_at // 1000,
-        ),
-        now_s=now // 1000,
-    )
-    state = resolved(found.proof, valid_before_s=row.valid_before_s, now_s=now // 1000)
+async def _ask(chain: Prover, row: LedgerRow) -> ChainAnswer | None:
+    try:
+        return await chain.proof(row.authorization, hint=row.transaction)
+    except RpcError:
+        return None
+
+
+async def _apply(store: Store, row: LedgerRow, found: ChainAnswer | None, *, now: int) -> str:
+    """Write what an answer means for a row; the outcome's name for the tally."""
+    state = None
+    if found is not None:
+        state = resolved(found.proof, valid_before_s=row.valid_before_s, now_s=found.head_s)
     async with store.write() as tx:
-        if row.state is State.SETTLING:
-            moved = await payments.move(
-                tx, row, State.UNKNOWN, now=now, reason="the settling worker died"
-            )
-            if moved is None:
-                return "overtaken"
-            row = moved
-        if state is None:
-            return "open"
-        await payments.move(
-            tx, row, state, now=now, transaction=found.transaction, reason=found.proof.value
-        )
+        if found is None or state is None:
+            await _leave(tx, row, now=now)
+            return "unreachable" if found is None else "open"
+        if row.state is State.SETTLED and state is State.SETTLED:
+            await payments.finish(tx, row, transaction=found.transaction or "")
+            return "final"
+        if row.state is State.SETTLED:
+            moved = await _moved(tx, row, State.UNKNOWN, found, now=now)
+        else:
+            moved = await _moved(tx, row, state, found, now=now)
+    if not moved:
+        return "overtaken"
+    if row.state is State.SETTLED:
+        alarm("lost", row.id)
+        return "lost"
     return state.value
+
+
+async def _leave(tx: AsyncConnection, row: LedgerRow, *, now: int) -> None:
+    """Nobody can tell yet: ask again later, the later the older the row is."""
+    pause = min(max(REST_MS, (now - row.created_at) // 8), HOUR_MS)
+    if row.state in (State.READY, State.SETTLING):
+        await payments.conclude(
+            tx,
+            row,
+            State.UNKNOWN,
+            now=now,
+            transaction=None,
+            reason=f"left {row.state.value} by a worker that died",
+            lease_ms=pause,
+        )
+    else:
+        await payments.leave(tx, row, until=now + pause)
+
+
+async def _moved(
+    tx: AsyncConnection, row: LedgerRow, state: State, found: ChainAnswer, *, now: int
+) -> bool:
+    asked = Attempt(
+        kind="chain",
+        at=now,
+        ended_at=now,
+        outcome=found.proof.value,
+        transaction=found.transaction,
+    )
+    moved = await payments.conclude(
+        tx,
+        row,
+        state,
+        now=now,
+        transaction=found.transaction or "",
+        reason=found.proof.value,
+        lease_ms=FINAL_MS if state is State.SETTLED else REST_MS,
+        attempts=(asked,),
+    )
+    return moved is not None

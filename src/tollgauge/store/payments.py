@@ -3,13 +3,16 @@
 Rules (payments.md):
 - the key is unique over (network, asset, payer, nonce); inserting it is the claim;
 - a row moves only along core/payment.TRANSITIONS, by compare-and-swap on (state, owner), so that a
-  worker that lost its lease can no longer write;
-- the answer is stored before settling and is kept for 30 days;
-- rows are never deleted while an answer is owed.
+  worker that lost its lease can no longer write; what was tried is written with the move;
+- `lease_until` says until when a row is left alone: by other workers while somebody works on it,
+  by the reconciler afterwards. A settled row that is final has 0 and is never looked at again;
+- the answer is stored before settling and kept for 30 days after the outcome; while the outcome
+  is open it is never dropped.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import (
@@ -29,7 +32,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tollgauge.core.payment import TRANSITIONS, Offer, Payment, State
+from tollgauge.core.payment import PATHS, TRANSITIONS, Authorization, Offer, Payment, State, decode
 from tollgauge.core.units import DAY_MS
 from tollgauge.store.schema import Serial, metadata
 from tollgauge.store.upsert import insert
@@ -61,7 +64,8 @@ payment = Table(
     Column("updated_at", BigInteger, nullable=False),
     UniqueConstraint("network", "asset", "payer", "nonce", name="payment_key"),
     Index("payment_transaction", "tx_hash"),
-    Index("payment_state", "state", "updated_at"),
+    Index("payment_due", "state", "lease_until"),
+    Index("payment_newest", "created_at"),
 )
 
 payment_attempt = Table(
@@ -84,6 +88,17 @@ class StoredAnswer:
 
     status: int
     body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One question about a payment: `kind` is verify, settle or chain, `outcome` a short text."""
+
+    kind: str
+    at: int
+    ended_at: int
+    outcome: str
+    transaction: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +125,19 @@ class LedgerRow:
     created_at: int
     updated_at: int
 
+    @property
+    def authorization(self) -> Authorization:
+        """The transfer that this payment waits for."""
+        return Authorization(
+            network=self.network,
+            asset=self.asset,
+            payer=self.payer,
+            nonce=self.nonce,
+            to=self.pay_to,
+            value=self.amount,
+            since_s=self.created_at // 1000,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
@@ -133,8 +161,8 @@ async def claim(
     """Claim a payment for one request, or find out who did.
 
     The first to insert the key holds it. A `rejected` row, or one left `claimed` by a worker whose
-    lease ended, is taken over and bound to the new digest, because nothing was charged; one left
-    `ready` is taken over with its answer, for the same digest only.
+    lease ended, is taken over and bound to the new request, because nothing was charged; one left
+    `ready` is taken over with its answer and its header, by the same payment for the same request.
     """
     values = {
         "id": paid.id,
@@ -159,30 +187,31 @@ async def claim(
     assert row is not None  # noqa: S101 - the key was inserted or was there
     if inserted.rowcount == 1:
         return Claim(row=row, mine=True)
-    if not _free(row, digest=digest, now=now):
+    if not _free(row, paid, digest=digest, now=now):
         return Claim(row=row, mine=False)
-    fresh = {
-        "owner": owner,
-        "lease_until": now + lease_ms,
-        "digest": digest,
-        "route": offer.route,
-        "header": header,
-        "updated_at": now,
-    }
+    fresh = {"owner": owner, "lease_until": now + lease_ms, "updated_at": now}
     if row.state is not State.READY:
-        fresh |= {"state": State.CLAIMED.value, "reason": ""}
+        bound = {"digest": digest, "route": offer.route, "header": header}
+        fresh |= bound | {"state": State.CLAIMED.value, "reason": ""}
     done = await tx.execute(update(payment).where(_as_seen(row)).values(fresh))
     taken = await get(tx, paid.id)
     assert taken is not None  # noqa: S101 - rows are never deleted here
     return Claim(row=taken, mine=done.rowcount == 1)
 
 
-def _free(row: LedgerRow, *, digest: str, now: int) -> bool:
+def _free(row: LedgerRow, paid: Payment, *, digest: str, now: int) -> bool:
     if row.state is State.REJECTED:
         return True
     if row.lease_until > now:
         return False
-    return row.state is State.CLAIMED or (row.state is State.READY and row.digest == digest)
+    return row.state is State.CLAIMED or (row.state is State.READY and same(row, paid, digest))
+
+
+def same(row: LedgerRow, paid: Payment, digest: str) -> bool:
+    """Whether a payment is the one that a row holds, signed by the same signature and sent for
+    the same request. The nonce alone is public and proves nothing.
+    """
+    return row.digest == digest and decode(row.header).signer_mark == paid.signer_mark
 
 
 def _as_seen(row: LedgerRow) -> ColumnElement[bool]:
@@ -200,55 +229,96 @@ async def move(
     state: State,
     *,
     now: int,
+    owner: str | None = None,
     answer: StoredAnswer | None = None,
     transaction: str | None = None,
     reason: str = "",
     lease_ms: int = 0,
+    attempts: Sequence[Attempt] = (),
 ) -> LedgerRow | None:
     """Move a row to `state`, or return None when someone else moved it first.
 
+    The row is left alone for `lease_ms`, under a new `owner` where one is given; `attempts` are
+    what was tried meanwhile. An empty `transaction` takes back what a facilitator had named.
     Raises ValueError for a move that core/payment.TRANSITIONS does not know.
     """
     if state not in TRANSITIONS[row.state]:
         raise ValueError(f"a payment cannot go from {row.state} to {state}")
-    values: dict[str, object] = {"state": state.value, "updated_at": now, "reason": reason[:200]}
-    if lease_ms:
-        values["lease_until"] = now + lease_ms
+    values: dict[str, object] = {
+        "state": state.value,
+        "owner": owner or row.owner,
+        "updated_at": now,
+        "lease_until": now + lease_ms,
+        "reason": reason[:200],
+    }
     if answer is not None:
         values |= {"answer_status": answer.status, "answer_body": answer.body}
     if transaction is not None:
-        values["tx_hash"] = transaction
-    done = await tx.execute(
-        update(payment)
-        .where(
-            payment.c.id == row.id,
-            payment.c.state == row.state.value,
-            payment.c.owner == row.owner,
-        )
-        .values(values)
+        values["tx_hash"] = transaction or None
+    seen = and_(
+        payment.c.id == row.id,
+        payment.c.state == row.state.value,
+        payment.c.owner == row.owner,
     )
-    return await get(tx, row.id) if done.rowcount == 1 else None
+    done = await tx.execute(update(payment).where(seen).values(values))
+    if done.rowcount != 1:
+        return None
+    for attempt in attempts:
+        await record_attempt(tx, row.id, attempt)
+    return await get(tx, row.id)
 
 
-async def record_attempt(
+async def conclude(
     tx: AsyncConnection,
-    payment_id: str,
+    row: LedgerRow,
+    state: State,
     *,
-    kind: str,
-    at: int,
-    ended_at: int,
-    outcome: str,
-    transaction: str | None = None,
-) -> None:
-    """Append what a verify or settle call came to."""
+    now: int,
+    transaction: str | None,
+    reason: str,
+    lease_ms: int,
+    attempts: Sequence[Attempt] = (),
+) -> LedgerRow | None:
+    """Move a row that nobody works on to what the chain proves of it, through every state that
+    lies between; None when someone else moved it first.
+    """
+    found: LedgerRow | None = row
+    for step in () if state in TRANSITIONS[row.state] else PATHS[row.state]:
+        if step is not state:
+            found = found and await move(tx, found, step, now=now, reason=reason)
+    return found and await move(
+        tx,
+        found,
+        state,
+        now=now,
+        transaction=transaction,
+        reason=reason,
+        lease_ms=lease_ms,
+        attempts=attempts,
+    )
+
+
+async def leave(tx: AsyncConnection, row: LedgerRow, *, until: int) -> None:
+    """Look at a row again after `until`."""
+    await tx.execute(update(payment).where(_as_seen(row)).values(lease_until=until))
+
+
+async def finish(tx: AsyncConnection, row: LedgerRow, *, transaction: str) -> None:
+    """A settled row is final, in this transaction: it is never looked at again."""
+    values = {"lease_until": 0, "tx_hash": transaction}
+    await tx.execute(update(payment).where(_as_seen(row)).values(values))
+
+
+async def record_attempt(tx: AsyncConnection, payment_id: str, attempt: Attempt) -> None:
+    """Append what a question about a payment came to."""
     await tx.execute(
         payment_attempt.insert().values(
             payment_id=payment_id,
-            kind=kind,
-            at=at,
-            ended_at=ended_at,
-            outcome=outcome[:200],
-            tx_hash=transaction,
+            kind=attempt.kind,
+            at=attempt.at,
+            ended_at=attempt.ended_at,
+            outcome=attempt.outcome[:200],
+            tx_hash=attempt.transaction,
         )
     )
 
@@ -259,18 +329,30 @@ async def get(tx: AsyncConnection, payment_id: str) -> LedgerRow | None:
     return _row(dict(found)) if found else None
 
 
-async def unresolved(tx: AsyncConnection, *, before: int, limit: int) -> tuple[LedgerRow, ...]:
-    """Payments whose settlement nobody knows and that were not touched since `before`, oldest
-    first: `unknown`, and `settling` left behind by a dead worker.
+async def due(
+    tx: AsyncConnection, *, now: int, rested_ms: int, limit: int
+) -> tuple[LedgerRow, ...]:
+    """Payments that the chain is to be asked about, longest overdue first: `unknown`, `settling`
+    left behind by a dead worker, `settled` until they are final, and `ready` ones that were left
+    `rested_ms` ago.
     """
-    states = (State.UNKNOWN.value, State.SETTLING.value)
-    query = (
-        select(payment)
-        .where(payment.c.state.in_(states), payment.c.updated_at <= before)
-        .order_by(payment.c.updated_at)
-        .limit(limit)
-    )
-    return tuple(_row(dict(found)) for found in (await tx.execute(query)).mappings())
+    overdue = payment.c.lease_until.between(1, now)
+    rested = payment.c.lease_until.between(1, now - rested_ms)
+    found: list[LedgerRow] = []
+    for state, when in (
+        (State.UNKNOWN, overdue),
+        (State.SETTLING, overdue),
+        (State.SETTLED, overdue),
+        (State.READY, rested),
+    ):
+        query = (
+            select(payment)
+            .where(payment.c.state == state.value, when)
+            .order_by(payment.c.lease_until)
+            .limit(limit)
+        )
+        found += [_row(dict(each)) for each in (await tx.execute(query)).mappings()]
+    return tuple(sorted(found, key=lambda row: row.lease_until)[:limit])
 
 
 async def latest(tx: AsyncConnection, *, limit: int) -> tuple[LedgerRow, ...]:
@@ -279,11 +361,34 @@ async def latest(tx: AsyncConnection, *, limit: int) -> tuple[LedgerRow, ...]:
     return tuple(_row(dict(found)) for found in (await tx.execute(query)).mappings())
 
 
+async def attempts(tx: AsyncConnection, ids: Sequence[str]) -> dict[str, tuple[Attempt, ...]]:
+    """What was tried for each of some payments, oldest first."""
+    table = payment_attempt
+    query = select(table).where(table.c.payment_id.in_(ids)).order_by(table.c.id)
+    found: dict[str, list[Attempt]] = {each: [] for each in ids}
+    for row in (await tx.execute(query)).mappings():
+        found[row["payment_id"]].append(
+            Attempt(
+                kind=row["kind"],
+                at=row["at"],
+                ended_at=row["ended_at"],
+                outcome=row["outcome"],
+                transaction=row["tx_hash"],
+            )
+        )
+    return {each: tuple(rows) for each, rows in found.items()}
+
+
 async def forget_answers(tx: AsyncConnection, *, now: int) -> int:
-    """Drop the bodies of answers older than 30 days; the rows themselves stay."""
+    """Drop the bodies of answers whose outcome has been known for 30 days; the rows stay."""
+    known = [State.SETTLED.value, State.FAILED.value, State.EXPIRED.value, State.REJECTED.value]
     done = await tx.execute(
         update(payment)
-        .where(payment.c.answer_body.is_not(None), payment.c.created_at < now - KEEP_ANSWER_MS)
+        .where(
+            payment.c.answer_body.is_not(None),
+            payment.c.state.in_(known),
+            payment.c.updated_at < now - KEEP_ANSWER_MS,
+        )
         .values(answer_body=None, answer_status=None)
     )
     return done.rowcount

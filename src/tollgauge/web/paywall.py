@@ -3,10 +3,12 @@
 It reads top to bottom in `Gate.serve` and `Gate.sell`, one step a paragraph (contract.md section
 1, payments.md): no payment header: 402 at once, whatever the body is; decode the payment (400);
 read and validate the request (400, 422); compare what was signed (402); claim; verify (402, 503);
-compute the whole answer; store it; write the intent; settle; release the answer.
+compute the whole answer; store it; write the intent; settle; prove; release the answer.
 
-Nothing here is charged before the answer is stored, and no answer leaves before it is paid. An
-outcome that nobody knows is 503 and never 402, because a 402 makes clients sign and pay again.
+Nothing here is charged before the answer is stored, and no answer leaves before it is paid. Where
+the operator names a node, *paid* is what the chain shows and the facilitator's word is a hint;
+without one, its word is all there is. An outcome that nobody knows is 503 and never 402, because
+a 402 makes clients sign and pay again.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import asyncio
 import base64
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import orjson
@@ -23,19 +25,24 @@ from starlette.requests import Request
 from starlette.responses import Response
 from x402.schemas import PaymentRequired, PaymentRequirements, ResourceInfo, SettleResponse
 
-from tollgauge.clients.evm import Authorization, Chain, RpcUnavailable
+from tollgauge.clients.authorization import ChainAnswer, Prover
 from tollgauge.clients.facilitator import (
     Facilitator,
     FacilitatorUnavailable,
     Refused,
     SettledReply,
+    Unclear,
 )
+from tollgauge.clients.rpc import RpcError
 from tollgauge.core import strictjson
 from tollgauge.core.payment import (
+    FINAL_MS,
     HEADER_MAX,
+    REST_MS,
     Offer,
     Payment,
     PaymentHeaderError,
+    Proof,
     State,
     canonical_body,
     decode,
@@ -43,9 +50,10 @@ from tollgauge.core.payment import (
     request_digest,
     resolved,
 )
+from tollgauge.observe import alarm
 from tollgauge.store import payments
-from tollgauge.store.engine import Store, StoreUnavailable
-from tollgauge.store.payments import LedgerRow, StoredAnswer
+from tollgauge.store.engine import Store
+from tollgauge.store.payments import Attempt, LedgerRow, StoredAnswer
 from tollgauge.web.problem import Problem
 
 Clock = Callable[[], int]
@@ -54,8 +62,10 @@ LEASE_MS: Final = 60_000
 """How long a worker may take from claim to intent before another may take the payment over."""
 SETTLE_LEASE_MS: Final = 90_000
 """How long a settlement may take before another worker may ask what became of it."""
-WAIT_STEP_S: Final = 0.1
-WAIT_STEPS: Final = 20
+WAITS_S: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.5)
+"""How a second copy of a payment in flight waits for the first."""
+PROOF_WAITS_S: Final = (0.25, 0.25, 0.5, 1.0, 2.0, 2.0)
+"""How long a node may lag behind the facilitator's: three blocks of Base."""
 BODY_MAX: Final = 65_536
 SALE: Final = "sale"
 """The name of a task that sells; one that shuts down lets these finish."""
@@ -79,19 +89,28 @@ class Sale:
     tags: tuple[str, ...] = ("x402", "trust", "reliability")
 
 
+class _OvertakenError(Exception):
+    """Another worker moved the row first. `row` is how it stands: their truth, not ours."""
+
+    def __init__(self, row: LedgerRow) -> None:
+        super().__init__()
+        self.row = row
+
+
 @dataclass(frozen=True, slots=True)
 class Gate:
     """The gate's resources: the ledger's store, the facilitator, and, where the operator names a
-    node, the chain that proves what a facilitator left unclear.
+    node, the chain that proves what the facilitator says.
     """
 
     store: Store
     facilitator: Facilitator
     clock: Clock
-    chain: Chain | None = None
+    chain: Prover | None = None
+    _selling: set[asyncio.Task[Response]] = field(default_factory=set, init=False, repr=False)
 
     async def serve(self, request: Request, sale: Sale) -> Response:
-        """Answer one request to a paid route."""
+        """Answer one HTTP request to a paid route. Raises Problem."""
         header = request.headers.get("payment-signature")
         if header is None:
             return owed(sale, unpaid_reason(request))
@@ -103,33 +122,42 @@ class Gate:
     async def sell(
         self, sale: Sale, payment: Payment, document: object, *, header: str, digest: str
     ) -> Response:
-        """Sell one answer for one payment, whatever brought them here; `document` is the request
-        and `digest` what the payment is bound to. Raises Problem.
+        """Answer a request that came with a payment, whatever carried them. `header` is the
+        payment as it came, `digest` names the request that it pays. Raises Problem.
+
+        From the claim on a caller that goes away stops nothing.
         """
         order = sale.validate(document)
-        reason = refusal(payment, sale.offer, now_s=self.clock() // 1000)
-        if reason is not None and not await self._was_ours(payment, digest):
+        reason = refusal(payment, sale.offer, now_s=self._now_s())
+        if reason is not None and not await self._was_taken(payment):
             return owed(sale, reason)
-        task = asyncio.create_task(self._sell(sale, payment, header, digest, order), name=SALE)
+        task = asyncio.create_task(self._sell(sale, payment, order, header=header, digest=digest))
+        self._selling.add(task)  # the loop itself keeps no hold of a task
+        task.add_done_callback(self._selling.discard)
         return await asyncio.shield(task)
 
-    async def _was_ours(self, payment: Payment, digest: str) -> bool:
+    async def _was_taken(self, payment: Payment) -> bool:
         """Whether a payment that would be refused now (expired, say) was taken before."""
         row = await self._look(payment.id)
-        return row is not None and row.digest == digest and row.state is not State.REJECTED
+        return row is not None and row.state is not State.REJECTED
 
     async def _sell(
-        self, sale: Sale, payment: Payment, header: str, digest: str, order: object
+        self, sale: Sale, payment: Payment, order: object, *, header: str, digest: str
     ) -> Response:
         row, mine = await self._claim(sale, payment, header, digest)
-        if not mine:
-            return await self._again(sale, payment, row, digest)
-        if row.state is State.CLAIMED:
-            refused = await self._verify(sale, payment, row)
-            if refused is not None:
-                return refused
-            row = await self._compute(sale, row, order)
-        return await self._settle(sale, payment, row)
+        try:
+            if not mine:
+                return await self._again(sale, payment, row, digest)
+            if row.state is State.CLAIMED:
+                verified = await self._verify(sale, payment, row)
+                if isinstance(verified, Response):
+                    return verified
+                row = await self._compute(sale, row, order, verified)
+            return await self._settle(sale, row)
+        except _OvertakenError as overtaken:
+            if overtaken.row.digest != digest:
+                raise reused() from overtaken
+            return stands(sale, overtaken.row)
 
     async def _claim(
         self, sale: Sale, payment: Payment, header: str, digest: str
@@ -148,14 +176,14 @@ class Gate:
             )
         return claim.row, claim.mine
 
-    async def _verify(self, sale: Sale, payment: Payment, row: LedgerRow) -> Response | None:
+    async def _verify(self, sale: Sale, payment: Payment, row: LedgerRow) -> Attempt | Response:
         """Ask the facilitator; a refusal or silence gives the claim back."""
         started = self.clock()
         try:
             answer = await self.facilitator.verify(payment, requirements(sale.offer))
         except FacilitatorUnavailable as error:
-            await self._attempt(row, "verify", started, "unavailable")
-            await self._release(row, "facilitator unavailable")
+            tried = self._tried("verify", started, "unavailable")
+            await self._release(row, "facilitator unavailable", tried)
             raise Problem(
                 503,
                 "facilitator-unavailable",
@@ -163,162 +191,237 @@ class Gate:
                 "Nothing was charged; send the same request again.",
                 retry_after=10,
             ) from error
-        if isinstance(answer, Refused):
-            await self._attempt(row, "verify", started, answer.reason)
-            await self._release(row, answer.reason)
-            return owed(sale, answer.reason)
-        await self._attempt(row, "verify", started, "valid")
-        return None
+        if not isinstance(answer, Refused):
+            return self._tried("verify", started, "valid")
+        tried = self._tried("verify", started, answer.reason)
+        if await self._paid_meanwhile(row, tried):
+            return tried
+        await self._release(row, answer.reason, tried)
+        return owed(sale, answer.reason)
 
-    async def _compute(self, sale: Sale, row: LedgerRow, order: object) -> LedgerRow:
+    async def _paid_meanwhile(self, row: LedgerRow, tried: Attempt) -> bool:
+        """Whether a refused payment was sent to the chain by somebody else after we claimed it.
+
+        Before the claim it may have paid another service of the same payTo: that unlocks nothing.
+        """
+        if self.chain is None:
+            return False
+        found = await self._ask(row)
+        if found is None:
+            await self._release(row, tried.outcome, tried)
+            raise Problem(
+                503,
+                "chain-unavailable",
+                "The facilitator refused this payment and the chain could not be asked whether "
+                "it was used already. Send the same request again.",
+                retry_after=5,
+            )
+        return found.proof is Proof.PAID and (found.at_s or 0) * 1000 >= row.created_at
+
+    async def _compute(
+        self, sale: Sale, row: LedgerRow, order: object, verified: Attempt
+    ) -> LedgerRow:
         """Make the whole answer and store it; anything but an answer gives the claim back."""
         try:
             body = await sale.compute(order)
         except Problem as problem:
-            await self._release(row, problem.code)
+            await self._release(row, problem.code, verified)
             raise
         except BaseException:
-            await self._release(row, "the answer could not be made")
+            await self._release(row, "the answer could not be made", verified)
             raise
         answer = StoredAnswer(status=200, body=body)
-        return await self._move(row, State.READY, answer=answer, lease_ms=LEASE_MS)
-
-    async def _settle(self, sale: Sale, payment: Payment, row: LedgerRow) -> Response:
-        """Write the intent, settle, write the outcome; release the answer only when it is paid."""
-        row = await self._move(row, State.SETTLING, lease_ms=SETTLE_LEASE_MS)
-        started = self.clock()
-        reply = await self.facilitator.settle(payment, requirements(sale.offer))
-        if isinstance(reply, SettledReply):
-            row = await self._move(row, State.SETTLED, transaction=reply.transaction)
-            await self._attempt(row, "settle", started, "settled", reply.transaction)
-            return released(row)
-        row = await self._move(
-            row, State.UNKNOWN, reason=reply.reason, transaction=reply.transaction
+        return await self._move(
+            row, State.READY, answer=answer, lease_ms=LEASE_MS, attempts=(verified,)
         )
-        await self._attempt(row, "settle", started, reply.reason, reply.transaction)
-        return self._stands(sale, await self._proven(row))
+
+    async def _settle(self, sale: Sale, row: LedgerRow) -> Response:
+        """Write the intent, settle what was claimed, write the outcome; the answer is released
+        only when it is paid. The intent gets an owner of its own: of two workers that try to
+        settle again, one does.
+        """
+        owner = secrets.token_hex(8)
+        row = await self._move(row, State.SETTLING, owner=owner, lease_ms=SETTLE_LEASE_MS)
+        started = self.clock()
+        reply = await self.facilitator.settle(decode(row.header), requirements(asked(sale, row)))
+        said = "settled" if isinstance(reply, SettledReply) else reply.reason
+        tried = self._tried("settle", started, said, reply.transaction)
+        if self.chain is None and isinstance(reply, SettledReply):
+            row = await self._move(
+                row,
+                State.SETTLED,
+                transaction=reply.transaction,
+                reason="facilitator",
+                lease_ms=FINAL_MS,
+                attempts=(tried,),
+            )
+            return stands(sale, row)
+        found = await self._prove(row, reply)
+        if isinstance(reply, SettledReply) and found and found.proof is not Proof.PAID:
+            alarm("unproven", row.id)
+        return stands(sale, await self._conclude(row, found, said, tried))
+
+    async def _prove(self, row: LedgerRow, reply: SettledReply | Unclear) -> ChainAnswer | None:
+        """What the chain says after a settle call. Where the facilitator says that it settled,
+        our node gets the time to catch up with its.
+        """
+        found = await self._ask(row, reply.transaction)
+        for pause in PROOF_WAITS_S if isinstance(reply, SettledReply) else ():
+            if found is None or found.proof is not Proof.UNUSED:
+                break
+            await asyncio.sleep(pause)
+            found = await self._ask(row, reply.transaction)
+        return found
 
     async def _again(self, sale: Sale, payment: Payment, row: LedgerRow, digest: str) -> Response:
         """The same payment once more: its answer, its wait, or 409 for another request."""
-        if row.digest != digest:
-            raise Problem(
-                409,
-                "payment-reused",
-                "This payment already pays for another request. Sign a new payment.",
-            )
-        for _ in range(WAIT_STEPS):
+        if not payments.same(row, payment, digest):
+            raise reused()
+        for pause in WAITS_S:
             if row.state not in (State.CLAIMED, State.READY, State.SETTLING):
                 break
-            if row.state is State.SETTLING and row.lease_until <= self.clock():
-                row = await self._move(row, State.UNKNOWN, reason="the settling worker died")
+            if row.lease_until <= self.clock():
                 break
-            await asyncio.sleep(WAIT_STEP_S)
+            await asyncio.sleep(pause)
             row = await self._look(row.id) or row
-        if row.state is State.UNKNOWN:
-            return await self._settle_again(sale, payment, row)
-        return self._stands(sale, row)
+        if row.state in (State.SETTLING, State.UNKNOWN):
+            row = await self._conclude(row, await self._ask(row), row.reason)
+        if row.state is State.UNKNOWN and row.valid_before_s > self._now_s():
+            # Safe, because the authorization can be used only once, and identical: it is the
+            # claimed header that is sent.
+            return await self._settle(sale, row)
+        return stands(sale, row)
 
-    async def _settle_again(self, sale: Sale, payment: Payment, row: LedgerRow) -> Response:
-        """Ask the chain about an unknown settlement; while it is unused and valid, settle again:
-        the authorization can be used only once, so the identical call is safe.
-        """
-        row = await self._proven(row)
-        valid = row.valid_before_s > self.clock() // 1000
-        if row.state is State.UNKNOWN and valid:
-            return await self._settle(sale, payment, row)
-        return self._stands(sale, row)
-
-    async def _proven(self, row: LedgerRow) -> LedgerRow:
-        """An unknown settlement, moved to what the chain proves of it, if it proves anything."""
+    async def _ask(self, row: LedgerRow, transaction: str | None = None) -> ChainAnswer | None:
+        """What the chain says of a row; None where nobody can tell."""
         if self.chain is None:
-            return row
-        now_s = self.clock() // 1000
+            return None
         try:
-            found = await self.chain.proof(authorization(row), now_s=now_s)
-        except RpcUnavailable:
-            return row
-        state = resolved(found.proof, valid_before_s=row.valid_before_s, now_s=now_s)
-        if state is None:
-            return row
-        return await self._move(row, state, transaction=found.transaction, reason=found.proof.value)
+            return await self.chain.proof(row.authorization, hint=transaction or row.transaction)
+        except RpcError:
+            return None
 
-    def _stands(self, sale: Sale, row: LedgerRow) -> Response:
-        """The answer that a row's state allows."""
-        if row.state is State.SETTLED:
-            return released(row)
-        if row.state in (State.FAILED, State.EXPIRED, State.REJECTED):
-            return owed(sale, f"payment_{row.state.value}")
-        raise Problem(
-            503,
-            "payment-pending",
-            "This payment's settlement is not known yet. Do not pay again: send the same request "
-            "with the same payment until it is answered.",
-            retry_after=5,
-            extra={"paymentId": row.id, "transaction": row.transaction},
-        )
-
-    async def _release(self, row: LedgerRow, reason: str) -> None:
+    async def _conclude(
+        self, row: LedgerRow, found: ChainAnswer | None, reason: str, *attempts: Attempt
+    ) -> LedgerRow:
+        """Move a row to what the chain proves of it, else to `unknown`, unless a settlement of
+        somebody else's is still in flight.
+        """
+        state = None
+        if found is not None:
+            state = resolved(found.proof, valid_before_s=row.valid_before_s, now_s=found.head_s)
+        if found is None or state is None:
+            in_flight = row.state is State.SETTLING and row.lease_until > self.clock()
+            if row.state is State.UNKNOWN or (in_flight and not attempts):
+                return row
+            named = attempts[-1].transaction if attempts else None
+            return await self._move(
+                row,
+                State.UNKNOWN,
+                reason=reason,
+                transaction=named,
+                lease_ms=REST_MS,
+                attempts=attempts,
+            )
         async with self.store.write() as tx:
-            await payments.move(tx, row, State.REJECTED, now=self.clock(), reason=reason)
+            moved = await payments.conclude(
+                tx,
+                row,
+                state,
+                now=self.clock(),
+                transaction=found.transaction or "",
+                reason=found.proof.value,
+                lease_ms=FINAL_MS if state is State.SETTLED else 0,
+                attempts=attempts,
+            )
+        return moved or await self._overtaken(row)
+
+    async def _release(self, row: LedgerRow, reason: str, *attempts: Attempt) -> None:
+        async with self.store.write() as tx:
+            now = self.clock()
+            await payments.move(tx, row, State.REJECTED, now=now, reason=reason, attempts=attempts)
 
     async def _move(
         self,
         row: LedgerRow,
         state: State,
         *,
+        owner: str | None = None,
         answer: StoredAnswer | None = None,
         transaction: str | None = None,
         reason: str = "",
         lease_ms: int = 0,
+        attempts: tuple[Attempt, ...] = (),
     ) -> LedgerRow:
+        """Move a row that this worker holds. Raises _OvertakenError when it no longer does."""
         async with self.store.write() as tx:
             moved = await payments.move(
                 tx,
                 row,
                 state,
                 now=self.clock(),
+                owner=owner,
                 answer=answer,
                 transaction=transaction,
                 reason=reason,
                 lease_ms=lease_ms,
+                attempts=attempts,
             )
-        return moved or await self._lost(row)
+        return moved or await self._overtaken(row)
 
-    async def _lost(self, row: LedgerRow) -> LedgerRow:
-        """Somebody else moved the row: their truth stands, and this worker stops."""
-        current = await self._look(row.id) or row
-        if current.state is State.SETTLED:
-            return current
-        raise Problem(
-            503,
-            "payment-pending",
-            "Another worker is completing this payment. Send the same request again.",
-            retry_after=2,
-            extra={"paymentId": row.id, "transaction": current.transaction},
-        )
+    async def _overtaken(self, row: LedgerRow) -> LedgerRow:
+        raise _OvertakenError(await self._look(row.id) or row)
 
     async def _look(self, payment_id: str) -> LedgerRow | None:
         async with self.store.read() as tx:
             return await payments.get(tx, payment_id)
 
-    async def _attempt(
-        self,
-        row: LedgerRow,
-        kind: str,
-        started: int,
-        outcome: str,
-        transaction: str | None = None,
-    ) -> None:
-        async with self.store.write() as tx:
-            await payments.record_attempt(
-                tx,
-                row.id,
-                kind=kind,
-                at=started,
-                ended_at=self.clock(),
-                outcome=outcome,
-                transaction=transaction,
-            )
+    def _tried(
+        self, kind: str, started: int, outcome: str, transaction: str | None = None
+    ) -> Attempt:
+        return Attempt(
+            kind=kind,
+            at=started,
+            ended_at=self.clock(),
+            outcome=outcome,
+            transaction=transaction,
+        )
+
+    def _now_s(self) -> int:
+        return self.clock() // 1000
+
+
+def stands(sale: Sale, row: LedgerRow) -> Response:
+    """The answer that a row's state allows, or Problem 503 while nobody can tell."""
+    if row.state is State.SETTLED:
+        return released(row)
+    if row.state in (State.FAILED, State.EXPIRED):
+        return owed(sale, f"payment_{row.state.value}")
+    if row.state is State.REJECTED:
+        raise Problem(
+            503,
+            "payment-released",
+            "Another request with this payment just failed. Nothing was charged; send the same "
+            "request again.",
+            retry_after=1,
+        )
+    raise Problem(
+        503,
+        "payment-pending",
+        "This payment's settlement is not known yet. Do not pay again: send the same request "
+        "with the same payment until it is answered.",
+        retry_after=5,
+        extra={"paymentId": row.id, "transaction": row.transaction},
+    )
+
+
+def reused() -> Problem:
+    """409: the payment pays for something else."""
+    return Problem(
+        409,
+        "payment-reused",
+        "This payment already pays for another request. Sign a new payment.",
+    )
 
 
 def read_payment(header: str) -> Payment:
@@ -360,6 +463,13 @@ def requirements(offer: Offer) -> dict[str, object]:
         max_timeout_seconds=offer.timeout_seconds,
         extra={"name": offer.domain_name, "version": offer.domain_version},
     ).model_dump(by_alias=True, exclude_none=True)
+
+
+def asked(sale: Sale, row: LedgerRow) -> Offer:
+    """The offer that a row was claimed for: prices may have changed since."""
+    if (sale.offer.amount, sale.offer.pay_to.lower()) == (row.amount, row.pay_to):
+        return sale.offer
+    return replace(sale.offer, amount=row.amount, pay_to=row.pay_to)
 
 
 def owed(sale: Sale, reason: str) -> Response:
@@ -410,18 +520,3 @@ def released(row: LedgerRow) -> Response:
             "Vary": "PAYMENT-SIGNATURE",
         },
     )
-
-
-def authorization(row: LedgerRow) -> Authorization:
-    """The transfer that a ledger row waits for."""
-    return Authorization(
-        asset=row.asset,
-        payer=row.payer,
-        nonce=row.nonce,
-        to=row.pay_to,
-        value=row.amount,
-        since_s=row.created_at // 1000,
-    )
-
-
-__all__ = ["Gate", "Sale", "StoreUnavailable", "owed", "read_body", "read_payment", "requirements"]
