@@ -35,6 +35,7 @@ def test_no_bytes_raise_anything_but_the_one_error(data: bytes) -> None:
         b'{"a": {"b": 1, "b": 1}}',
         b"[NaN]",
         b"[-Infinity]",
+        b"[1e999]",
         b"\xef\xbb\xbf{}",
         "{}".encode("utf-16"),
         b"\xff",

@@ -29,7 +29,9 @@ def loads(data: bytes) -> object:
         raise StrictJsonError(f"The JSON is nested deeper than {DEPTH_MAX} levels.")
     try:
         text = data.decode("utf-8")
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        return json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite
+        )
     except StrictJsonError:
         raise
     except (ValueError, RecursionError) as error:
@@ -57,3 +59,11 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _no_constant(name: str) -> object:
     raise StrictJsonError(f"The JSON holds {name}, which is not a JSON number.")
+
+
+def _finite(text: str) -> float:
+    """A number with a fraction or an exponent; one too large for a float would become Infinity."""
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise StrictJsonError("The JSON holds a number that is too large.")
+    return value
