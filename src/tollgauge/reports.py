@@ -24,7 +24,7 @@ from tollgauge.core.score import Score, score_from_json
 from tollgauge.core.scoring import score as score_of
 from tollgauge.core.units import ASSETS, DAY_MS, WINDOW_MS, day_of, usd_text
 from tollgauge.core.verdict import summary
-from tollgauge.store import discovery, endpoints, probes, scores
+from tollgauge.store import discovery, endpoints, probes, scores, similar
 from tollgauge.store import evidence as evidence_rows
 from tollgauge.store.scores import ScoreRow
 
@@ -205,7 +205,9 @@ async def snapshot(tx: AsyncConnection, endpoint_id: str, *, now: int) -> Snapsh
     found = await endpoints.get(tx, endpoint_id)
     if found is None:
         return None
-    return snapshot_of(found, await scores.get(tx, endpoint_id), now=now)
+    row = await scores.get(tx, endpoint_id)
+    better = (await similar.counts(tx, (endpoint_id,))).get(endpoint_id)
+    return snapshot_of(found, row, now=now, better_alternatives=better)
 
 
 async def provider(tx: AsyncConnection, host: str, *, now: int) -> Provider | None:
@@ -229,8 +231,9 @@ async def view(tx: AsyncConnection, endpoint_id: str, *, now: int) -> EndpointVi
     today = day_of(now)
     sums = await probes.days(tx, endpoint_id, first_day=today - PAGE_DAYS + 1, last_day=today)
     events = await discovery.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
+    better = (await similar.counts(tx, (endpoint_id,))).get(endpoint_id)
     return EndpointView(
-        snapshot=snapshot_of(found, row, now=now),
+        snapshot=snapshot_of(found, row, now=now, better_alternatives=better),
         components=()
         if score is None
         else tuple(
@@ -335,8 +338,12 @@ async def _snapshots(tx: AsyncConnection, rows: Sequence[ScoreRow]) -> tuple[Sna
     )
 
 
-def snapshot_of(endpoint: Endpoint, row: ScoreRow | None, *, now: int) -> Snapshot:
-    """The snapshot of an endpoint and its latest score, None while it has none."""
+def snapshot_of(
+    endpoint: Endpoint, row: ScoreRow | None, *, now: int, better_alternatives: int | None = None
+) -> Snapshot:
+    """The snapshot of an endpoint and its latest score, None while it has none. The count of
+    better alternatives is None until it was counted.
+    """
     blank = Snapshot(
         id=endpoint.id,
         resource=endpoint.resource,
@@ -366,7 +373,7 @@ def snapshot_of(endpoint: Endpoint, row: ScoreRow | None, *, now: int) -> Snapsh
         sources=endpoint.sources,
         advertised_name=endpoint.service_name,
         advertised_description=endpoint.description,
-        better_alternatives=None,
+        better_alternatives=better_alternatives,
         policy_version=max(POLICIES),
         simulated=endpoint.simulated,
     )

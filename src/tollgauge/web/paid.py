@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
+from tollgauge.alternatives import Alternatives
 from tollgauge.core.endpoint import Perimeter, Resource, ResourceError, parse_resource
 from tollgauge.core.payment import Offer
 from tollgauge.core.units import known_asset
@@ -83,6 +84,7 @@ class Shop:
     settings: SaleSettings
     base_url: str
     perimeter: Perimeter
+    alternatives: Alternatives = field(default_factory=Alternatives)
 
     def offer(self, route: str) -> Offer:
         """What a route asks. Raises Problem 503 while nothing can be sold."""

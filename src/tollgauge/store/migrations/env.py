@@ -2,11 +2,12 @@
 
 from alembic import context
 
-from tollgauge.store import chain, leases, payments, transfers
+from tollgauge.store import chain, leases, payments, similar, transfers
 from tollgauge.store.schema import metadata
 
 TABLES = (
     leases.lease,
+    similar.alternative_count,
     payments.payment,
     payments.payment_attempt,
     chain.chain_cursor,

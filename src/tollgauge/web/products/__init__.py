@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tollgauge.web.paid import Product, Shop
-from tollgauge.web.products import history, trust
+from tollgauge.web.products import history, similar, trust
 
 
 def products(shop: Shop) -> tuple[Product, ...]:
     """Every paid route, in the order in which it is documented."""
-    return (trust.product(shop), history.product(shop))
+    return (trust.product(shop), history.product(shop), similar.product(shop))

@@ -1,0 +1,224 @@
+"""Index: the endpoints that are most alike to one, and how many better ones there are.
+
+Rules (contract.md section 6):
+- similarity is the cosine of two endpoints' terms in whole percents, rounded half up;
+- below FLOOR percent two endpoints do not serve a similar purpose; the labelled services put the
+  place where chance ends there (docs/similarity.md);
+- ranked by similarity, then score, then price (none advertised comes last), then id;
+- endpoints of the same host or with the same payTo are left out;
+- who may be an alternative at all (listed, scored, not `avoid`) is said by `Entry.offered`.
+
+An index is built at once from all entries and never changed: whoever holds one may search it
+while the next is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tollgauge.core.similarity.postings import (
+    SCALE,
+    Directions,
+    Ints,
+    Longs,
+    Postings,
+    Steps,
+    build,
+)
+from tollgauge.core.similarity.terms import Terms
+
+Sums = npt.NDArray[np.float64]
+
+FLOOR: Final = 15
+"""The least similarity of a similar purpose, in percent."""
+COUNT_MAX: Final = 10
+"""The free snapshot counts no further (contract.md section 6)."""
+DELTA_TENTHS: Final = 50
+"""How much better an alternative is unless someone asks otherwise: 5 points."""
+_FIRST: Final = 4_096
+"""How many of the best candidates are counted before all are."""
+_SLACK: Final = 64
+"""Rounding to whole steps makes a direction of 256 terms longer by at most half a step each in
+length sqrt(256) / 2 = 8; the bound below is generous."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An endpoint as the index knows it. `score_tenths` is None while nothing was measured;
+    `price` in millionths of a dollar, None where none is advertised. `offered`: it may be an
+    alternative.
+    """
+
+    id: str
+    host: str
+    pay_to: str | None
+    score_tenths: int | None
+    price: int | None
+    offered: bool
+    terms: Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """An endpoint of a similar purpose, and how similar in percent."""
+
+    id: str
+    percent: int
+
+
+class Index:
+    """All endpoints by what they say, as of one moment."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        ordered = sorted(entries, key=_rank)
+        self.size: Final = len(ordered)
+        self._ids: Final = [entry.id for entry in ordered]
+        self._hosts: Final[dict[str, int]] = {}
+        self._pay_tos: Final[dict[str, int]] = {}
+        hosts = [self._hosts.setdefault(entry.host, len(self._hosts)) for entry in ordered]
+        pay_tos = [
+            -1
+            if entry.pay_to is None
+            else self._pay_tos.setdefault(entry.pay_to, len(self._pay_tos))
+            for entry in ordered
+        ]
+        self._host: Final[Ints] = np.array(hosts, np.int32)
+        self._pay_to: Final[Ints] = np.array(pay_tos, np.int32)
+        scores = [0 if entry.score_tenths is None else entry.score_tenths for entry in ordered]
+        self._score: Final[Longs] = np.array(scores, np.int64)
+        offered = sum(_offered(entry) for entry in ordered)
+        built = build([entry.terms for entry in ordered], hosts, candidates=offered)
+        self._postings: Final[Postings] = built[0]
+        self._directions: Final[Directions] = built[1]
+
+    def search(
+        self,
+        terms: Terms,
+        *,
+        host: str,
+        pay_to: str | None,
+        least_tenths: int,
+        limit: int,
+    ) -> tuple[Match, ...]:
+        """The `limit` most similar endpoints with a score of `least_tenths` or more, best first,
+        of what is on neither this host nor this payTo.
+        """
+        term, step = self._postings.direction(terms)
+        rank, percent = self._alike(term, step, end=self._above(least_tenths))
+        others = (self._host[rank] != self._hosts.get(host, -2)) & (
+            self._pay_to[rank] != self._pay_tos.get(pay_to or "", -2)
+        )
+        rank, percent = rank[others], percent[others]
+        best = np.lexsort((rank, -percent))[:limit]
+        return tuple(Match(self._ids[rank[at]], int(percent[at])) for at in best)
+
+    def counts(self, first: int, last: int) -> list[tuple[str, int]]:
+        """(id, number of better alternatives) of the endpoints at places `first` to `last`, the
+        last excluded; at most COUNT_MAX each. The whole index is `counts(0, index.size)`.
+        """
+        return [(self._ids[at], self._count(at)) for at in range(first, min(last, self.size))]
+
+    def _count(self, at: int) -> int:
+        own = slice(self._directions.starts[at], self._directions.starts[at + 1])
+        term, step = self._directions.term[own], self._directions.step[own]
+        end = self._above(int(self._score[at]) + DELTA_TENTHS)
+        found = 0
+        for limit in (min(end, _FIRST), end):
+            found = self._others(at, self._alike(term, step, end=limit)[0])
+            if found >= COUNT_MAX or limit == end:
+                break
+        return min(found, COUNT_MAX)
+
+    def _others(self, at: int, rank: Longs) -> int:
+        mine = self._pay_to[at]
+        others = self._host[rank] != self._host[at]
+        if mine >= 0:
+            others &= self._pay_to[rank] != mine
+        return int(np.count_nonzero(others))
+
+    def _above(self, least_tenths: int) -> int:
+        """How many candidates have at least this score."""
+        scores = self._score[: self._postings.candidates]
+        return int(np.searchsorted(-scores, -least_tenths, side="right"))
+
+    def _alike(self, term: Ints, step: Steps, *, end: int) -> tuple[Longs, Longs]:
+        """Ranks below `end` that are alike, ascending, and how much in percent.
+
+        The common terms together cannot bring a candidate to the floor, so candidates come from
+        the rare ones; what the common terms add is looked up for those alone.
+        """
+        if not end or not len(term):
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        posted = self._postings
+        begins = posted.starts[term]
+        ends = np.searchsorted(posted.key, term.astype(np.int64) * posted.candidates + end)
+        sizes = ends - begins
+        order = np.argsort(-sizes, kind="stable")
+        tail = np.sqrt(np.cumsum(step[order].astype(np.float64) ** 2))
+        common = order[: int(np.searchsorted(tail, SCALE * FLOOR / 200))]
+        rare = order[len(common) :]
+        left = float(tail[len(common) - 1]) * (SCALE + _SLACK) if len(common) else 0.0
+        sums = _sums(posted, begins[rare], sizes[rare], step[rare], end)
+        found = np.flatnonzero(sums >= _LEAST - left)
+        dots = sums[found]
+        if len(common):
+            dots += self._common(found, term[common], step[common], sizes[common], begins[common])
+        dots = dots[alike := dots >= _LEAST].astype(np.int64)
+        percent = (200 * dots + SCALE * SCALE) // (2 * SCALE * SCALE)
+        return found[alike], np.minimum(percent, 100)
+
+    def _common(
+        self,
+        found: Longs,
+        term: Ints,
+        step: Steps,
+        sizes: Longs,
+        begins: Longs,
+    ) -> Sums:
+        """What common terms add to the candidates found: looked up one by one where they are
+        few, summed over all postings where they are many.
+        """
+        posted = self._postings
+        if len(found) * len(term) * 4 > int(sizes.sum()):
+            return _sums(posted, begins, sizes, step, posted.candidates)[found]
+        keys = term.astype(np.int64)[:, None] * posted.candidates + found
+        place = np.minimum(np.searchsorted(posted.key, keys), len(posted.key) - 1)
+        there = posted.key[place] == keys
+        added: Sums = ((posted.step[place] * there).astype(np.float64) * step[:, None]).sum(axis=0)
+        return added
+
+
+_LEAST: Final = SCALE * SCALE * (2 * FLOOR - 1) / 200
+"""The least product of two directions that rounds to FLOOR percent."""
+
+
+def _sums(posted: Postings, begins: Longs, sizes: Longs, step: Steps, end: int) -> Sums:
+    """For every rank below `end`, the sum over some terms' postings. Sums of whole numbers below
+    2**53: exact in any order.
+    """
+    total = int(sizes.sum())
+    offsets = np.concatenate(([0], np.cumsum(sizes)))[:-1]
+    place = np.repeat(begins - offsets, sizes) + np.arange(total)
+    weights = np.repeat(step, sizes).astype(np.float64) * posted.step[place]
+    sums = np.bincount(posted.rank[place], weights=weights, minlength=end)
+    return sums.astype(np.float64, copy=False)
+
+
+def _offered(entry: Entry) -> bool:
+    return entry.offered and entry.score_tenths is not None
+
+
+def _rank(entry: Entry) -> tuple[bool, int, bool, int, str]:
+    """Candidates first, by score, then price, then id; the others after them."""
+    return (
+        not _offered(entry),
+        -(entry.score_tenths or 0),
+        entry.price is None,
+        entry.price or 0,
+        entry.id,
+    )

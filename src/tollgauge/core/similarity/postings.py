@@ -1,0 +1,145 @@
+"""Postings: for every term, which candidates say it and how much it is of what they say.
+
+Rules:
+- a term's rarity counts hosts, not endpoints: what one host says on all of its thousand paths is
+  said once, and no host can make a word common or rare by listing more of itself;
+- a term that a single host says leads to no one else (endpoints of one host are no alternatives
+  to each other), so it has no postings; it still counts for how much its endpoint says;
+- an endpoint's terms are a direction of unit length in whole steps of 1/SCALE. Integers make every
+  sum exact: the order of adding, the machine and the number of endpoints at once change nothing;
+- candidates are numbered by rank, so that those above a score are a prefix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tollgauge.core.similarity.terms import Terms
+
+SCALE: Final = 4_096
+_RARITY: Final = 64
+"""Steps of rarity: 1 + ln(hosts / hosts that say it), in 64ths."""
+
+Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
+Steps = npt.NDArray[np.int16]
+Numbers = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Directions:
+    """Endpoints as directions: those of endpoint `n` are `[starts[n], starts[n + 1])`. `term` is
+    a place in the vocabulary, `step` its share in 1/SCALE.
+    """
+
+    starts: Longs
+    term: Ints
+    step: Steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Postings:
+    """`vocabulary` are the known term ids, ascending, `rarity` theirs; the postings of the term at
+    place `t` are `[starts[t], starts[t + 1])`, by rank of the candidate. `key` is
+    `t * candidates + rank`: ascending over all postings.
+    """
+
+    vocabulary: Numbers
+    rarity: Longs
+    starts: Longs
+    key: Longs
+    rank: Ints
+    step: Steps
+    candidates: int
+    hosts: int
+
+    def direction(self, terms: Terms) -> tuple[Ints, Steps]:
+        """Places and steps of terms as the index sees them; terms that it does not know count
+        for the length of the direction, and are then left out.
+        """
+        ids = np.frombuffer(terms.ids, np.uint32)
+        tenths = np.frombuffer(terms.weights, np.uint8).astype(np.int64)
+        place = np.searchsorted(self.vocabulary, ids).astype(np.int32)
+        place[place == len(self.vocabulary)] = 0
+        known = (
+            self.vocabulary[place] == ids if len(self.vocabulary) else np.zeros(len(ids), np.bool_)
+        )
+        weight = tenths * _rarest(self.hosts)
+        weight[known] = tenths[known] * self.rarity[place[known]]
+        length = math.sqrt(int((weight * weight).sum())) or 1.0
+        step = np.rint(weight * (SCALE / length)).astype(np.int16)
+        return place[known], step[known]
+
+
+def build(
+    terms: Sequence[Terms], hosts: Sequence[int], *, candidates: int
+) -> tuple[Postings, Directions]:
+    """The postings of the first `candidates` endpoints and the directions of all. `hosts` are
+    numbers, the same for the same host.
+    """
+    starts = _offsets(np.fromiter(map(len, terms), np.int64, len(terms)))
+    ids = np.frombuffer(b"".join(each.ids for each in terms), np.uint32)
+    tenths = np.frombuffer(b"".join(each.weights for each in terms), np.uint8)
+    vocabulary, places = np.unique(ids, return_inverse=True)
+    term: Ints = places.astype(np.int32)
+    owner = np.repeat(np.arange(len(terms), dtype=np.int32), np.diff(starts))
+    host = np.asarray(hosts, np.int64)
+    total = int(host.max(initial=-1)) + 1
+    said_by = _hosts_of_terms(term, host[owner], total, len(vocabulary))
+    rarity = _rarities(said_by, total)
+    step = _steps(tenths * rarity[term], owner, len(terms))
+    kept = np.flatnonzero((owner < candidates) & (said_by[term] > 1))
+    # Entries are in order of rank already; a stable sort by term keeps that order within a term.
+    kept = kept[np.argsort(term[kept], kind="stable")]
+    postings = Postings(
+        vocabulary=vocabulary,
+        rarity=rarity,
+        starts=_offsets(np.bincount(term[kept], minlength=len(vocabulary))),
+        key=term[kept].astype(np.int64) * candidates + owner[kept],
+        rank=owner[kept],
+        step=step[kept],
+        candidates=candidates,
+        hosts=total,
+    )
+    return postings, Directions(starts=starts, term=term, step=step)
+
+
+def _hosts_of_terms(term: Ints, host: Longs, hosts: int, size: int) -> Longs:
+    """How many hosts say each term."""
+    pairs = np.unique(term.astype(np.int64) * max(hosts, 1) + host)
+    return np.bincount(pairs // max(hosts, 1), minlength=size)
+
+
+def _rarities(said_by: Longs, hosts: int) -> Longs:
+    """Rarity by number of hosts, computed once a number: the same number is the same rarity."""
+    numbers, place = np.unique(said_by, return_inverse=True)
+    table = np.array([_rarity(int(number), hosts) for number in numbers], np.int64)
+    return table[place] if len(table) else np.zeros(0, np.int64)
+
+
+def _rarity(said_by: int, hosts: int) -> int:
+    return round(_RARITY * (1 + math.log((hosts + 1) / (said_by + 1))))
+
+
+def _rarest(hosts: int) -> int:
+    """The rarity of a term that the index does not know: its own host alone says it."""
+    return _rarity(min(1, hosts), hosts)
+
+
+def _steps(weight: Longs, owner: Ints, size: int) -> Steps:
+    """Weights as steps of unit length. The squares sum below 2**53, so the sums are exact."""
+    squares = weight.astype(np.float64) ** 2
+    length = np.sqrt(np.bincount(owner, weights=squares, minlength=size))
+    length[length == 0] = 1.0
+    steps: Steps = np.rint(weight * (SCALE / length)[owner]).astype(np.int16)
+    return steps
+
+
+def _offsets(sizes: Longs) -> Longs:
+    return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))

@@ -1,0 +1,143 @@
+"""Terms: what an endpoint's provider says of its purpose, as weighted terms.
+
+Rules:
+- the text is the service name, the description, the tags, the path, and the names of the inputs
+  that its listing declares; it is data, and it is capped before it is read;
+- a term is a word, a pair of neighbouring words, a whole tag or a whole path segment. Whole tags
+  and segments weigh more: they are how providers sort their own services;
+- a word that is said again weighs a little more once, then no more: repeating it wins nothing,
+  and every further term takes weight from the others (the index compares directions, not sizes);
+- a term is kept as the CRC-32 of its text: two texts that share one by chance are as likely as
+  one in four billion, and harm nobody.
+
+How rare a term is, is the index's work.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+from zlib import crc32
+
+import orjson
+
+from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.similarity.words import words
+from tollgauge.core.text import DESCRIPTION_MAX, NAME_MAX, TAG_MAX, TAGS_MAX
+
+SAID_ONCE: Final = 10
+SAID_AGAIN: Final = 17
+"""1 + ln 2 in tenths: the most that repetition gives."""
+PAIR: Final = 10
+WHOLE: Final = 15
+INPUT: Final = 5
+TERMS_MAX: Final = 256
+PATH_MAX: Final = 256
+SEGMENTS_MAX: Final = 12
+NAMES_MAX: Final = 32
+EVERYWHERE: Final = frozenset({"api", "apis", "x402", "http", "https", "www", "com", "paid", "pay"})
+"""Path segments that say that something is for sale, not what."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wording:
+    """A provider's words. `names` are the names of declared inputs."""
+
+    service_name: str = ""
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    path: str = ""
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Terms packed side by side: `ids` are 32-bit integers in machine order, ascending and
+    without repeats, `weights` their bytes in tenths.
+    """
+
+    ids: bytes = b""
+    weights: bytes = b""
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+
+def wording_of(endpoint: Endpoint) -> Wording:
+    """What an endpoint's provider says of it."""
+    return Wording(
+        service_name=endpoint.service_name,
+        description=endpoint.description,
+        tags=endpoint.tags,
+        path=urlsplit(endpoint.resource).path,
+        names=tuple(_input_names(endpoint.query, endpoint.body))[:NAMES_MAX],
+    )
+
+
+def terms_of(wording: Wording) -> Terms:
+    """The terms of a wording: at most TERMS_MAX, the weightiest first where there are more."""
+    segments = _segments(wording.path)
+    fields = [
+        words(wording.service_name[:NAME_MAX]),
+        words(wording.description[:DESCRIPTION_MAX]),
+        [word for tag in _tags(wording.tags) for word in words(tag)],
+        [word for segment in segments for word in words(segment)],
+    ]
+    found: dict[int, int] = {}
+    _add(found, "n", (word for name in wording.names for word in words(name[:TAG_MAX])), INPUT)
+    for field in fields:
+        _add(found, "b", (f"{one} {two}" for one, two in pairwise(field)), PAIR)
+    _add(found, "t", (" ".join(words(tag)) for tag in _tags(wording.tags)), WHOLE)
+    _add(found, "p", segments, WHOLE)
+    said = Counter(word for field in fields for word in field)
+    for word, times in said.items():
+        found[_id("w", word)] = SAID_ONCE if times == 1 else SAID_AGAIN
+    return _packed(found)
+
+
+def _add(found: dict[int, int], kind: str, texts: Iterable[str], weight: int) -> None:
+    for text in texts:
+        if text:
+            found[_id(kind, text)] = weight
+
+
+def _id(kind: str, text: str) -> int:
+    # An input's name is the word it is made of, so that it meets the words of descriptions.
+    return crc32(f"{'w' if kind == 'n' else kind}:{text}".encode("utf-8", "replace"))
+
+
+def _packed(found: dict[int, int]) -> Terms:
+    kept = sorted(found.items(), key=lambda term: (-term[1], term[0]))[:TERMS_MAX]
+    kept.sort()
+    return Terms(array("I", [id_ for id_, _ in kept]).tobytes(), bytes(w for _, w in kept))
+
+
+def _tags(tags: tuple[str, ...]) -> list[str]:
+    return [tag[:TAG_MAX] for tag in tags[:TAGS_MAX]]
+
+
+def _segments(path: str) -> list[str]:
+    """The parts of a path in lower case, without placeholders and what says nothing."""
+    parts = unquote(path[:PATH_MAX], errors="replace").split("/")
+    return [
+        " ".join(words(part)) or part.lower()
+        for part in parts[: SEGMENTS_MAX * 2]
+        if part and part.lower() not in EVERYWHERE and part[0] not in "{:"
+    ][:SEGMENTS_MAX]
+
+
+def _input_names(query: str, body: bytes | None) -> Iterator[str]:
+    """The names of the declared query's and body's fields."""
+    yield from (name for name, _ in parse_qsl(query, keep_blank_values=True, max_num_fields=None))
+    if body:
+        try:
+            document = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return
+        if isinstance(document, dict):
+            yield from document

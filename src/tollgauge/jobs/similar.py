@@ -1,0 +1,57 @@
+"""The alternatives loop: refresh the similarity index, and count for every endpoint how many
+better alternatives it has, in one batch (the free snapshot shows the count).
+
+Only counts that changed are written. After a round the loop rests several times as long as the
+round took, so that counting 100,000 endpoints leaves most of a processor to others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tollgauge.alternatives import Alternatives
+from tollgauge.core.similarity import Index
+from tollgauge.store import similar
+from tollgauge.store.engine import Store
+
+SLICE: Final = 500
+"""How many endpoints are counted between two looks at the database."""
+REST: Final = 4
+
+
+@dataclass(slots=True)
+class Pace:
+    """When the next count may begin, in milliseconds UTC."""
+
+    resting_until: int = 0
+
+
+async def run(
+    store: Store, alternatives: Alternatives, *, pace: Pace, clock: Callable[[], int]
+) -> dict[str, object]:
+    """Count once; the tally says how many endpoints there are and how many counts changed."""
+    began = clock()
+    if began < pace.resting_until:
+        return {}
+    index = await alternatives.refresh(store)
+    changed = 0
+    for first in range(0, index.size, SLICE):
+        changed += await _count(store, index, first)
+    ended = clock()
+    pace.resting_until = ended + REST * (ended - began)
+    return {"counted": index.size, "changed": changed} if changed else {}
+
+
+async def _count(store: Store, index: Index, first: int) -> int:
+    """Count one slice and keep what changed."""
+    found = dict(await asyncio.to_thread(index.counts, first, first + SLICE))
+    async with store.read() as tx:
+        before = await similar.counts(tx, found)
+    changed = {id_: better for id_, better in found.items() if before.get(id_) != better}
+    if changed:
+        async with store.write() as tx:
+            await similar.save_counts(tx, changed)
+    return len(changed)
