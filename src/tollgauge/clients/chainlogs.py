@@ -9,7 +9,8 @@ What is true here:
   only if that head is not before the queried range (safety.md, *chain*);
 - blocks that may still change are asked for by hash, final ones by number;
 - a share of the answers, and every one that is empty, is compared with another node's where
-  there is one. If one node has all that the other has and more, the other one lacked it.
+  there is one. If one node has all that the other has and more, the other one lacked it; if each
+  has what the other lacks, neither is believed.
 
 Raises RpcError only, whatever the nodes send. What the transfers mean is core/settlement's work.
 """
@@ -68,6 +69,10 @@ class LogSettings:
     logs: int = 10_000
     check: float = 0.05
     finality: int = 900
+
+
+class UnconfirmedError(RpcError):
+    """No other node could confirm an answer that wanted it."""
 
 
 class View(NamedTuple):
@@ -182,6 +187,8 @@ class ChainLogs:
         # What the last round loaded from the store, so that the next need not.
         self.wallets: frozenset[bytes] = frozenset()
         self.version = -1
+        # How many answers in a row nobody could confirm.
+        self.unconfirmed = 0
         self._right: Final[set[Node]] = set()
         self._dice: Final = random.Random(seed)  # noqa: S311 (which answers are checked)
         self._paces: Final = {
@@ -235,9 +242,27 @@ class ChainLogs:
             raise RpcUnavailable(f"{view.node.name} sent blocks that nobody asked for.")
         return found
 
-    async def final(self, view: View, span: Span, wallets: Collection[bytes]) -> Fetched:
-        """The entries of wallets in final blocks, with the headers of the span's ends."""
-        return await self._checked(view, lambda of: self._final(of, span, wallets), last=span.last)
+    async def final(
+        self, view: View, span: Span, wallets: Collection[bytes], *, strict: bool = False
+    ) -> Fetched:
+        """The entries of wallets in final blocks, with the headers of the span's ends.
+
+        Under `strict` an answer that wants confirming and gets none is UnconfirmedError, where
+        there is another node at all.
+        """
+        return await self._checked(
+            view, lambda of: self._final(of, span, wallets), last=span.last, strict=strict
+        )
+
+    async def every(
+        self, views: Sequence[View], span: Span, wallets: Collection[bytes]
+    ) -> list[Entry]:
+        """The entries of wallets in final blocks, from all of these nodes together."""
+        answers = [await self._final(view, span, wallets) for view in views]
+        for other in answers[1:]:
+            if not _same_blocks(answers[0], other):
+                raise RpcUnavailable("Two nodes disagree about the blocks of a range.")
+        return sorted({entry for answer in answers for entry in answer.entries}, key=_place_of)
 
     async def tip(
         self, view: View, headers: Sequence[Header], wallets: Collection[bytes]
@@ -247,24 +272,31 @@ class ChainLogs:
         RpcRefused where the node no longer has one of them.
         """
         return await self._checked(
-            view, lambda of: self._tip(of, headers, wallets), last=headers[-1].number
+            view, lambda of: self._tip(of, headers, wallets), last=headers[-1].number, strict=False
         )
 
     async def _checked(
-        self, view: View, fetch: Callable[[View], Awaitable[Fetched]], *, last: int
+        self, view: View, fetch: Callable[[View], Awaitable[Fetched]], *, last: int, strict: bool
     ) -> Fetched:
         """An answer, compared with another node's when it is empty or by chance."""
         first = await fetch(view)
         if first.entries and self._dice.random() >= self.settings.check:
             return first
+        second = None
         other = await self.second(view, last)
-        if other is None:
+        if other is not None:
+            try:
+                second = await fetch(other)
+            except RpcError as error:
+                self.failed(other.node, error)
+        if second is None:
+            if strict and self.width > 1:
+                raise UnconfirmedError("No other node could confirm the logs of a range.")
             return first
-        try:
-            second = await fetch(other)
-        except RpcError as error:
-            self.failed(other.node, error)
-            return first
+        return self._merged(view, first, second)
+
+    def _merged(self, view: View, first: Fetched, second: Fetched) -> Fetched:
+        """The fuller of two answers about the same blocks, when it holds all of the other."""
         if not _same_blocks(first, second):
             raise RpcUnavailable("Two nodes disagree about the blocks of a range.")
         mine, more = set(first.entries), set(second.entries)
@@ -514,6 +546,10 @@ def _topic(address: bytes) -> str:
 
 def _hex(value: bytes) -> str:
     return "0x" + value.hex()
+
+
+def _place_of(entry: Entry) -> tuple[int, int, bytes]:
+    return entry.number, entry.log_index, entry.wallet
 
 
 def _within(found: list[Entry], span: Span) -> list[Entry]:

@@ -5,8 +5,8 @@ A round, for one chain:
 2. goes forward from the cursor, step by step: final blocks in ranges, later ones one by one by
    hash. Where the chain was reorganised, a step replaces what is above the last common block;
 3. fills in the past of wallets that were learned late, from the newest blocks downwards;
-4. looks again at blocks that became final since, at another node where there is one, and adds
-   what the first look lacked: a node may have hidden logs that it did have;
+4. looks again at blocks that became final since, at two nodes where there are two, and adds what
+   the first look lacked: a node may have hidden logs that it did have;
 5. tells endpoints whose settlements changed, and measures the chain's volume now and then.
 Every step is fetched whole before it is written in one transaction, so a process that dies at any
 point leaves a state from which the next one goes on. A node that fails gives way to the next.
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tollgauge.clients.chainlogs import ChainLogs, LogSettings, View
+from tollgauge.clients.chainlogs import ChainLogs, Fetched, LogSettings, UnconfirmedError, View
 from tollgauge.clients.rpc import RpcError
 from tollgauge.core.blocks import (
     DeepReorgError,
@@ -45,6 +45,8 @@ BACK_MS: Final = WINDOW_MS + DAY_MS
 """How far back a wallet is filled in: the window, and a day for clocks and edges."""
 KEEP_MS: Final = 40 * DAY_MS
 FORGET_BLOCKS: Final = 50_000
+PATIENCE: Final = 60
+"""How many rounds a step into the past waits for a second node that should confirm it."""
 _FORKS: Final = 32
 
 
@@ -269,7 +271,9 @@ class _Round:
         if span is None:
             return False
         if span.final:
-            fetched = await self.chain.final(self.view, span, missing.wallets)
+            fetched = await self._confirmed(span, missing.wallets)
+            if fetched is None:
+                return False
         else:
             headers = await self._indexed(span)
             if headers is None:
@@ -290,6 +294,20 @@ class _Round:
         self.tally["entries"] += len(fetched.entries)
         return True
 
+    async def _confirmed(self, span: Span, wallets: frozenset[bytes]) -> Fetched | None:
+        """The entries of final blocks that nothing will look at again: so where a second node
+        should confirm them, it is waited for, but not for ever.
+        """
+        strict = self.chain.unconfirmed < PATIENCE
+        try:
+            fetched = await self.chain.final(self.view, span, wallets, strict=strict)
+        except UnconfirmedError:
+            self.chain.unconfirmed += 1
+            self.tally["unconfirmed"] += 1
+            return None
+        self.chain.unconfirmed = 0
+        return fetched
+
     async def _indexed(self, span: Span) -> list[Header] | None:
         """The node's headers of a span, None unless they are those that are indexed."""
         headers = await self.chain.headers(self.view, range(span.first, span.last + 1))
@@ -301,9 +319,7 @@ class _Round:
         return headers if same else None
 
     async def _audit(self) -> bool:
-        """A second look at blocks that are final now, at another node where there is one; whether
-        there was something to look at.
-        """
+        """A second look at blocks that are final now; whether there was something to look at."""
         async with self.store.read() as tx:
             cursor = await chains.cursor(tx, self.id)
             ours = await chains.kept(tx, self.id)
@@ -312,30 +328,25 @@ class _Round:
         final = min(self.view.finalized, cursor.number)
         if final - cursor.audited < self.settings.audit:
             return False
-        other = await self.chain.second(self.view, final) or self.view
-        span = Span(
-            cursor.audited + 1, min(final, cursor.audited + self.chain.span(other)), final=True
-        )
-        # What the kept hash of a later block vouches for is the chain that is indexed.
+        second = await self.chain.second(self.view, final)
+        waited = final - cursor.audited >= PATIENCE * self.settings.audit
+        if second is None and self.chain.width > 1 and not waited:
+            return False
+        views = [self.view] if second is None else [self.view, second]
+        last = min(final, cursor.audited + self.chain.span(self.view))
+        # That the kept hash of a later block is theirs vouches for all blocks before it.
         floor = min(ours)
-        same = await self.chain.headers(other, [floor])
-        if floor < span.last or [header.hash for header in same] != [ours[floor]]:
-            return False
-        return await self._add_missing(cursor, span, other)
+        for view in views:
+            same = await self.chain.headers(view, [floor])
+            if floor < last or [header.hash for header in same] != [ours[floor]]:
+                return False
+        return await self._add_missing(cursor, Span(cursor.audited + 1, last, final=True), views)
 
-    async def _add_missing(self, cursor: Cursor, span: Span, other: View) -> bool:
-        try:
-            fetched = await self.chain.final(other, span, self.chain.wallets)
-        except RpcError as error:
-            self.chain.failed(other.node, error)
-            return False
+    async def _add_missing(self, cursor: Cursor, span: Span, views: list[View]) -> bool:
+        seen = await self.chain.every(views, span, self.chain.wallets)
         async with self.store.write() as tx:
             lows = await chains.wallets(tx, self.id)
-            found = [
-                each
-                for each in fetched.entries
-                if each.number >= lows.get(each.wallet, span.last + 1)
-            ]
+            found = [each for each in seen if each.number >= lows.get(each.wallet, span.last + 1)]
             added = await chains.audited(tx, cursor, span, found)
         self.tally["audited"] += span.blocks
         self.tally["healed"] += added

@@ -137,14 +137,15 @@ async def start(tx: AsyncConnection, chain: int, header: Header) -> Cursor:
 async def kept(tx: AsyncConnection, chain: int) -> dict[int, bytes]:
     """The hashes of the indexed blocks that may still change, and of the last final one."""
     rows = await tx.execute(sa.select(_H.c.number, _H.c.hash).where(_H.c.chain == chain))
-    return dict(rows.tuples().all())
+    return {row.number: row.hash for row in rows}
 
 
 async def unknown(tx: AsyncConnection, chain: int) -> tuple[str, ...]:
     """Addresses that endpoints are paid at on this chain and that are not wallets yet."""
     known = sa.exists().where(_W.c.chain == chain, _W.c.address == _E.c.quote_pay_to)
     query = (
-        sa.select(_E.c.quote_pay_to.distinct())
+        sa.select(_E.c.quote_pay_to)
+        .distinct()
         .where(_E.c.quote_network == f"eip155:{chain}", ~known)
         .order_by(_E.c.quote_pay_to)
     )
