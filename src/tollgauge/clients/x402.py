@@ -16,8 +16,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from tollgauge.clients.egress import METHODS, Egress, Request
-from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.exchange import Answer, Exchange
+from tollgauge.core.endpoint import Endpoint, ResourceError
+from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind
 
 REQUESTS_MAX: Final = 3
 PAYMENT_REQUIRED: Final = 402
@@ -54,16 +54,15 @@ class Probe:
 async def exchange(egress: Egress, endpoint: Endpoint, *, now: int) -> Probe:
     """Probe an endpoint. `now` is the start in milliseconds UTC.
 
-    A failed attempt is an exchange with a fault. Raises ResourceError when the endpoint's
-    resource is no https URL.
+    A failed attempt is an exchange with a fault.
     """
     way, *others = ways(endpoint)
-    opening = made = await egress.fetch(_request(endpoint.probe_url, way), at=now)
+    opening = made = await _ask(egress, endpoint.probe_url, way, at=now)
     at = now
     while others and _wrong_way(made):
         at += made.timings.total
         way = others.pop(0)
-        made = await egress.fetch(_request(endpoint.probe_url, way), at=at)
+        made = await _ask(egress, endpoint.probe_url, way, at=at)
     if _status(made) == PAYMENT_REQUIRED:
         return Probe(exchange=made, learned=_label(endpoint, way))
     return Probe(exchange=opening, learned=endpoint.learned)
@@ -73,11 +72,21 @@ async def wildcard(egress: Egress, resource: str, *, token: str, now: int) -> bo
     """Whether a path that nobody sells answers 402 too on the host of a resource.
 
     `token` is a random path segment of the caller's. None when no HTTP answer came.
-    Raises ResourceError when the resource is no https URL.
     """
     url = f"https://{urlsplit(resource).netloc}/{token}"
-    status = _status(await egress.fetch(_request(url, Way(method="GET")), at=now))
+    status = _status(await _ask(egress, url, Way(method="GET"), at=now))
     return None if status is None else status == PAYMENT_REQUIRED
+
+
+async def _ask(egress: Egress, url: str, way: Way, *, at: int) -> Exchange:
+    """One request. A URL that egress does not take (it was stored under other rules, or what is
+    declared made it too long) is a limit of ours and must not stop the probes of others.
+    """
+    try:
+        return await egress.fetch(_request(url, way), at=at)
+    except ResourceError as error:
+        fault = Fault(kind=FaultKind.LOCAL, detail=str(error))
+        return Exchange(url=url, method=way.method, at=at, result=fault, request_body=way.body)
 
 
 def ways(endpoint: Endpoint) -> tuple[Way, ...]:

@@ -185,9 +185,14 @@ def parse_resource(
         raise ResourceError("resource-not-public", f"Port {port} is not allowed.")
     netloc = host if port == 443 else f"{host}:{port}"
     path = _canonical_path(parts.path)
-    return Resource(
+    found = Resource(
         url=f"https://{netloc}{path}", host=host, port=port, path=path, query=_query(parts.query)
     )
+    if len(found.probe_url) > URL_MAX:
+        raise ResourceError(
+            "resource-invalid", f"The resource is longer than {URL_MAX} characters when encoded."
+        )
+    return found
 
 
 def canonical_host(netloc: str, hostname: str, perimeter: Perimeter = PUBLIC) -> str:

@@ -1,8 +1,9 @@
 """The probe loop: claim what is due, make one exchange each, judge, record.
 
-A round takes one wave of endpoints, at most one a host. Failures are judged together, because
-when unrelated hosts fail at once the fault is ours (core/attribution); then each result is
-recorded in one transaction that also gives its host back.
+A round takes one wave of endpoints, at most one a host, and has each host for itself until it
+gives it back. Failures are judged together, because when unrelated hosts fail at once the fault
+is ours (core/attribution); then each result is recorded in one transaction that also gives its
+host back.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ async def run(
         return {}
     made = await asyncio.gather(*(x402.exchange(egress, each, now=clock()) for each in due))
     results = await _judged(egress, due, made, references=settings.references)
+    await _wildcards(store, egress, due, results, clock=clock)
     for endpoint, probe, result in zip(due, made, results, strict=True):
         now = clock()
         async with store.write() as tx:
@@ -80,7 +82,6 @@ async def run(
                 now=now,
             )
         PROBES.labels(result.outcome.value, result.attribution.value).inc()
-    await _wildcards(store, egress, due, results, clock=clock)
     tally = Counter(str(result.outcome) for result in results)
     return {"probed": len(results), **tally, "busy": len(due) >= settings.wave}
 
