@@ -45,10 +45,10 @@ def read_call_trace(value: object) -> CallTrace:
         made = _transfer(frame)
         if made is not None:
             found.append(made)
-        inner = frame.get("calls") or []
-        if not isinstance(inner, list):
+        inner = frame.get("calls")
+        if not isinstance(inner, list | None):
             raise CaptureError("A frame's calls are no list.")
-        waiting += reversed(inner)
+        waiting += reversed(inner or [])
     return CallTrace(ok=value.get("error") is None, calls=tuple(found))
 
 
