@@ -66,7 +66,8 @@
       ...[...wallets.values()].map(({ name, provider }) => {
         const button = document.createElement("button");
         button.type = "button";
-        button.textContent = `Pay ${dollars(deal.amount)} with ${name}`;
+        const verb = byId("report").hidden ? "Pay" : "Buy a new report: pay";
+        button.textContent = `${verb} ${dollars(deal.amount)} with ${name}`;
         button.disabled = busy;
         button.addEventListener("click", () => buy(provider));
         return button;
