@@ -2,12 +2,14 @@
 
 A loop's round has a deadline; a round that fails is logged, counted and tried again at the next
 tick: this is the one broad `except` of the project. Rounds that must not run twice at once on
-several machines take a lease first. Stopping waits for the rounds in flight.
+several machines take a lease first, which stopping gives back. Stopping waits for the rounds in
+flight.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,7 +17,7 @@ from dataclasses import dataclass
 
 from tollgauge.observe import JOB_RUNS, JOB_SECONDS, log
 from tollgauge.store import leases
-from tollgauge.store.engine import Store
+from tollgauge.store.engine import Store, StoreUnavailable
 
 Clock = Callable[[], int]
 Tally = Mapping[str, object]
@@ -48,10 +50,12 @@ async def _loop(job: Job, *, store: Store, clock: Clock, owner: str, stop: async
         busy = await _round(job, store=store, clock=clock, owner=owner)
         # Jitter keeps the loops of several machines from meeting on the same row.
         pause = 0.05 if busy else job.every_ms / 1000 * random.uniform(0.9, 1.1)  # noqa: S311
-        try:
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), pause)
-        except TimeoutError:
-            continue
+    if job.exclusive:
+        with contextlib.suppress(StoreUnavailable):  # then it ends by itself
+            async with store.write() as tx:
+                await leases.give_back(tx, job.name, owner=owner)
 
 
 async def _round(job: Job, *, store: Store, clock: Clock, owner: str) -> bool:
