@@ -14,7 +14,7 @@ one of 2026; what the tools do is web/tools' work. Rules:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 import mcp_types as types
@@ -238,11 +238,18 @@ def _invalid(body: bytes) -> Response | None:
         document = strictjson.loads(body)
     except strictjson.StrictJsonError as error:
         return _rpc_error(types.PARSE_ERROR, str(error))
-    try:
-        types.jsonrpc_message_adapter.validate_python(document, by_name=False)
-    except ValidationError:
+    if not _is_message(document):
         return _rpc_error(types.INVALID_REQUEST, "The body is not one JSON-RPC 2.0 message.")
     return None
+
+
+def _is_message(document: object) -> bool:
+    try:
+        message = types.jsonrpc_message_adapter.validate_python(document, by_name=False)
+    except ValidationError:
+        return False
+    # A request whose id has the wrong type would pass for a notification, which gets no answer.
+    return not (isinstance(message, types.JSONRPCNotification) and "id" in cast("Any", document))
 
 
 def _rpc_error(code: int, message: str) -> Response:
