@@ -1,0 +1,93 @@
+"""The service in the demo world, reachable over HTTP, with a facilitator that can be made to stall.
+
+The chain, the sellers and the facilitator are the demo's own; between the service and the
+facilitator stands a proxy that may answer `settlement_pending` without passing a call on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+
+import httpx
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from tollgauge import app
+from tollgauge.clients.facilitator import FacilitatorSettings
+from tollgauge.core.endpoint import endpoint_id
+from tollgauge.core.payment import State
+from tollgauge.demo.serving import serve
+from tollgauge.demo.stage import configuration
+from tollgauge.demo.world import World
+from tollgauge.store import payments
+from tollgauge.store.payments import LedgerRow
+from tollgauge.web import app as web
+
+WEATHER = "https://weather.sellers.example/v1/current"
+WEATHER_ID = endpoint_id(WEATHER)
+
+
+@dataclass
+class Stall:
+    """The proxy before the facilitator: how many settlements it will leave pending."""
+
+    url: str
+    pending: int = 0
+    calls: Counter[str] = field(default_factory=Counter)
+
+    async def answer(self, request: Request) -> Response:
+        self.calls[request.url.path] += 1
+        if request.url.path == "/settle" and self.pending > 0:
+            self.pending -= 1
+            reply = {"success": False, "errorReason": "settlement_pending", "transaction": ""}
+            return JSONResponse(reply | {"network": "eip155:8453"})
+        async with httpx.AsyncClient(timeout=30, trust_env=False) as http:
+            passed = await http.post(self.url + request.url.path, content=await request.body())
+        return Response(passed.content, passed.status_code, media_type="application/json")
+
+
+@dataclass(frozen=True)
+class Storefront:
+    """The running service, its world, and the proxy before the facilitator."""
+
+    world: World
+    service: app.Opened
+    url: str
+    stall: Stall
+
+    async def income(self) -> int:
+        return await self.world.chain.balance(self.world.pay_to)
+
+    async def settled(self) -> list[LedgerRow]:
+        """The settled payments, newest first."""
+        async with self.service.store.read() as tx:
+            rows = await payments.latest(tx, limit=100)
+        return [row for row in rows if row.state is State.SETTLED]
+
+
+@contextlib.asynccontextmanager
+async def storefront() -> AsyncIterator[Storefront]:
+    """The service on a port of its own, knowing what the directory lists and nothing more.
+
+    Raises ChainError without anvil.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        world = await stack.enter_async_context(World.start(clock=app.now_ms))
+        stall = Stall(world.facilitator_url)
+        routes = [
+            Route(f"/{verb}", stall.answer, methods=["POST"]) for verb in ("verify", "settle")
+        ]
+        port = await stack.enter_async_context(serve(Starlette(routes=routes)))
+        config = replace(
+            configuration(world, port=0, store_url="sqlite://"),
+            facilitator=FacilitatorSettings(url=f"http://127.0.0.1:{port}"),
+        )
+        service = await stack.enter_async_context(app.opened(config))
+        await service.discover_round()
+        port = await stack.enter_async_context(serve(web.create(service.server())))
+        yield Storefront(world, service, f"http://127.0.0.1:{port}", stall)
