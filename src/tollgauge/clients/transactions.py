@@ -95,8 +95,9 @@ class _Fetched:
 class Transactions:
     """The nodes of every configured network, by CAIP-2 id."""
 
-    def __init__(self, nodes: Mapping[str, Sequence[Node]]) -> None:
-        self._nodes: Final = {network: tuple(each) for network, each in nodes.items() if each}
+    def __init__(self, nodes: Mapping[str, Sequence[Node]] | None = None) -> None:
+        named = (nodes or {}).items()
+        self._nodes: Final = {network: tuple(each) for network, each in named if each}
 
     async def close(self) -> None:
         """Close the pools."""
