@@ -12,6 +12,7 @@ import gzip
 import os
 import signal
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -74,9 +75,9 @@ def main() -> None:
     try:
         app()
     except TollgaugeError as error:
-        errors.print(f"[bold]tollgauge:[/] {_plain(str(error))}")
+        errors.print(f"[bold]tollgauge:[/] {_plain(str(error))}", soft_wrap=True)
         if error.hint:
-            errors.print(f"  {_plain(error.hint)}")
+            errors.print(f"  {_plain(error.hint)}", soft_wrap=True)
         sys.exit(FAILED)
     except (KeyboardInterrupt, asyncio.CancelledError):
         sys.exit(130)
@@ -294,7 +295,8 @@ async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> 
             if unknown:
                 raise TollgaugeError(
                     f"There is no loop named {', '.join(sorted(unknown))}.",
-                    hint=f"The loops are {', '.join(job.name for job in jobs)}.",
+                    hint=f"The loops are {', '.join(job.name for job in jobs)}; "
+                    "discover needs [[sources]], and what asks a chain needs a node's URL.",
                 )
             jobs = tuple(job for job in jobs if job.name in only)
 
@@ -380,9 +382,10 @@ def _load(path: Path | None) -> Config:
 def _input(source: str) -> bytes:
     try:
         data = sys.stdin.buffer.read(INPUT_MAX + 1) if source == "-" else _file(Path(source))
-    except OSError as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise TollgaugeError(
-            f"{source} cannot be read.", hint="Give a file, or - for standard input."
+            f"{source} cannot be read.",
+            hint="Give a whole file, or - for standard input; a URL starts with https://.",
         ) from error
     if len(data) > INPUT_MAX:
         raise TollgaugeError(f"{source} is larger than {INPUT_MAX // 1024 // 1024} MB.")

@@ -139,7 +139,7 @@ class Store:
 def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:  # ValueError: a port that is no number
         raise StoreError("The database URL cannot be read.", hint=_HINT) from error
     if parsed.drivername not in _DRIVERS:
         raise StoreError(f"No store speaks {parsed.drivername!r}.", hint=_HINT)
@@ -147,6 +147,10 @@ def _parse(url: str) -> URL:
 
 
 _HINT: Final = "Use sqlite:///tollgauge.sqlite or postgresql+asyncpg://user@host/database."
+
+
+_PARAMETERS: Final = frozenset({"host", "port", "ssl", "sslmode"})
+"""Of a PostgreSQL URL; `sslmode` is what libpq calls the driver's `ssl`, with the same words."""
 
 
 def _sqlite(url: URL, pool_size: int) -> AsyncEngine:
@@ -184,8 +188,15 @@ def _begin_sqlite(connection: sa.Connection) -> None:
 
 
 def _postgres(url: URL, pool_size: int) -> AsyncEngine:
+    unknown = url.query.keys() - _PARAMETERS
+    if unknown:
+        raise StoreError(
+            f"The database URL has parameters unknown here: {', '.join(sorted(unknown))}.",
+            hint=f"The driver takes {', '.join(sorted(_PARAMETERS))}.",
+        )
+    query = {"ssl" if name == "sslmode" else name: value for name, value in url.query.items()}
     return create_async_engine(
-        url,
+        url.set(query=query),
         pool_size=pool_size,
         max_overflow=0,
         pool_pre_ping=True,
