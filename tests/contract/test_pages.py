@@ -549,8 +549,8 @@ def test_a_large_page_stays_small() -> None:
     assert len(endpoint(view())) < 64_000
 
 
-def test_assets_load_nothing_and_hold_no_script() -> None:
-    assert set(ASSETS) == {"favicon.svg", "tollgauge.css"}
+def test_assets_load_nothing_and_the_wallet_page_has_the_only_script() -> None:
+    assert set(ASSETS) == {"favicon.svg", "tollgauge.css", "upgrade.js"}
     for asset in ASSETS.values():
         text = asset.body.decode().replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"url\(|@import|https?:|<script|<style|style=", text)

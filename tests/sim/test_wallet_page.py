@@ -35,7 +35,7 @@ from tests.sim.storefront import WEATHER, WEATHER_ID, Storefront, storefront
 from tollgauge.core.scoring import recompute
 from tollgauge.demo.chain import Chain, ChainError, TestAccount, find_anvil
 
-CHROMIUM = "/usr/bin/chromium"
+CHROMIUM = shutil.which("chromium") or ""
 ARGS = (
     "--no-sandbox",
     "--headless",
@@ -190,7 +190,7 @@ Opener = Callable[..., Awaitable[Visit]]
 
 @pytest.fixture(scope="module", autouse=True)
 def needs_parts() -> None:
-    if shutil.which(CHROMIUM) is None:
+    if not CHROMIUM:
         pytest.skip("Chromium is missing: apt-get install chromium (`make test` does it)")
     try:
         find_anvil()
