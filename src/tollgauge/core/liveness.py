@@ -1,0 +1,90 @@
+"""Liveness: up, down or flapping, as seen by watches that want N misses before an alarm.
+
+Rules (contract.md section 7):
+- N misses in a row: down; HITS answers in a row after that: recovered;
+- down again before it was steady, or up and down in turns: flapping, told once; then nothing
+  until STEADY results in a row are the same, which is told as recovered or down;
+- an endpoint that was never seen up is down, but that is no news.
+
+Only scored results count, so our own faults neither break nor mend a run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+from tollgauge.core import flips
+
+HITS: Final = 2
+"""Answers in a row that end an outage."""
+STEADY: Final = 6
+"""Equal results in a row that end flapping."""
+RECENT: Final = 12
+"""How many results are remembered."""
+TURNS: Final = 6
+"""Changes between up and down among the remembered results that are flapping."""
+TURNS_N_MAX: Final = 3
+"""A watch that waits for more misses than this does not want to hear of short ones in turns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Liveness:
+    """The machine of one sensitivity. `calm` counts results since the last recovery, up to
+    STEADY; `began` is the start of the outage that is being told.
+    """
+
+    n: int
+    down: bool = False
+    flapping: bool = False
+    calm: int = STEADY
+    began: int | None = None
+
+
+def step(
+    machine: Liveness, *, recent: str, since: int | None, seen_up: bool
+) -> tuple[Liveness, str | None]:
+    """The machine after the newest of `recent` results (`1` up, `0` not, newest last), and the
+    type of the flip, if any. `since` is the first miss of the current run of misses.
+    """
+    up, run = recent[-1] == "1", run_length(recent)
+    calm = min(machine.calm + 1, STEADY)
+    if machine.flapping:
+        return _steadied(machine, up=up, run=run, since=since)
+    if machine.n <= TURNS_N_MAX and turns(recent) >= TURNS and seen_up:
+        began = machine.began if machine.down else since
+        return replace(machine, flapping=True, began=began), flips.FLAPPING
+    if machine.down and up and run >= HITS:
+        return replace(machine, down=False, calm=0), flips.RECOVERED
+    if not machine.down and not up and run >= machine.n:
+        if not seen_up:
+            return replace(machine, down=True, began=since), None
+        if machine.calm < STEADY:
+            return replace(machine, flapping=True, down=True, began=since), flips.FLAPPING
+        return replace(machine, down=True, began=since), flips.DOWN
+    return replace(machine, calm=calm), None
+
+
+def _steadied(
+    machine: Liveness, *, up: bool, run: int, since: int | None
+) -> tuple[Liveness, str | None]:
+    if run < max(STEADY, 0 if up else machine.n):
+        return machine, None
+    if up:
+        return replace(machine, flapping=False, down=False, calm=STEADY), flips.RECOVERED
+    return replace(machine, flapping=False, down=True, began=since), flips.DOWN
+
+
+def run_length(recent: str) -> int:
+    """How many of the newest results are equal."""
+    last = recent[-1]
+    return len(recent) - len(recent.rstrip(last))
+
+
+def turns(recent: str) -> int:
+    """How often the results changed between up and down since they were last steady."""
+    starts = range(len(recent) - STEADY, -1, -1)
+    steady = (at for at in starts if len(set(recent[at : at + STEADY])) == 1)
+    moving = recent[next((at + STEADY - 1 for at in steady), 0) :]
+    return sum(a != b for a, b in pairwise(moving))

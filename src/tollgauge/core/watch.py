@@ -1,0 +1,152 @@
+"""Watch: what a watch may ask for, how long it lasts, and when a delivery is tried again.
+
+Rules (contract.md section 7):
+- a watch lasts 30 days; renewing adds 30 days to what is left;
+- at most 10 destinations, at most 5 of each kind of field;
+- a delivery that fails is tried again after 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 10 h, each ±20 %;
+  the jitter comes from the delivery's id, so that it needs no randomness.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+from urllib.parse import urlsplit
+
+from tollgauge.core.flips import EVENTS
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+
+PERIOD_MS: Final = 30 * DAY_MS
+READABLE_MS: Final = 30 * DAY_MS
+"""How long an ended watch can still be read and renewed."""
+EXPIRING_MS: Final = 3 * DAY_MS
+"""How long before its end a watch says so."""
+SENSITIVITY_MIN: Final = 1
+SENSITIVITY_MAX: Final = 10
+SENSITIVITY_DEFAULT: Final = 2
+DESTINATIONS_MAX: Final = 10
+FIELD_MAX: Final = 5
+
+RETRIES_MS: Final = (
+    5 * SECOND_MS,
+    5 * MINUTE_MS,
+    30 * MINUTE_MS,
+    2 * HOUR_MS,
+    5 * HOUR_MS,
+    10 * HOUR_MS,
+    10 * HOUR_MS,
+)
+RETRY_AFTER_MIN_MS: Final = SECOND_MS
+RETRY_AFTER_MAX_MS: Final = DAY_MS
+
+CREATED: Final = "created"
+EDITED: Final = "edited"
+CANCELLED: Final = "cancelled"
+RENEWED: Final = "renewed"
+EXPIRING: Final = "expiring"
+EXPIRED: Final = "expired"
+LIFECYCLE: Final = (CREATED, EDITED, CANCELLED, RENEWED, EXPIRING, EXPIRED)
+"""What happens to a watch itself, letter for letter (contract.md)."""
+CONNECTION_TEST: Final = "connection_test"
+DIGEST: Final = "daily_digest"
+
+_DISCORD: Final = re.compile(r"(?:(?:canary|ptb)\.)?discord(?:app)?\.com")
+_DISCORD_PATH: Final = re.compile(r"/api/(?:v[0-9]+/)?webhooks/")
+
+
+class State(StrEnum):
+    """Where a watch is. A pending one waits for its payment to settle."""
+
+    PENDING = "pending"
+    ACTIVE = "active"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    VOID = "void"
+
+
+class Kind(StrEnum):
+    """Which format a destination gets."""
+
+    JSON = "webhook"
+    SLACK = "slack"
+    DISCORD = "discord"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a watch listens to: types of events, misses before an alarm, a daily digest."""
+
+    events: tuple[str, ...] = EVENTS
+    sensitivity: int = SENSITIVITY_DEFAULT
+    digest: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A destination as it was asked for: its URL, its format, and the field that named it."""
+
+    url: str
+    kind: Kind
+    field: str = ""
+
+    @property
+    def masked(self) -> str:
+        """What may be shown: the host, and no more than the last four characters."""
+        return masked(self.url)
+
+
+def kind_of(url: str, *, slack: bool = False) -> Kind:
+    """The format of a destination's URL: Slack's and Discord's own hosts and paths are
+    recognised, and a URL that was given as Slack's gets Slack's format wherever it leads, as
+    Slack-compatible receivers want it (Discord's `/slack` among them).
+    """
+    parts = urlsplit(url)
+    host = (parts.hostname or "").lower()
+    if host == "hooks.slack.com":
+        return Kind.SLACK
+    if _DISCORD.fullmatch(host) and _DISCORD_PATH.match(parts.path):
+        return Kind.SLACK if parts.path.rstrip("/").endswith("/slack") else Kind.DISCORD
+    return Kind.SLACK if slack else Kind.JSON
+
+
+def masked(url: str) -> str:
+    """A webhook's URL for people: its path is a secret."""
+    parts = urlsplit(url)
+    tail = url[-4:] if len(parts.path) >= 16 else ""
+    return f"https://{parts.hostname}/…{tail}"
+
+
+def retry_at(
+    delivery: str, attempts: int, *, now: int, retry_after_ms: int | None = None
+) -> int | None:
+    """When to try again after `attempts` failed ones, None when it was the last. A receiver's
+    Retry-After (1 s to 24 h) may only make it later.
+    """
+    if attempts > len(RETRIES_MS):
+        return None
+    pause = jittered(RETRIES_MS[attempts - 1], f"{delivery}:{attempts}")
+    if retry_after_ms is not None:
+        wished = min(max(retry_after_ms, RETRY_AFTER_MIN_MS), RETRY_AFTER_MAX_MS)
+        pause = max(pause, wished)
+    return now + pause
+
+
+def jittered(pause_ms: int, seed: str) -> int:
+    """A pause ±20 %, the same for the same seed."""
+    part = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big")
+    return pause_ms * 8 // 10 + pause_ms * 4 // 10 * part // 2**32
+
+
+def message_id(watch_id: str, event: str) -> str:
+    """The id of an event of a watch, in polls and deliveries alike: receivers tell repeats by it.
+    `event` names what happened, as `flip:12` or `expired:1`.
+    """
+    return f"evt_{hashlib.sha256(f'{watch_id}:{event}'.encode()).hexdigest()[:32]}"
+
+
+def renewed_until(expires_at: int, *, now: int) -> int:
+    """The end of a watch that is renewed now: what is left is kept."""
+    return max(expires_at, now) + PERIOD_MS
