@@ -25,11 +25,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tollgauge.core import discovery
 from tollgauge.core.endpoint import Endpoint, Listing, Resource
 from tollgauge.core.evidence import Change
+from tollgauge.core.flips import term_flips
 from tollgauge.core.listing import ListedItem
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, MINUTE_MS
-from tollgauge.store import endpoints, meta, schema, upsert
-from tollgauge.store.codec import clean_quote, texts_to_json
+from tollgauge.store import endpoints, flips, meta, schema, upsert
+from tollgauge.store.codec import clean_quote, quote_from_json, texts_to_json
 from tollgauge.store.endpoint_rows import from_row, quote_columns, quote_from_row
 from tollgauge.store.merging import (
     DELISTED,
@@ -142,6 +143,7 @@ async def record_page(
                 spread_ms=spread_ms,
             )
     await _write(tx, page)
+    await _flip_terms(tx, crawl.source, by_id, rows, known, now=now)
     await tx.execute(_C.update().where(_C.c.id == crawl.id).values(offset=next_offset))
     kinds = Counter(str(event["event"]) for event in page.events)
     return PageTally(new=len(page.new), seen=len(by_id), events=len(page.events), kinds=kinds)
@@ -281,6 +283,27 @@ async def _write(tx: AsyncConnection, page: Page) -> None:
         await tx.execute(_V.insert(), page.events)
 
 
+async def _flip_terms(
+    tx: AsyncConnection,
+    source: str,
+    items: Mapping[str, ListedItem],
+    rows: Mapping[str, sa.RowMapping],
+    listings: Mapping[str, sa.RowMapping],
+    *,
+    now: int,
+) -> None:
+    """Changed terms are news to watchers, unless a probe saw terms of its own or another source
+    speaks for the endpoint.
+    """
+    for id_ in sorted(items.keys() & rows.keys() & listings.keys()):
+        row, quote = rows[id_], items[id_].quote
+        before = quote_from_json(listings[id_]["quote"])
+        speaks = from_row(row).sources[:1] == (source,) and row["quote_source"] != PROBE
+        if speaks and before is not None and quote is not None:
+            found = term_flips(before, clean_quote(quote), at=now, source=source)
+            await flips.add(tx, id_, found)
+
+
 async def _update_many(tx: AsyncConnection, rows: Sequence[Mapping[str, Any]]) -> None:
     names = [name for name in rows[0] if name != "id"]
     statement = (
@@ -312,4 +335,6 @@ async def _without(tx: AsyncConnection, ids: Sequence[str], source: str, *, now:
     await _update_many(tx, changed)
     if delisted:
         await tx.execute(_V.insert(), delisted)
+        ids = [str(event["endpoint_id"]) for event in delisted]
+        await flips.delisted(tx, ids, source=source, at=now)
     return len(delisted)

@@ -1,7 +1,8 @@
 """One probe's result, remembered as a whole.
 
-The evidence, the price it quoted, the next due time, the dirty mark and the end of the host's
-lease are one transaction (architecture.md, journey *a probe*): a crash leaves all or nothing.
+The evidence, the price it quoted, what flipped, the next due time, the dirty mark and the end of
+the host's lease are one transaction (architecture.md, journey *a probe*): a crash leaves all or
+nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.schedule import Cadence, next_due
-from tollgauge.store import discovery, endpoints, probes
+from tollgauge.store import discovery, endpoints, flips, probes
 
 
 async def record(
@@ -31,7 +32,9 @@ async def record(
     and instant changes nothing.
     """
     due = next_due(endpoint, cadence, now=now, pause_ms=pause_ms)
-    await probes.record(tx, endpoint.id, result, next_due=due, learned=learned)
+    new = await probes.record(tx, endpoint.id, result, next_due=due, learned=learned)
+    if new:
+        await flips.observe(tx, endpoint, result)
     if result.quote is not None and result.scored:
         await discovery.observe_quote(tx, endpoint, result.quote, at=result.at)
     free_at = now + max(cadence.host_gap_ms, pause_ms)

@@ -2,7 +2,16 @@
 
 from alembic import context
 
-from tollgauge.store import chain, leases, payments, similar, transfers
+from tollgauge.store import (
+    chain,
+    flips,
+    leases,
+    outbox,
+    payments,
+    similar,
+    transfers,
+    watches,
+)
 from tollgauge.store.schema import metadata
 
 TABLES = (
@@ -15,6 +24,13 @@ TABLES = (
     chain.chain_wallet,
     transfers.transfer,
     transfers.transfer_day,
+    watches.watch,
+    watches.watch_payment,
+    watches.watch_event,
+    watches.destination,
+    flips.standing_row,
+    flips.flip,
+    outbox.delivery,
 )
 """Nouns that keep their tables in their own module; importing them fills the metadata."""
 

@@ -1,0 +1,278 @@
+"""Flips as rows, and the standing that tells them, both in the transaction that saw the change.
+
+Rules:
+- whoever writes a flip holds the lock of the endpoint's row (recording a probe updates it, crawls
+  select it for update), so that the ids of one endpoint become visible in their order and a cursor
+  over them misses nothing;
+- a probe that was our own doing is not looked at;
+- a directory's word on terms counts only while no probe has seen any, and only that of the
+  directory that speaks for the endpoint (store/merging);
+- a new flip waits to be dispatched: jobs/alert makes deliveries of it, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import orjson
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tollgauge.core import flips, latency, standing
+from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.finding import Severity
+from tollgauge.core.flips import Baseline, Flip
+from tollgauge.core.probe import Attribution, ProbeResult
+from tollgauge.core.standing import BASELINE_MIN, PUBLIC_N, Probed, Standing
+from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
+from tollgauge.store import probes, schema, upsert, watches
+from tollgauge.store.codec import clean_quote
+from tollgauge.store.schema import ForeignText, Serial, metadata
+
+BASELINE_DAYS: Final = 14
+_BASELINE_EVERY_MS: Final = 6 * HOUR_MS
+_YOUNG_EVERY_MS: Final = HOUR_MS
+_WAITING: Final = sa.text("dispatched_at IS NULL")
+_P: Final = schema.probe
+_E: Final = schema.endpoint
+
+flip = sa.Table(
+    "flip",
+    metadata,
+    sa.Column("id", Serial, primary_key=True),
+    sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), nullable=False),
+    sa.Column("at", sa.BigInteger, nullable=False),
+    sa.Column("type", sa.Text, nullable=False),
+    sa.Column("severity", sa.Text, nullable=False),
+    # Of a liveness flip: for watches of how many misses; NULL for every other type.
+    sa.Column("sensitivity", sa.Integer),
+    sa.Column("reason", ForeignText, nullable=False),
+    sa.Column("before", ForeignText, nullable=False),
+    sa.Column("after", ForeignText, nullable=False),
+    sa.Column("evidence", ForeignText, nullable=False),
+    sa.Column("dispatched_at", sa.BigInteger),
+    sa.Index("ix_flip_endpoint_id", "endpoint_id", "id"),
+    sa.Index("ix_flip_waiting", "id", sqlite_where=_WAITING, postgresql_where=_WAITING),
+)
+
+standing_row = sa.Table(
+    "standing",
+    metadata,
+    sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), primary_key=True),
+    sa.Column("state", ForeignText, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFlip:
+    """A flip with its id and its endpoint."""
+
+    id: int
+    endpoint_id: str
+    flip: Flip
+
+
+async def observe(tx: AsyncConnection, endpoint: Endpoint, result: ProbeResult) -> tuple[Flip, ...]:
+    """What a new probe of an endpoint flips. `endpoint` is as it was before the probe."""
+    if not result.scored:
+        return ()
+    if result.quote is not None:
+        result = replace(result, quote=clean_quote(result.quote))
+    before = await get_standing(tx, endpoint.id)
+    watched = endpoint.watched_until > result.at
+    known = before or Standing()
+    if watched:
+        known = await _with_baseline(tx, endpoint.id, known, now=result.at)
+    wanted = await watches.sensitivities(tx, endpoint.id) if watched else frozenset[int]()
+    probed = Probed(
+        result=result,
+        sensitivities=standing.sensitivities(wanted),
+        templated=endpoint.templated,
+        last_good=await _last_good(tx, endpoint.id, known, result),
+    )
+    after, found = standing.advance(known, probed)
+    if after != before:
+        await _save(tx, endpoint.id, after)
+    await add(tx, endpoint.id, found)
+    return found
+
+
+async def add(tx: AsyncConnection, endpoint_id: str, found: Sequence[Flip]) -> None:
+    """Append flips of an endpoint whose row this transaction has locked."""
+    if found:
+        await tx.execute(flip.insert(), [_values(endpoint_id, each) for each in found])
+
+
+async def delisted(tx: AsyncConnection, ids: Iterable[str], *, source: str, at: int) -> None:
+    """Endpoints that no directory lists any more."""
+    for endpoint_id in ids:
+        await add(tx, endpoint_id, (flips.delisting(at=at, source=source),))
+
+
+async def get_standing(tx: AsyncConnection, endpoint_id: str) -> Standing | None:
+    """What is remembered of an endpoint, None before its first scored probe."""
+    query = sa.select(standing_row.c.state).where(standing_row.c.endpoint_id == endpoint_id)
+    text = (await tx.execute(query)).scalar_one_or_none()
+    return None if text is None else standing.from_json(orjson.loads(text))
+
+
+async def of_watch(
+    tx: AsyncConnection, found: watches.Watch, *, after: int, limit: int
+) -> tuple[StoredFlip, ...]:
+    """The flips that a watch is about, after a flip's id, oldest first."""
+    query = (
+        sa.select(flip)
+        .where(
+            flip.c.endpoint_id == found.endpoint_id,
+            flip.c.id > after,
+            flip.c.at > found.created_at,
+            flip.c.at <= (found.expires_at if found.ended_at is None else found.ended_at),
+            flip.c.type.in_(found.wish.events),
+            _told_at(found.wish.sensitivity),
+        )
+        .order_by(flip.c.id)
+        .limit(limit)
+    )
+    return tuple(_stored(row) for row in (await tx.execute(query)).mappings())
+
+
+async def public(
+    tx: AsyncConnection,
+    *,
+    endpoint_id: str | None = None,
+    host: str | None = None,
+    limit: int = 50,
+) -> tuple[tuple[str, StoredFlip], ...]:
+    """The newest public incidents of an endpoint or of a host, with their resources."""
+    mine = _E.c.id == endpoint_id if endpoint_id is not None else _E.c.host == host
+    query = (
+        sa.select(flip, _E.c.resource)
+        .join(_E, _E.c.id == flip.c.endpoint_id)
+        .where(mine, _told_at(PUBLIC_N))
+        .order_by(flip.c.id.desc())
+        .limit(limit)
+    )
+    rows = (await tx.execute(query)).mappings().all()
+    return tuple((row["resource"], _stored(row)) for row in rows)
+
+
+async def undispatched(tx: AsyncConnection, *, limit: int) -> tuple[StoredFlip, ...]:
+    """The oldest flips that no delivery was made of, locked until the transaction ends."""
+    query = (
+        sa.select(flip)
+        .where(flip.c.dispatched_at.is_(None))
+        .order_by(flip.c.id)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    return tuple(_stored(row) for row in (await tx.execute(query)).mappings())
+
+
+async def dispatched(tx: AsyncConnection, ids: Sequence[int], *, now: int) -> None:
+    """Deliveries were made of these flips."""
+    await tx.execute(flip.update().where(flip.c.id.in_(ids)).values(dispatched_at=now))
+
+
+async def checks(
+    tx: AsyncConnection, endpoint_id: str, *, since: int, until: int
+) -> tuple[int, int]:
+    """(probes, scored probes) with `since < at <= until`: whole days from their sums."""
+    first, last = day_of(since + 1), day_of(until)
+    edge = min(until, (first + 1) * DAY_MS - 1)
+    results = await probes.history(tx, endpoint_id, since=since, until=edge)
+    made, scored = len(results), sum(result.scored for result in results)
+    if last > first:
+        for each in await probes.days(tx, endpoint_id, first_day=first + 1, last_day=last):
+            made, scored = made + each.probes, scored + each.scored
+    return made, scored
+
+
+def _told_at(n: int) -> sa.ColumnElement[bool]:
+    return sa.or_(flip.c.sensitivity.is_(None), flip.c.sensitivity == n)
+
+
+async def _save(tx: AsyncConnection, endpoint_id: str, after: Standing) -> None:
+    text = orjson.dumps(standing.to_json(after)).decode()
+    statement = upsert.insert(tx, standing_row).values(endpoint_id=endpoint_id, state=text)
+    await tx.execute(
+        statement.on_conflict_do_update(
+            index_elements=["endpoint_id"], set_={"state": statement.excluded["state"]}
+        )
+    )
+
+
+async def _last_good(
+    tx: AsyncConnection, endpoint_id: str, known: Standing, result: ProbeResult
+) -> int | None:
+    """The last answer before an outage that begins with this probe; asked for then only."""
+    if result.up or not known.recent.endswith("1"):
+        return None
+    query = sa.select(sa.func.max(_P.c.at)).where(
+        _P.c.day.in_([day_of(result.at) - 1, day_of(result.at)]),
+        _P.c.endpoint_id == endpoint_id,
+        _P.c.at < result.at,
+        _P.c.up.is_(True),
+        _P.c.attribution == Attribution.THEIRS.value,
+    )
+    found: int | None = (await tx.execute(query)).scalar_one()
+    return found
+
+
+async def _with_baseline(
+    tx: AsyncConnection, endpoint_id: str, known: Standing, *, now: int
+) -> Standing:
+    """The standing with a fresh enough baseline, from two weeks of the endpoint's own answers."""
+    old = known.baseline
+    if old is not None:
+        pause = _BASELINE_EVERY_MS if old.count >= BASELINE_MIN else _YOUNG_EVERY_MS
+        if now < old.at + pause:
+            return known
+    today = day_of(now)
+    rows = await probes.days(tx, endpoint_id, first_day=today - BASELINE_DAYS, last_day=today)
+    merged = latency.merge(row.latency for row in rows)
+    made = Baseline(
+        p50=latency.percentile(merged, 50) or 0,
+        p95=latency.percentile(merged, 95) or 0,
+        count=sum(count for _, count in merged),
+        at=now,
+    )
+    return replace(known, baseline=made)
+
+
+def _values(endpoint_id: str, made: Flip) -> dict[str, Any]:
+    return {
+        "endpoint_id": endpoint_id,
+        "at": made.at,
+        "type": made.type,
+        "severity": made.severity.value,
+        "sensitivity": made.sensitivity,
+        "reason": made.reason,
+        "before": _json(made.before),
+        "after": _json(made.after),
+        "evidence": _json(made.evidence),
+        "dispatched_at": None,
+    }
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return orjson.dumps(value).decode()
+
+
+def _stored(row: sa.RowMapping) -> StoredFlip:
+    return StoredFlip(
+        id=row["id"],
+        endpoint_id=row["endpoint_id"],
+        flip=Flip(
+            type=row["type"],
+            at=row["at"],
+            severity=Severity(row["severity"]),
+            reason=row["reason"],
+            before=orjson.loads(row["before"]),
+            after=orjson.loads(row["after"]),
+            evidence=orjson.loads(row["evidence"]),
+            sensitivity=row["sensitivity"],
+        ),
+    )

@@ -1,0 +1,330 @@
+"""The outbox: one row a notice and destination, from the decision to the receiver's yes.
+
+Rules:
+- a delivery's id comes from its destination and its event: making it twice makes it once;
+- a claim leases the destination, so that one never gets two at once; a lease that ran out is free
+  again, and its delivery is made again under the same id;
+- destinations that answered last are served before those that failed, and the failing have a
+  share of their own: a slow receiver delays no other;
+- a delivery waits while its watch's payment has not settled;
+- after the last try it is a dead letter: kept, listed, and sent again when the operator says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tollgauge.core.units import DAY_MS
+from tollgauge.core.watch import State as WatchState
+from tollgauge.store import upsert
+from tollgauge.store.schema import ForeignText, metadata
+from tollgauge.store.watches import Destination, destination, destination_from_row, watch
+
+QUEUED: Final = "queued"
+SENT: Final = "sent"
+DEAD: Final = "dead"
+DROPPED: Final = "dropped"
+KEEP_MS: Final = 30 * DAY_MS
+
+delivery = sa.Table(
+    "delivery",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("watch_id", sa.Text, nullable=False),
+    sa.Column("destination_id", sa.Text, nullable=False),
+    # The id that receivers tell repeats by; the same for every destination of the watch.
+    sa.Column("event_id", sa.Text, nullable=False),
+    sa.Column("type", sa.Text, nullable=False),
+    # The event as JSON, from which each format is made.
+    sa.Column("body", ForeignText, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("due", sa.BigInteger, nullable=False),
+    sa.Column("last_status", sa.Integer),
+    sa.Column("last_error", sa.Text, nullable=False),
+    sa.Column("done_at", sa.BigInteger),
+    sa.Index("ix_delivery_state_due", "state", "due"),
+    sa.Index("ix_delivery_destination_id_state", "destination_id", "state"),
+    sa.Index("ix_delivery_watch_id", "watch_id"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """A delivery that is to be made."""
+
+    id: str
+    watch_id: str
+    destination_id: str
+    event_id: str
+    type: str
+    body: str
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """A delivery as it stands. `last_error` is a word of ours, never the receiver's."""
+
+    notice: Notice
+    state: str
+    attempts: int
+    due: int
+    last_status: int | None = None
+    last_error: str = ""
+    done_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """A delivery under our lease, with where it goes and the sealed key that signs it."""
+
+    delivery: Delivery
+    destination: Destination
+    sealed_key: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """How an attempt ended: the next state, when to try again where it is still queued, and
+    `disabled`, a reason to send nothing more there.
+    """
+
+    claimed: Claimed
+    state: str
+    at: int
+    due: int = 0
+    status: int | None = None
+    error: str = ""
+    disabled: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Depth:
+    """What waits: how many deliveries are queued, since when the oldest is due (ms UTC, None
+    without one), how many are dead.
+    """
+
+    queued: int
+    oldest_due: int | None
+    dead: int
+
+
+async def put(tx: AsyncConnection, notices: Sequence[Notice], *, now: int) -> None:
+    """Queue deliveries; those that are there already stay as they are."""
+    if not notices:
+        return
+    rows = [
+        {
+            "id": each.id,
+            "watch_id": each.watch_id,
+            "destination_id": each.destination_id,
+            "event_id": each.event_id,
+            "type": each.type,
+            "body": each.body,
+            "created_at": each.created_at,
+            "state": QUEUED,
+            "attempts": 0,
+            "due": now,
+            "last_status": None,
+            "last_error": "",
+            "done_at": None,
+        }
+        for each in notices
+    ]
+    await tx.execute(upsert.insert(tx, delivery).on_conflict_do_nothing(), rows)
+
+
+async def claim(
+    tx: AsyncConnection,
+    *,
+    owner: str,
+    now: int,
+    limit: int,
+    failing: int,
+    lease_ms: int,
+) -> tuple[Claimed, ...]:
+    """Due deliveries, at most one a destination, at most `failing` of them to destinations that
+    failed last.
+    """
+    found = await _due(tx, now=now, limit=limit, healthy=True)
+    share = min(failing, limit - len(found))
+    if share > 0:
+        found += await _due(tx, now=now, limit=share, healthy=False)
+    taken: dict[str, Claimed] = {}
+    for each in found:
+        taken.setdefault(each.destination.id, each)
+    if taken:
+        await tx.execute(
+            destination.update()
+            .where(destination.c.id.in_(taken))
+            .values(lease_owner=owner, lease_until=now + lease_ms)
+        )
+    return tuple(taken.values())
+
+
+async def conclude(
+    tx: AsyncConnection, results: Sequence[Result], *, owner: str
+) -> tuple[Result, ...]:
+    """Write how attempts ended and give the destinations back; the results that counted. One
+    whose lease was taken over by another worker is not written: that worker's is.
+    """
+    counted: list[Result] = []
+    for result in results:
+        target = result.claimed.destination
+        mine = (destination.c.id == target.id, destination.c.lease_owner == owner)
+        failures = 0 if result.state == SENT else target.failures + 1
+        values: dict[str, Any] = {"failures": failures, "lease_owner": None, "lease_until": 0}
+        if result.state == SENT:
+            values["last_ok_at"] = result.at
+        if result.disabled:
+            values |= {"disabled_at": result.at, "disabled_reason": result.disabled}
+        done = await tx.execute(destination.update().where(*mine).values(**values))
+        if done.rowcount != 1:
+            continue
+        counted.append(result)
+        await _write(tx, result)
+        if result.disabled:
+            await _bury(tx, target.id, result.disabled, now=result.at)
+    return tuple(counted)
+
+
+async def drop(tx: AsyncConnection, watch_id: str, *, now: int) -> None:
+    """Nothing more of what a watch has queued is sent."""
+    queued = (delivery.c.watch_id == watch_id, delivery.c.state == QUEUED)
+    await tx.execute(delivery.update().where(*queued).values(state=DROPPED, done_at=now))
+
+
+async def dead(
+    tx: AsyncConnection, *, limit: int, watch_id: str | None = None
+) -> tuple[Delivery, ...]:
+    """The newest dead letters, of one watch or of all."""
+    query = sa.select(delivery).where(delivery.c.state == DEAD)
+    if watch_id is not None:
+        query = query.where(delivery.c.watch_id == watch_id)
+    query = query.order_by(delivery.c.created_at.desc(), delivery.c.id).limit(limit)
+    return tuple(_delivery(row) for row in (await tx.execute(query)).mappings())
+
+
+async def of_watch(tx: AsyncConnection, watch_id: str, *, limit: int) -> tuple[Delivery, ...]:
+    """The newest deliveries of a watch."""
+    query = (
+        sa.select(delivery)
+        .where(delivery.c.watch_id == watch_id)
+        .order_by(delivery.c.created_at.desc(), delivery.c.id)
+        .limit(limit)
+    )
+    return tuple(_delivery(row) for row in (await tx.execute(query)).mappings())
+
+
+async def resend(tx: AsyncConnection, ids: Iterable[str], *, now: int) -> int:
+    """Queue dead letters again, with all their tries, and enable their destinations; how many."""
+    wanted = (delivery.c.id.in_(list(ids)), delivery.c.state == DEAD)
+    again = await tx.execute(
+        delivery.update()
+        .where(*wanted)
+        .values(state=QUEUED, attempts=0, due=now, done_at=None)
+        .returning(delivery.c.destination_id)
+    )
+    targets = list(again.scalars())
+    await tx.execute(
+        destination.update()
+        .where(destination.c.id.in_(targets))
+        .values(disabled_at=None, disabled_reason="", failures=0)
+    )
+    return len(targets)
+
+
+async def depth(tx: AsyncConnection) -> Depth:
+    """What waits in the outbox."""
+    query = sa.select(delivery.c.state, sa.func.count(), sa.func.min(delivery.c.due))
+    query = query.where(delivery.c.state.in_((QUEUED, DEAD))).group_by(delivery.c.state)
+    found = {state: (count, due) for state, count, due in await tx.execute(query)}
+    queued, oldest = found.get(QUEUED, (0, None))
+    return Depth(queued=queued, oldest_due=oldest, dead=found.get(DEAD, (0, None))[0])
+
+
+async def forget(tx: AsyncConnection, *, now: int) -> int:
+    """Remove deliveries that were done with 30 days ago; dead letters too."""
+    old = (delivery.c.state != QUEUED, delivery.c.done_at < now - KEEP_MS)
+    return (await tx.execute(delivery.delete().where(*old))).rowcount
+
+
+async def _due(tx: AsyncConnection, *, now: int, limit: int, healthy: bool) -> list[Claimed]:
+    fit = destination.c.failures == 0 if healthy else destination.c.failures > 0
+    columns = [column.label(f"d_{column.name}") for column in delivery.c]
+    query = (
+        sa.select(*columns, destination, watch.c.sealed_key)
+        .join(destination, destination.c.id == delivery.c.destination_id)
+        .join(watch, watch.c.id == delivery.c.watch_id)
+        .where(
+            delivery.c.state == QUEUED,
+            delivery.c.due <= now,
+            destination.c.lease_until <= now,
+            destination.c.disabled_at.is_(None),
+            destination.c.removed_at.is_(None),
+            watch.c.state != WatchState.PENDING.value,
+            fit,
+        )
+        .order_by(delivery.c.due, delivery.c.id)
+        .limit(limit)
+        .with_for_update(skip_locked=True, of=destination)
+    )
+    rows = (await tx.execute(query)).mappings().all()
+    return [
+        Claimed(
+            delivery=_delivery({name[2:]: row[name] for name in row if name.startswith("d_")}),
+            destination=destination_from_row(row),
+            sealed_key=row["sealed_key"],
+        )
+        for row in rows
+    ]
+
+
+async def _write(tx: AsyncConnection, result: Result) -> None:
+    tried = result.claimed.delivery
+    await tx.execute(
+        delivery.update()
+        .where(delivery.c.id == tried.notice.id, delivery.c.state == QUEUED)
+        .values(
+            state=result.state,
+            attempts=tried.attempts + 1,
+            due=result.due or tried.due,
+            last_status=result.status,
+            last_error=result.error,
+            done_at=None if result.state == QUEUED else result.at,
+        )
+    )
+
+
+async def _bury(tx: AsyncConnection, destination_id: str, reason: str, *, now: int) -> None:
+    """What is still queued for a destination that takes nothing more is dead."""
+    queued = (delivery.c.destination_id == destination_id, delivery.c.state == QUEUED)
+    values = {"state": DEAD, "last_error": reason, "done_at": now}
+    await tx.execute(delivery.update().where(*queued).values(**values))
+
+
+def _delivery(row: Any) -> Delivery:
+    return Delivery(
+        notice=Notice(
+            id=row["id"],
+            watch_id=row["watch_id"],
+            destination_id=row["destination_id"],
+            event_id=row["event_id"],
+            type=row["type"],
+            body=row["body"],
+            created_at=row["created_at"],
+        ),
+        state=row["state"],
+        attempts=row["attempts"],
+        due=row["due"],
+        last_status=row["last_status"],
+        last_error=row["last_error"],
+        done_at=row["done_at"],
+    )
