@@ -1,0 +1,207 @@
+"""A tool bought in the demo world: a real chain, a real facilitator, real sellers on TLS, the
+official MCP client over HTTP and a payment that the official x402 client signed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import httpx
+import pytest
+import pytest_asyncio
+from eth_account import Account
+from mcp import Client
+from mcp_types import CallToolResult, RequestParamsMeta, TextContent
+from x402 import x402Client
+from x402.mechanisms.evm.exact.register import register_exact_evm_client
+from x402.mechanisms.evm.signers import EthAccountSigner
+from x402.schemas import PaymentRequired
+
+from tollgauge import app
+from tollgauge.core.scoring import recompute
+from tollgauge.demo.buyer import buy
+from tollgauge.demo.chain import ChainError, find_anvil
+from tollgauge.demo.serving import serve
+from tollgauge.demo.stage import configuration, prepare
+from tollgauge.demo.world import World
+from tollgauge.store import payments
+from tollgauge.web import app as web
+from tollgauge.web.tools import as_header
+
+WEATHER = "https://weather.sellers.example/v1/current"
+INJECTED = "https://seo.sellers.example/v1/audit"
+TRUST = "x402_trust_score"
+
+pytestmark = [
+    pytest.mark.node,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("mcp-sale"),
+]
+
+
+@dataclass(frozen=True)
+class Business:
+    """The running service and its world."""
+
+    world: World
+    service: app.Opened
+    url: str
+
+    async def income(self) -> int:
+        return await self.world.chain.balance(self.world.pay_to)
+
+    async def call(
+        self, name: str, arguments: dict[str, Any], payment: object = None
+    ) -> CallToolResult:
+        meta = cast("RequestParamsMeta", {"x402/payment": payment}) if payment else None
+        async with Client(f"{self.url}/mcp") as client:
+            return await client.call_tool(name, arguments, meta=meta)
+
+    async def signed(self, terms: Any) -> dict[str, Any]:
+        """A payment of these terms by the official x402 client."""
+        client = x402Client()
+        signer = EthAccountSigner(Account.from_key(self.world.buyer.key))
+        register_exact_evm_client(client, signer, networks="eip155:8453")
+        payment = await client.create_payment_payload(PaymentRequired.model_validate(terms))
+        return payment.model_dump(by_alias=True, exclude_none=True)
+
+    async def bought(self, name: str, arguments: dict[str, Any]) -> CallToolResult:
+        """What an agent does: ask, sign the terms, ask again with the payment."""
+        owed = await self.call(name, arguments)
+        assert owed.is_error
+        return await self.call(name, arguments, await self.signed(owed.structured_content))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_anvil() -> None:
+    try:
+        find_anvil()
+    except ChainError as error:
+        pytest.skip(f"{error} {error.hint}")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def business() -> AsyncIterator[Business]:
+    async with World.start(clock=app.now_ms) as world:
+        config = configuration(world, port=0, store_url="sqlite://")
+        async with app.opened(config) as service:
+            await prepare(service, history_days=0, report=lambda *_: None)
+            async with serve(web.create(service.server())) as port:
+                yield Business(world, service, f"http://127.0.0.1:{port}")
+
+
+def text(result: CallToolResult) -> str:
+    (block,) = result.content
+    assert isinstance(block, TextContent)
+    return block.text
+
+
+async def test_a_paid_call_moves_the_price_once_and_the_same_payment_is_served_again(
+    business: Business,
+) -> None:
+    before = await business.income()
+    arguments = {"resource": WEATHER}
+    owed = await business.call(TRUST, arguments)
+    assert await business.income() == before
+    payment = await business.signed(owed.structured_content)
+    result = await business.call(TRUST, arguments, payment)
+    assert not result.is_error, text(result)
+    report = result.structured_content
+    assert report is not None
+    assert report["resource"] == WEATHER
+    assert report["liveProbe"]["outcome"] == "payment-required"
+    assert recompute(text(result).encode()).grade == report["grade"]
+    assert await business.income() - before == 5_000
+    assert result.meta is not None
+    receipt = result.meta["x402/payment-response"]
+    assert receipt["success"] is True
+    mined = await business.world.chain.rpc("eth_getTransactionReceipt", receipt["transaction"])
+    assert mined["status"] == "0x1"
+
+    again = await business.call(TRUST, arguments, payment)
+    assert text(again) == text(result)
+    assert again.meta == result.meta
+    other = await business.call(TRUST, {"resource": WEATHER + "/other"}, payment)
+    assert other.structured_content is not None
+    assert other.structured_content["code"] == "payment-reused"
+    assert await business.income() - before == 5_000
+
+
+async def test_copies_of_a_paid_call_at_once_move_the_price_once(business: Business) -> None:
+    before = await business.income()
+    arguments = {"resource": WEATHER}
+    owed = await business.call(TRUST, arguments)
+    payment = await business.signed(owed.structured_content)
+    results = await asyncio.gather(*(business.call(TRUST, arguments, payment) for _ in range(8)))
+    assert len({text(result) for result in results}) == 1
+    assert not any(result.is_error for result in results), text(results[0])
+    assert await business.income() - before == 5_000
+
+
+async def test_the_tool_answers_what_the_route_answers(business: Business) -> None:
+    """Both within the ten seconds in which callers share one live probe."""
+    tool = await business.bought(TRUST, {"resource": WEATHER})
+    route = await buy(business.url, WEATHER, account=business.world.buyer)
+    report = tool.structured_content
+    assert report is not None
+    assert set(report) == set(route.report)
+    for key in ("resource", "score", "grade", "breakdown", "advertised", "advertisedBy"):
+        assert report[key] == route.report[key], key
+    assert report["liveProbe"]["at"] == route.report["liveProbe"]["at"]
+
+
+async def test_alternatives_are_sold_by_the_same_gate(business: Business) -> None:
+    before = await business.income()
+    result = await business.bought("x402_find_alternatives", {"resource": WEATHER, "limit": 3})
+    assert not result.is_error, text(result)
+    assert result.structured_content is not None
+    assert len(result.structured_content["alternatives"]) <= 3
+    assert await business.income() - before == 5_000
+    async with business.service.store.read() as tx:
+        row = (await payments.latest(tx, limit=1))[0]
+    assert row.route == "/v1/similar"
+
+
+async def test_a_forged_signature_buys_nothing_and_is_told_the_terms(business: Business) -> None:
+    before = await business.income()
+    arguments = {"resource": WEATHER}
+    owed = await business.call(TRUST, arguments)
+    payment = await business.signed(owed.structured_content)
+    payment["payload"]["signature"] = "0x" + "11" * 64 + "1b"
+    refused = await business.call(TRUST, arguments, payment)
+    assert refused.is_error
+    assert refused.structured_content is not None
+    assert refused.structured_content["accepts"]
+    assert await business.income() == before
+
+
+async def test_an_injection_in_a_report_stays_in_the_unverified_fields(business: Business) -> None:
+    result = await business.bought(TRUST, {"resource": INJECTED})
+    report = result.structured_content
+    assert report is not None
+    assert "IGNORE ALL" in report["advertisedBy"]["description"]
+    rest = {key: value for key, value in report.items() if key != "advertisedBy"}
+    assert "IGNORE ALL" not in json.dumps(rest)
+
+
+async def test_an_agent_that_knows_only_http_pays_the_same_ledger(business: Business) -> None:
+    """A payment that bought the route does not buy the tool."""
+    before = await business.income()
+    arguments = {"resource": WEATHER}
+    async with httpx.AsyncClient(timeout=30) as http:
+        terms = (await http.post(f"{business.url}/v1/x402-trust")).json()
+        payment = await business.signed(terms)
+        sold = await http.post(
+            f"{business.url}/v1/x402-trust",
+            json=arguments,
+            headers={"PAYMENT-SIGNATURE": as_header(payment)},
+        )
+    assert sold.status_code == 200
+    refused = await business.call(TRUST, arguments, payment)
+    assert refused.structured_content is not None
+    assert refused.structured_content["code"] == "payment-reused"
+    assert await business.income() - before == 5_000
