@@ -16,6 +16,8 @@ What the rows mean is the sibling modules' work; each takes a transaction as its
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import (
     AbstractAsyncContextManager,
@@ -153,12 +155,25 @@ _PARAMETERS: Final = frozenset({"host", "port", "ssl", "sslmode"})
 """Of a PostgreSQL URL; `sslmode` is what libpq calls the driver's `ssl`, with the same words."""
 
 
+class _Connection(sqlite3.Connection):
+    """Closing one ends its transaction at once. SQLite would keep it, with its lock on the
+    database, for as long as a statement of it exists, and the traceback of a cancelled task may
+    hold one until the next garbage collection.
+    """
+
+    def close(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            if self.in_transaction:
+                self.rollback()
+        super().close()
+
+
 def _sqlite(url: URL, pool_size: int) -> AsyncEngine:
     memory = url.database in (None, "", ":memory:")
     pool: dict[str, Any] = (
         {"poolclass": StaticPool} if memory else {"pool_size": pool_size, "max_overflow": 0}
     )
-    engine = create_async_engine(url, **pool)
+    engine = create_async_engine(url, connect_args={"factory": _Connection}, **pool)
     sa.event.listen(engine.sync_engine, "connect", _prepare_sqlite)
     sa.event.listen(engine.sync_engine, "begin", _begin_sqlite)
     return engine

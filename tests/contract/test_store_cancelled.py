@@ -1,0 +1,42 @@
+"""A transaction whose task is cancelled: gone at once, whatever still holds its traceback."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+
+import pytest
+
+from tollgauge.store import meta
+from tollgauge.store.engine import Store
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+async def test_a_cancelled_writer_keeps_no_lock(open_store: Callable[[], Store]) -> None:
+    mine, other = open_store(), open_store()
+    gc.disable()
+    held: list[BaseException] = []
+    try:
+        for delay in range(40):
+            task = asyncio.create_task(write_much(mine))
+            await asyncio.wait({task}, timeout=delay / 4_000)
+            task.cancel()
+            try:
+                await task
+            except asyncio.CancelledError as error:
+                held.append(error)
+            async with asyncio.timeout(4), other.write() as tx:
+                await meta.put(tx, "after", str(delay))
+    finally:
+        gc.enable()
+    assert held
+
+
+async def write_much(store: Store) -> None:
+    async with store.read() as tx:
+        await meta.get(tx, "before")
+    async with store.write() as tx:
+        for number in range(50):
+            await meta.put(tx, f"key {number}", "value")
+            await meta.get(tx, f"key {number}")
