@@ -33,7 +33,7 @@ from tollgauge.core.exchange import Exchange
 from tollgauge.core.finding import Lint
 from tollgauge.core.lint import exchange_from_capture, lint, lint_json
 from tollgauge.core.probe import judge
-from tollgauge.core.score import Score, to_dict
+from tollgauge.core.score import Score
 from tollgauge.core.scoring import recompute
 from tollgauge.core.trace import (
     DEFAULT_NETWORK,
@@ -48,6 +48,7 @@ from tollgauge.core.verdict import summary
 from tollgauge.jobs.discover import Source, Tally, load_file
 from tollgauge.jobs.discover import run as crawl
 from tollgauge.observe import configure_logs
+from tollgauge.web import wire
 
 GOOD, BAD, FAILED = 0, 1, 2
 INPUT_MAX = 16 * 1024 * 1024
@@ -203,7 +204,7 @@ def score(
     """Compute a score again from its evidence. Exit 1 when the advice is to avoid."""
     found = recompute(_input(evidence))
     if as_json:
-        _print_json(to_dict(found))
+        _print_json(orjson.loads(wire.dump(wire.score_alone(found))))
     else:
         _print_score(found)
     raise typer.Exit(BAD if found.recommendation in ("avoid", "not-payable") else GOOD)

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from tollgauge.core.evidence import Evidence
+from tollgauge.core.policy import POLICIES
 from tollgauge.core.score import Score, Settlement
 from tollgauge.core.terms import Quote
 from tollgauge.reports import Ecosystem, Leaderboard, Sample, Snapshot, TrustReport
@@ -211,6 +212,23 @@ class EvidenceShape(Shape):
     document: dict[str, Any]
 
 
+class ScoreShape(Shape):
+    """A score alone, in the words of a trust report."""
+
+    score: Percent | None
+    grade: Grade | None
+    confidence: float
+    recommendation: Recommendation
+    score_range: ScoreRange
+    breakdown: Breakdown
+    policy: PolicyShape
+    flags: dict[str, FlagShape]
+    flags_detailed: list[DetailedFlag]
+    confidence_detail: ConfidenceDetail
+    settlement: SettlementShape | None = None
+    stats: StatsShape
+
+
 class TrustReportShape(Shape):
     """A trust report."""
 
@@ -317,43 +335,55 @@ class EcosystemShape(Shape):
 
 def trust_report(report: TrustReport) -> TrustReportShape:
     """A trust report as JSON shape."""
-    score, evidence = report.score, report.evidence
+    evidence = report.evidence
     return TrustReportShape(
         resource=evidence.resource,
-        score=tenths(score.score_tenths),
-        grade=score.grade,
-        confidence=score.confidence_hundredths / 100,
-        recommendation=score.recommendation,
-        score_range=ScoreRange(
-            low=tenths(score.low_tenths),
-            point=tenths(score.score_tenths),
-            high=tenths(score.high_tenths),
-        ),
-        breakdown=_breakdown(score),
-        policy=_policy(report),
-        flags={
-            flag.code: FlagShape(
-                severity=flag.severity.value, message=flag.message, since=iso(flag.since)
-            )
-            for flag in score.flags
-        },
-        flags_detailed=[
-            DetailedFlag(code=flag.code, severity=flag.severity.value, message=flag.message)
-            for flag in score.flags
-        ],
-        confidence_detail=ConfidenceDetail(
-            observation=score.confidence_hundredths / 100,
-            economic=score.economic_hundredths / 100,
-        ),
         advertised=_advertised(evidence.quote, report.quote_at),
-        settlement=_settlement(score.settlement),
-        stats=_stats(score),
         live_probe=_live_probe(report),
         advertised_by=AdvertisedBy(
             service_name=report.service_name, description=report.description
         ),
         evidence=_evidence(evidence, report),
+        **_judgement(report.score),
     )
+
+
+def score_alone(score: Score) -> ScoreShape:
+    """A score that was computed again, as JSON shape."""
+    return ScoreShape(**_judgement(score))
+
+
+def _judgement(score: Score) -> dict[str, Any]:
+    """The fields that follow from the score alone."""
+    return {
+        "score": tenths(score.score_tenths),
+        "grade": score.grade,
+        "confidence": score.confidence_hundredths / 100,
+        "recommendation": score.recommendation,
+        "score_range": ScoreRange(
+            low=tenths(score.low_tenths),
+            point=tenths(score.score_tenths),
+            high=tenths(score.high_tenths),
+        ),
+        "breakdown": _breakdown(score),
+        "policy": _policy(score),
+        "flags": {
+            flag.code: FlagShape(
+                severity=flag.severity.value, message=flag.message, since=iso(flag.since)
+            )
+            for flag in score.flags
+        },
+        "flags_detailed": [
+            DetailedFlag(code=flag.code, severity=flag.severity.value, message=flag.message)
+            for flag in score.flags
+        ],
+        "confidence_detail": ConfidenceDetail(
+            observation=score.confidence_hundredths / 100,
+            economic=score.economic_hundredths / 100,
+        ),
+        "settlement": _settlement(score.settlement),
+        "stats": _stats(score),
+    }
 
 
 def preview(samples: tuple[Sample, ...]) -> PreviewShape:
@@ -469,14 +499,13 @@ def _breakdown(score: Score) -> Breakdown:
     return Breakdown(**{name: found.get(name) for name in Breakdown.model_fields})
 
 
-def _policy(report: TrustReport) -> PolicyShape:
+def _policy(score: Score) -> PolicyShape:
+    policy = POLICIES[score.policy_version]
     return PolicyShape(
-        version=report.policy.version,
-        weights=report.policy.weights,
-        grade_thresholds=dict(report.policy.grades),
-        caps=[
-            CapShape(code=cap.code, limit=cap.limit, reason=cap.reason) for cap in report.score.caps
-        ],
+        version=policy.version,
+        weights=policy.weights,
+        grade_thresholds=dict(policy.grades),
+        caps=[CapShape(code=cap.code, limit=cap.limit, reason=cap.reason) for cap in score.caps],
     )
 
 

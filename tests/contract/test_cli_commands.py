@@ -1,0 +1,391 @@
+"""The command line as a person meets it: results, exit codes and messages, no traceback."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from tests.contract.http_service import NOW, PAY_TO
+
+from tollgauge import cli
+from tollgauge.core.evidence import to_json
+from tollgauge.demo.directory import items_at
+from tollgauge.web import examples
+
+TOLLGAUGE = str(Path(sys.executable).parent / "tollgauge")
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return orjson.loads(self.out)
+
+
+Command = Callable[..., Done]
+
+
+@pytest.fixture
+def tollgauge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """Runs the command line in this process, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+
+    def run(*words: str, stdin: bytes = b"", **environment: str) -> Done:
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "argv", ["tollgauge", *words])
+            patched.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+            for name, value in environment.items():
+                patched.setenv(name, value)
+            with pytest.raises(SystemExit) as ended:
+                cli.main()
+        found = capsys.readouterr()
+        assert "Traceback" not in found.err
+        return Done(int(str(ended.value.code or 0)), found.out, found.err)
+
+    return run
+
+
+def captured(**changes: Any) -> dict[str, Any]:
+    """An exchange of a seller who does it right, as x402 v1."""
+    entry = {
+        "scheme": "exact",
+        "network": "base",
+        "maxAmountRequired": "10000",
+        "asset": "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913",
+        "payTo": PAY_TO,
+        "resource": "https://api.example.com/weather",
+        "description": "Weather",
+        "mimeType": "application/json",
+        "maxTimeoutSeconds": 60,
+        "extra": {"name": "USD Coin", "version": "2"},
+    } | changes
+    body = {"x402Version": 1, "error": "payment required", "accepts": [entry]}
+    return {
+        "status": 402,
+        "headers": {"content-type": "application/json"},
+        "body": json.dumps(body),
+        "url": "https://api.example.com/weather",
+    }
+
+
+def test_lint_says_what_a_captured_exchange_asks(tollgauge: Command, tmp_path: Path) -> None:
+    path = tmp_path / "exchange.json"
+    path.write_text(json.dumps(captured()))
+    done = tollgauge("lint", str(path))
+    assert (done.code, done.err) == (0, "")
+    assert set(done.json) == {"payable", "compliant", "version", "findings", "terms"}
+    assert done.json["payable"] is True
+    assert done.json["version"] == 1
+    (terms,) = done.json["terms"]
+    assert terms["amount"] == "10000"
+    assert terms["network"] == "eip155:8453"
+
+
+def test_lint_exits_1_when_no_client_could_pay(tollgauge: Command, tmp_path: Path) -> None:
+    path = tmp_path / "exchange.json"
+    for exchange in (captured(maxAmountRequired="0.01"), {"status": 200, "headers": {}}):
+        path.write_text(json.dumps(exchange))
+        done = tollgauge("lint", str(path), "--json")
+        assert done.code == 1
+        assert done.json["payable"] is False
+        for finding in done.json["findings"]:
+            assert set(finding) == {"rule", "severity", "message", "where"}
+
+
+def test_lint_reads_a_header_envelope_from_standard_input(tollgauge: Command) -> None:
+    envelope = {
+        "x402Version": 2,
+        "error": "payment required",
+        "resource": {"url": "https://api.example.com/weather"},
+        "accepts": [
+            {
+                "scheme": "exact",
+                "network": "eip155:8453",
+                "amount": "10000",
+                "asset": "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913",
+                "payTo": PAY_TO,
+                "maxTimeoutSeconds": 60,
+                "extra": {"name": "USD Coin", "version": "2"},
+            }
+        ],
+    }
+    header = base64.b64encode(json.dumps(envelope).encode()).decode()
+    exchange = {"status": 402, "headers": {"PAYMENT-REQUIRED": header}, "body": "{}"}
+    done = tollgauge("lint", "-", stdin=json.dumps(exchange).encode())
+    assert done.code == 0
+    assert done.json["version"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("missing.json", None, "missing.json cannot be read"),
+        ("broken.json", b"{", "broken.json is not JSON"),
+        ("empty.json", b"", "empty.json is not JSON"),
+        ("list.json", b"[]", "not an object"),
+        ("no-gzip.json.gz", b"{}", "cannot be read"),
+        ("cut.json.gz", gzip.compress(b'{"status": 402}' * 50)[:40], "cannot be read"),
+        ("deep.json", b"[" * 100_000, "is not JSON"),
+        (".", None, ". cannot be read"),
+    ],
+)
+def test_lint_exits_2_for_what_is_no_exchange(
+    tollgauge: Command, tmp_path: Path, name: str, content: bytes | None, message: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    done = tollgauge("lint", name)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+
+
+@pytest.mark.parametrize("url", ["https://localhost/", "https://127.0.0.1/x", "https://"])
+def test_lint_and_probe_ask_public_addresses_only(tollgauge: Command, url: str) -> None:
+    for command in ("lint", "probe"):
+        done = tollgauge(command, url)
+        assert (done.code, done.out) == (2, "")
+        assert "https://" in done.err
+
+
+def test_score_recomputes_evidence_and_reports(tollgauge: Command, tmp_path: Path) -> None:
+    report = examples.trust_report()
+    (tmp_path / "report.json").write_bytes(orjson.dumps(report))
+    (tmp_path / "evidence.json").write_bytes(to_json(examples._evidence()))
+    for name in ("report.json", "evidence.json"):
+        done = tollgauge("score", name, "--json")
+        assert (done.code, done.err) == (0, "")
+        assert {"score", "grade", "stats", "flags", "policy"} < set(done.json)
+        for field, value in done.json.items():
+            assert value == report[field], field
+    told = tollgauge("score", "report.json")
+    assert told.code == 0
+    assert f"{report['score']} of 100" in told.out
+
+
+def test_score_exits_1_when_the_advice_is_to_avoid(tollgauge: Command, tmp_path: Path) -> None:
+    evidence = orjson.loads(to_json(examples._evidence()))
+    for day in evidence["days"]:
+        day.update(up=0, compliant=0, payable=0, compliance=0, latency=[], latencySum=0)
+    done = tollgauge("score", "-", "--json", stdin=orjson.dumps(evidence))
+    assert done.code == 1, done.err
+    assert done.json["recommendation"] in ("avoid", "not-payable")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "not JSON"),
+        (b"{}", "required property"),
+        (b'{"evidence": {}}', "evidence.document"),
+        (b"7", "$"),
+    ],
+)
+def test_score_exits_2_for_what_is_no_evidence(
+    tollgauge: Command, content: bytes, message: str
+) -> None:
+    done = tollgauge("score", "-", stdin=content)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+
+
+def test_score_refuses_evidence_that_was_changed(tollgauge: Command) -> None:
+    report = orjson.loads(orjson.dumps(examples.trust_report()))
+    report["evidence"]["document"]["firstSeen"] -= 1
+    done = tollgauge("score", "-", stdin=orjson.dumps(report))
+    assert done.code == 2
+    assert "digest" in done.err
+
+
+def test_discover_loads_a_file_into_the_database(tollgauge: Command, tmp_path: Path) -> None:
+    items = [
+        item
+        for item in items_at(NOW, present=NOW)
+        if not isinstance(item, dict) or "sellers.example" not in str(item.get("resource"))
+    ]
+    public = [
+        {"resource": f"https://api-{n}.example.com/paid", "type": "http", "x402Version": 2}
+        | {"accepts": [], "lastUpdated": NOW // 1000}
+        for n in range(3)
+    ]
+    path = tmp_path / "listing.json"
+    path.write_text(json.dumps({"x402Version": 2, "items": [*public, *items]}))
+    database = f"sqlite:///{tmp_path / 'new' / 'folder' / 'd.db'}"
+    done = tollgauge("discover", str(path), "--json", "--name", "cdp", DATABASE_URL=database)
+    assert done.code == 0, done.err
+    assert done.json["source"] == "cdp"
+    assert done.json["new"] == 3
+    assert sum(done.json["skipped"].values()) == len(items)
+    assert done.json["items"] == 3 + len(items)
+    assert done.json["problem"] is None
+    again = tollgauge("discover", str(path), "--json", "--name", "cdp", DATABASE_URL=database)
+    assert (again.json["new"], again.json["seen"]) == (0, 3)
+    assert (tmp_path / "new" / "folder" / "d.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("missing.json",), "missing.json"),
+        (("broken.json",), "not JSON"),
+        (("cut.json.gz",), "gzip"),
+        (("https://example.com/", "--kind", "pigeon"), "No source is of the kind"),
+        (("https://127.0.0.1/list",), "address-not-public"),
+    ],
+)
+def test_discover_exits_2_for_what_cannot_be_loaded(
+    tollgauge: Command, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "cut.json.gz").write_bytes(gzip.compress(b"[]" * 500)[:20])
+    done = tollgauge("discover", *words, DATABASE_URL="sqlite://")
+    assert done.code in (1, 2)
+    assert message in done.out + done.err
+
+
+def test_config_check_says_everything_at_once(tollgauge: Command, tmp_path: Path) -> None:
+    good = tollgauge("config", "check")
+    assert good.code == 0
+    assert "sells nothing" in good.out
+    (tmp_path / "tollgauge.toml").write_text(
+        '[server]\nprot = 1\n[rpc]\nurl = "https://key@node"\n[probe.cadence]\nevery_ms = "x"\n'
+    )
+    bad = tollgauge("config", "check", TOLLGAUGE_SERVER_PORT="high")
+    assert (bad.code, bad.out) == (2, "")
+    for words in (
+        "server.prot is not a setting",
+        "rpc.url is a secret: set TOLLGAUGE_RPC_URL instead",
+        "probe.cadence.every_ms must be a whole number",
+        "server.port must be a whole number",
+    ):
+        assert words in bad.err
+    assert "key@node" not in bad.err
+
+
+def test_config_check_reads_another_file_and_the_environment(
+    tollgauge: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "other.toml").write_text('[facilitator]\nurl = "https://f.example.com"\n')
+    sells = tollgauge(
+        "config",
+        "check",
+        "--config",
+        "other.toml",
+        TOLLGAUGE_SALE_PAY_TO=PAY_TO,
+        TOLLGAUGE_FACILITATOR_HEADERS="Authorization: Bearer hunter2",
+        DATABASE_URL="postgresql://me:hunter2@host/db",
+    )
+    assert sells.code == 0, sells.err
+    assert "stores in postgresql, sells reports" in sells.out
+    assert "hunter2" not in sells.out + sells.err
+    assert "rpc.url is not set" in sells.err
+    missing = tollgauge("config", "check", TOLLGAUGE_CONFIG="gone.toml")
+    assert missing.code == 2
+    assert "gone.toml cannot be read" in missing.err
+
+
+def test_migrate_makes_the_database(tollgauge: Command, tmp_path: Path) -> None:
+    for _ in range(2):
+        done = tollgauge("migrate", DATABASE_URL=f"sqlite:///{tmp_path}/a/b.db")
+        assert done.code == 0
+        assert "up to date" in done.err
+    assert (tmp_path / "a" / "b.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("nonsense", "The database URL cannot be read"),
+        ("mysql://host/db", "No store speaks 'mysql'"),
+        ("postgresql://u@127.0.0.1:port/db", "The database URL cannot be read"),
+        ("postgresql://u@127.0.0.1:1/db", "no connection"),
+        ("postgresql://u@127.0.0.1:1/db?sslmode=require", "no connection"),
+        ("postgresql://u@127.0.0.1:1/db?junk=1", "unknown here: junk"),
+        ("sqlite:////proc/no/such/place.db", "cannot be made"),
+        ("sqlite:///file.txt/x.db", "cannot be made"),
+        ("sqlite:///file.txt", "SQLITE_NOTADB"),
+        ("sqlite:///folder", "SQLITE_CANTOPEN"),
+    ],
+)
+def test_a_database_that_cannot_be_used_is_named(
+    tollgauge: Command, tmp_path: Path, url: str, message: str
+) -> None:
+    (tmp_path / "file.txt").write_text("this is no database " * 100)
+    (tmp_path / "folder").mkdir()
+    done = tollgauge("migrate", DATABASE_URL=url)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert len(done.err.strip().splitlines()) == 2, "what is wrong, and what to do"
+
+
+def test_a_loop_that_does_not_exist_is_named(tollgauge: Command) -> None:
+    for only, named in (("probe,nope", "nope"), ("discover", "discover")):
+        done = tollgauge("work", "--only", only, DATABASE_URL="sqlite://")
+        assert done.code == 2
+        assert f"There is no loop named {named}." in done.err
+        assert "probe, score" in done.err
+
+
+def test_a_command_that_does_not_exist_is_misuse(tollgauge: Command) -> None:
+    for words in (
+        ("nonsense",),
+        ("lint",),
+        ("demo", "--history-days", "91"),
+        ("work", "--on", "x"),
+    ):
+        assert tollgauge(*words).code == 2
+
+
+def test_help_names_every_command(tollgauge: Command) -> None:
+    done = tollgauge("--help")
+    assert done.code == 0
+    for name in ("run", "serve", "work", "demo", "probe", "lint", "score", "discover", "migrate"):
+        assert name in done.out
+
+
+def test_a_port_that_is_taken_is_said_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        started = {
+            setting: subprocess.Popen(
+                [TOLLGAUGE, "serve"],
+                cwd=tmp_path,
+                env={
+                    "DATABASE_URL": "sqlite://",
+                    "TOLLGAUGE_SERVER_PORT": "0",
+                    "TOLLGAUGE_SERVER_ADMIN_PORT": "0",
+                    f"TOLLGAUGE_SERVER_{setting.upper()}": port,
+                },
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for setting in ("port", "admin_port")
+        }
+        for setting, process in started.items():
+            out, err = process.communicate(timeout=60)
+            assert (process.returncode, out) == (2, "")
+            assert f"port {port}: another program listens there" in err
+            assert f"server.{setting}" in err
+            assert "Traceback" not in err
