@@ -268,6 +268,18 @@ async def test_limits_that_make_no_sense_are_refused(limits: dict[str, Any]) -> 
         FrontSettings(**limits)
 
 
+async def test_a_route_that_dies_without_an_answer_is_500() -> None:
+    async def dies(scope: Scope, receive: Any, send: Any) -> None:
+        raise RuntimeError("a text that nobody should see")
+
+    for prefix in ("/kept/", "/other/"):
+        ask = Asked(Front(dies, FrontSettings(), cached_under=("/kept/",)))
+        status, body = await ask(f"{prefix}a")
+        assert status == 500
+        assert b"internal" in body
+        assert b"nobody should see" not in body
+
+
 class Route:
     """An ASGI app that counts its calls and answers what it is told."""
 

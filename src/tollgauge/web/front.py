@@ -22,7 +22,7 @@ from limits.aio.storage import MemoryStorage
 from limits.aio.strategies import MovingWindowRateLimiter
 
 from tollgauge.core.payment import HEADER_MAX
-from tollgauge.web.problem import Problem
+from tollgauge.web.problem import Problem, fault
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -187,8 +187,17 @@ async def _answer(app: App, scope: Scope, receive: Receive, send: Send) -> None:
     """Run a route. What nobody expected has been answered and logged by the table of errors when
     Starlette raises it once more for a server's own log, which would hold foreign texts.
     """
+    answered = False
+
+    async def watched(message: Message) -> None:
+        nonlocal answered
+        answered = True
+        await send(message)
+
     with contextlib.suppress(Exception):
-        await app(scope, _capped(receive), send)
+        await app(scope, _capped(receive), watched)
+    if not answered:
+        await fault().response()(scope, receive, send)
 
 
 async def _made(app: App, scope: Scope, receive: Receive) -> _Ready:
