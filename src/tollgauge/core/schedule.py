@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
@@ -60,9 +61,11 @@ def pause_ms(result: Answer | Fault, *, now: int) -> int:
         return 0
     text = (result.header("retry-after") or "").strip()
     if text.isascii() and text.isdigit():
-        return min(int(text[:9]) * 1000, RETRY_AFTER_MAX_MS)
+        return min(int(text.lstrip("0")[:9] or 0) * 1000, RETRY_AFTER_MAX_MS)
     try:
-        at = int(parsedate_to_datetime(text).timestamp() * 1000)
+        date = parsedate_to_datetime(text)
+        # HTTP dates are in GMT (RFC 9110 section 5.6.7), also where they do not say so.
+        at = int((date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() * 1000)
     except (ValueError, TypeError, OverflowError):
         return 0
     return min(max(at - now, 0), RETRY_AFTER_MAX_MS)
