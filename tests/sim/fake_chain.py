@@ -166,6 +166,7 @@ class FakeChain:
         genesis = Block(0, self.dice.randbytes(32), bytes(32), START, (), ())
         self.blocks: list[Block] = [genesis]
         self.receipts: dict[str, dict[str, Any]] = {}
+        self.final = 0
 
     @property
     def head(self) -> Block:
@@ -203,10 +204,14 @@ class FakeChain:
             self.mine(*(self.write.any() for _ in range(self.dice.randrange(txs + 1))))
 
     def reorg(self, depth: int, blocks: int) -> None:
-        """Replaces the last `depth` blocks by `blocks` others; some transactions stay."""
-        depth = min(depth, len(self.blocks) - 1)
-        gone = self.blocks[len(self.blocks) - depth :]
-        del self.blocks[len(self.blocks) - depth :]
+        """Replaces the last `depth` blocks by `blocks` others; some transactions stay. What a node
+        called final stays as well.
+        """
+        depth = min(depth, self.head.number - self.final)
+        if depth < 1:
+            return
+        gone = self.blocks[-depth:]
+        del self.blocks[-depth:]
         for index in range(blocks):
             stay = list(gone[index].txs) if index < len(gone) else []
             self.dice.shuffle(stay)
@@ -318,7 +323,9 @@ class FakeNode:
         if tag == "finalized":
             if not self.mood.finalized:
                 raise RefusedError(-32602, "unknown tag")
-            return blocks[max(0, len(blocks) - 1 - FINAL_DEPTH)].header()
+            final = blocks[max(0, len(blocks) - 1 - FINAL_DEPTH)]
+            self.chain.final = max(self.chain.final, final.number)
+            return final.header()
         number = int(tag, 16)
         return blocks[number].header() if number < len(blocks) else None
 

@@ -50,7 +50,6 @@ from tollgauge.core.settlement import (
 TOPICS_MAX: Final = 500
 QUERIES_PER_BATCH: Final = 20
 UNKNOWN_METHOD: Final = -32601
-_REST_SECONDS: Final = 5.0
 _CALM_STEPS: Final = 8
 
 
@@ -60,7 +59,8 @@ class LogSettings:
 
     `span` and `tip_span` are the most final and not yet final blocks of a step, `logs` how many
     transfers a step aims at. `check` is the share of the answers that a second node is asked for
-    too. `finality` is how many blocks are taken as not final where a node cannot say.
+    too. `finality` is how many blocks are taken as not final where a node cannot say. `rest_s` is
+    how long a node that throttles is left alone when it does not say so itself.
     """
 
     span: int = 2_000
@@ -69,6 +69,7 @@ class LogSettings:
     logs: int = 10_000
     check: float = 0.05
     finality: int = 900
+    rest_s: float = 5.0
 
 
 class UnconfirmedError(RpcError):
@@ -230,7 +231,7 @@ class ChainLogs:
         self._nodes.remove(node)
         self._nodes.append(node)
         if isinstance(error, RpcThrottled):
-            pause = error.retry_after_s or (_REST_SECONDS if len(self._nodes) > 1 else 0.0)
+            pause = error.retry_after_s or self.settings.rest_s
             self._paces[node].rest_until = time.monotonic() + pause
 
     async def headers(self, view: View, numbers: Iterable[int]) -> list[Header]:

@@ -74,6 +74,7 @@ class IndexSettings:
     logs: int = 10_000
     check: float = 0.05
     finality: int = 900
+    rest_s: float = 5.0
 
     @property
     def asking(self) -> LogSettings:
@@ -85,6 +86,7 @@ class IndexSettings:
             logs=self.logs,
             check=self.check,
             finality=self.finality,
+            rest_s=self.rest_s,
         )
 
 
