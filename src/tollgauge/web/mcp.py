@@ -63,7 +63,7 @@ _MESSAGE: Final = {
         "jsonrpc": {"const": "2.0"},
         "id": _ID,
         "method": _TEXT,
-        "params": {"type": "object"},
+        "params": {"type": ["object", "null"]},
     },
 }
 _EXAMPLE: Final = {
@@ -75,7 +75,7 @@ _EXAMPLE: Final = {
 _ERROR: Final = {
     "type": "object",
     "description": "A JSON-RPC 2.0 error",
-    "required": ["jsonrpc", "id", "error"],
+    "required": ["jsonrpc", "error"],
     "properties": {
         "jsonrpc": {"const": "2.0"},
         "id": {"type": ["string", "integer", "null"]},
