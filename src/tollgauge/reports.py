@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.evidence import Evidence, digest, from_stored, to_json
 from tollgauge.core.latency import percentile
-from tollgauge.core.policy import POLICIES, Policy
+from tollgauge.core.policy import POLICIES
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.score import Score, score_from_json
@@ -175,7 +175,6 @@ class TrustReport:
     """
 
     score: Score
-    policy: Policy
     evidence: Evidence
     document: dict[str, Any]
     digest: str
@@ -318,7 +317,6 @@ def _report(
 ) -> TrustReport:
     return TrustReport(
         score=score,
-        policy=POLICIES[score.policy_version],
         evidence=seen,
         document=orjson.loads(to_json(seen)),
         digest=digest(seen),

@@ -470,6 +470,20 @@ async def test_two_workers_never_probe_one_host_at_once(
     assert sum(server.asked.values()) == 24 + 4, "and one random path a host"
 
 
+async def test_an_endpoint_that_cannot_be_scored_stops_nobody_else(empty: Store) -> None:
+    odd = replace(endpoint("https://api.site-0.example/paid"), first_seen=2**60)
+    others = [endpoint(f"https://api.site-{number}.example/paid") for number in range(1, 6)]
+    async with empty.write() as tx:
+        await endpoints.insert_many(tx, [odd, *others])
+        await endpoints.mark_dirty(tx, [odd.id], now=START)
+    clock = Clock(START + DAY_MS)
+    tally = await score.run(empty, settings=ScoreSettings(), clock=clock)
+    assert (tally["scored"], tally["failed"]) == (6, 1)
+    async with empty.read() as tx:
+        assert await scores.get(tx, odd.id) is None
+        assert len(await scores.get_many(tx, [each.id for each in others])) == 5
+
+
 async def test_a_worker_that_stops_gives_its_exclusive_rounds_back(
     store: Store, open_store: Callable[[], Store]
 ) -> None:

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.evidence import EvidenceError
+from tollgauge.core.score import ScoreError
 from tollgauge.core.units import DAY_MS
-from tollgauge.observe import SCORES
+from tollgauge.observe import SCORES, log
 from tollgauge.store import endpoints, evidence, scores
 from tollgauge.store.engine import Store
 
@@ -45,7 +47,11 @@ async def run(
         found = await endpoints.get_many(tx, ids)
     tally: Counter[str] = Counter()
     for endpoint in found.values():
-        tally[await _one(store, endpoint, now=clock()) or "unverified"] += 1
+        try:
+            tally[await _one(store, endpoint, now=clock()) or "unverified"] += 1
+        except (EvidenceError, ScoreError) as error:  # one that cannot be scored stops nobody else
+            log().error("score.fail", endpoint=endpoint.id, error=str(error))
+            tally["failed"] += 1
     return {"scored": len(found), **tally, "busy": len(ids) >= settings.batch}
 
 

@@ -101,7 +101,6 @@ def _report() -> TrustReport:
     seen, row = _evidence(), _row()
     return TrustReport(
         score=score_from_json(row.result),
-        policy=POLICIES[row.policy_version],
         evidence=seen,
         document=orjson.loads(to_json(seen)),
         digest=digest(seen),
