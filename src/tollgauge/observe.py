@@ -46,6 +46,24 @@ LEDGER_ALARMS: Final = Counter(
 LIVE_PROBES: Final = Gauge(
     "tollgauge_live_probes", "Live probes for paid reports now in flight", registry=REGISTRY
 )
+FLIPS: Final = Counter("tollgauge_flips", "Changes told, by type", ("type",), registry=REGISTRY)
+DELIVERIES: Final = Counter(
+    "tollgauge_deliveries",
+    "Attempts to deliver a notice, by format and result",
+    ("kind", "result"),
+    registry=REGISTRY,
+)
+OUTBOX_QUEUED: Final = Gauge(
+    "tollgauge_outbox_queued", "Deliveries that wait for their turn or a retry", registry=REGISTRY
+)
+OUTBOX_DEAD: Final = Gauge(
+    "tollgauge_outbox_dead", "Deliveries given up, until an operator resends", registry=REGISTRY
+)
+OUTBOX_AGE: Final = Gauge(
+    "tollgauge_outbox_age_seconds",
+    "How long the longest overdue delivery has been due",
+    registry=REGISTRY,
+)
 
 
 def metrics_text() -> bytes:

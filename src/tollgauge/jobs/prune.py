@@ -1,6 +1,7 @@
 """The prune loop: close finished days into one row each, and forget what is too old.
 
-Raw probes are kept 90 days (service.md, limits); answers that were paid for 30 days.
+Raw probes are kept 90 days (service.md, limits); answers that were paid for 30 days; watches and
+their deliveries 30 days after their end.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tollgauge.core.units import day_of
-from tollgauge.store import payments, probes
+from tollgauge.store import outbox, payments, probes, watches
 from tollgauge.store.engine import Store
 
 KEEP_DAYS: Final = 90
@@ -25,6 +26,8 @@ async def run(store: Store, *, clock: Callable[[], int]) -> dict[str, object]:
     async with store.write() as tx:
         dropped = await probes.prune(tx, before_day=today - KEEP_DAYS)
         forgotten = await payments.forget_answers(tx, now=now)
+        await outbox.forget(tx, now=now)
+        await watches.forget(tx, now=now)
     return {
         "closed": closed,
         "dropped": dropped,

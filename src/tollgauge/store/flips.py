@@ -123,20 +123,15 @@ async def of_watch(
     tx: AsyncConnection, found: watches.Watch, *, after: int, limit: int
 ) -> tuple[StoredFlip, ...]:
     """The flips that a watch is about, after a flip's id, oldest first."""
-    query = (
-        sa.select(flip)
-        .where(
-            flip.c.endpoint_id == found.endpoint_id,
-            flip.c.id > after,
-            flip.c.at > found.created_at,
-            flip.c.at <= (found.expires_at if found.ended_at is None else found.ended_at),
-            flip.c.type.in_(found.wish.events),
-            _told_at(found.wish.sensitivity),
-        )
-        .order_by(flip.c.id)
-        .limit(limit)
-    )
+    query = sa.select(flip).where(flip.c.id > after, *_heard(found))
+    query = query.order_by(flip.c.id).limit(limit)
     return tuple(_stored(row) for row in (await tx.execute(query)).mappings())
+
+
+async def count_of_watch(tx: AsyncConnection, found: watches.Watch, *, since: int) -> int:
+    """How many flips after an instant a watch is about."""
+    query = sa.select(sa.func.count()).select_from(flip)
+    return (await tx.execute(query.where(flip.c.at > since, *_heard(found)))).scalar_one()
 
 
 async def public(
@@ -171,6 +166,12 @@ async def undispatched(tx: AsyncConnection, *, limit: int) -> tuple[StoredFlip, 
     return tuple(_stored(row) for row in (await tx.execute(query)).mappings())
 
 
+async def waiting(tx: AsyncConnection) -> bool:
+    """Whether any flip is to be dispatched."""
+    query = sa.select(sa.literal(1)).where(flip.c.dispatched_at.is_(None)).limit(1)
+    return (await tx.execute(query)).first() is not None
+
+
 async def dispatched(tx: AsyncConnection, ids: Sequence[int], *, now: int) -> None:
     """Deliveries were made of these flips."""
     await tx.execute(flip.update().where(flip.c.id.in_(ids)).values(dispatched_at=now))
@@ -188,6 +189,18 @@ async def checks(
         for each in await probes.days(tx, endpoint_id, first_day=first + 1, last_day=last):
             made, scored = made + each.probes, scored + each.scored
     return made, scored
+
+
+def _heard(found: watches.Watch) -> tuple[sa.ColumnElement[bool], ...]:
+    """Of the flips of all endpoints those that are a watch's business."""
+    until = found.expires_at if found.ended_at is None else found.ended_at
+    return (
+        flip.c.endpoint_id == found.endpoint_id,
+        flip.c.at > found.created_at,
+        flip.c.at <= until,
+        flip.c.type.in_(found.wish.events),
+        _told_at(found.wish.sensitivity),
+    )
 
 
 def _told_at(n: int) -> sa.ColumnElement[bool]:

@@ -83,17 +83,21 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
-    """A delivery under our lease, with where it goes and the sealed key that signs it."""
+    """A delivery under our lease, with where it goes and what signs it: the watch's sealed key
+    and its secret's hash.
+    """
 
     delivery: Delivery
     destination: Destination
     sealed_key: bytes | None
+    secret_hash: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """How an attempt ended: the next state, when to try again where it is still queued, and
-    `disabled`, a reason to send nothing more there.
+    `disabled`, a reason to send nothing more there. An attempt that failed on our side is `ours`:
+    it is no try and says nothing of the destination.
     """
 
     claimed: Claimed
@@ -103,6 +107,7 @@ class Result:
     status: int | None = None
     error: str = ""
     disabled: str = ""
+    ours: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +184,7 @@ async def conclude(
     for result in results:
         target = result.claimed.destination
         mine = (destination.c.id == target.id, destination.c.lease_owner == owner)
-        failures = 0 if result.state == SENT else target.failures + 1
+        failures = 0 if result.state == SENT else target.failures + (not result.ours)
         values: dict[str, Any] = {"failures": failures, "lease_owner": None, "lease_until": 0}
         if result.state == SENT:
             values["last_ok_at"] = result.at
@@ -199,6 +204,12 @@ async def drop(tx: AsyncConnection, watch_id: str, *, now: int) -> None:
     """Nothing more of what a watch has queued is sent."""
     queued = (delivery.c.watch_id == watch_id, delivery.c.state == QUEUED)
     await tx.execute(delivery.update().where(*queued).values(state=DROPPED, done_at=now))
+
+
+async def waiting(tx: AsyncConnection, *, now: int) -> bool:
+    """Whether any delivery is due."""
+    query = sa.select(sa.literal(1)).where(delivery.c.state == QUEUED, delivery.c.due <= now)
+    return (await tx.execute(query.limit(1))).first() is not None
 
 
 async def dead(
@@ -260,7 +271,7 @@ async def _due(tx: AsyncConnection, *, now: int, limit: int, healthy: bool) -> l
     fit = destination.c.failures == 0 if healthy else destination.c.failures > 0
     columns = [column.label(f"d_{column.name}") for column in delivery.c]
     query = (
-        sa.select(*columns, destination, watch.c.sealed_key)
+        sa.select(*columns, destination, watch.c.sealed_key, watch.c.secret_hash)
         .join(destination, destination.c.id == delivery.c.destination_id)
         .join(watch, watch.c.id == delivery.c.watch_id)
         .where(
@@ -282,6 +293,7 @@ async def _due(tx: AsyncConnection, *, now: int, limit: int, healthy: bool) -> l
             delivery=_delivery({name[2:]: row[name] for name in row if name.startswith("d_")}),
             destination=destination_from_row(row),
             sealed_key=row["sealed_key"],
+            secret_hash=row["secret_hash"],
         )
         for row in rows
     ]
@@ -294,7 +306,7 @@ async def _write(tx: AsyncConnection, result: Result) -> None:
         .where(delivery.c.id == tried.notice.id, delivery.c.state == QUEUED)
         .values(
             state=result.state,
-            attempts=tried.attempts + 1,
+            attempts=tried.attempts + (not result.ours),
             due=result.due or tried.due,
             last_status=result.status,
             last_error=result.error,

@@ -325,6 +325,27 @@ async def reschedule(
     await tx.execute(watch.update().where(watch.c.id == found.id).values(**values, due=next_due))
 
 
+async def work_waits(tx: AsyncConnection, *, now: int) -> bool:
+    """Whether a payment is to be applied, or something is to be done about a watch."""
+    unpaid = sa.select(sa.literal(1)).where(watch_payment.c.applied.is_(False)).limit(1)
+    ripe = (watch.c.state == State.ACTIVE.value, watch.c.due <= now)
+    timed = sa.select(sa.literal(1)).where(*ripe).limit(1)
+    for query in (unpaid, timed):
+        if (await tx.execute(query)).first() is not None:
+            return True
+    return False
+
+
+async def forget(tx: AsyncConnection, *, now: int, limit: int = _BATCH) -> int:
+    """Remove watches that nobody can read any more, with all that belongs to them."""
+    old = (watch.c.state.not_in(LIVE), watch.c.expires_at < now - rules.READABLE_MS)
+    ids = list((await tx.execute(sa.select(watch.c.id).where(*old).limit(limit))).scalars())
+    for table in (watch_event, destination, watch_payment):
+        await tx.execute(table.delete().where(table.c.watch_id.in_(ids)))
+    await tx.execute(watch.delete().where(watch.c.id.in_(ids)))
+    return len(ids)
+
+
 async def note(
     tx: AsyncConnection, watch_id: str, type_: str, detail: Mapping[str, Any], *, now: int
 ) -> int:

@@ -1,0 +1,182 @@
+"""Webhooks: one attempt to tell a destination something, through egress.
+
+Rules (contract.md section 7; standardwebhooks.com, specification 1.0; safety.md):
+- a signed JSON delivery carries `webhook-id` (the same on every try), `webhook-timestamp` (of the
+  try) and `webhook-signature`, made with the watch's secret, and `x-signature: sha256=` with the
+  HMAC-SHA256 of the body keyed by the hex SHA-256 of the secret;
+- Slack and Discord get their own format and no signature, as they would not look at one;
+- only 2xx is success; 410 ends a destination, and so does 404 of Slack and Discord, and 401 or 403
+  of Discord, which bans addresses that go on;
+- what a receiver answers is never shown: its status and a word of ours are.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+import orjson
+from standardwebhooks import Webhook
+
+from tollgauge.clients.egress import Egress, Request
+from tollgauge.clients.seal import Sealer
+from tollgauge.core import notice
+from tollgauge.core.endpoint import ResourceError
+from tollgauge.core.exchange import Answer, Fault
+from tollgauge.core.watch import Kind
+
+SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - the form of a secret, not one
+SECRET_BYTES: Final = 32
+_JSON: Final = ("Content-Type", "application/json")
+_GONE: Final[Mapping[Kind, frozenset[int]]] = {
+    Kind.JSON: frozenset({410}),
+    Kind.SLACK: frozenset({404, 410}),
+    Kind.DISCORD: frozenset({401, 403, 404, 410}),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchSettings:
+    """Watches and their deliveries. `key` seals destinations at rest (at least 32 characters; a
+    new one goes before the old, with a comma); without it only polling watches are sold.
+    `in_flight` deliveries run at once, a quarter of them to destinations that failed last.
+    """
+
+    key: str = ""
+    in_flight: int = 64
+    lease_ms: int = 60_000
+
+    def __post_init__(self) -> None:
+        Sealer.of(self.key)
+        if self.in_flight < 4:
+            raise ValueError("in_flight must be at least 4")
+
+    @property
+    def sealer(self) -> Sealer:
+        """What seals with the key."""
+        return Sealer.of(self.key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signing:
+    """What signs a watch's deliveries: the key inside its secret, and the secret's hash."""
+
+    key: bytes
+    secret_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """How an attempt ended. `error` is a word of ours, empty when it succeeded; `gone` says that
+    nothing should be sent there again; `retry_after_ms` is what the receiver asked for.
+    """
+
+    status: int | None = None
+    error: str = ""
+    gone: bool = False
+    retry_after_ms: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the receiver took it."""
+        return not self.error
+
+
+async def send(
+    egress: Egress,
+    *,
+    url: str,
+    kind: Kind,
+    told: Mapping[str, Any],
+    signing: Signing | None,
+    now: int,
+) -> Sent:
+    """Make one attempt. `told` is the event (core/notice); JSON is signed with `signing`."""
+    request = prepared(url, kind, told, signing=signing, now=now)
+    try:
+        made = await egress.fetch(request, at=now)
+    except ResourceError as error:
+        return Sent(error=error.code)
+    return judged(made.result, kind, now=now)
+
+
+def prepared(
+    url: str, kind: Kind, told: Mapping[str, Any], *, signing: Signing | None, now: int
+) -> Request:
+    """The request of an attempt. Raises ValueError for JSON without a signing key."""
+    if kind is Kind.JSON:
+        if signing is None:
+            raise ValueError("a JSON delivery is signed")
+        body = orjson.dumps(told)
+        headers = (_JSON, *signature(body, str(told["event_id"]), signing, now=now))
+        return Request(url=url, method="POST", headers=headers, body=body)
+    shape = notice.slack(told) if kind is Kind.SLACK else notice.discord(told)
+    return Request(url=url, method="POST", headers=(_JSON,), body=orjson.dumps(shape))
+
+
+def signature(
+    body: bytes, message_id: str, signing: Signing, *, now: int
+) -> tuple[tuple[str, str], ...]:
+    """The headers that prove a delivery to be ours."""
+    at = datetime.fromtimestamp(now // 1000, UTC)
+    signed = Webhook(signing.key).sign(message_id, at, body.decode())
+    mark = hmac.new(signing.secret_hash.encode(), body, hashlib.sha256).hexdigest()
+    return (
+        ("webhook-id", message_id),
+        ("webhook-timestamp", str(now // 1000)),
+        ("webhook-signature", signed),
+        ("x-signature", f"sha256={mark}"),
+    )
+
+
+def judged(result: Answer | Fault, kind: Kind, *, now: int) -> Sent:
+    """What an answer means."""
+    if isinstance(result, Fault):
+        return Sent(error=result.kind.value)
+    if 200 <= result.status <= 299:
+        return Sent(status=result.status)
+    return Sent(
+        status=result.status,
+        error=f"http-{result.status}",
+        gone=result.status in _GONE[kind],
+        retry_after_ms=retry_after_ms(result, now=now),
+    )
+
+
+def retry_after_ms(answer: Answer, *, now: int) -> int | None:
+    """The pause that a receiver asks for (RFC 9110 section 10.2.3), None without a readable one."""
+    text = (answer.header("retry-after") or "").strip()
+    if text.isascii() and text.isdigit():
+        return int(text[:9]) * 1000
+    try:
+        return max(int(parsedate_to_datetime(text).timestamp() * 1000) - now, 0)
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def new_secret(random: bytes) -> str:
+    """A watch's secret from 32 random bytes: the bearer, and what signatures are checked with."""
+    if len(random) != SECRET_BYTES:
+        raise ValueError(f"a secret is {SECRET_BYTES} bytes")
+    return SECRET_PREFIX + base64.b64encode(random).decode()
+
+
+def secret_key(secret: str) -> bytes | None:
+    """The key inside a secret, None for a text that is none of ours."""
+    try:
+        key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return key if secret.startswith(SECRET_PREFIX) and len(key) == SECRET_BYTES else None
+
+
+def secret_hash(secret: str) -> str:
+    """What is stored of a secret: the hex SHA-256. It has 256 random bits, so no salt is due."""
+    return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,0 +1,201 @@
+"""Notice: what a watcher is told, as JSON, as Slack blocks, as a Discord embed.
+
+Rules (contract.md section 7; safety.md):
+- the JSON is the same in polls and in signed deliveries; instants leave as ISO 8601 UTC;
+- texts that came from the endpoint or its directory are cleaned and cut before they reach a chat;
+- Slack gets `& < >` escaped, Discord its markup escaped and no mentions allowed;
+- nothing here is longer than Slack (3000 characters a text) or Discord (1024 a field) take.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from tollgauge.core import flips, watch
+from tollgauge.core.finding import Severity
+from tollgauge.core.flips import Flip
+from tollgauge.core.text import clean_text
+
+VALUE_MAX: Final = 300
+_INSTANTS: Final = frozenset({"since", "probeAt", "lastGoodAt", "expiresAt", "until"})
+_TITLES: Final[Mapping[str, str]] = {
+    flips.PAYTO: "payTo address changed",
+    flips.PRICE: "Price changed",
+    flips.ASSET_NETWORK: "Asset or network changed",
+    flips.SPEC: "Payment envelope got worse",
+    flips.DELISTING: "Delisted",
+    flips.DOWN: "Down",
+    flips.RECOVERED: "Up again",
+    flips.FLAPPING: "Flapping",
+    flips.LATENCY: "Slower than usual",
+    watch.EXPIRING: "This watch ends soon",
+    watch.EXPIRED: "This watch has ended",
+    watch.DIGEST: "Daily digest",
+    watch.CONNECTION_TEST: "Connection test",
+}
+_COLOURS: Final = {"error": 0xB3261E, "warn": 0x9A6700, "info": 0x1A7F37}
+_DISCORD: Final = re.compile(r"([\\*_~|>`\[\]()#\-@<])")
+_SLACK: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+
+
+def flip_event(
+    flip: Flip, *, event_id: str, watch_id: str, resource: str, page: str
+) -> dict[str, Any]:
+    """A flip as an event of a watch."""
+    return event(
+        type_=flip.type,
+        severity=flip.severity.value,
+        at=flip.at,
+        reason=flip.reason,
+        event_id=event_id,
+        watch_id=watch_id,
+        resource=resource,
+        page=page,
+        before=flip.before,
+        after=flip.after,
+        evidence=flip.evidence,
+    )
+
+
+def event(
+    *,
+    type_: str,
+    at: int,
+    reason: str,
+    event_id: str,
+    watch_id: str,
+    resource: str,
+    page: str,
+    severity: str = Severity.INFO.value,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+    evidence: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Anything that a watcher is told (contract.md section 7, poll)."""
+    return {
+        "event_id": event_id,
+        "type": type_,
+        "severity": severity,
+        "observed_at": at // 1000,
+        "observed_at_iso": iso(at),
+        "watch_id": watch_id,
+        "resource": resource,
+        "reason": reason,
+        "before": instants(before or {}),
+        "after": instants(after or {}),
+        "evidence": instants(evidence or {}),
+        "endpoint_page": page,
+    }
+
+
+def page(base_url: str, endpoint_id: str) -> str:
+    """Where the evidence is."""
+    return f"{base_url}/endpoint/{endpoint_id}"
+
+
+def slack(told: Mapping[str, Any]) -> dict[str, Any]:
+    """An event as a Slack message (Block Kit)."""
+    title = f"{_TITLES.get(told['type'], told['type'])}: {_host(told['resource'])}"
+    rows = [f"*{name}*\n{_slack(value)}" for name, value in _facts(told)]
+    blocks: list[dict[str, Any]] = [
+        {"type": "header", "text": {"type": "plain_text", "text": _slack(title)[:150]}},
+        {"type": "section", "text": {"type": "mrkdwn", "text": _slack(told["reason"])[:2_900]}},
+    ]
+    blocks += [
+        {"type": "section", "fields": [{"type": "mrkdwn", "text": row[:1_900]} for row in rows]}
+    ]
+    link = f"<{told['endpoint_page']}|Evidence and history>" if told["endpoint_page"] else ""
+    words = f"{told['type']} · {told['severity']} · {told['event_id']}"
+    context = {"type": "mrkdwn", "text": f"{link} {_slack(words)}".strip()}
+    blocks.append({"type": "context", "elements": [context]})
+    return {"text": _slack(f"{title}. {told['reason']}")[:2_900], "blocks": blocks}
+
+
+def discord(told: Mapping[str, Any]) -> dict[str, Any]:
+    """An event as a Discord message with one embed and no mentions."""
+    title = f"{_TITLES.get(told['type'], told['type'])}: {_host(told['resource'])}"
+    embed: dict[str, Any] = {
+        "title": _discord(title)[:256],
+        "description": _discord(told["reason"])[:2_000],
+        "color": _COLOURS.get(told["severity"], 0),
+        "timestamp": told["observed_at_iso"],
+        "fields": [
+            {"name": name, "value": _discord(value)[:1_024], "inline": False}
+            for name, value in _facts(told)
+        ],
+        "footer": {"text": f"{told['type']} · {told['severity']} · {told['event_id']}"},
+    }
+    if told["endpoint_page"]:
+        embed["url"] = told["endpoint_page"]
+    return {"embeds": [embed], "allowed_mentions": {"parse": []}}
+
+
+def instants(value: Mapping[str, Any]) -> dict[str, Any]:
+    """An object whose instants are ISO texts."""
+    return {
+        key: iso(each) if key in _INSTANTS and isinstance(each, int) else each
+        for key, each in value.items()
+    }
+
+
+def iso(at: int) -> str:
+    """An instant as ISO 8601 UTC with `Z`, in whole seconds."""
+    return datetime.fromtimestamp(at // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _facts(told: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a chat shows of an event: since when, last good, before → after."""
+    before, after, evidence = told["before"], told["after"], told["evidence"]
+    found = [("Endpoint", _plain(told["resource"])), ("Seen", told["observed_at_iso"])]
+    since = after.get("since") or before.get("since")
+    if since:
+        found.append(("Since", _plain(since)))
+    if before.get("lastGoodAt"):
+        found.append(("Last good", _plain(before["lastGoodAt"])))
+    found += [
+        (_words(key), f"{_plain(before.get(key))} → {_plain(after.get(key))}")
+        for key in _changed(before, after)
+    ]
+    found += [
+        (_words(key), _plain(evidence[key]))
+        for key in ("checkedTimes", "upTimes", "events")
+        if key in evidence
+    ]
+    return found[:9]
+
+
+def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    keys = dict.fromkeys((*before, *after))
+    skipped = {"since", "lastGoodAt", "recent"}
+    return [key for key in keys if key not in skipped and before.get(key) != after.get(key)]
+
+
+def _words(key: str) -> str:
+    """`brokenRules` as people write it."""
+    text = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", key)
+    return text if key == "payTo" else text[:1].upper() + text[1:].lower()
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return {True: "yes", False: "no"}[value]
+    if value is None:
+        return "unknown"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return _plain(", ".join(str(each) for each in value) or "none")
+    return clean_text(str(value), VALUE_MAX)
+
+
+def _host(resource: str) -> str:
+    return resource.removeprefix("https://").partition("/")[0]
+
+
+def _slack(text: str) -> str:
+    return "".join(_SLACK.get(char, char) for char in text)
+
+
+def _discord(text: str) -> str:
+    return _DISCORD.sub(r"\\\1", text)

@@ -1,0 +1,321 @@
+"""The alert loop: from what flipped to the receiver's yes.
+
+Rules (contract.md section 7; architecture.md):
+- what is decided is written before anything is sent: a flip becomes deliveries in one
+  transaction, which also marks it dispatched, and each delivery is tried until it is sent or dead;
+- a crash loses nothing; what was sent and not yet written is sent once more under the same id;
+- deliveries run side by side, at most one to a destination, and while slow ones are in flight the
+  loop goes on deciding and sending: a slow destination delays no other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tollgauge.clients import webhooks
+from tollgauge.clients.egress import Egress
+from tollgauge.clients.seal import Sealer, SealError, destination_context, watch_context
+from tollgauge.clients.webhooks import Sent, Signing, WatchSettings
+from tollgauge.core import notice
+from tollgauge.core import watch as rules
+from tollgauge.core.exchange import FaultKind
+from tollgauge.core.units import DAY_MS, SECOND_MS
+from tollgauge.core.watch import Kind, State
+from tollgauge.observe import DELIVERIES, FLIPS, OUTBOX_AGE, OUTBOX_DEAD, OUTBOX_QUEUED, log
+from tollgauge.store import endpoints, flips, outbox, watches
+from tollgauge.store.engine import Store
+from tollgauge.store.outbox import Claimed, Notice, Result
+from tollgauge.store.watches import Destination, Watch
+
+FLIPS_BATCH: Final = 200
+BUDGET_S: Final = 60.0
+"""How long a round goes on claiming; the loop turns at once while there is more."""
+STEP_S: Final = 0.2
+FAILING_SHARE: Final = 4
+"""Of so many slots one is for destinations that failed last."""
+OURS_AGAIN_MS: Final = 5 * SECOND_MS
+_OURS: Final = frozenset({FaultKind.LOCAL.value, "sealed"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alerts:
+    """What the loop works with. `base_url` is where the pages of endpoints are."""
+
+    store: Store
+    egress: Egress
+    settings: WatchSettings
+    sealer: Sealer
+    base_url: str
+    clock: Callable[[], int]
+    owner: str
+
+
+async def run(alerts: Alerts) -> dict[str, object]:
+    """Decide and deliver until nothing is due, or the round's time is over."""
+    began = time.monotonic()
+    decided = await decide(alerts)
+    flying: dict[asyncio.Task[Sent], Claimed] = {}
+    tally: dict[str, int] = {}
+    try:
+        while True:
+            late = time.monotonic() - began > BUDGET_S
+            if not late:
+                await _take_off(alerts, flying)
+            if not flying:
+                break
+            done, _ = await asyncio.wait(
+                flying, timeout=STEP_S, return_when=asyncio.FIRST_COMPLETED
+            )
+            await _land(alerts, [(flying.pop(task), task.result()) for task in done], tally)
+            if not late:
+                decided += await decide(alerts)
+    finally:
+        for task in flying:
+            task.cancel()
+    await _measure(alerts)
+    return {"flips": decided, **tally, "busy": late}
+
+
+async def decide(alerts: Alerts) -> int:
+    """Apply payments, make deliveries of what flipped and of what a watch itself has to say; how
+    many flips were dispatched.
+    """
+    now = alerts.clock()
+    async with alerts.store.read() as tx:
+        flipped = await flips.waiting(tx)
+        timed = await watches.work_waits(tx, now=now)
+    if timed:
+        async with alerts.store.write() as tx:
+            await watches.apply_payments(tx, now=now)
+            await _tend(tx, alerts, now=now)
+    if not flipped:
+        return 0
+    async with alerts.store.write() as tx:
+        return await _dispatch(tx, alerts, now=now)
+
+
+async def _dispatch(tx: AsyncConnection, alerts: Alerts, *, now: int) -> int:
+    found = await flips.undispatched(tx, limit=FLIPS_BATCH)
+    ids = {each.endpoint_id for each in found}
+    known = await endpoints.get_many(tx, ids)
+    listening = await watches.listeners(tx, ids)
+    targets = await watches.destinations(tx, [each.id for each in listening])
+    made: list[Notice] = []
+    for stored in found:
+        for each in listening:
+            if hears(each, stored):
+                told = notice.flip_event(
+                    stored.flip,
+                    event_id=rules.message_id(each.id, f"flip:{stored.id}"),
+                    watch_id=each.id,
+                    resource=known[stored.endpoint_id].resource,
+                    page=notice.page(alerts.base_url, stored.endpoint_id),
+                )
+                made += _notices(told, targets[each.id], now=now)
+        FLIPS.labels(stored.flip.type).inc()
+    await outbox.put(tx, made, now=now)
+    await flips.dispatched(tx, [each.id for each in found], now=now)
+    return len(found)
+
+
+def hears(watch: Watch, stored: flips.StoredFlip) -> bool:
+    """Whether a flip is a watch's business."""
+    flip = stored.flip
+    return (
+        watch.endpoint_id == stored.endpoint_id
+        and flip.type in watch.wish.events
+        and flip.sensitivity in (None, watch.wish.sensitivity)
+        and watch.created_at < flip.at <= watch.expires_at
+    )
+
+
+async def _tend(tx: AsyncConnection, alerts: Alerts, *, now: int) -> None:
+    """What is due about watches themselves: they end soon, they end, a day has passed."""
+    found = await watches.due(tx, now=now)
+    known = await endpoints.get_many(tx, {each.endpoint_id for each in found})
+    targets = await watches.destinations(tx, [each.id for each in found])
+    for each in found:
+        resource = known[each.endpoint_id].resource
+        for told in await _said(tx, alerts, each, resource, now=now):
+            await outbox.put(tx, _notices(told, targets[each.id], now=now), now=now)
+
+
+async def _said(
+    tx: AsyncConnection, alerts: Alerts, watch: Watch, resource: str, *, now: int
+) -> list[dict[str, object]]:
+    """What a watch has to say of itself now; writes that it was said."""
+    shared = {
+        "watch_id": watch.id,
+        "resource": resource,
+        "page": notice.page(alerts.base_url, watch.endpoint_id),
+        "at": now,
+    }
+
+    def say(type_: str, reason: str, mark: int, **more: object) -> dict[str, object]:
+        id_ = rules.message_id(watch.id, f"{type_}:{mark}")
+        return notice.event(type_=type_, reason=reason, event_id=id_, **shared, **more)  # type: ignore[arg-type]
+
+    if watch.expires_at <= now:
+        await watches.end(tx, watch, State.EXPIRED, now=now)
+        words = "This watch has ended: nothing more is told. Renewing starts it again."
+        return [say(rules.EXPIRED, words, watch.expires_at)]
+    found: list[dict[str, object]] = []
+    told, digest_at = watch.expiring_told, watch.digest_at
+    if not told and watch.expires_at - rules.EXPIRING_MS <= now:
+        told = True
+        until = {"expiresAt": watch.expires_at}
+        await watches.note(
+            tx, watch.id, rules.EXPIRING, {"expiresAt": notice.iso(watch.expires_at)}, now=now
+        )
+        words = f"This watch ends at {notice.iso(watch.expires_at)} unless it is renewed."
+        found.append(say(rules.EXPIRING, words, watch.expires_at, after=until))
+    if watch.wish.digest and digest_at <= now:
+        made, scored = await flips.checks(tx, watch.endpoint_id, since=now - DAY_MS, until=now)
+        events = await flips.count_of_watch(tx, watch, since=now - DAY_MS)
+        words = f"{scored} checks in the last day, {events} event{'s' if events != 1 else ''}."
+        evidence = {"checkedTimes": scored, "excludedTimes": made - scored, "events": events}
+        found.append(say(rules.DIGEST, words, digest_at, evidence=evidence))
+        digest_at += (now - digest_at) // DAY_MS * DAY_MS + DAY_MS
+    await watches.reschedule(tx, watch, expiring_told=told, digest_at=digest_at)
+    return found
+
+
+def _notices(told: dict[str, object], targets: Iterable[Destination], *, now: int) -> list[Notice]:
+    """One delivery for each destination that takes any."""
+    event_id, body = str(told["event_id"]), orjson.dumps(told).decode()
+    return [
+        Notice(
+            id="dlv_" + hashlib.sha256(f"{target.id}:{event_id}".encode()).hexdigest()[:32],
+            watch_id=str(told["watch_id"]),
+            destination_id=target.id,
+            event_id=event_id,
+            type=str(told["type"]),
+            body=body,
+            created_at=now,
+        )
+        for target in targets
+        if target.disabled_at is None
+    ]
+
+
+async def _take_off(alerts: Alerts, flying: dict[asyncio.Task[Sent], Claimed]) -> None:
+    """Start as many deliveries as there are slots."""
+    settings, now = alerts.settings, alerts.clock()
+    free = settings.in_flight - len(flying)
+    failing = sum(each.destination.failures > 0 for each in flying.values())
+    async with alerts.store.read() as tx:
+        due = free > 0 and await outbox.waiting(tx, now=now)
+    if not due:
+        return
+    async with alerts.store.write() as tx:
+        claimed = await outbox.claim(
+            tx,
+            owner=alerts.owner,
+            now=now,
+            limit=free,
+            failing=max(settings.in_flight // FAILING_SHARE - failing, 0),
+            lease_ms=settings.lease_ms,
+        )
+    for each in claimed:
+        flying[asyncio.create_task(attempt(alerts, each))] = each
+
+
+async def attempt(alerts: Alerts, claimed: Claimed) -> Sent:
+    """One try of a delivery. Never raises."""
+    target = claimed.destination
+    try:
+        url = opened_url(alerts.sealer, target)
+        signing = _signing(alerts.sealer, claimed)
+    except SealError:
+        return Sent(error="sealed")
+    return await webhooks.send(
+        alerts.egress,
+        url=url,
+        kind=target.kind,
+        told=orjson.loads(claimed.delivery.notice.body),
+        signing=signing,
+        now=alerts.clock(),
+    )
+
+
+def opened_url(sealer: Sealer, target: Destination) -> str:
+    """A destination's URL. Raises SealError."""
+    return sealer.open(target.sealed_url, context=destination_context(target.id)).decode()
+
+
+def _signing(sealer: Sealer, claimed: Claimed) -> Signing | None:
+    if claimed.destination.kind is not Kind.JSON:
+        return None
+    if claimed.sealed_key is None:
+        raise SealError("This watch has no signing key.")
+    key = sealer.open(claimed.sealed_key, context=watch_context(claimed.destination.watch_id))
+    return Signing(key=key, secret_hash=claimed.secret_hash)
+
+
+async def _land(
+    alerts: Alerts, done: Sequence[tuple[Claimed, Sent]], tally: dict[str, int]
+) -> None:
+    """Write what attempts came to, all of them at once."""
+    if not done:
+        return
+    now = alerts.clock()
+    results = [outcome(claimed, sent, now=now) for claimed, sent in done]
+    async with alerts.store.write() as tx:
+        counted = await outbox.conclude(tx, results, owner=alerts.owner)
+        for result in counted:
+            if result.disabled:
+                target = result.claimed.destination
+                detail = {"destination_disabled": target.masked, "reason": result.disabled}
+                await watches.note(tx, target.watch_id, rules.EDITED, detail, now=now)
+    for result in counted:
+        word = result.state if result.state != outbox.QUEUED else "retry"
+        tally[word] = tally.get(word, 0) + 1
+        DELIVERIES.labels(result.claimed.destination.kind.value, word).inc()
+
+
+def outcome(claimed: Claimed, sent: Sent, *, now: int) -> Result:
+    """What an attempt means for its delivery."""
+    if sent.ok:
+        return Result(claimed=claimed, state=outbox.SENT, at=now, status=sent.status)
+    if sent.error in _OURS:
+        return Result(
+            claimed=claimed,
+            state=outbox.QUEUED,
+            at=now,
+            due=now + OURS_AGAIN_MS,
+            error=sent.error,
+            ours=True,
+        )
+    tried = claimed.delivery
+    due = rules.retry_at(
+        tried.notice.id, tried.attempts + 1, now=now, retry_after_ms=sent.retry_after_ms
+    )
+    ended = sent.gone or due is None
+    return Result(
+        claimed=claimed,
+        state=outbox.DEAD if ended else outbox.QUEUED,
+        at=now,
+        due=due or 0,
+        status=sent.status,
+        error=sent.error,
+        disabled=sent.error if sent.gone else "",
+    )
+
+
+async def _measure(alerts: Alerts) -> None:
+    async with alerts.store.read() as tx:
+        depth = await outbox.depth(tx)
+    OUTBOX_QUEUED.set(depth.queued)
+    OUTBOX_DEAD.set(depth.dead)
+    overdue = 0 if depth.oldest_due is None else max(alerts.clock() - depth.oldest_due, 0)
+    OUTBOX_AGE.set(overdue / SECOND_MS)
+    if overdue > 10 * rules.RETRIES_MS[0]:
+        log().warning("outbox.late", queued=depth.queued, seconds=overdue // SECOND_MS)
