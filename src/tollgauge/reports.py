@@ -24,7 +24,7 @@ from tollgauge.core.score import Score, score_from_json
 from tollgauge.core.scoring import score as score_of
 from tollgauge.core.units import ASSETS, DAY_MS, WINDOW_MS, day_of, usd_text
 from tollgauge.core.verdict import summary
-from tollgauge.store import discovery, endpoints, probes, scores, similar
+from tollgauge.store import discovery, endpoints, probes, scores, similar, volumes
 from tollgauge.store import evidence as evidence_rows
 from tollgauge.store.scores import ScoreRow
 
@@ -148,7 +148,13 @@ class Leaderboard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ecosystem:
-    """Counts over all known endpoints; shares are in thousandths of those probed."""
+    """Counts over all known endpoints; shares are in thousandths of those probed.
+
+    Settlements of the last 30 days on every indexed chain, None while none is: `volume_micro_usd`
+    is all that authorizations brought to known payTo addresses, `organic_micro_usd` that without
+    self-payments and round trips; `receivers` of it, and `payers`. `indexed_permille` is the
+    share of these addresses' last 30 days that is indexed.
+    """
 
     as_of: int
     listed: int
@@ -158,6 +164,11 @@ class Ecosystem:
     compliant_permille: int | None
     grades: tuple[tuple[str, int], ...]
     simulated: bool = False
+    volume_micro_usd: int | None = None
+    organic_micro_usd: int | None = None
+    receivers: int | None = None
+    payers: int | None = None
+    indexed_permille: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +272,23 @@ async def ecosystem(tx: AsyncConnection, *, now: int) -> Ecosystem:
         compliant_permille=_share(population.compliant, population.scored),
         grades=population.grades,
         simulated=bool(known.get("simulated", 0)),
+        **_settlements(await volumes.published(tx)),
     )
+
+
+def _settlements(found: Sequence[volumes.ChainVolume]) -> dict[str, int]:
+    """The settlements of all indexed chains together; nothing while none is indexed."""
+    if not found:
+        return {}
+    wallets = sum(each.wallets for each in found)
+    indexed = sum(each.indexed_permille * each.wallets for each in found)
+    return {
+        "volume_micro_usd": sum(each.raw for each in found),
+        "organic_micro_usd": sum(each.organic for each in found),
+        "receivers": sum(each.receivers for each in found),
+        "payers": sum(each.payers for each in found),
+        "indexed_permille": indexed // wallets if wallets else 0,
+    }
 
 
 async def preview(tx: AsyncConnection) -> tuple[Sample, ...]:

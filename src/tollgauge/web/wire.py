@@ -321,7 +321,9 @@ class SnapshotShape(Shape):
 
 
 class EcosystemShape(Shape):
-    """Counts over everything that is known."""
+    """Counts over everything that is known, and 30 days of settlements to known payTo addresses
+    (null while no chain is indexed; `indexedShare` says how much of those days is).
+    """
 
     as_of: str
     listed: int
@@ -331,6 +333,11 @@ class EcosystemShape(Shape):
     compliant_share: float | None
     grades: dict[str, int]
     simulated: bool
+    volume_usd30d: float | None
+    organic_volume_usd30d: float | None
+    receivers30d: int | None
+    payers30d: int | None
+    indexed_share: float | None
 
 
 def trust_report(report: TrustReport) -> TrustReportShape:
@@ -470,6 +477,11 @@ def ecosystem(stats: Ecosystem) -> EcosystemShape:
         compliant_share=permille(stats.compliant_permille),
         grades=dict(stats.grades),
         simulated=stats.simulated,
+        volume_usd30d=micro_usd(stats.volume_micro_usd),
+        organic_volume_usd30d=micro_usd(stats.organic_micro_usd),
+        receivers30d=stats.receivers,
+        payers30d=stats.payers,
+        indexed_share=permille(stats.indexed_permille),
     )
 
 
