@@ -260,13 +260,13 @@ async def test_days_that_are_no_number_from_1_to_90_are_422_and_cost_nothing(
 
 
 async def test_infinite_days_are_refused(shop: Till) -> None:
-    for text, status in (("1e999", 422), ("NaN", 400), ("-Infinity", 400)):
+    for text in ("1e999", "NaN", "-Infinity"):
         answer = await shop.running.http.post(
             "/v1/x402-history",
             content=f'{{"resource": "{RESOURCE.url}", "days": {text}}}',
             headers={"PAYMENT-SIGNATURE": shop.payment()},
         )
-        assert answer.status_code == status, text
+        assert answer.status_code == 400, text
     assert not shop.asked
 
 
