@@ -23,12 +23,16 @@ from typing import Any, Final
 import uvicorn
 from starlette.responses import Response
 
+from tollgauge.alternatives import Alternatives
 from tollgauge.clients.authorization import Prover
+from tollgauge.clients.chainlogs import ChainLogs
 from tollgauge.clients.egress import Egress
 from tollgauge.clients.facilitator import Facilitator
+from tollgauge.clients.rpc import Node
+from tollgauge.clients.transactions import Transactions
 from tollgauge.config import Config
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.jobs import discover, probe, prune, score, settle
+from tollgauge.jobs import discover, index, probe, prune, score, settle, similar
 from tollgauge.jobs.runner import Job, turn
 from tollgauge.observe import metrics_text
 from tollgauge.store.engine import Store
@@ -59,6 +63,10 @@ class Opened:
     egress: Egress
     facilitator: Facilitator
     chain: Prover | None
+    logs: ChainLogs | None
+    transactions: Transactions
+    alternatives: Alternatives
+    counting: similar.Pace
     clock: Clock
     owner: str
 
@@ -87,6 +95,8 @@ class Opened:
                 settings=self.config.sale,
                 base_url=self.config.server.base_url.rstrip("/"),
                 perimeter=perimeter,
+                alternatives=self.alternatives,
+                transactions=self.transactions,
             ),
             clock=self.clock,
             settings=self.config.server,
@@ -98,6 +108,13 @@ class Opened:
         found = [
             Job(name="probe", every_ms=1_000, deadline_ms=120_000, run=self.probe_round),
             Job(name="score", every_ms=1_000, deadline_ms=120_000, run=self.score_round),
+            Job(
+                name="similar",
+                every_ms=30_000,
+                deadline_ms=600_000,
+                run=self.similar_round,
+                exclusive=True,
+            ),
             Job(
                 name="prune",
                 every_ms=60_000,
@@ -120,6 +137,16 @@ class Opened:
             found.append(
                 Job(name="settle", every_ms=10_000, deadline_ms=60_000, run=self.settle_round)
             )
+        if self.logs is not None:
+            found.append(
+                Job(
+                    name="index",
+                    every_ms=self.config.index.every_ms,
+                    deadline_ms=300_000,
+                    run=self.index_round,
+                    exclusive=True,
+                )
+            )
         return tuple(found)
 
     async def probe_round(self) -> dict[str, object]:
@@ -135,6 +162,18 @@ class Opened:
     async def score_round(self) -> dict[str, object]:
         """One batch of scores."""
         return await score.run(self.store, settings=self.config.score, clock=self.clock)
+
+    async def similar_round(self) -> dict[str, object]:
+        """One count of better alternatives, unless the loop rests."""
+        return await similar.run(
+            self.store, self.alternatives, pace=self.counting, clock=self.clock
+        )
+
+    async def index_round(self) -> dict[str, object]:
+        """One step along the chain."""
+        if self.logs is None:
+            return {}
+        return await index.run(self.store, self.logs, settings=self.config.index, clock=self.clock)
 
     async def prune_round(self) -> dict[str, object]:
         """One batch of closed days."""
@@ -171,6 +210,10 @@ async def opened(config: Config, *, clock: Clock = now_ms) -> AsyncIterator[Open
     facilitator = Facilitator(config.facilitator)
     rpc = config.rpc
     chain = Prover.connect(rpc.url, timeout_s=rpc.timeout_s) if rpc.url else None
+    logs = _chain_logs(config)
+    fallback = {config.sale.network: rpc.url} if rpc.url else {}
+    nodes = config.networks.nodes(fallback=fallback, timeout_s=rpc.timeout_s)
+    transactions = Transactions(nodes)
     try:
         await store.migrate()
         egress.start()
@@ -180,6 +223,10 @@ async def opened(config: Config, *, clock: Clock = now_ms) -> AsyncIterator[Open
             egress=egress,
             facilitator=facilitator,
             chain=chain,
+            logs=logs,
+            transactions=transactions,
+            alternatives=Alternatives(),
+            counting=similar.Pace(),
             clock=clock,
             owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
         )
@@ -187,9 +234,23 @@ async def opened(config: Config, *, clock: Clock = now_ms) -> AsyncIterator[Open
         await _sales_end()
         await egress.close()
         await facilitator.close()
+        await transactions.close()
         if chain is not None:
             await chain.close()
+        if logs is not None:
+            await logs.close()
         await store.close()
+
+
+def _chain_logs(config: Config) -> ChainLogs | None:
+    """The nodes that settlements are read from, None where the operator names none."""
+    if not config.rpc.urls:
+        return None
+    nodes = [Node(url, timeout_s=config.rpc.timeout_s) for url in config.rpc.urls]
+    chain_id = int(config.sale.network.rpartition(":")[2])
+    return ChainLogs(
+        nodes, chain_id=chain_id, token=config.sale.asset, settings=config.index.asking
+    )
 
 
 async def speak(resources: Opened) -> None:

@@ -17,13 +17,14 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from tollgauge.clients.egress import EgressSettings
-from tollgauge.clients.evm import RpcSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
+from tollgauge.clients.rpc import RpcSettings
 from tollgauge.clients.transactions import NetworkSettings
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.settings import Reader, settings_of
 from tollgauge.core.units import known_asset
 from tollgauge.jobs.discover import Source
+from tollgauge.jobs.index import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import ScoreSettings
 from tollgauge.store.engine import StoreSettings
@@ -67,6 +68,7 @@ class Config:
     egress: EgressSettings = field(default_factory=EgressSettings)
     probe: ProbeSettings = field(default_factory=ProbeSettings)
     score: ScoreSettings = field(default_factory=ScoreSettings)
+    index: IndexSettings = field(default_factory=IndexSettings)
     sources: tuple[Source, ...] = ()
 
 

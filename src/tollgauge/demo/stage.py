@@ -14,8 +14,8 @@ from typing import Final
 
 from tollgauge.app import Opened
 from tollgauge.clients.egress import EgressSettings, agent_text
-from tollgauge.clients.evm import RpcSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
+from tollgauge.clients.rpc import RpcSettings
 from tollgauge.config import Config, StoreSettings
 from tollgauge.core.endpoint import Endpoint, Perimeter
 from tollgauge.core.exchange import Exchange, Timings
@@ -93,7 +93,10 @@ async def prepare(service: Opened, *, history_days: int, report: Progress) -> Ro
     async with service.store.write() as tx:
         await endpoints.make_due(tx, now=service.clock())
     probed = await _until_idle(service.probe_round, "probed", "probing", report)
+    await service.index_round()
     scored = await _until_idle(service.score_round, "scored", "scoring", report)
+    report("counting alternatives", 0, 1)
+    await service.similar_round()
     return await _summary(service.store, probed=probed, scored=scored)
 
 

@@ -24,7 +24,7 @@ from starlette.responses import JSONResponse, Response
 from tollgauge.core.endpoint import PUBLIC, Perimeter
 from tollgauge.observe import PAID_REQUESTS, log, place_of
 from tollgauge.store.engine import Store, StoreUnavailable
-from tollgauge.web import describe, examples, mcp, pages, paid
+from tollgauge.web import describe, examples, mcp, models, pages, paid
 from tollgauge.web.api import FreeApi
 from tollgauge.web.compress import compressed
 from tollgauge.web.doors import LLMS, WELL_KNOWN, Doors
@@ -100,6 +100,7 @@ def create(services: Services) -> Front:
     base_url, shared = _base_url(services), _shared(services)
     app.include_router(FreeApi(**shared).router())
     app.include_router(mcp.router(mcp_server(services), base_url=base_url))
+    app.include_router(models.router())
     for product in products(services.shop):
         _sell(app, services, product)
     sale, routes = services.shop.settings, _documented(services.shop)

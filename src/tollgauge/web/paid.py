@@ -13,6 +13,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from tollgauge.alternatives import Alternatives
+from tollgauge.clients.transactions import Transactions
 from tollgauge.core.endpoint import Perimeter, Resource, ResourceError, parse_resource
 from tollgauge.core.payment import Offer
 from tollgauge.core.units import known_asset
@@ -85,6 +86,7 @@ class Shop:
     base_url: str
     perimeter: Perimeter
     alternatives: Alternatives = field(default_factory=Alternatives)
+    transactions: Transactions = field(default_factory=Transactions)
 
     def offer(self, route: str) -> Offer:
         """What a route asks. Raises Problem 503 while nothing can be sold."""

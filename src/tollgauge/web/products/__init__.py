@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from tollgauge.web.paid import Product, Shop
-from tollgauge.web.products import history, similar, trust
+from tollgauge.web.products import history, similar, trace, trust
 
 
 def products(shop: Shop) -> tuple[Product, ...]:
     """Every paid route, in the order in which it is documented."""
-    return (trust.product(shop), history.product(shop), similar.product(shop))
+    return (
+        trust.product(shop),
+        history.product(shop),
+        trace.product(shop),
+        similar.product(shop),
+    )

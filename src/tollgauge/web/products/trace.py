@@ -199,8 +199,9 @@ class Order:
     hint: Resource | None
 
 
-def product(shop: Shop, transactions: Transactions) -> Product:
-    """The payment trace of a shop, from these nodes."""
+def product(shop: Shop) -> Product:
+    """The payment trace of a shop, from the shop's nodes."""
+    transactions = shop.transactions
     return Product(
         shop=shop,
         route=paid.TRACE,
