@@ -31,6 +31,8 @@ HEADER_MAX: Final = 16_384
 SETTLE_MARGIN_S: Final = 6
 """A payment must stay valid this long, or no facilitator can settle it (x402 exact EVM)."""
 CLOCK_SKEW_S: Final = 5
+EXPIRED: Final = "expired"
+"""The refusal of a payment that was good once."""
 _ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{40}", re.ASCII)
 _NONCE: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
 _CURVE_ORDER: Final = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
@@ -58,7 +60,7 @@ class State(StrEnum):
 TRANSITIONS: Final[dict[State, frozenset[State]]] = {
     State.CLAIMED: frozenset({State.CLAIMED, State.REJECTED, State.READY}),
     State.REJECTED: frozenset({State.CLAIMED}),
-    State.READY: frozenset({State.CLAIMED, State.SETTLING, State.REJECTED}),
+    State.READY: frozenset({State.SETTLING}),
     State.SETTLING: frozenset({State.SETTLED, State.UNKNOWN}),
     State.UNKNOWN: frozenset({State.SETTLING, State.SETTLED, State.FAILED, State.EXPIRED}),
     State.SETTLED: frozenset({State.UNKNOWN}),
@@ -194,7 +196,7 @@ def refusal(payment: Payment, offer: Offer, *, now_s: int) -> str | None:
         (payment.to == offer.pay_to.lower(), "recipient_mismatch"),
         (payment.value == offer.amount, "amount_mismatch"),
         (payment.valid_after <= now_s + CLOCK_SKEW_S, "not_yet_valid"),
-        (payment.valid_before >= now_s + SETTLE_MARGIN_S, "expired"),
+        (payment.valid_before >= now_s + SETTLE_MARGIN_S, EXPIRED),
         (
             payment.valid_before <= now_s + offer.timeout_seconds + 60,
             "valid_too_long",

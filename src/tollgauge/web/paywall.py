@@ -36,6 +36,7 @@ from tollgauge.clients.facilitator import (
 from tollgauge.clients.rpc import RpcError
 from tollgauge.core import strictjson
 from tollgauge.core.payment import (
+    EXPIRED,
     FINAL_MS,
     HEADER_MAX,
     REST_MS,
@@ -129,17 +130,23 @@ class Gate:
         """
         order = sale.validate(document)
         reason = refusal(payment, sale.offer, now_s=self._now_s())
-        if reason is not None and not await self._was_taken(payment):
+        if reason is not None and not await self._was_taken(payment, reason):
             return owed(sale, reason)
-        task = asyncio.create_task(self._sell(sale, payment, order, header=header, digest=digest))
+        selling = self._sell(sale, payment, order, header=header, digest=digest)
+        task = asyncio.create_task(selling, name=SALE)
         self._selling.add(task)  # the loop itself keeps no hold of a task
         task.add_done_callback(self._selling.discard)
         return await asyncio.shield(task)
 
-    async def _was_taken(self, payment: Payment) -> bool:
-        """Whether a payment that would be refused now (expired, say) was taken before."""
+    async def _was_taken(self, payment: Payment, reason: str) -> bool:
+        """Whether a payment that would be refused now was taken before, at other prices or in
+        time. One that only expired since its claim goes on in any state: the chain may show that
+        it paid, and an honest facilitator refuses it otherwise.
+        """
         row = await self._look(payment.id)
-        return row is not None and row.state is not State.REJECTED
+        if row is None:
+            return False
+        return reason == EXPIRED or row.state not in (State.CLAIMED, State.REJECTED)
 
     async def _sell(
         self, sale: Sale, payment: Payment, order: object, *, header: str, digest: str
@@ -216,7 +223,7 @@ class Gate:
                 "it was used already. Send the same request again.",
                 retry_after=5,
             )
-        return found.proof is Proof.PAID and (found.at_s or 0) * 1000 >= row.created_at
+        return found.proof is Proof.PAID and (found.at_s or 0) * 1000 > row.created_at
 
     async def _compute(
         self, sale: Sale, row: LedgerRow, order: object, verified: Attempt
