@@ -32,6 +32,7 @@ from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.exchange import Exchange
 from tollgauge.core.finding import Lint
 from tollgauge.core.lint import exchange_from_capture, lint, lint_json
+from tollgauge.core.payment import State
 from tollgauge.core.probe import judge
 from tollgauge.core.score import Score
 from tollgauge.core.scoring import recompute
@@ -48,6 +49,8 @@ from tollgauge.core.verdict import summary
 from tollgauge.jobs.discover import Source, Tally, load_file
 from tollgauge.jobs.discover import run as crawl
 from tollgauge.observe import configure_logs
+from tollgauge.store import payments
+from tollgauge.store.payments import Attempt, LedgerRow
 from tollgauge.web import wire
 
 GOOD, BAD, FAILED = 0, 1, 2
@@ -273,6 +276,24 @@ def discover(
     raise typer.Exit(BAD if tally.problem else GOOD)
 
 
+@app.command(name="payments")
+def payments_command(
+    config: ConfigFile = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, newest first.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """The newest payments of the ledger, and every attempt to verify, settle or prove them."""
+    rows, attempts = asyncio.run(_payments(_load(config), limit))
+    if as_json:
+        _print_json({"payments": [_payment(row, attempts[row.id]) for row in rows]})
+        return
+    for row in rows:
+        words = (row.id, row.state.value, row.amount, row.route, row.transaction or "")
+        print(wire.iso(row.created_at), *words)
+        for tried in attempts[row.id]:
+            print(" ", wire.iso(tried.at), tried.kind, tried.outcome, tried.transaction or "")
+
+
 @config_app.command(name="check")
 def config_check(config: ConfigFile = None) -> None:
     """Say everything that is wrong with the configuration. Exit 2 when something is."""
@@ -312,6 +333,45 @@ async def _mcp(config: Config) -> None:
     configure_logs(json_lines=config.server.json_logs, level="warning")
     async with root.opened(config) as service:
         await root.speak(service)
+
+
+async def _payments(
+    config: Config, limit: int
+) -> tuple[tuple[LedgerRow, ...], dict[str, tuple[Attempt, ...]]]:
+    async with root.opened(config) as service, service.store.read() as tx:
+        rows = await payments.latest(tx, limit=limit)
+        return rows, await payments.attempts(tx, [row.id for row in rows])
+
+
+def _payment(row: LedgerRow, attempts: tuple[Attempt, ...]) -> dict[str, Any]:
+    """A payment as the operator sees it: neither what was signed nor the answer that it bought."""
+    return {
+        "paymentId": row.id,
+        "state": row.state.value,
+        "reason": row.reason or None,
+        "final": row.state is State.SETTLED and row.lease_until == 0,
+        "route": row.route,
+        "network": row.network,
+        "asset": row.asset,
+        "amount": str(row.amount),
+        "payer": row.payer,
+        "payTo": row.pay_to,
+        "nonce": row.nonce,
+        "transaction": row.transaction,
+        "answerStored": row.answer is not None,
+        "createdAt": wire.iso(row.created_at),
+        "updatedAt": wire.iso(row.updated_at),
+        "attempts": [
+            {
+                "kind": tried.kind,
+                "at": wire.iso(tried.at),
+                "endedAt": wire.iso(tried.ended_at),
+                "outcome": tried.outcome,
+                "transaction": tried.transaction,
+            }
+            for tried in attempts
+        ],
+    }
 
 
 async def _migrate(config: Config) -> None:

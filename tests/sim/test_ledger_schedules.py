@@ -3,7 +3,7 @@
 A schedule is a list of steps: calls of the client with a facilitator that behaves in some way and
 a worker that dies somewhere, copies of one payment at once, third parties, reorganisations, time,
 and rounds of the reconciler. After it, all faults end and time passes; then the promises of
-payments.md must hold. 300 schedules a database here, 10,000 with HYPOTHESIS_PROFILE=nightly.
+payments.md must hold. 300 schedules on two databases here, 20,000 with HYPOTHESIS_PROFILE=nightly.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from tollgauge.store.engine import Store
 from tollgauge.web import paywall
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
-SCHEDULES = 10_000 if NIGHTLY else 300
+SCHEDULES = 10_000 if NIGHTLY else 150
+"""On each database: 300 together in `make test`."""
 
 VERIFY = (
     "valid",
@@ -180,8 +181,11 @@ class Play:
         assert answer.status in (200, 402, 503)
         if answer.status == 200:
             released = any(each.status == 200 for each in self.answers)
-            assert released or self.world.paid, "released unpaid"
-            assert released or self.paid or self.lied, "a direct transfer unlocked an answer"
+            # What a reorganisation took away for good after it was proven is a loss that is
+            # accepted: one call's price (notes, security section 3.2). The ledger ends without it.
+            proven = released or self.lost_for_good
+            assert proven or self.world.paid, "released unpaid"
+            assert proven or self.paid or self.lied, "a direct transfer unlocked an answer"
         if answer.status == 402 and not world.node_lag:
             assert not self.paid, "402 after it paid"
             assert not (world.chain.mempool and world.usable()), "402 while it may still pay"

@@ -10,6 +10,7 @@ The operator names this address; it is not one that others choose, hence httpx a
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass, field
 from typing import Final
@@ -140,9 +141,11 @@ class Facilitator:
         }
         url = f"{self._settings.url.rstrip('/')}/{verb}"
         try:
-            response = await self._http.post(url, json=body, timeout=timeout_s)
+            # httpx's time-out is for each read: a reply that drips would outlast a lease.
+            async with asyncio.timeout(timeout_s):
+                response = await self._http.post(url, json=body, timeout=timeout_s)
             return response.status_code, strictjson.loads(response.content[:_REPLY_MAX])
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             raise FacilitatorUnavailable(f"The facilitator did not answer {verb}.") from error
         except strictjson.StrictJsonError as error:
             raise FacilitatorUnavailable(f"The {verb} reply is not JSON.") from error
