@@ -48,6 +48,7 @@ _BASE_URL: Final = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?", re.ASCII)
 _PORT_MAX: Final = 65_535
 _ANSWERS: Final = {paid.TRUST: examples.trust_report()}
 """Whole answers as examples; a product's own example is the start of one."""
+_HELLO: Final = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +227,11 @@ def _documented(shop: Shop) -> tuple[pages.Route, ...]:
         pages.Route(method="GET", path=path, purpose=words, example=query)
         for path, words, query in free
     ]
+    rows.append(
+        pages.Route(
+            method="POST", path=mcp.PATH, purpose=mcp.PURPOSE, example=orjson.dumps(_HELLO).decode()
+        )
+    )
     rows += [
         pages.Route(
             method="POST",

@@ -39,6 +39,7 @@ from tollgauge.web.problem import Problem
 from tollgauge.web.tools import Tools, UnknownToolError
 
 PATH: Final = "/mcp"
+PURPOSE: Final = "The same as tools for agents: MCP over Streamable HTTP"
 INSTRUCTIONS: Final = (
     "Trust and reliability of pay-per-call (x402) endpoints. Call x402_trust_score before paying "
     "an endpoint that you do not know. A paid tool first answers with its terms (isError, an x402 "
@@ -171,7 +172,7 @@ def router(server: Server[Any], *, base_url: str) -> APIRouter:
         PATH,
         HttpTransport(server, security(base_url)).exchange,
         methods=["POST"],
-        summary="The same as tools for agents: MCP over Streamable HTTP, stateless",
+        summary=PURPOSE,
         operation_id="post_mcp",
         responses=_answers(),
         openapi_extra={
