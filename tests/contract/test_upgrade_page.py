@@ -1,4 +1,4 @@
-"""The wallet page as it leaves the server: well formed, escaped, and with the deal for its script."""
+"""The wallet page as it leaves the server: well formed, escaped, with the deal for its script."""
 
 from __future__ import annotations
 
