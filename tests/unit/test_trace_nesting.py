@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tollgauge.core.trace.calldata import SELECTORS
+from tollgauge.core.trace.listed import ARRAYS, PACKED
 from tollgauge.core.trace.nesting import (
     _OPERATION_6,
     _OPERATION_7,
@@ -140,29 +141,55 @@ def test_wrappers_nest() -> None:
     assert [call.value for call in authorized(data, OUTER)] == [1]
 
 
-def test_arrays_of_authorizations_are_read_row_by_row() -> None:
-    rows = [(value, value.to_bytes(32)) for value in (1, 2, 3)]
-    data = written(
-        "batchTransferWithAuthorization(address[],address[],uint256[],uint256[],uint256[],"
-        "bytes32[],uint8[],bytes32[],bytes32[],uint256)",
+ROWS = tuple(range(1, 4))
+
+
+def said(data: bytes) -> list[tuple[object, ...]]:
+    return [
+        (call.payer, call.payee, call.value, call.valid_after, call.valid_before, call.target)
+        for call in authorized(data, OUTER)
+    ]
+
+
+def listings() -> tuple[bytes, bytes]:
+    """The same three authorizations in both kinds of lists."""
+    arrays = written(
+        ARRAYS,
         ["0x" + "aa" * 20] * 3,
         ["0x" + "bb" * 20] * 3,
-        [value for value, _ in rows],
-        [0] * 3,
+        list(ROWS),
+        [7] * 3,
         [9] * 3,
-        [nonce for _, nonce in rows],
+        [row.to_bytes(32) for row in ROWS],
         [27, 28, 27],
         [b"\5" * 32] * 3,
         [b"\6" * 32] * 3,
         77,
     )
-    found = authorized(data, OUTER)
-    assert [(call.value, int(call.nonce, 16), call.target) for call in found] == [
-        (1, 1, None),
-        (2, 2, None),
-        (3, 3, None),
-    ]
-    assert found[1].signature == b"\5" * 32 + b"\6" * 32 + b"\x1c"
+    terms = b"".join(
+        b"\xaa" * 20
+        + b"\xbb" * 20
+        + encode(["uint256", "uint256", "uint256", "bytes32"], [row, 7, 9, row.to_bytes(32)])
+        for row in ROWS
+    )
+    signatures = b"".join(bytes([v]) + b"\5" * 32 + b"\6" * 32 for v in (27, 28, 27))
+    return arrays, written(PACKED, terms, signatures, True)
+
+
+def test_lists_of_authorizations_are_read_row_by_row() -> None:
+    for data in listings():
+        assert said(data) == [("0x" + "aa" * 20, "0x" + "bb" * 20, row, 7, 9, None) for row in ROWS]
+        found = authorized(data, OUTER)
+        assert [int(call.nonce, 16) for call in found] == list(ROWS)
+        assert found[1].signature == b"\5" * 32 + b"\6" * 32 + b"\x1c"
+        nested = written("aggregate3((address,bool,bytes)[])", [(OUTER, True, data)])
+        assert authorized(nested, OUTER) == found
+
+
+def test_a_list_that_ends_too_early_gives_at_most_its_whole_rows() -> None:
+    for data in listings():
+        for length in range(0, len(data), 7):
+            assert len(authorized(data[:length], OUTER)) <= len(ROWS)
 
 
 def test_a_wrapper_that_nobody_knows_hides_nothing_from_a_scan() -> None:
@@ -217,6 +244,7 @@ def test_a_long_packed_list_costs_little() -> None:
     within(2.0, written("multiSend(bytes)", empty))
 
 
+LISTS = [function_signature_to_4byte_selector(text) for text in (ARRAYS, PACKED)]
 hostile_words = st.one_of(
     st.integers(0, 600),
     st.sampled_from([2**256 - 1, 2**255, 2**64, 2**63, 2**32]),
@@ -226,7 +254,7 @@ hostile_words = st.one_of(
 
 @settings(max_examples=300)
 @given(
-    selector=st.sampled_from([*_WRAPPERS, *SELECTORS, bytes.fromhex("cccbb34c")]),
+    selector=st.sampled_from([*_WRAPPERS, *SELECTORS, *LISTS]),
     body=st.lists(st.one_of(hostile_words, st.just(A), st.binary(max_size=5)), max_size=40),
 )
 def test_no_bytes_raise(selector: bytes, body: list[bytes]) -> None:

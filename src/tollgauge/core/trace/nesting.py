@@ -3,9 +3,8 @@
 Rules:
 - well-known wrappers are read by their published signatures: batchers (Multicall3), self-calls
   (`multicall`), smart accounts (`execute`, `executeBatch`, ERC-7579, Safe), bundles (ERC-4337
-  `handleOps`, both entry points) and arrays of authorizations;
-- every offset and length is checked against the data before it is followed; a part that does not
-  fit is left out, as its contract would have reverted;
+  `handleOps`, both entry points); lists of authorizations are core/trace/listed's;
+- a part that does not fit the data is left out, as its contract would have reverted;
 - work is bounded whatever the bytes are: at most CALLS_MAX calls in all and DEPTH_MAX levels, and
   no byte is copied to descend;
 - a wrapper that nobody knows hides nothing from `scanned`, which finds the bytes of an EIP-3009
@@ -21,19 +20,13 @@ from typing import Final
 
 from eth_utils.abi import function_signature_to_4byte_selector
 
-from tollgauge.core.trace.calldata import (
-    SELECTORS,
-    WORD,
-    Authorized,
-    Method,
-    read_call,
-    word,
-)
+from tollgauge.core.trace.abi import Arguments, OutsideError
+from tollgauge.core.trace.calldata import SELECTORS, WORD, Authorized, read_call, word
+from tollgauge.core.trace.listed import listed
 
 CALLS_MAX: Final = 4_096
 DEPTH_MAX: Final = 16
 SCAN_MAX: Final = 4_096
-_SIGNATURE_PARTS: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,51 +37,7 @@ class Inner:
     data: memoryview
 
 
-class _OutsideError(Exception):
-    """An offset or length that leaves the data."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Arguments:
-    """ABI-encoded arguments: `base` is where their offsets count from."""
-
-    view: memoryview
-    base: int
-
-    def number(self, place: int) -> int:
-        at = self.base + place * WORD
-        if at + WORD > len(self.view):
-            raise _OutsideError
-        return word(self.view, at)
-
-    def address(self, place: int) -> str:
-        return f"0x{self.number(place) & (2**160 - 1):040x}"
-
-    def at(self, place: int) -> _Arguments:
-        """The dynamic argument whose offset is at `place`."""
-        offset = self.number(place)
-        if offset > len(self.view):
-            raise _OutsideError
-        return _Arguments(self.view, self.base + offset)
-
-    def items(self, place: int) -> tuple[int, _Arguments]:
-        """The length of the array at `place`, and its elements."""
-        array = self.at(place)
-        length = array.number(0)
-        elements = _Arguments(self.view, array.base + WORD)
-        if length * WORD > len(self.view) - elements.base:
-            raise _OutsideError
-        return length, elements
-
-    def bytes(self, place: int) -> memoryview:
-        found = self.at(place)
-        length, start = found.number(0), found.base + WORD
-        if length > len(self.view) - start:
-            raise _OutsideError
-        return self.view[start : start + length]
-
-
-Reader = Callable[[_Arguments, str | None], Iterator[Inner]]
+Reader = Callable[[Arguments, str | None], Iterator[Inner]]
 
 
 def authorized(data: bytes, target: str | None) -> tuple[Authorized, ...]:
@@ -102,7 +51,7 @@ def authorized(data: bytes, target: str | None) -> tuple[Authorized, ...]:
         if made is not None:
             found.append(made)
             continue
-        found += islice(_listed(call), CALLS_MAX - len(found))
+        found += islice(listed(call.data), CALLS_MAX - len(found))
         if depth < DEPTH_MAX:
             inner = list(islice(_inner(call), budget))
             budget -= len(inner)
@@ -131,40 +80,15 @@ def _inner(call: Inner) -> Iterator[Inner]:
     if reader is None:
         return
     try:
-        yield from reader(_Arguments(call.data, 4), call.target)
-    except _OutsideError:
-        return
-
-
-def _listed(call: Inner) -> Iterator[Authorized]:
-    """The transfers of `batchTransferWithAuthorization`, which takes them as parallel arrays."""
-    if bytes(call.data[:4]) != _BATCH_TRANSFER:
-        return
-    arguments = _Arguments(call.data, 4)
-    try:
-        columns = [arguments.items(place) for place in range(_SIGNATURE_PARTS)]
-        for row in range(min(length for length, _ in columns)):
-            payer, payee, value, after, before, nonce, v, r, s = (cells for _, cells in columns)
-            yield Authorized(
-                method=Method.TRANSFER,
-                payer=payer.address(row),
-                payee=payee.address(row),
-                value=value.number(row),
-                valid_after=after.number(row),
-                valid_before=before.number(row),
-                nonce=f"0x{nonce.number(row):064x}",
-                signature=r.number(row).to_bytes(32)
-                + s.number(row).to_bytes(32)
-                + bytes([v.number(row) & 0xFF]),
-            )
-    except _OutsideError:
+        yield from reader(Arguments(call.data, 4), call.target)
+    except OutsideError:
         return
 
 
 def _single(target: int, data: int) -> Reader:
     """One call, in two arguments."""
 
-    def read(arguments: _Arguments, _caller: str | None) -> Iterator[Inner]:
+    def read(arguments: Arguments, _caller: str | None) -> Iterator[Inner]:
         yield Inner(arguments.address(target), arguments.bytes(data))
 
     return read
@@ -173,7 +97,7 @@ def _single(target: int, data: int) -> Reader:
 def _tuples(array: int, *, data: int) -> Reader:
     """An array of tuples that begin with the target."""
 
-    def read(arguments: _Arguments, _caller: str | None) -> Iterator[Inner]:
+    def read(arguments: Arguments, _caller: str | None) -> Iterator[Inner]:
         length, elements = arguments.items(array)
         for place in range(length):
             each = elements.at(place)
@@ -185,7 +109,7 @@ def _tuples(array: int, *, data: int) -> Reader:
 def _columns(*, data: int) -> Reader:
     """An array of targets, and one of their call data."""
 
-    def read(arguments: _Arguments, _caller: str | None) -> Iterator[Inner]:
+    def read(arguments: Arguments, _caller: str | None) -> Iterator[Inner]:
         targets, addresses = arguments.items(0)
         length, elements = arguments.items(data)
         for place in range(min(targets, length)):
@@ -197,7 +121,7 @@ def _columns(*, data: int) -> Reader:
 def _own(array: int) -> Reader:
     """An array of call data for the called contract itself."""
 
-    def read(arguments: _Arguments, caller: str | None) -> Iterator[Inner]:
+    def read(arguments: Arguments, caller: str | None) -> Iterator[Inner]:
         length, elements = arguments.items(array)
         for place in range(length):
             yield Inner(caller, elements.bytes(place))
@@ -205,16 +129,16 @@ def _own(array: int) -> Reader:
     return read
 
 
-def _modular(arguments: _Arguments, _caller: str | None) -> Iterator[Inner]:
+def _modular(arguments: Arguments, _caller: str | None) -> Iterator[Inner]:
     """ERC-7579: the mode's first byte says one packed call (0) or an array of tuples (1)."""
     kind, data = arguments.number(0) >> 248, arguments.bytes(1)
     if kind == 1:
-        yield from _tuples(0, data=2)(_Arguments(data, 0), None)
+        yield from _tuples(0, data=2)(Arguments(data, 0), None)
     elif kind == 0 and len(data) >= 20 + WORD:
         yield Inner("0x" + data[:20].hex(), data[20 + WORD :])
 
 
-def _packed(arguments: _Arguments, _caller: str | None) -> Iterator[Inner]:
+def _packed(arguments: Arguments, _caller: str | None) -> Iterator[Inner]:
     """Safe's MultiSend: operation (1 byte), target (20), value (32), length (32), data."""
     data = arguments.bytes(0)
     at = 0
@@ -269,7 +193,3 @@ _SIGNATURES: Final[dict[str, Reader]] = {
 _WRAPPERS: Final[dict[bytes, Reader]] = {
     function_signature_to_4byte_selector(text): reader for text, reader in _SIGNATURES.items()
 }
-_BATCH_TRANSFER: Final = function_signature_to_4byte_selector(
-    "batchTransferWithAuthorization(address[],address[],uint256[],uint256[],uint256[],bytes32[],"
-    "uint8[],bytes32[],bytes32[],uint256)"
-)
