@@ -6,8 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import httpx
@@ -32,6 +36,7 @@ from tollgauge.store import payments
 from tollgauge.web import app as web
 from tollgauge.web.tools import as_header
 
+GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "mcp.md").read_text()
 WEATHER = "https://weather.sellers.example/v1/current"
 INJECTED = "https://seo.sellers.example/v1/audit"
 TRUST = "x402_trust_score"
@@ -205,3 +210,42 @@ async def test_an_agent_that_knows_only_http_pays_the_same_ledger(business: Busi
     assert refused.structured_content is not None
     assert refused.structured_content["code"] == "payment-reused"
     assert await business.income() - before == 5_000
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+
+
+async def test_the_guide_s_snippet_buys_a_report(business: Business) -> None:
+    before = await business.income()
+    (snippet,) = blocks("python")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        snippet,
+        env=os.environ | {"TOLLGAUGE_URL": business.url, "PRIVATE_KEY": business.world.buyer.key},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    grade, _, transaction = out.decode().split()
+    assert grade in "ABCDF"
+    mined = await business.world.chain.rpc("eth_getTransactionReceipt", transaction)
+    assert mined["status"] == "0x1"
+    assert await business.income() - before == 5_000
+
+
+async def test_the_guide_s_tools_and_addresses_are_the_ones_that_are_served(
+    business: Business,
+) -> None:
+    over_http, over_stdio = (
+        json.loads(block)["mcpServers"]["tollgauge"] for block in blocks("json")
+    )
+    assert over_http["url"].endswith("/mcp")
+    assert (over_stdio["command"], over_stdio["args"]) == ("tollgauge", ["mcp"])
+    async with Client(f"{business.url}/mcp") as client:
+        served = {tool.name: tool.input_schema for tool in (await client.list_tools()).tools}
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", GUIDE, re.MULTILINE)
+    told = {name: re.findall(r"`(\w+)\??`", arguments) for name, arguments in rows}
+    assert told == {name: list(schema["properties"]) for name, schema in served.items()}
