@@ -249,8 +249,10 @@ async def listeners(tx: AsyncConnection, endpoint_ids: Iterable[str]) -> tuple[W
 
 async def sensitivities(tx: AsyncConnection, endpoint_id: str) -> frozenset[int]:
     """How many misses the watches of an endpoint wait for."""
-    query = sa.select(watch.c.sensitivity.distinct()).where(
-        watch.c.endpoint_id == endpoint_id, watch.c.state.in_(LIVE)
+    query = (
+        sa.select(watch.c.sensitivity)
+        .distinct()
+        .where(watch.c.endpoint_id == endpoint_id, watch.c.state.in_(LIVE))
     )
     return frozenset((await tx.execute(query)).scalars())
 
