@@ -93,6 +93,11 @@ def stats() -> Any:
         reachable_permille=925,
         compliant_permille=775,
         grades=(("A", 6), ("B", 21), ("C", 7), ("D", 2), ("F", 4)),
+        volume_micro_usd=18_250_000_000,
+        organic_micro_usd=12_400_000_000,
+        receivers=31,
+        payers=1_204,
+        indexed_permille=1_000,
     )
     return _json(wire.ecosystem(found))
 
