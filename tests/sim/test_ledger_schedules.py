@@ -137,7 +137,7 @@ class Play:
     claimed: bool = False
     unattributed: set[str] = field(default_factory=set)
     lost_for_good: bool = False
-    lied: bool = False
+    doubtful: bool = False
 
     @property
     def paid(self) -> bool:
@@ -157,7 +157,7 @@ class Play:
     async def call(self, call: Call) -> None:
         world = self.world
         world.verify, world.settle, world.node_down = call.verify, call.settle, call.node_down
-        self.lied = self.lied or call.verify == "lies"
+        self.doubtful = self.doubtful or call.verify == "lies"
         worker = Worker(dies_at=call.dies_at)
         gate = world.gate(self.store, worker, with_node=self.with_node)
         found = await asyncio.gather(
@@ -185,7 +185,7 @@ class Play:
             # accepted: one call's price (notes, security section 3.2). The ledger ends without it.
             proven = released or self.lost_for_good
             assert proven or self.world.paid, "released unpaid"
-            assert proven or self.paid or self.lied, "a direct transfer unlocked an answer"
+            assert proven or self.paid or self.doubtful, "a direct transfer unlocked an answer"
         if answer.status == 402 and not world.node_lag:
             assert not self.paid, "402 after it paid"
             assert not (world.chain.mempool and world.usable()), "402 while it may still pay"
@@ -214,8 +214,7 @@ class Play:
                 world.mine_waiting()
             case "reorganise":
                 chain.reorganise(world.nonce, remine=True, at_s=world.now_s)
-                if self.claimed:
-                    self.unattributed.clear()
+                self.doubtful = self.doubtful or bool(self.unattributed)
             case "reorganise for good":
                 gone = chain.reorganise(world.nonce, remine=False, at_s=world.now_s)
                 self.lost_for_good = self.lost_for_good or gone
@@ -277,8 +276,9 @@ async def play(store: Store, steps: list[Step]) -> None:
     async with store.read() as tx:
         tried = (await payments.attempts(tx, [payment_id(world)]))[payment_id(world)]
 
-    # A transfer of before the claim is somebody else's, unless a facilitator vouched for it.
-    vouched = world.paid and not played.paid and played.lied and state is State.SETTLED
+    # A transfer of before the claim is somebody else's, unless a facilitator vouched for it or a
+    # reorganisation moved it behind the claim.
+    vouched = world.paid and not played.paid and played.doubtful and state is State.SETTLED
     paid = played.paid or vouched
     assert (state is State.SETTLED) == paid, f"the ledger says {state}, the chain paid={paid}"
     if paid:
