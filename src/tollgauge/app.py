@@ -32,7 +32,7 @@ from tollgauge.clients.rpc import Node
 from tollgauge.clients.transactions import Transactions
 from tollgauge.config import Config
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.jobs import discover, index, probe, prune, score, settle, similar
+from tollgauge.jobs import alert, discover, index, probe, prune, score, settle, similar
 from tollgauge.jobs.runner import Job, turn
 from tollgauge.observe import metrics_text
 from tollgauge.store.engine import Store
@@ -96,6 +96,7 @@ class Opened:
                 base_url=self.config.server.base_url.rstrip("/"),
                 perimeter=perimeter,
                 alternatives=self.alternatives,
+                sealer=self.config.watch.sealer,
                 transactions=self.transactions,
             ),
             clock=self.clock,
@@ -107,6 +108,7 @@ class Opened:
         """The loops, each with its tick and deadline."""
         found = [
             Job(name="probe", every_ms=1_000, deadline_ms=120_000, run=self.probe_round),
+            Job(name="alert", every_ms=1_000, deadline_ms=120_000, run=self.alert_round),
             Job(name="score", every_ms=1_000, deadline_ms=120_000, run=self.score_round),
             Job(
                 name="similar",
@@ -155,6 +157,23 @@ class Opened:
             self.store,
             self.egress,
             settings=self.config.probe,
+            clock=self.clock,
+            owner=self.owner,
+        )
+
+    async def alert_round(self) -> dict[str, object]:
+        """One run of deciding and delivering notices."""
+        return await alert.run(self.alerts())
+
+    def alerts(self) -> alert.Alerts:
+        """What notices are made and delivered with."""
+        settings = self.config.watch
+        return alert.Alerts(
+            store=self.store,
+            egress=self.egress,
+            settings=settings,
+            sealer=settings.sealer,
+            base_url=self.config.server.base_url.rstrip("/"),
             clock=self.clock,
             owner=self.owner,
         )

@@ -20,6 +20,7 @@ from tollgauge.clients.egress import EgressSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.rpc import RpcSettings
 from tollgauge.clients.transactions import NetworkSettings
+from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.settings import Reader, settings_of
 from tollgauge.core.units import known_asset
@@ -35,7 +36,7 @@ __all__ = ["Config", "ConfigError", "StoreSettings", "check", "load"]
 
 PREFIX: Final = "TOLLGAUGE_"
 SECRETS: Final = frozenset(
-    {"facilitator.headers", "rpc.url"}
+    {"facilitator.headers", "rpc.url", "watch.key"}
     | {setting.path for setting in settings_of(NetworkSettings, "networks")}
 )
 """Values that are refused in the file, because files end up in repositories."""
@@ -69,6 +70,7 @@ class Config:
     probe: ProbeSettings = field(default_factory=ProbeSettings)
     score: ScoreSettings = field(default_factory=ScoreSettings)
     index: IndexSettings = field(default_factory=IndexSettings)
+    watch: WatchSettings = field(default_factory=WatchSettings)
     sources: tuple[Source, ...] = ()
 
 

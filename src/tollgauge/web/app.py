@@ -28,14 +28,17 @@ from tollgauge.web import describe, examples, mcp, models, pages, paid
 from tollgauge.web.api import FreeApi
 from tollgauge.web.compress import compressed
 from tollgauge.web.doors import LLMS, WELL_KNOWN, Doors
+from tollgauge.web.feeds import Feeds
 from tollgauge.web.front import Front, FrontSettings
-from tollgauge.web.paid import Product, Shop
+from tollgauge.web.paid import Call, Product, Shop
 from tollgauge.web.paywall import Gate, owed
 from tollgauge.web.problem import Invalid, Problem, fault, store_unavailable
 from tollgauge.web.products import products, trust
+from tollgauge.web.products.watch import connector
 from tollgauge.web.site import HTML, Site
 from tollgauge.web.tools import Tools
 from tollgauge.web.upgrade import Upgrade
+from tollgauge.web.watch import Watching
 
 VERSION: Final = "2.0.0"
 """Of the interface (service.md, versioning)."""
@@ -115,9 +118,13 @@ def create(services: Services) -> Front:
     network = sale.network if sale.pay_to else ""
     app.include_router(Doors(base_url=base_url, routes=routes, network=network).router())
     app.include_router(Upgrade(shop=services.shop).router())
+    app.include_router(watching(services).router())
+    feeds = Feeds(store=services.store, base_url=base_url, clock=services.clock)
+    app.include_router(feeds.router())
     _add_health(app, services.store)
     _add_errors(app, base_url)
     describe.drop_foreign_errors(app.openapi())
+    describe.add_bearer(app.openapi())
     return Front(
         app,
         services.settings.front,
@@ -133,6 +140,12 @@ def mcp_server(services: Services) -> Server[Any]:
         products=products(services.shop), free=FreeApi(**_shared(services)), gate=services.gate
     )
     return mcp.server(tools, version=VERSION)
+
+
+def watching(services: Services) -> Watching:
+    """What the owners of watches may do."""
+    shop = services.shop
+    return Watching(**_shared(services), sealer=shop.sealer, connector=connector(shop))
 
 
 def _base_url(services: Services) -> str:
@@ -156,8 +169,12 @@ def _sell(app: FastAPI, services: Services, product: Product) -> None:
     async def answer(request: Request) -> Response:
         status = 500
         try:
-            response = await services.gate.serve(request, product.sale())
+            header = request.headers.get("payment-signature")
+            call = Call(path=request.url.path, parameters=request.path_params, header=header)
+            response = await services.gate.serve(request, product.sale(call))
             status = response.status_code
+            if status == 200 and product.reveal is not None:
+                response = _revealed(response, product.reveal)
             response = await compressed(request, response)
         except Problem as problem:
             status = problem.status
@@ -199,10 +216,27 @@ def _sell(app: FastAPI, services: Services, product: Product) -> None:
                     "required": False,
                     "description": "The signed x402 v2 payment, base64 of its JSON, at most 16 KB",
                     "schema": {"type": "string"},
-                }
+                },
+                *(
+                    {
+                        "name": name,
+                        "in": "path",
+                        "required": True,
+                        "schema": {"type": "string", "pattern": pattern},
+                        "example": example,
+                    }
+                    for name, pattern, example in product.parameters
+                ),
             ],
         },
     )
+
+
+def _revealed(response: Response, reveal: Callable[[bytes], bytes]) -> Response:
+    """A paid answer whose stored form is not what its buyer gets."""
+    response.body = reveal(bytes(response.body))
+    response.headers["Content-Length"] = str(len(response.body))
+    return response
 
 
 def _owed_example(product: Product) -> Any:

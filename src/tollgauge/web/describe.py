@@ -24,6 +24,7 @@ _RETRY_AFTER: Final = {
 _CODES: Final[Mapping[int, tuple[str, str]]] = {
     400: ("json-invalid", "The body is not JSON."),
     403: ("origin-not-allowed", "Pages of this origin may not call the tools."),
+    401: ("unauthorized", "Send the watch's secret: Authorization: Bearer <secret>."),
     404: ("unknown-resource", "Nothing is known of this resource."),
     406: ("not-acceptable", "Accept application/json: answers are JSON."),
     409: ("payment-reused", "This payment already pays for another request. Sign a new payment."),
@@ -187,6 +188,16 @@ def paid(
             "headers": {"PAYMENT-REQUIRED": terms},
         },
     }
+
+
+def add_bearer(document: dict[str, Any]) -> None:
+    """Say what the bearer of a watch is, for the routes that name it."""
+    scheme = {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A watch's secret, as its paid answer showed it",
+    }
+    document["components"].setdefault("securitySchemes", {})["bearer"] = scheme
 
 
 def drop_foreign_errors(document: dict[str, Any]) -> None:

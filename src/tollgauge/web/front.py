@@ -53,7 +53,7 @@ EVERY_ANSWER: Final = (
     (b"referrer-policy", b"no-referrer"),
 )
 PREFLIGHT: Final = (
-    (b"access-control-allow-methods", b"GET, HEAD, POST, OPTIONS"),
+    (b"access-control-allow-methods", b"GET, HEAD, POST, PATCH, DELETE, OPTIONS"),
     # The wildcard of the Fetch standard leaves Authorization out.
     (b"access-control-allow-headers", b"*, Authorization"),
     (b"access-control-max-age", b"600"),

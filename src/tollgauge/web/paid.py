@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from typing import Any, Final
 
 from tollgauge.alternatives import Alternatives
+from tollgauge.clients.seal import Sealer
 from tollgauge.clients.transactions import Transactions
 from tollgauge.core.endpoint import Perimeter, Resource, ResourceError, parse_resource
 from tollgauge.core.payment import Offer
@@ -20,18 +22,22 @@ from tollgauge.core.units import known_asset
 from tollgauge.store.engine import Store
 from tollgauge.web import wire
 from tollgauge.web.live import LiveProbe
-from tollgauge.web.paywall import Sale
+from tollgauge.web.paywall import Sale, read_payment
 from tollgauge.web.problem import Invalid, Problem
 
 TRUST: Final = "/v1/x402-trust"
 HISTORY: Final = "/v1/x402-history"
 TRACE: Final = "/v1/x402-payment-trace"
 SIMILAR: Final = "/v1/similar"
+WATCH: Final = "/v1/watch-endpoint-30d"
+RENEW: Final = "/v1/watch/{id}/renew"
 PRICES: Final[Mapping[str, str]] = {
     TRUST: "0.005000",
     HISTORY: "0.020000",
     TRACE: "0.011673",
     SIMILAR: "0.005000",
+    WATCH: "0.200000",
+    RENEW: "0.200000",
 }
 """Default prices in dollars by route (contract.md section 2)."""
 
@@ -86,10 +92,13 @@ class Shop:
     base_url: str
     perimeter: Perimeter
     alternatives: Alternatives = field(default_factory=Alternatives)
+    sealer: Sealer = field(default_factory=lambda: Sealer(()))
     transactions: Transactions = field(default_factory=Transactions)
 
-    def offer(self, route: str) -> Offer:
-        """What a route asks. Raises Problem 503 while nothing can be sold."""
+    def offer(self, route: str, path: str = "") -> Offer:
+        """What a route asks, at its concrete path where it has parameters. Raises Problem 503
+        while nothing can be sold.
+        """
         asset = known_asset(self.settings.network, self.settings.asset)
         if not self.settings.pay_to or asset is None:
             raise Problem(
@@ -101,7 +110,7 @@ class Shop:
             )
         return Offer(
             route=route,
-            resource=f"{self.base_url}{route}",
+            resource=f"{self.base_url}{path or route}",
             network=self.settings.network,
             asset=self.settings.asset,
             amount=micro_usd(self.settings.price(route)),
@@ -133,6 +142,22 @@ def invalid(path: str, message: str) -> Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request to a paid route, beside its body: its path, the path's parameters, and the
+    payment header as it came.
+    """
+
+    path: str
+    parameters: Mapping[str, str]
+    header: str | None
+
+    @property
+    def payment_id(self) -> str:
+        """The ledger's id of the payment. Raises Problem 400."""
+        return read_payment(self.header or "").id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
     """One paid route: its words, its request and answer for the interface description and for
     directories, and how its answer is made.
@@ -141,6 +166,10 @@ class Product:
     answer, `shape` the model of the whole answer, `refusals` what the route's own problem statuses
     mean. `validate` turns the parsed body into the route's order or raises Problem; `compute`
     makes the whole answer's JSON bytes or raises one.
+
+    A route whose path has `parameters` (name, pattern, example) or that must know its payment
+    has `place`, which finishes an order from the call. `reveal` turns what was stored of an
+    answer into what leaves.
     """
 
     shop: Shop
@@ -154,18 +183,30 @@ class Product:
     validate: Callable[[object], object]
     compute: Callable[[Any], Awaitable[bytes]]
     refusals: Mapping[int, str] = field(default_factory=dict)
+    place: Callable[[object, Call], object] | None = None
+    parameters: tuple[tuple[str, str, str], ...] = ()
+    reveal: Callable[[bytes], bytes] | None = None
 
-    def sale(self) -> Sale:
-        """What the gate serves. Raises Problem 503 while nothing can be sold."""
+    def sale(self, made: Call | None = None) -> Sale:
+        """What the gate serves, of one call where the product places its orders. Raises Problem
+        503 while nothing can be sold.
+        """
+        validate = self.validate
+        if self.place is not None and made is not None:
+            validate = partial(self._placed, made)
         call = {"type": "http", "method": "POST", "bodyType": "json", "body": self.example}
         return Sale(
-            offer=self.shop.offer(self.route),
+            offer=self.shop.offer(self.route, made.path if made else ""),
             description=self.description,
-            validate=self.validate,
+            validate=validate,
             compute=self.compute,
             info={"input": call, "output": {"type": "json", "example": self.answer}},
             schema=_bazaar_schema(self.body),
         )
+
+    def _placed(self, made: Call, document: object) -> object:
+        order = self.validate(document)
+        return self.place(order, made) if self.place is not None else order
 
 
 def _bazaar_schema(body: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tollgauge.web.paid import Product, Shop
-from tollgauge.web.products import history, similar, trace, trust
+from tollgauge.web.products import history, similar, trace, trust, watch
 
 
 def products(shop: Shop) -> tuple[Product, ...]:
@@ -13,4 +13,6 @@ def products(shop: Shop) -> tuple[Product, ...]:
         history.product(shop),
         trace.product(shop),
         similar.product(shop),
+        watch.product(shop),
+        watch.renewal(shop),
     )

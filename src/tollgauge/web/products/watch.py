@@ -1,0 +1,345 @@
+"""`POST /v1/watch-endpoint-30d` and `POST /v1/watch/{id}/renew`: 30 days of alerts.
+
+Rules (contract.md section 7):
+- destinations are tested after the payment is verified and before it is settled; a watch begins
+  when its payment has settled (store/watches);
+- the secret is 256 random bits, shown in this answer and nowhere else. The ledger keeps a paid
+  answer for 30 days, to give it again to the same payment: where a key is configured the answer
+  lies there sealed, and is opened on its way out.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Any, Final
+
+import orjson
+from pydantic import ConfigDict, Field
+
+from tollgauge.clients import webhooks
+from tollgauge.clients.seal import SealError, watch_context
+from tollgauge.clients.webhooks import Signing
+from tollgauge.core import notice
+from tollgauge.core import watch as rules
+from tollgauge.core.endpoint import Resource
+from tollgauge.core.flips import EVENTS
+from tollgauge.core.watch import Kind, State, Target, Wish
+from tollgauge.store import discovery, endpoints, watches
+from tollgauge.store.watches import Watch
+from tollgauge.web import paid, wire
+from tollgauge.web.connect import Connector
+from tollgauge.web.paid import Call, Product, Shop
+from tollgauge.web.problem import Problem
+from tollgauge.web.wishes import FIELDS, targets_of, wish_of
+
+ID: Final = re.compile(r"wat_[0-9a-f]{24}", re.ASCII)
+EXAMPLE_ID: Final = "wat_0123456789abcdef01234567"
+BODY: Final[dict[str, Any]] = {
+    "type": "object",
+    "anyOf": [{"required": ["endpoint"]}, {"required": ["resource"]}],
+    "properties": {"endpoint": paid.resource_field(), "resource": paid.resource_field(), **FIELDS},
+}
+EXAMPLE: Final[dict[str, Any]] = {
+    "endpoint": "https://api.example.com/weather",
+    "events": ["payto_change", "price_change", "liveness_down", "liveness_recovered"],
+    "liveness_sensitivity_n": 2,
+    "delivery": {"webhook_url": "https://alerts.example.com/tollgauge"},
+}
+RENEW_BODY: Final[dict[str, Any]] = {"type": "object"}
+_SEALED: Final = b'{"sealed":"'
+_ANSWER_CONTEXT: Final = "answer:watch"
+_NO_WATCH: Final = "There is no such watch. Nothing was charged."
+
+
+class SnakeShape(wire.Shape):
+    """A JSON object whose names are as published clients know them."""
+
+    model_config = ConfigDict(alias_generator=None, extra="forbid", frozen=True)
+
+
+class TestShape(SnakeShape):
+    """How a destination took its connection test; the URL is masked."""
+
+    __test__ = False
+    destination: str
+    kind: Annotated[str, Field(json_schema_extra={"enum": [kind.value for kind in Kind]})]
+    ok: bool
+    tries: int
+    result: str
+
+
+class DeliveryShape(SnakeShape):
+    """The destinations, tested."""
+
+    connection_test: list[TestShape]
+
+
+class WatchShape(SnakeShape):
+    """A watch as it was bought. `secret` is shown here only: it is the bearer of every later
+    request and what signatures are checked with (Standard Webhooks).
+    """
+
+    watch_id: str
+    secret: str
+    resource: str
+    created_at: str
+    expires_at: str
+    events: list[str]
+    liveness_sensitivity_n: int
+    digest: bool
+    poll_url: str
+    renew_url: str
+    edit_url: str
+    cancel_url: str
+    next_steps: list[str]
+    delivery: DeliveryShape
+
+
+class RenewedShape(SnakeShape):
+    """A renewed watch."""
+
+    watch_id: str
+    resource: str
+    expires_at: str
+    poll_url: str
+    renew_url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateOrder:
+    """What a watch was asked for, and by which payment."""
+
+    resource: Resource
+    wish: Wish
+    targets: tuple[Target, ...]
+    payment_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenewOrder:
+    """Which watch to renew, and by which payment."""
+
+    watch_id: str
+    payment_id: str
+
+
+def product(shop: Shop) -> Product:
+    """A new watch."""
+    return Product(
+        shop=shop,
+        route=paid.WATCH,
+        summary="Change and liveness alerts of an endpoint for 30 days",
+        description="Watch a pay-per-call (x402) endpoint for 30 days: alerts on payTo, price, "
+        "asset or network changes, spec regressions, delisting, downtime, slow answers; checked "
+        "every 5 minutes; webhooks, Slack, Discord, or polling.",
+        body=BODY,
+        example=dict(EXAMPLE),
+        answer=_example(),
+        shape=WatchShape,
+        validate=partial(_order, shop),
+        compute=partial(_create, shop),
+        place=_placed,
+        reveal=partial(_reveal, shop),
+        refusals={
+            422: "Invalid input, or a destination that does not take its connection test "
+            "(notCharged: true); nothing was charged"
+        },
+    )
+
+
+def renewal(shop: Shop) -> Product:
+    """30 more days of a watch."""
+    return Product(
+        shop=shop,
+        route=paid.RENEW,
+        summary="30 more days of a watch; its secret stays",
+        description="Renew a watch of a pay-per-call (x402) endpoint for 30 more days.",
+        body=RENEW_BODY,
+        example={},
+        answer={
+            "watch_id": EXAMPLE_ID,
+            "resource": EXAMPLE["endpoint"],
+            "expires_at": "2026-03-02T00:00:00Z",
+            **_links("https://trust.example.com", EXAMPLE_ID, "poll_url", "renew_url"),
+        },
+        shape=RenewedShape,
+        validate=_no_order,
+        compute=partial(_renew, shop),
+        place=_placed_renewal,
+        parameters=(("id", "^wat_[0-9a-f]{24}$", EXAMPLE_ID),),
+        refusals={
+            404: "There is no such watch; nothing was charged",
+            422: "The watch was cancelled; nothing was charged",
+        },
+    )
+
+
+def _order(shop: Shop, document: object) -> CreateOrder:
+    if not isinstance(document, dict):
+        raise paid.invalid("", "The body must be a JSON object.")
+    named = [document[key] for key in ("endpoint", "resource") if document.get(key) is not None]
+    resources = {paid.resource_of(each, shop.perimeter).url for each in named}
+    if len(resources) > 1:
+        raise paid.invalid("endpoint", "endpoint and resource name different endpoints.")
+    resource = paid.resource_of(named[0] if named else None, shop.perimeter)
+    targets = targets_of(document, shop.perimeter)
+    connector(shop).check_ready(targets)
+    return CreateOrder(resource=resource, wish=wish_of(document, now=Wish()), targets=targets)
+
+
+def _placed(order: object, call: Call) -> CreateOrder:
+    if not isinstance(order, CreateOrder):
+        raise TypeError("a watch is made of its own order")
+    return replace(order, payment_id=call.payment_id)
+
+
+def _no_order(document: object) -> None:
+    if document is not None and not isinstance(document, dict):
+        raise paid.invalid("", "The body must be a JSON object, or nothing.")
+
+
+def _placed_renewal(_order: object, call: Call) -> RenewOrder:
+    watch_id = call.parameters.get("id", "")
+    if not ID.fullmatch(watch_id):
+        raise Problem(404, "unknown-watch", _NO_WATCH)
+    return RenewOrder(watch_id=watch_id, payment_id=call.payment_id)
+
+
+def connector(shop: Shop) -> Connector:
+    """What tries destinations."""
+    return Connector(
+        egress=shop.live.egress, sealer=shop.sealer, clock=shop.clock, base_url=shop.base_url
+    )
+
+
+async def _create(shop: Shop, order: CreateOrder) -> bytes:
+    watch_id = f"wat_{secrets.token_hex(12)}"
+    key = secrets.token_bytes(webhooks.SECRET_BYTES)
+    secret = webhooks.new_secret(key)
+    signing = Signing(key=key, secret_hash=webhooks.secret_hash(secret))
+    connect = connector(shop)
+    tested = await connect.test(
+        order.targets, watch_id=watch_id, resource=order.resource.url, signing=signing
+    )
+    now = shop.clock()
+    signed = any(target.kind is Kind.JSON for target in order.targets)
+    made = Watch(
+        id=watch_id,
+        secret_hash=signing.secret_hash,
+        sealed_key=shop.sealer.seal(key, context=watch_context(watch_id)) if signed else None,
+        endpoint_id=order.resource.id,
+        created_at=now,
+        expires_at=now + rules.PERIOD_MS,
+        wish=order.wish,
+    )
+    kept = connect.kept(order.targets, watch_id=watch_id, now=now)
+    async with shop.store.write() as tx:
+        await discovery.adopt(tx, order.resource, source="request", now=now)
+        await watches.create(tx, made, kept, payment_id=order.payment_id)
+    document = bought(made, resource=order.resource.url, secret=secret, base_url=shop.base_url)
+    document["delivery"] = {"connection_test": tested}
+    body = orjson.dumps(document)
+    if not shop.sealer.ready:
+        return body
+    sealed = shop.sealer.seal(body, context=_ANSWER_CONTEXT)
+    return _SEALED + sealed.hex().encode() + b'"}'
+
+
+def _reveal(shop: Shop, body: bytes) -> bytes:
+    """The answer as it leaves: what the ledger keeps of it may be sealed."""
+    if not body.startswith(_SEALED):
+        return body
+    try:
+        sealed = bytes.fromhex(orjson.loads(body)["sealed"])
+        return shop.sealer.open(sealed, context=_ANSWER_CONTEXT)
+    except SealError as error:
+        raise Problem(
+            503,
+            "answer-sealed",
+            "The stored answer of this payment cannot be opened now. Do not pay again: send the "
+            "same request with the same payment later.",
+            retry_after=3600,
+        ) from error
+
+
+async def _renew(shop: Shop, order: RenewOrder) -> bytes:
+    now = shop.clock()
+    async with shop.store.write() as tx:
+        await watches.apply_payments(tx, now=now, watch_id=order.watch_id)
+        found = await watches.get(tx, order.watch_id)
+        if found is None or found.state is State.PENDING:
+            raise Problem(404, "unknown-watch", _NO_WATCH)
+        if found.state is State.CANCELLED:
+            raise Problem(
+                422,
+                "watch-cancelled",
+                "This watch was cancelled; make a new one. Nothing was charged.",
+                extra={"notCharged": True},
+            )
+        until = await watches.renew(tx, found.id, payment_id=order.payment_id, now=now)
+        endpoint = await endpoints.get(tx, found.endpoint_id)
+    shape = RenewedShape(
+        watch_id=found.id,
+        resource=endpoint.resource if endpoint else "",
+        expires_at=notice.iso(until),
+        **_links(shop.base_url, found.id, "poll_url", "renew_url"),
+    )
+    return wire.dump(shape)
+
+
+def bought(found: Watch, *, resource: str, secret: str, base_url: str) -> dict[str, Any]:
+    """The answer to a new watch, without its destinations."""
+    links = _links(base_url, found.id, "poll_url", "renew_url", "edit_url", "cancel_url")
+    return {
+        "watch_id": found.id,
+        "secret": secret,
+        "resource": resource,
+        "created_at": notice.iso(found.created_at),
+        "expires_at": notice.iso(found.expires_at),
+        "events": list(found.wish.events),
+        "liveness_sensitivity_n": found.wish.sensitivity,
+        "digest": found.wish.digest,
+        **links,
+        "next_steps": [
+            "Keep the secret: it is shown only once.",
+            f"Poll with GET {links['poll_url']} and the header Authorization: Bearer <secret>.",
+            "Check deliveries with the secret and any Standard Webhooks library.",
+            f"Renew before {notice.iso(found.expires_at)} with a paid POST {links['renew_url']}.",
+        ],
+    }
+
+
+def _links(base_url: str, watch_id: str, *names: str) -> dict[str, str]:
+    here = f"{base_url}/v1/watch/{watch_id}"
+    every = {
+        "poll_url": f"{here}/events",
+        "renew_url": f"{here}/renew",
+        "edit_url": here,
+        "cancel_url": here,
+    }
+    return {name: every[name] for name in names}
+
+
+def _example() -> dict[str, Any]:
+    made = Watch(
+        id=EXAMPLE_ID,
+        secret_hash="",
+        endpoint_id="",
+        created_at=1_767_225_600_000,
+        expires_at=1_767_225_600_000 + rules.PERIOD_MS,
+        wish=Wish(events=tuple(each for each in EVENTS if each in EXAMPLE["events"])),
+    )
+    secret = webhooks.new_secret(bytes(webhooks.SECRET_BYTES))
+    resource = str(EXAMPLE["endpoint"])
+    found = bought(made, resource=resource, secret=secret, base_url="https://trust.example.com")
+    test = {
+        "destination": "https://alerts.example.com/…",
+        "kind": Kind.JSON.value,
+        "ok": True,
+        "tries": 1,
+        "result": "ok",
+    }
+    return found | {"delivery": {"connection_test": [test]}}
