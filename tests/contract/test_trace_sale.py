@@ -115,7 +115,8 @@ async def desk(world: World) -> AsyncIterator[Desk]:
         asked = Facilitator(FacilitatorSettings(url=f"http://127.0.0.1:{port}"))
         store = running.service.store
         gate = Gate(store=store, facilitator=asked, clock=lambda: NOW)
-        product = trace.product(running.service.server().shop, transactions)
+        shop = running.service.server().shop
+        product = trace.product(replace(shop, transactions=transactions))
         transport = httpx.ASGITransport(Starlette(routes=[Route("/", answer, methods=["POST"])]))
         async with httpx.AsyncClient(transport=transport, base_url="http://trust.test") as http:
             yield Desk(world, store, product, http, settled)
@@ -214,7 +215,7 @@ async def test_an_unknown_hash_and_a_dead_node_cost_nothing(desk: Desk) -> None:
     answer = await desk.buy({"txHash": UNKNOWN})
     assert problem(answer) == (404, "unknown-transaction")
     dead = Transactions({NETWORK: [Node("http://127.0.0.1:9", timeout_s=1)]})
-    product = trace.product(desk.product.shop, dead)
+    product = trace.product(replace(desk.product.shop, transactions=dead))
     order = product.validate({"txHash": UNKNOWN})
     with pytest.raises(Problem) as caught:
         await product.compute(order)
