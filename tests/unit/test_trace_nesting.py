@@ -199,10 +199,10 @@ def test_a_wrapper_that_nobody_knows_hides_nothing_from_a_scan() -> None:
 
 
 def within(seconds: float, data: bytes) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     authorized(data, OUTER)
     scanned(data)
-    assert time.perf_counter() - begin < seconds
+    assert time.process_time() - begin < seconds
 
 
 def shared(inner: bytes, count: int) -> bytes:
