@@ -123,7 +123,7 @@ def create(services: Services) -> Front:
     app.include_router(feeds.router())
     _add_health(app, services.store)
     _add_errors(app, base_url)
-    describe.drop_foreign_errors(app.openapi())
+    describe.finish(app)
     describe.add_bearer(app.openapi())
     return Front(
         app,
@@ -222,8 +222,9 @@ def _sell(app: FastAPI, services: Services, product: Product) -> None:
                         "name": name,
                         "in": "path",
                         "required": True,
-                        "schema": {"type": "string", "pattern": pattern},
-                        "example": example,
+                        "description": f"The {name} as a paid answer named it",
+                        "description": f"The {name} that an earlier answer named",
+                        "schema": {"type": "string", "pattern": pattern, "examples": [example]},
                     }
                     for name, pattern, example in product.parameters
                 ),
