@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
+from fastapi import FastAPI
+
 from tollgauge.web.wire import Shape
 
 Answers = dict[int | str, dict[str, Any]]
@@ -200,8 +202,23 @@ def add_bearer(document: dict[str, Any]) -> None:
     document["components"].setdefault("securitySchemes", {})["bearer"] = scheme
 
 
-def drop_foreign_errors(document: dict[str, Any]) -> None:
-    """Take out the 422 that FastAPI describes for every parameter: ours are problems."""
+def finish(app: FastAPI) -> None:
+    """Make the description what the routes say: FastAPI leaves nulls out of examples, and adds a
+    422 of its own form to every route with a parameter.
+    """
+    document = app.openapi()
+    _drop_foreign_errors(document)
+    for route in app.routes:
+        for status, answer in getattr(route, "responses", {}).items():
+            for media_type, body in answer.get("content", {}).items():
+                for method in getattr(route, "methods", ()) if "example" in body else ():
+                    operation = document["paths"].get(getattr(route, "path", ""), {})
+                    found = operation.get(method.lower(), {"responses": {}})["responses"]
+                    if str(status) in found:
+                        found[str(status)]["content"][media_type]["example"] = body["example"]
+
+
+def _drop_foreign_errors(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     for name in _FOREIGN:
         schemas.pop(name, None)

@@ -102,6 +102,7 @@ ANSWER: Final[dict[str, Any]] = {
             "logIndex": 77,
         }
     ],
+    "reason": None,
     **_PAID,
     "ledger": {"match": False},
 }
