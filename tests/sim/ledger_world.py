@@ -164,6 +164,7 @@ class LedgerWorld:
     in_flight: int = 0
     most_in_flight: int = 0
     foreign: str = ""
+    amounts: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.chain.mine(self.now // 1000 - 1_000)
@@ -227,7 +228,9 @@ class LedgerWorld:
         verb = request.url.path.strip("/")
         worker.point(f"before {verb}")
         self.calls[verb] += 1
-        nonce = json.loads(request.content)["paymentPayload"]["payload"]["authorization"]["nonce"]
+        asked = json.loads(request.content)
+        self.amounts.append(asked["paymentRequirements"]["amount"])
+        nonce = asked["paymentPayload"]["payload"]["authorization"]["nonce"]
         assert nonce == self.nonce, "the facilitator gets the payment as it was claimed"
         self.in_flight += verb == "settle"
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
@@ -239,6 +242,12 @@ class LedgerWorld:
             self.in_flight -= verb == "settle"
         worker.point(f"after {verb}")
         return answer
+
+    def signed(self, signature: str) -> str:
+        """The header with another signature."""
+        document = json.loads(base64.b64decode(self.header))
+        document["payload"]["signature"] = signature
+        return base64.b64encode(json.dumps(document).encode()).decode()
 
     def usable(self) -> bool:
         """What an honest facilitator finds when it simulates the transfer."""
@@ -327,12 +336,10 @@ class LedgerWorld:
         if method == "eth_getBlockByNumber":
             number = len(seen) - 1 if params[0] == "latest" else int(params[0], 16)
             block = seen[number] if number < len(seen) else None
-            shown = block and {
-                "number": hex(block.number),
-                "hash": block.hash,
-                "timestamp": hex(block.at_s),
-            }
-            return {"result": shown}
+            if block is None:
+                return {"result": None}
+            place = {"number": hex(block.number), "hash": block.hash}
+            return {"result": place | {"timestamp": hex(block.at_s)}}
         if method == "eth_call":
             if int(params[1], 16) >= len(seen):
                 return {"error": {"code": -32000, "message": "header not found"}}
@@ -345,8 +352,8 @@ class LedgerWorld:
         for block in seen:
             logs = [log for log in block_logs(block) if log["transactionHash"] == params[0]]
             if logs:
-                shown = {"status": "0x1", "blockNumber": hex(block.number), "logs": logs}
-                return {"result": shown | {"transactionHash": params[0]}}
+                shown: dict[str, Any] = {"status": "0x1", "blockNumber": hex(block.number)}
+                return {"result": shown | {"transactionHash": params[0], "logs": logs}}
         return {"result": None}
 
     def logs(self, seen: list[Block], where: dict[str, Any]) -> list[dict[str, Any]]:
@@ -382,19 +389,26 @@ class LedgerWorld:
             chain=chain,
         )
 
-    async def send(self, gate: Gate) -> Answer:
+    async def send(
+        self,
+        gate: Gate,
+        *,
+        sale: Sale | None = None,
+        path: str = "/v1/a",
+        header: str | None = None,
+    ) -> Answer:
         """The client sends its payment once. Raises Crash when the worker died."""
-        document = {"q": 1}
+        document, header = {"q": 1}, header or self.header
         try:
             response = await gate.sell(
-                self.sale(),
-                decode(self.header),
+                sale or self.sale(),
+                decode(header),
                 document,
-                header=self.header,
-                digest=request_digest("POST", "/v1/a", canonical_body(document)),
+                header=header,
+                digest=request_digest("POST", path, canonical_body(document)),
             )
         except Problem as problem:
-            return Answer(problem.status, b"")
+            return Answer(problem.status, problem.code.encode())
         return Answer(response.status_code, bytes(response.body))
 
     def sale(self) -> Sale:

@@ -94,7 +94,7 @@ class Prover:
 
 
 async def _proof(node: Node, wanted: Authorization, hint: str | None) -> ChainAnswer:
-    if hint is not None and _pays(await node.call("eth_getTransactionReceipt", hint), wanted):
+    if hint is not None and _transfer(await node.call("eth_getTransactionReceipt", hint), wanted):
         return ChainAnswer(proof=Proof.PAID, transaction=hint)
     head, head_s = _place(await node.call("eth_getBlockByNumber", "latest", False))  # noqa: FBT003
     # Asked as of that very block: behind a balancer another node may answer, one that lags.
@@ -114,10 +114,10 @@ async def _use(node: Node, wanted: Authorization, *, head: int, head_s: int) -> 
     at_s = await _time(node, _quantity(log.get("blockNumber")))
     proof = Proof.CANCELLED
     if str(log["topics"][0]).lower() == AUTHORIZATION_USED:
-        receipt = await node.call("eth_getTransactionReceipt", transaction)
-        if not isinstance(receipt, dict):
-            raise RpcUnavailable(f"{node.name} has no receipt of a transaction that it named.")
-        proof = Proof.PAID if _pays(receipt, wanted) else Proof.OTHER
+        made = _transfer(await node.call("eth_getTransactionReceipt", transaction), wanted)
+        if made is None:
+            raise RpcUnavailable(f"{node.name} has no receipt of a use that it showed.")
+        proof = Proof.PAID if made else Proof.OTHER
     return ChainAnswer(proof=proof, head_s=head_s, transaction=transaction, at_s=at_s)
 
 
@@ -156,20 +156,25 @@ def _is_use(log: Any, wanted: Authorization) -> bool:
     )
 
 
-def _pays(receipt: Any, wanted: Authorization) -> bool:
-    """Whether a receipt holds the signed transfer, made by the signed authorization."""
+def _transfer(receipt: Any, wanted: Authorization) -> bool | None:
+    """Whether the authorization made the transfer that was signed, None where a receipt does not
+    hold the authorization at all.
+    """
     logs = receipt.get("logs") if isinstance(receipt, dict) else None
     if not isinstance(logs, list):
-        return False
+        return None
     try:
         found = events(logs, token=wanted.asset)
     except LogError as error:
         raise RpcUnavailable("A receipt's logs are malformed.") from error
-    signed = (_bytes(wanted.payer), _bytes(wanted.to), wanted.value, _bytes(wanted.nonce))
-    return any(
-        (move.sender, move.receiver, move.value, move.nonce) == signed
+    key = (_bytes(wanted.payer), _bytes(wanted.nonce))
+    if key not in {(use.authorizer, use.nonce) for use in found.used}:
+        return None
+    signed = (*key, _bytes(wanted.to), wanted.value)
+    return signed in {
+        (move.sender, move.nonce, move.receiver, move.value)
         for move in paired(found.transfers, found.used)
-    )
+    }
 
 
 async def _time(node: Node, number: int) -> int:
