@@ -29,6 +29,7 @@ from tollgauge.clients.authorization import Prover
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.core.payment import State
 from tollgauge.store.engine import Store
+from tollgauge.web import paywall
 from tollgauge.web.paywall import Gate, Sale
 from tollgauge.web.problem import Problem
 
@@ -86,9 +87,12 @@ class DoomedGate(Gate):
 
 def serve(order: dict[str, str], listener: socket.socket) -> None:
     """Become a server: `database`, `facilitator` and `node` are URLs; `folder` holds the clock
-    and the list of the handler's runs; `kill` names the point at which to die.
+    and the list of the handler's runs; `kill` names the point at which to die. A server that is
+    to die, or to follow one, does not wait for a payment in flight: nobody works on it.
     """
     ARMED.update({order["kill"]} - {""})
+    if order["waits"] == "no":
+        vars(paywall)["WAITS_S"] = (0.0,)
     folder = Path(order["folder"])
     gate = DoomedGate(
         store=Store.open(order["database"]),
@@ -117,7 +121,7 @@ def sale(folder: Path) -> Sale:
         body = json.dumps({"run": os.urandom(8).hex()}).encode()
         with (folder / "runs").open("ab") as runs:
             runs.write(body + b"\n")
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.1)
         return body
 
     known = LedgerWorld().sale()

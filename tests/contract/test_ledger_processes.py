@@ -90,7 +90,7 @@ class Town:
     port: int
     http: httpx.AsyncClient
 
-    def server(self, kill: str = "") -> str:
+    def server(self, kill: str = "", waits: str = "no") -> str:
         self.set_clock()
         return self.nursery.fork(
             database=self.database,
@@ -98,6 +98,7 @@ class Town:
             node=f"http://127.0.0.1:{self.port}/node",
             folder=str(self.folder),
             kill=kill,
+            waits=waits,
         )
 
     def set_clock(self) -> None:
@@ -153,7 +154,7 @@ async def town(database: str, tmp_path: Path, nursery: Nursery) -> AsyncIterator
 
 
 async def test_a_hundred_copies_at_two_servers_are_one_sale(town: Town) -> None:
-    servers = town.server(), town.server()
+    servers = town.server(waits="yes"), town.server(waits="yes")
     copies = encodings(town.world.header)
     answers = await asyncio.gather(
         *(town.send(servers[n % 2], copies[n // 2 % len(copies)]) for n in range(100))
