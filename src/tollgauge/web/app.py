@@ -222,7 +222,6 @@ def _sell(app: FastAPI, services: Services, product: Product) -> None:
                         "name": name,
                         "in": "path",
                         "required": True,
-                        "description": f"The {name} as a paid answer named it",
                         "description": f"The {name} that an earlier answer named",
                         "schema": {"type": "string", "pattern": pattern, "examples": [example]},
                     }
