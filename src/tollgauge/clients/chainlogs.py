@@ -31,12 +31,14 @@ from tollgauge.clients.rpc import (
     RpcRefused,
     RpcThrottled,
     RpcUnavailable,
+    uncollected,
 )
 from tollgauge.core.blocks import Header, Span
 from tollgauge.core.settlement import (
     AUTHORIZATION_USED,
     TRANSFER,
     Entry,
+    Events,
     LogError,
     Transfer,
     Used,
@@ -501,7 +503,7 @@ class ChainLogs:
         if not isinstance(answer, list):
             raise RpcUnavailable(f"{node.name} sent no list of logs.")
         try:
-            seen = events(answer, token=self.token)
+            seen = read_events(answer, token=self.token)
         except LogError as error:
             raise RpcUnavailable(f"{node.name}: {error}") from error
         for move in seen.transfers:
@@ -515,6 +517,12 @@ class ChainLogs:
             raise RpcUnavailable(f"{node.name} sent logs from outside the range.")
         if into.setdefault((event.block_hash, event.log_index), event) != event:
             raise RpcUnavailable(f"{node.name} sent two logs of one place.")
+
+
+def read_events(logs: list[Any], *, token: str) -> Events:
+    """The events of one answer. Raises LogError."""
+    with uncollected():
+        return events(logs, token=token)
 
 
 def quantity(value: object) -> int:

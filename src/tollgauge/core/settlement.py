@@ -256,14 +256,13 @@ def entries(
     *organic settlement*). `times` are those of the transfers' blocks, by hash.
     """
     found = []
-    for move in transfers:
-        number, block_hash, index, transaction, sender, receiver, value, nonce = move
-        what: dict[str, Any] = {"value": value, "nonce": nonce, "transaction": transaction}
-        what["at"] = times[block_hash]
+    new = Entry._make  # half the time of calling Entry
+    for number, block_hash, index, transaction, sender, receiver, value, nonce in transfers:
+        rest = (value, nonce, transaction, times[block_hash])
         if nonce is not None and receiver in wallets:
-            found.append(Entry(number, block_hash, index, receiver, sender, incoming=True, **what))
+            found.append(new((number, block_hash, index, receiver, sender, True, *rest)))
         if sender in wallets and sender != receiver:
-            found.append(Entry(number, block_hash, index, sender, receiver, incoming=False, **what))
+            found.append(new((number, block_hash, index, sender, receiver, False, *rest)))
     return found
 
 

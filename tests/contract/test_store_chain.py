@@ -1,0 +1,405 @@
+"""Indexed chains on both databases: cursors, reorganisations, sums, windows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from tollgauge.core.blocks import Header, Span
+from tollgauge.core.endpoint import Endpoint, parse_resource
+from tollgauge.core.settlement import Entry
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import DAY_MS, WINDOW_MS
+from tollgauge.store import chain as chains
+from tollgauge.store import endpoints, evidence, schema, transfers, volumes
+from tollgauge.store.chain import Cursor, OvertakenError
+from tollgauge.store.engine import Store
+
+CHAIN = 8453
+NETWORK = f"eip155:{CHAIN}"
+USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
+NOW = 20_500 * DAY_MS + DAY_MS // 2
+SELLER, SHOP = (hashlib.sha256(name).digest()[:20] for name in (b"seller", b"shop"))
+ANN, BEN, EVE = (hashlib.sha256(name).digest()[:20] for name in (b"ann", b"ben", b"eve"))
+
+
+def text(address: bytes) -> str:
+    return "0x" + address.hex()
+
+
+def header(number: int, *, fork: str = "", at: int = NOW) -> Header:
+    found = hashlib.sha256(f"{number}{fork}".encode()).digest()
+    parent = hashlib.sha256(f"{number - 1}{fork}".encode()).digest()
+    return Header(number, found, parent, at)
+
+
+def entry(
+    block: Header,
+    index: int,
+    wallet: bytes,
+    other: bytes,
+    value: int,
+    *,
+    incoming: bool = True,
+) -> Entry:
+    nonce = hashlib.sha256(f"{block.number}/{index}".encode()).digest() if incoming else None
+    return Entry(
+        block.number, block.hash, index, wallet, other, incoming, value, nonce, bytes(32), block.at
+    )
+
+
+async def listed(store: Store, *wallets: bytes, host: str = "seller") -> None:
+    async with store.write() as tx:
+        for wallet in wallets:
+            resource = parse_resource(f"https://{host}-{wallet.hex()[:8]}.dev/pay")
+            await endpoints.insert(
+                tx,
+                Endpoint(
+                    id=resource.id,
+                    resource=resource.url,
+                    host=resource.host,
+                    first_seen=0,
+                    last_seen=0,
+                    quote=Quote(network=NETWORK, asset=USDC, amount=1, pay_to=text(wallet)),
+                    quote_at=0,
+                ),
+            )
+
+
+async def started(store: Store, *wallets: bytes, at: int = NOW) -> Cursor:
+    """A chain that is indexed up to block 100, with these wallets."""
+    await listed(store, *wallets)
+    async with store.write() as tx:
+        cursor = await chains.start(tx, CHAIN, header(100, at=at))
+        return await chains.join(tx, cursor, await chains.unknown(tx, CHAIN))
+
+
+async def advanced(
+    store: Store, cursor: Cursor, headers: Sequence[Header], *found: Entry, **rest: Any
+) -> Cursor:
+    async with store.write() as tx:
+        return await chains.advance(
+            tx, cursor, headers, found, finalized=rest.pop("finalized", 100), **rest
+        )
+
+
+async def rows(store: Store) -> list[tuple[Any, ...]]:
+    async with store.read() as tx:
+        query = sa.select(transfers.transfer.c.number, transfers.transfer.c.value)
+        return sorted(tuple(row) for row in await tx.execute(query))
+
+
+async def sums(store: Store) -> dict[tuple[bytes, int, bytes], tuple[int, str, str]]:
+    async with store.read() as tx:
+        found = (await tx.execute(sa.select(transfers.transfer_day))).all()
+    return {(r.wallet, r.day, r.other): (r.transfers, r.paid, r.returned) for r in found}
+
+
+async def test_what_a_step_found_and_how_far_it_came_are_one(store: Store) -> None:
+    cursor = await started(store, SELLER)
+    block = header(101)
+    after = await advanced(store, cursor, [block], entry(block, 3, SELLER, ANN, 5_000))
+    assert (after.number, after.hash) == (101, block.hash)
+    assert await rows(store) == [(101, "5000")]
+    assert await sums(store) == {(SELLER, 20_500, ANN): (1, "5000", "0")}
+
+
+async def test_a_step_from_where_nobody_is_changes_nothing(store: Store) -> None:
+    cursor = await started(store, SELLER)
+    block = header(101)
+    await advanced(store, cursor, [block], entry(block, 3, SELLER, ANN, 5_000))
+    with pytest.raises(OvertakenError):
+        await advanced(store, cursor, [block], entry(block, 3, SELLER, ANN, 5_000))
+    assert await rows(store) == [(101, "5000")]
+
+
+async def test_a_step_that_did_not_know_a_new_wallet_is_not_applied(store: Store) -> None:
+    cursor = await started(store, SELLER)
+    await listed(store, SHOP)
+    async with store.write() as tx:
+        after = await chains.join(tx, cursor, await chains.unknown(tx, CHAIN))
+    with pytest.raises(OvertakenError):
+        await advanced(store, cursor, [header(101)])
+    await advanced(store, after, [header(101)])
+
+
+async def test_a_reorganisation_takes_back_exactly_what_its_blocks_brought(store: Store) -> None:
+    cursor = await started(store, SELLER)
+    old = [header(101), header(102), header(103)]
+    cursor = await advanced(
+        store,
+        cursor,
+        old,
+        entry(old[0], 0, SELLER, ANN, 10),
+        entry(old[1], 0, SELLER, ANN, 20),
+        entry(old[2], 0, SELLER, BEN, 40, incoming=False),
+    )
+    new = [header(102, fork="b"), header(103, fork="b"), header(104, fork="b")]
+    cursor = await advanced(
+        store, cursor, new, entry(new[1], 9, SELLER, BEN, 80), common=101, finalized=101
+    )
+    assert await rows(store) == [(101, "10"), (103, "80")]
+    assert await sums(store) == {
+        (SELLER, 20_500, ANN): (1, "10", "0"),
+        (SELLER, 20_500, BEN): (1, "80", "0"),
+    }
+    async with store.read() as tx:
+        kept = await chains.kept(tx, CHAIN)
+    assert kept == {101: old[0].hash, **{each.number: each.hash for each in new}}
+    assert cursor.finalized == 101
+
+
+async def test_sums_pass_every_integer_column(store: Store) -> None:
+    cursor = await started(store, SELLER)
+    block, most = header(101), 2**256 - 1
+    cursor = await advanced(
+        store, cursor, [block], *(entry(block, n, SELLER, ANN, most) for n in range(3))
+    )
+    assert (await sums(store))[(SELLER, 20_500, ANN)] == (3, str(3 * most), "0")
+    block = header(101, fork="b")
+    await advanced(store, cursor, [block], entry(block, 0, SELLER, ANN, 1), common=100)
+    assert (await sums(store))[(SELLER, 20_500, ANN)] == (1, "1", "0")
+
+
+async def test_many_entries_of_one_step_are_each_there_once(store: Store) -> None:
+    cursor = await started(store, SELLER)
+    block = header(101)
+    payers = [hashlib.sha256(b"%d" % n).digest()[:20] for n in range(7_000)]
+    found = [entry(block, n, SELLER, payer, n) for n, payer in enumerate(payers)]
+    cursor = await advanced(store, cursor, [block], *found)
+    assert len(await rows(store)) == len(await sums(store)) == 7_000
+    await advanced(store, cursor, [header(101, fork="b")], common=100)
+    assert await rows(store) == []
+    assert await sums(store) == {}
+
+
+async def test_history_is_filled_downwards_and_wallets_meet_on_the_way(store: Store) -> None:
+    cursor = await started(store, SELLER)
+    cursor = await advanced(store, cursor, [header(101), header(102)])
+    await listed(store, SHOP)
+    async with store.write() as tx:
+        cursor = await chains.join(tx, cursor, await chains.unknown(tx, CHAIN))
+        missing = await chains.backlog(tx, CHAIN, limit=10)
+        assert missing is not None
+        assert (missing.low, missing.floor, missing.wallets) == (103, 101, frozenset({SHOP}))
+        block = header(102)
+        found = [entry(block, 1, SHOP, ANN, 7)]
+        await chains.fill(
+            tx, cursor, missing, found, low=101, low_at=NOW - 5, wanted_from=NOW - WINDOW_MS
+        )
+        missing = await chains.backlog(tx, CHAIN, limit=10)
+        assert missing is not None
+        assert (missing.low, missing.floor) == (101, 0)
+        assert missing.wallets == {SELLER, SHOP}
+        await chains.fill(tx, cursor, missing, [], low=0, low_at=0, wanted_from=0)
+        assert await chains.backlog(tx, CHAIN, limit=10) is None
+        assert await chains.wallets(tx, CHAIN) == {SELLER: 0, SHOP: 0}
+    assert await rows(store) == [(102, "7")]
+
+
+async def test_the_same_history_is_not_filled_in_twice(store: Store) -> None:
+    cursor = await started(store, SELLER)
+    block = header(100)
+    async with store.write() as tx:
+        missing = await chains.backlog(tx, CHAIN, limit=10)
+    assert missing is not None
+    rest: dict[str, Any] = {"low": 100, "low_at": NOW, "wanted_from": 0}
+    async with store.write() as tx:
+        await chains.fill(tx, cursor, missing, [entry(block, 1, SELLER, ANN, 7)], **rest)
+    with pytest.raises(OvertakenError):
+        async with store.write() as tx:
+            await chains.fill(tx, cursor, missing, [entry(block, 1, SELLER, ANN, 7)], **rest)
+    assert await rows(store) == [(100, "7")]
+
+
+async def test_a_wallet_that_joined_on_a_lost_block_is_indexed_from_the_fork(store: Store) -> None:
+    cursor = await started(store, SELLER)
+    cursor = await advanced(store, cursor, [header(101), header(102), header(103)])
+    await listed(store, SHOP)
+    async with store.write() as tx:
+        cursor = await chains.join(tx, cursor, await chains.unknown(tx, CHAIN))
+    fork = [header(n, fork="b", at=NOW + n) for n in (102, 103, 104)]
+    await advanced(store, cursor, fork, common=101)
+    async with store.read() as tx:
+        assert (await chains.wallets(tx, CHAIN))[SHOP] == 102
+
+
+async def test_a_second_look_adds_what_is_missing_and_nothing_twice(store: Store) -> None:
+    cursor = await started(store, SELLER)
+    blocks = [header(101), header(102)]
+    seen = entry(blocks[0], 1, SELLER, ANN, 5)
+    hidden = entry(blocks[1], 1, SELLER, BEN, 6)
+    cursor = await advanced(store, cursor, blocks, seen, finalized=102)
+    async with store.write() as tx:
+        added = await chains.audited(tx, cursor, Span(101, 102, final=True), [seen, hidden])
+    assert added == 1
+    assert await rows(store) == [(101, "5"), (102, "6")]
+    with pytest.raises(OvertakenError):
+        async with store.write() as tx:
+            await chains.audited(tx, cursor, Span(101, 102, final=True), [seen, hidden])
+
+
+async def test_endpoints_are_told_of_changes_at_most_so_often(store: Store) -> None:
+    cursor = await started(store, SELLER, SHOP)
+    await listed(store, SELLER, host="other")
+    block = header(101)
+    cursor = await advanced(store, cursor, [block], entry(block, 0, SELLER, ANN, 1))
+    async with store.write() as tx:
+        assert await chains.mark_dirty(tx, CHAIN, now=NOW, every_ms=1_000) == 2
+        assert await chains.mark_dirty(tx, CHAIN, now=NOW, every_ms=1_000) == 0
+    block = header(102)
+    await advanced(store, cursor, [block], entry(block, 0, SELLER, ANN, 1))
+    async with store.write() as tx:
+        assert await chains.mark_dirty(tx, CHAIN, now=NOW + 999, every_ms=1_000) == 0
+        assert await chains.mark_dirty(tx, CHAIN, now=NOW + 1_000, every_ms=1_000) == 2
+
+
+async def test_only_evm_addresses_of_the_chain_become_wallets(store: Store) -> None:
+    await listed(store, SELLER)
+    async with store.write() as tx:
+        for number, (network, pay_to) in enumerate(
+            [("eip155:1", text(SHOP)), (NETWORK, "0x12"), (NETWORK, "alice"), ("solana:x", "abc")]
+        ):
+            resource = parse_resource(f"https://odd-{number}.dev/pay")
+            quote = Quote(network=network, asset=USDC, amount=1, pay_to=pay_to)
+            await endpoints.insert(
+                tx,
+                Endpoint(
+                    id=resource.id,
+                    resource=resource.url,
+                    host=resource.host,
+                    first_seen=0,
+                    last_seen=0,
+                    quote=quote,
+                    quote_at=0,
+                ),
+            )
+        assert await chains.unknown(tx, CHAIN) == (text(SELLER),)
+
+
+@pytest.mark.parametrize("shift", [0, 1, DAY_MS // 2, DAY_MS - 1])
+async def test_a_window_is_exact_to_the_millisecond(store: Store, shift: int) -> None:
+    as_of = NOW + shift
+    cursor = await started(store, SELLER, at=as_of - 40 * DAY_MS)
+    instants = sorted(
+        {
+            *(as_of - WINDOW_MS + off for off in (-1, 0, 1)),
+            *(day * DAY_MS + off for day in range(20_469, 20_502) for off in (-1, 0, 1)),
+            as_of - 1,
+            as_of,
+        }
+    )
+    instants = [each for each in instants if each <= as_of]
+    blocks = [header(101 + n, at=at) for n, at in enumerate(instants)]
+    found = [entry(block, 0, SELLER, ANN, 2**n) for n, block in enumerate(blocks)]
+    await advanced(store, cursor, blocks, *found)
+    for moment in (as_of, as_of - 1, as_of - DAY_MS - 1, as_of + 1, as_of + DAY_MS):
+        inside = [n for n, at in enumerate(instants) if moment - WINDOW_MS < at <= moment]
+        async with store.read() as tx:
+            (row,) = await volumes.payers(tx, CHAIN, text(SELLER), as_of=moment)
+        assert (row.transfers, row.paid) == (len(inside), sum(2**n for n in inside)), moment
+
+
+async def test_what_is_indexed_of_the_window_is_said(store: Store) -> None:
+    cursor = await started(store, SELLER, at=NOW - 10 * DAY_MS)
+    async with store.read() as tx:
+        assert await volumes.coverage(tx, CHAIN, text(SHOP), as_of=NOW) is None
+        covered = await volumes.coverage(tx, CHAIN, text(SELLER), as_of=NOW)
+    assert covered is not None
+    assert covered.indexed_ms == 0
+    await advanced(store, cursor, [header(101, at=NOW - DAY_MS)])
+    async with store.read() as tx:
+        covered = await volumes.coverage(tx, CHAIN, text(SELLER), as_of=NOW)
+    assert covered is not None
+    assert (covered.indexed_ms, covered.to_block) == (9 * DAY_MS, 101)
+    assert covered.to_at == NOW - DAY_MS
+
+
+async def test_the_evidence_names_payers_and_what_went_back(store: Store) -> None:
+    cursor = await started(store, SELLER)
+    block = header(101)
+    await advanced(
+        store,
+        cursor,
+        [block],
+        entry(block, 0, SELLER, ANN, 50),
+        entry(block, 1, SELLER, SELLER, 9),
+        entry(block, 2, SELLER, ANN, 20, incoming=False),
+        entry(block, 3, SELLER, EVE, 99, incoming=False),
+    )
+    async with store.read() as tx:
+        (found,) = (await endpoints.get_many(tx, [await _id(tx)])).values()
+        seen = await evidence.gather(tx, found, as_of=NOW)
+    assert seen.chain is not None
+    assert {row.payer: (row.transfers, row.paid, row.returned) for row in seen.chain.payers} == {
+        text(ANN): (1, 50, 20),
+        text(SELLER): (1, 9, 0),
+    }
+
+
+async def _id(tx: Any) -> str:
+    return str((await tx.execute(sa.select(schema.endpoint.c.id))).scalar_one())
+
+
+async def test_the_smallest_of_very_many_payers_are_one_in_the_evidence(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(volumes, "MOST_PAYERS", 2)
+    cursor = await started(store, SELLER)
+    block = header(101)
+    small = [hashlib.sha256(b"%d" % n).digest()[:20] for n in range(4)]
+    await advanced(
+        store,
+        cursor,
+        [block],
+        entry(block, 0, SELLER, ANN, 500),
+        entry(block, 1, SELLER, BEN, 400),
+        *(entry(block, 2 + n, SELLER, payer, 10 + n) for n, payer in enumerate(small)),
+        entry(block, 9, SELLER, small[0], 1_000, incoming=False),
+    )
+    async with store.read() as tx:
+        found = await volumes.payers(tx, CHAIN, text(SELLER), as_of=NOW)
+    rest = next(each for each in found if each.payer == volumes.THE_REST)
+    assert len(found) == 3
+    assert (rest.transfers, rest.paid, rest.returned) == (4, 46, 10)
+    assert sum(each.paid for each in found) == 946
+
+
+async def test_the_volume_of_a_chain_leaves_out_what_is_not_organic(store: Store) -> None:
+    cursor = await started(store, SELLER, SHOP, at=NOW - WINDOW_MS)
+    block = header(101)
+    await advanced(
+        store,
+        cursor,
+        [block],
+        entry(block, 0, SELLER, ANN, 50),
+        entry(block, 1, SELLER, ANN, 20, incoming=False),
+        entry(block, 2, SELLER, SELLER, 9),
+        entry(block, 3, SHOP, ANN, 2**200),
+        entry(block, 4, SHOP, BEN, 1, incoming=False),
+    )
+    async with store.write() as tx:
+        found = await volumes.measure(tx, CHAIN, as_of=NOW)
+        await volumes.publish(tx, found)
+        assert await volumes.published(tx) == (found,)
+    assert (found.raw, found.organic) == (2**200 + 59, 2**200 + 30)
+    assert (found.receivers, found.payers, found.wallets) == (2, 2, 2)
+    assert found.indexed_permille == 1_000
+
+
+async def test_old_transfers_are_forgotten_with_their_sums(store: Store) -> None:
+    cursor = await started(store, SELLER)
+    old, new = header(101, at=NOW - 50 * DAY_MS), header(102)
+    await advanced(
+        store, cursor, [old, new], entry(old, 0, SELLER, ANN, 1), entry(new, 0, SELLER, ANN, 2)
+    )
+    async with store.write() as tx:
+        before = NOW - 40 * DAY_MS
+        assert await transfers.forget(tx, CHAIN, before=before, blocks=1_000) == 1
+        assert await transfers.forget(tx, CHAIN, before=before, blocks=1_000) == 0
+    assert await rows(store) == [(102, "2")]
+    assert list(await sums(store)) == [(SELLER, 20_500, ANN)]
