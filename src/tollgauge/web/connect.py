@@ -116,9 +116,9 @@ class Connector:
     def kept(self, targets: Sequence[Target], *, watch_id: str, now: int) -> list[Destination]:
         """The destinations as they are stored."""
         found = []
-        for target in targets:
+        for number, target in enumerate(targets):
             mark = hashlib.sha256(f"{watch_id}:{target.url}:{now}".encode()).hexdigest()[:24]
-            id_ = f"dst_{mark}"
+            id_ = f"dst_{number}{mark}"
             sealed = self.sealer.seal(target.url.encode(), context=destination_context(id_))
             found.append(
                 Destination(

@@ -1,0 +1,102 @@
+"""Receivers of notices: an HTTPS server on loopback under the names of Slack, Discord and others.
+
+What a name answers is set by hand; what it was sent is kept. The certificate is of an authority
+made for this run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import trustme
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tollgauge.clients.egress import EgressSettings
+from tollgauge.demo.serving import serve
+
+ALERTS = "alerts.receivers.example"
+OTHER = "other.receivers.example"
+SLACK = "hooks.slack.com"
+DISCORD = "discord.com"
+NAMES = (ALERTS, OTHER, SLACK, DISCORD)
+
+
+@dataclass
+class Received:
+    """One request as it came."""
+
+    host: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Receivers:
+    """What tests set and see. `answers` are statuses by host, used up one by one, 204 after."""
+
+    port: int
+    ca_file: str
+    got: list[Received] = field(default_factory=list)
+    answers: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    headers: dict[str, dict[str, str]] = field(default_factory=dict)
+    stuck: set[str] = field(default_factory=set)
+    delay: float = 0.0
+
+    @property
+    def mapped(self) -> dict[str, tuple[str, int]]:
+        return dict.fromkeys(NAMES, ("127.0.0.1", self.port))
+
+    def egress(self, **more: Any) -> EgressSettings:
+        return EgressSettings(
+            user_agent="tollgauge/test",
+            mapped=self.mapped | more.pop("mapped", {}),
+            ca_file=self.ca_file,
+            **more,
+        )
+
+    def of(self, host: str) -> list[Received]:
+        return [each for each in self.got if each.host == host]
+
+    def events(self, host: str = ALERTS) -> list[Any]:
+        """What a JSON receiver was told, tests left out."""
+        return [each.json for each in self.of(host) if each.json["type"] != "connection_test"]
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        request = Request(scope, receive)
+        host = request.headers["host"].split(":")[0]
+        body = await request.body()
+        headers = dict(request.headers)
+        self.got.append(Received(host, request.url.path, headers, body))
+        if host in self.stuck:
+            await asyncio.sleep(60)
+        await asyncio.sleep(self.delay)
+        status = self.answers[host].pop(0) if self.answers[host] else 204
+        await Response(status_code=status, headers=self.headers.get(host))(scope, receive, send)
+
+
+@contextlib.asynccontextmanager
+async def receivers(folder: Path) -> AsyncIterator[Receivers]:
+    """The server, on a free port."""
+    authority = trustme.CA()
+    ca_file = folder / "receivers.pem"
+    authority.cert_pem.write_to_path(str(ca_file))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(*NAMES).configure_cert(context)
+    found = Receivers(port=0, ca_file=str(ca_file))
+    async with serve(found, tls=context) as port:
+        found.port = port
+        yield found

@@ -1,0 +1,751 @@
+"""A watch from its payment to its end, over the whole gate, with receivers on real TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import datetime as dt
+import hashlib
+import itertools
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import httpx
+import pytest
+import sqlalchemy as sa
+from standardwebhooks import Webhook
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from tests.contract import http_service
+from tests.contract.http_service import NOW, PAY_TO, Running
+from tests.contract.receivers import ALERTS, DISCORD, OTHER, SLACK, Receivers, receivers
+
+from tollgauge.clients.facilitator import FacilitatorSettings
+from tollgauge.clients.webhooks import WatchSettings
+from tollgauge.core.endpoint import Endpoint, parse_resource
+from tollgauge.core.exchange import Timings
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.schedule import Cadence
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
+from tollgauge.demo.serving import serve
+from tollgauge.jobs import alert
+from tollgauge.store import endpoints, observations, outbox, watches
+
+RESOURCE = "https://api.example.com/v1/weather"
+ID = parse_resource(RESOURCE).id
+USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
+QUOTE = Quote(network="eip155:8453", asset=USDC, amount=10_000, pay_to="0x" + "cc" * 20)
+CREATE = "/v1/watch-endpoint-30d"
+KEY = "a key of at least thirty-two characters"
+
+
+@dataclass
+class Till:
+    """A shop that sells watches, and what its facilitator was asked."""
+
+    running: Running
+    receivers: Receivers
+    asked: Counter[str] = field(default_factory=Counter)
+    settles: list[bool] = field(default_factory=list)
+    nonces: Any = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def store(self) -> Any:
+        return self.running.service.store
+
+    @property
+    def clock(self) -> http_service.Clock:
+        return self.running.clock
+
+    def payment(self) -> str:
+        signed = {
+            "from": "0x" + "cd" * 20,
+            "to": PAY_TO,
+            "value": "200000",
+            "validAfter": "0",
+            "validBefore": str(self.clock() // 1000 + 300),
+            "nonce": f"0x{next(self.nonces):064x}",
+        }
+        document = {
+            "x402Version": 2,
+            "accepted": {"scheme": "exact", "network": "eip155:8453", "asset": USDC},
+            "payload": {"signature": "0x" + "1b" * 65, "authorization": signed},
+        }
+        return base64.b64encode(json.dumps(document).encode()).decode()
+
+    async def ask(self, path: str, body: Any, *, payment: str = "") -> httpx.Response:
+        header = {"PAYMENT-SIGNATURE": payment or self.payment()}
+        return await self.running.http.post(path, json=body, headers=header)
+
+    async def buy(self, **more: Any) -> Any:
+        answer = await self.ask(CREATE, {"endpoint": RESOURCE, **more})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def poll(self, bought: Any, *, status: int = 200, **query: Any) -> Any:
+        answer = await self.running.http.get(
+            path(bought, "/events"), params=query, headers=bearer(bought["secret"])
+        )
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    async def patch(self, bought: Any, body: Any) -> httpx.Response:
+        return await self.running.http.patch(
+            path(bought), json=body, headers=bearer(bought["secret"])
+        )
+
+    async def cancel(self, bought: Any) -> httpx.Response:
+        return await self.running.http.delete(path(bought), headers=bearer(bought["secret"]))
+
+    async def endpoint(self) -> Endpoint:
+        async with self.store.read() as tx:
+            found = await endpoints.get(tx, ID)
+        assert found is not None
+        return found
+
+    async def probe(self, *, up: bool = True, ours: bool = False, **more: Any) -> None:
+        """One check, five minutes after the last, as the probe loop records it."""
+        self.clock.now += 5 * MINUTE_MS
+        found = ProbeResult(
+            at=self.clock(),
+            outcome=Outcome.PAYMENT_REQUIRED if up else Outcome.TIMEOUT,
+            attribution=Attribution.OURS if ours else Attribution.THEIRS,
+            up=up,
+            status=402 if up else None,
+            timings=Timings(total=100),
+            payable=up,
+            compliant=up,
+            quote=QUOTE if up else None,
+            reason="common-mode" if ours else "",
+        )
+        async with self.store.write() as tx:
+            await observations.record(
+                tx,
+                await self._fresh(tx),
+                replace(found, **more),
+                learned=None,
+                cadence=Cadence(),
+                pause_ms=0,
+                owner="test",
+                now=self.clock(),
+            )
+
+    async def _fresh(self, tx: Any) -> Endpoint:
+        found = await endpoints.get(tx, ID)
+        assert found is not None
+        return found
+
+    async def alert(self, **more: Any) -> dict[str, object]:
+        """One round of the alert loop, as another process would make it."""
+        return await alert.run(replace(self.running.service.alerts(), **more))
+
+
+def path(bought: Any, rest: str = "") -> str:
+    return f"/v1/watch/{bought['watch_id']}{rest}"
+
+
+def bearer(secret: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {secret}"}
+
+
+@contextlib.asynccontextmanager
+async def opened(url: str, folder: Path, *, key: str = KEY) -> AsyncIterator[Till]:
+    asked: Counter[str] = Counter()
+    settles: list[bool] = []
+
+    async def answer(request: Request) -> Response:
+        asked[request.url.path] += 1
+        if request.url.path == "/verify":
+            return JSONResponse({"isValid": True})
+        if settles and not settles.pop(0):
+            return JSONResponse({"success": False, "errorReason": "insufficient_funds"})
+        tx = f"0x{sum(asked.values()):064x}"
+        return JSONResponse({"success": True, "transaction": tx, "network": "eip155:8453"})
+
+    routes = [Route(each, answer, methods=["POST"]) for each in ("/verify", "/settle")]
+    async with receivers(folder) as world, serve(Starlette(routes=routes)) as port:
+        config = replace(
+            http_service.configuration(store_url=url),
+            facilitator=FacilitatorSettings(url=f"http://127.0.0.1:{port}"),
+            egress=world.egress(deadline_ms=800),
+            watch=WatchSettings(key=key),
+        )
+        async with http_service.opened(config) as running:
+            yield Till(running, world, asked, settles)
+
+
+@pytest.fixture
+async def till(tmp_path: Path) -> AsyncIterator[Till]:
+    async with opened("sqlite://", tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+async def everywhere(database: str, tmp_path: Path) -> AsyncIterator[Till]:
+    async with opened(database, tmp_path) as found:
+        yield found
+
+
+async def test_a_watch_is_bought_and_probed_every_five_minutes(everywhere: Till) -> None:
+    till = everywhere
+    bought = await till.buy()
+    assert bought["resource"] == RESOURCE
+    assert bought["poll_url"].endswith(path(bought, "/events"))
+    assert bought["renew_url"].endswith(path(bought, "/renew"))
+    assert bought["liveness_sensitivity_n"] == 2
+    assert len(bought["events"]) == 9
+    assert len(base64.b64decode(bought["secret"].removeprefix("whsec_"))) == 32
+    polled = await till.poll(bought)
+    assert polled["state"] == "active"
+    assert [each["type"] for each in polled["watch_events"]] == ["created"]
+    endpoint = await till.endpoint()
+    assert endpoint.watched_until == NOW + 30 * DAY_MS
+    assert endpoint.next_due <= till.clock()
+    await till.probe()
+    assert (await till.endpoint()).next_due - till.clock() <= 5 * MINUTE_MS + 30 * SECOND_MS
+
+
+async def test_changes_are_polled_once_with_their_evidence(everywhere: Till) -> None:
+    till = everywhere
+    bought = await till.buy()
+    await till.probe()
+    first = await till.poll(bought)
+    assert first["events"] == []
+    await till.probe(quote=replace(QUOTE, pay_to="0x" + "dd" * 20))
+    await till.probe(up=False)
+    await till.probe(up=False)
+    polled = await till.poll(bought, since=first["next_cursor"])
+    assert [each["type"] for each in polled["events"]] == ["payto_change", "liveness_down"]
+    changed, down = polled["events"]
+    assert changed["before"] == {"payTo": QUOTE.pay_to}
+    assert changed["after"] == {"payTo": "0x" + "dd" * 20}
+    assert changed["severity"] == "error"
+    assert down["after"]["since"] < down["observed_at_iso"]
+    again = await till.poll(bought, since=polled["next_cursor"])
+    assert again["events"] == []
+    everything = await till.poll(bought)
+    assert everything["events"] == polled["events"]
+
+
+async def test_silence_is_evidence(everywhere: Till) -> None:
+    till = everywhere
+    bought = await till.buy()
+    for _ in range(3):
+        await till.probe()
+    await till.probe(up=False, ours=True)
+    first = await till.poll(bought)
+    assert (first["checkedTimes"], first["excludedTimes"]) == (3, 1)
+    assert first["probesSinceCursor"] == 4
+    till.clock.now += DAY_MS
+    await till.probe()
+    await till.probe()
+    second = await till.poll(bought, since=first["next_cursor"])
+    assert second["probesSinceCursor"] == 2
+    assert second["checkedTimes"] == 5
+    assert second["nextCheckBy"] > second["lastCheckedAt"]
+
+
+async def test_our_own_faults_are_nobodys_news(till: Till) -> None:
+    bought = await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
+    await till.probe()
+    for _ in range(10):
+        await till.probe(up=False, ours=True)
+    await till.probe(up=False)
+    await till.probe(up=False, ours=True)
+    await till.probe()
+    await till.alert()
+    assert (await till.poll(bought))["events"] == []
+    assert till.receivers.events() == []
+
+
+async def test_bearers_open_their_own_watch_only(everywhere: Till) -> None:
+    till = everywhere
+    one, two = await till.buy(), await till.buy()
+    get = till.running.http.get
+    none = await get(path(one, "/events"))
+    assert (none.status_code, none.json()["code"]) == (401, "unauthorized")
+    assert none.headers["www-authenticate"] == "Bearer"
+    wrong = f"whsec_{base64.b64encode(bytes(32)).decode()}"
+    for header in (bearer(wrong), bearer(one["secret"][:-1]), {"Authorization": one["secret"]}):
+        assert (await get(path(one, "/events"), headers=header)).status_code == 401
+    other = bearer(two["secret"])
+    unknown = "/v1/watch/wat_" + "0" * 24
+    for url in (path(one, "/events"), unknown + "/events"):
+        assert (await get(url, headers=other)).status_code == 404
+    for method in ("PATCH", "DELETE"):
+        for header, status in ((other, 404), ({}, 401), (bearer(wrong), 401)):
+            answer = await till.running.http.request(method, path(one), json={}, headers=header)
+            assert answer.status_code == status
+    assert (await till.poll(one))["state"] == "active"
+
+
+async def test_every_destination_is_tested_and_told_in_its_own_format(everywhere: Till) -> None:
+    till = everywhere
+    bought = await till.buy(
+        delivery={
+            "webhook_url": [f"https://{ALERTS}/a?token=q", f"https://{DISCORD}/api/webhooks/1/x"],
+            "slack_url": f"https://{SLACK}/services/T/B/secretsecret",
+        }
+    )
+    tested = bought["delivery"]["connection_test"]
+    assert [each["kind"] for each in tested] == ["webhook", "discord", "slack"]
+    assert all(each["ok"] for each in tested)
+    assert "secretsecret" not in json.dumps(bought)
+    assert len(till.receivers.got) == 3
+    await till.probe()
+    await till.probe(quote=replace(QUOTE, amount=1))
+    await till.alert()
+    assert len(till.receivers.got) == 6
+    (event,) = till.receivers.events()
+    (polled,) = (await till.poll(bought))["events"]
+    assert event == polled
+    delivered = till.receivers.of(ALERTS)[-1]
+    assert delivered.headers["webhook-id"] == polled["event_id"]
+    key = Webhook(bought["secret"])
+    assert (
+        key.sign(polled["event_id"], stamp(delivered.headers), delivered.body.decode())
+        == delivered.headers["webhook-signature"]
+    )
+    assert till.receivers.of(SLACK)[-1].json["blocks"]
+    assert till.receivers.of(DISCORD)[-1].json["embeds"]
+    await till.alert()
+    assert len(till.receivers.got) == 6
+
+
+def stamp(headers: dict[str, str]) -> Any:
+    return dt.datetime.fromtimestamp(int(headers["webhook-timestamp"]), dt.UTC)
+
+
+async def test_a_destination_that_fails_its_test_costs_nothing(till: Till) -> None:
+    till.receivers.answers[ALERTS] = [500, 404, 302]
+    body = {"endpoint": RESOURCE, "delivery": {"webhook_url": f"https://{ALERTS}/a"}}
+    signed = till.payment()
+    answer = await till.ask(CREATE, body, payment=signed)
+    problem = answer.json()
+    assert (answer.status_code, problem["code"]) == (422, "destination-failed")
+    assert problem["notCharged"] is True
+    assert problem["errors"][0]["path"] == "delivery.webhook_url"
+    assert len(till.receivers.got) == 3
+    assert till.asked == {"/verify": 1}
+    async with till.store.read() as tx:
+        assert not await watches.latest(tx, limit=10)
+        assert await endpoints.get(tx, ID) is None
+    again = await till.ask(CREATE, body, payment=signed)
+    assert again.status_code == 200
+    assert till.asked["/settle"] == 1
+
+
+async def test_nothing_is_sent_anywhere_before_a_payment_is_verified(till: Till) -> None:
+    body = {"endpoint": RESOURCE, "delivery": {"webhook_url": f"https://{ALERTS}/a"}}
+    unpaid = await till.running.http.post(CREATE, json=body)
+    assert unpaid.status_code == 402
+    assert till.receivers.got == []
+
+
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        ({}, "resource"),
+        ({"endpoint": "http://api.example.com/x"}, "resource"),
+        ({"endpoint": RESOURCE, "resource": "https://api.example.com/y"}, "endpoint"),
+        ({"endpoint": RESOURCE, "events": []}, "events"),
+        ({"endpoint": RESOURCE, "events": ["rain"]}, "events[0]"),
+        ({"endpoint": RESOURCE, "liveness_sensitivity_n": 0}, "liveness_sensitivity_n"),
+        ({"endpoint": RESOURCE, "liveness_sensitivity_n": 11}, "liveness_sensitivity_n"),
+        ({"endpoint": RESOURCE, "liveness_sensitivity_n": True}, "liveness_sensitivity_n"),
+        ({"endpoint": RESOURCE, "digest": "daily"}, "digest"),
+        ({"endpoint": RESOURCE, "delivery": []}, "delivery"),
+        ({"endpoint": RESOURCE, "delivery": {"webhook": "x"}}, "delivery.webhook"),
+        (
+            {"endpoint": RESOURCE, "delivery": {"webhook_url": "http://a.example.com/"}},
+            "delivery.webhook_url",
+        ),
+        (
+            {"endpoint": RESOURCE, "delivery": {"webhook_url": ["https://10.0.0.1/x"]}},
+            "delivery.webhook_url[0]",
+        ),
+        (
+            {"endpoint": RESOURCE, "delivery": {"slack_url": ["https://a.example.com/"] * 6}},
+            "delivery.slack_url",
+        ),
+    ],
+)
+async def test_invalid_wishes_are_422_before_any_charge(till: Till, body: Any, where: str) -> None:
+    answer = await till.ask(CREATE, body)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["path"] == where
+    assert not till.asked
+
+
+async def test_without_a_key_only_polling_watches_are_sold(tmp_path: Path) -> None:
+    async with opened("sqlite://", tmp_path, key="") as till:
+        body = {"endpoint": RESOURCE, "delivery": {"webhook_url": f"https://{ALERTS}/a"}}
+        refused = await till.ask(CREATE, body)
+        assert (refused.status_code, refused.json()["code"]) == (503, "destinations-unavailable")
+        assert refused.json()["notCharged"] is True
+        assert not till.asked
+        bought = await till.buy()
+        assert (await till.poll(bought))["state"] == "active"
+        edited = await till.patch(bought, {"delivery": {"webhook_url": f"https://{ALERTS}/a"}})
+        assert edited.status_code == 503
+
+
+async def test_secrets_and_urls_lie_in_the_database_hashed_and_sealed(till: Till) -> None:
+    url = f"https://{SLACK}/services/T/B/verysecretpath"
+    signed = till.payment()
+    body = {
+        "endpoint": RESOURCE,
+        "delivery": {"slack_url": url, "webhook_url": f"https://{ALERTS}/otherpath1234567"},
+    }
+    answer = await till.ask(CREATE, body, payment=signed)
+    bought = answer.json()
+    key = base64.b64decode(bought["secret"].removeprefix("whsec_"))
+    dump = []
+    async with till.store.read() as tx:
+        for table in ("watch", "destination", "delivery", "payment", "watch_event", "flip"):
+            for row in (await tx.execute(sa.text(f"SELECT * FROM {table}"))).all():
+                dump += [
+                    value if isinstance(value, bytes) else str(value).encode() for value in row
+                ]
+    whole = b"\n".join(dump)
+    secret = bought["secret"].encode()
+    for hidden in (secret, key, key.hex().encode(), b"verysecretpath", b"otherpath"):
+        assert hidden not in whole
+    assert hashlib.sha256(secret).hexdigest().encode() in whole
+    again = await till.ask(CREATE, body, payment=signed)
+    assert again.json() == bought
+    assert till.asked["/settle"] == 1
+
+
+async def test_a_payment_that_does_not_settle_starts_no_watch(till: Till) -> None:
+    till.settles.append(False)
+    answer = await till.ask(CREATE, {"endpoint": RESOURCE})
+    assert answer.status_code in (402, 503)
+    await till.alert()
+    async with till.store.read() as tx:
+        found = await watches.latest(tx, limit=5)
+    assert {each.state.value for each in found} <= {"pending"}
+    assert (await till.endpoint()).watched_until == 0
+
+
+async def test_an_edit_changes_what_is_told_and_where_to(everywhere: Till) -> None:
+    till = everywhere
+    bought = await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
+    edited = await till.patch(
+        bought,
+        {
+            "events": ["liveness_down"],
+            "liveness_sensitivity_n": 3,
+            "delivery": {"webhook_url": [f"https://{OTHER}/b", f"https://{SLACK}/services/a/b"]},
+        },
+    )
+    assert edited.status_code == 200, edited.text
+    assert [each["kind"] for each in edited.json()["destinations"]] == ["webhook", "slack"]
+    await till.probe()
+    await till.probe(quote=replace(QUOTE, amount=1))
+    for _ in range(3):
+        await till.probe(up=False)
+    await till.alert()
+    assert till.receivers.events(ALERTS) == []
+    assert [each["type"] for each in till.receivers.events(OTHER)] == ["liveness_down"]
+    polled = await till.poll(bought)
+    assert [each["evidence"]["misses"] for each in polled["events"]] == [3]
+    assert [each["type"] for each in polled["watch_events"]] == ["created", "edited"]
+    kept = await till.patch(bought, {"digest": True})
+    assert len(kept.json()["destinations"]) == 2
+
+
+async def test_an_edit_with_a_bad_destination_changes_nothing(till: Till) -> None:
+    bought = await till.buy()
+    till.receivers.answers[ALERTS] = [500] * 3
+    body = {"events": ["delisting"], "delivery": {"webhook_url": f"https://{ALERTS}/a"}}
+    refused = await till.patch(bought, body)
+    assert (refused.status_code, refused.json()["code"]) == (422, "destination-failed")
+    state = (await till.patch(bought, {})).json()
+    assert len(state["events"]) == 9
+    assert state["destinations"] == []
+
+
+async def test_a_watch_without_signed_destinations_can_get_one_later(till: Till) -> None:
+    bought = await till.buy()
+    await till.patch(bought, {"delivery": {"webhook_url": f"https://{ALERTS}/a"}})
+    test = till.receivers.got[-1]
+    assert test.headers["webhook-signature"] == Webhook(bought["secret"]).sign(
+        test.headers["webhook-id"], stamp(test.headers), test.body.decode()
+    )
+    await till.probe()
+    await till.probe(quote=replace(QUOTE, amount=1))
+    await till.alert()
+    assert len(till.receivers.events()) == 1
+
+
+async def test_a_cancelled_watch_tells_nothing_more_and_stays_readable(everywhere: Till) -> None:
+    till = everywhere
+    bought = await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
+    await till.probe()
+    await till.probe(quote=replace(QUOTE, amount=1))
+    assert (await till.cancel(bought)).json()["state"] == "cancelled"
+    await till.probe(quote=replace(QUOTE, amount=2))
+    await till.alert()
+    assert till.receivers.events() == []
+    polled = await till.poll(bought)
+    assert [each["type"] for each in polled["events"]] == ["price_change"]
+    assert [each["type"] for each in polled["watch_events"]] == ["created", "cancelled"]
+    assert (await till.endpoint()).watched_until == 0
+    assert (await till.cancel(bought)).status_code == 200
+    assert (await till.patch(bought, {})).json()["code"] == "watch-ended"
+    renewed = await till.ask(path(bought, "/renew"), {})
+    assert (renewed.status_code, renewed.json()["code"]) == (422, "watch-cancelled")
+
+
+async def test_an_endpoint_falls_back_when_its_last_watch_ends(till: Till) -> None:
+    one, two = await till.buy(), await till.buy()
+    await till.alert()
+    await till.cancel(one)
+    assert (await till.endpoint()).watched_until == NOW + 30 * DAY_MS
+    await till.cancel(two)
+    assert (await till.endpoint()).watched_until == 0
+
+
+async def test_a_watch_says_when_it_ends_and_is_renewed_with_the_same_secret(
+    everywhere: Till,
+) -> None:
+    till = everywhere
+    bought = await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
+    till.clock.now += 27 * DAY_MS
+    await till.alert()
+    await till.alert()
+    assert [each["type"] for each in till.receivers.events()] == ["expiring"]
+    unpaid = await till.running.http.post(path(bought, "/renew"))
+    assert unpaid.status_code == 402
+    assert unpaid.json()["resource"]["url"].endswith(path(bought, "/renew"))
+    assert unpaid.json()["accepts"][0]["amount"] == "200000"
+    renewed = await till.ask(path(bought, "/renew"), {})
+    assert renewed.status_code == 200, renewed.text
+    assert renewed.json()["expires_at"] == (await till.poll(bought))["expires_at"]
+    assert (await till.endpoint()).watched_until == NOW + 60 * DAY_MS
+    till.clock.now = NOW + 58 * DAY_MS
+    await till.alert()
+    till.clock.now = NOW + 60 * DAY_MS
+    await till.alert()
+    assert [each["type"] for each in till.receivers.events()] == [
+        "expiring",
+        "expiring",
+        "expired",
+    ]
+    polled = await till.poll(bought)
+    assert polled["state"] == "expired"
+    assert [each["type"] for each in polled["watch_events"]] == [
+        "created",
+        "expiring",
+        "renewed",
+        "expiring",
+        "expired",
+    ]
+    await till.ask(path(bought, "/renew"), {})
+    assert (await till.poll(bought))["state"] == "active"
+
+
+async def test_a_renewal_is_bound_to_its_watch_and_unknown_ones_cost_nothing(till: Till) -> None:
+    one, two = await till.buy(), await till.buy()
+    unknown = await till.ask("/v1/watch/wat_" + "0" * 24 + "/renew", {})
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown-watch")
+    odd = await till.ask("/v1/watch/x/renew", {})
+    assert odd.status_code == 404
+    assert till.asked["/settle"] == 2
+    signed = till.payment()
+    first = await till.ask(path(one, "/renew"), {}, payment=signed)
+    assert first.status_code == 200
+    assert (await till.ask(path(two, "/renew"), {}, payment=signed)).status_code == 409
+    again = await till.ask(path(one, "/renew"), {}, payment=signed)
+    assert again.json() == first.json()
+    assert (await till.poll(one))["expires_at"] == first.json()["expires_at"]
+
+
+async def test_a_daily_digest_counts_checks_and_events(till: Till) -> None:
+    await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"}, digest=True)
+    for _ in range(3):
+        await till.probe()
+    await till.probe(quote=replace(QUOTE, amount=1))
+    till.clock.now = NOW + DAY_MS
+    await till.alert()
+    digest = till.receivers.events()[-1]
+    assert digest["type"] == "daily_digest"
+    assert digest["evidence"] == {"checkedTimes": 4, "excludedTimes": 0, "events": 1}
+    await till.alert()
+    assert [each["type"] for each in till.receivers.events()].count("daily_digest") == 1
+    till.clock.now = NOW + 3 * DAY_MS
+    await till.alert()
+    assert [each["type"] for each in till.receivers.events()].count("daily_digest") == 2
+
+
+async def test_a_failed_delivery_is_tried_again_under_the_same_id(everywhere: Till) -> None:
+    till = everywhere
+    await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
+    await till.probe()
+    await till.probe(quote=replace(QUOTE, amount=1))
+    till.receivers.answers[ALERTS] = [500, 503]
+    till.receivers.headers[ALERTS] = {"retry-after": "900"}
+    await till.alert()
+    assert len(till.receivers.events()) == 1
+    till.clock.now += 800 * SECOND_MS
+    await till.alert()
+    assert len(till.receivers.events()) == 1
+    till.clock.now += 200 * SECOND_MS
+    await till.alert()
+    till.clock.now += 1_000 * SECOND_MS
+    await till.alert()
+    sent = till.receivers.of(ALERTS)[1:]
+    assert len(sent) == 3
+    assert len({each.headers["webhook-id"] for each in sent}) == 1
+    assert len({each.headers["webhook-timestamp"] for each in sent}) == 3
+    assert len({each.body for each in sent}) == 1
+    await till.alert()
+    assert len(till.receivers.of(ALERTS)) == 4
+
+
+async def test_a_dead_letter_is_listed_and_sent_again_by_the_operator(everywhere: Till) -> None:
+    till = everywhere
+    bought = await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
+    await till.probe()
+    await till.probe(quote=replace(QUOTE, amount=1))
+    till.receivers.answers[ALERTS] = [500] * 8
+    for _ in range(10):
+        await till.alert()
+        till.clock.now += DAY_MS // 2
+    assert len(till.receivers.events()) == 8
+    async with till.store.write() as tx:
+        (letter,) = await outbox.dead(tx, limit=10)
+        assert (letter.attempts, letter.last_error) == (8, "http-500")
+        assert await outbox.resend(tx, [letter.notice.id], now=till.clock()) == 1
+        assert await outbox.resend(tx, [letter.notice.id], now=till.clock()) == 0
+    await till.alert()
+    (event,) = (await till.poll(bought))["events"]
+    assert till.receivers.events()[-1]["event_id"] == event["event_id"]
+    assert len(till.receivers.events()) == 9
+
+
+@pytest.mark.parametrize(("host", "status"), [(SLACK, 404), (DISCORD, 404), (ALERTS, 410)])
+async def test_a_destination_that_is_gone_is_disabled_and_the_owner_reads_it(
+    till: Till, host: str, status: int
+) -> None:
+    url = {
+        SLACK: f"https://{SLACK}/services/T/B/x",
+        DISCORD: f"https://{DISCORD}/api/webhooks/1/x",
+        ALERTS: f"https://{ALERTS}/a",
+    }[host]
+    bought = await till.buy(delivery={"webhook_url": url})
+    await till.probe()
+    await till.probe(quote=replace(QUOTE, amount=1))
+    till.receivers.answers[host] = [status]
+    await till.alert()
+    await till.probe(quote=replace(QUOTE, amount=2))
+    till.clock.now += DAY_MS
+    await till.alert()
+    assert len(till.receivers.of(host)) == 2
+    polled = await till.poll(bought)
+    assert len(polled["events"]) == 2
+    note = polled["watch_events"][-1]
+    assert note["type"] == "edited"
+    assert note["detail"]["reason"] == f"http-{status}"
+    state = (await till.patch(bought, {})).json()
+    assert state["destinations"][0]["state"] == "disabled"
+    await till.patch(bought, {"delivery": {"webhook_url": url}})
+    await till.probe(quote=replace(QUOTE, amount=3))
+    await till.alert()
+    assert len(till.receivers.of(host)) == 4
+
+
+async def test_a_slow_destination_delays_no_other(till: Till) -> None:
+    slow = [f"https://{OTHER}/{number}" for number in range(5)]
+    await till.buy(delivery={"webhook_url": slow})
+    await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
+    await till.probe()
+    till.receivers.stuck.add(OTHER)
+    await till.probe(quote=replace(QUOTE, amount=1))
+    began = asyncio_now()
+    seen: list[float] = []
+
+    async def watcher() -> None:
+        while not till.receivers.events(ALERTS):  # noqa: ASYNC110 - a receiver has no event
+            await asyncio.sleep(0.01)
+        seen.append(asyncio_now() - began)
+
+    task = asyncio.create_task(watcher())
+    await till.alert()
+    await asyncio.wait_for(task, 5)
+    assert seen[0] < 0.5
+    assert asyncio_now() - began > 0.7
+
+
+def asyncio_now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def test_a_lease_that_ran_out_sends_once_more_under_the_same_id(till: Till) -> None:
+    bought = await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
+    await till.probe()
+    await till.probe(quote=replace(QUOTE, amount=1))
+    alerts = till.running.service.alerts()
+    await alert.decide(alerts)
+    async with till.store.write() as tx:
+        (claimed,) = await outbox.claim(
+            tx, owner="dead", now=till.clock(), limit=9, failing=9, lease_ms=60_000
+        )
+    assert (await alert.attempt(alerts, claimed)).ok  # and dies before it is written
+    await till.alert()
+    assert len(till.receivers.events()) == 1
+    till.clock.now += 61 * SECOND_MS
+    await till.alert()
+    ids = [each["event_id"] for each in till.receivers.events()]
+    assert len(ids) == 2
+    assert ids == [(await till.poll(bought))["events"][0]["event_id"]] * 2
+    async with till.store.write() as tx:
+        late = outbox.Result(claimed=claimed, state=outbox.DEAD, at=till.clock())
+        assert await outbox.conclude(tx, [late], owner="dead") == ()
+
+
+async def test_feeds_show_public_incidents(till: Till) -> None:
+    bought = await till.buy()
+    await till.probe()
+    await till.probe(quote=replace(QUOTE, pay_to="0x" + "dd" * 20))
+    for _ in range(2):
+        await till.probe(up=False)
+    for url in (f"/endpoint/{ID}/feed.xml", "/provider/API.example.com/feed.xml"):
+        answer = await till.running.get(url)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == "application/atom+xml"
+        assert "etag" in answer.headers
+        feed = ET.fromstring(answer.content)
+        atom = "{http://www.w3.org/2005/Atom}"
+        titles = [each.findtext(f"{atom}title") for each in feed.iter(f"{atom}entry")]
+        assert titles == [f"liveness_down: {RESOURCE}", f"payto_change: {RESOURCE}"]
+        ids = [each.text for each in feed.iter(f"{atom}id")]
+        assert len(ids) == len(set(ids)) == 3
+    assert bought["watch_id"] not in answer.text
+    for url in ("/endpoint/0000000000000000/feed.xml", "/provider/none.example/feed.xml"):
+        assert (await till.running.get(url)).status_code == 404
+
+
+async def test_cursors_that_no_poll_gave_are_422(till: Till) -> None:
+    bought = await till.buy()
+    for query in ({"since": "x"}, {"watch_since": "-1"}, {"since": "1.2.3"}, {"since": ""}):
+        await till.poll(bought, status=422, **query)
+    assert (await till.poll(bought, since="0"))["state"] == "active"
+
+
+async def test_answers_to_owners_are_not_stored_and_preflights_allow_them(till: Till) -> None:
+    bought = await till.buy()
+    answer = await till.running.http.get(path(bought, "/events"), headers=bearer(bought["secret"]))
+    assert "no-store" in answer.headers["cache-control"]
+    preflight = await till.running.http.options(path(bought))
+    assert "PATCH" in preflight.headers["access-control-allow-methods"]
