@@ -112,7 +112,7 @@ def events(logs: Iterable[Any], *, token: str) -> Events:
             address = log["address"]
             if address != token and address.lower() != token:
                 continue
-            kind = topics[0] if topics else ""
+            kind = topics[0] if len(topics) else ""
             if kind != TRANSFER and kind != AUTHORIZATION_USED:
                 continue
             hash_text = log["blockHash"]
