@@ -330,6 +330,7 @@ def test_no_schedule_loses_or_gives_away_a_payment(
     @example([Call(settle="did: nothing")])
     @example([Call(settle="did not: settled elsewhere")])
     @example([Call(dies_at=9), Wait(100)])
+    @example([Call(verify="spends it and fails"), Wait(450)])
     def schedules(steps: list[Step]) -> None:
         nonlocal played
         played += 1
