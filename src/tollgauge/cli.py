@@ -13,12 +13,13 @@ import os
 import signal
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import orjson
 import typer
+import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
@@ -49,7 +50,7 @@ from tollgauge.core.verdict import summary
 from tollgauge.jobs.discover import Source, Tally, load_file
 from tollgauge.jobs.discover import run as crawl
 from tollgauge.observe import configure_logs
-from tollgauge.store import payments
+from tollgauge.store import endpoints, outbox, payments, watches
 from tollgauge.store.payments import Attempt, LedgerRow
 from tollgauge.web import wire
 
@@ -65,6 +66,8 @@ app = typer.Typer(
 )
 config_app = typer.Typer(help="Look at the configuration.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
+watch_app = typer.Typer(help="Look after watches and their deliveries.", no_args_is_help=True)
+app.add_typer(watch_app, name="watch")
 
 errors = Console(stderr=True, highlight=False)
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -90,13 +93,13 @@ def main() -> None:
 @app.command()
 def run(config: ConfigFile = None) -> None:
     """API, pages and workers together, on one machine."""
-    asyncio.run(_run(_load(config), serve=True, only=None))
+    _forever(_run(_load(config), serve=True, only=None))
 
 
 @app.command()
 def serve(config: ConfigFile = None) -> None:
     """API and pages only; workers run elsewhere."""
-    asyncio.run(_run(_load(config), serve=True, only=()))
+    _forever(_run(_load(config), serve=True, only=()))
 
 
 @app.command()
@@ -106,7 +109,7 @@ def work(
 ) -> None:
     """Workers only: discover, probe, score, settle, prune."""
     names = tuple(name.strip() for name in only.split(",") if name.strip())
-    asyncio.run(_run(_load(config), serve=False, only=names or None))
+    _forever(_run(_load(config), serve=False, only=names or None))
 
 
 @app.command()
@@ -294,6 +297,47 @@ def payments_command(
             print(" ", wire.iso(tried.at), tried.kind, tried.outcome, tried.transaction or "")
 
 
+@watch_app.command(name="list")
+def watch_list(
+    config: ConfigFile = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, newest first.")] = 50,
+    dead: Annotated[bool, typer.Option("--dead", help="Dead letters instead of watches.")] = False,
+    as_json: Json = False,
+) -> None:
+    """The newest watches, or the deliveries that were given up. Exit 1 when any was."""
+    found = asyncio.run(_watches(_load(config), limit))
+    rows = found["dead"] if dead else found["watches"]
+    if as_json:
+        _print_json(found)
+    for row in () if as_json else rows:
+        print(" ".join(str(value) for value in row.values() if not isinstance(value, list)))
+    raise typer.Exit(BAD if found["dead"] else GOOD)
+
+
+@watch_app.command(name="show")
+def watch_show(watch_id: str, config: ConfigFile = None, as_json: Json = False) -> None:
+    """One watch: what it listens to, where to, and its newest deliveries. URLs are masked."""
+    found = asyncio.run(_watch(_load(config), watch_id))
+    if as_json:
+        _print_json(found)
+        return
+    for key, value in found.items():
+        for row in value if isinstance(value, list) else [value]:
+            shown = " ".join(map(str, row.values())) if isinstance(row, dict) else row
+            print(f"{key:12} {shown}")
+
+
+@watch_app.command(name="resend")
+def watch_resend(
+    ids: Annotated[list[str], typer.Argument(help="Dead deliveries (dlv_…), or a watch (wat_…).")],
+    config: ConfigFile = None,
+) -> None:
+    """Queue dead letters again, with all their tries. Exit 1 when there was none."""
+    again = asyncio.run(_resend(_load(config), tuple(ids)))
+    errors.print(f"{again} queued again.")
+    raise typer.Exit(GOOD if again else BAD)
+
+
 @config_app.command(name="check")
 def config_check(config: ConfigFile = None) -> None:
     """Say everything that is wrong with the configuration. Exit 2 when something is."""
@@ -306,6 +350,12 @@ def config_check(config: ConfigFile = None) -> None:
             "warning: rpc.url is not set, so a settlement that a facilitator leaves unclear "
             "cannot be proven (TOLLGAUGE_RPC_URL)"
         )
+
+
+def _forever(serving: Coroutine[Any, Any, None]) -> None:
+    """Run what stays on the faster event loop."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serving)
 
 
 async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> None:
@@ -341,6 +391,85 @@ async def _payments(
     async with root.opened(config) as service, service.store.read() as tx:
         rows = await payments.latest(tx, limit=limit)
         return rows, await payments.attempts(tx, [row.id for row in rows])
+
+
+async def _watches(config: Config, limit: int) -> dict[str, Any]:
+    async with root.opened(config) as service, service.store.read() as tx:
+        rows = await watches.latest(tx, limit=limit)
+        known = await endpoints.get_many(tx, {row.endpoint_id for row in rows})
+        depth = await outbox.depth(tx)
+        letters = await outbox.dead(tx, limit=limit)
+    return {
+        "queued": depth.queued,
+        "oldestDue": None if depth.oldest_due is None else wire.iso(depth.oldest_due),
+        "watches": [
+            {
+                "watchId": row.id,
+                "state": row.state.value,
+                "expiresAt": wire.iso(row.expires_at),
+                "resource": known[row.endpoint_id].resource,
+            }
+            for row in rows
+        ],
+        "dead": [_delivery(each) for each in letters],
+    }
+
+
+async def _watch(config: Config, watch_id: str) -> dict[str, Any]:
+    async with root.opened(config) as service, service.store.read() as tx:
+        found = await watches.get(tx, watch_id)
+        if found is None:
+            raise TollgaugeError(
+                f"There is no watch {watch_id}.", hint="tollgauge watch list names them."
+            )
+        endpoint = await endpoints.get(tx, found.endpoint_id)
+        targets = (await watches.destinations(tx, [watch_id]))[watch_id]
+        sent = await outbox.of_watch(tx, watch_id, limit=50)
+        own = await watches.events(tx, watch_id, after=0, limit=500)
+    return {
+        "watchId": found.id,
+        "state": found.state.value,
+        "resource": endpoint.resource if endpoint else None,
+        "createdAt": wire.iso(found.created_at),
+        "expiresAt": wire.iso(found.expires_at),
+        "events": ", ".join(found.wish.events),
+        "sensitivity": found.wish.sensitivity,
+        "destinations": [
+            {
+                "id": each.id,
+                "kind": each.kind.value,
+                "url": each.masked,
+                "failures": each.failures,
+                "disabled": each.disabled_reason or None,
+            }
+            for each in targets
+        ],
+        "lifecycle": [{"at": wire.iso(each.at), "type": each.type} for each in own],
+        "deliveries": [_delivery(each) for each in sent],
+    }
+
+
+async def _resend(config: Config, ids: tuple[str, ...]) -> int:
+    async with root.opened(config) as service, service.store.write() as tx:
+        letters = {each for each in ids if not each.startswith("wat_")}
+        for watch_id in set(ids) - letters:
+            found = await outbox.dead(tx, limit=10_000, watch_id=watch_id)
+            letters |= {each.notice.id for each in found}
+        return await outbox.resend(tx, letters, now=service.clock())
+
+
+def _delivery(each: outbox.Delivery) -> dict[str, Any]:
+    """A delivery as the operator sees it: where it goes is its watch's to show."""
+    return {
+        "id": each.notice.id,
+        "watchId": each.notice.watch_id,
+        "event": each.notice.event_id,
+        "type": each.notice.type,
+        "state": each.state,
+        "attempts": each.attempts,
+        "error": each.last_error or None,
+        "due": wire.iso(each.due),
+    }
 
 
 def _payment(row: LedgerRow, attempts: tuple[Attempt, ...]) -> dict[str, Any]:
