@@ -226,11 +226,11 @@ async def test_prices_that_change_are_counted_in_the_snapshot(running: Running) 
 async def test_the_stats_count_what_is_known(running: Running) -> None:
     found = (await running.get("/trust/stats")).json()
     chain = "volumeUsd30d organicVolumeUsd30d receivers30d payers30d indexedShare"
-    counts = "asOf listed delisted monitored reachableShare compliantShare grades simulated"
+    counts = "asOf listed delisted active reachableShare compliantShare grades simulated"
     has(found, counts, beside=chain)
     assert all(found[name] is None for name in chain.split())  # no chain is indexed here
     assert found["listed"] > 40
-    assert sum(found["grades"].values()) == found["monitored"]
+    assert sum(found["grades"].values()) == found["active"]
     assert 0 < found["reachableShare"] <= 1
 
 

@@ -328,7 +328,7 @@ class EcosystemShape(Shape):
     as_of: str
     listed: int
     delisted: int
-    monitored: int
+    active: int
     reachable_share: float | None
     compliant_share: float | None
     grades: dict[str, int]
@@ -472,7 +472,7 @@ def ecosystem(stats: Ecosystem) -> EcosystemShape:
         as_of=iso(stats.as_of),
         listed=stats.listed,
         delisted=stats.delisted,
-        monitored=stats.monitored,
+        active=stats.monitored,
         reachable_share=permille(stats.reachable_permille),
         compliant_share=permille(stats.compliant_permille),
         grades=dict(stats.grades),
