@@ -142,7 +142,8 @@ def test_a_gap_in_what_was_seen_is_decided_by_the_receipt() -> None:
 def test_a_receipt_without_the_transfer_that_was_seen_is_not_believed() -> None:
     found = events([used(ANN, 1, index=0), moved(ANN, SHOP, 10, index=2)], token=TOKEN)
     unclear = settled(found.transfers, found.used).unclear
-    for receipt in ({"logs": []}, {"logs": [moved(ANN, SHOP, 11, index=2)]}, {}, None):
+    receipts: list[Any] = [{"logs": []}, {"logs": [moved(ANN, SHOP, 11, index=2)]}, {}, None]
+    for receipt in receipts:
         with pytest.raises(LogError):
             resolved(unclear, [receipt], token=TOKEN)
     with pytest.raises(LogError):
