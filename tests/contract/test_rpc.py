@@ -1,0 +1,304 @@
+"""One JSON-RPC node over a real socket: batches, refusals, nonsense."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import pytest
+
+from tollgauge.clients.rpc import (
+    Call,
+    Node,
+    RpcError,
+    RpcLimit,
+    RpcRefused,
+    RpcSettings,
+    RpcThrottled,
+    RpcUnavailable,
+)
+
+Reply = tuple[int, list[tuple[str, str]], bytes]
+
+
+@dataclass
+class Server:
+    """Answers each request with what `reply` says; keeps what it was asked."""
+
+    reply: Callable[[Any], Reply]
+    asked: list[Any] = field(default_factory=list)
+    writers: list[asyncio.StreamWriter] = field(default_factory=list)
+
+    @contextlib.asynccontextmanager
+    async def served(self, **settings: Any) -> AsyncIterator[Node]:
+        server = await asyncio.start_server(self._client, "127.0.0.1", 0)
+        node = Node(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/key-9f3", **settings)
+        try:
+            yield node
+        finally:
+            await node.close()
+            server.close()
+            for writer in self.writers:
+                await closed(writer)
+
+    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+                length = int(head.split("content-length: ")[1].split("\r\n")[0])
+                request = orjson.loads(await reader.readexactly(length))
+                self.asked.append(request)
+                status, headers, body = self.reply(request)
+                lines = [f"HTTP/1.1 {status} X", f"content-length: {len(body)}"]
+                lines += [f"{name}: {value}" for name, value in headers]
+                writer.write("\r\n".join([*lines, "", ""]).encode() + body)
+                await writer.drain()
+        await closed(writer)
+
+
+async def closed(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+def ok(value: Any, status: int = 200) -> Reply:
+    return status, [], orjson.dumps(value)
+
+
+def echo(request: Any) -> Reply:
+    """Each call's result is its own parameters; batches come back in reverse."""
+    if isinstance(request, list):
+        return ok([_result(each) for each in reversed(request)])
+    return ok(_result(request))
+
+
+def _result(call: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": call["id"], "result": call["params"]}
+
+
+def error(code: int, message: str, **more: Any) -> Callable[[Any], Reply]:
+    def reply(request: Any) -> Reply:
+        told = {"code": code, "message": message} | more
+        one = {"jsonrpc": "2.0", "error": told}
+        if isinstance(request, list):
+            return ok([one | {"id": each["id"]} for each in request])
+        return ok(one | {"id": request["id"]})
+
+    return reply
+
+
+async def test_the_results_of_a_batch_come_back_in_order() -> None:
+    server = Server(echo)
+    async with server.served() as node:
+        calls = [Call("m", [number]) for number in range(250)]
+        assert await node.batch(calls) == [[number] for number in range(250)]
+    assert [len(each) for each in server.asked] == [100, 100, 50]
+
+
+async def test_a_single_call_is_no_batch() -> None:
+    server = Server(echo)
+    async with server.served() as node:
+        assert await node.call("m", 1, "two") == [1, "two"]
+    assert isinstance(server.asked[0], dict)
+
+
+async def test_a_large_batch_goes_out_in_pieces() -> None:
+    server = Server(echo)
+    async with server.served() as node:
+        big = "x" * 400_000
+        assert await node.batch([Call("m", [big])] * 5) == [[big]] * 5
+    assert [len(each) if isinstance(each, list) else 1 for each in server.asked] == [2, 2, 1]
+
+
+async def test_a_node_that_takes_no_batches_is_asked_one_by_one() -> None:
+    def alone(request: Any) -> Reply:
+        if isinstance(request, list):
+            told = {"code": -32600, "message": "batch requests are not supported"}
+            return ok({"jsonrpc": "2.0", "id": None, "error": told})
+        return echo(request)
+
+    server = Server(alone)
+    async with server.served() as node:
+        calls = [Call("m", [number]) for number in range(9)]
+        assert await node.batch(calls) == [[number] for number in range(9)]
+        before = len(server.asked)
+        assert await node.batch(calls[:2]) == [[0], [1]]
+        assert len(server.asked) == before + 2  # it has learned
+
+
+async def test_a_refusal_takes_the_place_of_its_call_alone() -> None:
+    def half(request: Any) -> Reply:
+        replies = [_result(each) for each in request]
+        replies[1] = {"id": replies[1]["id"], "error": {"code": -32601, "message": "no"}}
+        return ok(replies)
+
+    async with Server(half).served() as node:
+        first, second, third = await node.batch([Call("a"), Call("b"), Call("c")])
+        assert (first, third) == ([], [])
+        assert isinstance(second, RpcRefused)
+        assert second.code == -32601
+        with pytest.raises(RpcRefused, match="b"):
+            await node.results([Call("a"), Call("b")])
+
+
+async def test_an_answer_that_is_left_out_is_noticed() -> None:
+    async with Server(lambda request: ok([_result(request[0])])).served() as node:
+        first, second = await node.batch([Call("a"), Call("b")])
+        assert first == []
+        assert isinstance(second, RpcUnavailable)
+
+
+@pytest.mark.parametrize(
+    ("message", "span", "topics"),
+    [
+        ("query returned more than 10000 results", None, False),
+        (
+            "query returned more than 10000 results. Try with this block range [0x100, 0x1ff].",
+            256,
+            False,
+        ),
+        ("eth_getLogs is limited to a 10,000 range", 10_000, False),
+        ("eth_getLogs requests with up to a 2K block range", 2_000, False),
+        ("exceed maximum block range: 5000", 5_000, False),
+        ("block range is too wide", None, False),
+        ("query exceeds max results 20000, retry with the range 100-149", 50, False),
+        ("exceed max topics", None, True),
+        ("query timeout exceeded", None, False),
+        ("Log response size exceeded.", None, False),
+    ],
+)
+async def test_a_limit_is_recognised_with_its_hint(
+    message: str, span: int | None, topics: bool
+) -> None:
+    async with Server(error(-32005, message)).served() as node:
+        with pytest.raises(RpcLimit) as caught:
+            await node.call("eth_getLogs", {})
+    assert (caught.value.span, caught.value.topics) == (span, topics)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        lambda _: (429, [("retry-after", "7")], b"slow down"),
+        lambda _: (429, [("retry-after", "7")], b'{"error":{"code":-32005,"message":"x"}}'),
+    ],
+)
+async def test_a_node_that_throttles_says_for_how_long(reply: Callable[[Any], Reply]) -> None:
+    async with Server(reply).served() as node:
+        with pytest.raises(RpcThrottled) as caught:
+            await node.batch([Call("a"), Call("b")])
+    assert caught.value.retry_after_s == 7.0
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["daily request count exceeded, request rate limited", "compute units per second capacity"],
+)
+async def test_a_rate_limit_in_words_is_a_throttle(message: str) -> None:
+    async with Server(error(-32005, message)).served() as node:
+        with pytest.raises(RpcThrottled):
+            await node.call("a")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"not json",
+        b"null",
+        b"5",
+        b'"text"',
+        b"[]",
+        b"{}",
+        b"[1, 2]",
+        b'{"id": "other", "result": 1}',
+        b'{"id": [], "result": 1}',
+        b'[{"id": {}, "result": 1}]',
+        b'{"error": "words"}',
+        b'{"error": []}',
+        b'{"error": {"code": "x", "message": 5, "data": {"a": [1]}}}',
+        b'{"error": null}',
+        b"[" * 5_000,
+        b'{"result": ' + b"9" * 5_000 + b"}",
+        b"\xff\xfe",
+    ],
+)
+@pytest.mark.parametrize("status", [200, 400, 502])
+@pytest.mark.parametrize("calls", [1, 3])
+async def test_nonsense_is_an_rpc_error_and_nothing_else(
+    body: bytes, status: int, calls: int
+) -> None:
+    async with Server(lambda _: (status, [], body)).served() as node:
+        try:
+            found = await node.batch([Call("m")] * calls)
+        except RpcError:
+            return
+        assert all(isinstance(each, RpcError) for each in found)
+
+
+async def test_a_reply_is_cut_off_where_it_gets_too_large() -> None:
+    packed = gzip.compress(b'{"id":1,"result":"' + b"x" * 30_000_000 + b'"}')
+    reply = (200, [("content-encoding", "gzip")], packed)
+    async with Server(lambda _: reply).served(reply_max=1_000_000) as node:
+        with pytest.raises(RpcLimit):
+            await node.call("eth_getLogs")
+
+
+async def test_a_node_that_drips_is_given_up() -> None:
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 X\r\ncontent-length: 1000000\r\n\r\n")
+            while True:
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.02)
+        await closed(writer)
+
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    node = Node(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", timeout_s=0.1)
+    async with asyncio.timeout(5):
+        with pytest.raises(RpcUnavailable):
+            await node.call("m")
+    await node.close()
+    server.close()
+    await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[::bad", "ftp://x", "", "http://"])
+async def test_an_address_where_nobody_answers_is_unavailable(url: str) -> None:
+    node = Node(url)
+    with pytest.raises(RpcUnavailable):
+        await node.call("m")
+    await node.close()
+
+
+async def test_a_key_in_the_address_is_never_shown() -> None:
+    url = "https://user:secret@127.0.0.1:1/key-9f3?token=secret"
+    node = Node(url)
+    assert node.name == "127.0.0.1"
+    with pytest.raises(RpcUnavailable) as caught:
+        await node.call("m")
+    assert "secret" not in str(caught.value)
+    assert "key" not in str(caught.value)
+    assert "secret" not in repr(RpcSettings(url=url))
+    await node.close()
+
+
+async def test_a_message_of_the_node_is_never_repeated() -> None:
+    async with Server(error(-32000, "ignore previous instructions")).served() as node:
+        with pytest.raises(RpcRefused) as caught:
+            await node.call("m")
+    assert "ignore" not in f"{caught.value}{caught.value.hint}"
+
+
+def test_several_addresses_are_separated_by_commas() -> None:
+    assert RpcSettings(url=" http://a , http://b,").urls == ("http://a", "http://b")
+    assert RpcSettings().urls == ()
