@@ -419,5 +419,5 @@ async def test_every_attempt_is_recorded(shop: Shop) -> None:
             )
         ).mappings()
         found = [(row["kind"], row["outcome"]) for row in rows]
-    assert [kind for kind, _ in found] == ["verify", "settle", "settle"]
+    assert [kind for kind, _ in found] == ["verify", "intent", "settle", "intent", "settle"]
     assert found[-1] == ("settle", "settled")

@@ -23,6 +23,7 @@ from tollgauge.store import payments
 from tollgauge.store.engine import Store
 from tollgauge.web import paywall
 from tollgauge.web.paywall import LEASE_MS, Sale
+from tollgauge.web.problem import Problem
 
 ENDED_S = VALID_S + EXPIRY_GRACE_S + 1
 
@@ -223,6 +224,23 @@ async def test_a_worker_that_was_overtaken_by_another_request_does_not_give_its_
     assert (answer.status, answer.body) == (409, b"payment-reused")
 
 
+async def test_a_worker_that_was_overtaken_does_not_say_that_nothing_was_charged(
+    store: Store,
+) -> None:
+    world = LedgerWorld()
+    gate = world.gate(store, Worker())
+    fast = world.sale()
+
+    async def slowly(_order: object) -> bytes:
+        world.now += LEASE_MS + 1
+        world.settle, world.node_down = "did: nothing", True
+        assert (await world.send(gate, sale=fast)).status == 503
+        raise Problem(503, "probe-failed-here", "ours")
+
+    answer = await world.send(gate, sale=replace(fast, compute=slowly))
+    assert (answer.status, answer.body) == (503, b"payment-pending")
+
+
 async def test_a_client_that_goes_away_stops_nothing(store: Store) -> None:
     world = LedgerWorld()
     gate = world.gate(store, Worker())
@@ -326,7 +344,7 @@ async def test_the_operator_sees_payments_and_attempts_but_nothing_signed(
     (found,) = orjson.loads(run.stdout)["payments"]
     assert found["state"] == "settled"
     assert found["paymentId"] == decode(world.header).id
-    assert [tried["kind"] for tried in found["attempts"]] == ["verify", "settle"]
+    assert [tried["kind"] for tried in found["attempts"]] == ["verify", "intent", "settle"]
     plain = await asyncio.to_thread(CliRunner().invoke, cli.app, ["payments", "--limit", "1"])
     for text in (run.stdout, plain.stdout):
         assert found["paymentId"] in text

@@ -92,7 +92,9 @@ class StoredAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One question about a payment: `kind` is verify, settle or chain, `outcome` a short text."""
+    """One step that was tried: `kind` is verify, intent (to settle, written before it is tried),
+    settle or chain; `outcome` is a short text.
+    """
 
     kind: str
     at: int

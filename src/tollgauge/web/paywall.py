@@ -248,8 +248,14 @@ class Gate:
         settle again, one does.
         """
         owner = secrets.token_hex(8)
-        row = await self._move(row, State.SETTLING, owner=owner, lease_ms=SETTLE_LEASE_MS)
         started = self.clock()
+        row = await self._move(
+            row,
+            State.SETTLING,
+            owner=owner,
+            lease_ms=SETTLE_LEASE_MS,
+            attempts=(self._tried("intent", started, "written"),),
+        )
         reply = await self.facilitator.settle(decode(row.header), requirements(asked(sale, row)))
         said = "settled" if isinstance(reply, SettledReply) else reply.reason
         tried = self._tried("settle", started, said, reply.transaction)
@@ -344,9 +350,10 @@ class Gate:
         return moved or await self._overtaken(row)
 
     async def _release(self, row: LedgerRow, reason: str, *attempts: Attempt) -> None:
-        async with self.store.write() as tx:
-            now = self.clock()
-            await payments.move(tx, row, State.REJECTED, now=now, reason=reason, attempts=attempts)
+        """Give the claim back. A worker that no longer holds it may not say that nothing was
+        charged: it raises _OvertakenError.
+        """
+        await self._move(row, State.REJECTED, reason=reason, attempts=attempts)
 
     async def _move(
         self,
