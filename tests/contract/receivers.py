@@ -55,6 +55,7 @@ class Receivers:
     headers: dict[str, dict[str, str]] = field(default_factory=dict)
     stuck: set[str] = field(default_factory=set)
     delay: float = 0.0
+    released: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def mapped(self) -> dict[str, tuple[str, int]]:
@@ -82,7 +83,7 @@ class Receivers:
         headers = dict(request.headers)
         self.got.append(Received(host, request.url.path, headers, body))
         if host in self.stuck:
-            await asyncio.sleep(60)
+            await self.released.wait()
         await asyncio.sleep(self.delay)
         status = self.answers[host].pop(0) if self.answers[host] else 204
         await Response(status_code=status, headers=self.headers.get(host))(scope, receive, send)
@@ -99,4 +100,7 @@ async def receivers(folder: Path) -> AsyncIterator[Receivers]:
     found = Receivers(port=0, ca_file=str(ca_file))
     async with serve(found, tls=context) as port:
         found.port = port
-        yield found
+        try:
+            yield found
+        finally:
+            found.released.set()

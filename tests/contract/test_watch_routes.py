@@ -9,6 +9,9 @@ import datetime as dt
 import hashlib
 import itertools
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
@@ -351,38 +354,38 @@ async def test_nothing_is_sent_anywhere_before_a_payment_is_verified(till: Till)
     assert till.receivers.got == []
 
 
-@pytest.mark.parametrize(
-    ("body", "where"),
-    [
-        ({}, "resource"),
-        ({"endpoint": "http://api.example.com/x"}, "resource"),
-        ({"endpoint": RESOURCE, "resource": "https://api.example.com/y"}, "endpoint"),
-        ({"endpoint": RESOURCE, "events": []}, "events"),
-        ({"endpoint": RESOURCE, "events": ["rain"]}, "events[0]"),
-        ({"endpoint": RESOURCE, "liveness_sensitivity_n": 0}, "liveness_sensitivity_n"),
-        ({"endpoint": RESOURCE, "liveness_sensitivity_n": 11}, "liveness_sensitivity_n"),
-        ({"endpoint": RESOURCE, "liveness_sensitivity_n": True}, "liveness_sensitivity_n"),
-        ({"endpoint": RESOURCE, "digest": "daily"}, "digest"),
-        ({"endpoint": RESOURCE, "delivery": []}, "delivery"),
-        ({"endpoint": RESOURCE, "delivery": {"webhook": "x"}}, "delivery.webhook"),
-        (
-            {"endpoint": RESOURCE, "delivery": {"webhook_url": "http://a.example.com/"}},
-            "delivery.webhook_url",
-        ),
-        (
-            {"endpoint": RESOURCE, "delivery": {"webhook_url": ["https://10.0.0.1/x"]}},
-            "delivery.webhook_url[0]",
-        ),
-        (
-            {"endpoint": RESOURCE, "delivery": {"slack_url": ["https://a.example.com/"] * 6}},
-            "delivery.slack_url",
-        ),
-    ],
-)
-async def test_invalid_wishes_are_422_before_any_charge(till: Till, body: Any, where: str) -> None:
-    answer = await till.ask(CREATE, body)
-    assert answer.status_code == 422
-    assert answer.json()["errors"][0]["path"] == where
+WRONG: list[tuple[Any, str]] = [
+    ({}, "resource"),
+    ({"endpoint": "http://api.example.com/x"}, "resource"),
+    ({"endpoint": RESOURCE, "resource": "https://api.example.com/y"}, "endpoint"),
+    ({"endpoint": RESOURCE, "events": []}, "events"),
+    ({"endpoint": RESOURCE, "events": ["rain"]}, "events[0]"),
+    ({"endpoint": RESOURCE, "liveness_sensitivity_n": 0}, "liveness_sensitivity_n"),
+    ({"endpoint": RESOURCE, "liveness_sensitivity_n": 11}, "liveness_sensitivity_n"),
+    ({"endpoint": RESOURCE, "liveness_sensitivity_n": True}, "liveness_sensitivity_n"),
+    ({"endpoint": RESOURCE, "digest": "daily"}, "digest"),
+    ({"endpoint": RESOURCE, "delivery": []}, "delivery"),
+    ({"endpoint": RESOURCE, "delivery": {"webhook": "x"}}, "delivery.webhook"),
+    (
+        {"endpoint": RESOURCE, "delivery": {"webhook_url": "http://a.example.com/"}},
+        "delivery.webhook_url",
+    ),
+    (
+        {"endpoint": RESOURCE, "delivery": {"webhook_url": ["https://10.0.0.1/x"]}},
+        "delivery.webhook_url[0]",
+    ),
+    (
+        {"endpoint": RESOURCE, "delivery": {"slack_url": ["https://a.example.com/"] * 6}},
+        "delivery.slack_url",
+    ),
+]
+
+
+async def test_invalid_wishes_are_422_before_any_charge(till: Till) -> None:
+    for body, where in WRONG:
+        answer = await till.ask(CREATE, body)
+        assert answer.status_code == 422, body
+        assert answer.json()["errors"][0]["path"] == where
     assert not till.asked
 
 
@@ -749,3 +752,42 @@ async def test_answers_to_owners_are_not_stored_and_preflights_allow_them(till: 
     assert "no-store" in answer.headers["cache-control"]
     preflight = await till.running.http.options(path(bought))
     assert "PATCH" in preflight.headers["access-control-allow-methods"]
+
+
+def command(url: str, *arguments: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "tollgauge"), "watch", *arguments],
+        env={"DATABASE_URL": url, "PATH": os.environ["PATH"]},
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, done.stdout
+
+
+async def test_the_operator_lists_shows_and_resends(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'service.db'}"
+    async with opened(url, tmp_path) as till:
+        bought = await till.buy(delivery={"webhook_url": f"https://{ALERTS}/averysecretpath"})
+        await till.probe()
+        await till.probe(quote=replace(QUOTE, amount=1))
+        till.receivers.answers[ALERTS] = [410]
+        await till.alert()
+        code, out = await asyncio.to_thread(command, url, "list", "--json")
+        listed = json.loads(out)
+        assert code == 1
+        assert [each["watchId"] for each in listed["watches"]] == [bought["watch_id"]]
+        (letter,) = listed["dead"]
+        code, out = await asyncio.to_thread(command, url, "show", bought["watch_id"], "--json")
+        shown = json.loads(out)
+        assert code == 0
+        assert shown["destinations"][0]["disabled"] == "http-410"
+        assert "averysecret" not in out
+        assert bought["secret"] not in out
+        assert (await asyncio.to_thread(command, url, "resend", letter["id"]))[0] == 0
+        async with till.store.read() as tx:
+            depth = await outbox.depth(tx)
+            (again,) = await outbox.of_watch(tx, bought["watch_id"], limit=9)
+        assert (depth.queued, depth.dead) == (1, 0)
+        assert (again.attempts, again.notice.event_id) == (0, letter["event"])
