@@ -33,7 +33,7 @@ FIRST_S: Final = 20.0
 """How long a search waits for an index to search at all."""
 AGAIN_S: Final = 0.25
 """How long a search waits for a fresher index."""
-PROPOSALS: Final = 40
+PROPOSALS: Final = 15
 """How many more endpoints the index proposes than are wanted: some may have changed since."""
 
 

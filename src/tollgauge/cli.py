@@ -279,6 +279,22 @@ def discover(
     raise typer.Exit(BAD if tally.problem else GOOD)
 
 
+@app.command()
+def bench(name: str, as_json: Json = False) -> None:
+    """Measure the service itself: index, similar. Exit 1 when a limit is not held."""
+    # Measurements bring libraries and catalogues that no other command needs.
+    from tollgauge import bench as benches
+
+    found = benches.run(name)
+    if as_json:
+        _print_json(found)
+    else:
+        for figure, held in found["held"].items():
+            limit = found["limits"][figure]
+            errors.print(f"{figure} (limit {limit}): {'held' if held else 'NOT held'}")
+    sys.exit(GOOD if all(found["held"].values()) else BAD)
+
+
 @app.command(name="payments")
 def payments_command(
     config: ConfigFile = None,

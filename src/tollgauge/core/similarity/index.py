@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tollgauge.core.similarity.postings import (
+    FIRST,
     SCALE,
     Directions,
     Ints,
@@ -40,8 +41,6 @@ COUNT_MAX: Final = 10
 """The free snapshot counts no further (contract.md section 6)."""
 DELTA_TENTHS: Final = 50
 """How much better an alternative is unless someone asks otherwise: 5 points."""
-_FIRST: Final = 4_096
-"""How many of the best candidates are counted before all are."""
 _SLACK: Final = 64
 """Rounding to whole steps makes a direction of 256 terms longer by at most half a step each in
 length sqrt(256) / 2 = 8; the bound below is generous."""
@@ -89,9 +88,10 @@ class Index:
         ]
         self._host: Final[Ints] = np.array(hosts, np.int32)
         self._pay_to: Final[Ints] = np.array(pay_tos, np.int32)
-        scores = [0 if entry.score_tenths is None else entry.score_tenths for entry in ordered]
-        self._score: Final[Longs] = np.array(scores, np.int64)
+        self._score: Final = [entry.score_tenths or 0 for entry in ordered]
         offered = sum(_offered(entry) for entry in ordered)
+        # Ascending, as searching wants it.
+        self._lack: Final[Longs] = -np.array(self._score[:offered], np.int64)
         built = build([entry.terms for entry in ordered], hosts, candidates=offered)
         self._postings: Final[Postings] = built[0]
         self._directions: Final[Directions] = built[1]
@@ -126,9 +126,9 @@ class Index:
     def _count(self, at: int) -> int:
         own = slice(self._directions.starts[at], self._directions.starts[at + 1])
         term, step = self._directions.term[own], self._directions.step[own]
-        end = self._above(int(self._score[at]) + DELTA_TENTHS)
+        end = self._above(self._score[at] + DELTA_TENTHS)
         found = 0
-        for limit in (min(end, _FIRST), end):
+        for limit in (min(end, FIRST), end):
             found = self._others(at, self._alike(term, step, end=limit)[0])
             if found >= COUNT_MAX or limit == end:
                 break
@@ -143,8 +143,7 @@ class Index:
 
     def _above(self, least_tenths: int) -> int:
         """How many candidates have at least this score."""
-        scores = self._score[: self._postings.candidates]
-        return int(np.searchsorted(-scores, -least_tenths, side="right"))
+        return int(np.searchsorted(self._lack, -least_tenths, side="right"))
 
     def _alike(self, term: Ints, step: Steps, *, end: int) -> tuple[Longs, Longs]:
         """Ranks below `end` that are alike, ascending, and how much in percent.
@@ -156,11 +155,10 @@ class Index:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         posted = self._postings
         begins = posted.starts[term]
-        ends = np.searchsorted(posted.key, term.astype(np.int64) * posted.candidates + end)
-        sizes = ends - begins
+        sizes = posted.ends(term, end) - begins
         order = np.argsort(-sizes, kind="stable")
         tail = np.sqrt(np.cumsum(step[order].astype(np.float64) ** 2))
-        common = order[: int(np.searchsorted(tail, SCALE * FLOOR / 200))]
+        common = order[: int(np.searchsorted(tail, SCALE * FLOOR / 300))]
         rare = order[len(common) :]
         left = float(tail[len(common) - 1]) * (SCALE + _SLACK) if len(common) else 0.0
         sums = _sums(posted, begins[rare], sizes[rare], step[rare], end)

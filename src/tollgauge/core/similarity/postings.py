@@ -23,6 +23,8 @@ import numpy.typing as npt
 from tollgauge.core.similarity.terms import Terms
 
 SCALE: Final = 4_096
+FIRST: Final = 4_096
+"""How many of the best candidates are looked at before all are."""
 _RARITY: Final = 64
 """Steps of rarity: 1 + ln(hosts / hosts that say it), in 64ths."""
 
@@ -47,17 +49,27 @@ class Directions:
 class Postings:
     """`vocabulary` are the known term ids, ascending, `rarity` theirs; the postings of the term at
     place `t` are `[starts[t], starts[t + 1])`, by rank of the candidate. `key` is
-    `t * candidates + rank`: ascending over all postings.
+    `t * candidates + rank`: ascending over all postings. `firsts` says where each term's
+    postings reach the rank FIRST.
     """
 
     vocabulary: Numbers
     rarity: Longs
     starts: Longs
+    firsts: Longs
     key: Longs
     rank: Ints
     step: Steps
     candidates: int
     hosts: int
+
+    def ends(self, term: Ints, end: int) -> Longs:
+        """Where the postings of some terms reach the rank `end`."""
+        if end == self.candidates:
+            return self.starts[term + 1]
+        if end == FIRST:
+            return self.firsts[term]
+        return np.searchsorted(self.key, term.astype(np.int64) * self.candidates + end)
 
     def direction(self, terms: Terms) -> tuple[Ints, Steps]:
         """Places and steps of terms as the index sees them; terms that it does not know count
@@ -97,11 +109,14 @@ def build(
     kept = np.flatnonzero((owner < candidates) & (said_by[term] > 1))
     # Entries are in order of rank already; a stable sort by term keeps that order within a term.
     kept = kept[np.argsort(term[kept], kind="stable")]
+    key = term[kept].astype(np.int64) * candidates + owner[kept]
+    every = np.arange(len(vocabulary), dtype=np.int64)
     postings = Postings(
         vocabulary=vocabulary,
         rarity=rarity,
         starts=_offsets(np.bincount(term[kept], minlength=len(vocabulary))),
-        key=term[kept].astype(np.int64) * candidates + owner[kept],
+        firsts=np.searchsorted(key, every * candidates + min(FIRST, candidates)),
+        key=key,
         rank=owner[kept],
         step=step[kept],
         candidates=candidates,
