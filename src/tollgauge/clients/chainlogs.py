@@ -192,6 +192,8 @@ class ChainLogs:
         self.version = -1
         # How many answers in a row nobody could confirm.
         self.unconfirmed = 0
+        # How long it took to measure the chain's volume the last time.
+        self.volume_ms = 0
         self._right: Final[set[Node]] = set()
         self._dice: Final = random.Random(seed)  # noqa: S311 (which answers are checked)
         self._paces: Final = {

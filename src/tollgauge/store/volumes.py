@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -29,6 +30,7 @@ MOST_PAYERS: Final = 5_000
 stay exact, and that one can only make the payers look fewer than they are."""
 THE_REST: Final = "0x" + 40 * "f"
 _META: Final = "volume:"
+_ROWS: Final = 5_000
 _T: Final = transfers.transfer
 _D: Final = transfers.transfer_day
 
@@ -163,12 +165,15 @@ async def _wallets(
     query = await _window(tx, chain, as_of=as_of, wallet=None)
     now: bytes | None = None
     sums: dict[bytes, list[int]] = {}
-    async for wallet, other, count, paid, returned in await tx.stream(query):
-        if wallet != now:
-            if now is not None:
-                yield now, sums
-            now, sums = wallet, {}
-        _count(sums, other, count, paid, returned)
+    found = await tx.stream(query)
+    async for rows in found.partitions(_ROWS):
+        for wallet, other, count, paid, returned in rows:
+            if wallet != now:
+                if now is not None:
+                    yield now, sums
+                now, sums = wallet, {}
+            _count(sums, other, count, paid, returned)
+        await asyncio.sleep(0)  # a million rows must not hold up the loop
     if now is not None:
         yield now, sums
 
