@@ -16,6 +16,7 @@ from tollgauge.core.errors import TollgaugeError
 BENCHES: Final[Mapping[str, str]] = {
     "index": "tollgauge.bench.index",
     "similar": "tollgauge.bench.similar",
+    "watch": "tollgauge.bench.watch",
 }
 """Names and modules; a module is loaded when it is asked for, as some want heavy libraries."""
 
