@@ -245,7 +245,8 @@ def results_of(seller: Seller, *, days: int = 30) -> list[ProbeResult]:
 
 
 def flips_of(results: list[ProbeResult]) -> list[Flip]:
-    state, told = Standing(), []
+    state = Standing()
+    told: list[Flip] = []
     for result in results:
         state, found = advance(state, Probed(result=result))
         told += found
@@ -307,7 +308,8 @@ def test_real_uptime_series_are_told_as_they_were() -> None:
 
 def check_series(text: str, n: int) -> None:
     """Notices alternate, every one has its run of results, and no long outage goes untold."""
-    machine, told = Liveness(n=n), []
+    machine = Liveness(n=n)
+    told: list[tuple[int, str]] = []
     for end in range(1, len(text) + 1):
         recent = text[max(0, end - 12) : end]
         machine, kind = step(machine, recent=recent, since=end, seen_up="1" in text[:end])
