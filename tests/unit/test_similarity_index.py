@@ -1,0 +1,233 @@
+"""The index against brute force, and the rules of the ranking."""
+
+from __future__ import annotations
+
+import math
+import random
+from array import array
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tollgauge.core.similarity import COUNT_MAX, FLOOR, Entry, Index, Match, Terms, Wording
+from tollgauge.core.similarity import terms_of as read
+from tollgauge.core.similarity.postings import SCALE
+
+
+def terms(*found: tuple[int, int]) -> Terms:
+    ordered = sorted(dict(found).items())
+    return Terms(array("I", [one for one, _ in ordered]).tobytes(), bytes(w for _, w in ordered))
+
+
+def entry(name: str, text: str = "weather forecast", **changes: object) -> Entry:
+    base = Entry(
+        id=name,
+        host=f"{name}.example",
+        pay_to=None,
+        score_tenths=800,
+        price=1_000,
+        offered=True,
+        terms=read(Wording(description=text)),
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+OTHERS = [
+    entry(f"other{number}", text, score_tenths=100)
+    for number, text in enumerate(("translate texts", "token prices", "resize an image"))
+]
+ASKED = entry("asked", score_tenths=500)
+
+
+def search(entries: Sequence[Entry], asked: Entry = ASKED, limit: int = 25) -> list[str]:
+    found = Index([asked, *OTHERS, *entries]).search(
+        asked.terms,
+        host=asked.host,
+        pay_to=asked.pay_to,
+        least_tenths=(asked.score_tenths or 0) + 50,
+        limit=limit,
+    )
+    return [match.id for match in found]
+
+
+def test_the_ranking_is_similarity_then_score_then_price_then_id() -> None:
+    rows = [
+        entry("d"),
+        entry("c"),
+        entry("free", price=None),
+        entry("cheap", price=10),
+        entry("good", score_tenths=900, price=None),
+        entry("close", "weather forecast wind", score_tenths=990, price=1),
+    ]
+    expected = ["good", "cheap", "c", "d", "free", "close"]
+    assert search(rows) == expected
+    assert search(rows[::-1]) == expected
+    assert search(rows, limit=2) == expected[:2]
+
+
+def test_only_better_scores_count_and_the_least_difference_is_enough() -> None:
+    rows = [entry("equal", score_tenths=500), entry("just", score_tenths=550)]
+    rows += [entry("nearly", score_tenths=549), entry("unmeasured", score_tenths=None)]
+    assert search(rows) == ["just"]
+
+
+def test_the_same_host_the_same_pay_to_and_what_is_not_offered_are_left_out() -> None:
+    asked = replace(ASKED, pay_to="0xaa")
+    rows = [
+        entry("same-host", host=asked.host),
+        entry("same-wallet", pay_to="0xaa"),
+        entry("avoided", offered=False),
+        entry("other-wallet", pay_to="0xbb"),
+        entry("no-wallet"),
+    ]
+    assert search(rows, asked) == ["no-wallet", "other-wallet"]
+
+
+def test_two_endpoints_without_a_wallet_do_not_share_one() -> None:
+    assert search([entry("a", pay_to=None)], replace(ASKED, pay_to=None)) == ["a"]
+
+
+def test_another_purpose_is_no_alternative() -> None:
+    assert search([entry("x", "mint an nft")]) == []
+
+
+def test_an_endpoint_that_says_nothing_has_no_alternatives_and_is_none() -> None:
+    silent = entry("silent", "")
+    assert search([silent]) == []
+    assert search([entry("a")], replace(ASKED, terms=Terms())) == []
+    assert Index([]).search(silent.terms, host="", pay_to=None, least_tenths=0, limit=5) == ()
+    assert Index([]).counts(0, 10) == []
+
+
+def test_one_host_cannot_make_its_words_common_by_listing_more_of_itself() -> None:
+    many = [
+        entry(f"m{number}", "weather forecast", host="many.example", score_tenths=100)
+        for number in range(300)
+    ]
+    alone = Index([ASKED, *OTHERS, entry("a", "weather forecast wind")])
+    crowd = Index([ASKED, *OTHERS, entry("a", "weather forecast wind"), *many[:1]])
+    crowded = Index([ASKED, *OTHERS, entry("a", "weather forecast wind"), *many])
+    asked = {"host": ASKED.host, "pay_to": None, "least_tenths": 550, "limit": 5}
+    assert crowd.search(ASKED.terms, **asked) == crowded.search(ASKED.terms, **asked)  # type: ignore[arg-type]
+    assert alone.search(ASKED.terms, **asked)  # type: ignore[arg-type]
+
+
+def test_what_the_index_does_not_know_counts_for_the_length_of_a_question() -> None:
+    rows = [ASKED, *OTHERS, entry("a")]
+    index = Index(rows)
+    asked = read(Wording(description="weather forecast zyzzyva quux frobnicate"))
+    (match,) = index.search(asked, host="", pay_to=None, least_tenths=550, limit=5)
+    (exact,) = index.search(ASKED.terms, host="", pay_to=None, least_tenths=550, limit=5)
+    assert match.id == exact.id
+    assert match.percent < exact.percent == 100
+
+
+def brute(entries: Sequence[Entry], asked: Entry, least: int) -> list[Match]:
+    """The rules once more, one pair at a time, in exact integers."""
+    hosts: dict[int, set[str]] = {}
+    for each in entries:
+        for one in array("I", each.terms.ids):
+            hosts.setdefault(one, set()).add(each.host)
+    total = len({each.host for each in entries})
+
+    def direction(each: Entry) -> dict[int, int]:
+        weight = {
+            one: tenths * round(64 * (1 + math.log((total + 1) / (len(hosts[one]) + 1))))
+            for one, tenths in zip(array("I", each.terms.ids), each.terms.weights, strict=True)
+        }
+        length = math.sqrt(sum(value * value for value in weight.values())) or 1.0
+        return {one: round(value * (SCALE / length)) for one, value in weight.items()}
+
+    mine = direction(asked)
+    rows = []
+    for each in entries:
+        theirs = direction(each)
+        dot = sum(step * theirs.get(one, 0) for one, step in mine.items())
+        percent = min((200 * dot + SCALE * SCALE) // (2 * SCALE * SCALE), 100)
+        if (
+            each.offered
+            and each.score_tenths is not None
+            and each.score_tenths >= least
+            and percent >= FLOOR
+            and each.host != asked.host
+            and (each.pay_to is None or each.pay_to != asked.pay_to)
+        ):
+            price = (each.price is None, each.price or 0)
+            rows.append((-percent, -each.score_tenths, price, each.id))
+    return [Match(id_, -percent) for percent, _, _, id_ in sorted(rows)]
+
+
+entries_strategy = st.integers(0, 2**32 - 1).flatmap(
+    lambda seed: st.integers(2, 60).map(lambda size: invented(seed, size))
+)
+
+
+def invented(seed: int, size: int) -> list[Entry]:
+    """Entries over few terms, some of them on most entries, so that many are alike."""
+    dice = random.Random(seed)
+    vocabulary = [dice.randrange(2**32) for _ in range(dice.choice((6, 30, 200)))]
+    common = vocabulary[: len(vocabulary) // 3]
+    return [
+        Entry(
+            id=f"{number:04x}",
+            host=f"h{dice.randrange(max(2, size // 2))}",
+            pay_to=dice.choice((None, "0xa", "0xb", "0xc", "0xd")),
+            score_tenths=dice.choice((None, *range(0, 1001, 50))),
+            price=dice.choice((None, 1, 5, 10)),
+            offered=dice.random() < 0.9,
+            terms=terms(
+                *((dice.choice(common), dice.choice((5, 10, 17))) for _ in range(12)),
+                *((dice.choice(vocabulary), dice.choice((5, 10, 15))) for _ in range(6)),
+            ),
+        )
+        for number in range(size)
+    ]
+
+
+@settings(max_examples=150, deadline=None)
+@given(entries_strategy)
+def test_the_index_finds_what_comparing_every_pair_finds(entries: list[Entry]) -> None:
+    index = Index(entries)
+    counts = dict(index.counts(0, index.size))
+    assert len(counts) == len(entries)
+    for asked in entries:
+        least = (asked.score_tenths or 0) + 50
+        expected = brute(entries, asked, least)
+        found = index.search(
+            asked.terms, host=asked.host, pay_to=asked.pay_to, least_tenths=least, limit=100
+        )
+        assert list(found) == expected
+        assert counts[asked.id] == min(len(expected), COUNT_MAX)
+
+
+def test_counting_in_the_best_first_agrees_with_counting_all() -> None:
+    """More candidates than are looked at first, so that both steps of the count are taken."""
+    dice = random.Random(3)
+    rows = invented(5, 12) + [
+        replace(one, id=f"x{number:05}", host=f"g{number}", score_tenths=dice.randrange(1001))
+        for number in range(6_000)
+        for one in invented(number % 40, 2)[:1]
+    ]
+    index = Index(rows)
+    counts = dict(index.counts(0, index.size))
+    for asked in dice.sample(rows, 40):
+        found = index.search(
+            asked.terms,
+            host=asked.host,
+            pay_to=asked.pay_to,
+            least_tenths=(asked.score_tenths or 0) + 50,
+            limit=COUNT_MAX,
+        )
+        assert counts[asked.id] == len(found)
+
+
+def test_an_index_does_not_depend_on_the_order_of_its_entries() -> None:
+    rows = invented(11, 50)
+    shuffled = random.Random(1).sample(rows, len(rows))
+    one, two = Index(rows), Index(shuffled)
+    assert dict(one.counts(0, 50)) == dict(two.counts(0, 50))
+    for asked in rows:
+        question = {"host": asked.host, "pay_to": asked.pay_to, "least_tenths": 0, "limit": 50}
+        assert one.search(asked.terms, **question) == two.search(asked.terms, **question)  # type: ignore[arg-type]
