@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgauge.core import flips, notice
+from tollgauge.core.attribution import shared_slowness
 from tollgauge.core.exchange import Timings
 from tollgauge.core.finding import Finding, Severity
 from tollgauge.core.flips import EVENTS, Baseline, Flip
@@ -424,3 +425,17 @@ def test_the_longest_texts_fit_what_chats_take() -> None:
     assert len(embed["fields"]) <= 25
     assert len(json.dumps(embed)) <= 6_000 + 1_000
     assert sum(len(f["name"]) + len(f["value"]) for f in embed["fields"]) <= 3_500
+
+
+def test_what_unrelated_endpoints_share_is_our_own_slowness() -> None:
+    state = Standing(baseline=BASELINE)
+    for number in range(5):
+        slow_here = Probed(result=probe(number, ms=2_000), slow_here=True)
+        state, found = advance(state, slow_here)
+        assert not found
+    slow = [(f"api.site{number}.com", True) for number in range(6)]
+    fast = [(f"api.fast{number}.com", False) for number in range(5)]
+    assert shared_slowness([*slow, *fast])
+    assert not shared_slowness([*slow, *fast, ("another.com", False)])
+    assert not shared_slowness(slow[:4])
+    assert not shared_slowness([(f"{number}.one.com", True) for number in range(20)])

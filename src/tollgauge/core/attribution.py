@@ -38,6 +38,15 @@ def common_mode(
     return tuple((host, _ours(result, reason)) for host, result in results)
 
 
+def shared_slowness(wave: Sequence[tuple[str, bool]]) -> bool:
+    """Whether slow answers, (host, slow) of one wave, have a cause in common: as with failures,
+    at least SITES_MIN unrelated sites and more than half of those that answered.
+    """
+    answered = {site(host) for host, _ in wave}
+    slow = answered - {site(host) for host, each in wave if not each}
+    return len(slow) >= SITES_MIN and 2 * len(slow) > len(answered)
+
+
 def site(host: str) -> str:
     """The last two labels of a host: hosts with the same are related.
 

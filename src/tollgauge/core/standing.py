@@ -70,13 +70,15 @@ class Standing:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
     """A scored probe and what it is compared with: the sensitivities of the endpoint's watches,
-    whether it is `templated`, and the last answer `last_good` before this probe.
+    whether it is `templated`, and the last answer `last_good` before this probe. `slow_here` says
+    that unrelated endpoints were slow at the same time: then slowness is ours.
     """
 
     result: ProbeResult
     sensitivities: frozenset[int] = frozenset({PUBLIC_N})
     templated: bool = False
     last_good: int | None = None
+    slow_here: bool = False
 
 
 def advance(standing: Standing, probed: Probed) -> tuple[Standing, tuple[Flip, ...]]:
@@ -171,7 +173,7 @@ def _envelope(standing: Standing, probed: Probed) -> tuple[Standing, list[Flip]]
 def _latency(standing: Standing, probed: Probed) -> tuple[Standing, list[Flip]]:
     """Needs a baseline, which only watched endpoints have."""
     result, baseline = probed.result, standing.baseline
-    if baseline is None or not result.up or baseline.count < BASELINE_MIN:
+    if baseline is None or not result.up or baseline.count < BASELINE_MIN or probed.slow_here:
         return standing, []
     if standing.calm is not None:
         calm = standing.calm + 1 if flips.calm(result, baseline) else 0

@@ -26,7 +26,7 @@ from tollgauge.core.probe import ProbeResult, judge
 from tollgauge.core.schedule import Cadence, pause_ms
 from tollgauge.core.units import DAY_MS, SECOND_MS
 from tollgauge.observe import PROBES
-from tollgauge.store import endpoints, observations
+from tollgauge.store import endpoints, flips, observations
 from tollgauge.store.engine import Store
 
 Clock = Callable[[], int]
@@ -68,6 +68,8 @@ async def run(
     made = await asyncio.gather(*(x402.exchange(egress, each, now=clock()) for each in due))
     results = await _judged(egress, due, made, references=settings.references)
     await _wildcards(store, egress, due, results, clock=clock)
+    async with store.read() as tx:
+        slow_here = await flips.slow_here(tx, list(zip(due, results, strict=True)))
     for endpoint, probe, result in zip(due, made, results, strict=True):
         now = clock()
         async with store.write() as tx:
@@ -80,6 +82,7 @@ async def run(
                 pause_ms=pause_ms(probe.exchange.result, now=now),
                 owner=owner,
                 now=now,
+                slow_here=slow_here,
             )
         PROBES.labels(result.outcome.value, result.attribution.value).inc()
     tally = Counter(str(result.outcome) for result in results)

@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tollgauge.core import flips, latency, standing
+from tollgauge.core.attribution import SITES_MIN, shared_slowness
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.finding import Severity
 from tollgauge.core.flips import Baseline, Flip
@@ -75,8 +76,12 @@ class StoredFlip:
     flip: Flip
 
 
-async def observe(tx: AsyncConnection, endpoint: Endpoint, result: ProbeResult) -> tuple[Flip, ...]:
-    """What a new probe of an endpoint flips. `endpoint` is as it was before the probe."""
+async def observe(
+    tx: AsyncConnection, endpoint: Endpoint, result: ProbeResult, *, slow_here: bool = False
+) -> tuple[Flip, ...]:
+    """What a new probe of an endpoint flips. `endpoint` is as it was before the probe;
+    `slow_here` says that slowness was our own doing.
+    """
     if not result.scored:
         return ()
     if result.quote is not None:
@@ -92,12 +97,28 @@ async def observe(tx: AsyncConnection, endpoint: Endpoint, result: ProbeResult) 
         sensitivities=standing.sensitivities(wanted),
         templated=endpoint.templated,
         last_good=await _last_good(tx, endpoint.id, known, result),
+        slow_here=slow_here,
     )
     after, found = standing.advance(known, probed)
     if after != before:
         await _save(tx, endpoint.id, after)
     await add(tx, endpoint.id, found)
     return found
+
+
+async def slow_here(tx: AsyncConnection, wave: Sequence[tuple[Endpoint, ProbeResult]]) -> bool:
+    """Whether the watched endpoints of one wave were slow together, against their own pasts."""
+    watched = {each.id: (each, result) for each, result in wave if each.watched_until > result.at}
+    if len(watched) < SITES_MIN:
+        return False
+    query = sa.select(standing_row).where(standing_row.c.endpoint_id.in_(watched))
+    told: list[tuple[str, bool]] = []
+    for row in (await tx.execute(query)).mappings():
+        endpoint, result = watched[row["endpoint_id"]]
+        baseline = standing.from_json(orjson.loads(row["state"])).baseline
+        if result.up and baseline is not None and baseline.count >= BASELINE_MIN:
+            told.append((endpoint.host, flips.slow(result, baseline)))
+    return shared_slowness(told)
 
 
 async def add(tx: AsyncConnection, endpoint_id: str, found: Sequence[Flip]) -> None:

@@ -25,16 +25,18 @@ async def record(
     pause_ms: int,
     owner: str,
     now: int,
+    slow_here: bool = False,
 ) -> None:
     """Record a result and give its host back to others after a gap.
 
-    `pause_ms` is what the target asked for (Retry-After). A repeated call for the same endpoint
-    and instant changes nothing.
+    `pause_ms` is what the target asked for (Retry-After); `slow_here` says that unrelated endpoints
+    answered slowly together, so that it tells nothing of this one. A repeated call for the same
+    endpoint and instant changes nothing.
     """
     due = next_due(endpoint, cadence, now=now, pause_ms=pause_ms)
     new = await probes.record(tx, endpoint.id, result, next_due=due, learned=learned)
     if new:
-        await flips.observe(tx, endpoint, result)
+        await flips.observe(tx, endpoint, result, slow_here=slow_here)
     if result.quote is not None and result.scored:
         await discovery.observe_quote(tx, endpoint, result.quote, at=result.at)
     free_at = now + max(cadence.host_gap_ms, pause_ms)

@@ -218,7 +218,11 @@ class Watching:
         watch_since: Cursor = "0",
     ) -> Response:
         """Everything after the cursors."""
-        found = await self._own(id, request)
+        return _json(await self.read(id, _bearer(request), since=since, watch_since=watch_since))
+
+    async def read(self, id: str, secret: str, *, since: str, watch_since: str) -> PollShape:  # noqa: A002
+        """What a poll answers, whatever carried it. Raises Problem 401, 404 or 422."""
+        found = await self._own(id, secret)
         after, looked = _cursor(since, "since")
         watched_after, _ = _cursor(watch_since, "watch_since")
         now = self.clock()
@@ -241,7 +245,7 @@ class Watching:
         last = told[-1].id if told else after
         probed = endpoint.last_probed if endpoint else None
         live = found.state is State.ACTIVE
-        shape = PollShape(
+        return PollShape(
             watch_id=found.id,
             state=found.state.value,
             resource=resource,
@@ -267,11 +271,10 @@ class Watching:
             lastCheckedAt=None if probed is None else notice.iso(probed),
             nextCheckBy=notice.iso(endpoint.next_due + GRACE_MS) if endpoint and live else None,
         )
-        return _json(shape)
 
     async def edit(self, id: WatchId, request: Request) -> Response:  # noqa: A002
         """Change a watch; what is left out stays, a `delivery` replaces all destinations."""
-        found = await self._own(id, request)
+        found = await self._own(id, _bearer(request))
         document = await read_body(request)
         if not isinstance(document, dict):
             raise paid.invalid("", "The body must be a JSON object.")
@@ -310,7 +313,7 @@ class Watching:
 
     async def cancel(self, id: WatchId, request: Request) -> Response:  # noqa: A002
         """End a watch at once; doing it again changes nothing."""
-        found = await self._own(id, request)
+        found = await self._own(id, _bearer(request))
         now = self.clock()
         async with self.store.write() as tx:
             if await watches.end(tx, found, State.CANCELLED, now=now):
@@ -369,11 +372,11 @@ class Watching:
         )
         return _json(shape)
 
-    async def _own(self, watch_id: str, request: Request) -> Watch:
+    async def _own(self, watch_id: str, secret: str) -> Watch:
         """The watch of the bearer, if it is the one that was asked for. A watch whose payment has
         just settled begins here, if the loop has not begun it yet.
         """
-        hashed = webhooks.secret_hash(_bearer(request))
+        hashed = webhooks.secret_hash(secret)
         async with self.store.read() as tx:
             found = await watches.by_secret(tx, hashed)
             waits = found is not None and await watches.waiting(tx, found.id)
