@@ -301,7 +301,9 @@ async def test_a_window_is_exact_to_the_millisecond(store: Store, shift: int) ->
         inside = [n for n, at in enumerate(instants) if moment - WINDOW_MS < at <= moment]
         async with store.read() as tx:
             (row,) = await volumes.payers(tx, CHAIN, text(SELLER), as_of=moment)
+            whole = await volumes.measure(tx, CHAIN, as_of=moment)
         assert (row.transfers, row.paid) == (len(inside), sum(2**n for n in inside)), moment
+        assert whole.raw == row.paid, moment
 
 
 async def test_what_is_indexed_of_the_window_is_said(store: Store) -> None:

@@ -195,27 +195,54 @@ async def _window(
     """
     cursor = await chains.cursor(tx, chain)
     begin = as_of - WINDOW_MS
-    first = begin // DAY_MS + 1
-    last = day_of(as_of)
+    first, last = begin // DAY_MS + 1, day_of(as_of)
+    ends = [(begin, first * DAY_MS - 1)]
     if cursor is not None and cursor.at > as_of:
+        ends.append((last * DAY_MS - 1, as_of))
         last -= 1
-    mine_t = [_T.c.chain == chain] + ([] if wallet is None else [_T.c.wallet == wallet])
-    mine_d = [_D.c.chain == chain] + ([] if wallet is None else [_D.c.wallet == wallet])
-    ends = sa.or_(
-        sa.and_(_T.c.at > begin, _T.c.at < first * DAY_MS),
-        sa.and_(_T.c.at >= (last + 1) * DAY_MS, _T.c.at <= as_of),
+    whole: sa.Select[Any] = sa.select(
+        _D.c.wallet, _D.c.other, _D.c.transfers, _D.c.paid, _D.c.returned
     )
+    whole = whole.where(_D.c.chain == chain, _D.c.day.between(first, last))
+    if wallet is not None:
+        parts = [_single(chain, *end).where(_T.c.wallet == wallet) for end in ends]
+        return sa.union_all(whole.where(_D.c.wallet == wallet), *parts)
+    # Nothing orders all wallets' transfers by time but the number of their block.
+    numbers = [(await _after(tx, chain, a), await _after(tx, chain, b)) for a, b in ends]
+    parts = [
+        _single(chain, *end).where(_T.c.number >= low, _T.c.number < high)
+        for end, (low, high) in zip(ends, numbers, strict=True)
+    ]
+    return sa.union_all(whole, *parts).order_by("wallet")
+
+
+def _single(chain: int, after: int, until: int) -> sa.Select[Any]:
+    """The transfers of `after < at <= until`, each as a row of sums."""
     nothing = sa.literal("0", sa.Text)
-    single = sa.select(
+    return sa.select(
         _T.c.wallet,
         _T.c.other,
         sa.case((_T.c.incoming, 1), else_=0).label("transfers"),
         sa.case((_T.c.incoming, _T.c.value), else_=nothing).label("paid"),
         sa.case((_T.c.incoming, nothing), else_=_T.c.value).label("returned"),
-    ).where(*mine_t, ends)
-    whole = sa.select(_D.c.wallet, _D.c.other, _D.c.transfers, _D.c.paid, _D.c.returned)
-    both = sa.union_all(whole.where(*mine_d, _D.c.day.between(first, last)), single)
-    return both if wallet is not None else both.order_by("wallet")
+    ).where(_T.c.chain == chain, _T.c.at > after, _T.c.at <= until)
+
+
+async def _after(tx: AsyncConnection, chain: int, at: int) -> int:
+    """The first block number from which on every transfer is later than an instant."""
+    last = sa.select(sa.func.max(_T.c.number)).where(_T.c.chain == chain)
+    low, high = 0, ((await tx.execute(last)).scalar_one() or 0) + 1
+    while low < high:
+        middle = (low + high) // 2
+        query = sa.select(_T.c.number, _T.c.at).where(
+            _T.c.chain == chain, _T.c.number >= middle, _T.c.number < high
+        )
+        found = (await tx.execute(query.order_by(_T.c.number).limit(1))).one_or_none()
+        if found is None or found.at > at:
+            high = middle
+        else:
+            low = found.number + 1
+    return low
 
 
 async def _covered(tx: AsyncConnection, chain: int, *, as_of: int) -> tuple[int, int]:
