@@ -97,7 +97,7 @@ def test_a_whole_tag_weighs_more_than_a_word_of_a_description() -> None:
 def test_words_that_say_that_something_is_for_sale_are_no_path_segments() -> None:
     plain = terms_of(Wording(path="/weather"))
     sold = terms_of(Wording(path="/weather/{city}"))
-    assert plain == sold
+    assert plain == sold == terms_of(Wording(path="/api/v2/weather"))
     assert WHOLE not in terms_of(Wording(path="/api/x402")).weights
 
 

@@ -41,7 +41,7 @@ PATH_MAX: Final = 256
 SEGMENTS_MAX: Final = 12
 NAMES_MAX: Final = 32
 EVERYWHERE: Final = frozenset({"api", "apis", "x402", "http", "https", "www", "com", "paid", "pay"})
-"""Path segments that say that something is for sale, not what."""
+"""Path segments that say that something is for sale, not what; versions (`v2`) say as little."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +127,12 @@ def _segments(path: str) -> list[str]:
     return [
         " ".join(words(part)) or part.lower()
         for part in parts[: SEGMENTS_MAX * 2]
-        if part and part.lower() not in EVERYWHERE and part[0] not in "{:"
+        if part and not _says_nothing(part.lower())
     ][:SEGMENTS_MAX]
+
+
+def _says_nothing(part: str) -> bool:
+    return part in EVERYWHERE or part[0] in "{:" or (part[0] == "v" and part[1:].isdecimal())
 
 
 def _input_names(query: str, body: bytes | None) -> Iterator[str]:
