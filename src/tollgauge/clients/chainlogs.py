@@ -192,7 +192,8 @@ class ChainLogs:
         self.version = -1
         # How many answers in a row nobody could confirm.
         self.unconfirmed = 0
-        # How long it took to measure the chain's volume the last time.
+        # When the chain's volume was last measured, and how long that took.
+        self.volume_at = 0
         self.volume_ms = 0
         self._right: Final[set[Node]] = set()
         self._dice: Final = random.Random(seed)  # noqa: S311 (which answers are checked)

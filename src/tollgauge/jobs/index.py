@@ -368,8 +368,9 @@ class _Round:
                 tx, self.id, now=now, every_ms=self.settings.dirty_every_ms
             )
         self.tally["told"] += told
-        if last is not None and now - last.as_of < pause:
+        if last is not None and now - max(last.as_of, self.chain.volume_at) < pause:
             return
+        self.chain.volume_at = now
         async with self.store.read() as tx:
             volume = await volumes.measure(tx, self.id, as_of=now)
         self.chain.volume_ms = self.clock() - now
