@@ -581,8 +581,9 @@ async def test_a_daily_digest_counts_checks_and_events(till: Till) -> None:
     await till.probe(quote=replace(QUOTE, amount=1))
     till.clock.now = NOW + DAY_MS
     await till.alert()
-    digest = till.receivers.events()[-1]
-    assert digest["type"] == "daily_digest"
+    told = till.receivers.events()
+    assert sorted(each["type"] for each in told) == ["daily_digest", "price_change"]
+    (digest,) = (each for each in told if each["type"] == "daily_digest")
     assert digest["evidence"] == {"checkedTimes": 4, "excludedTimes": 0, "events": 1}
     await till.alert()
     assert [each["type"] for each in till.receivers.events()].count("daily_digest") == 1

@@ -39,6 +39,10 @@ FLIPS_BATCH: Final = 200
 BUDGET_S: Final = 60.0
 """How long a round goes on claiming; the loop turns at once while there is more."""
 STEP_S: Final = 0.2
+GATHER_S: Final = 0.01
+"""How long attempts that end at nearly the same time are gathered, to be written at once."""
+REFILL: Final = 4
+"""Slots are filled again when one in so many is free."""
 FAILING_SHARE: Final = 4
 """Of so many slots one is for destinations that failed last."""
 OURS_AGAIN_MS: Final = 5 * SECOND_MS
@@ -60,10 +64,11 @@ class Alerts:
 
 async def run(alerts: Alerts) -> dict[str, object]:
     """Decide and deliver until nothing is due, or the round's time is over."""
-    began = time.monotonic()
+    began = looked = time.monotonic()
     decided = await decide(alerts)
     flying: dict[asyncio.Task[Sent], Claimed] = {}
     tally: dict[str, int] = {}
+    late = False
     try:
         while True:
             late = time.monotonic() - began > BUDGET_S
@@ -71,11 +76,12 @@ async def run(alerts: Alerts) -> dict[str, object]:
                 await _take_off(alerts, flying)
             if not flying:
                 break
-            done, _ = await asyncio.wait(
-                flying, timeout=STEP_S, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait(flying, timeout=STEP_S, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.sleep(GATHER_S)
+            done = [task for task in flying if task.done()]
             await _land(alerts, [(flying.pop(task), task.result()) for task in done], tally)
-            if not late:
+            if not late and time.monotonic() - looked > STEP_S:
+                looked = time.monotonic()
                 decided += await decide(alerts)
     finally:
         for task in flying:
@@ -210,9 +216,11 @@ async def _take_off(alerts: Alerts, flying: dict[asyncio.Task[Sent], Claimed]) -
     """Start as many deliveries as there are slots."""
     settings, now = alerts.settings, alerts.clock()
     free = settings.in_flight - len(flying)
+    if flying and free < settings.in_flight // REFILL:
+        return
     failing = sum(each.destination.failures > 0 for each in flying.values())
     async with alerts.store.read() as tx:
-        due = free > 0 and await outbox.waiting(tx, now=now)
+        due = await outbox.waiting(tx, now=now)
     if not due:
         return
     async with alerts.store.write() as tx:

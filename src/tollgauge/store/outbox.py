@@ -12,7 +12,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -180,24 +180,51 @@ async def conclude(
     """Write how attempts ended and give the destinations back; the results that counted. One
     whose lease was taken over by another worker is not written: that worker's is.
     """
-    counted: list[Result] = []
+    sent = {each.claimed.destination.id: each for each in results if each.state == SENT}
+    counted = await _conclude_sent(tx, sent, owner=owner)
     for result in results:
-        target = result.claimed.destination
-        mine = (destination.c.id == target.id, destination.c.lease_owner == owner)
-        failures = 0 if result.state == SENT else target.failures + (not result.ours)
-        values: dict[str, Any] = {"failures": failures, "lease_owner": None, "lease_until": 0}
-        if result.state == SENT:
-            values["last_ok_at"] = result.at
-        if result.disabled:
-            values |= {"disabled_at": result.at, "disabled_reason": result.disabled}
-        done = await tx.execute(destination.update().where(*mine).values(**values))
-        if done.rowcount != 1:
-            continue
-        counted.append(result)
-        await _write(tx, result)
-        if result.disabled:
-            await _bury(tx, target.id, result.disabled, now=result.at)
+        if result.state != SENT and await _conclude_failed(tx, result, owner=owner):
+            counted.append(result)
     return tuple(counted)
+
+
+async def _conclude_sent(
+    tx: AsyncConnection, sent: Mapping[str, Result], *, owner: str
+) -> list[Result]:
+    """All that were taken, in two statements."""
+    if not sent:
+        return []
+    at = max(result.at for result in sent.values())
+    back = await tx.execute(
+        destination.update()
+        .where(destination.c.id.in_(sent), destination.c.lease_owner == owner)
+        .values(failures=0, last_ok_at=at, lease_owner=None, lease_until=0)
+        .returning(destination.c.id)
+    )
+    counted = [sent[id_] for id_ in back.scalars()]
+    ids = [result.claimed.delivery.notice.id for result in counted]
+    await tx.execute(
+        delivery.update()
+        .where(delivery.c.id.in_(ids), delivery.c.state == QUEUED)
+        .values(state=SENT, attempts=delivery.c.attempts + 1, last_error="", done_at=at)
+    )
+    return counted
+
+
+async def _conclude_failed(tx: AsyncConnection, result: Result, *, owner: str) -> bool:
+    target = result.claimed.destination
+    failures = target.failures + (not result.ours)
+    values: dict[str, Any] = {"failures": failures, "lease_owner": None, "lease_until": 0}
+    if result.disabled:
+        values |= {"disabled_at": result.at, "disabled_reason": result.disabled}
+    mine = (destination.c.id == target.id, destination.c.lease_owner == owner)
+    done = await tx.execute(destination.update().where(*mine).values(**values))
+    if done.rowcount != 1:
+        return False
+    await _write(tx, result)
+    if result.disabled:
+        await _bury(tx, target.id, result.disabled, now=result.at)
+    return True
 
 
 async def drop(tx: AsyncConnection, watch_id: str, *, now: int) -> None:
@@ -268,7 +295,6 @@ async def forget(tx: AsyncConnection, *, now: int) -> int:
 
 
 async def _due(tx: AsyncConnection, *, now: int, limit: int, healthy: bool) -> list[Claimed]:
-    fit = destination.c.failures == 0 if healthy else destination.c.failures > 0
     columns = [column.label(f"d_{column.name}") for column in delivery.c]
     query = (
         sa.select(*columns, destination, watch.c.sealed_key, watch.c.secret_hash)
@@ -281,12 +307,18 @@ async def _due(tx: AsyncConnection, *, now: int, limit: int, healthy: bool) -> l
             destination.c.disabled_at.is_(None),
             destination.c.removed_at.is_(None),
             watch.c.state != WatchState.PENDING.value,
-            fit,
         )
-        .order_by(delivery.c.due, delivery.c.id)
-        .limit(limit)
         .with_for_update(skip_locked=True, of=destination)
     )
+    if healthy:
+        query = query.where(destination.c.failures == 0)
+        query = query.order_by(delivery.c.due, delivery.c.id).limit(limit)
+    else:
+        # By destination, so that a long queue of the healthy is not read through for them.
+        ids = await _failing(tx, now=now, limit=limit)
+        if not ids:
+            return []
+        query = query.where(delivery.c.destination_id.in_(ids)).limit(limit)
     rows = (await tx.execute(query)).mappings().all()
     return [
         Claimed(
@@ -297,6 +329,21 @@ async def _due(tx: AsyncConnection, *, now: int, limit: int, healthy: bool) -> l
         )
         for row in rows
     ]
+
+
+async def _failing(tx: AsyncConnection, *, now: int, limit: int) -> list[str]:
+    """Destinations that failed last and have a delivery due, longest overdue first."""
+    oldest = sa.func.min(delivery.c.due)
+    query = (
+        sa.select(destination.c.id)
+        .join(delivery, delivery.c.destination_id == destination.c.id)
+        .where(sa.text("failures > 0"), destination.c.lease_until <= now)
+        .where(delivery.c.state == QUEUED, delivery.c.due <= now)
+        .group_by(destination.c.id)
+        .order_by(oldest)
+        .limit(limit)
+    )
+    return list((await tx.execute(query)).scalars())
 
 
 async def _write(tx: AsyncConnection, result: Result) -> None:

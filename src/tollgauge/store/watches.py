@@ -34,6 +34,7 @@ CREATE: Final = "create"
 RENEW: Final = "renew"
 LIVE: Final = (State.PENDING.value, State.ACTIVE.value)
 _BATCH: Final = 500
+_FAILING: Final = sa.text("failures > 0")
 _LOST: Final = (
     PaymentState.FAILED.value,
     PaymentState.EXPIRED.value,
@@ -108,6 +109,7 @@ destination = sa.Table(
     sa.Column("lease_owner", sa.Text),
     sa.Column("lease_until", sa.BigInteger, nullable=False),
     sa.Index("ix_destination_watch_id", "watch_id"),
+    sa.Index("ix_destination_failing", "id", sqlite_where=_FAILING, postgresql_where=_FAILING),
 )
 
 

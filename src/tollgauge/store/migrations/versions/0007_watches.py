@@ -11,6 +11,7 @@ branch_labels = None
 depends_on = None
 
 _SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+_FAILING = sa.text("failures > 0")
 _WAITING = sa.text("dispatched_at IS NULL")
 
 
@@ -51,6 +52,13 @@ def upgrade() -> None:
         sa.Column("lease_owner", sa.Text(), nullable=True),
         sa.Column("lease_until", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_destination"),
+    )
+    op.create_index(
+        "ix_destination_failing",
+        "destination",
+        ["id"],
+        sqlite_where=_FAILING,
+        postgresql_where=_FAILING,
     )
     op.create_index("ix_destination_watch_id", "destination", ["watch_id"])
     op.create_table(
