@@ -195,8 +195,11 @@ async def test_history_is_filled_downwards_and_wallets_meet_on_the_way(store: St
         assert missing is not None
         assert (missing.low, missing.floor) == (101, 0)
         assert missing.wallets == {SELLER, SHOP}
-        await chains.fill(tx, cursor, missing, [], low=0, low_at=0, wanted_from=0)
+        await chains.fill(tx, cursor, missing, [], low=0, low_at=NOW - 9, wanted_from=0)
         assert await chains.backlog(tx, CHAIN, limit=10) is None
+        covered = await volumes.coverage(tx, CHAIN, text(SHOP), as_of=NOW)
+        assert covered is not None
+        assert covered.indexed_ms == WINDOW_MS  # nothing was before the chain's first block
         assert await chains.wallets(tx, CHAIN) == {SELLER: 0, SHOP: 0}
     assert await rows(store) == [(102, "7")]
 

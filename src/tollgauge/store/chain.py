@@ -249,11 +249,13 @@ async def fill(
     wanted_from: int,
 ) -> None:
     """Move wallets down to block `low` of time `low_at`, with what was found on the way. They
-    are done at the chain's first block, or where blocks are not after `wanted_from` (ms).
+    are done at the chain's first block, before which there was nothing to miss, or where blocks
+    are not after `wanted_from` (ms).
 
     Raises OvertakenError.
     """
-    done = low == 0 or low_at <= wanted_from
+    low_at = low_at if low else 0
+    done = low_at <= wanted_from
     # The row lock keeps a rewind from passing in between.
     held = sa.select(_C.c.number).where(*_at(before)).with_for_update()
     if (await tx.execute(held)).scalar_one_or_none() is None:
