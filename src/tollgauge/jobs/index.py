@@ -19,7 +19,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tollgauge.clients.chainlogs import ChainLogs, Fetched, LogSettings, UnconfirmedError, View
+from tollgauge.clients.chainlogs import (
+    TOPICS_MAX,
+    ChainLogs,
+    Fetched,
+    LogSettings,
+    UnconfirmedError,
+    View,
+)
 from tollgauge.clients.rpc import RpcError
 from tollgauge.core.blocks import (
     DeepReorgError,
@@ -77,6 +84,15 @@ class IndexSettings:
     check: float = 0.05
     finality: int = 900
     rest_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        for name in ("every_ms", "steps", "fill_wallets", "audit", "span", "tip_span", "logs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1")
+        if not 1 <= self.topics <= TOPICS_MAX:
+            raise ValueError(f"topics must be from 1 to {TOPICS_MAX}")
+        if not 0 <= self.check <= 1:
+            raise ValueError("check is a share from 0 to 1")
 
     @property
     def asking(self) -> LogSettings:
