@@ -50,7 +50,7 @@ class WatchSettings:
     """
 
     key: str = ""
-    in_flight: int = 64
+    in_flight: int = 128
     lease_ms: int = 60_000
 
     def __post_init__(self) -> None:

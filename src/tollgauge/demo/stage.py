@@ -16,6 +16,7 @@ from tollgauge.app import Opened
 from tollgauge.clients.egress import EgressSettings, agent_text
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.rpc import RpcSettings
+from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.config import Config, StoreSettings
 from tollgauge.core.endpoint import Endpoint, Perimeter
 from tollgauge.core.exchange import Exchange, Timings
@@ -42,6 +43,8 @@ SOURCE: Final = "demo-bazaar"
 STEP_MS: Final = 30 * MINUTE_MS
 CRAWLS_PER_DAY: Final = 4
 ROUNDS_MAX: Final = 400
+WATCH_KEY: Final = "the demo's key, which everybody knows"
+"""Seals destinations of a world that holds no secrets; it is the same when the demo comes back."""
 
 Progress = Callable[[str, int, int], None]
 """What is being done, how much of it is done, and how much there is."""
@@ -80,6 +83,7 @@ def configuration(world: World, *, port: int, store_url: str) -> Config:
         probe=ProbeSettings(
             references=(world.directory_url,), cadence=Cadence(host_gap_ms=0, every_ms=STEP_MS)
         ),
+        watch=WatchSettings(key=WATCH_KEY),
         sources=(Source(name=SOURCE, kind="bazaar", location=world.directory_url, pause_ms=0),),
     )
 
