@@ -225,12 +225,14 @@ async def test_the_table_is_a_replay_of_the_chain(database: Path) -> None:
 
 @pytest.mark.parametrize("depth", [1, 2, 7, 30])
 @pytest.mark.parametrize("growth", [-1, 0, 1, 5])
+@pytest.mark.parametrize("by_hash", [0, 400])
 async def test_a_reorganisation_replaces_what_is_gone(
-    database: Path, depth: int, growth: int
+    database: Path, depth: int, growth: int, by_hash: int
 ) -> None:
+    settings = IndexSettings(**{**_fields(QUICK), "by_hash": by_hash})
     chain = FakeChain(depth)
     chain.mine_some(100)
-    async with world(database, chain) as (indexer, _):
+    async with world(database, chain, settings=settings) as (indexer, _):
         await indexer.watch(*WALLETS)
         await indexer.settle()
         chain.reorg(depth, max(1, depth + growth))
@@ -489,7 +491,8 @@ async def play(path: Path, schedule: Sequence[tuple[Any, ...]], seed: int) -> No
     """A schedule, then calm: the nodes tell the truth and the blocks become final."""
     chain = FakeChain(seed, stamped=bool(seed % 2))
     chain.mine_some(60)
-    patient = IndexSettings(**{**_fields(QUICK), "finality": 45, "check": 1.0})
+    changes = {"finality": 45, "check": 1.0, "by_hash": 0 if seed % 3 == 0 else 400}
+    patient = IndexSettings(**{**_fields(QUICK), **changes})
     watched = {WALLETS[0]}
     async with world(path, chain, Mood(), Mood(), settings=patient) as (indexer, nodes):
         await indexer.watch(WALLETS[0])

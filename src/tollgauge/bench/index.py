@@ -26,7 +26,8 @@ import sqlalchemy as sa
 from eth_abi.abi import decode
 
 from tollgauge.bench.canned import BLOCK_SECONDS, CHAIN_ID, TOKEN, World, settlements, wallet
-from tollgauge.clients.chainlogs import ChainLogs, read_events
+from tollgauge.clients.chainlogs import ChainLogs
+from tollgauge.clients.logquery import read_events
 from tollgauge.clients.rpc import Node, parsed
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.settlement import TRANSFER, entries, events, settled

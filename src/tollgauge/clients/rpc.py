@@ -127,6 +127,11 @@ class Node:
         """Close the pool."""
         await self._http.aclose()
 
+    @property
+    def batch_calls(self) -> int:
+        """How many calls go out at once at most, as far as the node's refusals have told."""
+        return self._batch
+
     async def call(self, method: str, *params: Any) -> Any:
         """The result of one call. Raises RpcError."""
         return (await self.results([Call(method, params)]))[0]

@@ -83,6 +83,7 @@ class IndexSettings:
     logs: int = 10_000
     check: float = 0.05
     finality: int = 900
+    by_hash: int = 400
     rest_s: float = 5.0
 
     def __post_init__(self) -> None:
@@ -104,6 +105,7 @@ class IndexSettings:
             logs=self.logs,
             check=self.check,
             finality=self.finality,
+            by_hash=self.by_hash,
             rest_s=self.rest_s,
         )
 
@@ -117,16 +119,18 @@ async def run(
     """
     tally: Counter[str] = Counter()
     deep: DeepReorgError | None = None
-    for _ in range(chain.width):
+    for _ in range(chain.nodes.width):
         try:
-            view = await chain.view()
+            view = await chain.nodes.view()
         except RpcError as error:
             log().warning("index.unreachable", chain=chain.chain_id, why=str(error))
             break
         try:
             return await _Round(store, chain, view, settings, clock, tally).turn()
         except (RpcError, DeepReorgError) as error:
-            chain.failed(view.node, error if isinstance(error, RpcError) else RpcError(str(error)))
+            chain.nodes.failed(
+                view.node, error if isinstance(error, RpcError) else RpcError(str(error))
+            )
             log().warning("index.node", chain=chain.chain_id, node=view.node.name, why=str(error))
             deep = error if isinstance(error, DeepReorgError) else None
         except chains.OvertakenError:
@@ -160,7 +164,7 @@ class _Round:
     async def turn(self) -> dict[str, object]:
         """All of it."""
         cursor = await self._learn(await self._begin())
-        if not self.chain.wallets:
+        if not self.chain.notes.wallets:
             return dict(self.tally)
         busy = False
         for _ in range(self.settings.steps):
@@ -188,7 +192,7 @@ class _Round:
             cursor = await chains.cursor(tx, self.id)
         if cursor is not None:
             return cursor
-        final = await self.chain.headers(self.view, [self.view.finalized])
+        final = await self.chain.nodes.headers(self.view, [self.view.finalized])
         if not final:
             raise RpcError("The node lacks its own final block.")
         async with self.store.write() as tx:
@@ -202,10 +206,10 @@ class _Round:
             async with self.store.write() as tx:
                 cursor = await chains.join(tx, cursor, new)
             self.tally["wallets"] += len(new)
-        if self.chain.version != cursor.version:
+        if self.chain.notes.version != cursor.version:
             async with self.store.read() as tx:
-                self.chain.wallets = frozenset(await chains.wallets(tx, self.id))
-            self.chain.version = cursor.version
+                self.chain.notes.wallets = frozenset(await chains.wallets(tx, self.id))
+            self.chain.notes.version = cursor.version
         return cursor
 
     async def _forward(self, cursor: Cursor) -> Cursor | None:
@@ -242,15 +246,15 @@ class _Round:
         if span is None:
             return None
         if span.final:
-            fetched = await self.chain.final(self.view, span, self.chain.wallets)
+            fetched = await self.chain.final(self.view, span, self.chain.notes.wallets)
             self.tally["healed"] += fetched.healed
             if fetched.headers[span.first].parent != parent:
                 return None
             return [fetched.headers[span.last]], fetched.entries
-        headers = await self.chain.headers(self.view, range(span.first, span.last + 1))
+        headers = await self.chain.nodes.headers(self.view, range(span.first, span.last + 1))
         if len(headers) != span.blocks or not linked(headers, parent=parent):
             return None
-        fetched = await self.chain.tip(self.view, headers, self.chain.wallets)
+        fetched = await self.chain.tip(self.view, headers, self.chain.notes.wallets)
         self.tally["healed"] += fetched.healed
         return headers, fetched.entries
 
@@ -266,7 +270,7 @@ class _Round:
         wanted = sorted((n for n in ours if n <= self.view.head.number), reverse=True)
         for start in range(0, len(wanted), _FORKS):
             some = wanted[start : start + _FORKS]
-            for header in await self.chain.headers(self.view, some):
+            for header in await self.chain.nodes.headers(self.view, some):
                 theirs[header.number] = header.hash
             if any(theirs.get(number) == ours[number] for number in some):
                 break
@@ -318,19 +322,19 @@ class _Round:
         """The entries of final blocks that nothing will look at again: so where a second node
         should confirm them, it is waited for, but not for ever.
         """
-        strict = self.chain.unconfirmed < PATIENCE
+        strict = self.chain.notes.unconfirmed < PATIENCE
         try:
             fetched = await self.chain.final(self.view, span, wallets, strict=strict)
         except UnconfirmedError:
-            self.chain.unconfirmed += 1
+            self.chain.notes.unconfirmed += 1
             self.tally["unconfirmed"] += 1
             return None
-        self.chain.unconfirmed = 0
+        self.chain.notes.unconfirmed = 0
         return fetched
 
     async def _indexed(self, span: Span) -> list[Header] | None:
         """The node's headers of a span, None unless they are those that are indexed."""
-        headers = await self.chain.headers(self.view, range(span.first, span.last + 1))
+        headers = await self.chain.nodes.headers(self.view, range(span.first, span.last + 1))
         async with self.store.read() as tx:
             ours = await chains.kept(tx, self.id)
         same = len(headers) == span.blocks and all(
@@ -348,22 +352,22 @@ class _Round:
         final = min(self.view.finalized, cursor.number)
         if final - cursor.audited < self.settings.audit:
             return False
-        second = await self.chain.second(self.view, final)
+        second = await self.chain.nodes.second(self.view, final)
         waited = final - cursor.audited >= PATIENCE * self.settings.audit
-        if second is None and self.chain.width > 1 and not waited:
+        if second is None and self.chain.nodes.width > 1 and not waited:
             return False
         views = [self.view] if second is None else [self.view, second]
         last = min(final, cursor.audited + self.chain.span(self.view))
         # That the kept hash of a later block is theirs vouches for all blocks before it.
         floor = min(ours)
         for view in views:
-            same = await self.chain.headers(view, [floor])
+            same = await self.chain.nodes.headers(view, [floor])
             if floor < last or [header.hash for header in same] != [ours[floor]]:
                 return False
         return await self._add_missing(cursor, Span(cursor.audited + 1, last, final=True), views)
 
     async def _add_missing(self, cursor: Cursor, span: Span, views: list[View]) -> bool:
-        seen = await self.chain.every(views, span, self.chain.wallets)
+        seen = await self.chain.every(views, span, self.chain.notes.wallets)
         async with self.store.write() as tx:
             lows = await chains.wallets(tx, self.id)
             found = [each for each in seen if each.number >= lows.get(each.wallet, span.last + 1)]
@@ -378,18 +382,18 @@ class _Round:
         async with self.store.read() as tx:
             known = {each.chain: each for each in await volumes.published(tx)}
         last = known.get(self.id)
-        pause = max(self.settings.volume_every_ms, SHARE * self.chain.volume_ms)
+        pause = max(self.settings.volume_every_ms, SHARE * self.chain.notes.volume_ms)
         async with self.store.write() as tx:
             told = await chains.mark_dirty(
                 tx, self.id, now=now, every_ms=self.settings.dirty_every_ms
             )
         self.tally["told"] += told
-        if last is not None and now - max(last.as_of, self.chain.volume_at) < pause:
+        if last is not None and now - max(last.as_of, self.chain.notes.volume_at) < pause:
             return
-        self.chain.volume_at = now
+        self.chain.notes.volume_at = now
         async with self.store.read() as tx:
             volume = await volumes.measure(tx, self.id, as_of=now)
-        self.chain.volume_ms = self.clock() - now
+        self.chain.notes.volume_ms = self.clock() - now
         async with self.store.write() as tx:
             await volumes.publish(tx, volume)
             await transfers.forget(tx, self.id, before=now - KEEP_MS, blocks=FORGET_BLOCKS)
