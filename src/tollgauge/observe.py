@@ -88,11 +88,16 @@ def configure_logs(*, json_lines: bool, level: str = "info") -> None:
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]
         ),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=_to_standard_error,
         cache_logger_on_first_use=False,
     )
     # What the MCP library logs holds foreign texts: a refused Host header, a bad message.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
+
+
+def _to_standard_error(*_names: object) -> structlog.PrintLogger:
+    """A logger on what standard error is now: it may have been replaced since the start."""
+    return structlog.PrintLogger(sys.stderr)
 
 
 def log() -> structlog.typing.FilteringBoundLogger:

@@ -9,6 +9,7 @@ import base64
 import contextlib
 import json
 import shutil
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -223,6 +224,22 @@ async def test_our_own_fault_is_503_and_charges_nothing(world: World) -> None:
         answer = await lonely.ask(dead.url, await lonely.header())
         assert (answer.status_code, answer.json()["code"]) == (503, "probe-failed-here")
         assert "Retry-After" in answer.headers
+        assert await lonely.income() == before
+
+
+async def test_a_name_that_nobody_can_vouch_is_unknown_costs_nothing(world: World) -> None:
+    """Without references a resolver of ours that answers wrongly cannot be told from theirs."""
+
+    def nobody(host: str, *_: object, **__: object) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "no such name")
+
+    config = configuration(world, port=0, store_url="sqlite://")
+    alone = replace(config.probe, references=())
+    deaf = replace(config.egress, resolver=nobody)
+    async with running(world, probe=alone, egress=deaf) as lonely:
+        before = await lonely.income()
+        answer = await lonely.ask("https://shop.nowhere.com/x", await lonely.header())
+        assert (answer.status_code, answer.json()["code"]) == (503, "probe-failed-here")
         assert await lonely.income() == before
 
 

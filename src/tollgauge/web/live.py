@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tollgauge.clients import x402
@@ -95,6 +95,9 @@ class LiveProbe:
         if result.status is None:
             online = await connected(self.egress, self.references)
             ((_, result),) = common_mode([(endpoint.host, result)], connected=online)
+            if online is None and result.outcome is Outcome.DNS:
+                # With no reference to ask, a resolver of ours that answers wrongly looks the same.
+                result = replace(result, attribution=Attribution.UNKNOWN, reason="no-reference")
         now = self.clock()
         async with self.store.write() as tx:
             await observations.record(
