@@ -78,20 +78,19 @@ class Alternatives:
 
         Raises IndexBuilding while there is no index yet.
         """
+        index = await self.fresh(store)
         async with store.read() as tx:
             target = (await similar.standings(tx, (endpoint_id,))).get(endpoint_id)
-        if target is None:
-            return None
-        index = await self.fresh(store)
-        least = (target.score_tenths or 0) + delta_tenths
-        proposed = index.search(
-            terms_of(wording_of(target.endpoint)),
-            host=target.endpoint.host,
-            pay_to=_pay_to(target),
-            least_tenths=least,
-            limit=limit + PROPOSALS,
-        )
-        async with store.read() as tx:
+            if target is None:
+                return None
+            least = (target.score_tenths or 0) + delta_tenths
+            proposed = index.search(
+                terms_of(wording_of(target.endpoint)),
+                host=target.endpoint.host,
+                pay_to=_pay_to(target),
+                least_tenths=least,
+                limit=limit + PROPOSALS,
+            )
             known = await similar.standings(tx, [match.id for match in proposed])
         rows = _judged(target, proposed, known, least=least)
         return Found(standing=target, alternatives=tuple(rows[:limit]))
