@@ -28,7 +28,7 @@ from eth_abi.abi import decode
 from tollgauge.bench.canned import BLOCK_SECONDS, CHAIN_ID, TOKEN, World, settlements, wallet
 from tollgauge.clients.chainlogs import ChainLogs
 from tollgauge.clients.logquery import read_events
-from tollgauge.clients.rpc import Node, parsed
+from tollgauge.clients.rpc import Node, parsed, uncollected
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.settlement import TRANSFER, entries, events, settled
 from tollgauge.core.terms import Quote
@@ -103,8 +103,9 @@ def measure_decoding(total: int) -> dict[str, Any]:
 
 def _decode(reply: bytes, wallets: frozenset[bytes]) -> int:
     seen = read_events(parsed(reply)["result"], token=TOKEN)
-    made = settled(seen.transfers, seen.used)
-    return len(entries(made.transfers, wallets, seen.stamps))
+    with uncollected():  # as clients/chainlogs does it
+        made = settled(seen.transfers, seen.used)
+        return len(entries(made.transfers, wallets, seen.stamps))
 
 
 def _replies(count: int) -> Iterator[bytes]:

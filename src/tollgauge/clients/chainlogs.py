@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from tollgauge.clients.chainnodes import ChainNodes, View
 from tollgauge.clients.logquery import TOPICS_MAX, Asker, Found, Pace, Query, about
-from tollgauge.clients.rpc import Call, Node, RpcError, RpcUnavailable
+from tollgauge.clients.rpc import Call, Node, RpcError, RpcUnavailable, uncollected
 from tollgauge.core.blocks import Header, Span
 from tollgauge.core.settlement import (
     AUTHORIZATION_USED,
@@ -211,7 +211,7 @@ class ChainLogs:
         self._paces[view.node].went_well(
             found=len(transfers), aim=self.settings.logs, most=self.settings.span
         )
-        return Fetched(entries(transfers, wallets, times), known)
+        return Fetched(_entries(transfers, wallets, times), known)
 
     async def _tip(
         self, view: View, headers: Sequence[Header], wallets: Collection[bytes]
@@ -226,7 +226,7 @@ class ChainLogs:
             raise RpcUnavailable(f"{view.node.name} sent logs of other blocks.")
         times = {header.hash: header.at for header in headers}
         return Fetched(
-            entries(transfers, wallets, times), {header.number: header for header in headers}
+            _entries(transfers, wallets, times), {header.number: header for header in headers}
         )
 
     async def _tip_blocks(
@@ -304,7 +304,8 @@ class ChainLogs:
         """The transfers with their authorizations; what the logs leave open, receipts decide."""
         used = (await self._asker(node).gathered(queries)).used
         try:
-            known = settled(found.transfers.values(), used.values())
+            with uncollected():
+                known = settled(found.transfers.values(), used.values())
             if not known.unclear:
                 return known.transfers
             hashes = sorted({move.transaction for move in known.unclear})
@@ -337,6 +338,13 @@ class ChainLogs:
         if len(times) != len(places):
             raise RpcUnavailable(f"{view.node.name} lacks a block whose logs it sent.")
         return times
+
+
+def _entries(
+    transfers: Sequence[Transfer], wallets: Collection[bytes], times: dict[bytes, int]
+) -> list[Entry]:
+    with uncollected():
+        return entries(transfers, wallets, times)
 
 
 def _hex(value: bytes) -> str:
