@@ -15,13 +15,14 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from tollgauge.alternatives import Alternatives
 from tollgauge.clients.authorization import Prover
@@ -336,7 +337,7 @@ class _Server(uvicorn.Server):
     """A server that leaves the signals to `run`, which drains servers and loops together."""
 
     @contextlib.contextmanager
-    def capture_signals(self):  # type: ignore[no-untyped-def]
+    def capture_signals(self) -> Iterator[None]:
         yield
 
 
@@ -383,7 +384,7 @@ def _bound(host: str, port: int, setting: str) -> socket.socket:
     return listener
 
 
-async def _metrics(scope, receive, send) -> None:  # type: ignore[no-untyped-def]
+async def _metrics(scope: Scope, receive: Receive, send: Send) -> None:
     """The admin port: `/metrics` and nothing else."""
     found = scope["path"] == "/metrics"
     body = metrics_text() if found else b"not found\n"
