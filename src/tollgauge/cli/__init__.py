@@ -1,0 +1,59 @@
+"""The command line: each command a few lines that call down.
+
+Exit codes: 0 good, 1 the thing examined is bad, 2 we failed or were misused. Results go to
+standard output, everything else to standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import typer
+
+from tollgauge.cli.bench import bench
+from tollgauge.cli.checking import config_app
+from tollgauge.cli.demo import demo
+from tollgauge.cli.discovering import discover
+from tollgauge.cli.examining import lint_command, probe, score, trace
+from tollgauge.cli.ledger import payments
+from tollgauge.cli.serving import mcp, migrate, run, serve, work
+from tollgauge.cli.terminal import FAILED, errors, plain
+from tollgauge.cli.watching import watch_app
+from tollgauge.core.errors import TollgaugeError
+
+app = typer.Typer(
+    name="tollgauge",
+    help="Trust and reliability scores for pay-per-call (x402) endpoints.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(run)
+app.command()(serve)
+app.command()(work)
+app.command()(mcp)
+app.command()(migrate)
+app.command()(demo)
+app.command()(probe)
+app.command(name="lint")(lint_command)
+app.command()(score)
+app.command()(trace)
+app.command()(discover)
+app.command()(bench)
+app.command()(payments)
+app.add_typer(config_app, name="config")
+app.add_typer(watch_app, name="watch")
+
+
+def main() -> None:
+    """The entry point: every error of ours becomes a message and an exit code."""
+    try:
+        app()
+    except TollgaugeError as error:
+        errors.print(f"[bold]tollgauge:[/] {plain(str(error))}", soft_wrap=True)
+        if error.hint:
+            errors.print(f"  {plain(error.hint)}", soft_wrap=True)
+        sys.exit(FAILED)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        sys.exit(130)

@@ -1,0 +1,88 @@
+"""Commands that stay: `run`, `serve`, `work`, `mcp`; and `migrate`, which prepares for them."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from typing import Annotated, Any
+
+import typer
+import uvloop
+
+from tollgauge import app as root
+from tollgauge.cli.inputs import load_config
+from tollgauge.cli.terminal import ConfigFile, errors
+from tollgauge.config import Config
+from tollgauge.core.errors import TollgaugeError
+from tollgauge.observe import configure_logs
+
+
+def run(config: ConfigFile = None) -> None:
+    """API, pages and workers together, on one machine."""
+    _forever(_run(load_config(config), serve=True, only=None))
+
+
+def serve(config: ConfigFile = None) -> None:
+    """API and pages only; workers run elsewhere."""
+    _forever(_run(load_config(config), serve=True, only=()))
+
+
+def work(
+    config: ConfigFile = None,
+    only: Annotated[str, typer.Option(help="Names of loops, separated by commas.")] = "",
+) -> None:
+    """Workers only: discover, probe, score, settle, prune."""
+    names = tuple(name.strip() for name in only.split(",") if name.strip())
+    _forever(_run(load_config(config), serve=False, only=names or None))
+
+
+def mcp(config: ConfigFile = None) -> None:
+    """Tools for an agent on this machine: MCP over standard input and output."""
+    # Nothing can interrupt a read of standard input, and the ledger is made for a sudden end.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    asyncio.run(_mcp(load_config(config)))
+
+
+def migrate(config: ConfigFile = None) -> None:
+    """Bring the database to the newest version."""
+    asyncio.run(_migrate(load_config(config)))
+    errors.print("The database is up to date.")
+
+
+def _forever(serving: Coroutine[Any, Any, None]) -> None:
+    """Run what stays on the faster event loop."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serving)
+
+
+async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> None:
+    configure_logs(json_lines=config.server.json_logs)
+    async with root.opened(config) as service:
+        jobs = service.jobs()
+        if only is not None:
+            unknown = set(only) - {job.name for job in jobs}
+            if unknown:
+                raise TollgaugeError(
+                    f"There is no loop named {', '.join(sorted(unknown))}.",
+                    hint=f"The loops are {', '.join(job.name for job in jobs)}; "
+                    "discover needs [[sources]], and what asks a chain needs a node's URL.",
+                )
+            jobs = tuple(job for job in jobs if job.name in only)
+
+        def ready() -> None:
+            if serve:
+                errors.print(f"tollgauge serves {config.server.base_url}")
+
+        await root.run(service, serve=serve, jobs=jobs, on_ready=ready)
+
+
+async def _mcp(config: Config) -> None:
+    configure_logs(json_lines=config.server.json_logs, level="warning")
+    async with root.opened(config) as service:
+        await root.speak(service)
+
+
+async def _migrate(config: Config) -> None:
+    async with root.opened(config):
+        pass

@@ -1,0 +1,52 @@
+"""What the commands share of a terminal: where results and words go, and how options read.
+
+Results go to standard output, everything else to standard error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import orjson
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+GOOD: Final = 0
+BAD: Final = 1
+FAILED: Final = 2
+
+errors = Console(stderr=True, highlight=False)
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", envvar="TOLLGAUGE_CONFIG", help="The TOML file to read."),
+]
+
+
+def print_json(document: Any) -> None:
+    """Print a result as indented JSON."""
+    sys.stdout.buffer.write(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+@contextlib.contextmanager
+def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar on a terminal, nothing elsewhere."""
+    columns = (TextColumn("{task.description:38}"), BarColumn(), TextColumn("{task.completed}"))
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        task = bar.add_task("", total=1)
+
+        def report(words: str, done: int, total: int) -> None:
+            bar.update(task, description=words, completed=done, total=max(total, 1))
+
+        yield report
+
+
+def plain(text: str) -> str:
+    """A text without the console's markup."""
+    return text.replace("[", "\\[")
