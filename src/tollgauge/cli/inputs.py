@@ -7,18 +7,23 @@ import os
 import sys
 import zlib
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from tollgauge.config import Config, load
 from tollgauge.core.errors import TollgaugeError
+
+if TYPE_CHECKING:
+    from tollgauge.config import Config
 
 INPUT_MAX: Final = 16 * 1024 * 1024
 
 
 def load_config(path: Path | None) -> Config:
     """The configuration: a named file, else tollgauge.toml of this folder, and the environment."""
+    # The settings live beside their consumers, which are the whole service: --help needs none.
+    from tollgauge.config import load
+
     default = Path("tollgauge.toml")
     if path is None and default.exists():
         path = default

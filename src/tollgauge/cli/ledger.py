@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tollgauge import app as root
 from tollgauge.cli.inputs import load_config
 from tollgauge.cli.terminal import ConfigFile, Json, print_json
-from tollgauge.config import Config
-from tollgauge.core.payment import State
-from tollgauge.store import payments as ledger
-from tollgauge.store.payments import Attempt, LedgerRow
-from tollgauge.web import wire
+
+if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
+    from tollgauge.config import Config
+    from tollgauge.store.payments import Attempt, LedgerRow
 
 
 def payments(
@@ -23,6 +21,8 @@ def payments(
     as_json: Json = False,
 ) -> None:
     """The newest payments of the ledger, and every attempt to verify, settle or prove them."""
+    from tollgauge.web import wire
+
     rows, attempts = asyncio.run(_newest(load_config(config), limit))
     if as_json:
         print_json({"payments": [_payment(row, attempts[row.id]) for row in rows]})
@@ -37,6 +37,9 @@ def payments(
 async def _newest(
     config: Config, limit: int
 ) -> tuple[tuple[LedgerRow, ...], dict[str, tuple[Attempt, ...]]]:
+    from tollgauge import app as root
+    from tollgauge.store import payments as ledger
+
     async with root.opened(config) as service, service.store.read() as tx:
         rows = await ledger.latest(tx, limit=limit)
         return rows, await ledger.attempts(tx, [row.id for row in rows])
@@ -44,6 +47,9 @@ async def _newest(
 
 def _payment(row: LedgerRow, attempts: tuple[Attempt, ...]) -> dict[str, Any]:
     """A payment as the operator sees it: neither what was signed nor the answer that it bought."""
+    from tollgauge.core.payment import State
+    from tollgauge.web import wire
+
     return {
         "paymentId": row.id,
         "state": row.state.value,

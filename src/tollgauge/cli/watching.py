@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tollgauge import app as root
 from tollgauge.cli.inputs import load_config
 from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, print_json
-from tollgauge.config import Config
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.store import endpoints, outbox, watches
-from tollgauge.web import wire
+
+if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
+    from tollgauge.config import Config
+    from tollgauge.store import outbox
 
 watch_app = typer.Typer(help="Look after watches and their deliveries.", no_args_is_help=True)
 
@@ -60,6 +60,10 @@ def watch_resend(
 
 
 async def _watches(config: Config, limit: int) -> dict[str, Any]:
+    from tollgauge import app as root
+    from tollgauge.store import endpoints, outbox, watches
+    from tollgauge.web import wire
+
     async with root.opened(config) as service, service.store.read() as tx:
         rows = await watches.latest(tx, limit=limit)
         known = await endpoints.get_many(tx, {row.endpoint_id for row in rows})
@@ -82,6 +86,10 @@ async def _watches(config: Config, limit: int) -> dict[str, Any]:
 
 
 async def _watch(config: Config, watch_id: str) -> dict[str, Any]:
+    from tollgauge import app as root
+    from tollgauge.store import endpoints, outbox, watches
+    from tollgauge.web import wire
+
     async with root.opened(config) as service, service.store.read() as tx:
         found = await watches.get(tx, watch_id)
         if found is None:
@@ -116,6 +124,9 @@ async def _watch(config: Config, watch_id: str) -> dict[str, Any]:
 
 
 async def _resend(config: Config, ids: tuple[str, ...]) -> int:
+    from tollgauge import app as root
+    from tollgauge.store import outbox
+
     async with root.opened(config) as service, service.store.write() as tx:
         letters = {each for each in ids if not each.startswith("wat_")}
         for watch_id in set(ids) - letters:
@@ -126,6 +137,8 @@ async def _resend(config: Config, ids: tuple[str, ...]) -> int:
 
 def _delivery(each: outbox.Delivery) -> dict[str, Any]:
     """A delivery as the operator sees it: where it goes is its watch's to show."""
+    from tollgauge.web import wire
+
     return {
         "id": each.notice.id,
         "watchId": each.notice.watch_id,
