@@ -1,0 +1,94 @@
+"""Trust reports: of a live probe, and of an endpoint as it was scored last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.evidence import Evidence, digest, from_stored, to_json
+from tollgauge.core.probe import ProbeResult
+from tollgauge.core.score import Score, score_from_json
+from tollgauge.core.scoring import score as score_of
+from tollgauge.store import endpoints, probes, scores
+from tollgauge.store import evidence as evidence_rows
+from tollgauge.store.scores import ScoreRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustReport:
+    """Everything a trust report says. `document` is the evidence as its canonical JSON value,
+    `digest` the SHA-256 of its canonical text; `probe` the live probe, or the last one known.
+    """
+
+    score: Score
+    evidence: Evidence
+    document: dict[str, Any]
+    digest: str
+    probe: ProbeResult | None
+    quote_at: int | None
+    service_name: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A sample report of the preview, with its rank in the scored population (1 is the best)."""
+
+    role: Literal["best", "median", "worst"]
+    rank: int
+    report: TrustReport
+
+
+async def live(
+    tx: AsyncConnection, endpoint: Endpoint, probe: ProbeResult, *, now: int
+) -> TrustReport:
+    """The report of an endpoint that was probed just now, scored from its evidence as of now."""
+    current = await endpoints.get(tx, endpoint.id) or endpoint
+    seen = await evidence_rows.gather(tx, current, as_of=now)
+    return _report(current, seen, score_of(seen), probe)
+
+
+async def preview(tx: AsyncConnection) -> tuple[Sample, ...]:
+    """Sample reports of the best, the median and the worst endpoint by score; fewer while the
+    scored population is smaller.
+    """
+    size = (await scores.population(tx)).scored
+    wanted: dict[int, Literal["best", "median", "worst"]] = {}
+    for rank, role in ((1, "best"), ((size + 1) // 2, "median"), (size, "worst")):
+        if 1 <= rank <= size:
+            wanted.setdefault(rank, role)  # type: ignore[arg-type]
+    samples = []
+    for rank, role in wanted.items():
+        row = await scores.at_rank(tx, rank=rank)
+        found = None if row is None else await endpoints.get(tx, row.endpoint_id)
+        if row is not None and found is not None:
+            samples.append(Sample(role=role, rank=rank, report=await _cached(tx, found, row)))
+    return tuple(samples)
+
+
+async def _cached(tx: AsyncConnection, endpoint: Endpoint, row: ScoreRow) -> TrustReport:
+    """The report of an endpoint as it was scored last."""
+    seen = from_stored(row.evidence)
+    last = await probes.history(
+        tx, endpoint.id, since=(endpoint.last_probed or 0) - 1, until=endpoint.last_probed or 0
+    )
+    return _report(endpoint, seen, score_from_json(row.result), last[-1] if last else None)
+
+
+def _report(
+    endpoint: Endpoint, seen: Evidence, score: Score, probe: ProbeResult | None
+) -> TrustReport:
+    return TrustReport(
+        score=score,
+        evidence=seen,
+        document=orjson.loads(to_json(seen)),
+        digest=digest(seen),
+        probe=probe,
+        quote_at=endpoint.quote_at,
+        service_name=endpoint.service_name,
+        description=endpoint.description,
+    )

@@ -1,0 +1,43 @@
+"""The wire: what a report looks like as JSON, and the schema that the interface description shows.
+
+Models here are shapes only: every figure arrives as the integer that `reports` and core/score
+publish, and becomes a decimal, a dollar or an ISO time in one of the small functions of `figures`.
+A file for each noun: `scores` what follows from a score alone, `trust` the report that carries
+one, `snapshots` what is free of it, `counts` the ecosystem. Products keep the shapes of their own
+answers beside them.
+"""
+
+from tollgauge.web.wire.counts import EcosystemShape, ecosystem
+from tollgauge.web.wire.figures import day, iso, micro_usd, minute, permille, tenths
+from tollgauge.web.wire.scores import ScoreShape, score_alone
+from tollgauge.web.wire.shape import Grade, Percent, Recommendation, Severity, Shape, camel, dump
+from tollgauge.web.wire.snapshots import LeaderboardShape, SnapshotShape, leaderboard, snapshot
+from tollgauge.web.wire.trust import PreviewShape, TrustReportShape, preview, trust_report
+
+__all__ = [
+    "EcosystemShape",
+    "Grade",
+    "LeaderboardShape",
+    "Percent",
+    "PreviewShape",
+    "Recommendation",
+    "ScoreShape",
+    "Severity",
+    "Shape",
+    "SnapshotShape",
+    "TrustReportShape",
+    "camel",
+    "day",
+    "dump",
+    "ecosystem",
+    "iso",
+    "leaderboard",
+    "micro_usd",
+    "minute",
+    "permille",
+    "preview",
+    "score_alone",
+    "snapshot",
+    "tenths",
+    "trust_report",
+]

@@ -1,0 +1,222 @@
+"""A score as JSON: what follows from the score alone, whatever report carries it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+
+from tollgauge.core.policy import POLICIES
+from tollgauge.core.score import Score, Settlement
+from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
+from tollgauge.web.wire.shape import Grade, Percent, Recommendation, Severity, Shape
+
+VANTAGE: Final = "single vantage point; includes network distance; lightly weighted"
+
+
+class Breakdown(Shape):
+    """Subscores of the six components, 0 to 100; all null while nothing was measured."""
+
+    uptime: Percent | None
+    compliance: Percent | None
+    latency: Percent | None
+    age: Percent | None
+    activity: Percent | None
+    stability: Percent | None
+
+
+class CapShape(Shape):
+    """A limit on the score and why it applies."""
+
+    code: str
+    limit: int
+    reason: str
+
+
+class PolicyShape(Shape):
+    """The policy that the score was computed under."""
+
+    version: int
+    weights: dict[str, int]
+    grade_thresholds: dict[str, int]
+    caps: list[CapShape]
+
+
+class FlagShape(Shape):
+    """One issue under its slug."""
+
+    severity: Severity
+    message: str
+    since: str | None = None
+
+
+class DetailedFlag(Shape):
+    """One issue as a row."""
+
+    code: str
+    severity: Severity
+    message: str
+
+
+class ScoreRange(Shape):
+    """Where the score may lie, given how little was observed."""
+
+    low: Percent | None
+    point: Percent | None
+    high: Percent | None
+
+
+class ConfidenceDetail(Shape):
+    """Confidence by kind: density of probes, share of the window indexed on chain."""
+
+    observation: float
+    economic: float
+
+
+class SettlementShape(Shape):
+    """Settlements to the payTo in the window."""
+
+    pay_to: str
+    network: str
+    volume_usd30d: float
+    organic_volume_usd30d: float
+    transfers30d: int
+    distinct_payers30d: int
+    effective_payers30d: float
+    top_payer_share: float | None
+    shared_with: int
+    indexed_to_block: int | None
+    indexed_to_ts: int | None
+    level: Annotated[str, Field(json_schema_extra={"enum": ["endpoint", "wallet"]})]
+
+
+class StatsShape(Shape):
+    """The raw 30-day figures."""
+
+    probes30d: int
+    scored_probes30d: int
+    excluded30d: dict[str, int]
+    uptime30d: Percent | None
+    compliant30d: Percent | None
+    payable30d: Percent | None
+    avg_latency_ms: int | None
+    p50_latency_ms: int | None
+    p95_latency_ms: int | None
+    latency_vantage: str
+    first_seen: str
+    last_probed: str | None
+    observed_days: int
+    price_changes30d: int
+    pay_to_changes30d: int
+    settled_volume_usd30d: float
+
+
+class ScoreShape(Shape):
+    """A score alone, in the words of a trust report."""
+
+    score: Percent | None
+    grade: Grade | None
+    confidence: float
+    recommendation: Recommendation
+    score_range: ScoreRange
+    breakdown: Breakdown
+    policy: PolicyShape
+    flags: dict[str, FlagShape]
+    flags_detailed: list[DetailedFlag]
+    confidence_detail: ConfidenceDetail
+    settlement: SettlementShape | None = None
+    stats: StatsShape
+
+
+def score_alone(score: Score) -> ScoreShape:
+    """A score that was computed again, as JSON shape."""
+    return ScoreShape(**judgement(score))
+
+
+def judgement(score: Score) -> dict[str, Any]:
+    """The fields that follow from the score alone."""
+    return {
+        "score": tenths(score.score_tenths),
+        "grade": score.grade,
+        "confidence": score.confidence_hundredths / 100,
+        "recommendation": score.recommendation,
+        "score_range": ScoreRange(
+            low=tenths(score.low_tenths),
+            point=tenths(score.score_tenths),
+            high=tenths(score.high_tenths),
+        ),
+        "breakdown": _breakdown(score),
+        "policy": _policy(score),
+        "flags": {
+            flag.code: FlagShape(
+                severity=flag.severity.value, message=flag.message, since=iso(flag.since)
+            )
+            for flag in score.flags
+        },
+        "flags_detailed": [
+            DetailedFlag(code=flag.code, severity=flag.severity.value, message=flag.message)
+            for flag in score.flags
+        ],
+        "confidence_detail": ConfidenceDetail(
+            observation=score.confidence_hundredths / 100,
+            economic=score.economic_hundredths / 100,
+        ),
+        "settlement": _settlement(score.settlement),
+        "stats": _stats(score),
+    }
+
+
+def _breakdown(score: Score) -> Breakdown:
+    found = {row.name: tenths(row.tenths) for row in score.components}
+    return Breakdown(**{name: found.get(name) for name in Breakdown.model_fields})
+
+
+def _policy(score: Score) -> PolicyShape:
+    policy = POLICIES[score.policy_version]
+    return PolicyShape(
+        version=policy.version,
+        weights=policy.weights,
+        grade_thresholds=dict(policy.grades),
+        caps=[CapShape(code=cap.code, limit=cap.limit, reason=cap.reason) for cap in score.caps],
+    )
+
+
+def _settlement(found: Settlement | None) -> SettlementShape | None:
+    if found is None:
+        return None
+    return SettlementShape(
+        pay_to=found.pay_to,
+        network=found.network,
+        volume_usd30d=micro_usd(found.volume),
+        organic_volume_usd30d=micro_usd(found.organic),
+        transfers30d=found.transfers,
+        distinct_payers30d=found.distinct_payers,
+        effective_payers30d=found.effective_hundredths / 100,
+        top_payer_share=permille(found.top_permille),
+        shared_with=found.shared_hosts - 1,
+        indexed_to_block=found.indexed_to_block,
+        indexed_to_ts=None if found.indexed_to is None else found.indexed_to // 1000,
+        level=found.level,
+    )
+
+
+def _stats(score: Score) -> StatsShape:
+    stats = score.stats
+    return StatsShape(
+        probes30d=stats.probes,
+        scored_probes30d=stats.scored,
+        excluded30d=dict(stats.excluded),
+        uptime30d=tenths(stats.uptime_tenths),
+        compliant30d=tenths(stats.compliant_tenths),
+        payable30d=tenths(stats.payable_tenths),
+        avg_latency_ms=stats.avg_latency_ms,
+        p50_latency_ms=stats.p50_latency_ms,
+        p95_latency_ms=stats.p95_latency_ms,
+        latency_vantage=VANTAGE,
+        first_seen=iso(stats.first_seen),
+        last_probed=iso(stats.last_probed),
+        observed_days=stats.observed_days,
+        price_changes30d=stats.price_changes,
+        pay_to_changes30d=stats.payto_changes,
+        settled_volume_usd30d=micro_usd(score.settlement.volume if score.settlement else 0),
+    )

@@ -1,0 +1,74 @@
+"""Shape: the base of every JSON object on the wire, its names and its words.
+
+Names are camelCase, an unknown field is an error, and a field whose absence means something is
+left out when it is null.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+Grade = Annotated[str, Field(json_schema_extra={"enum": ["A", "B", "C", "D", "F"]})]
+
+Recommendation = Annotated[
+    str,
+    Field(
+        json_schema_extra={
+            "enum": [
+                "proceed",
+                "caution",
+                "avoid",
+                "unverified",
+                "not-payable",
+                "parameterize",
+            ]
+        }
+    ),
+]
+
+Severity = Annotated[str, Field(json_schema_extra={"enum": ["error", "warn", "info"]})]
+
+Percent = Annotated[float, Field(ge=0, le=100)]
+
+
+def camel(name: str) -> str:
+    """A field's name on the wire: camelCase, with the windows' `30d` kept small."""
+    return re.sub(r"30D\b", "30d", to_camel(name))
+
+
+class Shape(BaseModel):
+    """A JSON object with camelCase names and no others."""
+
+    model_config = ConfigDict(
+        alias_generator=camel, populate_by_name=True, extra="forbid", frozen=True
+    )
+
+
+def dump(shape: Shape) -> bytes:
+    """A shape as JSON bytes; fields whose absence means something are left out when null."""
+    document = shape.model_dump(mode="json", by_alias=True)
+    return _bytes(_without_absent(document))
+
+
+_ABSENT: Final = frozenset({"advertised", "settlement", "liveProbe", "since"})
+
+
+def _without_absent(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: _without_absent(item)
+            for key, item in value.items()
+            if not (item is None and key in _ABSENT)
+        }
+    if isinstance(value, list):
+        return [_without_absent(item) for item in value]
+    return value
+
+
+def _bytes(document: Any) -> bytes:
+    return orjson.dumps(document)

@@ -1,0 +1,125 @@
+"""A snapshot as JSON, and the leaderboard, which is a list of them in brief."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tollgauge.reports import Leaderboard, Snapshot
+from tollgauge.web.wire.figures import day, iso, micro_usd, minute, tenths
+from tollgauge.web.wire.shape import Grade, Percent, Recommendation, Shape
+
+
+class LeaderRow(Shape):
+    """One row of the leaderboard."""
+
+    rank: int
+    resource: str
+    host: str
+    score: Percent
+    grade: Grade | None
+    recommendation: Recommendation
+    confidence: float
+    uptime30d: Percent | None
+    avg_latency_ms: int | None
+    amount_usd: float | None
+    network: str | None
+    endpoint_page: str
+
+
+class LeaderboardShape(Shape):
+    """The best 25 listed endpoints."""
+
+    as_of: str
+    policy_version: int
+    simulated: bool
+    endpoints: list[LeaderRow]
+
+
+class SnapshotShape(Shape):
+    """The free, cached view of one endpoint."""
+
+    id: str
+    resource: str
+    recommendation: Recommendation
+    grade: Grade | None
+    score: Percent | None
+    confidence: float
+    uptime30d: Percent | None
+    avg_latency_ms: int | None
+    probes30d: int
+    advertised_price_usd: float | Literal["not advertised"]
+    price_stability: str
+    network: str | None
+    first_seen: str
+    last_probed: str | None
+    status: Annotated[str, Field(json_schema_extra={"enum": ["listed", "delisted"]})]
+    snapshot_computed: str
+    age_hours: int
+    advertised_description: str
+    better_alternatives: int | None
+    summary: str
+    verdict: str | None
+    sources: list[str]
+    endpoint_page: str
+    simulated: bool
+
+
+def leaderboard(board: Leaderboard, *, base_url: str) -> LeaderboardShape:
+    """The leaderboard as JSON shape."""
+    return LeaderboardShape(
+        as_of=iso(board.as_of),
+        policy_version=board.policy_version,
+        simulated=any(row.simulated for row in board.rows),
+        endpoints=[
+            LeaderRow(
+                rank=rank,
+                resource=row.resource,
+                host=row.host,
+                score=tenths(row.score_tenths),
+                grade=row.grade,
+                recommendation=row.recommendation,
+                confidence=row.confidence_hundredths / 100,
+                uptime30d=tenths(row.uptime_tenths),
+                avg_latency_ms=row.latency_ms,
+                amount_usd=micro_usd(row.price_micro_usd),
+                network=row.network,
+                endpoint_page=f"{base_url}/endpoint/{row.id}",
+            )
+            for rank, row in enumerate(board.rows, 1)
+        ],
+    )
+
+
+def snapshot(found: Snapshot, *, now: int, base_url: str) -> SnapshotShape:
+    """A snapshot as JSON shape; its age counts whole hours."""
+    changes = found.price_changes
+    return SnapshotShape(
+        id=found.id,
+        resource=found.resource,
+        recommendation=found.recommendation,
+        grade=found.grade,
+        score=tenths(found.score_tenths),
+        confidence=found.confidence_hundredths / 100,
+        uptime30d=tenths(found.uptime_tenths),
+        avg_latency_ms=found.latency_ms,
+        probes30d=found.probes,
+        advertised_price_usd=micro_usd(found.price_micro_usd)
+        if found.price_micro_usd is not None
+        else "not advertised",
+        price_stability=f"{changes} change(s)" if changes else "stable",
+        network=found.network,
+        first_seen=day(found.first_seen),
+        last_probed=day(found.last_probed) if found.last_probed is not None else None,
+        status=found.status,
+        snapshot_computed=minute(found.computed_at),
+        age_hours=max(0, now - found.computed_at) // 3_600_000,
+        advertised_description=found.advertised_description,
+        better_alternatives=found.better_alternatives,
+        summary=found.summary,
+        verdict=found.verdict or None,
+        sources=list(found.sources),
+        endpoint_page=f"{base_url}/endpoint/{found.id}",
+        simulated=found.simulated,
+    )

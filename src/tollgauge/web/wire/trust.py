@@ -1,0 +1,197 @@
+"""A trust report as JSON, and the preview's three."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from tollgauge.core.evidence import Evidence
+from tollgauge.core.terms import Quote
+from tollgauge.reports import Sample, TrustReport
+from tollgauge.web.wire.figures import iso, micro_usd
+from tollgauge.web.wire.scores import (
+    Breakdown,
+    ConfidenceDetail,
+    DetailedFlag,
+    FlagShape,
+    PolicyShape,
+    ScoreRange,
+    SettlementShape,
+    StatsShape,
+    judgement,
+)
+from tollgauge.web.wire.shape import Grade, Percent, Recommendation, Severity, Shape
+
+
+class Advertised(Shape):
+    """The advertised price; absent when none is advertised."""
+
+    amount: str
+    amount_usd: float | None
+    asset: str
+    symbol: str | None
+    network: str
+    decimals: int | None
+    pay_to: str
+    observed_at_ts: int | None
+
+
+class LatencyShape(Shape):
+    """Milliseconds by phase; null for a phase that was not reached."""
+
+    dns: int | None
+    connect: int | None
+    tls: int | None
+    ttfb: int | None
+    total: int
+
+
+class FindingShape(Shape):
+    """What a lint rule says."""
+
+    rule: str
+    severity: Severity
+    message: str
+
+
+class LiveProbeShape(Shape):
+    """The probe that this report rests on."""
+
+    at: str
+    outcome: str
+    status: int | None
+    latency_ms: LatencyShape
+    envelope: Annotated[str, Field(json_schema_extra={"enum": ["v1", "v2"]})] | None
+    attribution: Annotated[str, Field(json_schema_extra={"enum": ["theirs", "ours", "unknown"]})]
+    findings: list[FindingShape]
+
+
+class AdvertisedBy(Shape):
+    """The provider's own words: untrusted, unverified."""
+
+    service_name: str
+    description: str
+
+
+class EvidenceShape(Shape):
+    """What the score was computed from; `tollgauge score` recomputes it from `document`."""
+
+    policy_version: int
+    as_of: str
+    digest: str
+    document: dict[str, Any]
+
+
+class TrustReportShape(Shape):
+    """A trust report."""
+
+    resource: str
+    score: Percent | None
+    grade: Grade | None
+    confidence: float
+    recommendation: Recommendation
+    score_range: ScoreRange
+    breakdown: Breakdown
+    policy: PolicyShape
+    flags: dict[str, FlagShape]
+    flags_detailed: list[DetailedFlag]
+    confidence_detail: ConfidenceDetail
+    advertised: Advertised | None = None
+    settlement: SettlementShape | None = None
+    stats: StatsShape
+    live_probe: LiveProbeShape | None = None
+    advertised_by: AdvertisedBy
+    evidence: EvidenceShape
+
+
+class SampleShape(Shape):
+    """One sample report and where it stands in the population (1 is the best)."""
+
+    role: Literal["best", "median", "worst"]
+    population_rank: int
+    report: TrustReportShape
+
+
+class PreviewShape(Shape):
+    """Three sample reports; fewer while fewer endpoints are scored."""
+
+    samples: list[SampleShape]
+
+
+def trust_report(report: TrustReport) -> TrustReportShape:
+    """A trust report as JSON shape."""
+    evidence = report.evidence
+    return TrustReportShape(
+        resource=evidence.resource,
+        advertised=_advertised(evidence.quote, report.quote_at),
+        live_probe=_live_probe(report),
+        advertised_by=AdvertisedBy(
+            service_name=report.service_name, description=report.description
+        ),
+        evidence=_evidence(evidence, report),
+        **judgement(report.score),
+    )
+
+
+def preview(samples: tuple[Sample, ...]) -> PreviewShape:
+    """The preview as JSON shape."""
+    return PreviewShape(
+        samples=[
+            SampleShape(
+                role=sample.role,
+                population_rank=sample.rank,
+                report=trust_report(sample.report),
+            )
+            for sample in samples
+        ]
+    )
+
+
+def _advertised(quote: Quote | None, at: int | None) -> Advertised | None:
+    if quote is None:
+        return None
+    return Advertised(
+        amount=str(quote.amount),
+        amount_usd=micro_usd(quote.micro_usd),
+        asset=quote.asset,
+        symbol=quote.symbol,
+        network=quote.network,
+        decimals=quote.decimals,
+        pay_to=quote.pay_to,
+        observed_at_ts=None if at is None else at // 1000,
+    )
+
+
+def _live_probe(report: TrustReport) -> LiveProbeShape | None:
+    probe = report.probe
+    if probe is None:
+        return None
+    times = probe.timings
+    return LiveProbeShape(
+        at=iso(probe.at),
+        outcome=probe.outcome.value,
+        status=probe.status,
+        latency_ms=LatencyShape(
+            dns=times.dns,
+            connect=times.connect,
+            tls=times.tls,
+            ttfb=times.ttfb,
+            total=times.total,
+        ),
+        envelope=None if probe.version is None else f"v{probe.version}",
+        attribution=probe.attribution.value,
+        findings=[
+            FindingShape(rule=found.rule, severity=found.severity.value, message=found.message)
+            for found in probe.findings
+        ],
+    )
+
+
+def _evidence(evidence: Evidence, report: TrustReport) -> EvidenceShape:
+    return EvidenceShape(
+        policy_version=report.score.policy_version,
+        as_of=iso(evidence.as_of),
+        digest=report.digest,
+        document=report.document,
+    )
