@@ -58,7 +58,8 @@ postgres() {
 }
 
 chromium() {
-  command -v chromium >/dev/null || apt_install chromium
+  # `command -v` would find this function.
+  type -P chromium >/dev/null || apt_install chromium
 }
 
 case ${1:-} in
