@@ -13,7 +13,7 @@ import typer
 
 from tollgauge.cli.bench import bench
 from tollgauge.cli.checking import config_app
-from tollgauge.cli.demo import demo
+from tollgauge.cli.demo import demo_app
 from tollgauge.cli.discovering import discover
 from tollgauge.cli.examining import lint_command, probe, score, trace
 from tollgauge.cli.ledger import payments
@@ -34,7 +34,6 @@ app.command()(serve)
 app.command()(work)
 app.command()(mcp)
 app.command()(migrate)
-app.command()(demo)
 app.command()(probe)
 app.command(name="lint")(lint_command)
 app.command()(score)
@@ -42,6 +41,7 @@ app.command()(trace)
 app.command()(discover)
 app.command()(bench)
 app.command()(payments)
+app.add_typer(demo_app, name="demo")
 app.add_typer(config_app, name="config")
 app.add_typer(watch_app, name="watch")
 

@@ -1,30 +1,38 @@
-"""`tollgauge demo`: the whole business on this machine."""
+"""`tollgauge demo`: the whole business on this machine, and a hand on its sellers' faults."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from tollgauge.cli.terminal import Json, print_json, progress_bar
 from tollgauge.observe import configure_logs
 
+PORT: Final = 8402
 
+demo_app = typer.Typer(invoke_without_command=True, no_args_is_help=False)
+
+
+@demo_app.callback()
 def demo(
+    context: typer.Context,
     once: Annotated[bool, typer.Option("--once", help="One round, then stop.")] = False,
     history_days: Annotated[
         int, typer.Option(min=0, max=90, help="Days of simulated past to load first.")
     ] = 0,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to serve.")] = 8402,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to serve.")] = PORT,
     folder: Annotated[
         Path | None, typer.Option(help="Keep the database here instead of in memory.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """The whole business on this machine: sellers, a directory, a chain, the service, a sale."""
+    if context.invoked_subcommand is not None:
+        return
     # The demo's parts (a chain, an EVM library) are heavy: only this command loads them.
     from tollgauge.demo import command
 
@@ -42,6 +50,35 @@ def demo(
         asyncio.run(command.play(options, progress=progress, show=show))
 
 
+@demo_app.command()
+def fault(
+    seller: Annotated[str, typer.Argument(help="The first part of the seller's host.")] = "",
+    kind: Annotated[str, typer.Argument(help="down, slow, price, payto, broken, delisted.")] = "",
+    state: Annotated[str, typer.Argument(help="on or off.")] = "on",
+    port: Annotated[int, typer.Option(help="Where the demo listens to this.")] = PORT + 1,
+    as_json: Json = False,
+) -> None:
+    """Switch a fault of a seller of the running demo on or off; without words, list them."""
+    from tollgauge.demo import control
+
+    url = f"http://127.0.0.1:{port}"
+    if state not in ("on", "off"):
+        raise typer.BadParameter("A fault is switched on or off.")
+    if seller and not kind:
+        raise typer.BadParameter("Name the fault too: run `tollgauge demo fault` for the list.")
+    found = control.switch(url, seller, kind, on=state == "on") if seller else control.state(url)
+    if as_json:
+        print_json(found)
+        return
+    if not seller:
+        for name, meaning in found["kinds"].items():
+            print(f"{name:10} {meaning}")
+    for label, kinds in found["on"].items():
+        print(f"on at {label}: {', '.join(kinds)}")
+    if not found["on"]:
+        print("no fault is on")
+
+
 def _print_demo(found: dict[str, Any], base_url: str, *, stays: bool) -> None:
     report, payment = found["report"], found["payment"]
     grades = ", ".join(f"{letter} {count}" for letter, count in found["grades"].items())
@@ -49,5 +86,8 @@ def _print_demo(found: dict[str, Any], base_url: str, *, stays: bool) -> None:
     print(f"bought the report of {report['resource']}: {report['grade']} {report['score']}")
     print(f"paid {int(payment['amount']) / 10**6:.6f} USDC in {payment['transaction']}")
     if stays:
+        door = found["control"].rpartition(":")[2]
+        where = "" if int(door) == PORT + 1 else f" --port {door}"
         print(f"\nThe leaderboard is at {base_url}/ until you press Ctrl-C.")
+        print(f"Break a seller: tollgauge demo fault weather down on{where}")
     sys.stdout.flush()

@@ -13,6 +13,7 @@ from typing import Any, Final
 from tollgauge import app, reports
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.demo.buyer import Purchase, buy
+from tollgauge.demo.control import run_control
 from tollgauge.demo.stage import Progress, configuration, prepare
 from tollgauge.demo.world import World
 
@@ -45,6 +46,11 @@ async def play(
         progress("starting a chain, a facilitator and the sellers", 0, 1)
         world = await stack.enter_async_context(World.start(clock=app.now_ms))
         port = _free_port() if options.once else options.port or _free_port()
+        control = (
+            ""
+            if options.once
+            else await stack.enter_async_context(run_control(world.faults, port=port + 1))
+        )
         url = f"sqlite:///{options.folder / 'demo.sqlite'}" if options.folder else "sqlite://"
         service = await stack.enter_async_context(
             app.opened(configuration(world, port=port, store_url=url))
@@ -59,7 +65,7 @@ async def play(
                 progress("buying a trust report", 0, 1)
                 base_url = service.config.server.base_url
                 bought = await buy(base_url, await _best(service), account=world.buyer)
-                show(_summary(found, bought), base_url)
+                show(_summary(found, bought) | ({"control": control} if control else {}), base_url)
                 if options.once:
                     stop.set()
                 await running

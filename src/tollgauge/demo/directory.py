@@ -35,24 +35,24 @@ MALFORMED: Final[tuple[Any, ...]] = (
 private address, nothing at all."""
 
 
-def items_at(at: int, *, present: int) -> list[Any]:
+def items_at(at: int, *, present: int, sellers: tuple[Seller, ...] = SELLERS) -> list[Any]:
     """Every entry of the directory at `at`, in a past that ends at `present` (both ms UTC)."""
     items: list[Any] = [
-        _item(seller, at) for seller in SELLERS if listed(seller, at, present=present)
+        _item(seller, at) for seller in sellers if listed(seller, at, present=present)
     ]
     for index, odd in enumerate(MALFORMED):
         items.insert((index + 1) * 9, odd)
     return items
 
 
-def answer(request: Request, now: int) -> Answer:
-    """The directory's answer to a request."""
+def answer(request: Request, now: int, *, sellers: tuple[Seller, ...] = SELLERS) -> Answer:
+    """The directory's answer to a request, of `sellers` as they are at `now`."""
     if request.path != DIRECTORY_PATH or request.method != "GET":
         return _json(404, {"error": "not found"})
     query = parse_qs(request.query)
     limit = min(_number(query, "limit", PAGE_MAX), PAGE_MAX)
     offset = _number(query, "offset", 0)
-    items = items_at(now, present=now)
+    items = items_at(now, present=now, sellers=sellers)
     page = {
         "x402Version": 2,
         "items": items[offset : offset + limit],

@@ -21,6 +21,7 @@ import trustme
 from tollgauge.core.exchange import Answer
 from tollgauge.demo.behaviours import play
 from tollgauge.demo.directory import DIRECTORY_HOST, DIRECTORY_PATH, answer
+from tollgauge.demo.faults import Faults
 from tollgauge.demo.seller import DOMAIN, Request, Seller, Wire, latency_at
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.serving import LOOPBACK, closed_port, serve
@@ -53,17 +54,18 @@ class Market:
 
 @contextlib.asynccontextmanager
 async def run_market(
-    clock: Clock, folder: Path, *, latency: Latency = latency_at
+    clock: Clock, folder: Path, *, latency: Latency = latency_at, faults: Faults | None = None
 ) -> AsyncIterator[Market]:
     """The whole market; `folder` receives the authority's certificate (PEM). `latency` is how long
-    a seller usually takes; what its behaviour adds comes on top.
+    a seller usually takes; what its behaviour adds comes on top. `faults` are those that somebody
+    switches meanwhile.
     """
     authority = trustme.CA()
     ca_file = folder / "ca.pem"
     authority.cert_pem.write_to_path(ca_file)
     with contextlib.closing(closed_port()) as unused:
         closed = (LOOPBACK, int(unused.getsockname()[1]))
-        async with serve(_Stalls(clock, latency), tls=_tls(authority)) as port:
+        async with serve(_Stalls(clock, latency, faults or Faults()), tls=_tls(authority)) as port:
             mapped = {
                 seller.host: closed if seller.wire is Wire.CLOSED else (LOOPBACK, port)
                 for seller in SELLERS
@@ -74,9 +76,10 @@ async def run_market(
 class _Stalls:
     """The ASGI side: finds the stall by its name and takes the time that its owner takes."""
 
-    def __init__(self, clock: Clock, latency: Latency) -> None:
+    def __init__(self, clock: Clock, latency: Latency, faults: Faults) -> None:
         self._clock = clock
         self._latency = latency
+        self._faults = faults
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         host = _host(scope)
@@ -93,11 +96,11 @@ class _Stalls:
     def _answer(self, host: str, request: Request, now: int) -> tuple[Answer, int]:
         """The answer of whoever owns a name, and the milliseconds it takes."""
         if host == DIRECTORY_HOST:
-            return answer(request, now), 0
+            return answer(request, now, sellers=self._faults.listed()), 0
         seller = _SELLER_OF.get(host)
         if seller is None:
             return Answer(status=421), 0
-        reply = play(seller, request, now)
+        reply = self._faults.spoiled(seller, play(self._faults.present(seller), request, now))
         return reply.answer, reply.delay_ms + self._latency(seller, now)
 
 

@@ -25,9 +25,13 @@ _GRACE_SECONDS: Final = 5
 
 
 @contextlib.asynccontextmanager
-async def serve(app: ASGIApp, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """Serves `app`, over TLS when given a context, and yields its port."""
-    with contextlib.closing(_listener()) as listener:
+async def serve(
+    app: ASGIApp, *, tls: ssl.SSLContext | None = None, port: int = 0
+) -> AsyncIterator[int]:
+    """Serves `app`, over TLS when given a context, and yields its port: `port`, or a free one
+    where that is 0 or taken.
+    """
+    with contextlib.closing(_listener(port)) as listener:
         server = _Server(_config(app, tls))
         task = asyncio.create_task(server.serve(sockets=[listener]))
         try:
@@ -54,11 +58,14 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _listener() -> socket.socket:
+def _listener(port: int) -> socket.socket:
     # Named as TCP, else asyncio leaves Nagle's delay (40 ms an answer) on accepted connections.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((LOOPBACK, 0))
+    try:
+        listener.bind((LOOPBACK, port))
+    except OSError:
+        listener.bind((LOOPBACK, 0))
     listener.listen(512)
     return listener
 

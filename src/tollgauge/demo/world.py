@@ -16,6 +16,7 @@ from typing import Final
 
 from tollgauge.demo.chain import Chain, TestAccount, run_chain
 from tollgauge.demo.facilitator import run_facilitator
+from tollgauge.demo.faults import Faults
 from tollgauge.demo.market import Clock, Market, run_market
 from tollgauge.demo.seller import payee
 
@@ -31,7 +32,7 @@ class World:
     """Addresses of a running world; `async with World.start(clock=…) as world`.
 
     `pay_to` is the service's own payee, `buyer` a funded account, `chain` the handle on the local
-    chain, `market` knows the sellers.
+    chain, `market` knows the sellers, and `faults` are switched by hand.
     """
 
     chain: Chain
@@ -39,6 +40,7 @@ class World:
     facilitator_url: str
     pay_to: str
     buyer: TestAccount
+    faults: Faults
 
     @property
     def rpc_url(self) -> str:
@@ -70,7 +72,8 @@ class World:
         async with contextlib.AsyncExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tollgauge-")))
             chain = await stack.enter_async_context(run_chain())
-            market = await stack.enter_async_context(run_market(clock, folder))
+            faults = Faults()
+            market = await stack.enter_async_context(run_market(clock, folder, faults=faults))
             gas_payer, buyer, *_ = chain.accounts
             facilitator = run_facilitator(
                 rpc_url=chain.rpc_url, key=gas_payer.key, payees=frozenset({PAY_TO})
@@ -83,4 +86,5 @@ class World:
                 facilitator_url=facilitator_url,
                 pay_to=PAY_TO,
                 buyer=buyer,
+                faults=faults,
             )

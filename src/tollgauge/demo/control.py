@@ -1,0 +1,101 @@
+"""Control: a door on loopback through which a person switches the faults of a running demo.
+
+`GET /faults` says what can be switched and what is; `PUT` and `DELETE /faults/{seller}/{kind}`
+switch a fault on and off. It is plain HTTP for this machine alone: a request under another name
+is refused, and a browser's page of another origin is not allowed to send these methods.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import httpx
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from tollgauge.core.errors import TollgaugeError
+from tollgauge.demo.faults import FaultError, Faults, Kind
+from tollgauge.demo.serving import LOOPBACK, serve
+
+_HOSTS: Final = re.compile(r"(127\.0\.0\.1|localhost)(:\d+)?")
+_TIMEOUT_SECONDS: Final = 5.0
+
+
+class ControlError(TollgaugeError):
+    """The running demo could not be asked, or did not do it."""
+
+
+@contextlib.asynccontextmanager
+async def run_control(faults: Faults, *, port: int = 0) -> AsyncIterator[str]:
+    """The door of some faults; yields its URL. A `port` that is taken gives way to a free one."""
+    async with serve(_app(faults), port=port) as bound:
+        yield f"http://{LOOPBACK}:{bound}"
+
+
+def switch(url: str, seller: str, kind: str, *, on: bool) -> dict[str, Any]:
+    """Switch a fault of the demo whose door is at `url`; what there is and what is on now.
+
+    Raises ControlError when nobody is there or the seller or fault does not exist.
+    """
+    return _asked("PUT" if on else "DELETE", f"{url}/faults/{seller}/{kind}")
+
+
+def state(url: str) -> dict[str, Any]:
+    """What there is to switch (`kinds`: name to meaning) and what is `on` (seller to names)."""
+    return _asked("GET", f"{url}/faults")
+
+
+def _app(faults: Faults) -> Starlette:
+    async def show(request: Request) -> Response:
+        return _refused(request) or _state(faults)
+
+    async def change(request: Request) -> Response:
+        refused = _refused(request)
+        if refused is not None:
+            return refused
+        seller, kind = request.path_params["seller"], request.path_params["kind"]
+        try:
+            faults.switch(seller, kind, on=request.method == "PUT")
+        except FaultError as error:
+            return JSONResponse({"error": str(error), "hint": error.hint}, status_code=404)
+        return _state(faults)
+
+    return Starlette(
+        routes=[
+            Route("/faults", show, methods=["GET"]),
+            Route("/faults/{seller}/{kind}", change, methods=["PUT", "DELETE"]),
+        ]
+    )
+
+
+def _refused(request: Request) -> Response | None:
+    if _HOSTS.fullmatch(request.headers.get("host", "")):
+        return None
+    return JSONResponse({"error": "This door answers to 127.0.0.1 only."}, status_code=421)
+
+
+def _state(faults: Faults) -> Response:
+    kinds = {kind.value: kind.meaning for kind in Kind}
+    return JSONResponse({"kinds": kinds, "on": faults.on()})
+
+
+def _asked(method: str, url: str) -> dict[str, Any]:
+    try:
+        answer = httpx.request(method, url, timeout=_TIMEOUT_SECONDS, trust_env=False)
+        found = answer.json()
+    except (httpx.HTTPError, ValueError):
+        raise ControlError(
+            f"No demo answers at {url.partition('/faults')[0]}.",
+            hint="Start one with `make demo`; it prints the command that reaches it.",
+        ) from None
+    if answer.status_code != 200 or not isinstance(found, dict):
+        error = found if isinstance(found, dict) else {}
+        raise ControlError(
+            str(error.get("error", "The demo did not do it.")), hint=str(error.get("hint", ""))
+        )
+    return found

@@ -1,0 +1,139 @@
+"""Faults: what a person can switch on and off at a running demo seller, to see who notices.
+
+A fault of the terms (price, payTo) makes another seller of it, so that its challenge and its line
+in the directory agree; a fault of the answer spoils what the seller would have said. Both last
+until they are switched off. Several faults of one seller add up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final
+
+from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.exchange import Answer
+from tollgauge.demo.behaviours import problem
+from tollgauge.demo.envelopes import SOLANA
+from tollgauge.demo.seller import Reply, Seller, payee
+from tollgauge.demo.sellers import SELLERS
+
+SLOW_MS: Final = 4_000
+"""How much later a slow seller answers; a prober waits for ten seconds."""
+DEARER: Final = 3
+"""How many times the usual price a seller asks after the change."""
+_ANOTHER_ON_SOLANA: Final = "DKBPQxde6b2835w9qJh3i2VjciE7LHQME1NS5wxvrQyz"
+
+
+class Kind(StrEnum):
+    """What can be wrong with a seller."""
+
+    DOWN = "down"
+    SLOW = "slow"
+    PRICE = "price"
+    PAYTO = "payto"
+    BROKEN = "broken"
+    DELISTED = "delisted"
+
+    @property
+    def meaning(self) -> str:
+        """In words, for a person who wonders which to switch."""
+        return _MEANINGS[self]
+
+
+_MEANINGS: Final = {
+    Kind.DOWN: "answers 503 to every request",
+    Kind.SLOW: f"answers {SLOW_MS // 1000} seconds later than usual",
+    Kind.PRICE: f"asks for {DEARER} times its price",
+    Kind.PAYTO: "asks to be paid at another address",
+    Kind.BROKEN: "answers 402 with an envelope that no client can read",
+    Kind.DELISTED: "is missing from the directory (seen at the next crawl)",
+}
+
+
+class FaultError(TollgaugeError):
+    """There is no such seller, or no such fault."""
+
+
+class Faults:
+    """Which faults are on, by the seller's label."""
+
+    def __init__(self) -> None:
+        self._on: dict[str, frozenset[Kind]] = {}
+
+    def switch(self, label: str, kind: str, *, on: bool) -> None:
+        """Switch a fault of a seller. Raises FaultError with what there is instead."""
+        fault = _kind(kind)
+        seller = next((seller for seller in SELLERS if seller.label == label), None)
+        if seller is None:
+            near = ", ".join(sorted(seller.label for seller in SELLERS))
+            raise FaultError(f"There is no seller named {label}.", hint=f"There are: {near}.")
+        before = self.of(seller)
+        self._on[label] = before | {fault} if on else before - {fault}
+
+    def of(self, seller: Seller) -> frozenset[Kind]:
+        """The faults of a seller that are on."""
+        return self._on.get(seller.label, frozenset())
+
+    def on(self) -> dict[str, list[str]]:
+        """Every seller that has faults, by label, with their names."""
+        return {label: sorted(kinds) for label, kinds in sorted(self._on.items()) if kinds}
+
+    def present(self, seller: Seller) -> Seller:
+        """The seller with the terms that it asks for now."""
+        return _with_terms(seller, self.of(seller) & _OF_TERMS)
+
+    def listed(self) -> tuple[Seller, ...]:
+        """The sellers that a directory still knows, with their present terms."""
+        return tuple(
+            self.present(seller) for seller in SELLERS if Kind.DELISTED not in self.of(seller)
+        )
+
+    def spoiled(self, seller: Seller, reply: Reply) -> Reply:
+        """What becomes of a seller's reply."""
+        kinds = self.of(seller)
+        if Kind.DOWN in kinds:
+            reply = problem(503, "switched off by hand")
+        elif Kind.BROKEN in kinds and reply.answer.status == 402:
+            reply = replace(reply, answer=_unreadable(reply.answer))
+        if Kind.SLOW in kinds:
+            reply = replace(reply, delay_ms=reply.delay_ms + SLOW_MS)
+        return reply
+
+
+_OF_TERMS: Final = frozenset({Kind.PRICE, Kind.PAYTO})
+
+
+def _kind(name: str) -> Kind:
+    try:
+        return Kind(name)
+    except ValueError:
+        kinds = ", ".join(Kind)
+        raise FaultError(f"There is no fault named {name}.", hint=f"There are: {kinds}.") from None
+
+
+@lru_cache(maxsize=256)
+def _with_terms(seller: Seller, kinds: frozenset[Kind]) -> Seller:
+    """The seller asking for other terms: one object a combination, because answers are remembered
+    by the object that gave them.
+    """
+    if Kind.PRICE in kinds:
+        seller = replace(seller, amounts=tuple(DEARER * amount for amount in seller.amounts))
+        if seller.listed_amount is not None:
+            seller = replace(seller, listed_amount=DEARER * seller.listed_amount)
+    if Kind.PAYTO in kinds:
+        another = payee(f"{seller.label}, another owner")
+        seller = replace(
+            seller, payees=(_ANOTHER_ON_SOLANA if seller.network == SOLANA else another,)
+        )
+    return seller
+
+
+def _unreadable(answer: Answer) -> Answer:
+    """A 402 whose header and body are both cut off."""
+    headers = tuple(
+        (name, value[: len(value) // 2 + 1] if name == "payment-required" else value)
+        for name, value in answer.headers
+    )
+    return replace(answer, headers=headers, body=answer.body[: len(answer.body) // 2])

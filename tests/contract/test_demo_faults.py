@@ -1,0 +1,202 @@
+"""Faults that a person switches on at a demo seller are seen by whoever asks it, until they end."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from tollgauge.core.exchange import Answer, Exchange, Timings
+from tollgauge.core.finding import Severity
+from tollgauge.core.lint import lint
+from tollgauge.demo import control
+from tollgauge.demo.behaviours import play
+from tollgauge.demo.control import ControlError, run_control
+from tollgauge.demo.directory import DIRECTORY_HOST, DIRECTORY_PATH
+from tollgauge.demo.faults import DEARER, SLOW_MS, FaultError, Faults, Kind
+from tollgauge.demo.market import Market, run_market
+from tollgauge.demo.seller import Reply, Request, Seller, offer_at
+from tollgauge.demo.sellers import SELLERS
+
+_NOW = 1_795_000_000_000
+_TERMS = (Kind.PRICE, Kind.PAYTO)
+
+
+def _named(label: str) -> Seller:
+    return next(seller for seller in SELLERS if seller.label == label)
+
+
+def _asked(faults: Faults, seller: Seller) -> Reply:
+    request = Request(method=seller.method, path=seller.path)
+    return faults.spoiled(seller, play(faults.present(seller), request, _NOW))
+
+
+def _errors(seller: Seller, answer: Answer) -> set[str]:
+    url = seller.url
+    made = Exchange(url=url, method=seller.method, at=_NOW, result=answer, timings=Timings(total=9))
+    return {each.rule for each in lint(made).findings if each.severity is Severity.ERROR}
+
+
+@pytest.fixture
+def faults() -> Faults:
+    return Faults()
+
+
+def test_a_seller_without_faults_is_itself(faults: Faults) -> None:
+    seller = _named("weather")
+    assert faults.present(seller) is seller
+    assert _asked(faults, seller).answer.status == 402
+    assert faults.listed() == SELLERS
+
+
+def test_a_seller_that_is_down_answers_503_until_it_is_switched_off(faults: Faults) -> None:
+    seller = _named("weather")
+    faults.switch("weather", "down", on=True)
+    assert _asked(faults, seller).answer.status == 503
+    assert _asked(faults, _named("fx")).answer.status == 402
+    faults.switch("weather", "down", on=False)
+    assert _asked(faults, seller).answer.status == 402
+    assert faults.on() == {}
+
+
+def test_a_slow_seller_answers_as_usual_but_later(faults: Faults) -> None:
+    seller = _named("weather")
+    before = _asked(faults, seller)
+    faults.switch("weather", "slow", on=True)
+    after = _asked(faults, seller)
+    assert (after.answer, after.delay_ms) == (before.answer, before.delay_ms + SLOW_MS)
+
+
+@pytest.mark.parametrize("label", ["weather", "quotes", "surge"])
+def test_changed_terms_are_those_of_every_later_offer(faults: Faults, label: str) -> None:
+    seller = _named(label)
+    before = offer_at(seller, _NOW)
+    for kind in _TERMS:
+        faults.switch(label, kind, on=True)
+    after = offer_at(faults.present(seller), _NOW)
+    assert after.amount == DEARER * before.amount
+    assert after.pay_to != before.pay_to
+    assert faults.present(seller) is faults.present(seller)
+    assert _errors(seller, _asked(faults, seller).answer) == set()
+
+
+@pytest.mark.parametrize("label", ["weather", "quotes", "tokenrisk", "palette"])
+def test_a_broken_envelope_breaks_a_rule_that_was_kept(faults: Faults, label: str) -> None:
+    seller = _named(label)
+    assert _errors(seller, _asked(faults, seller).answer) == set()
+    faults.switch(label, "broken", on=True)
+    assert _errors(seller, _asked(faults, seller).answer)
+
+
+def test_a_payee_on_another_chain_changes_to_one_of_that_chain(faults: Faults) -> None:
+    faults.switch("soltx", "payto", on=True)
+    assert _errors(_named("soltx"), _asked(faults, _named("soltx")).answer) == set()
+
+
+def test_faults_add_up(faults: Faults) -> None:
+    for kind in ("down", "slow", "price"):
+        faults.switch("weather", kind, on=True)
+    reply = _asked(faults, _named("weather"))
+    assert (reply.answer.status, reply.delay_ms) == (503, SLOW_MS)
+    assert faults.on() == {"weather": ["down", "price", "slow"]}
+
+
+def test_what_does_not_exist_is_refused_with_what_does(faults: Faults) -> None:
+    with pytest.raises(FaultError, match="no seller named nobody") as unknown:
+        faults.switch("nobody", "down", on=True)
+    assert "weather" in unknown.value.hint
+    with pytest.raises(FaultError, match="no fault named rain") as odd:
+        faults.switch("weather", "rain", on=True)
+    assert all(kind in odd.value.hint for kind in Kind)
+
+
+async def _get(http: httpx.AsyncClient, market: Market, host: str, path: str) -> httpx.Response:
+    address, port = market.mapped[host]
+    return await http.get(
+        f"https://{address}:{port}{path}",
+        headers={"host": host},
+        extensions={"sni_hostname": host},
+    )
+
+
+async def test_the_market_and_its_directory_show_what_is_switched(tmp_path: Path) -> None:
+    faults, seller = Faults(), _named("weather")
+    async with run_market(lambda: _NOW, tmp_path, latency=lambda *_: 0, faults=faults) as market:
+        trust = ssl.create_default_context(cafile=market.ca_file)
+        alone = httpx.Limits(max_keepalive_connections=0)
+        async with httpx.AsyncClient(verify=trust, trust_env=False, limits=alone) as http:
+
+            async def challenge() -> dict[str, Any]:
+                answer = await _get(http, market, seller.host, seller.path)
+                document = json.loads(base64.b64decode(answer.headers["payment-required"]))
+                return dict(document["accepts"][0])
+
+            async def line() -> dict[str, Any] | None:
+                answer = await _get(http, market, DIRECTORY_HOST, DIRECTORY_PATH)
+                items = (item for item in answer.json()["items"] if item)
+                return next((i for i in items if i.get("resource") == seller.url), None)
+
+            faults.switch("weather", "price", on=True)
+            faults.switch("weather", "payto", on=True)
+            asked, listed = await challenge(), await line()
+            assert asked["amount"] == str(DEARER * seller.amounts[0])
+            assert listed is not None
+            assert listed["accepts"][0] == asked
+            faults.switch("weather", "delisted", on=True)
+            assert await line() is None
+
+
+@pytest_asyncio.fixture
+async def door(faults: Faults) -> AsyncIterator[str]:
+    async with run_control(faults) as url:
+        yield url
+
+
+async def test_a_fault_is_switched_through_the_door(faults: Faults, door: str) -> None:
+    found = await asyncio.to_thread(control.switch, door, "weather", "down", on=True)
+    assert found["on"] == faults.on() == {"weather": ["down"]}
+    assert found == await asyncio.to_thread(control.state, door)
+    assert found["kinds"].keys() == set(Kind)
+    found = await asyncio.to_thread(control.switch, door, "weather", "down", on=False)
+    assert found["on"] == faults.on() == {}
+
+
+async def test_the_door_says_what_does_not_exist(door: str) -> None:
+    with pytest.raises(ControlError, match="no seller named nobody"):
+        await asyncio.to_thread(control.switch, door, "nobody", "down", on=True)
+
+
+async def test_the_door_is_shut_to_other_names(faults: Faults, door: str) -> None:
+    async with httpx.AsyncClient(trust_env=False) as http:
+        answer = await http.put(f"{door}/faults/weather/down", headers={"host": "evil.example"})
+        form = await http.post(f"{door}/faults/weather/down")
+    assert (answer.status_code, form.status_code) == (421, 405)
+    assert faults.on() == {}
+
+
+def test_where_no_demo_runs_the_words_say_how_to_start_one() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        with pytest.raises(ControlError, match="No demo answers") as nobody:
+            control.state(url)
+    assert "make demo" in nobody.value.hint
+
+
+async def test_a_door_whose_port_is_taken_opens_at_another(faults: Faults) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        async with run_control(faults, port=port) as url:
+            assert not url.endswith(f":{port}")
+            assert (await asyncio.to_thread(control.state, url))["on"] == {}
