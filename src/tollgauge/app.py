@@ -108,7 +108,13 @@ class Opened:
     def jobs(self) -> tuple[Job, ...]:
         """The loops, each with its tick and deadline."""
         found = [
-            Job(name="probe", every_ms=1_000, deadline_ms=120_000, run=self.probe_round),
+            Job(
+                name="probe",
+                every_ms=1_000,
+                deadline_ms=120_000,
+                run=self.probe_round,
+                lanes=self.config.probe.lanes,
+            ),
             Job(name="alert", every_ms=1_000, deadline_ms=120_000, run=self.alert_round),
             Job(name="score", every_ms=1_000, deadline_ms=120_000, run=self.score_round),
             Job(

@@ -68,7 +68,7 @@ class EgressSettings:
     wire_cap: int = 512 * 1_024
     header_cap: int = 64 * 1_024
     body_cap: int = 256 * 1_024
-    max_in_flight: int = 256
+    max_in_flight: int = 1_024
     dns_threads: int = 512
     ports: frozenset[int] = PUBLIC.ports
     mapped: Mapping[str, tuple[str, int]] = field(default_factory=dict)

@@ -26,7 +26,8 @@ Tally = Mapping[str, object]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One loop: what a round does and how often. A round that reports `busy: True` in its tally
-    is followed by the next at once. `exclusive` rounds run on one machine at a time.
+    is followed by the next at once. `exclusive` rounds run on one machine at a time. Up to `lanes`
+    rounds are under way at once; idle lanes take turns, so that `every_ms` holds for them together.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Job:
     deadline_ms: int
     run: Callable[[], Awaitable[Tally]]
     exclusive: bool = False
+    lanes: int = 1
 
 
 async def turn(
@@ -42,20 +44,30 @@ async def turn(
     """Turn all loops until `stop` is set and the rounds in flight have ended."""
     async with asyncio.TaskGroup() as group:
         for job in jobs:
-            group.create_task(_loop(job, store=store, clock=clock, owner=owner, stop=stop))
+            for lane in range(job.lanes):
+                turning = _loop(job, lane, store=store, clock=clock, owner=owner, stop=stop)
+                group.create_task(turning)
 
 
-async def _loop(job: Job, *, store: Store, clock: Clock, owner: str, stop: asyncio.Event) -> None:
+async def _loop(
+    job: Job, lane: int, *, store: Store, clock: Clock, owner: str, stop: asyncio.Event
+) -> None:
+    await _pause(stop, lane * job.every_ms / 1000)
     while not stop.is_set():
         busy = await _round(job, store=store, clock=clock, owner=owner)
         # Jitter keeps the loops of several machines from meeting on the same row.
-        pause = 0.05 if busy else job.every_ms / 1000 * random.uniform(0.9, 1.1)  # noqa: S311
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), pause)
+        idle = job.lanes * job.every_ms / 1000 * random.uniform(0.9, 1.1)  # noqa: S311
+        await _pause(stop, 0.05 if busy else idle)
     if job.exclusive:
         with contextlib.suppress(StoreUnavailable):  # then it ends by itself
             async with store.write() as tx:
                 await leases.give_back(tx, job.name, owner=owner)
+
+
+async def _pause(stop: asyncio.Event, seconds: float) -> None:
+    """Wait so long, or until it is time to stop."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), seconds)
 
 
 async def _round(job: Job, *, store: Store, clock: Clock, owner: str) -> bool:
