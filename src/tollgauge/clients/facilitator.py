@@ -11,6 +11,7 @@ The operator names this address; it is not one that others choose, hence httpx a
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from dataclasses import dataclass, field
 from typing import Final
@@ -24,6 +25,7 @@ from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.payment import X402_VERSION, Payment
 
 _REPLY_MAX: Final = 65_536
+_HEADERS: Final = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
 _TRANSACTION: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
 _URL: Final = re.compile(r"https?://[^\s/?#]+\S*", re.ASCII)
 _TIMEOUT_MAX_S: Final = 80
@@ -87,7 +89,7 @@ class Facilitator:
     def __init__(self, settings: FacilitatorSettings) -> None:
         self._settings = settings
         self._http = httpx.AsyncClient(
-            headers=dict(settings.headers), follow_redirects=False, trust_env=False
+            headers=_HEADERS | dict(settings.headers), follow_redirects=False, trust_env=False
         )
 
     async def close(self) -> None:
@@ -107,6 +109,8 @@ class Facilitator:
             raise FacilitatorUnavailable("The facilitator's verify reply is malformed.") from error
         if not answer.is_valid:
             return Refused(reason=_slug(answer.invalid_reason))
+        if status != 200:
+            raise FacilitatorUnavailable(f"The facilitator says valid, but answered {status}.")
         if answer.payer and answer.payer.lower() != payment.payer:
             return Refused(reason="payer_mismatch")
         return Verified()
@@ -127,8 +131,13 @@ class Facilitator:
         named = answer.transaction.lower() if _TRANSACTION.fullmatch(answer.transaction) else None
         if status != 200 or not answer.success or named is None:
             return Unclear(reason=_slug(answer.error_reason), transaction=named)
-        if answer.network != payment.network:
-            return Unclear(reason="network_mismatch", transaction=named)
+        for told, asked, reason in (
+            (answer.network, payment.network, "network_mismatch"),
+            ((answer.payer or payment.payer).lower(), payment.payer, "payer_mismatch"),
+            (answer.amount or str(payment.value), str(payment.value), "amount_mismatch"),
+        ):
+            if told != asked:
+                return Unclear(reason=reason, transaction=named)
         return SettledReply(transaction=named)
 
     async def _post(
@@ -140,15 +149,33 @@ class Facilitator:
             "paymentRequirements": requirements,
         }
         url = f"{self._settings.url.rstrip('/')}/{verb}"
+        # ASCII, because a payer's text may hold half a surrogate pair, which UTF-8 cannot carry.
+        content = json.dumps(body, separators=(",", ":")).encode()
         try:
             # httpx's time-out is for each read: a reply that drips would outlast a lease.
-            async with asyncio.timeout(timeout_s):
-                response = await self._http.post(url, json=body, timeout=timeout_s)
-            return response.status_code, strictjson.loads(response.content[:_REPLY_MAX])
+            async with (
+                asyncio.timeout(timeout_s),
+                self._http.stream("POST", url, content=content, timeout=timeout_s) as response,
+            ):
+                return response.status_code, strictjson.loads(await _whole(response))
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             raise FacilitatorUnavailable(f"The facilitator did not answer {verb}.") from error
         except strictjson.StrictJsonError as error:
             raise FacilitatorUnavailable(f"The {verb} reply is not JSON.") from error
+
+
+async def _whole(response: httpx.Response) -> bytes:
+    """A reply's bytes. Raises FacilitatorUnavailable for one that is too long, or compressed
+    though nobody asked for it: a few bytes of those can unpack to all our memory.
+    """
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
+        raise FacilitatorUnavailable("The facilitator's reply is compressed.")
+    body = bytearray()
+    async for chunk in response.aiter_raw():
+        body += chunk
+        if len(body) > _REPLY_MAX:
+            raise FacilitatorUnavailable("The facilitator's reply is too long.")
+    return bytes(body)
 
 
 def _slug(text: str | None) -> str:

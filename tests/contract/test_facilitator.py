@@ -1,0 +1,132 @@
+"""The facilitator's client against replies that lie, drown or crash their reader."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from tollgauge.clients.facilitator import (
+    Facilitator,
+    FacilitatorSettings,
+    FacilitatorUnavailable,
+    Refused,
+    SettledReply,
+    Unclear,
+    Verified,
+)
+from tollgauge.core.payment import Payment, decode
+from tollgauge.demo.serving import serve
+
+PAYER = "0x" + "cd" * 20
+OTHER = "0x" + "ee" * 20
+TX = "0x" + "77" * 32
+NETWORK = "eip155:8453"
+SETTLED = {"success": True, "transaction": TX, "network": NETWORK}
+LONG = 20_000_000
+
+
+def payment(**more: Any) -> Payment:
+    document = {
+        "x402Version": 2,
+        "accepted": {"scheme": "exact", "network": NETWORK, "asset": "0x" + "ab" * 20},
+        "payload": {
+            "signature": "0x" + "1b" * 65,
+            "authorization": {
+                "from": PAYER,
+                "to": OTHER,
+                "value": "5000",
+                "validAfter": "0",
+                "validBefore": "1800000300",
+                "nonce": "0x" + "22" * 32,
+            },
+        },
+    }
+    return decode(base64.b64encode(json.dumps(document | more).encode()).decode())
+
+
+@asynccontextmanager
+async def facing(reply: Response) -> AsyncIterator[tuple[Facilitator, list[Any]]]:
+    """A client of a facilitator that always answers the same; what it was sent."""
+    asked: list[Any] = []
+
+    async def answer(request: Request) -> Response:
+        asked.append(await request.json())
+        return reply
+
+    played = Starlette(
+        routes=[Route(f"/{verb}", answer, methods=["POST"]) for verb in ("verify", "settle")]
+    )
+    async with serve(played) as port:
+        client = Facilitator(FacilitatorSettings(url=f"http://127.0.0.1:{port}"))
+        try:
+            yield client, asked
+        finally:
+            await client.close()
+
+
+def bomb() -> Response:
+    body = b'{"isValid":true,"success":true,"pad":"' + b"x" * LONG + b'"}'
+    headers = {"Content-Encoding": "gzip"}
+    return Response(gzip.compress(body, 1), headers=headers, media_type="application/json")
+
+
+def flood() -> Response:
+    return JSONResponse({"isValid": True, "pad": "x" * LONG} | SETTLED)
+
+
+@pytest.mark.parametrize("reply", [bomb, flood])
+async def test_a_reply_that_drowns_its_reader_is_not_read_to_its_end(reply: Any) -> None:
+    async with facing(reply()) as (client, _):
+        with pytest.raises(FacilitatorUnavailable, match=r"compressed|too long"):
+            await client.verify(payment(), {})
+        unclear = await client.settle(payment(), {})
+    assert isinstance(unclear, Unclear)
+
+
+@pytest.mark.parametrize("status", [201, 307, 401, 429])
+async def test_valid_is_believed_of_a_200_only(status: int) -> None:
+    async with facing(JSONResponse({"isValid": True}, status_code=status)) as (client, _):
+        with pytest.raises(FacilitatorUnavailable, match=str(status)):
+            await client.verify(payment(), {})
+
+
+async def test_a_refusal_is_taken_with_any_status_of_the_callers_fault() -> None:
+    refusal = JSONResponse({"isValid": False, "invalidReason": "expired"}, status_code=400)
+    async with facing(refusal) as (client, _):
+        assert await client.verify(payment(), {}) == Refused(reason="expired")
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ({"payer": OTHER}, "payer_mismatch"),
+        ({"amount": "1"}, "amount_mismatch"),
+        ({"network": "eip155:1"}, "network_mismatch"),
+    ],
+)
+async def test_a_settlement_of_something_else_is_unclear(told: dict[str, str], reason: str) -> None:
+    async with facing(JSONResponse(SETTLED | told)) as (client, _):
+        assert await client.settle(payment(), {}) == Unclear(reason=reason, transaction=TX)
+
+
+async def test_a_settlement_that_names_payer_and_amount_is_settled() -> None:
+    told = {"payer": PAYER.upper().replace("X", "x"), "amount": "5000"}
+    async with facing(JSONResponse(SETTLED | told)) as (client, _):
+        assert await client.settle(payment(), {}) == SettledReply(transaction=TX)
+
+
+async def test_a_payers_text_that_utf_8_cannot_carry_reaches_the_facilitator() -> None:
+    odd = payment(extensions={"half": "\ud800"})
+    async with facing(JSONResponse({"isValid": True})) as (client, asked):
+        assert await client.verify(odd, {}) == Verified()
+    assert asked[0]["paymentPayload"]["extensions"] == {"half": "\ud800"}
