@@ -187,7 +187,7 @@ def reference(doc: dict[str, Any]) -> dict[str, Any]:
         "p95LatencyMs": rank(95),
         "caps": [code for _, code in caps],
         "flags": flags,
-        "recommendation": advice(doc, days, flags, grade=out["grade"], confidence=confidence),
+        "recommendation": advice(doc, flags, grade=out["grade"], confidence=confidence),
     }
 
 
@@ -255,7 +255,6 @@ def reference_flags(
 
 def advice(
     doc: dict[str, Any],
-    days: list[dict[str, Any]],
     flags: dict[str, str],
     *,
     grade: str | None,
@@ -265,8 +264,7 @@ def advice(
     host = {code for code in errors if not code.startswith("lint:")}
     if "not-payable" in errors:
         return "not-payable"
-    stuck = doc["templated"] and not any(d["payable"] for d in days)
-    if stuck and host <= {"down-now", "never-compliant"}:
+    if doc["templated"] and host <= {"down-now", "never-compliant"}:
         return "parameterize"
     if errors or grade in ("D", "F"):
         return "avoid"

@@ -224,8 +224,10 @@ def test_a_template_on_a_dangerous_host_is_avoided() -> None:
     assert score(perfect(templated=True, wildcard=True, days=days)).recommendation == "avoid"
 
 
-def test_a_template_that_can_be_paid_as_it_stands_is_judged_as_any_other() -> None:
-    assert score(perfect(templated=True)).recommendation == "proceed"
+def test_a_template_that_asks_to_be_paid_as_it_stands_still_wants_parameters() -> None:
+    result = score(perfect(templated=True))
+    assert result.recommendation == "parameterize"
+    assert result.score_tenths == score(perfect()).score_tenths
 
 
 def test_few_observations_ask_for_caution() -> None:
@@ -364,7 +366,9 @@ def test_the_summary_is_one_plain_sentence() -> None:
         "grade A (85.0 of 100), proceed."
     )
     assert "avoid because of wildcard-402" in summary(score(perfect(wildcard=True)))
-    assert summary(score(perfect(days=(), last=None))).startswith("Not verified")
+    assert summary(score(perfect(days=(), last=None))).startswith("Not probed yet")
+    ours = Rollup(day=TODAY, probes=3, excluded=(("dns-failed", 3),))
+    assert summary(score(perfect(days=(ours,), last=None))).startswith("Not verified")
 
 
 def test_halves_round_up() -> None:

@@ -133,7 +133,7 @@ def recommend(seen: Facts, *, grade: str | None, flags: tuple[Flag, ...]) -> str
     """What to do, the most useful answer first:
 
     1. `not-payable`: nobody can pay, whatever else is true;
-    2. `parameterize`: the URL is a template and was never payable as it stands, and no error
+    2. `parameterize`: the URL is a template, whatever it answers as it stands, and no error
        speaks against the host itself: fill the placeholder in and ask again;
     3. `avoid`: an error flag, or grade D or F;
     4. `unverified`: nothing was measured;
@@ -144,7 +144,7 @@ def recommend(seen: Facts, *, grade: str | None, flags: tuple[Flag, ...]) -> str
     if "not-payable" in errors:
         return "not-payable"
     own = {code for code in errors if not code.startswith("lint:")} - _TEMPLATE_SHADOWS
-    if seen.evidence.templated and not seen.totals.payable and not own:
+    if seen.evidence.templated and not own:
         return "parameterize"
     if errors or grade in ("D", "F"):
         return "avoid"
