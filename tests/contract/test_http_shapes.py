@@ -20,8 +20,9 @@ from tests.contract.http_service import (
     opened,
 )
 
-from tollgauge.core.endpoint import endpoint_id
+from tollgauge.core.endpoint import endpoint_id, parse_resource
 from tollgauge.core.scoring import recompute
+from tollgauge.store import discovery
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("http")]
 
@@ -199,6 +200,18 @@ async def test_the_snapshot_has_the_fields_of_the_contract(running: Running) -> 
     assert found["advertisedPriceUsd"] == 0.001
     assert found["priceStability"] == "stable"
     assert found["simulated"] is True, "what demo.past wrote is marked"
+
+
+async def test_what_no_directory_lists_is_not_called_listed(running: Running) -> None:
+    resource = parse_resource("https://asked-for.dev/v1/quote")
+    async with running.service.store.write() as tx:
+        await discovery.adopt(tx, resource, source="request", now=running.clock())
+    found = (await running.get(f"/trust/snapshot/{resource.id}")).json()
+    assert (found["status"], found["sources"]) == ("unlisted", [])
+    assert "listed" not in found["summary"]
+    page = (await running.get(f"/endpoint/{resource.id}")).text
+    assert "unlisted" in page
+    assert "No directory lists it" in page
 
 
 async def test_a_snapshot_is_found_by_any_spelling_of_its_resource(running: Running) -> None:

@@ -132,6 +132,7 @@ def unmeasured() -> EndpointView:
         network=None,
         pay_to=None,
         last_probed=None,
+        status="unlisted",
         verdict="",
         summary="",
         sources=(),
@@ -413,7 +414,7 @@ def test_an_unmeasured_endpoint_shows_words_and_dashes_never_zeros() -> None:
     assert found["Last probed"] == "never"
     words = check_structure(page).words
     assert "There is no score yet" in words
-    assert "No directory lists it." in words
+    assert "No directory lists it: it is known because somebody asked" in words
 
 
 @pytest.mark.parametrize(

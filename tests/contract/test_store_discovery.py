@@ -252,7 +252,7 @@ async def test_an_adopted_endpoint_is_never_delisted_until_a_directory_listed_it
         adopted = await discovery.adopt(tx, one.resource, source="request", now=NOW)
         again = await discovery.adopt(tx, one.resource, source="request", now=NOW + 9)
     assert adopted == again == await stored(store, one)
-    assert (adopted.sources, adopted.status) == (("request",), Listing.LISTED)
+    assert (adopted.sources, adopted.status) == (("request",), Listing.UNLISTED)
     assert NOW <= adopted.next_due < NOW + 30 * MINUTE_MS
     assert (await crawl(store, "request"))[1] == 0
     assert (await crawl(store, "bazaar"))[1] == 0

@@ -57,10 +57,13 @@ class ResourceError(TollgaugeError):
 
 
 class Listing(StrEnum):
-    """Whether any directory lists an endpoint now."""
+    """Whether any directory lists an endpoint now: `delisted` was listed once, `unlisted` never
+    (it is known because somebody asked for it).
+    """
 
     LISTED = "listed"
     DELISTED = "delisted"
+    UNLISTED = "unlisted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from tollgauge.core.score import Score
 
 FLAWLESS: Final = "flawless"
 FAILED: Final = "failed every check"
+UNPROBED: Final = "Not probed yet: it waits for its first check."
 _CLASSES: Final = ((995, "near-perfect"), (950, "occasional misses"), (800, "frequent outages"))
 _LOWEST: Final = "unreliable"
 
@@ -37,6 +38,8 @@ def verdict(up: int, scored: int) -> str | None:
 def summary(score: Score) -> str:
     """One plain sentence about an endpoint, for people and agents."""
     stats = score.stats
+    if not stats.probes:
+        return UNPROBED if stats.last_probed is None else "Not probed in the last 30 days."
     if stats.uptime_tenths is None or score.score_tenths is None:
         return "Not verified: none of its checks in the last 30 days could be scored."
     checks = f"{stats.up:,} of {stats.scored:,} checks answered in 30 days"

@@ -8,10 +8,10 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.policy import POLICIES
 from tollgauge.core.score import score_from_json
-from tollgauge.core.verdict import summary
+from tollgauge.core.verdict import UNPROBED, summary
 from tollgauge.store import endpoints, scores, similar
 from tollgauge.store.scores import ScoreRow
 
@@ -22,12 +22,12 @@ PROVIDER_ROWS: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The free, cached view of one endpoint (service.md, endpoint observation snapshot).
+    """The free, cached view of one endpoint.
 
     `score_tenths` and `grade` are None while nothing was measured. `uptime_tenths` is tenths of a
     percent. `latency_ms` is the exact mean, rounded half up; None when every probe failed.
-    `price_micro_usd` is None when no price in a known dollar is advertised. Texts under
-    `advertised_` are the provider's own and untrusted.
+    `price_micro_usd` is None when no price in a known dollar is advertised. `sources` are the
+    directories that list it now. Texts under `advertised_` are the provider's own and untrusted.
     """
 
     id: str
@@ -138,8 +138,8 @@ def snapshot_of(
         status=endpoint.status.value,
         computed_at=now,
         verdict="",
-        summary="Not probed yet: it is listed and waits for its first check.",
-        sources=endpoint.sources,
+        summary=UNPROBED,
+        sources=() if endpoint.status is Listing.UNLISTED else endpoint.sources,
         advertised_name=endpoint.service_name,
         advertised_description=endpoint.description,
         better_alternatives=better_alternatives,

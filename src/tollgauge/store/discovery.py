@@ -177,7 +177,8 @@ async def adopt(tx: AsyncConnection, resource: Resource, *, source: str, now: in
     known = await endpoints.get(tx, resource.id)
     if known is not None:
         return known
-    endpoint = replace(new_endpoint(resource, now=now, spread_ms=SPREAD_MS), sources=(source,))
+    fresh = new_endpoint(resource, now=now, spread_ms=SPREAD_MS)
+    endpoint = replace(fresh, sources=(source,), status=Listing.UNLISTED)
     await endpoints.insert(tx, endpoint, adopted=True)
     return endpoint
 

@@ -58,7 +58,7 @@ def from_row(row: sa.RowMapping) -> Endpoint:
         method=row["method"],
         body=row["body"],
         learned=row["learned"],
-        status=Listing(row["status"]),
+        status=Listing.UNLISTED if row["adopted"] else Listing(row["status"]),
         first_seen=row["first_seen"],
         last_seen=row["last_seen"],
         last_probed=row["last_probed"],

@@ -61,7 +61,7 @@ async def get_many(tx: AsyncConnection, ids: Iterable[str]) -> dict[str, Endpoin
 async def insert(tx: AsyncConnection, endpoint: Endpoint, *, adopted: bool = False) -> None:
     """Add an endpoint, and its host where that is new; a score of it is owed at once.
 
-    `adopted` says that no directory lists it (it stays so until one does).
+    `adopted` says that no directory lists it: it reads as unlisted until one does.
     """
     await insert_many(tx, (endpoint,), adopted=adopted)
 

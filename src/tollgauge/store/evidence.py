@@ -27,7 +27,7 @@ async def gather(tx: AsyncConnection, endpoint: Endpoint, *, as_of: int) -> Evid
         resource=endpoint.resource,
         as_of=as_of,
         first_seen=endpoint.first_seen,
-        listed=endpoint.status is Listing.LISTED,
+        listed=endpoint.status is not Listing.DELISTED,
         templated=endpoint.templated,
         wildcard=bool(host.wildcard),
         injection=injection_suspected(f"{endpoint.service_name}\n{endpoint.description}"),

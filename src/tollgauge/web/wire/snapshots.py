@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from tollgauge.core.endpoint import Listing
 from tollgauge.reports import Leaderboard, Snapshot
 from tollgauge.web.wire.figures import day, iso, micro_usd, minute, tenths
 from tollgauge.web.wire.shape import Grade, Percent, Recommendation, Shape
@@ -54,7 +55,7 @@ class SnapshotShape(Shape):
     network: str | None
     first_seen: str
     last_probed: str | None
-    status: Annotated[str, Field(json_schema_extra={"enum": ["listed", "delisted"]})]
+    status: Annotated[str, Field(json_schema_extra={"enum": [each.value for each in Listing]})]
     snapshot_computed: str
     age_hours: int
     advertised_description: str
