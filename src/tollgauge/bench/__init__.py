@@ -15,6 +15,7 @@ from tollgauge.core.errors import TollgaugeError
 
 BENCHES: Final[Mapping[str, str]] = {
     "index": "tollgauge.bench.index",
+    "paid": "tollgauge.bench.paid",
     "similar": "tollgauge.bench.similar",
     "watch": "tollgauge.bench.watch",
 }

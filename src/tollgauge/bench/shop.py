@@ -1,0 +1,223 @@
+"""The service as it is served, in a process of its own, for measuring: its routes, its ledger, a
+catalogue of endpoints, a month of probes of some of them.
+
+`python -m tollgauge.bench.shop SETTINGS` takes one JSON object (see `Settings`), prints a line
+when it serves, and then answers one line of JSON for each line of standard input:
+- `{"do": "cpu"}`: the CPU seconds of this process, all threads, since its start;
+- `{"do": "probe"}`: every endpoint of the month was probed just now (a report sold within ten
+  seconds shares that probe instead of making its own);
+- `{"do": "ask", "payment": …, "times": n}`: n calls of verify and of settle, by the service's own
+  client and without the service around it; the CPU seconds that they took.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import orjson
+import uvloop
+
+from tollgauge import app as root
+from tollgauge.bench.catalogue import Offer, catalogue
+from tollgauge.clients.egress import EgressSettings
+from tollgauge.clients.facilitator import FacilitatorSettings
+from tollgauge.config import Config
+from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.exchange import Timings
+from tollgauge.core.payment import decode
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.units import DAY_MS, MINUTE_MS, day_of
+from tollgauge.jobs import score
+from tollgauge.observe import configure_logs
+from tollgauge.store import archive, endpoints, probes, schema
+from tollgauge.store.engine import Store, StoreSettings
+from tollgauge.web.app import ServerSettings
+from tollgauge.web.front import FrontSettings
+from tollgauge.web.paid import TRUST, SaleSettings
+from tollgauge.web.paywall import requirements
+
+CATALOGUE: Final = 2_000
+KNOWN: Final = 20
+"""How many endpoints have a month of probes, each on a host of its own."""
+LIVE: Final = 60
+"""How many more hosts have an endpoint that can be probed."""
+DAYS: Final = 30
+PAY_TO: Final = "0x" + "ab" * 20
+AT_ONCE: Final = 4
+"""Sales at once, and calls of the facilitator at once when they are measured alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Where to listen, what to store in, whom to ask, where every seller is, and whom to trust."""
+
+    port: int
+    store: str
+    facilitator: str
+    seller_port: int
+    ca_file: str
+
+
+def config(settings: Settings) -> Config:
+    """The defaults, except for addresses. One trusted proxy names the callers, so that the rate
+    limit counts them one by one as it would in the world.
+    """
+    hosts = {offer.endpoint.host for offer in offers()}
+    return Config(
+        server=ServerSettings(
+            base_url=f"http://127.0.0.1:{settings.port}",
+            port=settings.port,
+            admin_port=0,
+            json_logs=True,
+            front=FrontSettings(free_per_minute=1_000_000, trusted_proxies=("127.0.0.1",)),
+        ),
+        store=StoreSettings(url=settings.store),
+        sale=SaleSettings(pay_to=PAY_TO),
+        facilitator=FacilitatorSettings(url=settings.facilitator),
+        egress=EgressSettings(
+            mapped=dict.fromkeys(hosts, ("127.0.0.1", settings.seller_port)),
+            ca_file=settings.ca_file or None,
+        ),
+    )
+
+
+def offers() -> tuple[Offer, ...]:
+    """The catalogue."""
+    return tuple(catalogue(CATALOGUE))
+
+
+def known() -> tuple[Endpoint, ...]:
+    """The endpoints with a month of probes."""
+    return _one_a_host()[:KNOWN]
+
+
+def live() -> tuple[Endpoint, ...]:
+    """Endpoints that nobody probed yet."""
+    return _one_a_host()[KNOWN : KNOWN + LIVE]
+
+
+def _one_a_host() -> tuple[Endpoint, ...]:
+    first: dict[str, Endpoint] = {}
+    for offer in offers():
+        first.setdefault(offer.endpoint.host, offer.endpoint)
+    return tuple(first.values())
+
+
+async def fill(store: Store, *, now: int) -> None:
+    """The catalogue with scores, and the month of those that are known."""
+    rows = offers()
+    async with store.write() as tx:
+        await endpoints.insert_many(tx, [offer.endpoint for offer in rows])
+    step = 30 * MINUTE_MS
+    for endpoint in known():
+        async with store.write() as tx:
+            month = range(now - DAYS * DAY_MS, now - step, step)
+            await probes.record_many(tx, endpoint.id, [_probe(endpoint, at) for at in month])
+    async with store.write() as tx:
+        while await archive.close_days(tx, before_day=day_of(now), limit=5_000):
+            pass
+    settings = replace(score.ScoreSettings(), batch=KNOWN)
+    await score.run(store, settings=settings, clock=lambda: now)
+    async with store.write() as tx:
+        await _score_others(tx, rows)
+
+
+async def _score_others(tx: Any, rows: Iterable[Offer]) -> None:
+    """The others get a score of their own with the details of one that was computed."""
+    taken = (await tx.execute(schema.score.select().limit(1))).mappings().one()
+    done = set((await tx.execute(schema.score.select())).scalars())
+    made = [
+        dict(taken) | {"endpoint_id": offer.endpoint.id, "score_tenths": offer.score_tenths}
+        for offer in rows
+        if offer.endpoint.id not in done
+    ]
+    await tx.execute(schema.score.insert(), made)
+
+
+def _probe(endpoint: Endpoint, at: int) -> ProbeResult:
+    """A good probe."""
+    taken = 80 + at // MINUTE_MS % 97
+    return ProbeResult(
+        at=at,
+        outcome=Outcome.PAYMENT_REQUIRED,
+        attribution=Attribution.THEIRS,
+        up=True,
+        timings=Timings(dns=2, connect=9, tls=20, ttfb=taken - 31, total=taken),
+        status=402,
+        compliance=100,
+        compliant=True,
+        payable=True,
+        version=2,
+        quote=endpoint.quote,
+        accepts=1,
+    )
+
+
+async def probed_now(service: root.Opened) -> None:
+    """As if every known endpoint had just been probed."""
+    async with service.store.write() as tx:
+        for endpoint in known():
+            await probes.record(tx, endpoint.id, _probe(endpoint, service.clock()))
+
+
+async def asked(service: root.Opened, header: str, times: int) -> float:
+    """CPU seconds of the service's calls to the facilitator alone."""
+    payment = decode(header)
+    wanted = requirements(service.server().shop.offer(TRUST))
+    left = iter(range(times))
+
+    async def caller() -> None:
+        for _ in left:
+            await service.facilitator.verify(payment, wanted)
+            await service.facilitator.settle(payment, wanted)
+
+    began = time.process_time()
+    await asyncio.gather(*(caller() for _ in range(AT_ONCE)))
+    return time.process_time() - began
+
+
+async def obey(service: root.Opened, order: dict[str, Any]) -> dict[str, object]:
+    """One order."""
+    match order["do"]:
+        case "cpu":
+            return {"cpu_s": time.process_time()}
+        case "probe":
+            await probed_now(service)
+            return {}
+        case _:
+            return {"cpu_s": await asked(service, order["payment"], order["times"])}
+
+
+async def serve(settings: Settings) -> None:
+    """Fill an empty store, serve, and obey until standard input ends."""
+    configure_logs(json_lines=True)
+    stop = asyncio.Event()
+    async with root.opened(config(settings)) as service:
+        await fill(service.store, now=service.clock())
+        running = asyncio.create_task(
+            root.run(service, stop=stop, on_ready=lambda: _say({"serves": True}))
+        )
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            _say(await obey(service, orjson.loads(line)))
+        stop.set()
+        await running
+
+
+def _say(document: dict[str, object]) -> None:
+    sys.stdout.write(orjson.dumps(document).decode() + "\n")
+    sys.stdout.flush()
+
+
+def command(settings: Settings) -> list[str]:
+    """How to start it."""
+    return [sys.executable, "-m", "tollgauge.bench.shop", orjson.dumps(asdict(settings)).decode()]
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(Settings(**orjson.loads(sys.argv[1]))))
