@@ -122,7 +122,7 @@ def test_the_logs_of_a_real_payment_prove_it(name: str) -> None:
     assert (found.decoder, found.reason) == (Model.CALLDATA, None)
     logs = trace_files(transaction(saved), told, "receipt-logs")
     [payment] = logs.payments
-    assert payment.method is None
+    assert (payment.method, payment.valid_after) == (found.payments[0].method, None)
     assert (payment.payer, payment.payee) == (said["from_"], said["to"])
     assert (payment.amount, payment.nonce) == (said["value"], "0x" + said["nonce"])
 

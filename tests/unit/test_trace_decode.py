@@ -119,6 +119,17 @@ def test_logs_say_what_was_paid_and_the_call_says_how() -> None:
     assert found.payments[0].valid_before == 2**256 - 1
 
 
+def test_the_logs_decoder_names_the_method_that_the_call_data_tells() -> None:
+    logs = told(used(), moved())
+    found = trace_files(sent(call()), logs, "receipt-logs")
+    assert (paid(found), found.decoder) == ([(TWA, 5, USDC)], Model.RECEIPT_LOGS)
+    assert found.payments[0].valid_before is None
+    assert "reason" not in trace_json(found)
+    hidden = trace_files(sent("0x12345678"), logs, "receipt-logs")
+    assert paid(hidden) == [(None, 5, USDC)]
+    assert "by which method" in trace_json(hidden)["reason"]
+
+
 def test_the_amount_of_the_logs_stands_where_the_token_keeps_a_part() -> None:
     found = trace_files(sent(call(5)), told(used(), moved(4)))
     assert paid(found) == [(TWA, 4, USDC)]
@@ -402,7 +413,6 @@ def test_the_json_has_the_contracts_fields() -> None:
         "amount": "12345",
         "token": token,
         "ledger": None,
-        "reason": None,
         "hint": {"resource": "https://a.example/", "payToMatches": True, "amountMatches": None},
     }
 

@@ -107,7 +107,8 @@ def trace_json(
 ) -> dict[str, Any]:
     """A trace as the contract's JSON object.
 
-    `ledger` is null where no ledger was asked; `hint` is left out where none was given.
+    `ledger` is null where no ledger was asked; `hint` is left out where none was given, and
+    `reason` where there is nothing to say.
     """
     payments = [_payment(payment, found.network) for payment in found.payments]
     first = payments[0] if payments else {}
@@ -125,9 +126,9 @@ def trace_json(
         "amount": first.get("amount"),
         "token": first.get("token"),
         "ledger": ledger,
-        "reason": found.reason,
     }
-    return document if hint is None else document | {"hint": hint}
+    said = {"reason": found.reason, "hint": hint}
+    return document | {key: value for key, value in said.items() if value is not None}
 
 
 def _block(block: Block) -> dict[str, Any]:

@@ -38,14 +38,14 @@ DECODERS: Final = (
     Decoder(
         model=Model.RECEIPT_LOGS,
         needs=_BOTH,
-        gives="Payer, payee, amount, token and nonce of every payment; not the method, nor from "
-        "when to when the authorization was valid",
+        gives="Payer, payee, amount, token and nonce of every payment, and the method where the "
+        "call data tells it; not from when to when the authorization was valid",
     ),
     Decoder(
         model=Model.CALLDATA,
         needs=_BOTH,
-        gives="Also the method and the validity of every payment that the call data holds: direct "
-        "calls, and calls inside well-known batches and smart accounts",
+        gives="Also from when to when the authorization was valid, for every payment that the "
+        "call data holds: direct calls, and calls inside well-known batches and smart accounts",
     ),
     Decoder(
         model=Model.CALL_TRACE,

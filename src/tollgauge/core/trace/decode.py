@@ -1,9 +1,10 @@
 """Decode: a transaction, its receipt and its calls become payments.
 
 Rules (contract.md section 5):
-- where there are logs, they alone say what was paid; calls only add the method and the validity,
-  and a call counts for a log pair when payer and nonce agree and it names the same token or moves
-  the same amount to the same payee (a proxy in front of the token);
+- where there are logs, they alone say what was paid; calls only add the method and the validity
+  (to the logs' own decoder the method alone, as no log names it), and a call counts for a log
+  pair when payer and nonce agree and it names the same token or moves the same amount to the same
+  payee (a proxy in front of the token);
 - a reverted transaction has no payments;
 - without logs, the payments are what the call data asks for, and the reason says so;
 - bytes that only look like a call (core/trace/nesting.scanned) count where a log pair or the
@@ -125,15 +126,14 @@ def _from_logs(
         asked = () if model is Model.RECEIPT_LOGS else _calls(tx, trace)
         why = reason.without_payment(tx, receipt, asked)
         return replace(found, decoder=model or Model.RECEIPT_LOGS, reason=why)
-    if model is Model.RECEIPT_LOGS:
-        payments = tuple(_proven(pair, None) for pair in pairs)
-        return replace(found, payments=payments, reason=reason.LOGS_ONLY)
     read = _matched(pairs, _sources(tx, None, pairs), found.network)
     used = Model.CALLDATA if any(read) else Model.RECEIPT_LOGS
     if trace is not None and (model is Model.CALL_TRACE or not all(read)):
         read = _matched(pairs, _sources(tx, trace, pairs), found.network)
         used = Model.CALL_TRACE
     payments = tuple(_proven(pair, call) for pair, call in zip(pairs, read, strict=True))
+    if model is Model.RECEIPT_LOGS:
+        payments = tuple(replace(each, valid_after=None, valid_before=None) for each in payments)
     return replace(
         found,
         decoder=model or used,

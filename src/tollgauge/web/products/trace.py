@@ -102,7 +102,6 @@ ANSWER: Final[dict[str, Any]] = {
             "logIndex": 77,
         }
     ],
-    "reason": None,
     **_PAID,
     "ledger": {"match": False},
 }
@@ -138,8 +137,9 @@ class AuthorizationShape(wire.Shape):
 
 
 class PaymentShape(wire.Shape):
-    """One transfer by authorization. `method` is null where only logs tell of it, `amountUsd`
-    for a token that is no known dollar, `logIndex` (of the Transfer) while pending.
+    """One transfer by authorization. `method` is null where only logs tell of it and the call
+    data hides it, `amountUsd` for a token that is no known dollar, `logIndex` (of the Transfer)
+    while pending.
     """
 
     method: Annotated[str, _one_of(Method)] | None
@@ -171,7 +171,9 @@ class HintShape(wire.Shape):
 
 
 class PaymentTraceShape(wire.Shape):
-    """The payments of a transaction; the single fields are those of the first payment."""
+    """The payments of a transaction; the single fields are those of the first payment. `reason`
+    says why there is no payment, or what the payments rest on where that is not the whole proof.
+    """
 
     tx_hash: str
     network: str
@@ -187,7 +189,7 @@ class PaymentTraceShape(wire.Shape):
     token: TokenShape | None
     ledger: LedgerShape
     hint: HintShape | None = None
-    reason: str | None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
