@@ -7,6 +7,7 @@ foreign exception's text. Every metric of the service is declared here and nowhe
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import sys
 import traceback
@@ -39,7 +40,7 @@ PAID_REQUESTS: Final = Counter(
 )
 LEDGER_ALARMS: Final = Counter(
     "tollgauge_ledger_alarms",
-    "Payments where the chain contradicts the facilitator (unproven) or the ledger (lost)",
+    "Where the chain contradicts the facilitator (unproven), the ledger (lost), a day (books)",
     ("kind",),
     registry=REGISTRY,
 )
@@ -117,3 +118,13 @@ def alarm(kind: str, payment_id: str) -> None:
     """Tell the operator that the chain contradicts what a facilitator or the ledger says."""
     LEDGER_ALARMS.labels(kind).inc()
     log().error("ledger.alarm", kind=kind, payment=payment_id)
+
+
+def books_alarm(pay_to: str, day: int, difference: int) -> None:
+    """Tell the operator that a complete day's sales are not what the chain brought to `pay_to`.
+
+    `day` counts UTC days since the epoch, `difference` atomic units.
+    """
+    LEDGER_ALARMS.labels("books").inc()
+    named = (dt.date(1970, 1, 1) + dt.timedelta(days=day)).isoformat()
+    log().error("ledger.alarm", kind="books", pay_to=pay_to, day=named, difference=str(difference))

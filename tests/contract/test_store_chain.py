@@ -238,12 +238,12 @@ async def test_a_second_look_adds_what_is_missing_and_nothing_twice(store: Store
     hidden = entry(blocks[1], 1, SELLER, BEN, 6)
     cursor = await advanced(store, cursor, blocks, seen, finalized=102)
     async with store.write() as tx:
-        added = await chains.audited(tx, cursor, Span(101, 102, final=True), [seen, hidden])
+        added = await chains.audited(tx, cursor, Span(101, 102, final=True), [seen, hidden], at=NOW)
     assert added == 1
     assert await rows(store) == [(101, "5"), (102, "6")]
     with pytest.raises(OvertakenError):
         async with store.write() as tx:
-            await chains.audited(tx, cursor, Span(101, 102, final=True), [seen, hidden])
+            await chains.audited(tx, cursor, Span(101, 102, final=True), [seen, hidden], at=NOW)
 
 
 async def test_endpoints_are_told_of_changes_at_most_so_often(store: Store) -> None:

@@ -233,6 +233,19 @@ class FakeChain:
                 place += len(tx.logs)
         return found
 
+    def deposits(self, own: bytes) -> set[tuple[Any, ...]]:
+        """Everything that came to an address of ours, and whether an authorization brought it."""
+        found = set()
+        for block in self.blocks:
+            place = 0
+            for tx in block.txs:
+                for offset, move in tx.moves:
+                    if move.receiver == own:
+                        key = (block.number, block.hash, place + offset, move.sender, move.value)
+                        found.add((*key, move.authorized, block.at * 1_000))
+                place += len(tx.logs)
+        return found
+
 
 @dataclass
 class Mood:

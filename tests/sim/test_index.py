@@ -27,6 +27,7 @@ from tests.sim.fake_chain import (
     START,
     STRANGER,
     TOKEN,
+    USED,
     WALLETS,
     FakeChain,
     FakeNode,
@@ -43,7 +44,7 @@ from tollgauge.core.units import day_of
 from tollgauge.jobs import index
 from tollgauge.jobs.index import IndexSettings
 from tollgauge.store import chain as chains
-from tollgauge.store import endpoints, evidence, transfers, volumes
+from tollgauge.store import deposits, endpoints, evidence, transfers, volumes
 from tollgauge.store.engine import Store
 
 NETWORK = "eip155:8453"
@@ -68,6 +69,7 @@ class Indexer:
     urls: Sequence[str]
     chain: FakeChain
     settings: IndexSettings = QUICK
+    own: bytes | None = None
     tallies: list[dict[str, Any]] = field(default_factory=list)
 
     async def __aenter__(self) -> Self:
@@ -114,7 +116,10 @@ class Indexer:
                     await endpoints.insert(tx, found)
 
     async def round(self) -> dict[str, Any]:
-        tally = await index.run(self.store, self.logs, settings=self.settings, clock=self.now)
+        pay_to = "" if self.own is None else "0x" + self.own.hex()
+        tally = await index.run(
+            self.store, self.logs, settings=self.settings, clock=self.now, pay_to=pay_to
+        )
         self.tallies.append(tally)
         return tally
 
@@ -157,6 +162,26 @@ class Indexer:
         assert len(set(table)) == len(table)
         return set(table)
 
+    async def deposits(self) -> set[tuple[Any, ...]]:
+        """Everything that was booked as having come to us."""
+        async with self.store.read() as tx:
+            found = (await tx.execute(sa.select(deposits.deposit))).all()
+        assert {row.pay_to for row in found} <= {"0x" + (self.own or b"").hex()}
+        table = [
+            (
+                row.number,
+                row.block_hash,
+                row.log_index,
+                bytes.fromhex(row.payer[2:]),
+                int(row.value),
+                row.nonce is not None,
+                row.at,
+            )
+            for row in found
+        ]
+        assert len(set(table)) == len(table)
+        return set(table)
+
     async def days(self) -> dict[tuple[Any, ...], tuple[int, int, int]]:
         async with self.store.read() as tx:
             found = (await tx.execute(sa.select(transfers.transfer_day))).all()
@@ -182,6 +207,9 @@ async def agrees(indexer: Indexer, wallets: Sequence[bytes]) -> None:
     rows = await indexer.rows()
     assert rows == expected, {"extra": rows - expected, "missing": expected - rows}
     assert await indexer.days() == summed(expected)
+    if indexer.own is not None:
+        came, booked = indexer.chain.deposits(indexer.own), await indexer.deposits()
+        assert booked == came, {"extra": booked - came, "missing": came - booked}
     async with indexer.store.read() as tx:
         cursor = await chains.cursor(tx, 8453)
         kept = await chains.kept(tx, 8453)
@@ -201,12 +229,13 @@ async def world(
     chain: FakeChain,
     *moods: Mood,
     settings: IndexSettings = QUICK,
+    own: bytes | None = None,
 ) -> AsyncIterator[tuple[Indexer, list[FakeNode]]]:
     """An indexer and its nodes, one a mood."""
     nodes = [FakeNode(chain, seed, mood) for seed, mood in enumerate(moods or (Mood(),))]
     async with contextlib.AsyncExitStack() as stack:
         urls = [await stack.enter_async_context(node.served()) for node in nodes]
-        indexer = await stack.enter_async_context(Indexer(path, urls, chain, settings))
+        indexer = await stack.enter_async_context(Indexer(path, urls, chain, settings, own))
         yield indexer, nodes
 
 
@@ -295,6 +324,83 @@ async def test_a_wallet_that_is_learned_late_is_filled_in(database: Path) -> Non
         await indexer.watch(WALLETS[4])
         await indexer.settle()
         await agrees(indexer, WALLETS)
+
+
+async def test_everything_that_comes_to_us_is_booked_whatever_made_it(database: Path) -> None:
+    chain = FakeChain(16)
+    chain.mine_some(120)
+    async with world(database, chain, own=WALLETS[1]) as (indexer, _):
+        await indexer.watch(WALLETS[0])
+        await indexer.settle()
+        await agrees(indexer, WALLETS[:1])
+        await indexer.watch(WALLETS[1])
+        chain.mine_some(20)
+        await indexer.settle()
+        await agrees(indexer, WALLETS[:2])
+        kinds = {authorized for *_, authorized, _ in await indexer.deposits()}
+        assert kinds == {True, False}
+
+
+async def test_we_are_followed_where_nobody_is_monitored(database: Path) -> None:
+    chain = FakeChain(17)
+    chain.mine_some(120)
+    async with world(database, chain, own=WALLETS[1]) as (indexer, _):
+        await indexer.settle()
+        chain.reorg(9, 12)
+        await indexer.settle()
+        await agrees(indexer, ())
+        assert await indexer.deposits()
+
+
+async def test_an_address_that_we_sell_to_no_longer_is_still_booked(database: Path) -> None:
+    chain = FakeChain(18)
+    chain.mine_some(80)
+    async with world(database, chain, own=WALLETS[1]) as (indexer, _):
+        await indexer.settle()
+        indexer.own = WALLETS[2]
+        chain.mine_some(20)
+        await indexer.settle()
+        came = chain.deposits(WALLETS[1]), chain.deposits(WALLETS[2])
+        async with indexer.store.read() as tx:
+            rows = (await tx.execute(sa.select(deposits.deposit))).all()
+    for own, expected in zip(WALLETS[1:3], came, strict=True):
+        mine = [row for row in rows if row.pay_to == "0x" + own.hex()]
+        assert {(row.number, row.block_hash, row.log_index) for row in mine} == {
+            each[:3] for each in expected
+        }
+        assert len(mine) == len(expected) > 20
+
+
+async def test_an_authorization_that_a_node_hid_is_told_when_the_block_is_final(
+    database: Path,
+) -> None:
+    """At first the transfer looks like one that paid for nothing."""
+    chain = FakeChain(19)
+    chain.mine_some(60)
+
+    class Reticent(FakeNode):
+        silent = True
+
+        def logs(self, where: dict[str, Any]) -> list[dict[str, Any]]:
+            found = super().logs(where)
+            return [log for log in found if not (self.silent and log["topics"][0] == USED)]
+
+    node = Reticent(chain)
+    async with (
+        node.served() as url,
+        Indexer(database, [url], chain, own=WALLETS[1]) as indexer,
+    ):
+        node.silent = False
+        await indexer.settle()
+        node.silent = True
+        chain.mine(chain.write.payment((PAYERS[0], WALLETS[1], 5_000)))
+        await indexer.round()
+        assert await indexer.deposits() != chain.deposits(WALLETS[1])
+        node.silent = False
+        for _ in range(50):
+            chain.mine()
+        await indexer.settle()
+        await agrees(indexer, ())
 
 
 async def test_limits_of_a_provider_divide_the_question(database: Path) -> None:
@@ -494,7 +600,9 @@ async def play(path: Path, schedule: Sequence[tuple[Any, ...]], seed: int) -> No
     changes = {"finality": 45, "check": 1.0, "by_hash": 0 if seed % 3 == 0 else 400}
     patient = IndexSettings(**{**_fields(QUICK), **changes})
     watched = {WALLETS[0]}
-    async with world(path, chain, Mood(), Mood(), settings=patient) as (indexer, nodes):
+    # The address that we sell to: sometimes one that is monitored too, sometimes learned later.
+    own = WALLETS[seed % len(WALLETS)]
+    async with world(path, chain, Mood(), Mood(), settings=patient, own=own) as (indexer, nodes):
         await indexer.watch(WALLETS[0])
         for what, *rest in schedule:
             await act(indexer, nodes, watched, what, rest)

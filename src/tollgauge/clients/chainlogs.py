@@ -1,4 +1,5 @@
-"""The transfers of one token on one chain, from whichever of its nodes can tell.
+"""The transfers of one token on one chain, from whichever of its nodes can tell: what monitored
+wallets received by authorization and paid, and everything that came to addresses of our own.
 
 What is true here:
 - what a step needs comes from one node, so that its parts fit together;
@@ -15,6 +16,7 @@ it is asked clients/logquery's, and what the transfers mean core/settlement's.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -26,9 +28,11 @@ from tollgauge.core.blocks import Header, Span
 from tollgauge.core.settlement import (
     AUTHORIZATION_USED,
     TRANSFER,
+    Deposit,
     Entry,
     LogError,
     Transfer,
+    deposits,
     entries,
     resolved,
     settled,
@@ -41,6 +45,7 @@ __all__ = [
     "LogSettings",
     "UnconfirmedError",
     "View",
+    "Watched",
 ]
 
 
@@ -68,14 +73,35 @@ class UnconfirmedError(RpcError):
     """No other node could confirm an answer that wanted it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Whose transfers are asked for: those of monitored `wallets`, and what comes to addresses of
+    our `own`. An address may be both; `receivers` are all of them.
+    """
+
+    wallets: frozenset[bytes] = frozenset()
+    own: frozenset[bytes] = frozenset()
+    receivers: frozenset[bytes] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Once for all blocks that are asked for: there may be very many wallets.
+        object.__setattr__(self, "receivers", self.wallets | self.own)
+
+
 class Fetched(NamedTuple):
-    """The entries of a span, and the headers that were asked for on the way, by number.
-    `healed` entries came from a second node because the first lacked them.
+    """The entries and deposits of a span, and the headers that were asked for on the way, by
+    number. `healed` of them came from a second node because the first lacked them.
     """
 
     entries: list[Entry]
+    deposits: list[Deposit]
     headers: dict[int, Header]
     healed: int = 0
+
+    @property
+    def moves(self) -> list[Entry | Deposit]:
+        """Entries and deposits."""
+        return [*self.entries, *self.deposits]
 
 
 class _Ranged(NamedTuple):
@@ -87,16 +113,20 @@ class _Ranged(NamedTuple):
 
 @dataclass(slots=True)
 class Notes:
-    """What who follows the chain remembers between rounds, so that the next need not ask: the
-    watched `wallets` of a `version` of their set, how many answers in a row nobody could confirm,
-    when the chain's volume was last measured and how long that took.
+    """What who follows the chain remembers between rounds, so that the next need not ask: who is
+    `watched` in a `version` of that set, how many answers in a row nobody could confirm, for
+    wallets and for deposits, up to when the ledger was searched for addresses of ours, and when
+    the chain's volume was last measured, the books last checked, and how long that took.
     """
 
-    wallets: frozenset[bytes] = field(default_factory=frozenset)
+    watched: Watched = Watched()
     version: int = -1
-    unconfirmed: int = 0
+    unconfirmed: Counter[str] = field(default_factory=Counter)
+    ledger_at: int = 0
     volume_at: int = 0
     volume_ms: int = 0
+    books_at: int = 0
+    books_ms: int = 0
 
 
 class ChainLogs:
@@ -134,39 +164,41 @@ class ChainLogs:
         return self._paces[view.node].span
 
     async def final(
-        self, view: View, span: Span, wallets: Collection[bytes], *, strict: bool = False
+        self, view: View, span: Span, watched: Watched, *, strict: bool = False
     ) -> Fetched:
-        """The entries of wallets in final blocks, with the headers of the span's ends.
+        """What happened in final blocks, with the headers of the span's ends.
 
         Under `strict` an answer that wants confirming and gets none is UnconfirmedError, where
         there is another node at all.
         """
         return await self._checked(
-            view, lambda of: self._final(of, span, wallets), last=span.last, strict=strict
+            view, lambda of: self._final(of, span, watched), last=span.last, strict=strict
         )
 
-    async def every(
-        self, views: Sequence[View], span: Span, wallets: Collection[bytes]
-    ) -> list[Entry]:
-        """The entries of wallets in final blocks, from all of these nodes together."""
-        answers = [await self._final(view, span, wallets) for view in views]
+    async def every(self, views: Sequence[View], span: Span, watched: Watched) -> Fetched:
+        """What happened in final blocks, from all of these nodes together."""
+        answers = [await self._final(view, span, watched) for view in views]
         for other in answers[1:]:
             if not _same_blocks(answers[0], other):
                 raise RpcUnavailable("Two nodes disagree about the blocks of a range.")
-        found = {entry for answer in answers for entry in answer.entries}
-        if len({_place_of(entry) for entry in found}) != len(found):
+        entries_ = {entry for answer in answers for entry in answer.entries}
+        deposits_ = {each for answer in answers for each in answer.deposits}
+        places = len({_place_of(entry) for entry in entries_})
+        if places != len(entries_) or len({_slot_of(each) for each in deposits_}) != len(deposits_):
             raise RpcUnavailable("Two nodes disagree about a log.")
-        return sorted(found, key=_place_of)
+        return Fetched(
+            sorted(entries_, key=_place_of),
+            sorted(deposits_, key=_slot_of),
+            answers[0].headers,
+        )
 
-    async def tip(
-        self, view: View, headers: Sequence[Header], wallets: Collection[bytes]
-    ) -> Fetched:
-        """The entries of wallets in exactly these blocks, by hash.
+    async def tip(self, view: View, headers: Sequence[Header], watched: Watched) -> Fetched:
+        """What happened in exactly these blocks, by hash.
 
         RpcRefused where the node no longer has one of them.
         """
         return await self._checked(
-            view, lambda of: self._tip(of, headers, wallets), last=headers[-1].number, strict=False
+            view, lambda of: self._tip(of, headers, watched), last=headers[-1].number, strict=False
         )
 
     async def _checked(
@@ -174,7 +206,7 @@ class ChainLogs:
     ) -> Fetched:
         """An answer, compared with another node's when it is empty or by chance."""
         first = await fetch(view)
-        if first.entries and self._dice.random() >= self.settings.check:
+        if first.moves and self._dice.random() >= self.settings.check:
             return first
         second = None
         other = await self.nodes.second(view, last)
@@ -193,57 +225,72 @@ class ChainLogs:
         """The fuller of two answers about the same blocks, when it holds all of the other."""
         if not _same_blocks(first, second):
             raise RpcUnavailable("Two nodes disagree about the blocks of a range.")
-        mine, more = set(first.entries), set(second.entries)
+        mine, more = set(first.moves), set(second.moves)
         if mine >= more:
             return first
         if more > mine:
             self.nodes.failed(view.node, RpcUnavailable("The node left out logs."))
-            return first._replace(entries=second.entries, healed=len(more - mine))
+            return second._replace(headers=first.headers, healed=len(more - mine))
         raise RpcUnavailable("Two nodes disagree about the logs of a range.")
 
-    async def _final(self, view: View, span: Span, wallets: Collection[bytes]) -> Fetched:
+    async def _final(self, view: View, span: Span, watched: Watched) -> Fetched:
         ends = await self.nodes.headers(view, dict.fromkeys((span.first, span.last)))
         if [end.number for end in ends] != list(dict.fromkeys((span.first, span.last))):
             raise RpcUnavailable(f"{view.node.name} lacks a block before its head.")
         known = {header.number: header for header in ends}
-        transfers, stamps = await self._range(view.node, span.first, span.last, wallets)
+        transfers, stamps = await self._range(view.node, span.first, span.last, watched)
         times = await self._times(view, transfers, stamps, known)
         self._paces[view.node].went_well(
             found=len(transfers), aim=self.settings.logs, most=self.settings.span
         )
-        return Fetched(_entries(transfers, wallets, times), known)
+        return self._sorted(transfers, watched, times, known)
 
-    async def _tip(
-        self, view: View, headers: Sequence[Header], wallets: Collection[bytes]
-    ) -> Fetched:
-        many = len(headers) * -(-len(wallets) // self._paces[view.node].topics) * 2
+    async def _tip(self, view: View, headers: Sequence[Header], watched: Watched) -> Fetched:
+        sides = (watched.receivers, watched.wallets)
+        lists = sum(-(-len(side) // self._paces[view.node].topics) for side in sides)
+        many = len(headers) * lists
         if len(headers) > 1 and many > self.settings.by_hash:
-            transfers = await self._tip_range(view, headers, wallets)
+            transfers = await self._tip_range(view, headers, watched)
         else:
-            transfers = await self._tip_blocks(view.node, headers, wallets)
+            transfers = await self._tip_blocks(view.node, headers, watched)
         numbers = {header.hash: header.number for header in headers}
         if any(numbers.get(move.block_hash) != move.number for move in transfers):
             raise RpcUnavailable(f"{view.node.name} sent logs of other blocks.")
         times = {header.hash: header.at for header in headers}
-        return Fetched(
-            _entries(transfers, wallets, times), {header.number: header for header in headers}
+        return self._sorted(
+            transfers, watched, times, {header.number: header for header in headers}
         )
 
+    def _sorted(
+        self,
+        transfers: Sequence[Transfer],
+        watched: Watched,
+        times: dict[bytes, int],
+        headers: dict[int, Header],
+    ) -> Fetched:
+        """The transfers as whom they concern has them."""
+        with uncollected():
+            return Fetched(
+                entries(transfers, watched.wallets, times),
+                deposits(transfers, watched.own, times, token=self.token),
+                headers,
+            )
+
     async def _tip_blocks(
-        self, node: Node, headers: Sequence[Header], wallets: Collection[bytes]
+        self, node: Node, headers: Sequence[Header], watched: Watched
     ) -> list[Transfer]:
         """Block by block, by hash."""
         queries = [
             query
             for header in headers
             for query in self._directions(
-                node, wallets, header.number, header.number, _hex(header.hash)
+                node, watched, header.number, header.number, _hex(header.hash)
             )
         ]
         found = await self._asker(node).gathered(queries)
         payers: dict[tuple[int, bytes], set[bytes]] = {}
         for move in found.transfers.values():
-            if move.receiver in wallets:
+            if move.receiver in watched.receivers:
                 payers.setdefault((move.number, move.block_hash), set()).add(move.sender)
         used = [
             query
@@ -253,20 +300,20 @@ class ChainLogs:
         return await self._paired(node, found, used)
 
     async def _tip_range(
-        self, view: View, headers: Sequence[Header], wallets: Collection[bytes]
+        self, view: View, headers: Sequence[Header], watched: Watched
     ) -> list[Transfer]:
         """By number, with the last block asked for again afterwards: it vouches for the others."""
         first, last = headers[0].number, headers[-1].number
-        transfers = await self._range(view.node, first, last, wallets)
+        transfers = await self._range(view.node, first, last, watched)
         if await self.nodes.headers(view, [last]) != [headers[-1]]:
             raise RpcUnavailable(f"{view.node.name} changed its chain meanwhile.")
         return transfers.known
 
-    async def _range(
-        self, node: Node, first: int, last: int, wallets: Collection[bytes]
-    ) -> _Ranged:
-        found = await self._asker(node).gathered(self._directions(node, wallets, first, last))
-        payers = {move.sender for move in found.transfers.values() if move.receiver in wallets}
+    async def _range(self, node: Node, first: int, last: int, watched: Watched) -> _Ranged:
+        found = await self._asker(node).gathered(self._directions(node, watched, first, last))
+        payers = {
+            move.sender for move in found.transfers.values() if move.receiver in watched.receivers
+        }
         used = self._payers(node, payers, first, last)
         return _Ranged(await self._paired(node, found, used), found.stamps)
 
@@ -276,17 +323,18 @@ class ChainLogs:
     def _directions(
         self,
         node: Node,
-        wallets: Collection[bytes],
+        watched: Watched,
         first: int,
         last: int,
         block: str | None = None,
     ) -> list[Query]:
-        """Transfers to the wallets, and from them, in lists that the node takes."""
+        """Transfers to the wallets and to us, and from the wallets, in lists that a node takes."""
         place = {"size": self._paces[node].topics, "first": first, "last": last}
+        ends = ((2, watched.receivers), (1, watched.wallets))
         return [
             query
-            for position in (2, 1)
-            for query in about(TRANSFER, position, wallets, **place, block=block)
+            for position, addresses in ends
+            for query in about(TRANSFER, position, addresses, **place, block=block)
         ]
 
     def _payers(
@@ -340,13 +388,6 @@ class ChainLogs:
         return times
 
 
-def _entries(
-    transfers: Sequence[Transfer], wallets: Collection[bytes], times: dict[bytes, int]
-) -> list[Entry]:
-    with uncollected():
-        return entries(transfers, wallets, times)
-
-
 def _hex(value: bytes) -> str:
     return "0x" + value.hex()
 
@@ -355,10 +396,14 @@ def _place_of(entry: Entry) -> tuple[int, int, bytes]:
     return entry.number, entry.log_index, entry.wallet
 
 
+def _slot_of(deposit: Deposit) -> tuple[int, int]:
+    return deposit.number, deposit.log_index
+
+
 def _same_blocks(first: Fetched, second: Fetched) -> bool:
     """Whether two answers speak of the same chain, as far as their headers and entries tell."""
     blocks = {number: header.hash for number, header in first.headers.items()}
-    blocks |= {entry.number: entry.block_hash for entry in first.entries}
+    blocks |= {move.number: move.block_hash for move in first.moves}
     others = [(number, header.hash) for number, header in second.headers.items()]
-    others += [(entry.number, entry.block_hash) for entry in second.entries]
+    others += [(move.number, move.block_hash) for move in second.moves]
     return all(blocks.get(number, block) == block for number, block in others)

@@ -88,6 +88,23 @@ class Entry(NamedTuple):
     at: int
 
 
+class Deposit(NamedTuple):
+    """A transfer of a token to an address of ours, whatever made it: an authorization, whose
+    `nonce` it has, or anything else (None). `at` is the block's time in ms UTC.
+    """
+
+    number: int
+    block_hash: bytes
+    log_index: int
+    asset: bytes
+    pay_to: bytes
+    payer: bytes
+    value: int
+    nonce: bytes | None
+    transaction: bytes
+    at: int
+
+
 class Settled(NamedTuple):
     """Transfers with what made them. `unclear` are those that a filtered view cannot decide."""
 
@@ -264,6 +281,33 @@ def entries(
         if sender in wallets and sender != receiver:
             found.append(new((number, block_hash, index, sender, receiver, False, *rest)))
     return found
+
+
+def deposits(
+    transfers: Iterable[Transfer],
+    own: Collection[bytes],
+    times: Mapping[bytes, int],
+    *,
+    token: str,
+) -> list[Deposit]:
+    """Every transfer to one of our `own` addresses; `times` as in `entries`, `token` in 0x-hex."""
+    asset = bytes.fromhex(token[2:])
+    return [
+        Deposit(
+            number=move.number,
+            block_hash=move.block_hash,
+            log_index=move.log_index,
+            asset=asset,
+            pay_to=move.receiver,
+            payer=move.sender,
+            value=move.value,
+            nonce=move.nonce,
+            transaction=move.transaction,
+            at=times[move.block_hash],
+        )
+        for move in transfers
+        if move.receiver in own
+    ]
 
 
 def word(text: str) -> bytes:

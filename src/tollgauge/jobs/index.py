@@ -1,13 +1,16 @@
-"""The index loop: follow a chain, and keep what the watched wallets received and sent.
+"""The index loop: follow a chain, and keep what the watched wallets received and sent, and
+everything that came to the addresses that we sell to.
 
 A round, for one chain:
-1. learns the wallets that endpoints are newly paid at;
+1. learns the wallets that endpoints are newly paid at, and the addresses that we newly sell to;
 2. goes forward from the cursor, step by step: final blocks in ranges, later ones one by one by
    hash. Where the chain was reorganised, a step replaces what is above the last common block;
-3. fills in the past of wallets that were learned late, from the newest blocks downwards;
+3. fills in the past of wallets that were learned late, from the newest blocks downwards, and
+   that of our own addresses after it;
 4. looks again at blocks that became final since, at two nodes where there are two, and adds what
    the first look lacked: a node may have hidden logs that it did have;
-5. tells endpoints whose settlements changed, and measures the chain's volume now and then.
+5. tells endpoints whose settlements changed, and measures the chain's volume and checks the
+   books (jobs/books) now and then.
 Every step is fetched whole before it is written in one transaction, so a process that dies at any
 point leaves a state from which the next one goes on. A node that fails gives way to the next.
 """
@@ -26,6 +29,7 @@ from tollgauge.clients.chainlogs import (
     LogSettings,
     UnconfirmedError,
     View,
+    Watched,
 )
 from tollgauge.clients.rpc import RpcError
 from tollgauge.core.blocks import (
@@ -38,11 +42,12 @@ from tollgauge.core.blocks import (
     previous_span,
     reconcile,
 )
-from tollgauge.core.settlement import Entry
-from tollgauge.core.units import DAY_MS, MINUTE_MS, WINDOW_MS
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS
+from tollgauge.jobs import books
 from tollgauge.observe import log
+from tollgauge.store import books as ledger
 from tollgauge.store import chain as chains
-from tollgauge.store import transfers, volumes
+from tollgauge.store import deposits, transfers, volumes
 from tollgauge.store.chain import Cursor
 from tollgauge.store.engine import Store
 
@@ -51,11 +56,16 @@ Clock = Callable[[], int]
 BACK_MS: Final = WINDOW_MS + DAY_MS
 """How far back a wallet is filled in: the window, and a day for clocks and edges."""
 KEEP_MS: Final = 40 * DAY_MS
+BOOKS_BACK_MS: Final = 366 * DAY_MS
+"""How far back an address of ours is filled in at most; else from the ledger's first day on."""
+LOOK_BACK_MS: Final = 10 * MINUTE_MS
+"""The clocks of those who write the ledger differ by less."""
 FORGET_BLOCKS: Final = 50_000
 PATIENCE: Final = 60
 """How many rounds a step into the past waits for a second node that should confirm it."""
 SHARE: Final = 100
-"""Measuring a chain's volume takes at most one part in so many of the time."""
+"""Measuring a chain's volume takes at most one part in so many of the time, and so does checking
+the books."""
 _FORKS: Final = 32
 
 
@@ -111,9 +121,10 @@ class IndexSettings:
 
 
 async def run(
-    store: Store, chain: ChainLogs, *, settings: IndexSettings, clock: Clock
+    store: Store, chain: ChainLogs, *, settings: IndexSettings, clock: Clock, pay_to: str = ""
 ) -> dict[str, object]:
-    """One round; the tally counts blocks, entries and what went wrong, `busy` asks for the next.
+    """One round; the tally counts blocks, entries, deposits and what went wrong, `busy` asks for
+    the next. `pay_to` is the address that we sell to now, empty where nothing is sold.
 
     Raises DeepReorgError when every node's chain disagrees with what is final.
     """
@@ -126,7 +137,7 @@ async def run(
             log().warning("index.unreachable", chain=chain.chain_id, why=str(error))
             break
         try:
-            return await _Round(store, chain, view, settings, clock, tally).turn()
+            return await _Round(store, chain, view, settings, clock, tally, pay_to).turn()
         except (RpcError, DeepReorgError) as error:
             chain.nodes.failed(
                 view.node, error if isinstance(error, RpcError) else RpcError(str(error))
@@ -151,6 +162,7 @@ class _Round:
         settings: IndexSettings,
         clock: Clock,
         tally: Counter[str],
+        pay_to: str,
     ) -> None:
         self.store = store
         self.chain = chain
@@ -159,12 +171,13 @@ class _Round:
         self.settings = settings
         self.clock = clock
         self.tally = tally
+        self.pay_to = pay_to.lower()
         self.until = clock() + settings.round_ms
 
     async def turn(self) -> dict[str, object]:
         """All of it."""
         cursor = await self._learn(await self._begin())
-        if not self.chain.notes.wallets:
+        if not self.chain.notes.watched.receivers:
             return dict(self.tally)
         busy = False
         for _ in range(self.settings.steps):
@@ -180,10 +193,17 @@ class _Round:
                 break
         else:
             busy = True
+        # One step at least, so that a long past of the wallets does not keep our own waiting.
+        for done in range(self.settings.fills):
+            if (done and self.clock() > self.until) or not await self._fill_own(cursor):
+                break
+        else:
+            busy = True
         for _ in range(self.settings.steps):
             if self.clock() > self.until or not await self._audit():
                 break
         await self._tell()
+        await self._check_books()
         return {**self.tally, "busy": busy}
 
     async def _begin(self) -> Cursor:
@@ -199,17 +219,44 @@ class _Round:
             return await chains.start(tx, self.id, final[0])
 
     async def _learn(self, cursor: Cursor) -> Cursor:
-        """The wallets to watch, with those that endpoints are newly paid at."""
+        """Whom to watch: with the wallets that endpoints are newly paid at, and our own."""
+        notes = self.chain.notes
         async with self.store.read() as tx:
             new = await chains.unknown(tx, self.id)
         if new:
             async with self.store.write() as tx:
                 cursor = await chains.join(tx, cursor, new)
             self.tally["wallets"] += len(new)
-        if self.chain.notes.version != cursor.version:
+        cursor = await self._learn_own(cursor)
+        if notes.version != cursor.version:
             async with self.store.read() as tx:
-                self.chain.notes.wallets = frozenset(await chains.wallets(tx, self.id))
-            self.chain.notes.version = cursor.version
+                wallets = await chains.wallets(tx, self.id)
+                own = await deposits.lows(tx, self.id, self.chain.token)
+            notes.watched = Watched(frozenset(wallets), frozenset(own))
+            notes.version = cursor.version
+        return cursor
+
+    async def _learn_own(self, cursor: Cursor) -> Cursor:
+        """The addresses that the configuration and the ledger name and that are new."""
+        notes, now = self.chain.notes, self.clock()
+        network = f"eip155:{self.id}"
+        async with self.store.read() as tx:
+            since = notes.ledger_at - LOOK_BACK_MS
+            named, began = await ledger.named(tx, network, self.chain.token, since=since)
+            known = {
+                address for address in {*named, self.pay_to} if chains.ADDRESS.fullmatch(address)
+            }
+            new = await deposits.unopened(tx, self.id, self.chain.token, known)
+        if new:
+            first = max(now if began is None else min(began, now), now - BOOKS_BACK_MS)
+            # An hour more than whole days, because clocks differ.
+            wanted = first - first % DAY_MS - HOUR_MS
+            async with self.store.write() as tx:
+                cursor = await chains.join_accounts(
+                    tx, cursor, self.chain.token, new, wanted_from=wanted
+                )
+            self.tally["accounts"] += len(new)
+        notes.ledger_at = now
         return cursor
 
     async def _forward(self, cursor: Cursor) -> Cursor | None:
@@ -225,16 +272,23 @@ class _Round:
             if known is None:
                 self.tally["moved"] += 1
                 return None
-        headers, entries = known
+        headers, found = known
         async with self.store.write() as tx:
             after = await chains.advance(
-                tx, cursor, headers, entries, finalized=self.view.finalized, common=common
+                tx,
+                cursor,
+                headers,
+                found.entries,
+                came=found.deposits,
+                finalized=self.view.finalized,
+                common=common,
             )
         self.tally["blocks"] += after.number - (cursor.number if common is None else common)
-        self.tally["entries"] += len(entries)
+        self.tally["entries"] += len(found.entries)
+        self.tally["deposits"] += len(found.deposits)
         return after
 
-    async def _next(self, number: int, *, parent: bytes) -> tuple[list[Header], list[Entry]] | None:
+    async def _next(self, number: int, *, parent: bytes) -> tuple[list[Header], Fetched] | None:
         """The blocks after one, and what they hold; None where they do not follow it."""
         span = next_span(
             number,
@@ -246,17 +300,17 @@ class _Round:
         if span is None:
             return None
         if span.final:
-            fetched = await self.chain.final(self.view, span, self.chain.notes.wallets)
+            fetched = await self.chain.final(self.view, span, self.chain.notes.watched)
             self.tally["healed"] += fetched.healed
             if fetched.headers[span.first].parent != parent:
                 return None
-            return [fetched.headers[span.last]], fetched.entries
+            return [fetched.headers[span.last]], fetched
         headers = await self.chain.nodes.headers(self.view, range(span.first, span.last + 1))
         if len(headers) != span.blocks or not linked(headers, parent=parent):
             return None
-        fetched = await self.chain.tip(self.view, headers, self.chain.notes.wallets)
+        fetched = await self.chain.tip(self.view, headers, self.chain.notes.watched)
         self.tally["healed"] += fetched.healed
-        return headers, fetched.entries
+        return headers, fetched
 
     async def _common(self, cursor: Cursor) -> tuple[int | None, bytes]:
         """The last block that the node's chain and the indexed one have in common, with its
@@ -285,25 +339,10 @@ class _Round:
             missing = await chains.backlog(tx, self.id, limit=self.settings.fill_wallets)
         if missing is None:
             return False
-        span = previous_span(
-            missing.low,
-            floor=missing.floor,
-            most=self.chain.span(self.view),
-            finalized=self.view.finalized,
-            most_tip=self.settings.tip_span,
-        )
-        if span is None:
+        past = await self._past(missing.low, Watched(missing.wallets), floor=missing.floor)
+        if past is None:
             return False
-        if span.final:
-            fetched = await self._confirmed(span, missing.wallets)
-            if fetched is None:
-                return False
-        else:
-            headers = await self._indexed(span)
-            if headers is None:
-                self.tally["moved"] += 1
-                return False
-            fetched = await self.chain.tip(self.view, headers, missing.wallets)
+        span, fetched = past
         async with self.store.write() as tx:
             await chains.fill(
                 tx,
@@ -318,18 +357,59 @@ class _Round:
         self.tally["entries"] += len(fetched.entries)
         return True
 
-    async def _confirmed(self, span: Span, wallets: frozenset[bytes]) -> Fetched | None:
-        """The entries of final blocks that nothing will look at again: so where a second node
-        should confirm them, it is waited for, but not for ever.
+    async def _fill_own(self, cursor: Cursor) -> bool:
+        """One step into the past of an address of ours; whether there was one."""
+        token = self.chain.token
+        async with self.store.read() as tx:
+            owed = await deposits.backlog(tx, self.id, token)
+        if owed is None:
+            return False
+        past = await self._past(owed.low, Watched(own=frozenset([owed.address])), floor=0)
+        if past is None:
+            return False
+        span, fetched = past
+        low_at = fetched.headers[span.first].at
+        async with self.store.write() as tx:
+            await chains.fill_account(
+                tx, cursor, token, owed, fetched.deposits, low=span.first, low_at=low_at
+            )
+        self.tally["filled"] += span.blocks
+        self.tally["deposits"] += len(fetched.deposits)
+        return True
+
+    async def _past(self, low: int, whose: Watched, *, floor: int) -> tuple[Span, Fetched] | None:
+        """The blocks before one, down to `floor`, and what they hold; None when it has to wait."""
+        span = previous_span(
+            low,
+            floor=floor,
+            most=self.chain.span(self.view),
+            finalized=self.view.finalized,
+            most_tip=self.settings.tip_span,
+        )
+        if span is None:
+            return None
+        if span.final:
+            fetched = await self._confirmed(span, whose)
+            return None if fetched is None else (span, fetched)
+        headers = await self._indexed(span)
+        if headers is None:
+            self.tally["moved"] += 1
+            return None
+        return span, await self.chain.tip(self.view, headers, whose)
+
+    async def _confirmed(self, span: Span, whose: Watched) -> Fetched | None:
+        """What is in final blocks that nothing will look at again: so where a second node should
+        confirm it, it is waited for, but not for ever.
         """
-        strict = self.chain.notes.unconfirmed < PATIENCE
+        kind = "deposits" if whose.own else "entries"
+        strict = self.chain.notes.unconfirmed[kind] < PATIENCE
         try:
-            fetched = await self.chain.final(self.view, span, wallets, strict=strict)
+            fetched = await self.chain.final(self.view, span, whose, strict=strict)
         except UnconfirmedError:
-            self.chain.notes.unconfirmed += 1
+            self.chain.notes.unconfirmed[kind] += 1
             self.tally["unconfirmed"] += 1
             return None
-        self.chain.notes.unconfirmed = 0
+        self.chain.notes.unconfirmed[kind] = 0
         return fetched
 
     async def _indexed(self, span: Span) -> list[Header] | None:
@@ -367,11 +447,15 @@ class _Round:
         return await self._add_missing(cursor, Span(cursor.audited + 1, last, final=True), views)
 
     async def _add_missing(self, cursor: Cursor, span: Span, views: list[View]) -> bool:
-        seen = await self.chain.every(views, span, self.chain.notes.wallets)
+        seen = await self.chain.every(views, span, self.chain.notes.watched)
+        never = span.last + 1
         async with self.store.write() as tx:
             lows = await chains.wallets(tx, self.id)
-            found = [each for each in seen if each.number >= lows.get(each.wallet, span.last + 1)]
-            added = await chains.audited(tx, cursor, span, found)
+            own = await deposits.lows(tx, self.id, self.chain.token)
+            found = [each for each in seen.entries if each.number >= lows.get(each.wallet, never)]
+            came = [each for each in seen.deposits if each.number >= own.get(each.pay_to, never)]
+            at = seen.headers[span.last].at
+            added = await chains.audited(tx, cursor, span, found, at=at, came=came)
         self.tally["audited"] += span.blocks
         self.tally["healed"] += added
         return True
@@ -397,3 +481,12 @@ class _Round:
         async with self.store.write() as tx:
             await volumes.publish(tx, volume)
             await transfers.forget(tx, self.id, before=now - KEEP_MS, blocks=FORGET_BLOCKS)
+
+    async def _check_books(self) -> None:
+        """The days that are complete, now and then."""
+        notes, now = self.chain.notes, self.clock()
+        if now - notes.books_at < max(books.EVERY_MS, SHARE * notes.books_ms):
+            return
+        notes.books_at = now
+        self.tally["unexplained"] += await books.run(self.store, now=now)
+        notes.books_ms = self.clock() - now

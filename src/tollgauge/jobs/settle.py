@@ -1,6 +1,6 @@
 """The reconciler: asks the chain what became of settlements, never the facilitator.
 
-Rules (payments.md, rules 6 and 8):
+Rules (docs/payments.md):
 - paid means `AuthorizationUsed` and its `Transfer`; what is unused is expired only once the
   chain's own time is past its end;
 - a row that nobody can decide is left alone for a while, longer each time, so that no row keeps
@@ -23,7 +23,7 @@ from tollgauge.clients.rpc import RpcError
 from tollgauge.core.payment import FINAL_MS, REST_MS, State, resolved
 from tollgauge.core.units import HOUR_MS, MINUTE_MS
 from tollgauge.observe import alarm
-from tollgauge.store import payments
+from tollgauge.store import books, payments
 from tollgauge.store.engine import Store
 from tollgauge.store.payments import Attempt, LedgerRow
 
@@ -117,4 +117,6 @@ async def _moved(
         lease_ms=FINAL_MS if state is State.SETTLED else REST_MS,
         attempts=(asked,),
     )
+    if moved is not None:
+        await books.recheck(tx, moved)
     return moved is not None

@@ -7,7 +7,7 @@ Rules:
 - what a step found and how far it came are one transaction: `advance` and `fill` move a cursor
   only from where the step began, and raise OvertakenError when it is no longer there.
 
-What wallets received and paid is store/transfers'.
+What wallets received and paid is store/transfers', what came to us store/deposits'.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tollgauge.core.blocks import Header, Span
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.settlement import Entry
-from tollgauge.store import endpoints, schema, transfers, upsert
+from tollgauge.core.settlement import Deposit, Entry
+from tollgauge.store import deposits, endpoints, schema, transfers, upsert
+from tollgauge.store.deposits import Owed
 from tollgauge.store.schema import metadata
 
 chain_cursor = sa.Table(
@@ -36,7 +37,10 @@ chain_cursor = sa.Table(
     sa.Column("finalized", sa.BigInteger, nullable=False),
     # Up to here every block was looked at again after it was final.
     sa.Column("audited", sa.BigInteger, nullable=False),
-    # Counts changes of the set of wallets: a step that was asked for another set is not applied.
+    # That block's time (ms); 0 while it is not known.
+    sa.Column("audited_at", sa.BigInteger, nullable=False, server_default="0"),
+    # Counts changes of the sets of wallets and accounts: a step that was asked for other sets is
+    # not applied.
     sa.Column("version", sa.BigInteger, nullable=False),
 )
 
@@ -71,7 +75,8 @@ _C: Final = chain_cursor
 _H: Final = chain_header
 _W: Final = chain_wallet
 _E: Final = schema.endpoint
-_ADDRESS: Final = re.compile(r"0x[0-9a-f]{40}", re.ASCII)
+ADDRESS: Final = re.compile(r"0x[0-9a-f]{40}", re.ASCII)
+"""An EVM address in lower case."""
 _CHUNK: Final = 5_000
 
 
@@ -85,7 +90,8 @@ class OvertakenError(TollgaugeError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
     """How far a chain is indexed: block `number` and its hash and time, the last finalized block
-    that was seen, the last audited one, and the version of the set of wallets.
+    that was seen, the last audited one and its time, and the version of the set of wallets and
+    accounts.
     """
 
     chain: int
@@ -94,6 +100,7 @@ class Cursor:
     at: int
     finalized: int
     audited: int
+    audited_at: int
     version: int
 
 
@@ -123,6 +130,7 @@ async def start(tx: AsyncConnection, chain: int, header: Header) -> Cursor:
         "at": header.at,
         "finalized": header.number,
         "audited": header.number,
+        "audited_at": header.at,
         "version": 0,
     }
     await tx.execute(upsert.insert(tx, _C).values(values).on_conflict_do_nothing())
@@ -150,7 +158,7 @@ async def unknown(tx: AsyncConnection, chain: int) -> tuple[str, ...]:
         .order_by(_E.c.quote_pay_to)
     )
     found = (await tx.execute(query)).scalars()
-    return tuple(address for address in found if _ADDRESS.fullmatch(address))
+    return tuple(address for address in found if ADDRESS.fullmatch(address))
 
 
 async def join(tx: AsyncConnection, before: Cursor, addresses: Iterable[str]) -> Cursor:
@@ -169,10 +177,42 @@ async def join(tx: AsyncConnection, before: Cursor, addresses: Iterable[str]) ->
     ]
     if not rows:
         return before
+    after = await _renewed(tx, before)
+    await tx.execute(upsert.insert(tx, _W).on_conflict_do_nothing(), rows)
+    return after
+
+
+async def join_accounts(
+    tx: AsyncConnection,
+    before: Cursor,
+    asset: str,
+    addresses: Sequence[str],
+    *,
+    wanted_from: int,
+) -> Cursor:
+    """Add addresses of ours: indexed after the cursor, and owed everything since `wanted_from`
+    (ms).
+    """
+    if not addresses:
+        return before
+    after = await _renewed(tx, before)
+    await deposits.open_accounts(
+        tx,
+        before.chain,
+        asset,
+        addresses,
+        after=before.number,
+        at=before.at,
+        wanted_from=wanted_from,
+    )
+    return after
+
+
+async def _renewed(tx: AsyncConnection, before: Cursor) -> Cursor:
+    """The cursor with a new version of whom it is for. Raises OvertakenError."""
     done = await tx.execute(_C.update().where(*_at(before)).values(version=_C.c.version + 1))
     if done.rowcount != 1:
         raise OvertakenError
-    await tx.execute(upsert.insert(tx, _W).on_conflict_do_nothing(), rows)
     return await _again(tx, before.chain)
 
 
@@ -190,8 +230,10 @@ async def advance(
     *,
     finalized: int,
     common: int | None = None,
+    came: Sequence[Deposit] = (),
 ) -> Cursor:
-    """Move the cursor to the last of `headers`, with what their blocks hold.
+    """Move the cursor to the last of `headers`, with what their blocks hold: entries, and deposits
+    that `came` to us.
 
     `headers` are those to keep, in order; a final span may give its last one alone. `common` is
     the last block that the new chain has in common with what is indexed: everything above it is
@@ -214,6 +256,8 @@ async def advance(
             .where(_W.c.chain == before.chain, _W.c.low > common + 1)
             .values(low=common + 1, low_at=endpoints.least(_W.c.low_at, headers[0].at))
         )
+        await deposits.rewind(tx, before.chain, above=common, at=headers[0].at)
+    await deposits.add(tx, before.chain, came)
     rows = [{"chain": before.chain, "number": each.number, "hash": each.hash} for each in headers]
     await tx.execute(_H.insert(), rows)
     floor = min(final, to.number)
@@ -256,10 +300,7 @@ async def fill(
     """
     low_at = low_at if low else 0
     done = low_at <= wanted_from
-    # The row lock keeps a rewind from passing in between.
-    held = sa.select(_C.c.number).where(*_at(before)).with_for_update()
-    if (await tx.execute(held)).scalar_one_or_none() is None:
-        raise OvertakenError
+    await _held(tx, before)
     moved = 0
     for chunk in _chunks(sorted(missing.wallets)):
         values = {"low": low, "low_at": low_at, "done": done}
@@ -274,16 +315,43 @@ async def fill(
     await touch(tx, before.chain, await transfers.replace(tx, before.chain, entries))
 
 
-async def audited(tx: AsyncConnection, before: Cursor, span: Span, entries: list[Entry]) -> int:
-    """Note that a final span was looked at again, and add what it holds that is not there yet;
-    how much that was. Raises OvertakenError.
+async def fill_account(
+    tx: AsyncConnection,
+    before: Cursor,
+    asset: str,
+    owed: Owed,
+    came: Sequence[Deposit],
+    *,
+    low: int,
+    low_at: int,
+) -> None:
+    """Move an account of ours down to block `low` of time `low_at`, with what came to it.
+
+    Raises OvertakenError.
+    """
+    await _held(tx, before)
+    if not await deposits.fill(tx, before.chain, asset, owed, came, low=low, low_at=low_at):
+        raise OvertakenError
+
+
+async def audited(
+    tx: AsyncConnection,
+    before: Cursor,
+    span: Span,
+    entries: list[Entry],
+    *,
+    at: int,
+    came: Sequence[Deposit] = (),
+) -> int:
+    """Note that a final span, whose last block is of time `at` (ms), was looked at again, and add
+    what it holds that is not there yet; how much that was. Raises OvertakenError.
     """
     change = _C.update().where(*_at(before), _C.c.audited == before.audited)
-    if (await tx.execute(change.values(audited=span.last))).rowcount != 1:
+    if (await tx.execute(change.values(audited=span.last, audited_at=at))).rowcount != 1:
         raise OvertakenError
     missing = await transfers.missing(tx, before.chain, span, entries)
     await touch(tx, before.chain, await transfers.replace(tx, before.chain, missing))
-    return len(missing)
+    return len(missing) + await deposits.correct(tx, before.chain, span, came)
 
 
 async def touch(tx: AsyncConnection, chain: int, changed: Iterable[bytes]) -> None:
@@ -323,6 +391,15 @@ async def _again(tx: AsyncConnection, chain: int) -> Cursor:
     if found is None:
         raise OvertakenError
     return found
+
+
+async def _held(tx: AsyncConnection, before: Cursor) -> None:
+    """Keep the cursor where it is until the transaction ends, so that no rewind passes in between.
+    Raises OvertakenError when it is elsewhere.
+    """
+    held = sa.select(_C.c.number).where(*_at(before)).with_for_update()
+    if (await tx.execute(held)).scalar_one_or_none() is None:
+        raise OvertakenError
 
 
 def _at(before: Cursor) -> tuple[sa.ColumnElement[bool], ...]:

@@ -3,7 +3,9 @@
 from alembic import context
 
 from tollgauge.store import (
+    books,
     chain,
+    deposits,
     flips,
     leases,
     outbox,
@@ -24,6 +26,9 @@ TABLES = (
     chain.chain_wallet,
     transfers.transfer,
     transfers.transfer_day,
+    deposits.account,
+    deposits.deposit,
+    books.book_day,
     watches.watch,
     watches.watch_payment,
     watches.watch_event,

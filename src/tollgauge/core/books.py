@@ -1,0 +1,126 @@
+"""Books: a day's settled sales against what the chain brought to the address we sell to.
+
+What is true here:
+- a day is a UTC day. A sale belongs to the day of its transfer's block, and to the day of its
+  payment while no transfer is known;
+- a transfer is attributed when a settled sale has its network, asset, payer and nonce. Every other
+  one is unattributed: it is counted, shown, and unlocks nothing;
+- a settled sale without a transfer is awaited while the chain may still show one: until every
+  block in which the authorization could be used was read. After that it is missing;
+- a day is complete when every block of it is final and was read twice, and nothing is awaited;
+- what is left between the two sums is the difference. On a complete day nothing explains it.
+
+Pure: sums in, verdict out. Amounts are atomic units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from tollgauge.core.units import DAY_MS, MINUTE_MS
+
+CLOCKS_MS: Final = 10 * MINUTE_MS
+"""How far a block's time may be before the time at which we saw its payment first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """An address that we sell to, for one asset on one network. Hex is lower case.
+
+    The chain is read for it, for good, from `read_from` to `read_to` (ms UTC); both None where
+    no node is named.
+    """
+
+    network: str
+    asset: str
+    address: str
+    read_from: int | None = None
+    read_to: int | None = None
+
+    def same_as(self, other: Account) -> bool:
+        """Whether both are the same address, however much of the chain was read for them."""
+        mine = (self.network, self.asset, self.address)
+        return mine == (other.network, other.asset, other.address)
+
+    def covers(self, begin: int, end: int) -> bool:
+        """Whether every block from `begin` up to but without `end` (ms UTC) is read."""
+        if self.read_from is None or self.read_to is None:
+            return False
+        return self.read_from < begin and self.read_to >= end
+
+
+class Came(NamedTuple):
+    """A transfer to an account: its value, and what the settled sale cost that it paid for, None
+    when it is unattributed.
+    """
+
+    value: int
+    sold: int | None
+
+
+class Unseen(NamedTuple):
+    """A settled sale whose transfer is not known: when its payment was first seen (ms), and when
+    the authorization ends (seconds).
+    """
+
+    amount: int
+    created_at: int
+    valid_before_s: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Day:
+    """The books of one account on one UTC day (days since the epoch)."""
+
+    account: Account
+    day: int
+    sales: int = 0
+    settled: int = 0
+    transfers: int = 0
+    received: int = 0
+    unattributed: int = 0
+    unattributed_transfers: int = 0
+    awaited: int = 0
+
+    @property
+    def difference(self) -> int:
+        """What the chain brought beyond what the ledger explains; below zero when it brought less
+        than was sold.
+        """
+        return self.received - self.unattributed - (self.settled - self.awaited)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing can change this day's books any more."""
+        begin = self.day * DAY_MS
+        return self.account.covers(begin, begin + DAY_MS) and not self.awaited
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether the sums differ and nothing that is still to come can explain it."""
+        return self.complete and self.difference != 0
+
+
+def booked(account: Account, day: int, came: Iterable[Came], unseen: Iterable[Unseen]) -> Day:
+    """The books of a day from its transfers, and from the settled sales that have none."""
+    found, lacking = list(came), list(unseen)
+    sold = [each.sold for each in found if each.sold is not None]
+    plain = [each.value for each in found if each.sold is None]
+    return Day(
+        account=account,
+        day=day,
+        sales=len(sold) + len(lacking),
+        settled=sum(sold) + sum(each.amount for each in lacking),
+        transfers=len(found),
+        received=sum(each.value for each in found),
+        unattributed=sum(plain),
+        unattributed_transfers=len(plain),
+        awaited=sum(each.amount for each in lacking if _awaited(account, each)),
+    )
+
+
+def _awaited(account: Account, sale: Unseen) -> bool:
+    begin = sale.created_at - CLOCKS_MS
+    return not account.covers(begin, max(begin, 1_000 * sale.valid_before_s))
