@@ -15,9 +15,10 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -86,43 +87,76 @@ class Chain:
 
     async def rpc(self, method: str, *params: object) -> Any:
         """The result of a JSON-RPC call; raises ChainError when the node answers an error."""
-        call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        reply = (await self._client.post(self.rpc_url, json=call)).json()
-        if "error" in reply:
-            raise ChainError(f"The local chain refused {method}: {reply['error'].get('message')}")
-        return reply["result"]
+        return (await self.batch([(method, params)]))[0]
+
+    async def batch(self, calls: Sequence[tuple[str, Sequence[object]]]) -> list[Any]:
+        """The results of JSON-RPC calls, sent together and answered in any order of doing.
+
+        Raises ChainError when the node answers an error.
+        """
+        asked = [
+            {"jsonrpc": "2.0", "id": place, "method": method, "params": params}
+            for place, (method, params) in enumerate(calls)
+        ]
+        replies = (await self._client.post(self.rpc_url, json=asked)).json()
+        for reply in replies:
+            if "error" in reply:
+                method, why = calls[reply["id"]][0], reply["error"].get("message")
+                raise ChainError(f"The local chain refused {method}: {why}")
+        return [reply["result"] for reply in sorted(replies, key=itemgetter("id"))]
+
+    @contextlib.asynccontextmanager
+    async def by_hand(self) -> AsyncIterator[None]:
+        """Blocks come when they are mined, and not with every transaction."""
+        await self.rpc("evm_setAutomine", False)  # noqa: FBT003 (wire value)
+        try:
+            yield
+        finally:
+            await self.rpc("evm_setAutomine", True)  # noqa: FBT003 (wire value)
+
+    async def send(self, transactions: Sequence[dict[str, Any]]) -> list[str]:
+        """Send transactions of unlocked senders; their hashes."""
+        return await self.batch([("eth_sendTransaction", [each]) for each in transactions])
+
+    async def mine(self, *, at: int | None = None) -> None:
+        """A block at `at` (ms UTC), which is later than the block before, or now."""
+        await self.rpc("evm_mine", *([] if at is None else [at // 1000]))
+
+    async def check(self, sent: Sequence[str]) -> None:
+        """Wait until transactions are in blocks. Raises ChainError when one of them reverted."""
+        async with asyncio.timeout(_MINED_SECONDS):
+            while True:
+                receipts = await self.batch([("eth_getTransactionReceipt", [tx]) for tx in sent])
+                if None not in receipts:
+                    break
+                await asyncio.sleep(_POLL_SECONDS)
+        if any(receipt["status"] != "0x1" for receipt in receipts):
+            raise ChainError("A transaction reverted on the local chain.")
 
     async def mint(self, address: str, amount: int) -> None:
         """Gives atomic USDC to an address."""
         data = "0x40c10f19" + _word(int(address, 16)) + _word(amount)
         call = {"from": self.accounts[-1].address, "to": USDC, "data": data}
         transaction = await self.rpc("eth_sendTransaction", call)
-        if (await self._receipt(transaction))["status"] != "0x1":
-            raise ChainError(f"Minting {amount} to {address} reverted.")
+        await self.check([transaction])
 
     async def balance(self, address: str) -> int:
         """The atomic USDC of an address."""
         call = {"to": USDC, "data": "0x70a08231" + _word(int(address, 16))}
         return int(await self.rpc("eth_call", call, "latest"), 16)
 
-    async def _receipt(self, transaction: str) -> dict[str, Any]:
-        """The receipt of a transaction; the block comes at once, but not before its answer."""
-        async with asyncio.timeout(_MINED_SECONDS):
-            while True:
-                receipt = await self.rpc("eth_getTransactionReceipt", transaction)
-                if receipt is not None:
-                    return dict(receipt)
-                await asyncio.sleep(_POLL_SECONDS)
-
 
 @contextlib.asynccontextmanager
-async def run_chain(binary: Path | None = None) -> AsyncIterator[Chain]:
-    """A chain with USDC in place, ended with the block.
+async def run_chain(
+    binary: Path | None = None, *, began: int | None = None
+) -> AsyncIterator[Chain]:
+    """A chain with USDC in place, ended with the block. It begins at `began` (ms UTC) and keeps
+    that distance from the clock until a block gets a later time, or begins now.
 
     Raises ChainError when anvil is missing or does not come up.
     """
     with tempfile.TemporaryFile() as log:
-        process = _spawn(binary or find_anvil(), log)
+        process = _spawn(binary or find_anvil(), log, began=began)
         try:
             async with httpx.AsyncClient(trust_env=False) as client:
                 chain = Chain(await _rpc_url(process, log), client)
@@ -170,9 +204,11 @@ def _existing(path: Path) -> Path:
     return path
 
 
-def _spawn(binary: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
+def _spawn(binary: Path, log: IO[bytes], *, began: int | None) -> subprocess.Popen[bytes]:
     """Starts anvil on a port of its own choice, in an empty environment but for its home."""
     anvil = [str(binary), "--chain-id", str(CHAIN_ID), "--host", LOOPBACK, "--port", "0"]
+    if began is not None:
+        anvil += ["--timestamp", str(began // 1000)]
     command = [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), *anvil]
     return subprocess.Popen(  # noqa: S603 (our own binary and arguments)
         command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +13,16 @@ from typing import Any, Final
 
 from tollgauge import app, reports
 from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.units import DAY_MS, HOUR_MS
 from tollgauge.demo.buyer import Purchase, buy
 from tollgauge.demo.control import run_control
+from tollgauge.demo.customers import first_sales, purchases, sale_at
+from tollgauge.demo.settlements import Settlements
 from tollgauge.demo.stage import Progress, configuration, prepare
 from tollgauge.demo.world import World
 
 PORT: Final = 8402
+SALE_SECONDS: Final = 7.0
 
 
 class DemoError(TollgaugeError):
@@ -44,14 +49,23 @@ async def play(
     """
     async with contextlib.AsyncExitStack() as stack:
         progress("starting a chain, a facilitator and the sellers", 0, 1)
-        world = await stack.enter_async_context(World.start(clock=app.now_ms))
+        began = app.now_ms() - options.history_days * DAY_MS if options.history_days else None
+        world = await stack.enter_async_context(
+            World.start(clock=app.now_ms, chain_began=began and began - HOUR_MS)
+        )
+        sales = Settlements(world.chain)
+        await _settle(sales, began=began, now=app.now_ms(), progress=progress)
         port = _free_port() if options.once else options.port or _free_port()
         control = (
             ""
             if options.once
             else await stack.enter_async_context(run_control(world.faults, port=port + 1))
         )
-        url = f"sqlite:///{options.folder / 'demo.sqlite'}" if options.folder else "sqlite://"
+        # A file even where nobody keeps it: a cancelled query takes a database in memory with it.
+        folder = options.folder or Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="tollgauge-"))
+        )
+        url = f"sqlite:///{folder / 'demo.sqlite'}"
         service = await stack.enter_async_context(
             app.opened(configuration(world, port=port, store_url=url))
         )
@@ -68,9 +82,34 @@ async def play(
                 show(_summary(found, bought) | ({"control": control} if control else {}), base_url)
                 if options.once:
                     stop.set()
+                else:
+                    group.create_task(_trade(sales, stop))
                 await running
             finally:
                 stop.set()
+
+
+async def _settle(sales: Settlements, *, began: int | None, now: int, progress: Progress) -> None:
+    """Let customers pay the sellers: since the past began, or a first round of them."""
+    if began is None:
+        progress("customers pay the sellers", 0, 1)
+        await sales.now(list(first_sales(now)))
+        return
+    bought = list(purchases(began, now, present=now))
+    await sales.past(
+        bought,
+        until=app.now_ms(),
+        report=lambda done, total: progress("customers pay the sellers", done, total),
+    )
+
+
+async def _trade(sales: Settlements, stop: asyncio.Event) -> None:
+    """A purchase every few seconds until the demo ends."""
+    while not stop.is_set():
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), SALE_SECONDS)
+            return
+        await sales.now([sale_at(app.now_ms())])
 
 
 async def _either(wanted: Any, running: asyncio.Task[None]) -> None:

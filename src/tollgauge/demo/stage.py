@@ -1,8 +1,8 @@
 """Stage: the service itself, put into the demo world and turned by hand.
 
-`prepare` runs one full round (crawl, probes, scores), optionally after a simulated past that goes
-through the same recording path with instants as arguments; `buy_report` buys one trust report over
-x402. What is simulated is marked as simulated on every endpoint that it touched.
+`prepare` runs one full round (crawl, probes, settlements, scores), optionally after a simulated
+past that goes through the same recording path with instants as arguments. What is simulated is
+marked as simulated on every endpoint that it touched.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ async def prepare(service: Opened, *, history_days: int, report: Progress) -> Ro
     async with service.store.write() as tx:
         await endpoints.make_due(tx, now=service.clock())
     probed = await _until_idle(service.probe_round, "probed", "probing", report)
-    await service.index_round()
+    await _indexed(service, report)
     scored = await _until_idle(service.score_round, "scored", "scoring", report)
     report("counting alternatives", 0, 1)
     await service.similar_round()
@@ -176,6 +176,14 @@ def _judged(made: Exchange) -> ProbeResult:
 @lru_cache(maxsize=4_096)
 def _linted(made: Exchange) -> Lint:
     return lint(made)
+
+
+async def _indexed(service: Opened, report: Progress) -> None:
+    """Index the chain up to its head."""
+    for _ in range(ROUNDS_MAX):
+        report("indexing settlements", 0, 1)
+        if not (await service.index_round()).get("busy"):
+            break
 
 
 async def _until_idle(

@@ -64,14 +64,15 @@ class World:
 
     @staticmethod
     @contextlib.asynccontextmanager
-    async def start(*, clock: Clock) -> AsyncIterator[World]:
-        """Starts everything and ends it with the block. `clock` gives the sellers' now.
+    async def start(*, clock: Clock, chain_began: int | None = None) -> AsyncIterator[World]:
+        """Starts everything and ends it with the block. `clock` gives the sellers' now; the chain
+        begins at `chain_began` (ms UTC) and waits there for its past, or begins now.
 
         Raises ChainError when the local chain is not installed or does not start.
         """
         async with contextlib.AsyncExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tollgauge-")))
-            chain = await stack.enter_async_context(run_chain())
+            chain = await stack.enter_async_context(run_chain(began=chain_began))
             faults = Faults()
             market = await stack.enter_async_context(run_market(clock, folder, faults=faults))
             gas_payer, buyer, *_ = chain.accounts

@@ -1,0 +1,163 @@
+"""Customers: who buys what from whom in the demo market, and when.
+
+Pure: a purchase is a roll of its seller, its slot and its number, so overlapping spans agree. What
+a customer pays, and to whom, is what the seller asked for at that instant. The variety is what an
+indexer has to tell apart: sellers with many payers, with few, with one who gets the money back,
+with a wallet that several hosts share, and with none at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from eth_account import Account
+
+from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.demo.chain import TestAccount
+from tollgauge.demo.dice import chance, roll
+from tollgauge.demo.envelopes import BASE
+from tollgauge.demo.seller import Seller, listed, offer_at
+from tollgauge.demo.sellers import SELLERS
+
+SLOT_MS: Final = 12 * HOUR_MS
+"""Purchases happen at the ends of slots: a block of the past holds those of one slot."""
+CROWD: Final = 60
+_SLOTS: Final = 30 * DAY_MS // SLOT_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Custom:
+    """How a seller is bought from: by how many customers, how often in 30 days, and whether the
+    seller sends what it got back to who paid it.
+    """
+
+    customers: int
+    monthly: int
+    returned: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purchase:
+    """One payment by authorization: atomic USDC from a payer to a seller's payee, at ms UTC.
+
+    `number` tells purchases apart; `returned` says that the payee sends the money back.
+    """
+
+    seller: Seller
+    payer: TestAccount
+    pay_to: str
+    amount: int
+    at: int
+    number: int
+    returned: bool = False
+
+
+CUSTOM: Final[Mapping[str, Custom]] = {
+    "weather": Custom(customers=44, monthly=110),
+    "coinmark": Custom(customers=36, monthly=80),
+    "searchlight": Custom(customers=30, monthly=60),
+    "embed": Custom(customers=22, monthly=50),
+    "translate": Custom(customers=18, monthly=36),
+    "quotes": Custom(customers=16, monthly=30),
+    "tokenrisk": Custom(customers=14, monthly=26),
+    "easel": Custom(customers=14, monthly=26),
+    "research": Custom(customers=12, monthly=20),
+    "gas": Custom(customers=12, monthly=24),
+    "cloudline": Custom(customers=9, monthly=18),
+    "ocr": Custom(customers=9, monthly=16),
+    "scraper": Custom(customers=8, monthly=14),
+    "pricefeed": Custom(customers=7, monthly=14),
+    "contracts": Custom(customers=5, monthly=8),
+    "lingua": Custom(customers=5, monthly=9),
+    "headlines": Custom(customers=4, monthly=8),
+    "surge": Custom(customers=4, monthly=8),
+    "mixpay": Custom(customers=4, monthly=9),
+    "needle": Custom(customers=3, monthly=5),
+    "chess": Custom(customers=2, monthly=3),
+    "geocode": Custom(customers=1, monthly=6),
+    "barometer": Custom(customers=1, monthly=24),
+    "anything": Custom(customers=2, monthly=14),
+    "seo": Custom(customers=3, monthly=8),
+    "whisper": Custom(customers=1, monthly=40, returned=True),
+}
+"""By the seller's label: many customers, few, one; whoever is not named sells nothing. `anything`
+and `seo` share a wallet with a third host; `whisper` buys from itself through a friend.
+"""
+
+
+def purchases(start: int, end: int, *, present: int) -> Iterator[Purchase]:
+    """The purchases after `start` and up to `end` (ms UTC), oldest first, in a past that ends at
+    `present`. Nobody buys from a seller that no directory listed yet.
+    """
+    for slot in range(start // SLOT_MS, end // SLOT_MS + 1):
+        at = slot * SLOT_MS
+        if not start < at <= end:
+            continue
+        for seller in _SOLD:
+            if listed(seller, at, present=present):
+                yield from _of_slot(seller, CUSTOM[seller.label], slot, at)
+
+
+def first_sales(at: int) -> Iterator[Purchase]:
+    """The purchases of a market that opens at `at`: the first customers of those who sell most."""
+    for seller in _SOLD[:_OPENING]:
+        for which in range(min(CUSTOM[seller.label].customers, _EARLY)):
+            yield _purchase(seller, CUSTOM[seller.label], which, at, number=which)
+
+
+def sale_at(at: int) -> Purchase:
+    """The purchase that is made at `at`: a seller as often as its custom says, and a customer."""
+    tickets = [seller for seller in _SOLD for _ in range(CUSTOM[seller.label].monthly)]
+    seller = tickets[roll("sale", at) % len(tickets)]
+    which = roll("customer", at) % CUSTOM[seller.label].customers
+    return _purchase(seller, CUSTOM[seller.label], which, at, number=roll("number", at))
+
+
+_OPENING: Final = 6
+_EARLY: Final = 6
+_SOLD: Final = tuple(
+    seller
+    for label in CUSTOM
+    for seller in SELLERS
+    if seller.label == label and seller.network == BASE
+)
+
+
+def _of_slot(seller: Seller, custom: Custom, slot: int, at: int) -> Iterator[Purchase]:
+    for number in range(-(-custom.monthly // _SLOTS)):
+        if chance(custom.monthly * 1000 // _SLOTS, "buys", seller.label, slot, number):
+            which = roll("which", seller.label, slot, number) % custom.customers
+            yield _purchase(seller, custom, which, at, number=number)
+
+
+def _purchase(seller: Seller, custom: Custom, which: int, at: int, *, number: int) -> Purchase:
+    offer = offer_at(seller, at)
+    return Purchase(
+        seller=seller,
+        payer=_friend(seller.label) if custom.returned else _customer(seller.label, which),
+        pay_to=offer.pay_to,
+        amount=offer.amount,
+        at=at,
+        number=number,
+        returned=custom.returned,
+    )
+
+
+def _customer(label: str, which: int) -> TestAccount:
+    """The seller's customers: neighbours in the crowd, beginning somewhere."""
+    return _account(f"customer {(roll('first', label) + which) % CROWD}")
+
+
+def _friend(label: str) -> TestAccount:
+    return _account(f"friend of {label}")
+
+
+@cache
+def _account(name: str) -> TestAccount:
+    """An account that only the demo uses; its key follows from its name."""
+    key = "0x" + hashlib.sha256(f"tollgauge demo {name}".encode()).hexdigest()
+    return TestAccount(address=Account.from_key(key).address, key=key)

@@ -1,0 +1,164 @@
+"""Settlements: purchases made real on the local chain, as EIP-3009 transfers.
+
+Every payer signs its authorization, and a submitter that pays the gas sends it to the token, as
+facilitators do. Every slot of the past gets a block of its own with the slot's time, so that the
+chain holds as long a past as the demo shows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import groupby
+from typing import Any, Final
+
+from eth_keys.datatypes import PrivateKey
+from eth_utils.crypto import keccak
+
+from tollgauge.demo.chain import CHAIN_ID, Chain, TestAccount
+from tollgauge.demo.customers import Purchase
+from tollgauge.demo.envelopes import USDC
+
+Report = Callable[[int, int], None]
+"""How many purchases are settled, and of how many."""
+
+_FOREVER: Final = 2**40
+_GAS: Final = hex(200_000)
+_FEE: Final = hex(2 * 10**9)
+_RICH: Final = hex(10**20)
+_SUBMITTER: Final = 2
+"""Which account of the chain submits: not the facilitator's, which counts its own transactions."""
+_MINT: Final = "0x40c10f19"
+_TRANSFER: Final = "0xa9059cbb"
+_DOMAIN: Final = (
+    "EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"
+)
+_AUTHORIZED: Final = (
+    "TransferWithAuthorization(address from,address to,uint256 value,"
+    "uint256 validAfter,uint256 validBefore,bytes32 nonce)"
+)
+_SUBMIT: Final = (
+    "transferWithAuthorization"
+    "(address,address,uint256,uint256,uint256,bytes32,uint8,bytes32,bytes32)"
+)
+
+
+class Settlements:
+    """A submitter of purchases: it remembers how many transactions everybody has sent."""
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+        self._submitter = chain.accounts[_SUBMITTER].address
+        self._sent: dict[str, int] = {}
+
+    async def past(
+        self, bought: Sequence[Purchase], *, until: int, report: Report = lambda *_: None
+    ) -> None:
+        """Settle purchases, oldest first, each at its own time, and bring the chain to `until`
+        (ms UTC). The chain must not be past the first of them.
+
+        Raises ChainError when the chain refuses one.
+        """
+        sent: list[str] = []
+        async with self._chain.by_hand():
+            done = 0
+            for at, slot in groupby(bought, key=lambda purchase: purchase.at):
+                report(done, len(bought))
+                block = list(slot)
+                sent += await self._chain.send(await self._transactions(block))
+                await self._chain.mine(at=at)
+                done += len(block)
+            await self._chain.mine(at=until)
+        await self._chain.check(sent)
+
+    async def now(self, bought: Sequence[Purchase]) -> None:
+        """Settle purchases in one block, now. Raises ChainError as `past` does."""
+        async with self._chain.by_hand():
+            sent = await self._chain.send(await self._transactions(bought))
+            await self._chain.mine()
+        await self._chain.check(sent)
+
+    async def _transactions(self, bought: Sequence[Purchase]) -> list[dict[str, Any]]:
+        """What makes some purchases happen: money for who pays, the payments, what comes back."""
+        calls = [(self._submitter, data) for data in (*_funding(bought), *map(_submission, bought))]
+        calls += [(each.pay_to, _return(each)) for each in bought if each.returned]
+        for sender, _ in calls:
+            if sender not in self._sent:
+                await self._meet(sender)
+        return [self._transaction(sender, data) for sender, data in calls]
+
+    async def _meet(self, sender: str) -> None:
+        """Let the chain send for an address, also without its key, and give it gas."""
+        await self._chain.rpc("anvil_impersonateAccount", sender)
+        await self._chain.rpc("anvil_setBalance", sender, _RICH)
+        count = await self._chain.rpc("eth_getTransactionCount", sender, "latest")
+        self._sent[sender] = int(count, 16)
+
+    def _transaction(self, sender: str, data: str) -> dict[str, Any]:
+        """A call of the token, in its sender's order."""
+        nonce = self._sent[sender]
+        self._sent[sender] += 1
+        return {
+            "from": sender,
+            "to": USDC,
+            "data": data,
+            "nonce": hex(nonce),
+            "gas": _GAS,
+            "gasPrice": _FEE,
+        }
+
+
+def _funding(bought: Sequence[Purchase]) -> list[str]:
+    """What payers need for some purchases is minted to them; who gives money back gets it first,
+    because the order of two senders' transactions in a block is nobody's to choose.
+    """
+    sums: Counter[str] = Counter()
+    for purchase in bought:
+        sums[purchase.payer.address] += purchase.amount
+        if purchase.returned:
+            sums[purchase.pay_to] += purchase.amount
+    return [_MINT + _address(owner) + _word(amount) for owner, amount in sums.items()]
+
+
+def _submission(purchase: Purchase) -> str:
+    """The call that makes a purchase: the payer's authorization with its signature."""
+    nonce = keccak(text=f"{purchase.seller.label} {purchase.at} {purchase.number}").hex()
+    terms = (
+        _address(purchase.payer.address)
+        + _address(purchase.pay_to)
+        + _word(purchase.amount)
+        + _word(0)
+        + _word(_FOREVER)
+        + nonce
+    )
+    struct = keccak(keccak(text=_AUTHORIZED) + bytes.fromhex(terms))
+    signature = _key(purchase.payer).sign_msg_hash(keccak(b"\x19\x01" + _domain() + struct))
+    selector = keccak(text=_SUBMIT)[:4].hex()
+    v, r, s = signature.v + 27, signature.r, signature.s
+    return f"0x{selector}{terms}{_word(v)}{_word(r)}{_word(s)}"
+
+
+def _return(purchase: Purchase) -> str:
+    return _TRANSFER + _address(purchase.payer.address) + _word(purchase.amount)
+
+
+@cache
+def _domain() -> bytes:
+    """The EIP-712 domain of the token."""
+    name, version = keccak(text="USD Coin"), keccak(text="2")
+    where = bytes.fromhex(_word(CHAIN_ID) + _address(USDC))
+    return keccak(keccak(text=_DOMAIN) + name + version + where)
+
+
+@cache
+def _key(payer: TestAccount) -> PrivateKey:
+    return PrivateKey(bytes.fromhex(payer.key.removeprefix("0x")))
+
+
+def _address(address: str) -> str:
+    return _word(int(address, 16))
+
+
+def _word(value: int) -> str:
+    return f"{value:064x}"
