@@ -1,7 +1,7 @@
 """The composition root: from a configuration to opened resources, a server and jobs.
 
 This is the only wiring, the one reader of the clock, and the place where the recursion limit that
-an EVM library raises is set back (safety.md, inbound).
+an EVM library raises is set back.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -78,7 +78,7 @@ class Opened:
             egress=self.egress,
             clock=self.clock,
             cadence=self.config.probe.cadence,
-            references=self.config.probe.references,
+            references=self.config.references,
         )
         perimeter = self.config.egress.perimeter
         return web.Services(
@@ -163,7 +163,7 @@ class Opened:
         return await probe.run(
             self.store,
             self.egress,
-            settings=self.config.probe,
+            settings=replace(self.config.probe, references=self.config.references),
             clock=self.clock,
             owner=self.owner,
         )
@@ -199,7 +199,13 @@ class Opened:
         """One step along the chain."""
         if self.logs is None:
             return {}
-        return await index.run(self.store, self.logs, settings=self.config.index, clock=self.clock)
+        return await index.run(
+            self.store,
+            self.logs,
+            settings=self.config.index,
+            clock=self.clock,
+            pay_to=self.config.sale.pay_to,
+        )
 
     async def prune_round(self) -> dict[str, object]:
         """One batch of closed days."""

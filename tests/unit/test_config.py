@@ -9,12 +9,18 @@ from typing import Any
 
 import pytest
 
-from tollgauge.config import SECRETS, Config, ConfigError, load
+from tollgauge.config import SECRETS, Config, ConfigError, advice, load, unused
 from tollgauge.core.settings import Setting, settings_of
 from tollgauge.jobs.discover import Source
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "tollgauge.example.toml"
 PAY_TO = "0x" + "ab" * 20
+SELLS = f"""
+[sale]
+pay_to = "{PAY_TO}"
+[facilitator]
+url = "https://facilitator.example.com"
+"""
 
 
 def loaded(tmp_path: Path, text: str, **environment: str) -> Config:
@@ -91,7 +97,7 @@ url = "https://facilitator.example.com/v2"
 verify_timeout_s = 3
 [egress]
 ports = [80, 443, 8443]
-ca_file = "ca.pem"
+ca_file = "{EXAMPLE}"
 [egress.mapped]
 "api.example.com" = ["127.0.0.1", 4443]
 [probe]
@@ -116,7 +122,7 @@ location = "listing.json"
     assert found.facilitator.verify_timeout_s == 3.0
     assert found.egress.ports == frozenset({80, 443, 8443})
     assert found.egress.mapped == {"api.example.com": ("127.0.0.1", 4443)}
-    assert found.egress.ca_file == "ca.pem"
+    assert found.egress.ca_file == str(EXAMPLE)
     assert found.probe.cadence.every_ms == 60_000
     assert found.probe.cadence.watched_every_ms == Config().probe.cadence.watched_every_ms
     assert [source.name for source in found.sources] == ["one", "two"]
@@ -133,7 +139,7 @@ def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
         TOLLGAUGE_SERVER_FRONT_TRUSTED_PROXIES="127.0.0.1, 10.0.0.1",
         TOLLGAUGE_PROBE_CADENCE_EVERY_MS="2000000",
         TOLLGAUGE_EGRESS_PORTS="443,8443",
-        TOLLGAUGE_EGRESS_CA_FILE="other.pem",
+        TOLLGAUGE_EGRESS_CA_FILE=str(EXAMPLE),
         TOLLGAUGE_FACILITATOR_VERIFY_TIMEOUT_S="1.5",
     )
     assert (found.server.port, found.server.host) == (9001, "::")
@@ -142,7 +148,7 @@ def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
     assert found.server.front.trusted_proxies == ("127.0.0.1", "10.0.0.1")
     assert found.probe.cadence.every_ms == 2_000_000
     assert found.egress.ports == frozenset({443, 8443})
-    assert found.egress.ca_file == "other.pem"
+    assert found.egress.ca_file == str(EXAMPLE)
     assert found.facilitator.verify_timeout_s == 1.5
 
 
@@ -314,3 +320,150 @@ def test_a_file_that_is_not_there_is_one_problem(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="not UTF-8"):
         load(binary, {})
+
+
+def test_a_file_that_is_missing_is_told_from_one_that_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as missing:
+        load(tmp_path / "gone.toml", {"TOLLGAUGE_SERVER_PORT": "high"})
+    assert missing.value.unread
+    assert len(missing.value.problems) == 2, "what the environment holds is looked at too"
+    with pytest.raises(ConfigError) as wrong:
+        loaded(tmp_path, "[nonsense]\n")
+    assert not wrong.value.unread
+
+
+@pytest.mark.parametrize(
+    ("environment", "base_url"),
+    [
+        ({}, "http://127.0.0.1:8402"),
+        ({"TOLLGAUGE_SERVER_PORT": "9000"}, "http://127.0.0.1:9000"),
+        ({"TOLLGAUGE_SERVER_HOST": "0.0.0.0"}, "http://127.0.0.1:8402"),
+        ({"TOLLGAUGE_SERVER_HOST": "192.0.2.7"}, "http://192.0.2.7:8402"),
+        ({"TOLLGAUGE_SERVER_HOST": "2001:db8::7"}, "http://[2001:db8::7]:8402"),
+        (
+            {"TOLLGAUGE_SERVER_PORT": "9000", "TOLLGAUGE_SERVER_BASE_URL": "https://trust.test"},
+            "https://trust.test",
+        ),
+    ],
+)
+def test_without_a_public_address_it_is_where_the_server_listens(
+    environment: dict[str, str], base_url: str
+) -> None:
+    assert load(None, environment).server.base_url == base_url
+
+
+@pytest.mark.parametrize(
+    ("text", "environment", "expected"),
+    [
+        ("[sale]\ntimeout_seconds = 55\n", {}, "sale.timeout_seconds must be above 55"),
+        ("[egress]\nwire_cap = 0\n", {}, "egress.wire_cap must be at least 1"),
+        ("[egress]\nports = [443, 0]\n", {}, "egress.ports must be from 1 to 65535"),
+        ('[egress]\nca_file = "gone.pem"\n', {}, "egress.ca_file: there is no file gone.pem"),
+        ('[probe]\nreferences = ["https://localhost/"]\n', {}, "localhost is not a public name"),
+        ("", {"TOLLGAUGE_RPC_URL": "node.example.com"}, "rpc.url must be a http:// or https://"),
+        (
+            "",
+            {"TOLLGAUGE_NETWORKS_POLYGON_MAINNET": "https://one.example.com,ws://secret"},
+            "networks.polygon_mainnet must be a http://",
+        ),
+        ("", {"DATABASE_URL": "mysql://me:secret@host/db"}, "store: No store speaks 'mysql'. Use"),
+        ("", {"DATABASE_URL": "postgresql://host/db?junk=1"}, "parameters unknown here: junk"),
+        (
+            '[[sources]]\nname = "a"\nkind = "bazaar"\nlocation = "http://a.example.com"\n',
+            {},
+            "sources[0]: The location of a is no https:// URL. A path is for the kind file.",
+        ),
+        (
+            '[[sources]]\nname = "a"\nkind = "file"\nlocation = "a"\n' * 2,
+            {},
+            "sources: 2 are named 'a'; each needs a name of its own",
+        ),
+    ],
+)
+def test_what_could_not_work_is_refused_before_the_start(
+    tmp_path: Path, text: str, environment: dict[str, str], expected: str
+) -> None:
+    (found,) = problems(tmp_path, text, **environment)
+    assert expected in found
+    assert "secret" not in found
+
+
+def test_a_service_that_is_set_up_in_full_gets_no_advice(tmp_path: Path) -> None:
+    found = loaded(
+        tmp_path,
+        f"""
+[server]
+base_url = "https://trust.example.com"
+[sale]
+pay_to = "{PAY_TO}"
+[facilitator]
+url = "https://facilitator.example.com"
+[egress]
+user_agent = "tollgauge (x402 endpoint monitor; contact and opt-out: ops@example.com)"
+[probe]
+references = ["https://www.example.com/"]
+[[sources]]
+name = "one"
+kind = "bazaar"
+location = "https://directory.example.com/discovery"
+""",
+        TOLLGAUGE_RPC_URL="https://node.example.com/key",
+        TOLLGAUGE_WATCH_KEY="k" * 32,
+    )
+    assert advice(found) == ()
+
+
+def test_what_works_but_is_unwise_is_advised_against(tmp_path: Path) -> None:
+    for text, environment, expected in (
+        ("", {}, "There are no [[sources]]"),
+        ("", {}, "egress.user_agent names no contact"),
+        ("", {}, "nobody is asked whether this machine is online"),
+        ("", {"DATABASE_URL": "sqlite://"}, "everything is lost at the end"),
+        ('[server]\nhost = "0.0.0.0"\n', {}, "server.base_url is an address of this machine"),
+        (
+            '[server]\nport = 9000\nbase_url = "http://127.0.0.1:8402"\n',
+            {},
+            "server.base_url names another port",
+        ),
+        (SELLS, {}, "rpc.url is not set"),
+        (SELLS, {}, "watch.key is not set"),
+        (SELLS + '[server]\nbase_url = "http://trust.example.com"\n', {}, "travel in the open"),
+    ):
+        found = advice(loaded(tmp_path, text, **environment))
+        assert any(expected in each for each in found), (expected, found)
+
+
+def test_without_references_the_hosts_that_are_named_already_are_asked(tmp_path: Path) -> None:
+    text = """
+[facilitator]
+url = "https://facilitator.example.com/v2"
+[[sources]]
+name = "one"
+kind = "bazaar"
+location = "https://directory.example.com:8443/discovery?x=1"
+[[sources]]
+name = "two"
+kind = "file"
+location = "listing.json"
+"""
+    found = loaded(tmp_path, text)
+    named = ("https://directory.example.com:8443/", "https://facilitator.example.com/")
+    assert found.references == named
+    assert any("directory.example.com, facilitator.example.com alone" in x for x in advice(found))
+    own = loaded(tmp_path, text + '[probe]\nreferences = ["https://www.example.com/"]\n')
+    assert own.references == ("https://www.example.com/",)
+    assert load(None, {}).references == ()
+
+
+def test_a_misspelt_variable_of_the_environment_is_noticed() -> None:
+    names = {
+        "TOLLGAUGE_WACTH_KEY": "secret",
+        "TOLLGAUGE_PORT_8402_TCP": "tcp://10.0.0.1:8402",
+        "TOLLGAUGE_WATCH_KEY": "k" * 32,
+        "TOLLGAUGE_CONFIG": "tollgauge.toml",
+        "PATH": "/bin",
+    }
+    load(None, names)
+    port, key = unused(names)
+    assert port == "TOLLGAUGE_PORT_8402_TCP (environment) is not a setting and changes nothing"
+    assert key.endswith("changes nothing; did you mean TOLLGAUGE_WATCH_KEY?")

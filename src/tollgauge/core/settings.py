@@ -51,7 +51,8 @@ class Reader:
     """Reads dataclasses and collects `problems`.
 
     `secrets` are paths that a file must not hold, and `prefix` begins every environment name;
-    `aliases` are further names that a setting goes by in the environment.
+    `aliases` are further names that a setting goes by in the environment. `given` are the paths
+    of the settings that the file or the environment named.
     """
 
     environment: Mapping[str, str]
@@ -59,6 +60,7 @@ class Reader:
     secrets: frozenset[str] = frozenset()
     aliases: Mapping[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    given: set[str] = field(default_factory=set)
     _known: set[str] = field(default_factory=set)
 
     def read(self, kind: Any, table: object, path: str = "") -> Any:
@@ -97,7 +99,9 @@ class Reader:
         )
         try:
             return None if missing else kind(**values)
-        except (ValueError, TollgaugeError) as error:
+        except TollgaugeError as error:
+            self.problems.append(" ".join(filter(None, (f"{path}: {error}", error.hint))))
+        except ValueError as error:
             self.problems.append(f"{path}: {error}")
         return None if needed else kind()
 
@@ -106,6 +110,8 @@ class Reader:
         if dataclasses.is_dataclass(hint):
             return self.read(hint, table.get(name, {}), where)
         value = self._from_environment(where, hint)
+        if name in table or value is not _UNSET:
+            self.given.add(where)
         if name not in table:
             return value
         if where in self.secrets:

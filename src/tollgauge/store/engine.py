@@ -36,6 +36,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import ConnectionPoolEntry, StaticPool
 
 from tollgauge.core.errors import TollgaugeError
+from tollgauge.store import sqlite
 from tollgauge.store.faults import StoreUnavailable, translated
 from tollgauge.store.migrations import upgrade
 
@@ -52,6 +53,7 @@ _BUSY_MS: Final = 5_000
 _STATEMENT_MS: Final = 30_000
 _MIGRATION_LOCK: Final = 8_402_402
 _BEGIN: Final = "tollgauge_begin"
+_IN_MEMORY: Final = frozenset({None, "", ":memory:"})
 
 
 class StoreError(TollgaugeError):
@@ -60,9 +62,18 @@ class StoreError(TollgaugeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """Which database: a URL as `Store.open` takes it."""
+    """Which database: a URL as `Store.open` takes it. Raises StoreError for any other."""
 
     url: str = "sqlite:///tollgauge.sqlite"
+
+    def __post_init__(self) -> None:
+        parse_url(self.url)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the database ends with the process."""
+        url = parse_url(self.url)
+        return is_sqlite(url) and url.database in _IN_MEMORY
 
 
 class Store:
@@ -92,8 +103,8 @@ class Store:
 
         Raises StoreError for any other URL.
         """
-        parsed = _parse(url)
-        if parsed.drivername.startswith("sqlite"):
+        parsed = parse_url(url)
+        if is_sqlite(parsed):
             return cls(_sqlite(parsed, pool_size))
         return cls(_postgres(parsed, pool_size))
 
@@ -138,14 +149,27 @@ class Store:
                 yield tx
 
 
-def _parse(url: str) -> URL:
+def parse_url(url: str) -> URL:
+    """The URL of a database with the driver that is used. Raises StoreError."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as error:  # ValueError: a port that is no number
         raise StoreError("The database URL cannot be read.", hint=_HINT) from error
     if parsed.drivername not in _DRIVERS:
         raise StoreError(f"No store speaks {parsed.drivername!r}.", hint=_HINT)
-    return parsed.set(drivername=_DRIVERS[parsed.drivername])
+    parsed = parsed.set(drivername=_DRIVERS[parsed.drivername])
+    unknown = set() if is_sqlite(parsed) else parsed.query.keys() - _PARAMETERS
+    if unknown:
+        raise StoreError(
+            f"The database URL has parameters unknown here: {', '.join(sorted(unknown))}.",
+            hint=f"The driver takes {', '.join(sorted(_PARAMETERS))}.",
+        )
+    return parsed
+
+
+def is_sqlite(url: URL) -> bool:
+    """Whether a URL names an SQLite database."""
+    return url.drivername.startswith("sqlite")
 
 
 _HINT: Final = "Use sqlite:///tollgauge.sqlite or postgresql+asyncpg://user@host/database."
@@ -168,12 +192,15 @@ class _Connection(sqlite3.Connection):
         super().close()
 
 
+_CONNECTING: Final = {"factory": _Connection, "async_creator_fn": sqlite.connect}
+
+
 def _sqlite(url: URL, pool_size: int) -> AsyncEngine:
-    memory = url.database in (None, "", ":memory:")
+    memory = url.database in _IN_MEMORY
     pool: dict[str, Any] = (
         {"poolclass": StaticPool} if memory else {"pool_size": pool_size, "max_overflow": 0}
     )
-    engine = create_async_engine(url, connect_args={"factory": _Connection}, **pool)
+    engine = create_async_engine(url, connect_args=_CONNECTING, **pool)
     sa.event.listen(engine.sync_engine, "connect", _prepare_sqlite)
     sa.event.listen(engine.sync_engine, "begin", _begin_sqlite)
     return engine
@@ -203,12 +230,6 @@ def _begin_sqlite(connection: sa.Connection) -> None:
 
 
 def _postgres(url: URL, pool_size: int) -> AsyncEngine:
-    unknown = url.query.keys() - _PARAMETERS
-    if unknown:
-        raise StoreError(
-            f"The database URL has parameters unknown here: {', '.join(sorted(unknown))}.",
-            hint=f"The driver takes {', '.join(sorted(_PARAMETERS))}.",
-        )
     query = {"ssl" if name == "sslmode" else name: value for name, value in url.query.items()}
     return create_async_engine(
         url.set(query=query),

@@ -4,6 +4,7 @@ Rules: sections are dataclasses that live beside their consumers; an unknown key
 problem is reported at once; secrets come from the environment alone. A value's environment name
 is `TOLLGAUGE_<SECTION>_<KEY>` (`TOLLGAUGE_PROBE_CADENCE_EVERY_MS` for a nested one) and wins over
 the file; `DATABASE_URL` is understood for the store. `tollgauge.example.toml` has every setting.
+What is wrong between sections is config/rules' to say, what works but is unwise config/advice's.
 """
 
 from __future__ import annotations
@@ -11,20 +12,20 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from tollgauge.clients.egress import EgressSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.rpc import RpcSettings
 from tollgauge.clients.transactions import NetworkSettings
 from tollgauge.clients.webhooks import WatchSettings
+from tollgauge.config.advice import advice, unknown_names
+from tollgauge.config.rules import check, https_origins
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.settings import Reader, settings_of
-from tollgauge.core.units import known_asset
-from tollgauge.jobs.discover import Source
+from tollgauge.jobs.discover import Source, SourceKind
 from tollgauge.jobs.index import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import ScoreSettings
@@ -32,7 +33,7 @@ from tollgauge.store.engine import StoreSettings
 from tollgauge.web.app import ServerSettings
 from tollgauge.web.paid import SaleSettings
 
-__all__ = ["Config", "ConfigError", "StoreSettings", "check", "load"]
+__all__ = ["Config", "ConfigError", "StoreSettings", "advice", "check", "load", "unused"]
 
 PREFIX: Final = "TOLLGAUGE_"
 SECRETS: Final = frozenset(
@@ -41,19 +42,20 @@ SECRETS: Final = frozenset(
 )
 """Values that are refused in the file, because files end up in repositories."""
 ALIASES: Final = {"store.url": "DATABASE_URL"}
-PROBE_STEPS: Final = 5
-"""Requests one after the other under a host's lease: three ways to ask, the check of our own
-connection, and the random path that tells a wildcard host."""
-RPC_SECONDS_MAX: Final = 60
-_EVM_ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{40}", re.ASCII)
+_EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
+_ELSEWHERE: Final = frozenset({"TOLLGAUGE_CONFIG", "TOLLGAUGE_ANVIL", "TOLLGAUGE_URL"})
+"""Names of the environment that mean something to the command line, the demo or the clients."""
 
 
 class ConfigError(TollgaugeError):
-    """The configuration cannot be used; `problems` lists everything that is wrong with it."""
+    """The configuration cannot be used; `problems` lists everything that is wrong with it.
+    `unread` says that its file could not be read at all.
+    """
 
-    def __init__(self, problems: tuple[str, ...]) -> None:
+    def __init__(self, problems: tuple[str, ...], *, unread: bool = False) -> None:
         super().__init__("The configuration has problems:\n- " + "\n- ".join(problems))
         self.problems = problems
+        self.unread = unread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,14 @@ class Config:
     watch: WatchSettings = field(default_factory=WatchSettings)
     sources: tuple[Source, ...] = ()
 
+    @property
+    def references(self) -> tuple[str, ...]:
+        """What tells whether *we* are connected: `probe.references`, else the hosts that the
+        operator named already, so that nobody is asked whom the service would not ask anyway.
+        """
+        named = [source.location for source in self.sources if source.kind != SourceKind.FILE]
+        return self.probe.references or https_origins([*named, self.facilitator.url])
+
 
 def load(path: Path | None, environment: Mapping[str, str]) -> Config:
     """The configuration of a file (None: defaults) under an environment.
@@ -81,61 +91,36 @@ def load(path: Path | None, environment: Mapping[str, str]) -> Config:
     """
     problems: list[str] = []
     document = _document(path, problems)
+    unread = document is None
     reader = Reader(
         environment=environment, prefix=PREFIX, secrets=SECRETS, aliases=ALIASES, problems=problems
     )
-    config: Config = reader.read_all(Config, document)
-    broken = frozenset(problem.partition(".")[0].partition(":")[0] for problem in problems)
-    problems.extend(check(config, broken=broken))
-    if _password_in(document):
-        problems.append("store.url holds a password: set DATABASE_URL instead")
+    config: Config = reader.read_all(Config, document or {})
+    if not unread:
+        broken = frozenset(problem.partition(".")[0].partition(":")[0] for problem in problems)
+        problems.extend(check(config, broken=broken))
+        if _password_in(document or {}):
+            problems.append("store.url holds a password: set DATABASE_URL instead")
     if problems:
-        raise ConfigError(tuple(problems))
-    return config
+        raise ConfigError(tuple(problems), unread=unread)
+    named = "server.base_url" in reader.given
+    return config if named else replace(config, server=_at_its_port(config.server))
 
 
-def check(config: Config, *, broken: frozenset[str] = frozenset()) -> list[str]:
-    """What is wrong between sections; `broken` are those that hold defaults only because they
-    could not be read, so that nothing can be said of them.
+def _at_its_port(server: ServerSettings) -> ServerSettings:
+    """A server whose public address nobody named: it is where the server listens."""
+    host = "127.0.0.1" if server.host in _EVERYWHERE else server.host
+    host = f"[{host}]" if ":" in host else host
+    return replace(server, base_url=f"http://{host}:{server.port}")
+
+
+def unused(environment: Mapping[str, str]) -> list[str]:
+    """A sentence for each variable of the environment that looks like a setting and is none.
+
+    No error: orchestrators name variables after their services as they like.
     """
-    rules = (
-        (
-            {"egress", "server"},
-            bool(config.egress.mapped) and not _loopback(config.server.base_url),
-            "egress.mapped is for a world on one machine: server.base_url must be loopback",
-        ),
-        (
-            {"sale", "facilitator"},
-            bool(config.sale.pay_to) and not config.facilitator.url,
-            "sale.pay_to is set but facilitator.url is not: nothing could settle",
-        ),
-        (
-            {"sale"},
-            bool(config.sale.pay_to) and not _EVM_ADDRESS.fullmatch(config.sale.pay_to),
-            "sale.pay_to must be an address: 0x and 40 hex digits",
-        ),
-        (
-            {"sale"},
-            known_asset(config.sale.network, config.sale.asset) is None,
-            "sale.asset is not native USDC of sale.network",
-        ),
-        (
-            {"rpc"},
-            not 0 < config.rpc.timeout_s <= RPC_SECONDS_MAX,
-            f"rpc.timeout_s must be above 0 and at most {RPC_SECONDS_MAX}",
-        ),
-        (
-            {"probe", "egress"},
-            config.probe.lease_ms < PROBE_STEPS * config.egress.deadline_ms,
-            f"probe.lease_ms must be at least {PROBE_STEPS} times egress.deadline_ms",
-        ),
-    )
-    return [words for names, wrong, words in rules if wrong and not names & broken]
-
-
-def _loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")
+    names = {PREFIX + setting.path.upper().replace(".", "_") for setting in settings_of(Config)}
+    return unknown_names(environment, _ELSEWHERE | names, PREFIX)
 
 
 def _password_in(document: Mapping[str, Any]) -> bool:
@@ -144,15 +129,16 @@ def _password_in(document: Mapping[str, Any]) -> bool:
     return isinstance(url, str) and re.search(r"://[^/@:]*:[^@]+@", url) is not None
 
 
-def _document(path: Path | None, problems: list[str]) -> dict[str, Any]:
+def _document(path: Path | None, problems: list[str]) -> dict[str, Any] | None:
+    """The file's tables, None when it could not be read."""
     if path is None:
         return {}
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError:
-        problems.append(f"{path} cannot be read")
+    except OSError as error:
+        problems.append(f"{path} cannot be read: {error.strerror or 'no such file'}")
     except tomllib.TOMLDecodeError as error:
         problems.append(f"{path} is not TOML: {error}")
     except UnicodeDecodeError:
         problems.append(f"{path} is not UTF-8 text")
-    return {}
+    return None
