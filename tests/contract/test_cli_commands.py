@@ -194,10 +194,10 @@ def test_score_exits_1_when_the_advice_is_to_avoid(tollgauge: Command, tmp_path:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"{", "not JSON"),
-        (b"{}", "required property"),
-        (b'{"evidence": {}}', "evidence.document"),
-        (b"7", "$"),
+        (b"{", "Standard input is no evidence that a score could be computed from: This is not"),
+        (b"{}", "could be computed from: 'asOf' is a required property"),
+        (b'{"evidence": {}}', "could be computed from at evidence.document: The report does"),
+        (b"7", "could be computed from: 7 is not of type 'object'"),
     ],
 )
 def test_score_exits_2_for_what_is_no_evidence(
@@ -206,6 +206,7 @@ def test_score_exits_2_for_what_is_no_evidence(
     done = tollgauge("score", "-", stdin=content)
     assert (done.code, done.out) == (2, "")
     assert message in done.err
+    assert "Give a whole trust report" in done.err
 
 
 def test_score_refuses_evidence_that_was_changed(tollgauge: Command) -> None:
@@ -243,23 +244,38 @@ def test_discover_loads_a_file_into_the_database(tollgauge: Command, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "code", "message"),
     [
-        (("missing.json",), "missing.json"),
-        (("broken.json",), "not JSON"),
-        (("cut.json.gz",), "gzip"),
-        (("https://example.com/", "--kind", "pigeon"), "No source is of the kind"),
-        (("https://127.0.0.1/list",), "address-not-public"),
+        (("missing.json",), 2, "There is no file missing.json"),
+        (("broken.json",), 2, "not JSON"),
+        (("cut.json.gz",), 2, "gzip"),
+        (("http://example.com/list",), 2, "is no https:// URL"),
+        (("https://example.com/", "--kind", "pigeon"), 2, "No source is of the kind"),
+        (("https://127.0.0.1/list",), 1, "address-not-public"),
     ],
 )
-def test_discover_exits_2_for_what_cannot_be_loaded(
-    tollgauge: Command, tmp_path: Path, words: tuple[str, ...], message: str
+def test_discover_says_what_cannot_be_loaded(
+    tollgauge: Command, tmp_path: Path, words: tuple[str, ...], code: int, message: str
 ) -> None:
     (tmp_path / "broken.json").write_text("{")
     (tmp_path / "cut.json.gz").write_bytes(gzip.compress(b"[]" * 500)[:20])
     done = tollgauge("discover", *words, DATABASE_URL="sqlite://")
-    assert done.code in (1, 2)
-    assert message in done.out + done.err
+    assert done.code == code
+    assert message in done.err
+
+
+def test_discover_exits_1_for_a_listing_that_is_not_whole(
+    tollgauge: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "part.json").write_text(
+        json.dumps({"items": ["https://api.example.com/paid"], "pagination": {"total": 2}})
+    )
+    found = tollgauge("discover", "part.json", "--json", DATABASE_URL="sqlite://")
+    assert (found.code, found.json["complete"], found.json["new"]) == (1, False, 1)
+    told = tollgauge("discover", "part.json", DATABASE_URL="sqlite://")
+    assert told.code == 1
+    assert "complete   no" in told.out
+    assert "not all of it" in told.err
 
 
 def test_config_check_says_everything_at_once(tollgauge: Command, tmp_path: Path) -> None:
@@ -270,7 +286,7 @@ def test_config_check_says_everything_at_once(tollgauge: Command, tmp_path: Path
         '[server]\nprot = 1\n[rpc]\nurl = "https://key@node"\n[probe.cadence]\nevery_ms = "x"\n'
     )
     bad = tollgauge("config", "check", TOLLGAUGE_SERVER_PORT="high")
-    assert (bad.code, bad.out) == (2, "")
+    assert (bad.code, bad.out) == (1, "")
     for words in (
         "server.prot is not a setting",
         "rpc.url is a secret: set TOLLGAUGE_RPC_URL instead",
@@ -279,6 +295,23 @@ def test_config_check_says_everything_at_once(tollgauge: Command, tmp_path: Path
     ):
         assert words in bad.err
     assert "key@node" not in bad.err
+    as_json = tollgauge("config", "check", "--json", TOLLGAUGE_SERVER_PORT="high")
+    assert (as_json.code, as_json.err) == (1, "")
+    assert as_json.json["good"] is False
+    assert all(f"- {problem}" in bad.err for problem in as_json.json["problems"])
+    assert len(as_json.json["problems"]) == 4
+
+
+def test_config_check_advises_against_what_is_unwise(tollgauge: Command) -> None:
+    told = tollgauge("config", "check", TOLLGAUGE_WACTH_KEY="hunter2")
+    found = tollgauge("config", "check", "--json", TOLLGAUGE_WACTH_KEY="hunter2")
+    assert (told.code, found.code, found.err) == (0, 0, "")
+    assert found.json["good"] is True
+    assert found.json["sells"] is False
+    for words in ("[[sources]]", "probe.references", "no contact", "TOLLGAUGE_WATCH_KEY?"):
+        assert any(words in warning for warning in found.json["warnings"]), words
+        assert words in told.err
+    assert "hunter2" not in told.out + told.err + found.out
 
 
 def test_config_check_reads_another_file_and_the_environment(
@@ -358,8 +391,55 @@ def test_a_command_that_does_not_exist_is_misuse(tollgauge: Command) -> None:
 def test_help_names_every_command(tollgauge: Command) -> None:
     done = tollgauge("--help")
     assert done.code == 0
-    for name in ("run", "serve", "work", "demo", "probe", "lint", "score", "discover", "migrate"):
-        assert name in done.out
+    for name in (
+        *("run", "serve", "work", "demo", "probe", "lint", "score", "discover", "migrate"),
+        *("trace", "mcp", "backup", "restore", "config", "bench", "payments", "watch"),
+    ):
+        assert f" {name} " in done.out
+
+
+def test_help_loads_no_part_of_the_service() -> None:
+    asked = "import sys, tollgauge.cli; print(*(m for m in sys.modules if m in sys.argv[1:]))"
+    heavy = ("sqlalchemy", "fastapi", "pycurl", "httpx", "mcp", "tollgauge.app", "tollgauge.config")
+    done = subprocess.run(
+        [sys.executable, "-c", asked, *heavy], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == ""
+
+
+def test_a_copy_of_the_database_is_made_and_put_back(tollgauge: Command, tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path}/t.sqlite"
+    tollgauge("migrate", DATABASE_URL=database)
+    made = tollgauge("backup", "copy.sqlite", "--json", DATABASE_URL=database)
+    assert made.code == 0, made.err
+    assert made.json["newest"] is True
+    assert made.json["rows"]["payment"] == 0
+    assert made.json["bytes"] == (tmp_path / "copy.sqlite").stat().st_size
+    again = tollgauge("backup", "copy.sqlite", DATABASE_URL=database)
+    assert (again.code, again.out) == (2, "")
+    assert "add --force" in again.err
+    put = tollgauge("restore", "copy.sqlite", "--json", DATABASE_URL=database)
+    assert put.code == 0, put.err
+    assert Path(put.json["replaced"]).is_file()
+    (tmp_path / "letter").write_text("this is no database " * 100)
+    bad = tollgauge("restore", "letter", DATABASE_URL=database)
+    assert (bad.code, bad.out) == (1, "")
+    assert "no whole SQLite database" in bad.err
+    for url in ("sqlite://", "sqlite:///gone.sqlite"):
+        gone = tollgauge("backup", "x.sqlite", DATABASE_URL=url)
+        assert (gone.code, gone.out) == (2, "")
+        assert not (tmp_path / "x.sqlite").exists()
+
+
+def test_trace_names_the_variable_that_is_missing(tollgauge: Command) -> None:
+    for network, named in (
+        ("base-mainnet", "TOLLGAUGE_NETWORKS_BASE_MAINNET (or TOLLGAUGE_RPC_URL)"),
+        ("polygon-mainnet", "TOLLGAUGE_NETWORKS_POLYGON_MAINNET to"),
+    ):
+        done = tollgauge("trace", "0x" + "ab" * 32, "--network", network)
+        assert (done.code, done.out) == (2, "")
+        assert f"No node of {network} is configured" in done.err
+        assert named in done.err
 
 
 def test_a_port_that_is_taken_is_said_and_nothing_is_left_behind(tmp_path: Path) -> None:

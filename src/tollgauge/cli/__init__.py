@@ -15,10 +15,12 @@ from tollgauge.cli.bench import bench
 from tollgauge.cli.checking import config_app
 from tollgauge.cli.demo import demo_app
 from tollgauge.cli.discovering import discover
-from tollgauge.cli.examining import lint_command, probe, score, trace
+from tollgauge.cli.examining import lint_command, probe, score
+from tollgauge.cli.keeping import backup, migrate, restore
 from tollgauge.cli.ledger import payments
-from tollgauge.cli.serving import mcp, migrate, run, serve, work
+from tollgauge.cli.serving import mcp, run, serve, work
 from tollgauge.cli.terminal import FAILED, errors, plain
+from tollgauge.cli.tracing import trace
 from tollgauge.cli.watching import watch_app
 from tollgauge.core.errors import TollgaugeError
 
@@ -34,6 +36,8 @@ app.command()(serve)
 app.command()(work)
 app.command()(mcp)
 app.command()(migrate)
+app.command()(backup)
+app.command()(restore)
 app.command()(probe)
 app.command(name="lint")(lint_command)
 app.command()(score)

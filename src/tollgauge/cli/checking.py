@@ -2,23 +2,66 @@
 
 from __future__ import annotations
 
+import os
+from typing import TYPE_CHECKING
+
 import typer
 
 from tollgauge.cli.inputs import load_config
-from tollgauge.cli.terminal import ConfigFile, errors
+from tollgauge.cli.terminal import BAD, FAILED, ConfigFile, Json, errors, plain, print_json
+
+if TYPE_CHECKING:
+    from tollgauge.config import Config
 
 config_app = typer.Typer(help="Look at the configuration.", no_args_is_help=True)
 
 
+@config_app.callback()
+def config_commands() -> None:
+    """Look at the configuration."""
+
+
 @config_app.command(name="check")
-def config_check(config: ConfigFile = None) -> None:
-    """Say everything that is wrong with the configuration. Exit 2 when something is."""
-    found = load_config(config)
-    where = found.store.url.split("://", 1)[0]
+def config_check(config: ConfigFile = None, as_json: Json = False) -> None:
+    """Say what is wrong with the configuration, and what is unwise. Exit 1 when it is bad.
+
+    Nothing is asked and nothing is written. Exit 2 when the file cannot be read.
+    """
+    from tollgauge.config import ConfigError
+
+    try:
+        found = load_config(config)
+    except ConfigError as error:
+        if as_json:
+            print_json({"good": False, "problems": error.problems, "warnings": []})
+        else:
+            errors.print(f"[bold]tollgauge:[/] {plain(str(error))}", soft_wrap=True)
+        raise typer.Exit(FAILED if error.unread else BAD) from error
+    warnings = advised(found)
+    if as_json:
+        print_json({"good": True, "problems": [], "warnings": warnings, **_summary(found)})
+        return
     sells = "sells reports" if found.sale.pay_to else "sells nothing (sale.pay_to is not set)"
-    print(f"good: serves {found.server.base_url}, stores in {where}, {sells}")
-    if found.sale.pay_to and not found.rpc.url:
-        errors.print(
-            "warning: rpc.url is not set, so a settlement that a facilitator leaves unclear "
-            "cannot be proven (TOLLGAUGE_RPC_URL)"
-        )
+    store = found.store.url.split("://", 1)[0]
+    print(f"good: serves {found.server.base_url}, stores in {store}, {sells}")
+    for words in warnings:
+        errors.print(f"warning: {plain(words)}", soft_wrap=True)
+
+
+def advised(config: Config) -> list[str]:
+    """What an operator should know of a configuration that works."""
+    from tollgauge.config import advice, unused
+
+    return [*advice(config), *unused(os.environ)]
+
+
+def _summary(config: Config) -> dict[str, object]:
+    """What this configuration makes of the service; nothing in it is a secret."""
+    return {
+        "serves": config.server.base_url,
+        "stores": config.store.url.split("://", 1)[0],
+        "sells": bool(config.sale.pay_to),
+        "network": config.sale.network,
+        "sources": [source.name for source in config.sources],
+        "references": config.references,
+    }

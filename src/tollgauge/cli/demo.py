@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final
 import typer
 
 from tollgauge.cli.terminal import Json, print_json, progress_bar
-from tollgauge.observe import configure_logs
 
 PORT: Final = 8402
 
@@ -35,6 +34,7 @@ def demo(
         return
     # The demo's parts (a chain, an EVM library) are heavy: only this command loads them.
     from tollgauge.demo import command
+    from tollgauge.observe import configure_logs
 
     configure_logs(json_lines=False, level="error" if once else "warning")
     options = command.Options(once=once, history_days=history_days, port=port, folder=folder)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tollgauge import app as root
 from tollgauge.cli.inputs import load_config
-from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, print_json
-from tollgauge.config import Config
-from tollgauge.jobs.discover import Source, Tally, load_file
-from tollgauge.jobs.discover import run as crawl
+from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, print_json, progress_bar
+from tollgauge.core.errors import TollgaugeError
+
+if TYPE_CHECKING:
+    from tollgauge.config import Config
+    from tollgauge.jobs.discover import Tally
 
 
 def discover(
@@ -23,8 +25,15 @@ def discover(
     kind: Annotated[str, typer.Option(help="bazaar or openapi, for a URL.")] = "bazaar",
     as_json: Json = False,
 ) -> None:
-    """Load a directory into the store. Exit 1 when it could not be read to its end."""
-    tally = asyncio.run(_discover(load_config(config), source, name, kind))
+    """Load a directory into the store. Exit 1 when it could not be read to its end.
+
+    A directory is a Bazaar listing, an origin's own documents (--kind openapi), or a file: JSON,
+    CSV or one URL a line, also gzipped.
+    """
+    _check_source(source)
+    found = load_config(config)
+    with progress_bar() as progress:
+        tally = asyncio.run(_discover(found, source, name, kind, progress))
     document = {
         "source": tally.source,
         "items": tally.items,
@@ -40,21 +49,62 @@ def discover(
     if as_json:
         print_json(document)
     else:
-        for key, value in document.items():
-            print(f"{key:10} {value}")
-    raise typer.Exit(BAD if tally.problem else GOOD)
+        _print_tally(tally)
+    raise typer.Exit(GOOD if tally.complete else BAD)
 
 
-async def _discover(config: Config, source: str, name: str, kind: str) -> Tally:
+def _check_source(source: str) -> None:
+    """Raises TollgaugeError for what is neither a file nor a https:// URL."""
+    scheme, found, _ = source.partition("://")
+    if found and scheme.lower() != "https":
+        raise TollgaugeError(
+            f"{source} is no https:// URL, and a directory is asked over https only.",
+            hint="Save what it answers, and give the file.",
+        )
+    if not found and not Path(source).exists():
+        raise TollgaugeError(
+            f"There is no file {source}.",
+            hint="Give a file, or the https:// URL of a directory.",
+        )
+
+
+def _print_tally(tally: Tally) -> None:
+    for key in ("source", "items", "new", "seen", "merged", "delisted"):
+        print(f"{key:10} {getattr(tally, key)}")
+    for title, counts in (("skipped", tally.skipped), ("events", tally.events)):
+        for word, count in counts:
+            print(f"{title:10} {count} {word}")
+    if tally.complete:
+        print("complete   yes")
+        return
+    why = tally.problem or "The source says itself that this is not all of it, or holds nothing."
+    print("complete   no: what is missing from it is not taken for delisted")
+    errors.print(why, soft_wrap=True, markup=False)
+
+
+async def _discover(
+    config: Config, source: str, name: str, kind: str, progress: Callable[[str, int, int], None]
+) -> Tally:
+    from tollgauge import app as root
+    from tollgauge.jobs.discover import Source, load_file
+    from tollgauge.jobs.discover import run as crawl
+
     perimeter = config.egress.perimeter
+    is_url = "://" in source
+    wanted = Source(name=name or _host(source), kind=kind, location=source) if is_url else None
+
+    def told(items: int, total: int) -> None:
+        progress("entries read", items, total)
+
     async with root.opened(config) as service:
         now = service.clock()
-        if source.startswith("https://"):
-            wanted = Source(name=name or _host(source), kind=kind, location=source)
-            return await crawl(service.store, service.egress, wanted, now=now, perimeter=perimeter)
+        if wanted is not None:
+            return await crawl(
+                service.store, service.egress, wanted, now=now, perimeter=perimeter, told=told
+            )
         path = Path(source)
         return await load_file(
-            service.store, path, source=name or None, now=now, perimeter=perimeter
+            service.store, path, source=name or None, now=now, perimeter=perimeter, told=told
         )
 
 

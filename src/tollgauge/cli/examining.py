@@ -1,44 +1,31 @@
-"""Commands that judge one thing and store nothing: `probe`, `lint`, `score`, `trace`."""
+"""Commands that judge one thing and store nothing: `probe`, `lint`, `score`."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
 
-from tollgauge import app as root
-from tollgauge.cli.inputs import captured, json_input, load_config, read_input
+from tollgauge.cli.inputs import json_input, load_config, read_input
 from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, print_json
-from tollgauge.clients import x402
-from tollgauge.clients.egress import Egress
-from tollgauge.clients.transactions import Transactions
-from tollgauge.config import Config
-from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.exchange import Exchange
-from tollgauge.core.finding import Lint
-from tollgauge.core.lint import exchange_from_capture, lint, lint_json
-from tollgauge.core.probe import judge
-from tollgauge.core.score import Score
-from tollgauge.core.scoring import recompute
-from tollgauge.core.trace import (
-    DEFAULT_NETWORK,
-    TX_HASH,
-    TraceResult,
-    named_model,
-    named_network,
-    trace_files,
-    trace_json,
-)
-from tollgauge.core.verdict import summary
-from tollgauge.web import wire
+
+if TYPE_CHECKING:
+    from tollgauge.config import Config
+    from tollgauge.core.evidence import EvidenceError
+    from tollgauge.core.exchange import Exchange
+    from tollgauge.core.finding import Lint
+    from tollgauge.core.score import Score
 
 
 def probe(url: str, config: ConfigFile = None, as_json: Json = False) -> None:
     """Probe one URL now and say what it is worth; stores nothing. Exit 1 when it is down."""
+    from tollgauge.core.lint import lint, lint_json
+    from tollgauge.core.probe import judge
+
     made = asyncio.run(_exchange(load_config(config), url))
     found = lint(made)
     result = judge(made, found)
@@ -68,6 +55,8 @@ def lint_command(
     as_json: Json = False,
 ) -> None:
     """Check the 402 of a captured exchange or a live URL. Exit 1 when no client could pay it."""
+    from tollgauge.core.lint import exchange_from_capture, lint, lint_json
+
     if source.startswith("https://"):
         made = asyncio.run(_exchange(load_config(config), source))
     else:
@@ -85,7 +74,14 @@ def score(
     as_json: Json = False,
 ) -> None:
     """Compute a score again from its evidence. Exit 1 when the advice is to avoid."""
-    found = recompute(read_input(evidence))
+    from tollgauge.core.evidence import EvidenceError
+    from tollgauge.core.scoring import recompute
+    from tollgauge.web import wire
+
+    try:
+        found = recompute(read_input(evidence))
+    except EvidenceError as error:
+        raise _no_evidence(evidence, error) from error
     if as_json:
         print_json(orjson.loads(wire.dump(wire.score_alone(found))))
     else:
@@ -93,40 +89,13 @@ def score(
     raise typer.Exit(BAD if found.recommendation in ("avoid", "not-payable") else GOOD)
 
 
-def trace(
-    txhash: Annotated[str, typer.Argument(help="A transaction's hash, to ask a node.")] = "",
-    network: Annotated[
-        str | None, typer.Option(help="The network's name; base-mainnet if none is named.")
-    ] = None,
-    tx: Annotated[str, typer.Option(help="A captured transaction instead, or -.")] = "",
-    receipt: Annotated[str, typer.Option(help="Its captured receipt.")] = "",
-    calls: Annotated[str, typer.Option(help="Its captured call trace (callTracer).")] = "",
-    model: Annotated[
-        str | None, typer.Option(help="A decoder; the cheapest that does if none is named.")
-    ] = None,
-    config: ConfigFile = None,
-    as_json: Json = False,
-) -> None:
-    """Decode the payments (EIP-3009) of a transaction. Exit 1 when there is no payment in it."""
-    if bool(txhash) == bool(tx) or (txhash and (receipt or calls)):
-        raise TollgaugeError(
-            "Name either a transaction's hash or captured files.",
-            hint="tollgauge trace TXHASH, or tollgauge trace --tx FILE [--receipt FILE].",
-        )
-    if tx:
-        sent, told, made = (captured(source) for source in (tx, receipt, calls))
-        found = trace_files(sent, told, model, calls=made, network=network)
-    else:
-        found = asyncio.run(_trace(load_config(config), txhash, network, model))
-    if as_json:
-        print_json(trace_json(found))
-    else:
-        _print_trace(found)
-    raise typer.Exit(GOOD if found.payments else BAD)
-
-
 async def _exchange(config: Config, url: str) -> Exchange:
     """One probe of a URL that need not be known."""
+    from tollgauge import app as root
+    from tollgauge.clients import x402
+    from tollgauge.clients.egress import Egress
+    from tollgauge.core.endpoint import Endpoint, parse_resource
+
     resource = parse_resource(url, config.egress.perimeter)
     now = root.now_ms()
     endpoint = Endpoint(
@@ -145,21 +114,16 @@ async def _exchange(config: Config, url: str) -> Exchange:
         await egress.close()
 
 
-async def _trace(
-    config: Config, tx_hash: str, network: str | None, model: str | None
-) -> TraceResult:
-    if not TX_HASH.fullmatch(tx_hash):
-        raise TollgaugeError("A transaction's hash is 0x and 64 hex digits.")
-    wanted = named_network(network or DEFAULT_NETWORK)
-    decoder = None if model is None else named_model(model)
-    fallback = {config.sale.network: config.rpc.url}
-    transactions = Transactions(
-        config.networks.nodes(fallback=fallback, timeout_s=config.rpc.timeout_s)
+def _no_evidence(source: str, error: EvidenceError) -> TollgaugeError:
+    """What a person can do about a document that is no evidence."""
+    name = "Standard input" if source == "-" else source
+    where = "" if error.path == "$" else f" at {error.path}"
+    words = str(error).removeprefix(f"{error.path}: ")
+    return TollgaugeError(
+        f"{name} is no evidence that a score could be computed from{where}: {words}",
+        hint="Give a whole trust report as POST /v1/x402-trust answers it, or its "
+        "`evidence.document`; docs/evidence.schema.json has the form.",
     )
-    try:
-        return await transactions.trace(wanted, tx_hash, decoder)
-    finally:
-        await transactions.close()
 
 
 def _print_lint(found: Lint) -> None:
@@ -172,20 +136,10 @@ def _print_lint(found: Lint) -> None:
 
 
 def _print_score(found: Score) -> None:
+    from tollgauge.core.verdict import summary
+
     print(summary(found))
     for part in found.components:
         print(f"{part.name:10} {part.tenths / 10:6.1f} of 100, weight {part.weight}")
     for flag in found.flags:
         print(f"{flag.severity.value:5} {flag.code}: {flag.message}")
-
-
-def _print_trace(found: TraceResult) -> None:
-    print(f"{found.status or 'unknown outcome'}, decoded from {found.decoder}")
-    for payment in found.payments:
-        name = payment.token.symbol or payment.token.address
-        print(f"{payment.amount} atomic {name} from {payment.payer} to {payment.payee}")
-        print(f"  by {payment.method or 'an unknown method'}, nonce {payment.nonce}")
-        if payment.suffix:
-            print(f"  data suffix 0x{payment.suffix.hex()}")
-    if found.reason:
-        print(found.reason)

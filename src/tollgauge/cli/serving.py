@@ -1,21 +1,21 @@
-"""Commands that stay: `run`, `serve`, `work`, `mcp`; and `migrate`, which prepares for them."""
+"""Commands that stay: `run`, `serve`, `work`, `mcp`."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 from collections.abc import Coroutine
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import uvloop
 
-from tollgauge import app as root
+from tollgauge.cli.checking import advised
 from tollgauge.cli.inputs import load_config
 from tollgauge.cli.terminal import ConfigFile, errors
-from tollgauge.config import Config
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.observe import configure_logs
+
+if TYPE_CHECKING:
+    from tollgauge.config import Config
 
 
 def run(config: ConfigFile = None) -> None:
@@ -32,7 +32,11 @@ def work(
     config: ConfigFile = None,
     only: Annotated[str, typer.Option(help="Names of loops, separated by commas.")] = "",
 ) -> None:
-    """Workers only: discover, probe, score, settle, prune."""
+    """Workers only: all loops, or those that --only names.
+
+    The loops are discover (needs [[sources]]), probe, score, alert, similar, prune, and with a
+    chain's node (TOLLGAUGE_RPC_URL) index and settle.
+    """
     names = tuple(name.strip() for name in only.split(",") if name.strip())
     _forever(_run(load_config(config), serve=False, only=names or None))
 
@@ -44,20 +48,21 @@ def mcp(config: ConfigFile = None) -> None:
     asyncio.run(_mcp(load_config(config)))
 
 
-def migrate(config: ConfigFile = None) -> None:
-    """Bring the database to the newest version."""
-    asyncio.run(_migrate(load_config(config)))
-    errors.print("The database is up to date.")
-
-
 def _forever(serving: Coroutine[Any, Any, None]) -> None:
     """Run what stays on the faster event loop."""
+    import uvloop
+
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serving)
 
 
 async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> None:
+    from tollgauge import app as root
+    from tollgauge.observe import configure_logs, log
+
     configure_logs(json_lines=config.server.json_logs)
+    for words in advised(config):
+        log().warning("config.advice", advice=words)
     async with root.opened(config) as service:
         jobs = service.jobs()
         if only is not None:
@@ -78,11 +83,9 @@ async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> 
 
 
 async def _mcp(config: Config) -> None:
+    from tollgauge import app as root
+    from tollgauge.observe import configure_logs
+
     configure_logs(json_lines=config.server.json_logs, level="warning")
     async with root.opened(config) as service:
         await root.speak(service)
-
-
-async def _migrate(config: Config) -> None:
-    async with root.opened(config):
-        pass

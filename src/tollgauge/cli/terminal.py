@@ -36,13 +36,15 @@ def print_json(document: Any) -> None:
 
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar on a terminal, nothing elsewhere."""
+    """A progress bar on a terminal, nothing elsewhere. It reports what is being done, how much of
+    it is, and how much there is: 0 where nobody knows.
+    """
     columns = (TextColumn("{task.description:38}"), BarColumn(), TextColumn("{task.completed}"))
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
         task = bar.add_task("", total=1)
 
         def report(words: str, done: int, total: int) -> None:
-            bar.update(task, description=words, completed=done, total=max(total, 1))
+            bar.update(task, description=words, completed=done, total=total or None)
 
         yield report
 

@@ -14,7 +14,7 @@ What an entry means is core/listing's reading; what changed is core/discovery's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -31,6 +31,9 @@ from tollgauge.core.listing import ListedItem, SkippedItem, read_item
 from tollgauge.core.text import clean_text
 from tollgauge.store import discovery
 from tollgauge.store.engine import Store
+
+Told = Callable[[int, int], None]
+"""Hears how many entries were read, and how many the source says there are (0: it does not)."""
 
 NAME_MAX: Final = 100
 
@@ -69,6 +72,11 @@ class Source:
             )
         if not all(isinstance(text, str) and text for text in (self.name, self.location)):
             raise SourceError("A source needs a name and a location.")
+        if self.kind != SourceKind.FILE and not self.location.startswith("https://"):
+            raise SourceError(
+                f"The location of {self.name} is no https:// URL.",
+                hint=f"A path is for the kind {SourceKind.FILE}.",
+            )
         if clean_text(self.name, NAME_MAX) != self.name:
             raise SourceError("A source's name is too long or holds odd characters.")
         if self.pause_ms < 0 or not 1 <= self.limit <= 1_000:
@@ -146,9 +154,16 @@ class _Count:
 
 
 async def run(
-    store: Store, egress: Egress, source: Source, *, now: int, perimeter: Perimeter = PUBLIC
+    store: Store,
+    egress: Egress,
+    source: Source,
+    *,
+    now: int,
+    perimeter: Perimeter = PUBLIC,
+    told: Told | None = None,
 ) -> Tally:
-    """One crawl of a source, from where an unfinished one stopped. `now` is the crawl's instant.
+    """One crawl of a source, from where an unfinished one stopped. `now` is the crawl's instant,
+    `told` hears of each page.
 
     A source that fails is no error of ours: the tally's `problem` says why, and the crawl stays
     unfinished. Raises StoreUnavailable when the database cannot serve.
@@ -156,11 +171,17 @@ async def run(
     async with store.write() as tx:
         crawl = await discovery.begin_crawl(tx, source.name, now=now)
     steps = _steps(egress, source, offset=crawl.offset, at=now)
-    return await _record(store, crawl, steps, now=now, perimeter=perimeter)
+    return await _record(store, crawl, steps, now=now, perimeter=perimeter, told=told)
 
 
 async def load_file(
-    store: Store, path: Path, *, source: str | None, now: int, perimeter: Perimeter = PUBLIC
+    store: Store,
+    path: Path,
+    *,
+    source: str | None,
+    now: int,
+    perimeter: Perimeter = PUBLIC,
+    told: Told | None = None,
 ) -> Tally:
     """One crawl of a file. Without a `source` it is the host of the facilitator that the file
     names, so that files and crawls of one directory are one source, else `file:<name>`.
@@ -172,7 +193,8 @@ async def load_file(
     name = source or source_name(first.page.facilitator, path)
     async with store.write() as tx:
         crawl = await discovery.begin_crawl(tx, name, now=now)
-    return await _record(store, crawl, _again(first, steps), now=now, perimeter=perimeter)
+    steps = _again(first, steps)
+    return await _record(store, crawl, steps, now=now, perimeter=perimeter, told=told)
 
 
 def source_name(facilitator: str | None, path: Path) -> str:
@@ -191,6 +213,7 @@ async def _record(
     *,
     now: int,
     perimeter: Perimeter,
+    told: Told | None,
 ) -> Tally:
     count, complete = _Count(crawl.source), False
     try:
@@ -203,6 +226,8 @@ async def _record(
                     )
                 count.add(page)
                 complete = step.page.complete is True
+                if told is not None:
+                    told(count.items, step.page.total or 0)
     except DirectoryError as error:
         return count.tally(complete=False, problem=str(error))
     complete = complete and (bool(count.had) or crawl.offset > 0)

@@ -10,18 +10,30 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
 
 def configuration(connection: Connection) -> Config:
     """Alembic's configuration for a connection that is already in a transaction."""
+    config = _scripts()
+    config.attributes["connection"] = connection
+    return config
+
+
+def _scripts() -> Config:
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
-    config.attributes["connection"] = connection
     return config
 
 
 def upgrade(connection: Connection) -> None:
     """Apply every version that the database lacks."""
     command.upgrade(configuration(connection), "head")
+
+
+def versions() -> tuple[str, ...]:
+    """The names of every version, the oldest first."""
+    found = ScriptDirectory.from_config(_scripts()).walk_revisions()
+    return tuple(reversed([each.revision for each in found]))

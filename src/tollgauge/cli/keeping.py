@@ -1,0 +1,129 @@
+"""Commands that look after the database: `migrate`, `backup`, `restore`."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tollgauge.cli.inputs import load_config
+from tollgauge.cli.terminal import (
+    BAD,
+    ConfigFile,
+    Json,
+    errors,
+    plain,
+    print_json,
+    progress_bar,
+)
+
+if TYPE_CHECKING:
+    from tollgauge.config import Config
+    from tollgauge.store.backup import BackupDamagedError, Copy
+
+
+def migrate(config: ConfigFile = None) -> None:
+    """Bring the database to the newest version. Every start does so too."""
+    asyncio.run(_migrate(load_config(config)))
+    errors.print("The database is up to date.")
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(help="The file to write.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace a file of that name.")] = False,
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Copy the database to one file while the service goes on, and check the copy.
+
+    On PostgreSQL pg_dump does it. Exit 1 when the database is damaged.
+    """
+    from tollgauge.store import backup as files
+    from tollgauge.store import pgtools
+    from tollgauge.store.engine import is_sqlite, parse_url
+
+    url = load_config(config).store.url
+    try:
+        if is_sqlite(parse_url(url)):
+            with progress_bar() as progress:
+                copy = files.save(
+                    files.database_file(url),
+                    file,
+                    force=force,
+                    progress=lambda done, total: progress("pages copied", done, total),
+                )
+        else:
+            errors.print("pg_dump writes the copy.")
+            copy = pgtools.dump(url, file, force=force)
+    except files.BackupDamagedError as error:
+        raise _damaged(error) from error
+    _show(copy, as_json=as_json)
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(help="A file that `backup` wrote.")],
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Put a copy in the place of the database, which must not be in use.
+
+    What stood there is kept beside it. On PostgreSQL the database must be empty. Exit 1 when the
+    copy is damaged.
+    """
+    from tollgauge.store import backup as files
+    from tollgauge.store import pgtools
+    from tollgauge.store.engine import is_sqlite, parse_url
+
+    url, kept = load_config(config).store.url, None
+    try:
+        if is_sqlite(parse_url(url)):
+            with progress_bar() as progress:
+                copy, kept = files.restore(
+                    file,
+                    files.database_file(url),
+                    stamp=datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"),
+                    progress=lambda done, total: progress("pages copied", done, total),
+                )
+        else:
+            copy = asyncio.run(pgtools.restore(file, url))
+    except files.BackupDamagedError as error:
+        raise _damaged(error) from error
+    _show(copy, as_json=as_json, restored=True, kept=kept)
+
+
+def _damaged(error: BackupDamagedError) -> typer.Exit:
+    errors.print(f"[bold]tollgauge:[/] {plain(str(error))}", soft_wrap=True)
+    errors.print(f"  {plain(error.hint)}", soft_wrap=True)
+    return typer.Exit(BAD)
+
+
+def _show(copy: Copy, *, as_json: bool, restored: bool = False, kept: Path | None = None) -> None:
+    document = {
+        "file": str(copy.path),
+        "bytes": copy.bytes,
+        "version": copy.version,
+        "newest": copy.newest,
+        "rows": copy.rows,
+    }
+    if as_json:
+        more = {"replaced": None if kept is None else str(kept)} if restored else {}
+        print_json(document | more)
+        return
+    verb = "restored" if restored else "wrote"
+    print(f"{verb} {copy.path}: {copy.bytes} bytes, checked, version {copy.version}")
+    for name, count in copy.rows.items():
+        print(f"{name:10} {count}")
+    if kept is not None:
+        print(f"What stood there is kept in {kept}")
+    if restored and not copy.newest:
+        print("The next start, or tollgauge migrate, brings it to the newest version.")
+
+
+async def _migrate(config: Config) -> None:
+    from tollgauge import app as root
+
+    async with root.opened(config):
+        pass
