@@ -204,6 +204,10 @@ async def test_a_resource_nobody_listed_is_probed_adopted_and_reported(business:
     async with httpx.AsyncClient() as http:
         known = await http.get(f"{business.url}/trust/snapshot", params={"resource": resource})
     assert known.status_code == 200
+    snapshot = known.json()
+    assert (snapshot["status"], snapshot["sources"]) == ("unlisted", [])
+    assert snapshot["score"] == bought.report["score"]
+    assert (snapshot["probes30d"], snapshot["verdict"]) == (1, "failed every check")
 
 
 async def test_callers_within_ten_seconds_share_one_live_probe(business: Business) -> None:

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tollgauge.core.endpoint import Listing
 from tollgauge.core.evidence import Evidence, to_json
-from tollgauge.core.score import score_to_json
+from tollgauge.core.score import Score, score_to_json
 from tollgauge.core.scoring import score
 from tollgauge.store import schema, upsert
 from tollgauge.store.endpoints import chunks
@@ -71,10 +71,14 @@ class Population:
 
 
 def scored(endpoint_id: str, evidence: Evidence) -> ScoreRow:
-    """The row of an endpoint's score under the newest policy. `compliant`: at least half of the
-    scored probes were.
+    """The row of an endpoint's score under the newest policy."""
+    return row_of(endpoint_id, evidence, score(evidence))
+
+
+def row_of(endpoint_id: str, evidence: Evidence, found: Score) -> ScoreRow:
+    """The row of a score that an evidence was given. `compliant`: at least half of the scored
+    probes were.
     """
-    found = score(evidence)
     stats = found.stats
     document = to_json(evidence)
     return ScoreRow(
@@ -117,6 +121,13 @@ async def save(tx: AsyncConnection, row: ScoreRow) -> bool:
 async def get(tx: AsyncConnection, endpoint_id: str) -> ScoreRow | None:
     """The score of an endpoint, or None."""
     return (await get_many(tx, (endpoint_id,))).get(endpoint_id)
+
+
+async def as_of(tx: AsyncConnection, endpoint_id: str) -> int | None:
+    """As of when an endpoint was scored last, None while it has no score."""
+    query = sa.select(_S.c.as_of).where(_S.c.endpoint_id == endpoint_id)
+    found: int | None = (await tx.execute(query)).scalar_one_or_none()
+    return found
 
 
 async def get_many(tx: AsyncConnection, endpoint_ids: Iterable[str]) -> dict[str, ScoreRow]:

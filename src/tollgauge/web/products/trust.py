@@ -1,4 +1,8 @@
-"""`POST /v1/x402-trust`: the live-probed trust report."""
+"""`POST /v1/x402-trust`: the live-probed trust report.
+
+The score of a report is the endpoint's newest: it is kept, so that the free snapshot never says
+less than what was sold.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import Any, Final
 
 from tollgauge import reports
 from tollgauge.core.endpoint import Resource
+from tollgauge.store import scores
 from tollgauge.web import paid, wire
 from tollgauge.web.paid import Product, Shop
 
@@ -45,4 +50,8 @@ async def _answer(shop: Shop, order: Resource) -> bytes:
     endpoint, probe = await shop.live.look(order)
     async with shop.store.read() as tx:
         report = await reports.live(tx, endpoint, probe, now=shop.clock())
+        known = await scores.as_of(tx, endpoint.id)
+    if known is None or known < probe.at:
+        async with shop.store.write() as tx:
+            await scores.save(tx, scores.row_of(endpoint.id, report.evidence, report.score))
     return wire.dump(wire.trust_report(report))
