@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import AsyncIterator, Callable
@@ -245,6 +246,13 @@ async def test_the_stats_count_what_is_known(running: Running) -> None:
     assert found["listed"] > 40
     assert sum(found["grades"].values()) == found["active"]
     assert 0 < found["reachableShare"] <= 1
+
+
+async def test_the_example_of_the_docs_page_is_answered(running: Running) -> None:
+    page = html.unescape((await running.get("/docs")).text)
+    found = re.search(rf"{BASE}(/trust/snapshot\?resource=[^'\s]+)", page)
+    assert found is not None
+    assert (await running.get(found[1])).status_code == 200
 
 
 async def test_an_unknown_resource_is_404_and_says_what_to_do(running: Running) -> None:

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Callable
 from html.parser import HTMLParser
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -414,6 +415,9 @@ def test_an_unmeasured_endpoint_shows_words_and_dashes_never_zeros() -> None:
     assert found["Last probed"] == "never"
     words = check_structure(page).words
     assert "There is no score yet" in words
+    assert (found["Price stability (30d)"], found["payTo"]) == ("—", "—")
+    assert "No probe was made in these 30 days." in words
+    assert "None yet: nothing was observed." in words
     assert "No directory lists it: it is known because somebody asked" in words
 
 
@@ -427,6 +431,8 @@ def test_an_unmeasured_endpoint_shows_words_and_dashes_never_zeros() -> None:
         ({"price_micro_usd": None}, "Advertised price", "not in dollars"),
         ({"price_changes": 1}, "Price stability (30d)", "1 change"),
         ({"price_changes": 4}, "Price stability (30d)", "4 changes"),
+        ({"payto_changes": 0, "pay_to": "0xab"}, "payTo", "0xab no change seen in 30 days"),
+        ({"payto_changes": 2, "pay_to": "0xab"}, "payTo", "0xab 2 changes in 30 days"),
         ({"uptime_tenths": 1_000}, "30-day uptime", "100.0%"),
         ({"uptime_tenths": 0}, "30-day uptime", "0.0%"),
         ({"latency_ms": None}, "Avg latency (EU vantage)", "— every probe failed"),
@@ -527,6 +533,31 @@ def test_docs_give_a_command_that_a_shell_reads_as_meant() -> None:
     typed = shlex.split(paid.replace("\\\n", " "))
     assert json.loads(typed[-1]) == {"resource": "https://api.example.com/it's"}
     assert "POST /v1/x402-trust $0.005" in reader.words
+
+
+def test_docs_ask_about_an_endpoint_that_is_there() -> None:
+    routes = (
+        pages.Route(
+            method="GET",
+            path="/trust/snapshot",
+            purpose="The snapshot.",
+            example="?resource=https://api.example.com/weather",
+        ),
+        pages.Route(
+            method="POST",
+            path="/v1/x402-trust",
+            purpose="A live report.",
+            micro_usd=5_000,
+            example='{"resource":"https://api.example.com/weather","days":7}',
+        ),
+    )
+    known = "https://shop.dev/a&b=it's"
+    page = pages.docs_html(routes, base_url=BASE, resource=known)
+    free, paid = check_structure(page).pieces["pre"]
+    asked = parse_qs(urlsplit(shlex.split(free)[-1]).query)
+    assert asked == {"resource": [known]}
+    typed = shlex.split(paid.replace("\\\n", " "))
+    assert json.loads(typed[-1]) == {"resource": known, "days": 7}
 
 
 @pytest.mark.parametrize("status", [400, 404, 413, 422, 429, 500, 503])

@@ -297,8 +297,13 @@ def test_a_shared_payto_is_known_of_the_wallet_and_divided() -> None:
 
 
 def test_settlements_that_are_not_indexed_are_not_called_absent() -> None:
+    whole = perfect().chain
+    assert whole is not None
     messages = {
-        "unknown": score(perfect(chain=None)),
+        "no payTo": score(perfect(chain=None)),
+        "unknown": score(perfect(chain=replace(whole, indexed_ms=0))),
+        "hour": score(perfect(chain=replace(whole, indexed_ms=3_600_000))),
+        "half": score(perfect(chain=replace(whole, indexed_ms=WINDOW_MS // 2))),
         "none": score(perfect()),
         "own": score(perfect(chain=payments((SELLER, 10**9, 0)))),
     }
@@ -306,8 +311,12 @@ def test_settlements_that_are_not_indexed_are_not_called_absent() -> None:
         name: next(flag.message for flag in result.flags if flag.code == "no-settlements")
         for name, result in messages.items()
     }
-    assert "not indexed" in said["unknown"]
-    assert "was found in the 100 %" in said["none"]
+    assert "never seen to name a payTo" in said["no payTo"]
+    assert "whether there are any is not known" in said["unknown"]
+    assert "less than 1 % of the last 30 days is all that is indexed" in said["hour"]
+    assert "50 % of the last 30 days" in said["half"]
+    assert all("first buyers" not in said[name] for name in ("no payTo", "unknown", "hour", "half"))
+    assert "was found in the last 30 days. You may be among its first buyers" in said["none"]
     assert "independent payer" in said["own"]
 
 
@@ -364,6 +373,10 @@ def test_the_summary_is_one_plain_sentence() -> None:
     assert summary(score(perfect())) == (
         "Flawless: 1,440 of 1,440 checks answered in 30 days, 150 ms on average; "
         "grade A (85.0 of 100), proceed."
+    )
+    young = perfect(days=(day(TODAY), day(TODAY - 1)), first_seen=AS_OF - 2 * DAY_MS)
+    assert "96 of 96 checks answered in the 2 days since it was first seen," in summary(
+        score(young)
     )
     assert "avoid because of wildcard-402" in summary(score(perfect(wildcard=True)))
     assert summary(score(perfect(days=(), last=None))).startswith("Not probed yet")

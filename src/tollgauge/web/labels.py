@@ -129,9 +129,16 @@ def price(snapshot: Snapshot) -> str:
     return "not in dollars" if snapshot.pay_to else "not advertised"
 
 
-def stability(changes: int) -> str:
-    """`stable`, `1 change` or `n changes`."""
-    return "stable" if changes == 0 else "1 change" if changes == 1 else f"{changes} changes"
+def price_stability(snapshot: Snapshot) -> str:
+    """`stable`, `1 change` or `n changes`; a dash where no price is advertised."""
+    if snapshot.price_changes:
+        return changes(snapshot.price_changes)
+    return "stable" if snapshot.pay_to else DASH
+
+
+def changes(number: int) -> str:
+    """`no change seen`, `1 change` or `n changes`."""
+    return "no change seen" if number == 0 else "1 change" if number == 1 else f"{number} changes"
 
 
 def network_name(network: str | None) -> str:

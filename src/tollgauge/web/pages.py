@@ -12,8 +12,9 @@ Rules (contract.md sections 2 and 8; safety.md, pages):
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
+from urllib.parse import quote
 
 import orjson
 from markupsafe import Markup
@@ -29,6 +30,7 @@ from tollgauge.reports import (
 )
 from tollgauge.web import charts, labels
 from tollgauge.web.dial import dial
+from tollgauge.web.examples import RESOURCE
 from tollgauge.web.lanes import event_lanes
 from tollgauge.web.render import render
 
@@ -149,10 +151,12 @@ def methodology_html(
     )
 
 
-def docs_html(routes: tuple[Route, ...], *, base_url: str) -> bytes:
-    """How to ask, with a command for each free route and the price of each paid one."""
-    shown = [(route, _command(base_url, route)) for route in routes]
-    return render("docs.html", base_url, routes=shown)
+def docs_html(routes: tuple[Route, ...], *, base_url: str, resource: str | None = None) -> bytes:
+    """How to ask, with a command for each free route and the price of each paid one. Examples ask
+    about `resource`, which is monitored here; without one, about an invented one.
+    """
+    shown = [(route, _command(base_url, _about(route, resource))) for route in routes]
+    return render("docs.html", base_url, routes=shown, resource=resource)
 
 
 def not_found_html(detail: str = "There is no page at this address.", *, base_url: str) -> bytes:
@@ -211,6 +215,17 @@ def _severity(severity: str, code: str) -> tuple[int, str]:
     """The order of flags: the worst first."""
     known = severity in _SEVERITIES
     return (_SEVERITIES.index(severity) if known else len(_SEVERITIES), code)
+
+
+def _about(route: Route, resource: str | None) -> Route:
+    """The route with an example that this server can answer."""
+    if resource is None or RESOURCE not in route.example:
+        return route
+    if route.method == "GET":
+        return replace(route, example=route.example.replace(RESOURCE, quote(resource, safe="/:")))
+    body = orjson.loads(route.example)
+    asked = {key: resource if value == RESOURCE else value for key, value in body.items()}
+    return replace(route, example=orjson.dumps(asked).decode())
 
 
 def _command(base_url: str, route: Route) -> str:

@@ -47,7 +47,7 @@ def _ticked(text: str) -> Markup:
 
 def _dots(host: str) -> Markup:
     """A host that may break after its dots rather than inside a label."""
-    return Markup(".<wbr>").join(str(host).split("."))
+    return Markup(".<wbr>").join(labels.plain(host).split("."))
 
 
 def _grade_class(grade: str | None) -> str:
@@ -72,6 +72,7 @@ def _engine() -> Environment:
         age=labels.age,
         amount=labels.amount,
         authority=labels.authority_of,
+        changes=labels.changes,
         count=labels.count,
         day_date=labels.day_date,
         day_uptime=charts.day_uptime,
@@ -87,8 +88,8 @@ def _engine() -> Environment:
         path=labels.path_of,
         percent=labels.percent,
         price=labels.price,
+        price_stability=labels.price_stability,
         reason=lambda slug: _REASONS.get(slug, slug.replace("-", " ")),
-        stability=labels.stability,
         tenths=labels.tenths,
         ticked=_ticked,
         verdict=labels.verdict_sentence,

@@ -98,8 +98,12 @@ class Site:
         return Response(html, media_type=HTML)
 
     async def docs(self) -> Response:
-        """How to ask."""
-        return Response(pages.docs_html(self.routes, base_url=self.base_url), media_type=HTML)
+        """How to ask, with examples about the best endpoint."""
+        async with self.store.read() as tx:
+            board = await reports.leaderboard(tx, now=self.clock())
+        best = board.rows[0].resource if board.rows else None
+        html = pages.docs_html(self.routes, base_url=self.base_url, resource=best)
+        return Response(html, media_type=HTML)
 
     async def find(self, resource: ResourceQuery) -> Response:
         """From a resource's URL to its page."""

@@ -55,15 +55,27 @@ def no_settlements(facts: Facts) -> Fired | None:
     if facts.settled.organic:
         return None
     chain = facts.evidence.chain
-    if chain is None or not chain.indexed_ms:
+    if chain is None:
         return Fired(
-            "Settlements to its payTo are not indexed, so activity counts as 0 until they are."
+            "It was never seen to name a payTo, so settlements to it cannot be looked for; "
+            "activity counts as 0."
         )
-    percent = half_up(min(Fraction(100 * chain.indexed_ms, WINDOW_MS), Fraction(100)))
+    if not chain.indexed_ms:
+        return Fired(
+            "Settlements to its payTo are not indexed: whether there are any is not known. "
+            "Activity counts as 0 until they are."
+        )
     who = "from an independent payer " if facts.settled.raw else ""
+    percent = half_up(min(Fraction(100 * chain.indexed_ms, WINDOW_MS), Fraction(100)))
+    if percent < 100:
+        share = f"{percent} %" if percent else "less than 1 %"
+        return Fired(
+            f"No USDC settlement {who}to its payTo was found yet, but {share} of the last 30 days "
+            "is all that is indexed: the rest is not known. Start with a small payment."
+        )
     return Fired(
-        f"No USDC settlement {who}to its payTo was found in the {percent} % of the last 30 days "
-        "that are indexed. You may be among its first buyers: start with a small payment."
+        f"No USDC settlement {who}to its payTo was found in the last 30 days. "
+        "You may be among its first buyers: start with a small payment."
     )
 
 
