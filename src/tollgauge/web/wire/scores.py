@@ -11,7 +11,9 @@ from tollgauge.core.score import Score, Settlement
 from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
 from tollgauge.web.wire.shape import Grade, Percent, Recommendation, Severity, Shape
 
-VANTAGE: Final = "single vantage point; includes network distance; lightly weighted"
+VANTAGE: Final = (
+    "single EU vantage point; includes network distance; only lightly weighted in the score"
+)
 
 
 class Breakdown(Shape):
