@@ -138,14 +138,6 @@ async def test_a_report_has_the_fields_of_the_contract(samples: list[dict[str, A
         assert report["stats"]["latencyVantage"].startswith("single EU vantage point;")
 
 
-async def test_a_report_of_what_really_happened_has_no_mark(running: Running) -> None:
-    async with running.service.store.read() as tx:
-        best = (await reports.preview(tx))[0].report
-    marked, real = best, replace(best, simulated=False)
-    assert json.loads(wire.dump(wire.trust_report(marked)))["simulated"] is True
-    assert "simulated" not in json.loads(wire.dump(wire.trust_report(real)))
-
-
 async def test_flags_come_as_an_object_and_as_rows_that_agree(
     samples: list[dict[str, Any]],
 ) -> None:
