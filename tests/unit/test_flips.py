@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tollgauge.core import flips, notice
@@ -234,6 +235,7 @@ def test_an_outage_says_since_when_and_when_it_was_good_last() -> None:
     assert back.before == {"up": False, "since": START + 2 * STEP}
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="01", max_size=200), st.integers(1, 10))
 def test_notices_of_liveness_alternate(text: str, n: int) -> None:
     told = [kind for _, kind in line("1" + text, n=n)]
@@ -425,6 +427,65 @@ def test_the_longest_texts_fit_what_chats_take() -> None:
     assert len(embed["fields"]) <= 25
     assert len(json.dumps(embed)) <= 6_000 + 1_000
     assert sum(len(f["name"]) + len(f["value"]) for f in embed["fields"]) <= 3_500
+
+
+def units(text: str) -> int:
+    """The length as chats count: in UTF-16 units."""
+    return len(text.encode("utf-16-le")) // 2
+
+
+HOSTILE = (
+    "*" * 9_000,
+    "&" * 9_000,
+    "<" * 9_000,
+    "\U0001f600" * 9_000,
+    "\\" * 9_000,
+    "",
+    "\x00\u202e",
+)
+
+
+@pytest.mark.parametrize("evil", HOSTILE)
+def test_chats_take_whatever_a_provider_writes(evil: str) -> None:
+    terms = dict.fromkeys(("payTo", "network", "asset", "a", "b", "c", "d", "e"), evil)
+    flip = replace(flips.delisting(at=START, source=evil), reason=evil, before={}, after=terms)
+    told = told_of(flip, resource=f"https://{'x' * 250}.example.com/{evil[:500]}")
+    slack = notice.slack(told)
+    texts = [slack["text"], *(block.get("text", {}).get("text", "") for block in slack["blocks"])]
+    fields = [each["text"] for block in slack["blocks"] for each in block.get("fields", [])]
+    fields += [each["text"] for block in slack["blocks"] for each in block.get("elements", [])]
+    assert len(slack["blocks"]) <= 50
+    assert max(map(units, texts)) <= 3_000
+    assert units(slack["blocks"][0]["text"]["text"]) <= 150
+    assert max(map(units, fields)) <= 2_000
+    assert all(fields)
+    for text in (*texts, *fields):
+        page = re.sub(r"<https://trust\.example\.com/[^|<>]+\|Evidence and history>", "", text)
+        assert not re.search(r"[<>]|&(?!amp;|lt;|gt;)", page), text[-40:]
+    embed = notice.discord(told)["embeds"][0]
+    values = [each["value"] for each in embed["fields"]]
+    names = [each["name"] for each in embed["fields"]]
+    whole = (embed["title"], embed["description"], embed["footer"]["text"], *values, *names)
+    assert sum(map(units, whole)) <= 6_000
+    assert units(embed["title"]) <= 256
+    assert units(embed["description"]) <= 4_096
+    assert max(map(units, values)) <= 1_024
+    assert all((*values, *names))
+    for text in (embed["title"], embed["description"], *values):
+        assert not re.sub(r"\\.", "", text).endswith("\\"), text[-10:]
+
+
+def test_chats_make_no_link_of_an_address_that_a_provider_wrote() -> None:
+    evil = "0x1 https://evil.example/login www.evil.example"
+    flip = replace(flips.delisting(at=START, source="x"), reason=evil, after={"payTo": evil})
+    slack = notice.slack(told_of(flip))
+    marked = [each for block in slack["blocks"] for each in block.get("fields", [])]
+    marked.append(slack["blocks"][1]["text"])
+    assert all(each["verbatim"] is True for each in marked)
+    assert (slack["unfurl_links"], slack["unfurl_media"]) == (False, False)
+    embed = notice.discord(told_of(flip))["embeds"][0]
+    for text in (embed["description"], *(each["value"] for each in embed["fields"])):
+        assert "https://evil" not in text
 
 
 def test_what_unrelated_endpoints_share_is_our_own_slowness() -> None:

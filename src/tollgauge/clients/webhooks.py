@@ -45,7 +45,7 @@ _GONE: Final[Mapping[Kind, frozenset[int]]] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchSettings:
     """Watches and their deliveries. `key` seals destinations at rest (at least 32 characters; a
-    new one goes before the old, with a comma); without it only polling watches are sold.
+    new one goes before the old, with a comma); without it no watch is sold.
     `in_flight` deliveries run at once, a quarter of them to destinations that failed last.
     """
 
@@ -156,7 +156,10 @@ def retry_after_ms(answer: Answer, *, now: int) -> int | None:
     if text.isascii() and text.isdigit():
         return int(text[:9]) * 1000
     try:
-        return max(int(parsedate_to_datetime(text).timestamp() * 1000) - now, 0)
+        date = parsedate_to_datetime(text)
+        # HTTP dates are in GMT (RFC 9110 section 5.6.7), also where they do not say so.
+        at = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+        return max(int(at * 1000) - now, 0)
     except (ValueError, TypeError, OverflowError):
         return None
 

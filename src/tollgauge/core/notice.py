@@ -3,14 +3,16 @@
 Rules (contract.md section 7; safety.md):
 - the JSON is the same in polls and in signed deliveries; instants leave as ISO 8601 UTC;
 - texts that came from the endpoint or its directory are cleaned and cut before they reach a chat;
-- Slack gets `& < >` escaped, Discord its markup escaped and no mentions allowed;
-- nothing here is longer than Slack (3000 characters a text) or Discord (1024 a field) take.
+- Slack gets `& < >` escaped, Discord its markup escaped and no mentions allowed; neither makes a
+  link of an address that a text holds;
+- nothing here is longer than Slack (3000 characters a text) or Discord (1024 a field, 6000 an
+  embed, in UTF-16 units) take.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -20,6 +22,13 @@ from tollgauge.core.flips import Flip
 from tollgauge.core.text import clean_text
 
 VALUE_MAX: Final = 300
+SLACK_TITLE: Final = 150
+SLACK_FIELD: Final = 2_000
+SLACK_TEXT: Final = 3_000
+DISCORD_TITLE: Final = 256
+DISCORD_TEXT: Final = 2_000
+DISCORD_FIELD: Final = 1_024
+DISCORD_EMBED: Final = 6_000
 _INSTANTS: Final = frozenset({"since", "probeAt", "lastGoodAt", "expiresAt", "until"})
 _TITLES: Final[Mapping[str, str]] = {
     flips.PAYTO: "payTo address changed",
@@ -37,7 +46,7 @@ _TITLES: Final[Mapping[str, str]] = {
     watch.CONNECTION_TEST: "Connection test",
 }
 _COLOURS: Final = {"error": 0xB3261E, "warn": 0x9A6700, "info": 0x1A7F37}
-_DISCORD: Final = re.compile(r"([\\*_~|>`\[\]()#\-@<])")
+_DISCORD: Final = frozenset("\\*_~|>`[]()#-@<:")
 _SLACK: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
@@ -99,35 +108,47 @@ def page(base_url: str, endpoint_id: str) -> str:
 def slack(told: Mapping[str, Any]) -> dict[str, Any]:
     """An event as a Slack message (Block Kit)."""
     title = f"{_TITLES.get(told['type'], told['type'])}: {_host(told['resource'])}"
-    rows = [f"*{name}*\n{_slack(value)}" for name, value in _facts(told)]
+    fields = [
+        _mrkdwn(f"*{name}*\n{_slack(value, SLACK_FIELD - len(name) - 3)}")
+        for name, value in _facts(told)
+    ]
     blocks: list[dict[str, Any]] = [
-        {"type": "header", "text": {"type": "plain_text", "text": _slack(title)[:150]}},
-        {"type": "section", "text": {"type": "mrkdwn", "text": _slack(told["reason"])[:2_900]}},
+        {"type": "header", "text": {"type": "plain_text", "text": _slack(title, SLACK_TITLE)}},
+        {"type": "section", "text": _mrkdwn(_slack(told["reason"], SLACK_TEXT))},
     ]
-    blocks += [
-        {"type": "section", "fields": [{"type": "mrkdwn", "text": row[:1_900]} for row in rows]}
-    ]
+    blocks += [{"type": "section", "fields": [field]} for field in fields]
     link = f"<{told['endpoint_page']}|Evidence and history>" if told["endpoint_page"] else ""
     words = f"{told['type']} · {told['severity']} · {told['event_id']}"
-    context = {"type": "mrkdwn", "text": f"{link} {_slack(words)}".strip()}
+    context = _mrkdwn(f"{link} {_slack(words, SLACK_TITLE)}".strip())
     blocks.append({"type": "context", "elements": [context]})
-    return {"text": _slack(f"{title}. {told['reason']}")[:2_900], "blocks": blocks}
+    return {
+        "text": _slack(f"{title}. {told['reason']}", SLACK_TEXT),
+        "blocks": blocks,
+        "unfurl_links": False,
+        "unfurl_media": False,
+    }
 
 
 def discord(told: Mapping[str, Any]) -> dict[str, Any]:
     """An event as a Discord message with one embed and no mentions."""
     title = f"{_TITLES.get(told['type'], told['type'])}: {_host(told['resource'])}"
     embed: dict[str, Any] = {
-        "title": _discord(title)[:256],
-        "description": _discord(told["reason"])[:2_000],
+        "title": _discord(title, DISCORD_TITLE),
+        "description": _discord(told["reason"], DISCORD_TEXT),
         "color": _COLOURS.get(told["severity"], 0),
         "timestamp": told["observed_at_iso"],
-        "fields": [
-            {"name": name, "value": _discord(value)[:1_024], "inline": False}
-            for name, value in _facts(told)
-        ],
+        "fields": [],
         "footer": {"text": f"{told['type']} · {told['severity']} · {told['event_id']}"},
     }
+    left = DISCORD_EMBED - sum(
+        _units(str(text)) for text in (embed["title"], embed["description"], embed["footer"])
+    )
+    for name, value in _facts(told):
+        field = {"name": name, "value": _discord(value, DISCORD_FIELD), "inline": False}
+        left -= _units(name) + _units(field["value"])
+        if left < 0:
+            break
+        embed["fields"].append(field)
     if told["endpoint_page"]:
         embed["url"] = told["endpoint_page"]
     return {"embeds": [embed], "allowed_mentions": {"parse": []}}
@@ -193,9 +214,30 @@ def _host(resource: str) -> str:
     return resource.removeprefix("https://").partition("/")[0]
 
 
-def _slack(text: str) -> str:
-    return "".join(_SLACK.get(char, char) for char in text)
+def _mrkdwn(text: str) -> dict[str, Any]:
+    """A text of Slack's markup; `verbatim` keeps it from making links of bare addresses."""
+    return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
-def _discord(text: str) -> str:
-    return _DISCORD.sub(r"\\\1", text)
+def _slack(text: str, limit: int) -> str:
+    return _cut((_SLACK.get(char, char) for char in text), limit)
+
+
+def _discord(text: str, limit: int) -> str:
+    return _cut((f"\\{char}" if char in _DISCORD else char for char in text), limit)
+
+
+def _cut(pieces: Iterable[str], limit: int) -> str:
+    """As many whole pieces as fit."""
+    kept: list[str] = []
+    for piece in pieces:
+        limit -= _units(piece)
+        if limit < 0:
+            break
+        kept.append(piece)
+    return "".join(kept)
+
+
+def _units(text: str) -> int:
+    """The length in UTF-16 units, as chats count."""
+    return len(text) + sum(char > "\uffff" for char in text)

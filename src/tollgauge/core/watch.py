@@ -147,6 +147,11 @@ def message_id(watch_id: str, event: str) -> str:
     return f"evt_{hashlib.sha256(f'{watch_id}:{event}'.encode()).hexdigest()[:32]}"
 
 
+def own_event(number: int) -> str:
+    """What `message_id` is made of for the event of that number in a watch's own history."""
+    return f"own:{number}"
+
+
 def renewed_until(expires_at: int, *, now: int) -> int:
     """The end of a watch that is renewed now: what is left is kept."""
     return max(expires_at, now) + PERIOD_MS
