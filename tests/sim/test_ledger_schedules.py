@@ -3,7 +3,8 @@
 A schedule is a list of steps: calls of the client with a facilitator that behaves in some way and
 a worker that dies somewhere, copies of one payment at once, third parties, reorganisations, time,
 and rounds of the reconciler. After it, all faults end and time passes; then the promises of
-payments.md must hold. 300 schedules on two databases here, 20,000 with HYPOTHESIS_PROFILE=nightly.
+docs/payments.md must hold. 300 schedules on two databases here, 20,000 with
+HYPOTHESIS_PROFILE=nightly.
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ class Play:
         if answer.status == 200:
             released = any(each.status == 200 for each in self.answers)
             # What a reorganisation took away for good after it was proven is a loss that is
-            # accepted: one call's price (notes, security section 3.2). The ledger ends without it.
+            # accepted: one call's price. The ledger ends without it.
             proven = released or self.lost_for_good
             assert proven or self.world.paid, "released unpaid"
             assert proven or self.paid or self.doubtful, "a direct transfer unlocked an answer"

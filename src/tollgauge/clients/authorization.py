@@ -1,6 +1,6 @@
 """What the chain says of one EIP-3009 authorization: the truth behind a payment.
 
-What is true here (payments.md rule 6; notes, security P6 to P12):
+What is true here (docs/payments.md):
 - *paid* means that `AuthorizationUsed` and, as the token's very next event, the `Transfer` that
   was signed are in one transaction. Another transfer in that transaction proves nothing: one
   transfer cannot pay for two authorizations;

@@ -1,6 +1,6 @@
 """Strict JSON for what callers send: one meaning a text, and no text that hurts the reader.
 
-Rules (safety.md, inbound): UTF-8 without a byte order mark, depth at most 32, no duplicate keys,
+Rules: UTF-8 without a byte order mark, depth at most 32, no duplicate keys,
 no NaN or Infinity, no integer too long for its own good. The depth is counted before the parser
 runs, because a deep text can exhaust the C stack where a library has raised the recursion limit.
 """
