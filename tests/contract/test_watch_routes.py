@@ -131,15 +131,11 @@ class Till:
             reason="common-mode" if ours else "",
         )
         async with self.store.write() as tx:
+            seen = observations.Observation(
+                endpoint=await self._fresh(tx), result=replace(found, **more), learned=None
+            )
             await observations.record(
-                tx,
-                await self._fresh(tx),
-                replace(found, **more),
-                learned=None,
-                cadence=Cadence(),
-                pause_ms=0,
-                owner="test",
-                now=self.clock(),
+                tx, (seen,), cadence=Cadence(), owner="test", now=self.clock()
             )
 
     async def _fresh(self, tx: Any) -> Endpoint:

@@ -29,7 +29,9 @@ from tollgauge.core.schedule import Cadence, pause_ms
 from tollgauge.core.units import DAY_MS, SECOND_MS
 from tollgauge.observe import PROBES
 from tollgauge.store import endpoints, flips, observations
+from tollgauge.store.endpoints import HostState
 from tollgauge.store.engine import Store
+from tollgauge.store.observations import Observation
 
 Clock = Callable[[], int]
 
@@ -63,12 +65,20 @@ class ProbeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """One endpoint of a wave, what was seen of it, and whether that is recorded already."""
+    """One endpoint of a wave and what was seen of it. `wildcard`: whether a random path of its
+    host answered 402 too, None where it was not asked.
+    """
 
     endpoint: Endpoint
     probe: Probe
     result: ProbeResult
-    recorded: bool = False
+    wildcard: bool | None = None
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether no other result of the wave could change what is made of it."""
+        watched = self.endpoint.watched_until > self.result.at
+        return not watched and not network_failure(self.result)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +93,30 @@ class Prober:
 
     async def wave(self) -> tuple[Visit, ...]:
         """Claim, probe and record one wave; empty when nothing is due."""
+        due, hosts = await self._claimed()
+        if not due:
+            return ()
+        alone: asyncio.Queue[Visit | None] = asyncio.Queue()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._record_as_they_come(alone))
+            visiting = [
+                group.create_task(self._visit(each, hosts[each.host], alone)) for each in due
+            ]
+            await asyncio.wait(visiting)
+            alone.put_nowait(None)
+        made = [each.result() for each in visiting]
+        visits = await self._together(made)
+        waited = [
+            after for before, after in zip(made, visits, strict=True) if not before.stands_alone
+        ]
+        if waited:
+            async with self.store.read() as tx:
+                slow_here = await flips.slow_here(tx, [(v.endpoint, v.result) for v in visits])
+            await self._record(waited, slow_here=slow_here)
+        return visits
+
+    async def _claimed(self) -> tuple[tuple[Endpoint, ...], dict[str, HostState]]:
+        """Due endpoints, and what is known of their hosts, which are ours for now."""
         async with self.store.write() as tx:
             due = await endpoints.claim_due(
                 tx,
@@ -91,31 +125,28 @@ class Prober:
                 limit=self.settings.wave,
                 lease_ms=self.settings.lease_ms,
             )
-        async with asyncio.TaskGroup() as group:
-            visiting = [group.create_task(self._visit(endpoint)) for endpoint in due]
-        return await self._closed([each.result() for each in visiting])
+            return due, await endpoints.host_states(tx, {each.host for each in due})
 
-    async def _visit(self, endpoint: Endpoint) -> Visit:
-        """One exchange, judged; recorded at once where no other result could change it."""
+    async def _visit(
+        self, endpoint: Endpoint, host: HostState, alone: asyncio.Queue[Visit | None]
+    ) -> Visit:
+        """One exchange, judged, and told at once where it stands alone."""
         probe = await x402.exchange(self.egress, endpoint, now=self.clock())
         result = judge(probe.exchange, lint(probe.exchange))
         visit = Visit(endpoint=endpoint, probe=probe, result=result)
-        if network_failure(result) or endpoint.watched_until > result.at:
-            return visit
-        await self._record(visit)
-        return replace(visit, recorded=True)
+        if result.status == PAYMENT_REQUIRED and self._untried(host):
+            visit = replace(visit, wildcard=await self._wildcard(endpoint))
+        if visit.stands_alone:
+            alone.put_nowait(visit)
+        return visit
 
-    async def _closed(self, visits: Sequence[Visit]) -> tuple[Visit, ...]:
-        """The wave, with what waited for its end judged and recorded."""
-        if all(each.recorded for each in visits):
-            return tuple(visits)
-        judged = await self._together(visits)
-        async with self.store.read() as tx:
-            slow_here = await flips.slow_here(tx, [(each.endpoint, each.result) for each in judged])
-        for visit in judged:
-            if not visit.recorded:
-                await self._record(visit, slow_here=slow_here)
-        return judged
+    def _untried(self, host: HostState) -> bool:
+        """Once a day, a random path of a host that sells is asked: a 402 there means nothing."""
+        return host.wildcard_at is None or host.wildcard_at <= self.clock() - WILDCARD_EVERY_MS
+
+    async def _wildcard(self, endpoint: Endpoint) -> bool | None:
+        token = secrets.token_hex(8)
+        return await x402.wildcard(self.egress, endpoint.resource, token=token, now=self.clock())
 
     async def _together(self, visits: Sequence[Visit]) -> tuple[Visit, ...]:
         """The wave with failures that are not the targets' doing attributed to us."""
@@ -127,36 +158,43 @@ class Prober:
             replace(visit, result=result) for visit, (_, result) in zip(visits, judged, strict=True)
         )
 
-    async def _record(self, visit: Visit, *, slow_here: bool = False) -> None:
-        """Keep one result and give its host back."""
-        if visit.result.status == PAYMENT_REQUIRED:
-            await self._wildcard(visit.endpoint)
+    async def _record_as_they_come(self, alone: asyncio.Queue[Visit | None]) -> None:
+        """Record what stands alone until None comes; what comes while the store is busy shares
+        the next transaction.
+        """
+        ended = False
+        while not ended:
+            came = [await alone.get()]
+            while not alone.empty():
+                came.append(alone.get_nowait())
+            ended = None in came
+            if visits := [each for each in came if each is not None]:
+                await self._record(visits)
+
+    async def _record(self, visits: Sequence[Visit], *, slow_here: bool = False) -> None:
+        """Keep results and give their hosts back."""
         now = self.clock()
+        seen = [
+            Observation(
+                endpoint=each.endpoint,
+                result=each.result,
+                learned=each.probe.learned,
+                pause_ms=pause_ms(each.probe.exchange.result, now=now),
+                wildcard=each.wildcard,
+            )
+            for each in visits
+        ]
         async with self.store.write() as tx:
             await observations.record(
                 tx,
-                visit.endpoint,
-                visit.result,
-                learned=visit.probe.learned,
+                seen,
                 cadence=self.settings.cadence,
-                pause_ms=pause_ms(visit.probe.exchange.result, now=now),
                 owner=self.owner,
                 now=now,
                 slow_here=slow_here,
             )
-        PROBES.labels(visit.result.outcome.value, visit.result.attribution.value).inc()
-
-    async def _wildcard(self, endpoint: Endpoint) -> None:
-        """Once a day, ask a random path of a host that sells: a 402 there means nothing."""
-        async with self.store.read() as tx:
-            host = await endpoints.host_state(tx, endpoint.host)
-        if host.wildcard_at is not None and host.wildcard_at > self.clock() - WILDCARD_EVERY_MS:
-            return
-        token = secrets.token_hex(8)
-        answer = await x402.wildcard(self.egress, endpoint.resource, token=token, now=self.clock())
-        if answer is not None:
-            async with self.store.write() as tx:
-                await endpoints.set_wildcard(tx, endpoint.host, wildcard=answer, at=self.clock())
+        for each in visits:
+            PROBES.labels(each.result.outcome.value, each.result.attribution.value).inc()
 
 
 async def run(

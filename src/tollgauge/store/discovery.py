@@ -126,7 +126,7 @@ async def record_page(
     by_id: dict[str, ListedItem] = {}
     for item in items:
         by_id.setdefault(item.resource.id, item)
-    rows = await _endpoint_rows(tx, by_id)
+    rows = await endpoints.lock(tx, by_id)
     known = await _listing_rows(tx, crawl.source, by_id)
     page = Page()
     for id_, item in sorted(by_id.items()):
@@ -189,21 +189,35 @@ async def observe_quote(
     """Take a probe's terms as the endpoint's price. What differs from the terms that probes saw
     before becomes events; a directory's price is no such ground, and neither is an older probe.
     """
-    row = (await _endpoint_rows(tx, (endpoint.id,))).get(endpoint.id)
-    if row is None:
-        return ()
-    probed = row["quote_source"] == PROBE
-    if probed and row["quote_at"] >= at:
-        return ()
-    after = clean_quote(quote)
-    found = discovery.changes(quote_from_row(row) if probed else None, after)
-    values = {**quote_columns(after), "quote_at": at, "quote_source": PROBE}
-    if found:
-        values |= endpoints.dirty(at)
-        events = [event_row(endpoint.id, kind, PROBE, at, *texts) for kind, *texts in found]
-        await tx.execute(_V.insert(), events)
-    await tx.execute(_E.update().where(_E.c.id == endpoint.id).values(values))
-    return tuple(Change(at=at, kind=k, source=PROBE, before=b, after=a) for k, b, a in found)
+    return await observe_quotes(tx, {endpoint.id: (quote, at)})
+
+
+async def observe_quotes(
+    tx: AsyncConnection, seen: Mapping[str, tuple[Quote, int]]
+) -> tuple[Change, ...]:
+    """Take what probes saw, (terms, instant) by endpoint's id, as `observe_quote` does for one."""
+    updates: list[dict[str, Any]] = []
+    news: list[dict[str, Any]] = []
+    changes: list[Change] = []
+    for id_, row in (await endpoints.lock(tx, seen)).items():
+        quote, at = seen[id_]
+        probed = row["quote_source"] == PROBE
+        if probed and row["quote_at"] >= at:
+            continue
+        after = clean_quote(quote)
+        found = discovery.changes(quote_from_row(row) if probed else None, after)
+        update = {"id": id_, "quote_at": at, "quote_source": PROBE, **quote_columns(after)}
+        owed = {"score_due": row["score_due"], "score_next": row["score_next"]}
+        if found:
+            owed = {"score_due": min(row["score_due"], at), "score_next": None}
+        updates.append(update | owed)
+        news += [event_row(id_, kind, PROBE, at, *texts) for kind, *texts in found]
+        changes += [Change(at=at, kind=k, source=PROBE, before=b, after=a) for k, b, a in found]
+    if updates:
+        await _update_many(tx, updates)
+    if news:
+        await tx.execute(_V.insert(), news)
+    return tuple(changes)
 
 
 async def events(
@@ -245,15 +259,6 @@ async def changes(
                 )
             )
     return tuple(found)
-
-
-async def _endpoint_rows(tx: AsyncConnection, ids: Iterable[str]) -> dict[str, sa.RowMapping]:
-    """The rows of endpoints, locked in the order of their ids."""
-    found: dict[str, sa.RowMapping] = {}
-    for chunk in endpoints.chunks(sorted(ids)):
-        query = sa.select(_E).where(_E.c.id.in_(chunk)).order_by(_E.c.id).with_for_update()
-        found.update((row["id"], row) for row in (await tx.execute(query)).mappings())
-    return found
 
 
 async def _listing_rows(
@@ -319,7 +324,7 @@ async def _without(tx: AsyncConnection, ids: Sequence[str], source: str, *, now:
     """Take a source from endpoints; how many have none left and are delisted now."""
     changed: list[dict[str, Any]] = []
     delisted: list[dict[str, Any]] = []
-    for id_, row in (await _endpoint_rows(tx, ids)).items():
+    for id_, row in (await endpoints.lock(tx, ids)).items():
         left = tuple(name for name in from_row(row).sources if name != source)
         gone = not left and row["status"] == Listing.LISTED.value
         changed.append(

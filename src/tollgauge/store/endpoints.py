@@ -13,7 +13,7 @@ Listings and quotes are store/discovery's; evidence is store/probes'.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -170,6 +170,32 @@ async def release_host(
     return done.rowcount > 0
 
 
+async def release_hosts(
+    tx: AsyncConnection, free_at: Mapping[str, int], *, owner: str, now: int
+) -> None:
+    """End the owner's leases of hosts, each with the instant before which it is not probed."""
+    statement = (
+        _H.update()
+        .where(_H.c.host == sa.bindparam("host_"), _H.c.lease_owner == owner)
+        .values(
+            lease_owner=None,
+            lease_until=least(_H.c.lease_until, now),
+            free_at=greatest(_H.c.free_at, sa.bindparam("free_at_", type_=sa.BigInteger)),
+        )
+    )
+    rows = [{"host_": host, "free_at_": free_at[host]} for host in sorted(free_at)]
+    await tx.execute(statement, rows)
+
+
+async def lock(tx: AsyncConnection, ids: Iterable[str]) -> dict[str, sa.RowMapping]:
+    """The rows of endpoints, locked in the order of their ids."""
+    found: dict[str, sa.RowMapping] = {}
+    for chunk in chunks(sorted(ids)):
+        query = sa.select(_E).where(_E.c.id.in_(chunk)).order_by(_E.c.id).with_for_update()
+        found.update((row["id"], row) for row in (await tx.execute(query)).mappings())
+    return found
+
+
 async def mark_dirty(tx: AsyncConnection, ids: Iterable[str], *, now: int) -> None:
     """Say that the evidence of these endpoints changed: a score is owed from now on."""
     for chunk in chunks(sorted(set(ids))):
@@ -225,11 +251,17 @@ async def set_wildcard(tx: AsyncConnection, host: str, *, wildcard: bool, at: in
 
 async def host_state(tx: AsyncConnection, host: str) -> HostState:
     """What is known of a host; an unknown host is one that nothing is known of."""
-    columns = (_H.c.wildcard, _H.c.wildcard_at, _H.c.free_at)
-    row = (await tx.execute(sa.select(*columns).where(_H.c.host == host))).one_or_none()
-    if row is None:
-        return HostState(host=host)
-    return HostState(host=host, wildcard=row[0], wildcard_at=row[1], free_at=row[2])
+    return (await host_states(tx, (host,))).get(host, HostState(host=host))
+
+
+async def host_states(tx: AsyncConnection, hosts: Iterable[str]) -> dict[str, HostState]:
+    """What is known of hosts, by name; unknown hosts are left out."""
+    columns = (_H.c.host, _H.c.wildcard, _H.c.wildcard_at, _H.c.free_at)
+    found: dict[str, HostState] = {}
+    for chunk in chunks(hosts):
+        rows = await tx.execute(sa.select(*columns).where(_H.c.host.in_(chunk)))
+        found.update((row["host"], HostState(**row)) for row in rows.mappings())
+    return found
 
 
 async def count_hosts_sharing(tx: AsyncConnection, network: str, pay_to: str) -> int:
@@ -309,17 +341,21 @@ def _watched(now: int, *, watched: bool) -> tuple[sa.ColumnElement[bool], ...]:
     return (sa.text("watched_until > 0"), _E.c.watched_until > now) if watched else ()  # type: ignore[return-value]
 
 
-def dirty(now: int) -> dict[str, Any]:
+def dirty(now: int | sa.ColumnElement[int]) -> dict[str, Any]:
     """The column values that owe a score from `now` on."""
     return {"score_due": least(_E.c.score_due, now), "score_next": None}
 
 
-def least(column: sa.ColumnElement[int], value: int) -> sa.ColumnElement[int]:
+def least(
+    column: sa.ColumnElement[int], value: int | sa.ColumnElement[int]
+) -> sa.ColumnElement[int]:
     """The smaller of a column and a value, spelled for both databases."""
     return sa.case((column < value, column), else_=value)
 
 
-def greatest(column: sa.ColumnElement[Any], value: int) -> sa.ColumnElement[Any]:
+def greatest(
+    column: sa.ColumnElement[Any], value: int | sa.ColumnElement[int]
+) -> sa.ColumnElement[Any]:
     """The greater of a column and a value; the value where the column is NULL."""
     return sa.case((column > value, column), else_=value)
 

@@ -82,28 +82,55 @@ async def observe(
     """What a new probe of an endpoint flips. `endpoint` is as it was before the probe;
     `slow_here` says that slowness was our own doing.
     """
-    if not result.scored:
-        return ()
+    return await observe_each(tx, ((endpoint, result),), slow_here=slow_here)
+
+
+async def observe_each(
+    tx: AsyncConnection,
+    seen: Sequence[tuple[Endpoint, ProbeResult]],
+    *,
+    slow_here: bool = False,
+) -> tuple[Flip, ...]:
+    """What new probes of different endpoints flip, as `observe` for one."""
+    scored = [(endpoint, result) for endpoint, result in seen if result.scored]
+    known = await _standings(tx, [endpoint.id for endpoint, _ in scored])
+    after: dict[str, Standing] = {}
+    rows: list[tuple[str, Flip]] = []
+    for endpoint, result in scored:
+        before = known.get(endpoint.id)
+        probed = await _probed(tx, endpoint, result, before or Standing(), slow_here=slow_here)
+        standing_after, found = standing.advance(*probed)
+        if standing_after != before:
+            after[endpoint.id] = standing_after
+        rows += [(endpoint.id, each) for each in found]
+    await _save(tx, after)
+    if rows:
+        await tx.execute(flip.insert(), [_values(id_, each) for id_, each in rows])
+    return tuple(each for _, each in rows)
+
+
+async def _probed(
+    tx: AsyncConnection,
+    endpoint: Endpoint,
+    result: ProbeResult,
+    known: Standing,
+    *,
+    slow_here: bool,
+) -> tuple[Standing, Probed]:
+    """The standing to advance, with its baseline, and what it advances by."""
     if result.quote is not None:
         result = replace(result, quote=clean_quote(result.quote))
-    before = await get_standing(tx, endpoint.id)
     watched = endpoint.watched_until > result.at
-    known = before or Standing()
     if watched:
         known = await _with_baseline(tx, endpoint.id, known, now=result.at)
     wanted = await watches.sensitivities(tx, endpoint.id) if watched else frozenset[int]()
-    probed = Probed(
+    return known, Probed(
         result=result,
         sensitivities=standing.sensitivities(wanted),
         templated=endpoint.templated,
         last_good=await _last_good(tx, endpoint.id, known, result),
         slow_here=slow_here,
     )
-    after, found = standing.advance(known, probed)
-    if after != before:
-        await _save(tx, endpoint.id, after)
-    await add(tx, endpoint.id, found)
-    return found
 
 
 async def slow_here(tx: AsyncConnection, wave: Sequence[tuple[Endpoint, ProbeResult]]) -> bool:
@@ -111,11 +138,10 @@ async def slow_here(tx: AsyncConnection, wave: Sequence[tuple[Endpoint, ProbeRes
     watched = {each.id: (each, result) for each, result in wave if each.watched_until > result.at}
     if len(watched) < SITES_MIN:
         return False
-    query = sa.select(standing_row).where(standing_row.c.endpoint_id.in_(watched))
     told: list[tuple[str, bool]] = []
-    for row in (await tx.execute(query)).mappings():
-        endpoint, result = watched[row["endpoint_id"]]
-        baseline = standing.from_json(orjson.loads(row["state"])).baseline
+    for id_, known in (await _standings(tx, watched)).items():
+        endpoint, result = watched[id_]
+        baseline = known.baseline
         if result.up and baseline is not None and baseline.count >= BASELINE_MIN:
             told.append((endpoint.host, flips.slow(result, baseline)))
     return shared_slowness(told)
@@ -135,9 +161,7 @@ async def delisted(tx: AsyncConnection, ids: Iterable[str], *, source: str, at: 
 
 async def get_standing(tx: AsyncConnection, endpoint_id: str) -> Standing | None:
     """What is remembered of an endpoint, None before its first scored probe."""
-    query = sa.select(standing_row.c.state).where(standing_row.c.endpoint_id == endpoint_id)
-    text = (await tx.execute(query)).scalar_one_or_none()
-    return None if text is None else standing.from_json(orjson.loads(text))
+    return (await _standings(tx, (endpoint_id,))).get(endpoint_id)
 
 
 async def of_watch(
@@ -228,13 +252,26 @@ def _told_at(n: int) -> sa.ColumnElement[bool]:
     return sa.or_(flip.c.sensitivity.is_(None), flip.c.sensitivity == n)
 
 
-async def _save(tx: AsyncConnection, endpoint_id: str, after: Standing) -> None:
-    text = orjson.dumps(standing.to_json(after)).decode()
-    statement = upsert.insert(tx, standing_row).values(endpoint_id=endpoint_id, state=text)
+async def _standings(tx: AsyncConnection, ids: Iterable[str]) -> dict[str, Standing]:
+    query = sa.select(standing_row).where(standing_row.c.endpoint_id.in_(list(ids)))
+    return {
+        row["endpoint_id"]: standing.from_json(orjson.loads(row["state"]))
+        for row in (await tx.execute(query)).mappings()
+    }
+
+
+async def _save(tx: AsyncConnection, after: Mapping[str, Standing]) -> None:
+    if not after:
+        return
+    statement = upsert.insert(tx, standing_row)
     await tx.execute(
         statement.on_conflict_do_update(
             index_elements=["endpoint_id"], set_={"state": statement.excluded["state"]}
-        )
+        ),
+        [
+            {"endpoint_id": id_, "state": orjson.dumps(standing.to_json(after[id_])).decode()}
+            for id_ in sorted(after)
+        ],
     )
 
 

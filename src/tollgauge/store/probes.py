@@ -15,6 +15,7 @@ Reading several tables is exact only inside `Store.read()`, which sees one momen
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -26,11 +27,12 @@ from tollgauge.core.rollup import Rollup, merge, rollup
 from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
 from tollgauge.store import schema, upsert
 from tollgauge.store.archive import close_days, prune
-from tollgauge.store.endpoints import dirty, greatest
+from tollgauge.store.endpoints import dirty, greatest, lock
 from tollgauge.store.packing import unpack
 from tollgauge.store.probe_rows import day_from_row, result_from_row, result_to_row
 
 __all__ = [
+    "NewProbe",
     "close_days",
     "days",
     "history",
@@ -38,6 +40,7 @@ __all__ = [
     "prune",
     "recent",
     "record",
+    "record_each",
     "record_many",
     "window",
 ]
@@ -45,6 +48,29 @@ __all__ = [
 _E: Final = schema.endpoint
 _P: Final = schema.probe
 _D: Final = schema.probe_day
+_AT: Final = sa.bindparam("at_", type_=sa.BigInteger)
+_PROBED: Final = (
+    _E.update()
+    .where(_E.c.id == sa.bindparam("id_"))
+    .values(
+        last_probed=greatest(_E.c.last_probed, _AT),
+        next_due=sa.func.coalesce(sa.bindparam("due_", type_=sa.BigInteger), _E.c.next_due),
+        learned=sa.func.coalesce(sa.bindparam("learned_", type_=sa.Text), _E.c.learned),
+        **dirty(_AT),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewProbe:
+    """A probe to record, when the next one is due, and what request elicited a 402 (None leaves
+    either as it is).
+    """
+
+    endpoint_id: str
+    result: ProbeResult
+    next_due: int | None = None
+    learned: str | None = None
 
 
 async def record(
@@ -55,23 +81,37 @@ async def record(
     next_due: int | None = None,
     learned: str | None = None,
 ) -> bool:
-    """Add a probe, say when the next one is due and what request elicited a 402 (None leaves
-    either as it is), and owe a score. False, and nothing changed, when the archive already has a
-    probe of this endpoint at this instant.
+    """Record one probe. False, and nothing changed, when the archive already has one of this
+    endpoint at this instant.
     """
-    added = await _add(tx, endpoint_id, (result,))
-    if not added:
-        return False
-    values: dict[str, Any] = {
-        "last_probed": greatest(_E.c.last_probed, result.at),
-        **dirty(result.at),
-    }
-    if next_due is not None:
-        values["next_due"] = next_due
-    if learned is not None:
-        values["learned"] = learned
-    await tx.execute(_E.update().where(_E.c.id == endpoint_id).values(values))
-    return True
+    new = NewProbe(endpoint_id=endpoint_id, result=result, next_due=next_due, learned=learned)
+    return bool(await record_each(tx, (new,)))
+
+
+async def record_each(tx: AsyncConnection, found: Sequence[NewProbe]) -> frozenset[str]:
+    """Record a probe each of different endpoints, and owe their scores, in as many statements as
+    for one. The ids of those whose probe is new; of the others nothing changes.
+    """
+    await lock(tx, [each.endpoint_id for each in found])
+    known = await _known(tx, found)
+    new = [each for each in found if (each.endpoint_id, each.result.at) not in known]
+    if not new:
+        return frozenset()
+    rows = [result_to_row(each.endpoint_id, each.result) for each in new]
+    await tx.execute(upsert.insert(tx, _P).on_conflict_do_nothing(), rows)
+    await tx.execute(
+        _PROBED,
+        [
+            {
+                "id_": each.endpoint_id,
+                "at_": each.result.at,
+                "due_": each.next_due,
+                "learned_": each.learned,
+            }
+            for each in new
+        ],
+    )
+    return frozenset(each.endpoint_id for each in new)
 
 
 async def record_many(tx: AsyncConnection, endpoint_id: str, results: Sequence[ProbeResult]) -> int:
@@ -162,6 +202,24 @@ async def history(
 async def _last_probed(tx: AsyncConnection, endpoint_id: str) -> int | None:
     query = sa.select(_E.c.last_probed).where(_E.c.id == endpoint_id)
     return (await tx.execute(query)).scalar_one_or_none()
+
+
+async def _known(tx: AsyncConnection, found: Sequence[NewProbe]) -> set[tuple[str, int]]:
+    """The (endpoint, instant) that the archive has already. Fresh rows first, then closed days: a
+    day that is being closed meanwhile is seen in one of them.
+    """
+    ids, touched = {each.endpoint_id for each in found}, {day_of(each.result.at) for each in found}
+    at = {each.result.at for each in found}
+    fresh = sa.select(_P.c.endpoint_id, _P.c.at).where(
+        _P.c.day.in_(touched), _P.c.endpoint_id.in_(ids), _P.c.at.in_(at)
+    )
+    known = {(id_, instant) for id_, instant in await tx.execute(fresh)}
+    closed = sa.select(_D.c.endpoint_id, _D.c.packed).where(
+        _D.c.day.in_(touched), _D.c.endpoint_id.in_(ids), _D.c.packed.is_not(None)
+    )
+    for id_, packed in (await tx.execute(closed)).all():
+        known |= {(id_, result.at) for result in unpack(packed)}
+    return known
 
 
 async def _add(tx: AsyncConnection, endpoint_id: str, results: Sequence[ProbeResult]) -> int:

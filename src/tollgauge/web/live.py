@@ -26,6 +26,7 @@ from tollgauge.core.units import SECOND_MS
 from tollgauge.observe import LIVE_PROBES
 from tollgauge.store import discovery, endpoints, observations, probes
 from tollgauge.store.engine import Store
+from tollgauge.store.observations import Observation
 from tollgauge.web.problem import Problem
 
 SHARE_MS: Final = 10 * SECOND_MS
@@ -100,16 +101,13 @@ class LiveProbe:
                 result = replace(result, attribution=Attribution.UNKNOWN, reason="no-reference")
         now = self.clock()
         async with self.store.write() as tx:
-            await observations.record(
-                tx,
-                endpoint,
-                result,
+            seen = Observation(
+                endpoint=endpoint,
+                result=result,
                 learned=probe.learned,
-                cadence=self.cadence,
                 pause_ms=pause_ms(probe.exchange.result, now=now),
-                owner=owner,
-                now=now,
             )
+            await observations.record(tx, (seen,), cadence=self.cadence, owner=owner, now=now)
         if result.status is None and result.attribution is not Attribution.THEIRS:
             raise Problem(
                 503,
