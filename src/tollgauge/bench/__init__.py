@@ -16,6 +16,7 @@ from tollgauge.core.errors import TollgaugeError
 BENCHES: Final[Mapping[str, str]] = {
     "index": "tollgauge.bench.index",
     "paid": "tollgauge.bench.paid",
+    "probe": "tollgauge.bench.probe",
     "similar": "tollgauge.bench.similar",
     "watch": "tollgauge.bench.watch",
 }
