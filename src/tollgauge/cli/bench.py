@@ -8,7 +8,7 @@ from tollgauge.cli.terminal import BAD, GOOD, Json, errors, print_json
 
 
 def bench(name: str, as_json: Json = False) -> None:
-    """Measure the service itself: index, paid, probe, similar, watch. Exit 1 when a limit is not held."""
+    """Measure the service: index, paid, probe, similar, watch. Exit 1 when a limit is not held."""
     # Measurements bring libraries and catalogues that no other command needs.
     from tollgauge import bench as benches
 
