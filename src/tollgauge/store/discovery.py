@@ -78,7 +78,7 @@ class PageTally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveryEvent:
-    """Something that happened to an endpoint's listing or price (contract.md, history)."""
+    """Something that happened to an endpoint's listing or price."""
 
     at: int
     event: str

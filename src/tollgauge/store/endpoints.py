@@ -2,7 +2,7 @@
 
 Rules:
 - a due endpoint is claimed by taking its host's lease, so that no two probes ever run at one host,
-  whichever process they are in (safety.md); a lease that ran out is free again, and its endpoint,
+  whichever process they are in; a lease that ran out is free again, and its endpoint,
   still due, is claimed by someone else;
 - watched endpoints come first, then the longest overdue;
 - a score is owed at `score_due`; claiming it moves the due time past a lease, so that the debt

@@ -3,7 +3,7 @@
 Rules:
 - all writing happens in `write()`, all reading in `read()`; a read sees one moment of the
   database from its first statement to its end (a WAL snapshot, or REPEATABLE READ);
-- on SQLite a writer says BEGIN IMMEDIATE (payments.md): a transaction that reads first and then
+- on SQLite a writer says BEGIN IMMEDIATE: a transaction that reads first and then
   wants to write would fail as busy, whatever its time-out. The driver never begins by itself;
 - writers of one process queue in a lock here instead of spinning on the file's;
 - `synchronous=FULL`: what was committed survives a power cut;
@@ -208,7 +208,7 @@ def _sqlite(url: URL, pool_size: int) -> AsyncEngine:
 
 def _prepare_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
     """`isolation_level = None` stops the driver from beginning transactions of its own. The page
-    size holds for a new file only: packed days overflow 4 KB pages (notes, storage).
+    size holds for a new file only: packed days overflow 4 KB pages.
     """
     connection.isolation_level = None
     cursor = connection.cursor()

@@ -13,7 +13,7 @@ from tollgauge.core.units import HOUR_MS, WINDOW_MS
 from tollgauge.store import discovery, endpoints, probes, volumes
 
 RECENT_MS = 3 * HOUR_MS
-"""How far back `down-now` looks (scoring.md, flags)."""
+"""How far back `down-now` looks (docs/methodology.md, *flags*)."""
 
 
 async def gather(tx: AsyncConnection, endpoint: Endpoint, *, as_of: int) -> Evidence:

@@ -1,6 +1,6 @@
 """Which errors of a database driver mean "not now", and the one error that says so.
 
-Rules (safety.md, our own faults): a locked file, a full disk, a lost connection or a time-out
+Rules: a locked file, a full disk, a lost connection or a time-out
 says nothing about the work that was asked; callers answer 503 and try again. Everything else (a
 wrong statement, a broken constraint) is a fault of ours and passes through.
 """

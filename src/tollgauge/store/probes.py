@@ -1,6 +1,6 @@
 """The probe archive: what every probe found, and the sums of every day.
 
-Rules (architecture.md, probe archive):
+Rules:
 - a probe is one row of `probe` first; `store/archive` packs the rows of days gone by into one row
   an endpoint and day (`probe_day`), which holds both the sums and the probes themselves;
 - evidence is append-only: a repeated record changes nothing, whether its day is closed or not;
@@ -173,7 +173,7 @@ async def recent(tx: AsyncConnection, endpoint_id: str, *, since: int) -> tuple[
 
 async def window(tx: AsyncConnection, endpoint_id: str, *, as_of: int) -> tuple[Rollup, ...]:
     """The exact sums of the probes with `as_of - 30 days < at <= as_of`, one entry a UTC day that
-    has any, oldest first (scoring.md, arithmetic).
+    has any, oldest first (docs/methodology.md, *arithmetic*).
 
     Whole closed days come from their sums; of a day that the window cuts, the probes are unpacked.
     """

@@ -5,7 +5,7 @@ Rules:
 - amounts are decimal strings, because a uint256 fits no integer column;
 - structured values are JSON text; packed bytes are documented where they are made (packing.py);
 - `probe` and `probe_day` are keyed day first, so that a day's rows lie together: new rows append
-  at one end and a closed day is removed in one sweep (notes of the probe archive).
+  at one end and a closed day is removed in one sweep.
 
 Other nouns add their tables to `metadata` from their own module. Alembic builds the real tables
 (migrations/versions); a test holds the two to the same schema.
