@@ -1,6 +1,6 @@
 """Egress: the only door to addresses that others choose.
 
-Probes, live probes and webhook deliveries go through `Egress.fetch`. Rules (safety.md, outbound):
+Probes, live probes and webhook deliveries go through `Egress.fetch`. Rules:
 - a URL is parsed once by core/endpoint, and only its canonical form is used;
 - one resolution an attempt (clients/resolve), all of it public, the final socket address checked
   again (clients/transfer);

@@ -6,7 +6,7 @@ What is true here:
 - a query that a node calls too large is divided, down to one block and one word; what worked is
   remembered, and more is tried again once the node has been calm for a while;
 - every batch asks for the node's head too: an answer, empty or not, is believed only if that head
-  is not before the queried range (safety.md, *chain*).
+  is not before the queried range (docs/indexing.md).
 
 Raises RpcError only, whatever the node sends.
 """

@@ -1,6 +1,6 @@
 """Name resolution for egress: one lookup an attempt, judged whole, with a deadline of its own.
 
-Rules (safety.md, outbound):
+Rules:
 - a lookup runs on a thread of its own, so that slow names cannot make others wait; the number of
   threads is bounded, and having none free is our fault, not the name's;
 - a name is absolute: the search list of this machine never applies;

@@ -5,7 +5,7 @@ What is true here:
   malformed reply never raises anything else;
 - calls go out as JSON-RPC 2.0 batches over HTTP, in pieces that the node accepts: a node that
   refuses a batch gets smaller ones, down to single calls;
-- a reply's size is capped while it arrives; orjson limits its nesting (safety.md, inbound);
+- a reply's size is capped while it arrives; orjson limits its nesting;
 - the node's URL may carry a key: only its host is ever shown, and no text of the node's errors.
 
 The operator names the node, hence httpx and not egress. What a result means, fail-over and

@@ -1,6 +1,6 @@
 """Transfer: one HTTP exchange on one libcurl handle, with its caps, and how it ended.
 
-Only clients/egress uses this. Rules (safety.md, outbound):
+Only clients/egress uses this. Rules:
 - the final socket address must be one that egress resolved and judged for this attempt;
 - bytes are capped on the wire (the kernel's count, so that chunk framing and compressed bytes
   count), in the headers (1xx answers included) and in the decoded body;

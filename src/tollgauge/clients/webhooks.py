@@ -1,6 +1,6 @@
 """Webhooks: one attempt to tell a destination something, through egress.
 
-Rules (contract.md section 7; standardwebhooks.com, specification 1.0; safety.md):
+Rules (docs/watching.md; standardwebhooks.com, specification 1.0):
 - a signed JSON delivery carries `webhook-id` (the same on every try), `webhook-timestamp` (of the
   try) and `webhook-signature`, made with the watch's secret, and `x-signature: sha256=` with the
   HMAC-SHA256 of the body keyed by the hex SHA-256 of the secret;

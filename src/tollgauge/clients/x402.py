@@ -1,6 +1,6 @@
 """The probe exchange: asking an endpoint for its price the way its listing says to ask.
 
-Rules (service.md, monitoring facts; notes of the listing formats):
+Rules (x402 specification, HTTP transport and the bazaar extension):
 - the order is: what worked before, the method and body that the listing declares, GET, POST `{}`;
 - the first 402 ends the probe; an answer that hints at a wrong method or input (2xx, 400, 404,
   405, 415, 422) moves on to the next way; anything else ends it, and so does any fault;

@@ -1,6 +1,6 @@
 """A Bazaar directory over HTTP: `GET {facilitator}/discovery/resources`, page by page.
 
-Rules (notes on the SDK, section 2):
+Rules (x402 specification, discovery):
 - polite: one request at a time with a pause between, `Retry-After` honoured up to a minute and
   otherwise handed back as an error, so that the crawl goes on later where it stopped;
 - a page that does not fit the body cap, or is broken, is asked for again in halves, until the one

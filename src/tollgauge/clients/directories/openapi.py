@@ -1,6 +1,6 @@
 """An origin's own directory: `/openapi.json` with `x-payment-info`, else `/.well-known/x402`.
 
-Rules (notes on the SDK, section 2):
+Rules (OpenAPI 3.1):
 - an origin lists itself only: a server or a resource on another host is left out;
 - an operation is listed when it carries `x-payment-info`; its price has no payTo and no network
   there, so that it becomes no quote unless `accepts` stands beside it;
