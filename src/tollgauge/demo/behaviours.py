@@ -31,7 +31,7 @@ _CAREFUL: Final = (
     ("access-control-expose-headers", "PAYMENT-REQUIRED, PAYMENT-RESPONSE"),
 )
 _HUGE: Final = b'{"preview":"' + b"lorem ipsum " * 60_000 + b'"}'
-"""Past the 512 KB that a prober reads (safety.md, outbound)."""
+"""Past the 512 KB that a prober reads."""
 
 
 def play(seller: Seller, request: Request, now: int) -> Reply:

@@ -35,7 +35,7 @@ from tollgauge.demo.serving import LOOPBACK, serve
 
 RECURSION_LIMIT: Final = 3_000
 sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))
-"""EVM libraries raise it, and then deeply nested JSON can crash the process (safety.md)."""
+"""EVM libraries raise it, and then deeply nested JSON can crash the process."""
 
 _THREADS: Final = 16
 _BODY_MAX: Final = 64 * 1024

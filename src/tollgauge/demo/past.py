@@ -25,10 +25,10 @@ from tollgauge.demo.seller import Request, Seller, Wire, latency_at, listed
 from tollgauge.demo.serving import LOOPBACK
 
 BODY_CAP: Final = 256 * 1024
-"""Bytes of a body that a prober keeps (safety.md, outbound)."""
+"""Bytes of a body that a prober keeps."""
 
 DEADLINE_MS: Final = 10_000
-"""When a prober gives up (safety.md, outbound)."""
+"""When a prober gives up."""
 
 Outage = tuple[int, int, Answer | Fault]
 """From, until (ms UTC, half open), and what a request met meanwhile."""

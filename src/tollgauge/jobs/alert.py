@@ -1,6 +1,6 @@
 """The alert loop: from what flipped to the receiver's yes.
 
-Rules (contract.md section 7; architecture.md):
+Rules (docs/watching.md):
 - what is decided is written before anything is sent: a flip becomes deliveries in one
   transaction, which also marks it dispatched, and each delivery is tried until it is sent or dead;
 - a crash loses nothing; what was sent and not yet written is sent once more under the same id;

@@ -1,6 +1,6 @@
 """The discovery loop: one crawl of one source, page by page, into listings and their events.
 
-Rules (safety.md, our own faults):
+Rules:
 - each page is recorded in a transaction of its own, with where to go on: a crawl that is cut off
   resumes there;
 - a bad entry is counted with its reason and skipped, it never stops a crawl;

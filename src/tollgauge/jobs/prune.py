@@ -1,6 +1,6 @@
 """The prune loop: close finished days into one row each, and forget what is too old.
 
-Raw probes are kept 90 days (service.md, limits); answers that were paid for 30 days; watches and
+Raw probes are kept 90 days; answers that were paid for 30 days; watches and
 their deliveries 30 days after their end.
 """
 

@@ -1,7 +1,7 @@
 """The score loop: turn dirty evidence into scores.
 
-A score is computed again when its evidence changed, and at least every 24 hours (contract.md,
-section 8), because the window moves on even when nothing else does.
+A score is computed again when its evidence changed, and at least every 24 hours,
+because the window moves on even when nothing else does.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tollgauge.store.engine import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreSettings:
-    """How many endpoints a round takes, and how old a score may get: 24 hours at most (contract.md,
-    section 8). Raises ValueError.
+    """How many endpoints a round takes, and how old a score may get: 24 hours at most.
+    Raises ValueError.
     """
 
     batch: int = 200
