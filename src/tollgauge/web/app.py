@@ -41,7 +41,7 @@ from tollgauge.web.upgrade import Upgrade
 from tollgauge.web.watch import Watching
 
 VERSION: Final = "2.0.0"
-"""Of the interface (service.md, versioning)."""
+"""Of the interface, as openapi.json names it."""
 CACHED: Final = frozenset(
     {"/", "/leaderboard", "/methodology", "/docs", "/v1/x402-trust-preview", "/openapi.json"}
     | {LLMS, WELL_KNOWN}

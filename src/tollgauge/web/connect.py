@@ -1,6 +1,6 @@
 """Connect: destinations are tried before anything is charged, and sealed before they are stored.
 
-Every destination gets a signed `connection_test`, up to three times (contract.md section 7). One
+Every destination gets a signed `connection_test`, up to three times (docs/watching.md). One
 that fails refuses the whole request with `notCharged: true`; what it answered is never shown, or
 this would be a way to read other people's servers.
 """

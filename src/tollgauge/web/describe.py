@@ -1,6 +1,6 @@
 """The interface description's parts: what each status means, with an example of each.
 
-`GET /openapi.json` matches what the routes do (contract.md section 1): a fuzzer that reads it
+`GET /openapi.json` matches what the routes do: a fuzzer that reads it
 finds no undeclared status and no schema mismatch. Routes put these parts together; FastAPI adds
 the schemas of the shapes.
 """

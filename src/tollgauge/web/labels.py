@@ -1,6 +1,6 @@
 """Labels: how figures of the read side are written for people.
 
-Rules (service.md, endpoint observation snapshot; contract.md section 8): dates are `YYYY-MM-DD`,
+Rules: dates are `YYYY-MM-DD`,
 shares have one decimal, confidence two, a price is dollars without trailing noise or `not
 advertised`. Whatever is unknown is a dash, never a zero. Texts of others are made plain here:
 control, bidi, zero-width and tag characters are removed and the length is capped; escaping is the
@@ -42,7 +42,7 @@ VERDICTS: Final[dict[str, str]] = {
     "unreliable": "Unreliable: it was down for much of the last 30 days.",
     "failed every check": "Failed every check: it answered none of the last 30 days' checks.",
 }
-"""The wording classes of service.md as sentences."""
+"""The wording classes of an uptime as sentences."""
 
 
 def plain(text: str) -> str:

@@ -1,6 +1,6 @@
 """The live probe behind a paid report: one exchange now, judged, recorded, shared.
 
-Rules (safety.md, inbound; contract.md section 3):
+Rules:
 - at most one live probe a host and 10 seconds; callers that come meanwhile share its result;
 - a resource that nobody monitors yet is adopted;
 - a target that is down is a result; a fault of ours is 503 and costs nothing.

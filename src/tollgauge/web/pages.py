@@ -1,6 +1,6 @@
 """Pages: views of the read side as HTML for people.
 
-Rules (contract.md sections 2 and 8; safety.md, pages):
+Rules:
 - a page is a pure function of its view: same view, same bytes; routes, caching and headers are
   web/app's;
 - no script, no inline style, nothing loaded from elsewhere: `default-src 'none'; style-src

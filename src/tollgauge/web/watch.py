@@ -1,4 +1,4 @@
-"""What a watch's owner may do with its secret: poll, edit, cancel (contract.md section 7).
+"""What a watch's owner may do with its secret: poll, edit, cancel (docs/watching.md).
 
 Rules:
 - no bearer, or one that nobody has, is 401; the bearer of another watch is 404, whether or not

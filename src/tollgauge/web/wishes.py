@@ -1,6 +1,6 @@
 """Wishes: what a request to watch asks for, read and refused field by field.
 
-Rules (contract.md section 7): events are of the published types; `liveness_sensitivity_n` is 1 to
+Rules (docs/watching.md): events are of the published types; `liveness_sensitivity_n` is 1 to
 10; destinations are public https URLs, at most 5 a field and 10 in all; a name inside `delivery`
 that nobody knows is refused, because a watch that tells nobody is not what was paid for.
 """

@@ -1,6 +1,6 @@
 """`POST /v1/x402-history`: everything that was observed of an endpoint, up to 90 days back.
 
-Rules (contract.md section 4): `days` is any number from 1 to 90; oldest first; every probe that the
+Rules: `days` is any number from 1 to 90; oldest first; every probe that the
 archive has, never a sample; a field that was not measured is left out. A watched endpoint has
 26,000 probes in 90 days, so the answer is written a day at a time, from plain dictionaries: the
 shapes describe it, and tests hold it to them.

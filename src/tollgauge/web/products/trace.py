@@ -1,6 +1,6 @@
 """`POST /v1/x402-payment-trace`: the payments of a transaction, from the chain.
 
-Rules (contract.md section 5): a network without a node and an invalid request are refused before
+Rules: a network without a node and an invalid request are refused before
 a payment is taken; an unknown hash and a node that cannot tell cost nothing; a transaction without
 a payment, one that reverted and one that is pending are answers. What the ledger tells of a
 payment to this service is its id, route, time and state; the answer's first part is core/trace's.

@@ -1,6 +1,6 @@
 """`POST /v1/watch-endpoint-30d` and `POST /v1/watch/{id}/renew`: 30 days of alerts.
 
-Rules (contract.md section 7):
+Rules (docs/watching.md):
 - destinations are tested after the payment is verified and before it is settled; a watch begins
   when its payment has settled (store/watches);
 - the secret is 256 random bits, shown in this answer and nowhere else. The ledger keeps a paid

@@ -35,5 +35,5 @@ def day(at: int) -> str:
 
 
 def minute(at: int) -> str:
-    """An instant as service.md writes a snapshot's."""
+    """An instant to the minute, as snapshots show it."""
     return datetime.fromtimestamp(at // 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
