@@ -1,4 +1,4 @@
-"""The JSON of every free route and of a report, letter for letter as contract.md writes it."""
+"""The JSON of every free route and of a report, letter for letter."""
 
 from __future__ import annotations
 

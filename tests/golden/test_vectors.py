@@ -300,7 +300,7 @@ PUBLISHED = {
     "age-and-stability-only": ("F", 250, 250),
     "uptime-93.5": ("B", 785, 795),
 }
-"""What is published of such scores (scoring.md): grade, least and most tenths."""
+"""What is published of such scores: grade, least and most tenths."""
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -1,4 +1,4 @@
-"""The table of public addresses (safety.md, outbound), against cases with a name each."""
+"""The table of public addresses, against cases with a name each."""
 
 from __future__ import annotations
 

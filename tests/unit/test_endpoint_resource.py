@@ -1,4 +1,4 @@
-"""The URL rules of safety.md (outbound) and the identity rules of contract.md section 2."""
+"""What is a public https URL, and which URLs are one resource."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The invariants of scoring.md, on evidence that grows out of single probes and payments."""
+"""The invariants of the score, on evidence that grows out of single probes and payments."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Wash trading buys nothing: patterns as the chain shows them, from event logs to the score.
 
 Each pattern makes JSON-RPC logs; they are paired, kept for the wallet and summed as the indexer
-does it, and the score with them is compared with the score without (scoring.md, *organic
-settlement* and *invariants*).
+does it, and the score with them is compared with the score without
+(docs/methodology.md, *organic settlement*).
 """
 
 from __future__ import annotations
