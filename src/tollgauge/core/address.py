@@ -1,7 +1,7 @@
 """Address classes: which IP addresses are public, and the name of the class that is not.
 
 The table is ours, because `ipaddress.is_global` lets NAT64, 6to4, multicast and cloud metadata
-addresses through (safety.md). IPv6 is public only inside 2000::/3 and outside the deny list; an
+addresses through. IPv6 is public only inside 2000::/3 and outside the deny list; an
 address that embeds an IPv4 address is never public.
 """
 

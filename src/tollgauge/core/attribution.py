@@ -1,8 +1,8 @@
 """Attribution across hosts: failures that unrelated hosts share are ours.
 
 One target that does not answer is down. Many unrelated targets that stop answering in the same
-wave have one cause in common, and that is us: our resolver, our route, our limit (scoring.md,
-*Scored probes*, "a common-mode failure"). An HTTP answer came from the target whatever else is
+wave have one cause in common, and that is us: our resolver, our route, our limit
+(docs/methodology.md). An HTTP answer came from the target whatever else is
 wrong, so it is never re-attributed, and neither is a broken certificate or broken HTTP.
 """
 

@@ -1,6 +1,6 @@
 """Blocks: which range to index next, and what a reorganised chain means for what is indexed.
 
-What is true here (safety.md, *chain*; notes on indexers):
+What is true here (docs/indexing.md):
 - blocks up to the finalized one never change; above it their hashes are kept, so that a
   reorganisation is seen as a parent that does not match, and undone back to the last common block;
 - one step never crosses the finalized block: below it ranges are asked for by number, above it

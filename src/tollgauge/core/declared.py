@@ -1,6 +1,6 @@
 """The input that a listing declares: method, query and JSON body of a request that elicits a 402.
 
-Rules (notes on the SDK, eliciting the 402; scoring.md, up):
+Rules (x402 specification, the bazaar extension):
 - x402 v2 declares example values (`extensions.bazaar.info.input`); v1 declares field descriptions
   (`accepts[].outputSchema.input`), where a plain text describes a field and is never its value;
 - nothing is invented: a field without an example, default or enumeration is left out;

@@ -1,6 +1,6 @@
 """What changed between two advertised quotes of one endpoint.
 
-Rules (contract.md, trust history; scoring.md, stability):
+Rules (docs/methodology.md, *components*):
 - a price changed when its amount or its asset did; the same dollar on another network is the same
   asset, so a move from Base to Polygon alone is news about the network, not about the price;
 - absence is not a price: without a quote on either side nothing changed;

@@ -1,6 +1,6 @@
 """Endpoint: one monitored resource, its identity and its canonical URL.
 
-Rules (contract.md section 2, safety.md):
+Rules (RFC 3986, IDNA 2008 with UTS 46):
 - identity is host plus path: the canonical resource has no query and no fragment; its id is the
   first 16 hex digits of SHA-256 of the canonical text;
 - the declared query is kept beside it as the probe template;

@@ -1,6 +1,6 @@
 """Flips: what counts as a change of an endpoint, one rule a type of event.
 
-Rules (contract.md section 7; service.md, events):
+Rules (docs/watching.md):
 - a flip has before, after, evidence and a reason that a person can read;
 - only scored probes are looked at: what was our own doing is no news of anybody;
 - one notice for one change: what is remembered in between is core/standing's;
@@ -42,7 +42,7 @@ EVENTS: Final = (
     FLAPPING,
     LATENCY,
 )
-"""Every type of event, letter for letter as published clients know them (contract.md)."""
+"""Every type of event, letter for letter as clients know them (docs/watching.md)."""
 
 SLOW_MS: Final = 300
 """A slower answer than this much above the usual one is noticed; less is noise of the way."""

@@ -1,6 +1,6 @@
 """The latency histogram: buckets of whole milliseconds that merge exactly.
 
-Rules (scoring.md, *Arithmetic*):
+Rules (docs/methodology.md, *arithmetic*):
 - below 128 ms one bucket a millisecond; above, 64 equal buckets an octave;
 - a bucket's value is its lower bound, so a reading is at most 1/64 below the measurement;
 - the p-th percentile is the value of the bucket that holds the ceil(p * n / 100)-th smallest.

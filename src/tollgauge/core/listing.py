@@ -1,6 +1,6 @@
 """ListedItem: one entry of a directory, read from whatever form the directory wrote it in.
 
-Rules (contract.md, discovery; notes on the SDK, section 2):
+Rules (x402 specification, discovery):
 - an entry is an object of x402 v1 or v2, or a bare URL, also as `METHOD url`;
 - identity is host and path: `http://` on its default port is upgraded, other schemes, MCP tools and
   what is not public are skipped with a reason, a path template is kept;

@@ -1,6 +1,6 @@
 """Liveness: up, down or flapping, as seen by watches that want N misses before an alarm.
 
-Rules (contract.md section 7):
+Rules (docs/watching.md):
 - N misses in a row: down; HITS answers in a row after that: recovered;
 - down again before it was steady, or up and down in turns: flapping, told once; then nothing
   until STEADY results in a row are the same, which is told as recovered or down;

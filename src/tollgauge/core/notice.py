@@ -1,6 +1,6 @@
 """Notice: what a watcher is told, as JSON, as Slack blocks, as a Discord embed.
 
-Rules (contract.md section 7; safety.md):
+Rules (docs/watching.md):
 - the JSON is the same in polls and in signed deliveries; instants leave as ISO 8601 UTC;
 - texts that came from the endpoint or its directory are cleaned and cut before they reach a chat;
 - Slack gets `& < >` escaped, Discord its markup escaped and no mentions allowed; neither makes a
@@ -83,7 +83,7 @@ def event(
     after: Mapping[str, Any] | None = None,
     evidence: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Anything that a watcher is told (contract.md section 7, poll)."""
+    """Anything that a watcher is told, in a poll or a delivery."""
     return {
         "event_id": event_id,
         "type": type_,

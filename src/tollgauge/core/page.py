@@ -1,6 +1,6 @@
 """Page: one document of a directory, whatever form it came in.
 
-Rules (notes on the SDK, section 2): the list is `items` or `resources` or the document itself,
+Rules (x402 specification, discovery): the list is `items` or `resources` or the document itself,
 paging is `pagination` or `total`, and a crawl file says with `partial` whether it is whole. Reading
 never raises. What one entry means is core/listing's reading.
 """

@@ -172,7 +172,7 @@ POLICY_1: Final = Policy(
     concentrated_payers=2,
     concentrated_transfers=10,
 )
-"""scoring.md, *policy version 1*."""
+"""What docs/methodology.md writes out."""
 
 POLICIES: Final[dict[int, Policy]] = {POLICY_1.version: POLICY_1}
 """Every policy that a stored score may name."""

@@ -1,6 +1,6 @@
 """ProbeResult: what one exchange means, and whose doing it was.
 
-Rules (scoring.md, *scored probes*):
+Rules (docs/methodology.md):
 - only an attribution `theirs` is scored; our own faults are excluded, counted and shown;
 - up is an HTTP answer with status 402, 2xx, 400, 401, 403 or 422; 429 is excluded; every other
   answer, TLS and connection failures and time-outs are down;
@@ -129,7 +129,7 @@ class ProbeResult:
 def judge(exchange: Exchange, lint: Lint) -> ProbeResult:
     """What an exchange and its lint mean for the score. Never raises.
 
-    The table of statuses and faults is scoring.md's, *Scored probes* and *Up*.
+    Which statuses and faults are up or down is the table of the module's rules.
     """
     if isinstance(exchange.result, Fault):
         return _faulted(exchange, exchange.result)
@@ -184,7 +184,7 @@ def _outcome(status: int) -> tuple[Outcome, bool]:
 
 
 def _compliance(lint: Lint) -> int:
-    """0..100: what the envelope of a probe that was up is worth (scoring.md, compliance)."""
+    """0..100: what the envelope of a probe that was up is worth (docs/methodology.md, *components*)."""
     if not lint.payable:
         return 0
     if lint.errors:

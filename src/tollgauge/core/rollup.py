@@ -2,7 +2,7 @@
 
 Rollups merge exactly: counts and sums add, the latency histogram adds bucket by bucket, the
 half-hour slots of a day are a bitmap. Thirty of them give the exact 30-day statistics
-(scoring.md, arithmetic; architecture.md, probe archive).
+(docs/methodology.md, *arithmetic*).
 """
 
 from __future__ import annotations

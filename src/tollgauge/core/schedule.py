@@ -1,6 +1,6 @@
 """When to probe again: cadence, jitter, and the pause that a target asked for.
 
-Rules (service.md, monitoring facts): every 30 minutes, every 5 while watched; a delisted endpoint
+Rules: every 30 minutes, every 5 while watched; a delisted endpoint
 once a day. The jitter is derived from the endpoint's id and the time, so that it needs no
 randomness: it spreads probes by up to a tenth of the cadence and never drifts.
 """

@@ -1,6 +1,6 @@
 """Scoring: the score of an evidence under a policy.
 
-Rules (scoring.md):
+Rules (docs/methodology.md):
 - deterministic and exact: fractions until the end, then half up to what is published; no floats;
 - the weighted sum of the subscores, then the lowest cap of a flag that fired, then the grade of
   the score as it is published, so that score and grade never contradict each other;

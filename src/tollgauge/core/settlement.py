@@ -10,7 +10,7 @@ What is true here:
   the whole transaction can decide is returned as unclear, and `paired` decides it;
 - a log that is not exactly what the ABI says is LogError: a node that sends one is not believed.
 
-Bytes are sliced, not decoded by an ABI library, which is 30 times slower (notes, performance).
+Bytes are sliced, not decoded by an ABI library, which is 30 times slower.
 Hashes and addresses are bytes. Fetching and storing are others' work.
 """
 
@@ -269,8 +269,8 @@ def entries(
     transfers: Iterable[Transfer], wallets: Collection[bytes], times: Mapping[bytes, int]
 ) -> list[Entry]:
     """What is remembered of transfers: money that an authorization brought to a watched wallet,
-    and money that left one, whatever moved it (a round trip needs no authorization; scoring.md,
-    *organic settlement*). `times` are those of the transfers' blocks, by hash.
+    and money that left one, whatever moved it (a round trip needs no authorization;
+    docs/methodology.md, *organic settlement*). `times` are those of the transfers' blocks, by hash.
     """
     found = []
     new = Entry._make  # half the time of calling Entry

@@ -20,7 +20,7 @@ from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS
 
 PUBLIC_N: Final = 2
-"""The sensitivity of public incidents, and of a watch that names none (contract.md)."""
+"""The sensitivity of public incidents, and of a watch that names none (docs/watching.md)."""
 CONFIRM: Final = 2
 """Answers in a row that confirm a broken rule or a slow endpoint."""
 HEAL: Final = 6

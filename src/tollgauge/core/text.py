@@ -1,6 +1,6 @@
 """Text that a provider wrote: made safe to store and show, and judged for instructions to agents.
 
-Rules (safety.md; notes on listings as an attack on the agents that read them):
+Rules (a listing may be an attack on the agents that read it):
 - provider text is data: it is cleaned once, where it comes in, and never obeyed;
 - cleaning removes what a reader cannot see (control, bidirectional, zero-width, tag and private
   characters, lone surrogates), and collapses white space to single spaces;

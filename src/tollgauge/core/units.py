@@ -17,10 +17,10 @@ MINUTE_MS: Final = 60 * SECOND_MS
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
 WINDOW_MS: Final = 30 * DAY_MS
-"""The scoring window (service.md, monitoring facts)."""
+"""The scoring window: 30 days."""
 
 AMOUNT_PATTERN: Final = re.compile(r"(0|[1-9][0-9]{0,77})", re.ASCII)
-"""An atomic amount on the wire (safety.md, inbound)."""
+"""An atomic amount on the wire: a decimal number without sign, at most 78 digits."""
 
 UINT256_MAX: Final = 2**256 - 1
 

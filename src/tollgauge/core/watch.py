@@ -1,6 +1,6 @@
 """Watch: what a watch may ask for, how long it lasts, and when a delivery is tried again.
 
-Rules (contract.md section 7):
+Rules (docs/watching.md):
 - a watch lasts 30 days; renewing adds 30 days to what is left;
 - at most 10 destinations, at most 5 of each kind of field;
 - a delivery that fails is tried again after 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 10 h, each ±20 %;
@@ -49,7 +49,7 @@ RENEWED: Final = "renewed"
 EXPIRING: Final = "expiring"
 EXPIRED: Final = "expired"
 LIFECYCLE: Final = (CREATED, EDITED, CANCELLED, RENEWED, EXPIRING, EXPIRED)
-"""What happens to a watch itself, letter for letter (contract.md)."""
+"""What happens to a watch itself, letter for letter (docs/watching.md)."""
 CONNECTION_TEST: Final = "connection_test"
 DIGEST: Final = "daily_digest"
 

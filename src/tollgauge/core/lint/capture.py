@@ -1,6 +1,6 @@
 """Captured exchanges: the JSON in which people hand an answer to the linter, and its report.
 
-The forms are contract.md section 10: `{status, headers, body, url?, method?}` in,
+The forms are those of `tollgauge lint`: `{status, headers, body, url?, method?}` in,
 `{payable, compliant, version, findings, terms}` out.
 """
 

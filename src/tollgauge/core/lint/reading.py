@@ -3,7 +3,7 @@
 Rules (x402 v2 HTTP transport, and the official clients' order):
 - a `PAYMENT-REQUIRED` header that decodes to an object governs, however bad the object is;
 - without one, or with one that does not decode, the JSON body is read;
-- a header or body that is nested deeper than 32 levels is not read (safety.md, inbound).
+- a header or body that is nested deeper than 32 levels is not read.
 Every function takes any bytes and never raises.
 """
 

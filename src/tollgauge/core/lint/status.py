@@ -1,6 +1,6 @@
 """Rules about the status: an unpaid request must be answered with 402 before anything else.
 
-x402 v2 HTTP transport; the classes are those of scoring.md, *Up*.
+x402 v2 HTTP transport; the classes are those of core/probe.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Settled: who paid a payTo, and how much of it is organic.
 
-The rules are those of scoring.md, *organic settlement* and *arithmetic*; `settled` states them.
+The rules are those of docs/methodology.md, *organic settlement*; `settled` states them.
 Raw figures leave nothing out and divide by nothing. Hex addresses compare without case.
 """
 

@@ -2,7 +2,7 @@
 
 Pure functions over what an Ethereum node sends: captured reads the objects, calldata and nesting
 the call data, calls the call trace, logs the receipt; decode puts them together, answer makes the
-JSON of contract.md section 5. Asking a node is clients/transactions' work.
+JSON. Asking a node is clients/transactions' work.
 """
 
 from tollgauge.core.trace.answer import (

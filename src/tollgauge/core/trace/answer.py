@@ -1,4 +1,4 @@
-"""Answer: a trace as JSON, in contract.md section 5's field names, and traces of saved files."""
+"""Answer: a trace as JSON, in the names of the paid route's answer, and traces of saved files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Catalogue: the decoders that a payment trace can name, and the networks that it knows.
 
-`GET /v1/models` shows the models (contract.md section 5); the default is the cheapest that
+`GET /v1/models` shows the models; the default is the cheapest that
 satisfies a request: logs first, call data when it gives the authorization, the call trace only for
 calls nested in contracts that nobody knows.
 """
@@ -63,7 +63,7 @@ NETWORKS: Final = {
     "optimism-mainnet": "eip155:10",
     "polygon-mainnet": "eip155:137",
 }
-"""The networks by the names of service.md, as CAIP-2 ids."""
+"""The networks by the names that a request gives them, as CAIP-2 ids."""
 DEFAULT_NETWORK: Final = "base-mainnet"
 
 

@@ -1,6 +1,6 @@
 """Decode: a transaction, its receipt and its calls become payments.
 
-Rules (contract.md section 5):
+Rules (EIP-3009):
 - where there are logs, they alone say what was paid; calls only add the method and the validity
   (to the logs' own decoder the method alone, as no log names it), and a call counts for a log
   pair when payer and nonce agree and it names the same token or moves the same amount to the same
