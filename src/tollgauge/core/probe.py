@@ -184,7 +184,7 @@ def _outcome(status: int) -> tuple[Outcome, bool]:
 
 
 def _compliance(lint: Lint) -> int:
-    """0..100: what the envelope of a probe that was up is worth (docs/methodology.md, *components*)."""
+    """0..100: what the envelope of a probe that was up is worth (docs/methodology.md)."""
     if not lint.payable:
         return 0
     if lint.errors:

@@ -1,6 +1,6 @@
 """Wilson: how far a measured share may be off, given how often it was measured.
 
-Rules (docs/methodology.md, *confidence and range*): z = 1.96, n_eff = n / 3 because neighbouring probes agree more
+Rules (docs/methodology.md): z = 1.96, n_eff = n / 3 because neighbouring probes agree more
 than independent ones would; square roots are `isqrt(floor(x * 10^12)) / 10^6`, so the bounds are
 rational and the same on every machine. The root falls short by less than 10^-6; the bounds are
 therefore never put on the wrong side of the share itself, nor outside 0..1.
