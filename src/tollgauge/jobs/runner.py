@@ -2,8 +2,9 @@
 
 A loop's round has a deadline; a round that fails is logged, counted and tried again at the next
 tick: this is the one broad `except` of the project. Rounds that must not run twice at once on
-several machines take a lease first, which stopping gives back. Stopping waits for the rounds in
-flight.
+several machines take a lease first, which stopping gives back. The lease is short, so that the
+work of a machine that died is soon taken up, and renewed for as long as the round goes on; a round
+that cannot renew it is ended before the lease is. Stopping waits for the rounds in flight.
 """
 
 from __future__ import annotations
@@ -14,10 +15,17 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from tollgauge.observe import JOB_RUNS, JOB_SECONDS, log
 from tollgauge.store import leases
 from tollgauge.store.engine import Store, StoreUnavailable
+
+LEASE_MS: Final = 100_000
+"""How long a lease holds that nobody renews: so long the work of a dead machine waits."""
+RENEW_MS: Final = 15_000
+MARGIN_MS: Final = 10_000
+"""How long before its lease a round is ended, so that it has ended when the lease has."""
 
 Clock = Callable[[], int]
 Tally = Mapping[str, object]
@@ -76,7 +84,10 @@ async def _round(job: Job, *, store: Store, clock: Clock, owner: str) -> bool:
         if job.exclusive and not await _leased(job, store=store, clock=clock, owner=owner):
             return False
         async with asyncio.timeout(job.deadline_ms / 1000):
-            tally = await job.run()
+            if job.exclusive:
+                tally = await _alone(job, started, store=store, clock=clock, owner=owner)
+            else:
+                tally = await job.run()
     except Exception as error:  # noqa: BLE001 - the one place: a round may fail, the loop may not
         JOB_RUNS.labels(job.name, "failed").inc()
         log().error("job.fail", job=job.name, error=type(error).__name__)
@@ -90,6 +101,30 @@ async def _round(job: Job, *, store: Store, clock: Clock, owner: str) -> bool:
 
 async def _leased(job: Job, *, store: Store, clock: Clock, owner: str) -> bool:
     async with store.write() as tx:
-        return await leases.take(
-            tx, job.name, owner=owner, now=clock(), ttl_ms=job.deadline_ms + 10_000
-        )
+        return await leases.take(tx, job.name, owner=owner, now=clock(), ttl_ms=LEASE_MS)
+
+
+async def _alone(job: Job, began: float, *, store: Store, clock: Clock, owner: str) -> Tally:
+    """A round under a lease that was taken after `began` (monotonic seconds), which is renewed
+    until the round has ended. Raises TimeoutError when the lease was lost.
+    """
+    alone_s = (LEASE_MS - MARGIN_MS) / 1000
+
+    async def renew(until: asyncio.Timeout) -> None:
+        while True:
+            await asyncio.sleep(RENEW_MS / 1000)
+            asked = time.monotonic()
+            try:
+                kept = await _leased(job, store=store, clock=clock, owner=owner)
+            except StoreUnavailable:
+                continue  # the lease still holds for a while
+            until.reschedule(asked + alone_s if kept else asked)
+
+    # The event loop's clock is the monotonic one.
+    async with asyncio.timeout_at(began + alone_s) as until:
+        renewing = asyncio.create_task(renew(until))
+        try:
+            return await job.run()
+        finally:
+            renewing.cancel()
+            await asyncio.wait([renewing])

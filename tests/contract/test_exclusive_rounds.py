@@ -1,0 +1,126 @@
+"""Exclusive rounds: one worker at a time, and a dead one's work is soon taken up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+import sqlalchemy as sa
+
+from tollgauge.jobs import runner
+from tollgauge.jobs.runner import Job, Tally, turn
+from tollgauge.store import leases
+from tollgauge.store.engine import Store
+
+HOUR_MS = 3_600_000
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def job(run: Callable[[], object], *, every_ms: int = 10) -> Job:
+    async def round_() -> Tally:
+        found = run()
+        if asyncio.iscoroutine(found):
+            await found
+        return {}
+
+    return Job(name="index", every_ms=every_ms, deadline_ms=HOUR_MS, run=round_, exclusive=True)
+
+
+async def until(store: Store) -> int:
+    async with store.read() as tx:
+        query = sa.select(leases.lease.c.until).where(leases.lease.c.name == "index")
+        return int((await tx.execute(query)).scalar_one())
+
+
+async def taken_by(store: Store, owner: str) -> None:
+    """Another worker has the lease, as after a pause in which this one's ended."""
+    async with store.write() as tx:
+        change = leases.lease.update().where(leases.lease.c.name == "index")
+        await tx.execute(change.values(owner=owner, until=now_ms() + HOUR_MS))
+
+
+async def test_the_work_of_a_dead_worker_is_free_within_two_minutes(store: Store) -> None:
+    """However long its round may take: the lease says when it ends, and nobody renews it."""
+    stop = asyncio.Event()
+    held: list[int] = []
+
+    async def look() -> None:
+        held.append(await until(store) - now_ms())
+        stop.set()
+
+    await turn([job(look)], store=store, clock=now_ms, owner="one", stop=stop)
+    assert 0 < held[0] <= 120_000 - runner.RENEW_MS
+    async with store.write() as tx:
+        later = now_ms() + 120_000
+        assert await leases.take(tx, "index", owner="two", now=later, ttl_ms=1)
+
+
+async def test_a_long_round_keeps_its_lease(
+    store: Store, open_store: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "RENEW_MS", 20)
+    stop = asyncio.Event()
+    other = open_store()
+
+    async def long() -> None:
+        first = await until(other)
+        while await until(other) == first:  # noqa: ASYNC110 (a row tells no one)
+            await asyncio.sleep(0.01)
+        async with other.write() as tx:
+            when = first + 1
+            assert not await leases.take(tx, "index", owner="two", now=when, ttl_ms=HOUR_MS)
+        stop.set()
+
+    await turn([job(long)], store=store, clock=now_ms, owner="one", stop=stop)
+    async with store.write() as tx:
+        assert await leases.take(tx, "index", owner="two", now=now_ms(), ttl_ms=1), "given back"
+
+
+async def test_a_round_whose_lease_is_lost_is_ended(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "RENEW_MS", 20)
+    stop = asyncio.Event()
+    ended: list[str] = []
+
+    async def robbed() -> None:
+        await taken_by(store, "two")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            stop.set()
+            raise
+
+    await turn([job(robbed)], store=store, clock=now_ms, owner="one", stop=stop)
+    assert ended == ["cancelled"]
+    async with store.write() as tx:
+        assert not await leases.take(tx, "index", owner="one", now=now_ms(), ttl_ms=1)
+
+
+async def test_a_round_that_cannot_renew_its_lease_ends_before_the_lease_does(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database is gone for this worker: it stops before another one may begin."""
+    monkeypatch.setattr(runner, "LEASE_MS", 600)
+    monkeypatch.setattr(runner, "MARGIN_MS", 300)
+    monkeypatch.setattr(runner, "RENEW_MS", HOUR_MS)
+    stop = asyncio.Event()
+    left: list[int] = []
+
+    async def endless() -> None:
+        lease = await until(store)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            left.append(lease - now_ms())
+            stop.set()
+            raise
+
+    await turn([job(endless)], store=store, clock=now_ms, owner="one", stop=stop)
+    assert len(left) == 1
