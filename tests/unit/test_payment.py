@@ -134,6 +134,7 @@ def test_a_header_that_is_not_strict_is_refused(text: str) -> None:
         ("x402Version", 1),
         ("x402Version", "2"),
         ("x402Version", True),
+        ("x402Version", 2.0),
         ("accepted", None),
         ("accepted", []),
         ("payload", None),

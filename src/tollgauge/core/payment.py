@@ -1,6 +1,6 @@
 """Payment: what a signed x402 payment is, whether it pays an offer, and its states.
 
-Rules (payments.md):
+Rules (docs/payments.md):
 - a payment is keyed by the bytes of (network, asset, payer, nonce), never by its header's text;
 - what was *signed* is compared (to, value, validAfter, validBefore), never what was `accepted`;
 - the key binds a request digest: the same payment pays one request;
@@ -27,7 +27,7 @@ from tollgauge.core.units import MINUTE_MS, parse_amount
 
 X402_VERSION: Final = 2
 HEADER_MAX: Final = 16_384
-"""Longest payment header that is read (contract.md section 1)."""
+"""Longest payment header that is read."""
 SETTLE_MARGIN_S: Final = 6
 """A payment must stay valid this long, or no facilitator can settle it (x402 exact EVM)."""
 CLOCK_SKEW_S: Final = 5
@@ -159,7 +159,7 @@ def decode(header: str) -> Payment:
 def _read(document: object) -> Payment:
     root = _object(document, "the payment")
     version = root.get("x402Version")
-    if version != X402_VERSION or isinstance(version, bool):
+    if type(version) is not int or version != X402_VERSION:
         raise PaymentHeaderError(
             "x402Version must be 2.", hint="This service takes x402 version 2."
         )

@@ -1,7 +1,7 @@
 """The prune loop: close finished days into one row each, and forget what is too old.
 
-Raw probes are kept 90 days; answers that were paid for 30 days; watches and
-their deliveries 30 days after their end.
+Raw probes are kept 90 days; answers that were paid for 30 days; payments that were rejected one
+day; watches and their deliveries 30 days after their end.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ async def run(store: Store, *, clock: Callable[[], int]) -> dict[str, object]:
     async with store.write() as tx:
         dropped = await probes.prune(tx, before_day=today - KEEP_DAYS)
         forgotten = await payments.forget_answers(tx, now=now)
+        rejected = await payments.forget_rejected(tx, now=now)
         await outbox.forget(tx, now=now)
         await watches.forget(tx, now=now)
     return {
         "closed": closed,
         "dropped": dropped,
         "forgotten": forgotten,
+        "rejected": rejected,
         "busy": closed >= BATCH,
     }

@@ -1,6 +1,6 @@
 """The ledger: one row a payment, one row an attempt to verify or settle it.
 
-Rules (payments.md):
+Rules (docs/payments.md):
 - the key is unique over (network, asset, payer, nonce); inserting it is the claim;
 - a row moves only along core/payment.TRANSITIONS, by compare-and-swap on (state, owner), so that a
   worker that lost its lease can no longer write; what was tried is written with the move;
@@ -27,17 +27,25 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     and_,
+    delete,
+    or_,
     select,
+    union_all,
     update,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tollgauge.core.payment import PATHS, TRANSITIONS, Authorization, Offer, Payment, State, decode
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.units import DAY_MS, HOUR_MS
 from tollgauge.store.schema import Serial, metadata
 from tollgauge.store.upsert import insert
 
 KEEP_ANSWER_MS = 30 * DAY_MS
+KEEP_REJECTED_MS = DAY_MS
+FORGET_BATCH = 5_000
+UNPAID_MAX = 10
+"""So many answers are made for one payer in an hour without being paid."""
+UNPAID_MS = HOUR_MS
 
 payment = Table(
     "payment",
@@ -66,6 +74,7 @@ payment = Table(
     Index("payment_transaction", "tx_hash"),
     Index("payment_due", "state", "lease_until"),
     Index("payment_newest", "created_at"),
+    Index("payment_payer", "payer", "created_at"),
 )
 
 payment_attempt = Table(
@@ -92,8 +101,8 @@ class StoredAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One step that was tried: `kind` is verify, intent (to settle, written before it is tried),
-    settle or chain; `outcome` is a short text.
+    """One step that was tried: `kind` is verify, answer (one that the request itself prevented),
+    intent (to settle, written before it is tried), settle or chain; `outcome` is a short text.
     """
 
     kind: str
@@ -163,27 +172,32 @@ async def claim(
     """Claim a payment for one request, or find out who did.
 
     The first to insert the key holds it. A `rejected` row, or one left `claimed` by a worker whose
-    lease ended, is taken over and bound to the new request, because nothing was charged; one left
-    `ready` is taken over with its answer and its header, by the same payment for the same request.
+    lease ended, is taken over and bound to the new request and to what is signed now (a payer may
+    sign one nonce twice), because nothing was charged; one left `ready` is taken over with its
+    answer and its header, by the same payment for the same request.
     """
-    values = {
-        "id": paid.id,
-        "network": paid.network,
-        "asset": paid.asset,
-        "payer": paid.payer,
-        "nonce": paid.nonce,
-        "state": State.CLAIMED.value,
-        "owner": owner,
-        "lease_until": now + lease_ms,
+    bound = {
         "digest": digest,
         "route": offer.route,
         "amount": str(paid.value),
         "pay_to": paid.to,
         "valid_before": str(paid.valid_before),
         "header": header,
-        "created_at": now,
-        "updated_at": now,
     }
+    held = {"owner": owner, "lease_until": now + lease_ms, "updated_at": now}
+    values = (
+        {
+            "id": paid.id,
+            "network": paid.network,
+            "asset": paid.asset,
+            "payer": paid.payer,
+            "nonce": paid.nonce,
+            "state": State.CLAIMED.value,
+            "created_at": now,
+        }
+        | bound
+        | held
+    )
     inserted = await tx.execute(insert(tx, payment).values(values).on_conflict_do_nothing())
     row = await get(tx, paid.id)
     assert row is not None  # noqa: S101 - the key was inserted or was there
@@ -191,14 +205,12 @@ async def claim(
         return Claim(row=row, mine=True)
     if not _free(row, paid, digest=digest, now=now):
         return Claim(row=row, mine=False)
-    fresh = {"owner": owner, "lease_until": now + lease_ms, "updated_at": now}
+    fresh: dict[str, object] = dict(held)
     if row.state is not State.READY:
-        bound = {"digest": digest, "route": offer.route, "header": header}
         fresh |= bound | {"state": State.CLAIMED.value, "reason": ""}
     done = await tx.execute(update(payment).where(_as_seen(row)).values(fresh))
     taken = await get(tx, paid.id)
-    assert taken is not None  # noqa: S101 - rows are never deleted here
-    return Claim(row=taken, mine=done.rowcount == 1)
+    return Claim(row=taken or row, mine=done.rowcount == 1)
 
 
 def _free(row: LedgerRow, paid: Payment, *, digest: str, now: int) -> bool:
@@ -211,7 +223,8 @@ def _free(row: LedgerRow, paid: Payment, *, digest: str, now: int) -> bool:
 
 def same(row: LedgerRow, paid: Payment, digest: str) -> bool:
     """Whether a payment is the one that a row holds, signed by the same signature and sent for
-    the same request. The nonce alone is public and proves nothing.
+    the same request. The nonce alone is public and proves nothing. Not of rejected rows, which
+    hold no payment.
     """
     return row.digest == digest and decode(row.header).signer_mark == paid.signer_mark
 
@@ -241,8 +254,9 @@ async def move(
     """Move a row to `state`, or return None when someone else moved it first.
 
     The row is left alone for `lease_ms`, under a new `owner` where one is given; `attempts` are
-    what was tried meanwhile. An empty `transaction` takes back what a facilitator had named.
-    Raises ValueError for a move that core/payment.TRANSITIONS does not know.
+    what was tried meanwhile. An empty `transaction` takes back what a facilitator had named. Of a
+    rejected payment the header is not kept: nothing will be settled with it, and anyone can send
+    16 KB of it. Raises ValueError for a move that core/payment.TRANSITIONS does not know.
     """
     if state not in TRANSITIONS[row.state]:
         raise ValueError(f"a payment cannot go from {row.state} to {state}")
@@ -257,6 +271,8 @@ async def move(
         values |= {"answer_status": answer.status, "answer_body": answer.body}
     if transaction is not None:
         values["tx_hash"] = transaction or None
+    if state is State.REJECTED:
+        values["header"] = ""
     seen = and_(
         payment.c.id == row.id,
         payment.c.state == row.state.value,
@@ -381,6 +397,33 @@ async def attempts(tx: AsyncConnection, ids: Sequence[str]) -> dict[str, tuple[A
     return {each: tuple(rows) for each, rows in found.items()}
 
 
+async def unpaid_until(tx: AsyncConnection, row: LedgerRow, *, now: int) -> int | None:
+    """Until when nothing more is made for a row's payer (milliseconds UTC), None while something
+    may be.
+
+    What counts are the answers of the last hour, other than the row's own, that were made and not
+    paid, unless a worker still settles them; and the work that a request of theirs made vain after
+    its payment was verified. Each costs us as much as a sale, and the payer nothing.
+    """
+    theirs = and_(payment.c.payer == row.payer, payment.c.created_at > now - UNPAID_MS)
+    left = (State.READY.value, State.SETTLING.value)
+    ended = (State.UNKNOWN.value, State.FAILED.value, State.EXPIRED.value)
+    unpaid = or_(
+        payment.c.state.in_(ended),
+        and_(payment.c.state.in_(left), payment.c.lease_until <= now),
+    )
+    made = select(payment.c.created_at.label("at")).where(theirs, payment.c.id != row.id, unpaid)
+    vain = (
+        select(payment_attempt.c.at)
+        .join(payment, payment.c.id == payment_attempt.c.payment_id)
+        .where(theirs, payment_attempt.c.kind == "answer")
+    )
+    both = union_all(made, vain).subquery()
+    last = select(both.c.at).order_by(both.c.at.desc()).offset(UNPAID_MAX - 1).limit(1)
+    oldest = (await tx.execute(last)).scalar_one_or_none()
+    return None if oldest is None else oldest + UNPAID_MS
+
+
 async def forget_answers(tx: AsyncConnection, *, now: int) -> int:
     """Drop the bodies of answers whose outcome has been known for 30 days; the rows stay."""
     known = [State.SETTLED.value, State.FAILED.value, State.EXPIRED.value, State.REJECTED.value]
@@ -394,6 +437,28 @@ async def forget_answers(tx: AsyncConnection, *, now: int) -> int:
         .values(answer_body=None, answer_status=None)
     )
     return done.rowcount
+
+
+async def forget_rejected(tx: AsyncConnection, *, now: int) -> int:
+    """Drop up to a batch of payments that were rejected a day ago, with what was tried of them:
+    nothing was charged, they have expired, and anyone can have any number of them rejected.
+    """
+    old = (
+        select(payment.c.id)
+        .where(
+            payment.c.state == State.REJECTED.value,
+            payment.c.lease_until.between(1, now - KEEP_REJECTED_MS),
+        )
+        .limit(FORGET_BATCH)
+    )
+    gone = (
+        delete(payment)
+        .where(payment.c.id.in_(old), payment.c.state == State.REJECTED.value)
+        .returning(payment.c.id)
+    )
+    ids = (await tx.execute(gone)).scalars().all()
+    await tx.execute(delete(payment_attempt).where(payment_attempt.c.payment_id.in_(ids)))
+    return len(ids)
 
 
 def _row(found: dict[str, object]) -> LedgerRow:
