@@ -233,6 +233,8 @@ def test_a_day_between_two_gaps_is_a_dot_without_a_line() -> None:
 def test_latency_without_any_success_says_so() -> None:
     tree = parsed(latency_lines((day(p50=None, p95=None),)))
     assert "No probe succeeded" in "".join(tree.itertext())
+    unseen = parsed(latency_lines((day(scored=0, up=0, p50=None, p95=None),)))
+    assert "Nothing was measured" in "".join(unseen.itertext())
 
 
 def test_the_barrier_is_shut_at_zero_and_upright_at_one_hundred() -> None:

@@ -68,7 +68,8 @@ def latency_lines(days: tuple[DayBar, ...]) -> Markup:
     size = (WIDTH, bottom + 32)
     seen = [v for bar in days for v in (bar.p50_ms, bar.p95_ms) if v is not None]
     if not seen:
-        note = "No probe succeeded in these 30 days."
+        probed = any(bar.scored for bar in days)
+        note = f"{'No probe succeeded' if probed else 'Nothing was measured'} in these 30 days."
         body = label(note, WIDTH / 2, size[1] / 2, anchor="middle", kind="note")
         return picture("latency", "Latency by day", note, size, body)
     marks = ticks(max(seen))
