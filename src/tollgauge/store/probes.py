@@ -226,14 +226,10 @@ async def _add(tx: AsyncConnection, endpoint_id: str, results: Sequence[ProbeRes
     """Insert what is new. Rows first, then a look at the closed days: so a day that is being
     closed by another process meanwhile cannot swallow the comparison.
     """
-    before = await _count_fresh(tx, endpoint_id, results) if len(results) > 1 else 0
+    before = await _count_fresh(tx, endpoint_id, results)
     statement = upsert.insert(tx, _P).on_conflict_do_nothing()
-    rows = [result_to_row(endpoint_id, result) for result in results]
-    done = await tx.execute(statement, rows if len(rows) > 1 else rows[0])
-    if len(rows) > 1:
-        added = await _count_fresh(tx, endpoint_id, results) - before
-    else:
-        added = done.rowcount
+    await tx.execute(statement, [result_to_row(endpoint_id, result) for result in results])
+    added = await _count_fresh(tx, endpoint_id, results) - before
     return added - await _drop_repeated(tx, endpoint_id, results)
 
 
