@@ -1,4 +1,4 @@
-"""`tollgauge payments`: the ledger as its operator sees it."""
+"""`tollgauge payments`: the ledger and its books as their operator sees them."""
 
 from __future__ import annotations
 
@@ -8,25 +8,48 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tollgauge.cli.inputs import load_config
-from tollgauge.cli.terminal import ConfigFile, Json, print_json
+from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, print_json
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
     from tollgauge.config import Config
+    from tollgauge.core.books import Account, Day
+    from tollgauge.store.books import Stray
     from tollgauge.store.payments import Attempt, LedgerRow
 
 
 def payments(
     config: ConfigFile = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, newest first.")] = 20,
+    books: Annotated[
+        bool, typer.Option("--books", help="Each day's sales against the chain's transfers.")
+    ] = False,
+    days: Annotated[int, typer.Option(min=1, max=3_660, help="How many days of --books.")] = 7,
     as_json: Json = False,
 ) -> None:
-    """The newest payments of the ledger, and every attempt to verify, settle or prove them."""
+    """The newest payments of the ledger with every attempt to verify, settle or prove them, and
+    transfers that paid for nothing. With --books each day's sums; exit 1 when they do not match.
+    """
+    if books:
+        _print_books(load_config(config), days, as_json=as_json)
+        return
+    rows, attempts, strays = asyncio.run(_newest(load_config(config), limit))
+    if as_json:
+        print_json(
+            {
+                "payments": [_payment(row, attempts[row.id]) for row in rows],
+                "unattributed": [_stray(each) for each in strays],
+            }
+        )
+        return
+    _print_payments(rows, attempts)
+    _print_strays(strays)
+
+
+def _print_payments(rows: tuple[LedgerRow, ...], attempts: dict[str, tuple[Attempt, ...]]) -> None:
     from tollgauge.web import wire
 
-    rows, attempts = asyncio.run(_newest(load_config(config), limit))
-    if as_json:
-        print_json({"payments": [_payment(row, attempts[row.id]) for row in rows]})
-        return
+    if not rows:
+        print("The ledger is empty: nobody has paid for anything yet.")
     for row in rows:
         words = (row.id, row.state.value, row.amount, row.route, row.transaction or "")
         print(wire.iso(row.created_at), *words)
@@ -34,15 +57,154 @@ def payments(
             print(" ", wire.iso(tried.at), tried.kind, tried.outcome, tried.transaction or "")
 
 
+def _print_strays(strays: tuple[Stray, ...]) -> None:
+    from tollgauge.web import wire
+
+    if strays:
+        print("Transfers to us that paid for nothing (unattributed; they unlock nothing):")
+    for each in strays:
+        payment = f"payment {each.payment_id} is {each.state}" if each.payment_id else ""
+        print(wire.iso(each.at), each.value, "from", each.payer, each.transaction, payment)
+
+
+def _print_books(config: Config, days: int, *, as_json: bool) -> None:
+    """Print the books and exit: 1 when a complete day's sums do not match."""
+    accounts, found = asyncio.run(_books(config, days))
+    unexplained = [day for day in found if day.unexplained]
+    if as_json:
+        print_json(
+            {
+                "accounts": [_account(each) for each in accounts],
+                "days": [_day(each) for each in found],
+                "unexplained": len(unexplained),
+            }
+        )
+    else:
+        _print_days(accounts, found)
+    if unexplained and not as_json:
+        errors.print(
+            "A complete day's sales are not what the chain brought. `tollgauge payments` shows "
+            "them; docs/payments.md (Books) says what it can mean.",
+            soft_wrap=True,
+        )
+    raise typer.Exit(BAD if unexplained else GOOD)
+
+
+_COLUMNS = ("sales", "settled", "received", "unattributed", "awaited", "difference")
+
+
+def _print_days(accounts: tuple[Account, ...], found: tuple[Day, ...]) -> None:
+    from tollgauge.web import wire
+
+    if not accounts:
+        print("There are no books: sale.pay_to is not set, and nobody has paid for anything yet.")
+    for account in accounts:
+        print(f"{account.address}, atomic units of {account.asset} on {account.network}")
+        if account.read_to is None:
+            print("  The chain is not read for it: set rpc.url, and let the index loop run.")
+        else:
+            print(f"  The chain is read, for good, up to {wire.iso(account.read_to)}.")
+        print(" ", "day".ljust(10), *(name.rjust(12) for name in _COLUMNS))
+        for day in (each for each in found if each.account == account):
+            shown = _day(day)
+            outcome = "complete" if day.complete else "open"
+            words = "NOT EXPLAINED" if day.unexplained else outcome
+            print(" ", shown["day"], *(str(shown[name]).rjust(12) for name in _COLUMNS), words)
+
+
 async def _newest(
     config: Config, limit: int
-) -> tuple[tuple[LedgerRow, ...], dict[str, tuple[Attempt, ...]]]:
+) -> tuple[tuple[LedgerRow, ...], dict[str, tuple[Attempt, ...]], tuple[Stray, ...]]:
     from tollgauge import app as root
+    from tollgauge.store import books
     from tollgauge.store import payments as ledger
 
     async with root.opened(config) as service, service.store.read() as tx:
         rows = await ledger.latest(tx, limit=limit)
-        return rows, await ledger.attempts(tx, [row.id for row in rows])
+        attempts = await ledger.attempts(tx, [row.id for row in rows])
+        return rows, attempts, await books.strays(tx, limit=limit)
+
+
+async def _books(config: Config, days: int) -> tuple[tuple[Account, ...], tuple[Day, ...]]:
+    """The addresses that we sell or sold to, and their newest days with those before them that
+    were out of balance when they were checked.
+    """
+    from tollgauge import app as root
+    from tollgauge.core.books import Account
+    from tollgauge.core.units import day_of
+    from tollgauge.store import books
+
+    sale = config.sale
+    async with root.opened(config) as service, service.store.read() as tx:
+        known = await books.accounts(tx)
+        mine = Account(network=sale.network, asset=sale.asset.lower(), address=sale.pay_to.lower())
+        if sale.pay_to and not any(each.same_as(mine) for each in known):
+            known = (*known, mine)
+        today = day_of(service.clock())
+        found: list[Day] = []
+        for account in known:
+            checked = await books.checked(tx, account)
+            older = {day for day, difference in checked.items() if difference}
+            for number in sorted({*range(today - days + 1, today + 1), *older}, reverse=True):
+                day = await books.of_day(tx, account, number)
+                if day.complete or day.transfers or day.sales or account.same_as(mine):
+                    found.append(day)
+    return known, tuple(found)
+
+
+def _account(account: Account) -> dict[str, Any]:
+    from tollgauge.web import wire
+
+    return {
+        "network": account.network,
+        "asset": account.asset,
+        "payTo": account.address,
+        "readFrom": wire.iso(account.read_from),
+        "readTo": wire.iso(account.read_to),
+    }
+
+
+def _day(day: Day) -> dict[str, Any]:
+    """A day's books; amounts are strings of atomic units."""
+    from tollgauge.core.units import DAY_MS
+    from tollgauge.web import wire
+
+    return {
+        "day": wire.day(day.day * DAY_MS),
+        "network": day.account.network,
+        "asset": day.account.asset,
+        "payTo": day.account.address,
+        "sales": day.sales,
+        "settled": str(day.settled),
+        "transfers": day.transfers,
+        "received": str(day.received),
+        "unattributedTransfers": day.unattributed_transfers,
+        "unattributed": str(day.unattributed),
+        "awaited": str(day.awaited),
+        "difference": str(day.difference),
+        "complete": day.complete,
+        "unexplained": day.unexplained,
+    }
+
+
+def _stray(each: Stray) -> dict[str, Any]:
+    """A transfer that paid for nothing; `payment` is the one that has its authorization."""
+    from tollgauge.web import wire
+
+    known = {"paymentId": each.payment_id, "state": None if each.state is None else str(each.state)}
+    return {
+        "at": wire.iso(each.at),
+        "network": each.network,
+        "asset": each.asset,
+        "amount": str(each.value),
+        "payer": each.payer,
+        "payTo": each.pay_to,
+        "nonce": each.nonce,
+        "transaction": each.transaction,
+        "logIndex": each.log_index,
+        "block": each.block,
+        "payment": known if each.payment_id else None,
+    }
 
 
 def _payment(row: LedgerRow, attempts: tuple[Attempt, ...]) -> dict[str, Any]:
