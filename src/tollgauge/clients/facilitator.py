@@ -20,6 +20,7 @@ import httpx
 from pydantic import ValidationError
 from x402.schemas import SettleResponse, VerifyResponse
 
+from tollgauge.clients.breaker import Breaker
 from tollgauge.core import strictjson
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.payment import X402_VERSION, Payment
@@ -39,21 +40,25 @@ class FacilitatorUnavailable(TollgaugeError):  # noqa: N818 - it names a state, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FacilitatorSettings:
-    """Where the facilitator is and how long to wait. `headers` may carry credentials.
+    """Where the facilitator is, how long to wait, and how many sales may be in work at once.
+    `headers` may carry credentials.
 
-    Raises ValueError for an address that is no URL and for a time-out that is none.
+    Raises ValueError for an address that is no URL, a time-out that is none, and no sales at all.
     """
 
     url: str = ""
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     verify_timeout_s: float = 10.0
     settle_timeout_s: float = 45.0
+    sales_at_once: int = 256
 
     def __post_init__(self) -> None:
         if self.url and not _URL.fullmatch(self.url):
             raise ValueError("url must be a http:// or https:// URL")
         if not all(0 < t <= _TIMEOUT_MAX_S for t in (self.verify_timeout_s, self.settle_timeout_s)):
             raise ValueError(f"time-outs must be above 0 and at most {_TIMEOUT_MAX_S} seconds")
+        if self.sales_at_once < 1:
+            raise ValueError("sales_at_once must be at least 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +93,26 @@ class Facilitator:
 
     def __init__(self, settings: FacilitatorSettings) -> None:
         self._settings = settings
+        # A connection for each sale: one that waits for a connection would use up its time.
         self._http = httpx.AsyncClient(
-            headers=_HEADERS | dict(settings.headers), follow_redirects=False, trust_env=False
+            headers=_HEADERS | dict(settings.headers),
+            follow_redirects=False,
+            trust_env=False,
+            limits=httpx.Limits(max_connections=settings.sales_at_once),
         )
+        self._breakers = {"verify": Breaker(), "settle": Breaker()}
+
+    @property
+    def sales_at_once(self) -> int:
+        """How many sales may be in work at once."""
+        return self._settings.sales_at_once
+
+    def takes_sales(self) -> bool:
+        """Whether a new sale may be begun: not while verify or settle stays silent, except for a
+        trial now and then (clients/breaker).
+        """
+        now_s = asyncio.get_running_loop().time()
+        return all(breaker.passes(now_s) for breaker in self._breakers.values())
 
     async def close(self) -> None:
         """Close the pool."""
@@ -157,8 +179,13 @@ class Facilitator:
                 asyncio.timeout(timeout_s),
                 self._http.stream("POST", url, content=content, timeout=timeout_s) as response,
             ):
-                return response.status_code, strictjson.loads(await _whole(response))
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+                said = await _whole(response)
+            self._breakers[verb].answered()
+            return response.status_code, strictjson.loads(said)
+        except (httpx.TimeoutException, TimeoutError) as error:
+            self._breakers[verb].stayed_silent(asyncio.get_running_loop().time())
+            raise FacilitatorUnavailable(f"The facilitator did not answer {verb}.") from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise FacilitatorUnavailable(f"The facilitator did not answer {verb}.") from error
         except strictjson.StrictJsonError as error:
             raise FacilitatorUnavailable(f"The {verb} reply is not JSON.") from error

@@ -68,6 +68,8 @@ WAITS_S: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.5)
 PROOF_WAITS_S: Final = (0.25, 0.25, 0.5, 1.0, 2.0, 2.0)
 """How long a node may lag behind the facilitator's: three blocks of Base."""
 BODY_MAX: Final = 65_536
+BUSY_RETRY_S: Final = 5
+"""After how many seconds a sale that was not begun may be tried again."""
 SALE: Final = "sale"
 """The name of a task that sells; one that shuts down lets these finish."""
 
@@ -132,11 +134,28 @@ class Gate:
         reason = refusal(payment, sale.offer, now_s=self._now_s())
         if reason is not None and not await self._was_taken(payment, reason):
             return owed(sale, reason)
+        await self._admit(payment)
         selling = self._sell(sale, payment, order, header=header, digest=digest)
         task = asyncio.create_task(selling, name=SALE)
         self._selling.add(task)  # the loop itself keeps no hold of a task
         task.add_done_callback(self._selling.discard)
         return await asyncio.shield(task)
+
+    async def _admit(self, payment: Payment) -> None:
+        """Begin no new sale while the facilitator stays silent or too many sales are in work:
+        Problem 503 before any claim. A payment that may have been charged goes on.
+        """
+        if len(self._selling) < self.facilitator.sales_at_once and self.facilitator.takes_sales():
+            return
+        row = await self._look(payment.id)
+        if row is None or row.state in (State.CLAIMED, State.REJECTED):
+            raise Problem(
+                503,
+                "facilitator-unavailable",
+                "Payments cannot be verified now: our facilitator does not answer, or too many "
+                "payments wait for it. Nothing was charged; send the same request again.",
+                retry_after=BUSY_RETRY_S,
+            )
 
     async def _was_taken(self, payment: Payment, reason: str) -> bool:
         """Whether a payment that would be refused now was taken before, at other prices or in

@@ -1,0 +1,43 @@
+"""The breaker before a peer that stopped answering."""
+
+from __future__ import annotations
+
+from tollgauge.clients.breaker import SILENT, TRIAL_S, Breaker
+
+
+def opened(at_s: float) -> Breaker:
+    breaker = Breaker()
+    for _ in range(SILENT):
+        breaker.stayed_silent(at_s)
+    return breaker
+
+
+def test_silence_opens_it_only_when_nothing_was_answered_in_between() -> None:
+    breaker = Breaker()
+    for _ in range(3 * SILENT):
+        breaker.stayed_silent(1.0)
+        breaker.answered()
+    assert breaker.passes(1.0)
+    for _ in range(SILENT - 1):
+        breaker.stayed_silent(1.0)
+    assert breaker.passes(1.0)
+    breaker.stayed_silent(1.0)
+    assert not breaker.passes(1.0)
+
+
+def test_an_open_one_lets_a_single_call_through_now_and_then() -> None:
+    breaker = opened(10.0)
+    assert not breaker.passes(10.0 + TRIAL_S - 0.1)
+    assert breaker.passes(10.0 + TRIAL_S)
+    assert not breaker.passes(10.0 + TRIAL_S + 0.1)
+    assert breaker.passes(10.0 + 2 * TRIAL_S)
+
+
+def test_a_trial_that_stays_silent_keeps_it_open_and_one_that_is_answered_closes_it() -> None:
+    breaker = opened(10.0)
+    assert breaker.passes(12.0)
+    breaker.stayed_silent(12.5)
+    assert not breaker.passes(13.0)
+    assert breaker.passes(14.0)
+    breaker.answered()
+    assert [breaker.passes(14.1) for _ in range(3)] == [True, True, True]
