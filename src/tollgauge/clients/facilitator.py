@@ -198,7 +198,7 @@ async def _whole(response: httpx.Response) -> bytes:
     if response.headers.get("content-encoding", "identity").lower() != "identity":
         raise FacilitatorUnavailable("The facilitator's reply is compressed.")
     body = bytearray()
-    async for chunk in response.aiter_raw():
+    async for chunk in response.aiter_bytes():
         body += chunk
         if len(body) > _REPLY_MAX:
             raise FacilitatorUnavailable("The facilitator's reply is too long.")
