@@ -16,6 +16,7 @@ from tests.contract.http_service import (
     with_front,
 )
 
+from tollgauge import reports
 from tollgauge.web.front import (
     CACHE_BYTES,
     CACHE_SECONDS,
@@ -76,6 +77,14 @@ async def test_who_has_it_gets_304_without_a_body(running: Running) -> None:
             assert "content-length" not in answer.headers
         for known in ('"other"', etag.strip('"'), f'"other{etag}'):
             assert (await running.get(path, headers={"if-none-match": known})).status_code == 200
+
+
+async def test_the_leaderboard_is_the_same_until_a_score_changes(running: Running) -> None:
+    async with running.service.store.read() as tx:
+        now = running.clock()
+        first, later = [await reports.leaderboard(tx, now=now + wait) for wait in (0, 60_000)]
+    assert first == later
+    assert first.as_of <= now
 
 
 async def test_head_is_get_without_its_body(running: Running) -> None:

@@ -65,7 +65,9 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaderboard:
-    """The best listed endpoints, best first (at most 25)."""
+    """The best listed endpoints, best first (at most 25). `as_of` is when the last of them was
+    scored.
+    """
 
     as_of: int
     policy_version: int
@@ -81,9 +83,15 @@ class Provider:
 
 
 async def leaderboard(tx: AsyncConnection, *, now: int) -> Leaderboard:
-    """The best listed endpoints, best first."""
+    """The best listed endpoints, best first, as of the newest of their scores: it is the same,
+    and keeps its entity tag, until one of them is scored again.
+    """
     rows = await scores.top(tx, limit=LEADERBOARD_SIZE)
-    return Leaderboard(as_of=now, policy_version=max(POLICIES), rows=await _snapshots(tx, rows))
+    return Leaderboard(
+        as_of=max((row.as_of for row in rows), default=now),
+        policy_version=max(POLICIES),
+        rows=await _snapshots(tx, rows),
+    )
 
 
 async def snapshot(tx: AsyncConnection, endpoint_id: str, *, now: int) -> Snapshot | None:
