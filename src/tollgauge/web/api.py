@@ -124,7 +124,7 @@ class FreeApi:
         """A snapshot by resource URL; a query in it is ignored, as identity is host plus path."""
         return await self._snapshot(resource_of(resource, self.perimeter).id)
 
-    async def snapshot_by_id(self, id: EndpointId) -> Response:  # noqa: A002 - the contract's name
+    async def snapshot_by_id(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """A snapshot by endpoint id."""
         return await self._snapshot(id)
 

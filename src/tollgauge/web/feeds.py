@@ -56,7 +56,7 @@ class Feeds:
             )
         return routes
 
-    async def of_endpoint(self, id: EndpointId) -> Response:  # noqa: A002 - the contract's name
+    async def of_endpoint(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """The feed of one endpoint."""
         async with self.store.read() as tx:
             endpoint = await endpoints.get(tx, id) if ID.fullmatch(id) else None

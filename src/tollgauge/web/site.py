@@ -110,7 +110,7 @@ class Site:
         wanted = resource_of(resource, self.perimeter)
         return RedirectResponse(f"{self.base_url}/endpoint/{wanted.id}", status_code=307)
 
-    async def endpoint(self, id: EndpointId) -> Response:  # noqa: A002 - the contract's name
+    async def endpoint(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """The page of one endpoint."""
         view = None
         now = self.clock()
@@ -124,7 +124,7 @@ class Site:
         )
         return Response(html, media_type=HTML)
 
-    async def badge(self, id: EndpointId) -> Response:  # noqa: A002 - the contract's name
+    async def badge(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """The badge of one endpoint, grey while it has no score."""
         found = None
         if ID.fullmatch(id):

@@ -78,7 +78,7 @@ class Upgrade:
         )
         return routes
 
-    async def page(self, id: EndpointId) -> Response:  # noqa: A002 - the contract's name
+    async def page(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """The wallet page of one endpoint."""
         found = None
         if ID.fullmatch(id):

@@ -212,7 +212,7 @@ class Watching:
 
     async def poll(
         self,
-        id: WatchId,  # noqa: A002 - the contract's name
+        id: WatchId,  # noqa: A002 - the path's name
         request: Request,
         since: Cursor = "0",
         watch_since: Cursor = "0",

@@ -105,7 +105,7 @@ def trace_json(
     ledger: Mapping[str, Any] | None = None,
     hint: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A trace as the contract's JSON object.
+    """A trace as the paid route's JSON object.
 
     `ledger` is null where no ledger was asked; `hint` is left out where none was given, and
     `reason` where there is nothing to say.

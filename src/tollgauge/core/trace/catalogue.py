@@ -68,5 +68,5 @@ DEFAULT_NETWORK: Final = "base-mainnet"
 
 
 def network_name(network: str) -> str:
-    """The contract's name of a CAIP-2 id, or the id itself where it has none."""
+    """The name that requests give a CAIP-2 id, or the id itself where it has none."""
     return next((name for name, caip in NETWORKS.items() if caip == network), network)
