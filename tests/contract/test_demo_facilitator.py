@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import logging
 import shutil
 import sys
 from asyncio.subprocess import PIPE
@@ -166,6 +167,29 @@ async def test_a_forged_signature_is_neither_valid_nor_settled(counter: Counter)
     assert (await counter.ask("verify", payment))["isValid"] is False
     assert (await counter.ask("settle", payment))["success"] is False
     assert await counter.payee_has() == 0
+
+
+async def test_a_refused_payment_leaves_no_trace_in_the_log(
+    counter: Counter, caplog: pytest.LogCaptureFixture
+) -> None:
+    payment = await _payment(counter.chain.accounts[1].key, _wanted())
+    for signature in ("0x" + "11" * 64 + "1b", "0x" + "00" * 65, "0x" + "ff" * 65):
+        payment["paymentPayload"]["payload"]["signature"] = signature
+        assert (await counter.ask("verify", payment))["isValid"] is False
+        assert (await counter.ask("settle", payment))["success"] is False
+    poor = await _payment(counter.chain.accounts[2].key, _wanted())
+    assert (await counter.ask("settle", poor))["success"] is False
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
+@pytest.mark.parametrize("logger", ["x402.signers", "x402.mechanisms.evm.exact.facilitator"])
+async def test_a_chain_that_cannot_be_reached_is_still_logged(
+    counter: Counter, caplog: pytest.LogCaptureFixture, logger: str
+) -> None:
+    gone = ConnectionError("connection refused")
+    logging.getLogger(logger).warning("settle failed revert=%s", gone)
+    logging.getLogger(logger).error("verification error", exc_info=gone)
+    assert len([each for each in caplog.records if each.name == logger]) == 2
 
 
 async def test_a_payer_without_money_is_refused(counter: Counter) -> None:

@@ -24,6 +24,7 @@ from tollgauge.demo.control import ControlError, run_control
 from tollgauge.demo.directory import DIRECTORY_HOST, DIRECTORY_PATH
 from tollgauge.demo.faults import DEARER, SLOW_MS, FaultError, Faults, Kind
 from tollgauge.demo.market import Market, run_market
+from tollgauge.demo.receiver import RECEIVER_HOST, Receiver
 from tollgauge.demo.seller import Reply, Request, Seller, offer_at
 from tollgauge.demo.sellers import SELLERS
 
@@ -155,9 +156,32 @@ async def test_the_market_and_its_directory_show_what_is_switched(tmp_path: Path
             assert await line() is None
 
 
+async def test_the_receiver_keeps_what_it_is_sent_and_the_door_shows_it(tmp_path: Path) -> None:
+    async with run_market(lambda: _NOW, tmp_path, latency=lambda *_: 0) as market:
+        trust = ssl.create_default_context(cafile=market.ca_file)
+        async with (
+            run_control(Faults(), market.receiver) as url,
+            httpx.AsyncClient(verify=trust, trust_env=False) as http,
+        ):
+            address, port = market.mapped[RECEIVER_HOST]
+            said = [
+                await http.post(
+                    f"https://{address}:{port}/alerts",
+                    content=body,
+                    headers={"host": RECEIVER_HOST},
+                    extensions={"sni_hostname": RECEIVER_HOST},
+                )
+                for body in (b'{"type":"liveness_down"}', b"{", b'{"type":"liveness_recovered"}')
+            ]
+            shown = (await http.get(f"{url}/alerts")).json()["alerts"]
+    assert [answer.status_code for answer in said] == [204, 400, 204]
+    assert [each["body"]["type"] for each in shown] == ["liveness_down", "liveness_recovered"]
+    assert {each["at"] for each in shown} == {_NOW}
+
+
 @pytest_asyncio.fixture
 async def door(faults: Faults) -> AsyncIterator[str]:
-    async with run_control(faults) as url:
+    async with run_control(faults, Receiver()) as url:
         yield url
 
 
@@ -197,6 +221,6 @@ async def test_a_door_whose_port_is_taken_opens_at_another(faults: Faults) -> No
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        async with run_control(faults, port=port) as url:
+        async with run_control(faults, Receiver(), port=port) as url:
             assert not url.endswith(f":{port}")
             assert (await asyncio.to_thread(control.state, url))["on"] == {}

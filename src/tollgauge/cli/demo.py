@@ -12,6 +12,15 @@ import typer
 from tollgauge.cli.terminal import Json, print_json, progress_bar
 
 PORT: Final = 8402
+_PLACES: Final = (
+    ("leaderboard", "leaderboard"),
+    ("snapshot", "what it says of the endpoint"),
+    ("wallet", "buy its report with a wallet"),
+    ("mcp", "tools for agents (MCP)"),
+    ("chain", "the local chain (JSON-RPC)"),
+    ("alerts", "alerts of a watch of weather"),
+    ("faults", "faults that are on"),
+)
 
 demo_app = typer.Typer(invoke_without_command=True, no_args_is_help=False)
 
@@ -40,12 +49,12 @@ def demo(
     options = command.Options(once=once, history_days=history_days, port=port, folder=folder)
     with progress_bar() as progress:
 
-        def show(found: dict[str, Any], base_url: str) -> None:
+        def show(found: dict[str, Any]) -> None:
             progress("", 1, 1)
             if as_json:
                 print_json(found)
             else:
-                _print_demo(found, base_url, stays=not once)
+                _print_demo(found, stays=not once)
 
         asyncio.run(command.play(options, progress=progress, show=show))
 
@@ -79,15 +88,24 @@ def fault(
         print("no fault is on")
 
 
-def _print_demo(found: dict[str, Any], base_url: str, *, stays: bool) -> None:
+def _print_demo(found: dict[str, Any], *, stays: bool) -> None:
     report, payment = found["report"], found["payment"]
     grades = ", ".join(f"{letter} {count}" for letter, count in found["grades"].items())
     print(f"{found['endpoints']} endpoints listed, {found['probes']} probed, {grades}")
     print(f"bought the report of {report['resource']}: {report['grade']} {report['score']}")
     print(f"paid {int(payment['amount']) / 10**6:.6f} USDC in {payment['transaction']}")
     if stays:
-        door = found["control"].rpartition(":")[2]
-        where = "" if int(door) == PORT + 1 else f" --port {door}"
-        print(f"\nThe leaderboard is at {base_url}/ until you press Ctrl-C.")
-        print(f"Break a seller: tollgauge demo fault weather down on{where}")
+        _print_places(found["links"])
     sys.stdout.flush()
+
+
+def _print_places(links: dict[str, str]) -> None:
+    """Where to go, what to try, and how to end it."""
+    door = links["faults"].removesuffix("/faults").rpartition(":")[2]
+    where = "" if int(door) == PORT + 1 else f" --port {door}"
+    rows = [(words, links[key]) for key, words in _PLACES]
+    rows.append(("break a seller", f"tollgauge demo fault weather down on{where}"))
+    print()
+    for words, place in rows:
+        print(f"  {words:30}{place}")
+    print("\nCtrl-C ends it.")

@@ -1,4 +1,4 @@
-"""Buyer: buys one trust report the way an agent does, with the official x402 client."""
+"""Buyer: buys an answer the way an agent does, with the official x402 client."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))
 """Again after these imports (see facilitator.py)."""
 
 REPORT_PATH: Final = "/v1/x402-trust"
+WATCH_PATH: Final = "/v1/watch-endpoint-30d"
 _TIMEOUT_SECONDS: Final = 40.0
 
 
 class PurchaseError(TollgaugeError):
-    """The report could not be bought."""
+    """The answer could not be bought."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purchase:
-    """A bought report: the answer as it came, the settling transaction, who paid, and how much in
-    atomic USDC.
+    """What was bought: the answer as it came (`report`), the settling transaction, who paid, and
+    how much in atomic USDC.
     """
 
     report: dict[str, Any]
@@ -47,6 +48,22 @@ async def buy(base_url: str, resource: str, *, account: TestAccount) -> Purchase
 
     Raises PurchaseError when the answer is no paid report.
     """
+    return await buy_answer(base_url, REPORT_PATH, {"resource": resource}, account=account)
+
+
+async def watch(base_url: str, resource: str, *, webhook: str, account: TestAccount) -> Purchase:
+    """Buys a watch of `resource` that tells a webhook. Raises PurchaseError as `buy` does."""
+    order = {"endpoint": resource, "delivery": {"webhook_url": webhook}}
+    return await buy_answer(base_url, WATCH_PATH, order, account=account)
+
+
+async def buy_answer(
+    base_url: str, path: str, body: dict[str, Any], *, account: TestAccount
+) -> Purchase:
+    """Buys what the service at `base_url` sells at a path.
+
+    Raises PurchaseError when the answer is not what was paid for.
+    """
     signed: list[int] = []
 
     async def note(context: PaymentCreatedContext) -> None:
@@ -57,9 +74,7 @@ async def buy(base_url: str, resource: str, *, account: TestAccount) -> Purchase
     register_exact_evm_client(client, signer, networks=NETWORK)
     client.on_after_payment_creation(note)
     async with x402HttpxClient(client, timeout=_TIMEOUT_SECONDS, trust_env=False) as http:
-        answer = await http.post(
-            f"{base_url.rstrip('/')}{REPORT_PATH}", json={"resource": resource}
-        )
+        answer = await http.post(f"{base_url.rstrip('/')}{path}", json=body)
     return _purchase(answer, signed)
 
 
@@ -67,7 +82,7 @@ def _purchase(answer: httpx.Response, signed: list[int]) -> Purchase:
     receipt = answer.headers.get("payment-response")
     if answer.status_code != 200 or receipt is None:
         raise PurchaseError(
-            f"The service answered {answer.status_code} instead of a paid report: "
+            f"The service answered {answer.status_code} instead of what was paid for: "
             f"{answer.text[:200]}"
         )
     settled = decode_payment_response_header(receipt)

@@ -12,17 +12,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from tollgauge import app, reports
+from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.units import DAY_MS, HOUR_MS
-from tollgauge.demo.buyer import Purchase, buy
+from tollgauge.demo.buyer import Purchase, buy, watch
 from tollgauge.demo.control import run_control
 from tollgauge.demo.customers import first_sales, purchases, sale_at
+from tollgauge.demo.receiver import RECEIVER_URL
+from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.settlements import Settlements
 from tollgauge.demo.stage import Progress, configuration, prepare
 from tollgauge.demo.world import World
 
 PORT: Final = 8402
 SALE_SECONDS: Final = 7.0
+WATCHED: Final = SELLERS[0]
+"""The seller whose watch the demo buys."""
 
 
 class DemoError(TollgaugeError):
@@ -42,9 +47,9 @@ class Options:
 
 
 async def play(
-    options: Options, *, progress: Progress, show: Callable[[dict[str, Any], str], None]
+    options: Options, *, progress: Progress, show: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Play the demo. `show` gets the round's summary and the service's address once the report
+    """Play the demo. `show` gets the round's summary once the report
     has been bought. Raises TollgaugeError when a part does not start or the round finds nothing.
     """
     async with contextlib.AsyncExitStack() as stack:
@@ -59,7 +64,9 @@ async def play(
         control = (
             ""
             if options.once
-            else await stack.enter_async_context(run_control(world.faults, port=port + 1))
+            else await stack.enter_async_context(
+                run_control(world.faults, world.market.receiver, port=port + 1)
+            )
         )
         # A file even where nobody keeps it: a cancelled query takes a database in memory with it.
         folder = options.folder or Path(
@@ -78,12 +85,16 @@ async def play(
                 await _either(ready.wait(), running)
                 progress("buying a trust report", 0, 1)
                 base_url = service.config.server.base_url
-                bought = await buy(base_url, await _best(service), account=world.buyer)
-                show(_summary(found, bought) | ({"control": control} if control else {}), base_url)
+                best = await _best(service)
+                bought = await buy(base_url, best, account=world.buyer)
+                summary = _summary(found, bought)
                 if options.once:
                     stop.set()
                 else:
+                    await watch(base_url, WATCHED.url, webhook=RECEIVER_URL, account=world.buyer)
                     group.create_task(_trade(sales, stop))
+                    summary["links"] = _links(base_url, best, control=control, world=world)
+                show(summary)
                 await running
             finally:
                 stop.set()
@@ -144,6 +155,20 @@ def _summary(found: Any, bought: Purchase) -> dict[str, Any]:
             "payer": bought.payer,
             "amount": str(bought.amount),
         },
+    }
+
+
+def _links(base_url: str, resource: str, *, control: str, world: World) -> dict[str, str]:
+    """Where a visitor may go, by what is there."""
+    page = f"{base_url}/endpoint/{parse_resource(resource, world.perimeter).id}"
+    return {
+        "leaderboard": f"{base_url}/",
+        "snapshot": page,
+        "wallet": f"{page}/upgrade",
+        "mcp": f"{base_url}/mcp",
+        "alerts": f"{control}/alerts",
+        "faults": f"{control}/faults",
+        "chain": world.rpc_url,
     }
 
 

@@ -1,8 +1,9 @@
 """Control: a door on loopback through which a person switches the faults of a running demo.
 
 `GET /faults` says what can be switched and what is; `PUT` and `DELETE /faults/{seller}/{kind}`
-switch a fault on and off. It is plain HTTP for this machine alone: a request under another name
-is refused, and a browser's page of another origin is not allowed to send these methods.
+switch a fault on and off; `GET /alerts` shows what the market's webhook received. It is plain
+HTTP for this machine alone: a request under another name is refused, and a browser's page of
+another origin is not allowed to send these methods.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from starlette.routing import Route
 
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.demo.faults import FaultError, Faults, Kind
+from tollgauge.demo.receiver import Receiver
 from tollgauge.demo.serving import LOOPBACK, serve
 
 _HOSTS: Final = re.compile(r"(127\.0\.0\.1|localhost)(:\d+)?")
@@ -31,9 +33,11 @@ class ControlError(TollgaugeError):
 
 
 @contextlib.asynccontextmanager
-async def run_control(faults: Faults, *, port: int = 0) -> AsyncIterator[str]:
-    """The door of some faults; yields its URL. A `port` that is taken gives way to a free one."""
-    async with serve(_app(faults), port=port) as bound:
+async def run_control(faults: Faults, receiver: Receiver, *, port: int = 0) -> AsyncIterator[str]:
+    """The door to some faults and deliveries; yields its URL. A `port` that is taken gives way to
+    a free one.
+    """
+    async with serve(_app(faults, receiver), port=port) as bound:
         yield f"http://{LOOPBACK}:{bound}"
 
 
@@ -50,7 +54,10 @@ def state(url: str) -> dict[str, Any]:
     return _asked("GET", f"{url}/faults")
 
 
-def _app(faults: Faults) -> Starlette:
+def _app(faults: Faults, receiver: Receiver) -> Starlette:
+    async def alerts(request: Request) -> Response:
+        return _refused(request) or JSONResponse({"alerts": receiver.deliveries()})
+
     async def show(request: Request) -> Response:
         return _refused(request) or _state(faults)
 
@@ -67,6 +74,7 @@ def _app(faults: Faults) -> Starlette:
 
     return Starlette(
         routes=[
+            Route("/alerts", alerts, methods=["GET"]),
             Route("/faults", show, methods=["GET"]),
             Route("/faults/{seller}/{kind}", change, methods=["PUT", "DELETE"]),
         ]

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
@@ -37,6 +38,7 @@ RECURSION_LIMIT: Final = 3_000
 sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))
 """EVM libraries raise it, and then deeply nested JSON can crash the process."""
 
+_SDK_LOGS: Final = ("x402.signers", "x402.mechanisms.evm.exact.facilitator")
 _THREADS: Final = 16
 _BODY_MAX: Final = 64 * 1024
 _CONFIRMATION_SECONDS: Final = 30.0
@@ -70,6 +72,17 @@ class _Signer(FacilitatorWeb3Signer):
             except Exception:
                 self._next_nonce = None
                 raise
+
+
+class _OursOnly(logging.Filter):
+    """Leaves out what the SDK says of payments that it refuses, traces included: the answer names
+    the reason. That the chain cannot be reached is our own trouble, and stays.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        raised = record.exc_info[1] if record.exc_info else None
+        given = record.args if isinstance(record.args, tuple) else ()
+        return any(isinstance(each, OSError) for each in (raised, *given))
 
 
 class Facilitator:
@@ -139,10 +152,26 @@ class Facilitator:
 @contextlib.asynccontextmanager
 async def run_facilitator(*, rpc_url: str, key: str, payees: frozenset[str]) -> AsyncIterator[str]:
     """A facilitator on loopback; yields its URL. `key` pays the gas."""
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="facilitator") as threads:
+    with contextlib.ExitStack() as stack:
+        for name in _SDK_LOGS:
+            stack.enter_context(_quiet(name))
+        threads = stack.enter_context(
+            ThreadPoolExecutor(_THREADS, thread_name_prefix="facilitator")
+        )
         facilitator = Facilitator(rpc_url=rpc_url, key=key, payees=payees, threads=threads)
         async with serve(facilitator.app()) as port:
             yield f"http://{LOOPBACK}:{port}"
+
+
+@contextlib.contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Filters a logger for the length of a `with`."""
+    logger, ours = logging.getLogger(name), _OursOnly()
+    logger.addFilter(ours)
+    try:
+        yield
+    finally:
+        logger.removeFilter(ours)
 
 
 async def _read(request: Request) -> tuple[PaymentPayload, PaymentRequirements] | None:

@@ -22,6 +22,7 @@ from tollgauge.core.exchange import Answer
 from tollgauge.demo.behaviours import play
 from tollgauge.demo.directory import DIRECTORY_HOST, DIRECTORY_PATH, answer
 from tollgauge.demo.faults import Faults
+from tollgauge.demo.receiver import RECEIVER_HOST, Receiver
 from tollgauge.demo.seller import DOMAIN, Request, Seller, Wire, latency_at
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.serving import LOOPBACK, closed_port, serve
@@ -41,10 +42,13 @@ _SELLER_OF: Final = {seller.host: seller for seller in SELLERS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Market:
-    """Where everyone is: host name to (address, port), and the authority to trust."""
+    """Where everyone is: host name to (address, port), the authority to trust, and what the
+    market's webhook received.
+    """
 
     mapped: dict[str, tuple[str, int]]
     ca_file: Path
+    receiver: Receiver
 
     @property
     def directory_url(self) -> str:
@@ -65,21 +69,25 @@ async def run_market(
     authority.cert_pem.write_to_path(ca_file)
     with contextlib.closing(closed_port()) as unused:
         closed = (LOOPBACK, int(unused.getsockname()[1]))
-        async with serve(_Stalls(clock, latency, faults or Faults()), tls=_tls(authority)) as port:
+        receiver = Receiver()
+        stalls = _Stalls(clock, latency, faults or Faults(), receiver)
+        async with serve(stalls, tls=_tls(authority)) as port:
             mapped = {
                 seller.host: closed if seller.wire is Wire.CLOSED else (LOOPBACK, port)
                 for seller in SELLERS
             }
-            yield Market(mapped=mapped | {DIRECTORY_HOST: (LOOPBACK, port)}, ca_file=ca_file)
+            others = dict.fromkeys((DIRECTORY_HOST, RECEIVER_HOST), (LOOPBACK, port))
+            yield Market(mapped=mapped | others, ca_file=ca_file, receiver=receiver)
 
 
 class _Stalls:
     """The ASGI side: finds the stall by its name and takes the time that its owner takes."""
 
-    def __init__(self, clock: Clock, latency: Latency, faults: Faults) -> None:
+    def __init__(self, clock: Clock, latency: Latency, faults: Faults, receiver: Receiver) -> None:
         self._clock = clock
         self._latency = latency
         self._faults = faults
+        self._receiver = receiver
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         host = _host(scope)
@@ -97,6 +105,8 @@ class _Stalls:
         """The answer of whoever owns a name, and the milliseconds it takes."""
         if host == DIRECTORY_HOST:
             return answer(request, now, sellers=self._faults.listed()), 0
+        if host == RECEIVER_HOST:
+            return self._receiver.answer(request, now), 0
         seller = _SELLER_OF.get(host)
         if seller is None:
             return Answer(status=421), 0

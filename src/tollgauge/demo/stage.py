@@ -26,7 +26,7 @@ from tollgauge.core.listing import ListedItem, read_item
 from tollgauge.core.probe import ProbeResult, judge
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.terms import Quote
-from tollgauge.core.units import DAY_MS, MINUTE_MS, day_of
+from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS, day_of
 from tollgauge.demo import past
 from tollgauge.demo.seller import Seller
 from tollgauge.demo.sellers import SELLERS
@@ -41,6 +41,8 @@ from tollgauge.web.paid import SaleSettings
 
 SOURCE: Final = "demo-bazaar"
 STEP_MS: Final = 30 * MINUTE_MS
+WATCHED_EVERY_MS: Final = 15 * SECOND_MS
+"""What is watched is probed far more often than in earnest, for whoever waits to see an alert."""
 CRAWLS_PER_DAY: Final = 4
 ROUNDS_MAX: Final = 400
 WATCH_KEY: Final = "a key of the demo that everybody knows: it seals nothing secret"
@@ -81,7 +83,8 @@ def configuration(world: World, *, port: int, store_url: str) -> Config:
             ca_file=str(world.ca_file),
         ),
         probe=ProbeSettings(
-            references=(world.directory_url,), cadence=Cadence(host_gap_ms=0, every_ms=STEP_MS)
+            references=(world.directory_url,),
+            cadence=Cadence(host_gap_ms=0, every_ms=STEP_MS, watched_every_ms=WATCHED_EVERY_MS),
         ),
         watch=WatchSettings(key=WATCH_KEY),
         sources=(Source(name=SOURCE, kind="bazaar", location=world.directory_url, pause_ms=0),),
@@ -96,9 +99,10 @@ async def prepare(service: Opened, *, history_days: int, report: Progress) -> Ro
     await service.discover_round()
     async with service.store.write() as tx:
         await endpoints.make_due(tx, now=service.clock())
-    probed = await _until_idle(service.probe_round, "probed", "probing", report)
+        listed = (await endpoints.counts(tx))["listed"]
+    probed = await _until_idle(service.probe_round, "probed", "probing", listed, report)
     await _indexed(service, report)
-    scored = await _until_idle(service.score_round, "scored", "scoring", report)
+    scored = await _until_idle(service.score_round, "scored", "scoring", listed, report)
     report("counting alternatives", 0, 1)
     await service.similar_round()
     return await _summary(service.store, probed=probed, scored=scored)
@@ -187,17 +191,23 @@ async def _indexed(service: Opened, report: Progress) -> None:
 
 
 async def _until_idle(
-    turn: Callable[[], Awaitable[dict[str, object]]], key: str, words: str, report: Progress
+    turn: Callable[[], Awaitable[dict[str, object]]],
+    key: str,
+    words: str,
+    expected: int,
+    report: Progress,
 ) -> int:
-    """Turn a loop until a round finds nothing to do; how much was done in all."""
+    """Turn a loop until a round finds nothing to do; how much was done in all, of about so much
+    as was `expected`.
+    """
     total = 0
     for _ in range(ROUNDS_MAX):
+        report(words, min(total, expected), expected)
         tally = await turn()
         done = int(str(tally.get(key, 0)))
         if not done:
             break
         total += done
-        report(words, total, total)
     return total
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tollgauge.core.endpoint import Perimeter
 from tollgauge.demo.chain import Chain, TestAccount, run_chain
 from tollgauge.demo.facilitator import run_facilitator
 from tollgauge.demo.faults import Faults
@@ -51,6 +52,11 @@ class World:
     def mapped(self) -> dict[str, tuple[str, int]]:
         """Host name to (loopback address, port)."""
         return self.market.mapped
+
+    @property
+    def perimeter(self) -> Perimeter:
+        """The names that may be probed although they are this machine's."""
+        return Perimeter(mapped=frozenset(self.mapped))
 
     @property
     def ca_file(self) -> Path:

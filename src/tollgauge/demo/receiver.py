@@ -1,0 +1,42 @@
+"""Receiver: a webhook of the demo market that keeps what watches send it.
+
+It lives under a name of its own on the market's TLS, takes every POST, and remembers the latest
+deliveries for whoever wants to see what a watch tells. It checks no signature: it has bought none
+of the watches and knows no secret.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final
+
+import orjson
+
+from tollgauge.core.exchange import Answer
+from tollgauge.demo.seller import DOMAIN, Request
+
+RECEIVER_HOST: Final = f"receiver.{DOMAIN}"
+RECEIVER_URL: Final = f"https://{RECEIVER_HOST}/alerts"
+_KEPT: Final = 100
+
+
+class Receiver:
+    """The latest deliveries, oldest first: `at` (ms UTC) and the `body` that came."""
+
+    def __init__(self) -> None:
+        self._kept: deque[dict[str, Any]] = deque(maxlen=_KEPT)
+
+    def answer(self, request: Request, now: int) -> Answer:
+        """Take a delivery; anything else than a POST of JSON is refused."""
+        if request.method != "POST":
+            return Answer(status=405, headers=(("allow", "POST"),))
+        try:
+            body = orjson.loads(request.body)
+        except orjson.JSONDecodeError:
+            return Answer(status=400)
+        self._kept.append({"at": now, "body": body})
+        return Answer(status=204)
+
+    def deliveries(self) -> list[dict[str, Any]]:
+        """What came, oldest first."""
+        return list(self._kept)
