@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tollgauge.core.endpoint import Endpoint, endpoint_id
 from tollgauge.core.similarity import Entry, Index, Terms, Wording, terms_of, wording_of
-from tollgauge.core.similarity.terms import SAID_AGAIN, SAID_ONCE, TERMS_MAX, WHOLE
+from tollgauge.core.similarity.terms import TERMS_MAX, WEIGHTS
 from tollgauge.core.similarity.words import words
 
 
@@ -85,20 +85,20 @@ def test_a_word_said_again_weighs_a_little_more_and_never_more_than_that() -> No
     twice = terms_of(Wording(description="weather, good weather"))
     often = terms_of(Wording(description="weather " * 60))
     (word,) = ids(once)
-    assert weights(once)[word] == SAID_ONCE
-    assert weights(twice)[word] == weights(often)[word] == SAID_AGAIN
+    assert weights(once)[word] == WEIGHTS.once
+    assert weights(twice)[word] == weights(often)[word] == WEIGHTS.again
 
 
 def test_a_whole_tag_weighs_more_than_a_word_of_a_description() -> None:
     tagged = weights(terms_of(Wording(tags=("weather",))))
-    assert sorted(tagged.values()) == [SAID_ONCE, WHOLE]
+    assert sorted(tagged.values()) == [WEIGHTS.once, WEIGHTS.whole]
 
 
 def test_words_that_say_that_something_is_for_sale_are_no_path_segments() -> None:
     plain = terms_of(Wording(path="/weather"))
     sold = terms_of(Wording(path="/weather/{city}"))
     assert plain == sold == terms_of(Wording(path="/api/v2/weather"))
-    assert WHOLE not in terms_of(Wording(path="/api/x402")).weights
+    assert WEIGHTS.whole not in terms_of(Wording(path="/api/x402")).weights
 
 
 @given(
@@ -115,7 +115,7 @@ def test_any_text_gives_a_bounded_number_of_terms_once_each(wording: Wording) ->
     terms = terms_of(wording)
     assert len(terms) <= TERMS_MAX
     assert ids(terms) == sorted(set(ids(terms)))
-    assert all(0 < weight <= SAID_AGAIN for weight in terms.weights)
+    assert all(0 < weight <= WEIGHTS.again for weight in terms.weights)
     assert terms == terms_of(wording)
 
 

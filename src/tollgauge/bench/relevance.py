@@ -136,10 +136,11 @@ def _judged(labels: npt.NDArray[np.str_], alike: Matrix) -> list[tuple[float, fl
 
 def ours(services: Sequence[Service]) -> Matrix:
     """What the service does: core/similarity, every labelled service a host of its own."""
-    return _ours([terms_of(service.wording) for service in services])
+    return alike_terms([terms_of(service.wording) for service in services])
 
 
-def _ours(terms: Sequence[Terms]) -> Matrix:
+def alike_terms(terms: Sequence[Terms]) -> Matrix:
+    """The similarity of every two, as the index has it before it rounds to percents."""
     postings, found = build(terms, range(len(terms)), candidates=0)
     dense: Matrix = np.zeros((len(terms), len(postings.vocabulary)))
     owner = np.repeat(np.arange(len(terms)), np.diff(found.starts))

@@ -30,18 +30,29 @@ from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.similarity.words import words
 from tollgauge.core.text import DESCRIPTION_MAX, NAME_MAX, TAG_MAX, TAGS_MAX
 
-SAID_ONCE: Final = 10
-SAID_AGAIN: Final = 17
-"""1 + ln 2 in tenths: the most that repetition gives."""
-PAIR: Final = 10
-WHOLE: Final = 15
-INPUT: Final = 5
 TERMS_MAX: Final = 256
 PATH_MAX: Final = 256
 SEGMENTS_MAX: Final = 12
 NAMES_MAX: Final = 32
 EVERYWHERE: Final = frozenset({"api", "apis", "x402", "http", "https", "www", "com", "paid", "pay"})
 """Path segments that say that something is for sale, not what; versions (`v2`) say as little."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """What a term weighs before its rarity, in tenths of a word that is said `once`: one said
+    `again` (1 + ln 2, the most that repetition gives), a `pair` of neighbouring words, a `whole`
+    tag or path segment, the name of an `input`.
+    """
+
+    once: int = 10
+    again: int = 17
+    pair: int = 10
+    whole: int = 15
+    input: int = 5
+
+
+WEIGHTS: Final = Weights()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +90,7 @@ def wording_of(endpoint: Endpoint) -> Wording:
     )
 
 
-def terms_of(wording: Wording) -> Terms:
+def terms_of(wording: Wording, weights: Weights = WEIGHTS) -> Terms:
     """The terms of a wording: at most TERMS_MAX, the weightiest first where there are more."""
     segments = _segments(wording.path)
     fields = [
@@ -89,14 +100,19 @@ def terms_of(wording: Wording) -> Terms:
         [word for segment in segments for word in words(segment)],
     ]
     found: dict[int, int] = {}
-    _add(found, "n", (word for name in wording.names for word in words(name[:TAG_MAX])), INPUT)
+    _add(
+        found,
+        "n",
+        (word for name in wording.names for word in words(name[:TAG_MAX])),
+        weights.input,
+    )
     for field in fields:
-        _add(found, "b", (f"{one} {two}" for one, two in pairwise(field)), PAIR)
-    _add(found, "t", (" ".join(words(tag)) for tag in _tags(wording.tags)), WHOLE)
-    _add(found, "p", segments, WHOLE)
+        _add(found, "b", (f"{one} {two}" for one, two in pairwise(field)), weights.pair)
+    _add(found, "t", (" ".join(words(tag)) for tag in _tags(wording.tags)), weights.whole)
+    _add(found, "p", segments, weights.whole)
     said = Counter(word for field in fields for word in field)
     for word, times in said.items():
-        found[_id("w", word)] = SAID_ONCE if times == 1 else SAID_AGAIN
+        found[_id("w", word)] = weights.once if times == 1 else weights.again
     return _packed(found)
 
 
