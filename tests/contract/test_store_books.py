@@ -73,7 +73,7 @@ async def advanced(
 
 
 async def read_to(store: Store, at: int) -> None:
-    """Every block up to an instant is final and was read twice."""
+    """Every block up to an instant was read once it was final."""
     async with store.write() as tx:
         await tx.execute(chains.chain_cursor.update().values(audited_at=at))
 

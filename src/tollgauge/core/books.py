@@ -7,7 +7,7 @@ What is true here:
   one is unattributed: it is counted, shown, and unlocks nothing;
 - a settled sale without a transfer is awaited while the chain may still show one: until every
   block in which the authorization could be used was read. After that it is missing;
-- a day is complete when every block of it is final and was read twice, and nothing is awaited;
+- a day is complete when every block of it was read once it was final, and nothing is awaited;
 - what is left between the two sums is the difference. On a complete day nothing explains it.
 
 Pure: sums in, verdict out. Amounts are atomic units.
