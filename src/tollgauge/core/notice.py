@@ -140,15 +140,15 @@ def discord(told: Mapping[str, Any]) -> dict[str, Any]:
         "fields": [],
         "footer": {"text": f"{told['type']} · {told['severity']} · {told['event_id']}"},
     }
-    left = DISCORD_EMBED - sum(
-        _units(str(text)) for text in (embed["title"], embed["description"], embed["footer"])
-    )
+    left = DISCORD_EMBED
+    for text in (embed["title"], embed["description"], embed["footer"]["text"]):
+        left -= _units(text)
     for name, value in _facts(told):
-        field = {"name": name, "value": _discord(value, DISCORD_FIELD), "inline": False}
-        left -= _units(name) + _units(field["value"])
+        shown = _discord(value, DISCORD_FIELD)
+        left -= _units(name) + _units(shown)
         if left < 0:
             break
-        embed["fields"].append(field)
+        embed["fields"].append({"name": name, "value": shown, "inline": False})
     if told["endpoint_page"]:
         embed["url"] = told["endpoint_page"]
     return {"embeds": [embed], "allowed_mentions": {"parse": []}}

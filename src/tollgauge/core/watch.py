@@ -116,7 +116,12 @@ def masked(url: str) -> str:
     """A webhook's URL for people: its path is a secret."""
     parts = urlsplit(url)
     tail = url[-4:] if len(parts.path) >= 16 else ""
-    return f"https://{parts.hostname}/…{tail}"
+    return f"{masked_host(parts.hostname or '')}…{tail}"
+
+
+def masked_host(host: str) -> str:
+    """What every masked URL of a host begins with."""
+    return f"https://{host}/"
 
 
 def retry_at(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -36,6 +37,8 @@ from tollgauge.store.outbox import Claimed, Notice, Result
 from tollgauge.store.watches import Destination, Watch
 
 FLIPS_BATCH: Final = 200
+NOTICES_BATCH: Final = 5_000
+"""After so many deliveries a transaction of decisions ends; the rest is the next one's."""
 BUDGET_S: Final = 60.0
 """How long a round goes on claiming; the loop turns at once while there is more."""
 STEP_S: Final = 0.2
@@ -45,6 +48,8 @@ REFILL: Final = 4
 """Slots are filled again when one in so many is free."""
 FAILING_SHARE: Final = 4
 """Of so many slots one is for destinations that failed last."""
+HOST_SHARE: Final = 2
+"""Of so many slots one is the most that a single host gets."""
 OURS_AGAIN_MS: Final = 5 * SECOND_MS
 _OURS: Final = frozenset({FaultKind.LOCAL.value, "sealed"})
 
@@ -110,14 +115,23 @@ async def decide(alerts: Alerts) -> int:
 
 async def _dispatch(tx: AsyncConnection, alerts: Alerts, *, now: int) -> int:
     found = await flips.undispatched(tx, limit=FLIPS_BATCH)
+    if not found:
+        return 0
     ids = {each.endpoint_id for each in found}
+    oldest = min(each.flip.at for each in found)
     known = await endpoints.get_many(tx, ids)
-    listening = await watches.listeners(tx, ids)
+    listening = await watches.listeners(tx, ids, since=oldest)
     targets = await watches.destinations(tx, [each.id for each in listening])
+    edited = await watches.edited_since(tx, targets, since=oldest)
+    wishes = await watches.wishes(tx, edited)
+    by_endpoint: dict[str, list[Watch]] = {}
+    for each in listening:
+        by_endpoint.setdefault(each.endpoint_id, []).append(each)
+    done: list[int] = []
     made: list[Notice] = []
     for stored in found:
-        for each in listening:
-            if hears(each, stored):
+        for each in by_endpoint.get(stored.endpoint_id, ()):
+            if flips.hears(each, stored, wishes.get(each.id, ())):
                 told = notice.flip_event(
                     stored.flip,
                     event_id=rules.message_id(each.id, f"flip:{stored.id}"),
@@ -126,21 +140,13 @@ async def _dispatch(tx: AsyncConnection, alerts: Alerts, *, now: int) -> int:
                     page=notice.page(alerts.base_url, stored.endpoint_id),
                 )
                 made += _notices(told, targets[each.id], now=now)
+        done.append(stored.id)
         FLIPS.labels(stored.flip.type).inc()
+        if len(made) >= NOTICES_BATCH:
+            break
     await outbox.put(tx, made, now=now)
-    await flips.dispatched(tx, [each.id for each in found], now=now)
-    return len(found)
-
-
-def hears(watch: Watch, stored: flips.StoredFlip) -> bool:
-    """Whether a flip is a watch's business."""
-    flip = stored.flip
-    return (
-        watch.endpoint_id == stored.endpoint_id
-        and flip.type in watch.wish.events
-        and flip.sensitivity in (None, watch.wish.sensitivity)
-        and watch.created_at < flip.at <= watch.expires_at
-    )
+    await flips.dispatched(tx, done, now=now)
+    return len(done)
 
 
 async def _tend(tx: AsyncConnection, alerts: Alerts, *, now: int) -> None:
@@ -165,30 +171,28 @@ async def _said(
         "at": now,
     }
 
-    def say(type_: str, reason: str, mark: int, **more: object) -> dict[str, object]:
-        id_ = rules.message_id(watch.id, f"{type_}:{mark}")
+    def say(type_: str, reason: str, mark: str, **more: object) -> dict[str, object]:
+        id_ = rules.message_id(watch.id, mark)
         return notice.event(type_=type_, reason=reason, event_id=id_, **shared, **more)  # type: ignore[arg-type]
 
     if watch.expires_at <= now:
-        await watches.end(tx, watch, State.EXPIRED, now=now)
+        event = await watches.end(tx, watch, State.EXPIRED, now=now)
         words = "This watch has ended: nothing more is told. Renewing starts it again."
-        return [say(rules.EXPIRED, words, watch.expires_at)]
+        return [] if event is None else [say(rules.EXPIRED, words, rules.own_event(event))]
     found: list[dict[str, object]] = []
     told, digest_at = watch.expiring_told, watch.digest_at
     if not told and watch.expires_at - rules.EXPIRING_MS <= now:
         told = True
         until = {"expiresAt": watch.expires_at}
-        await watches.note(
-            tx, watch.id, rules.EXPIRING, {"expiresAt": notice.iso(watch.expires_at)}, now=now
-        )
+        event = await watches.note(tx, watch.id, rules.EXPIRING, until, now=now)
         words = f"This watch ends at {notice.iso(watch.expires_at)} unless it is renewed."
-        found.append(say(rules.EXPIRING, words, watch.expires_at, after=until))
+        found.append(say(rules.EXPIRING, words, rules.own_event(event), after=until))
     if watch.wish.digest and digest_at <= now:
         made, scored = await flips.checks(tx, watch.endpoint_id, since=now - DAY_MS, until=now)
         events = await flips.count_of_watch(tx, watch, since=now - DAY_MS)
         words = f"{scored} checks in the last day, {events} event{'s' if events != 1 else ''}."
         evidence = {"checkedTimes": scored, "excludedTimes": made - scored, "events": events}
-        found.append(say(rules.DIGEST, words, digest_at, evidence=evidence))
+        found.append(say(rules.DIGEST, words, f"{rules.DIGEST}:{digest_at}", evidence=evidence))
         digest_at += (now - digest_at) // DAY_MS * DAY_MS + DAY_MS
     await watches.reschedule(tx, watch, expiring_told=told, digest_at=digest_at)
     return found
@@ -219,6 +223,7 @@ async def _take_off(alerts: Alerts, flying: dict[asyncio.Task[Sent], Claimed]) -
     if flying and free < settings.in_flight // REFILL:
         return
     failing = sum(each.destination.failures > 0 for each in flying.values())
+    hosts = Counter(each.destination.host for each in flying.values())
     async with alerts.store.read() as tx:
         due = await outbox.waiting(tx, now=now)
     if not due:
@@ -231,7 +236,11 @@ async def _take_off(alerts: Alerts, flying: dict[asyncio.Task[Sent], Claimed]) -
             limit=free,
             failing=max(settings.in_flight // FAILING_SHARE - failing, 0),
             lease_ms=settings.lease_ms,
+            flying=hosts,
+            host_max=settings.in_flight // HOST_SHARE,
         )
+        if not claimed and not flying:
+            await outbox.sweep(tx, now=now)
     for each in claimed:
         flying[asyncio.create_task(attempt(alerts, each))] = each
 

@@ -12,6 +12,7 @@ Rules:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -26,8 +27,10 @@ from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.finding import Severity
 from tollgauge.core.flips import Baseline, Flip
 from tollgauge.core.probe import Attribution, ProbeResult
+from tollgauge.core.rollup import Rollup
 from tollgauge.core.standing import BASELINE_MIN, PUBLIC_N, Probed, Standing
 from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
+from tollgauge.core.watch import Wish
 from tollgauge.store import probes, schema, upsert, watches
 from tollgauge.store.codec import clean_quote
 from tollgauge.store.schema import ForeignText, Serial, metadata
@@ -35,6 +38,7 @@ from tollgauge.store.schema import ForeignText, Serial, metadata
 BASELINE_DAYS: Final = 14
 _BASELINE_EVERY_MS: Final = 6 * HOUR_MS
 _YOUNG_EVERY_MS: Final = HOUR_MS
+_PAGE: Final = 500
 _WAITING: Final = sa.text("dispatched_at IS NULL")
 _P: Final = schema.probe
 _E: Final = schema.endpoint
@@ -167,16 +171,50 @@ async def get_standing(tx: AsyncConnection, endpoint_id: str) -> Standing | None
 async def of_watch(
     tx: AsyncConnection, found: watches.Watch, *, after: int, limit: int
 ) -> tuple[StoredFlip, ...]:
-    """The flips that a watch is about, after a flip's id, oldest first."""
-    query = sa.select(flip).where(flip.c.id > after, *_heard(found))
-    query = query.order_by(flip.c.id).limit(limit)
-    return tuple(_stored(row) for row in (await tx.execute(query)).mappings())
+    """The flips that a watch is about, after a flip's id, oldest first. What it listened to when
+    a flip was seen counts: an edit changes nothing of what was there to be read before.
+    """
+    wishes = (await watches.wishes(tx, [found.id])).get(found.id, ())
+    heard: list[StoredFlip] = []
+    while len(heard) < limit:
+        query = sa.select(flip).where(flip.c.id > after, *_in_time(found))
+        page = (await tx.execute(query.order_by(flip.c.id).limit(_PAGE))).mappings().all()
+        stored = [_stored(row) for row in page]
+        heard += [each for each in stored if hears(found, each, wishes)]
+        if len(page) < _PAGE:
+            break
+        after = stored[-1].id
+    return tuple(heard[:limit])
 
 
 async def count_of_watch(tx: AsyncConnection, found: watches.Watch, *, since: int) -> int:
     """How many flips after an instant a watch is about."""
-    query = sa.select(sa.func.count()).select_from(flip)
-    return (await tx.execute(query.where(flip.c.at > since, *_heard(found)))).scalar_one()
+    wishes = (await watches.wishes(tx, [found.id])).get(found.id, ())
+    query = sa.select(flip).where(flip.c.at > since, *_in_time(found))
+    rows = (await tx.execute(query)).mappings()
+    return sum(hears(found, _stored(row), wishes) for row in rows)
+
+
+def hears(
+    found: watches.Watch, stored: StoredFlip, wishes: Sequence[tuple[int, Wish]] = ()
+) -> bool:
+    """Whether a flip is a watch's business; `wishes` is what it listened to from when on, where
+    that may have changed since.
+    """
+    told = stored.flip
+    number = bisect_left(wishes, told.at, key=lambda each: each[0])
+    wish = wishes[max(number - 1, 0)][1] if wishes else found.wish
+    return (
+        found.endpoint_id == stored.endpoint_id
+        and told.type in wish.events
+        and told.sensitivity in (None, wish.sensitivity)
+        and found.created_at < told.at <= found.told_until
+    )
+
+
+async def newest(tx: AsyncConnection) -> int:
+    """The id of the newest flip, 0 without any: no cursor is ahead of it."""
+    return (await tx.execute(sa.select(sa.func.max(flip.c.id)))).scalar_one() or 0
 
 
 async def public(
@@ -228,23 +266,22 @@ async def checks(
     """(probes, scored probes) with `since < at <= until`: whole days from their sums."""
     first, last = day_of(since + 1), day_of(until)
     edge = min(until, (first + 1) * DAY_MS - 1)
-    results = await probes.history(tx, endpoint_id, since=since, until=edge)
-    made, scored = len(results), sum(result.scored for result in results)
+    results = list(await probes.history(tx, endpoint_id, since=since, until=edge))
+    days: tuple[Rollup, ...] = ()
     if last > first:
-        for each in await probes.days(tx, endpoint_id, first_day=first + 1, last_day=last):
-            made, scored = made + each.probes, scored + each.scored
-    return made, scored
+        results += await probes.history(tx, endpoint_id, since=last * DAY_MS - 1, until=until)
+    if last > first + 1:
+        days = await probes.days(tx, endpoint_id, first_day=first + 1, last_day=last - 1)
+    made = len(results) + sum(day.probes for day in days)
+    return made, sum(result.scored for result in results) + sum(day.scored for day in days)
 
 
-def _heard(found: watches.Watch) -> tuple[sa.ColumnElement[bool], ...]:
-    """Of the flips of all endpoints those that are a watch's business."""
-    until = found.expires_at if found.ended_at is None else found.ended_at
+def _in_time(found: watches.Watch) -> tuple[sa.ColumnElement[bool], ...]:
+    """Of the flips of all endpoints those of a watch's endpoint and time."""
     return (
         flip.c.endpoint_id == found.endpoint_id,
         flip.c.at > found.created_at,
-        flip.c.at <= until,
-        flip.c.type.in_(found.wish.events),
-        _told_at(found.wish.sensitivity),
+        flip.c.at <= found.told_until,
     )
 
 

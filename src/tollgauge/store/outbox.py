@@ -5,15 +5,17 @@ Rules:
 - a claim leases the destination, so that one never gets two at once; a lease that ran out is free
   again, and its delivery is made again under the same id;
 - destinations that answered last are served before those that failed, and the failing have a
-  share of their own: a slow receiver delays no other;
+  share of their own; one host gets no more than its share either: a slow receiver delays no other;
 - a delivery waits while its watch's payment has not settled;
 - after the last try it is a dead letter: kept, listed, and sent again when the operator says so.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -21,6 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tollgauge.core.units import DAY_MS
 from tollgauge.core.watch import State as WatchState
+from tollgauge.core.watch import masked_host
 from tollgauge.store import upsert
 from tollgauge.store.schema import ForeignText, metadata
 from tollgauge.store.watches import Destination, destination, destination_from_row, watch
@@ -30,6 +33,9 @@ SENT: Final = "sent"
 DEAD: Final = "dead"
 DROPPED: Final = "dropped"
 KEEP_MS: Final = 30 * DAY_MS
+_NONE: Final[Mapping[str, int]] = MappingProxyType({})
+_TELLING: Final = (WatchState.ACTIVE.value, WatchState.EXPIRED.value)
+"""An expired watch still says that it is, and what happened before."""
 
 delivery = sa.Table(
     "delivery",
@@ -154,17 +160,24 @@ async def claim(
     limit: int,
     failing: int,
     lease_ms: int,
+    flying: Mapping[str, int] = _NONE,
+    host_max: int | None = None,
 ) -> tuple[Claimed, ...]:
     """Due deliveries, at most one a destination, at most `failing` of them to destinations that
-    failed last.
+    failed last. Together with what is `flying` to a host, at most `host_max` go to it.
     """
-    found = await _due(tx, now=now, limit=limit, healthy=True)
+    hosts = Counter(flying)
+    full = () if host_max is None else [host for host in hosts if hosts[host] >= host_max]
+    found = await _due(tx, now=now, limit=limit, healthy=True, without=full)
     share = min(failing, limit - len(found))
     if share > 0:
-        found += await _due(tx, now=now, limit=share, healthy=False)
+        found += await _due(tx, now=now, limit=share, healthy=False, without=full)
     taken: dict[str, Claimed] = {}
     for each in found:
-        taken.setdefault(each.destination.id, each)
+        host = each.destination.host
+        if each.destination.id not in taken and (host_max is None or hosts[host] < host_max):
+            taken[each.destination.id] = each
+            hosts[host] += 1
     if taken:
         await tx.execute(
             destination.update()
@@ -227,10 +240,32 @@ async def _conclude_failed(tx: AsyncConnection, result: Result, *, owner: str) -
     return True
 
 
-async def drop(tx: AsyncConnection, watch_id: str, *, now: int) -> None:
-    """Nothing more of what a watch has queued is sent."""
-    queued = (delivery.c.watch_id == watch_id, delivery.c.state == QUEUED)
+async def drop(
+    tx: AsyncConnection, watch_id: str, *, now: int, to: Iterable[str] | None = None
+) -> None:
+    """Nothing more of what a watch has queued is sent; `to` names destinations, else all."""
+    queued = [delivery.c.watch_id == watch_id, delivery.c.state == QUEUED]
+    if to is not None:
+        queued.append(delivery.c.destination_id.in_(list(to)))
     await tx.execute(delivery.update().where(*queued).values(state=DROPPED, done_at=now))
+
+
+async def sweep(tx: AsyncConnection, *, now: int) -> int:
+    """End deliveries that nothing will ever send, because their watch was cancelled or their
+    destination removed or disabled while they were being queued; how many.
+    """
+    queued = (delivery.c.state == QUEUED, delivery.c.due <= now)
+    to = sa.select(destination.c.id).where(destination.c.id == delivery.c.destination_id)
+    of = sa.select(watch.c.id).where(watch.c.id == delivery.c.watch_id)
+    gone = sa.or_(
+        ~to.where(destination.c.removed_at.is_(None)).exists(),
+        ~of.where(watch.c.state != WatchState.CANCELLED.value).exists(),
+    )
+    dropped = delivery.update().where(*queued, gone).values(state=DROPPED, done_at=now)
+    off = to.where(destination.c.disabled_at.is_not(None)).exists()
+    values = {"state": DEAD, "last_error": "disabled", "done_at": now}
+    buried = delivery.update().where(*queued, off).values(**values)
+    return (await tx.execute(dropped)).rowcount + (await tx.execute(buried)).rowcount
 
 
 async def waiting(tx: AsyncConnection, *, now: int) -> bool:
@@ -262,8 +297,17 @@ async def of_watch(tx: AsyncConnection, watch_id: str, *, limit: int) -> tuple[D
 
 
 async def resend(tx: AsyncConnection, ids: Iterable[str], *, now: int) -> int:
-    """Queue dead letters again, with all their tries, and enable their destinations; how many."""
-    wanted = (delivery.c.id.in_(list(ids)), delivery.c.state == DEAD)
+    """Queue dead letters again, with all their tries, and enable their destinations; how many.
+    What its owner removed or cancelled stays unsent.
+    """
+    kept = sa.select(destination.c.id).where(destination.c.removed_at.is_(None))
+    live = sa.select(watch.c.id).where(watch.c.state != WatchState.CANCELLED.value)
+    wanted = (
+        delivery.c.id.in_(list(ids)),
+        delivery.c.state == DEAD,
+        delivery.c.destination_id.in_(kept),
+        delivery.c.watch_id.in_(live),
+    )
     again = await tx.execute(
         delivery.update()
         .where(*wanted)
@@ -294,7 +338,9 @@ async def forget(tx: AsyncConnection, *, now: int) -> int:
     return (await tx.execute(delivery.delete().where(*old))).rowcount
 
 
-async def _due(tx: AsyncConnection, *, now: int, limit: int, healthy: bool) -> list[Claimed]:
+async def _due(
+    tx: AsyncConnection, *, now: int, limit: int, healthy: bool, without: Sequence[str]
+) -> list[Claimed]:
     columns = [column.label(f"d_{column.name}") for column in delivery.c]
     query = (
         sa.select(*columns, destination, watch.c.sealed_key, watch.c.secret_hash)
@@ -306,7 +352,11 @@ async def _due(tx: AsyncConnection, *, now: int, limit: int, healthy: bool) -> l
             destination.c.lease_until <= now,
             destination.c.disabled_at.is_(None),
             destination.c.removed_at.is_(None),
-            watch.c.state != WatchState.PENDING.value,
+            watch.c.state.in_(_TELLING),
+            *(
+                ~destination.c.masked.startswith(masked_host(host), autoescape=True)
+                for host in without
+            ),
         )
         .with_for_update(skip_locked=True, of=destination)
     )

@@ -7,7 +7,7 @@ Rules:
 - the bearer secret is stored as its SHA-256; destinations' URLs and the signing key are stored as
   the caller sealed them;
 - what happens to a watch is appended to `watch_event`, under the lock of its row, so that a
-  cursor over its ids misses nothing;
+  cursor over its ids misses nothing; what it listened to at any time is read from there;
 - an endpoint is probed densely until the last of its active watches ends.
 
 The flips that a watch is about are store/flips', deliveries store/outbox's.
@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import orjson
 import sqlalchemy as sa
@@ -28,6 +29,7 @@ from tollgauge.core.payment import State as PaymentState
 from tollgauge.core.units import DAY_MS
 from tollgauge.core.watch import Kind, State, Wish
 from tollgauge.store import payments, schema
+from tollgauge.store.endpoints import chunks
 from tollgauge.store.schema import Serial, metadata
 
 CREATE: Final = "create"
@@ -40,6 +42,7 @@ _LOST: Final = (
     PaymentState.EXPIRED.value,
     PaymentState.REJECTED.value,
 )
+_KNOWN: Final = (PaymentState.SETTLED.value, *_LOST)
 _E: Final = schema.endpoint
 _P: Final = payments.payment
 
@@ -129,6 +132,11 @@ class Destination:
     failures: int = 0
     last_ok_at: int | None = None
 
+    @property
+    def host(self) -> str:
+        """Where it is; only this of its URL is known without opening it."""
+        return urlsplit(self.masked).hostname or ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
@@ -145,6 +153,11 @@ class Watch:
     ended_at: int | None = None
     expiring_told: bool = False
     digest_at: int = 0
+
+    @property
+    def told_until(self) -> int:
+        """What happens later than this is not its own."""
+        return self.expires_at if self.ended_at is None else min(self.ended_at, self.expires_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,8 +215,8 @@ async def apply_payments(tx: AsyncConnection, *, now: int, watch_id: str | None 
     """
     query = (
         sa.select(watch_payment, _P.c.state.label("paid"))
-        .outerjoin(_P, _P.c.id == watch_payment.c.payment_id)
-        .where(watch_payment.c.applied.is_(False))
+        .join(_P, _P.c.id == watch_payment.c.payment_id)
+        .where(watch_payment.c.applied.is_(False), _P.c.state.in_(_KNOWN))
         .order_by(watch_payment.c.at)
         .limit(_BATCH)
         .with_for_update(of=watch_payment)
@@ -215,14 +228,15 @@ async def apply_payments(tx: AsyncConnection, *, now: int, watch_id: str | None 
         if row["paid"] == PaymentState.SETTLED.value:
             await _apply(tx, row, now=now)
             applied += 1
-        elif row["paid"] in _LOST:
+        else:
             await _forget(tx, row["payment_id"])
     return applied
 
 
-async def get(tx: AsyncConnection, watch_id: str) -> Watch | None:
-    """One watch, or None."""
-    row = (await tx.execute(sa.select(watch).where(watch.c.id == watch_id))).mappings().first()
+async def get(tx: AsyncConnection, watch_id: str, *, lock: bool = False) -> Watch | None:
+    """One watch, or None. `lock` keeps others from changing it until the transaction ends."""
+    query = sa.select(watch).where(watch.c.id == watch_id)
+    row = (await tx.execute(query.with_for_update() if lock else query)).mappings().first()
     return _watch(row) if row else None
 
 
@@ -241,12 +255,52 @@ async def waiting(tx: AsyncConnection, watch_id: str) -> bool:
     return (await tx.execute(query.limit(1))).first() is not None
 
 
-async def listeners(tx: AsyncConnection, endpoint_ids: Iterable[str]) -> tuple[Watch, ...]:
-    """The watches, pending ones included, of some endpoints."""
+async def listeners(
+    tx: AsyncConnection, endpoint_ids: Iterable[str], *, since: int
+) -> tuple[Watch, ...]:
+    """The watches of some endpoints that could hear what happened at `since` or later: pending
+    ones included, and those that expired after it.
+    """
+    ended = (watch.c.state == State.EXPIRED.value, watch.c.expires_at >= since)
     query = sa.select(watch).where(
-        watch.c.endpoint_id.in_(list(endpoint_ids)), watch.c.state.in_(LIVE)
+        watch.c.endpoint_id.in_(list(endpoint_ids)),
+        sa.or_(watch.c.state.in_(LIVE), sa.and_(*ended)),
     )
     return tuple(_watch(row) for row in (await tx.execute(query)).mappings())
+
+
+async def wishes(
+    tx: AsyncConnection, watch_ids: Iterable[str]
+) -> dict[str, tuple[tuple[int, Wish], ...]]:
+    """What some watches listened to, each with the instant from which on, oldest first."""
+    found: dict[str, list[tuple[int, Wish]]] = {}
+    for chunk in chunks(watch_ids):
+        query = (
+            sa.select(watch_event)
+            .where(watch_event.c.watch_id.in_(chunk))
+            .where(watch_event.c.type.in_((rules.CREATED, rules.EDITED)))
+            .order_by(watch_event.c.id)
+        )
+        for row in (await tx.execute(query)).mappings():
+            known = found.setdefault(row["watch_id"], [])
+            last = known[-1][1] if known else Wish()
+            wish = _wish_after(last, orjson.loads(row["detail"]))
+            if not known or wish != last:
+                known.append((row["at"], wish))
+    return {watch_id: tuple(known) for watch_id, known in found.items()}
+
+
+async def edited_since(tx: AsyncConnection, watch_ids: Iterable[str], *, since: int) -> set[str]:
+    """Those of some watches that were edited at `since` or later."""
+    found: set[str] = set()
+    for chunk in chunks(watch_ids):
+        query = sa.select(watch_event.c.watch_id).where(
+            watch_event.c.watch_id.in_(chunk),
+            watch_event.c.type == rules.EDITED,
+            watch_event.c.at >= since,
+        )
+        found.update((await tx.execute(query)).scalars())
+    return found
 
 
 async def sensitivities(tx: AsyncConnection, endpoint_id: str) -> frozenset[int]:
@@ -269,14 +323,11 @@ async def edit(
     removed: Sequence[str],
     now: int,
 ) -> None:
-    """Write what a watch listens to and where to; an `edited` event says what changed."""
-    changes: dict[str, Any] = {}
-    if wish.events != found.wish.events:
-        changes["events"] = list(wish.events)
-    if wish.sensitivity != found.wish.sensitivity:
-        changes["liveness_sensitivity_n"] = wish.sensitivity
-    if wish.digest != found.wish.digest:
-        changes["digest"] = wish.digest
+    """Write what a watch, which the caller has locked, listens to and where to; an `edited` event
+    says what changed.
+    """
+    before, after = _told_wish(found.wish), _told_wish(wish)
+    changes: dict[str, Any] = {key: after[key] for key in after if after[key] != before[key]}
     changes |= {"destinations_added": [each.masked for each in added]} if added else {}
     changes |= {"destinations_removed": len(removed)} if removed else {}
     started = found.digest_at if found.wish.digest else now + DAY_MS
@@ -292,9 +343,9 @@ async def edit(
         await note(tx, found.id, rules.EDITED, changes, now=now)
 
 
-async def end(tx: AsyncConnection, found: Watch, state: State, *, now: int) -> bool:
+async def end(tx: AsyncConnection, found: Watch, state: State, *, now: int) -> int | None:
     """Cancel or expire a watch; its endpoint falls back to the normal cadence with the last one.
-    False when it had ended before.
+    The event's id, None when it had ended before.
     """
     done = await tx.execute(
         watch.update()
@@ -302,10 +353,10 @@ async def end(tx: AsyncConnection, found: Watch, state: State, *, now: int) -> b
         .values(state=state.value, ended_at=now)
     )
     if done.rowcount != 1:
-        return False
-    await note(tx, found.id, state.value, {}, now=now)
+        return None
+    event = await note(tx, found.id, state.value, {}, now=now)
     await _watched(tx, found.endpoint_id, now=now)
-    return True
+    return event
 
 
 async def due(tx: AsyncConnection, *, now: int, limit: int = _BATCH) -> tuple[Watch, ...]:
@@ -331,7 +382,9 @@ async def reschedule(
 
 async def work_waits(tx: AsyncConnection, *, now: int) -> bool:
     """Whether a payment is to be applied, or something is to be done about a watch."""
-    unpaid = sa.select(sa.literal(1)).where(watch_payment.c.applied.is_(False)).limit(1)
+    known = watch_payment.join(_P, _P.c.id == watch_payment.c.payment_id)
+    unpaid = sa.select(sa.literal(1)).select_from(known).limit(1)
+    unpaid = unpaid.where(watch_payment.c.applied.is_(False), _P.c.state.in_(_KNOWN))
     ripe = (watch.c.state == State.ACTIVE.value, watch.c.due <= now)
     timed = sa.select(sa.literal(1)).where(*ripe).limit(1)
     for query in (unpaid, timed):
@@ -341,8 +394,15 @@ async def work_waits(tx: AsyncConnection, *, now: int) -> bool:
 
 
 async def forget(tx: AsyncConnection, *, now: int, limit: int = _BATCH) -> int:
-    """Remove watches that nobody can read any more, with all that belongs to them."""
-    old = (watch.c.state.not_in(LIVE), watch.c.expires_at < now - rules.READABLE_MS)
+    """Remove watches that nobody can read any more, with all that belongs to them; one that a
+    payment may yet renew stays.
+    """
+    unpaid = sa.select(watch_payment.c.watch_id).where(watch_payment.c.applied.is_(False))
+    old = (
+        watch.c.state.not_in(LIVE),
+        watch.c.expires_at < now - rules.READABLE_MS,
+        watch.c.id.not_in(unpaid),
+    )
     ids = list((await tx.execute(sa.select(watch.c.id).where(*old).limit(limit))).scalars())
     for table in (watch_event, destination, watch_payment):
         await tx.execute(table.delete().where(table.c.watch_id.in_(ids)))
@@ -360,6 +420,11 @@ async def note(
     row = watch_event.insert().values(watch_id=watch_id, at=now, type=type_, detail=text)
     done = await tx.execute(row.returning(watch_event.c.id))
     return int(done.scalar_one())
+
+
+async def newest_event(tx: AsyncConnection) -> int:
+    """The id of the newest event of any watch, 0 without any: no cursor is ahead of it."""
+    return (await tx.execute(sa.select(sa.func.max(watch_event.c.id)))).scalar_one() or 0
 
 
 async def events(
@@ -383,14 +448,15 @@ async def destinations(
 ) -> dict[str, tuple[Destination, ...]]:
     """The destinations of some watches that were not removed, oldest first."""
     ids = list(watch_ids)
-    query = (
-        sa.select(destination)
-        .where(destination.c.watch_id.in_(ids), destination.c.removed_at.is_(None))
-        .order_by(destination.c.created_at, destination.c.id)
-    )
     found: dict[str, list[Destination]] = {each: [] for each in ids}
-    for row in (await tx.execute(query)).mappings():
-        found[row["watch_id"]].append(destination_from_row(row))
+    for chunk in chunks(ids):
+        query = (
+            sa.select(destination)
+            .where(destination.c.watch_id.in_(chunk), destination.c.removed_at.is_(None))
+            .order_by(destination.c.created_at, destination.c.id)
+        )
+        for row in (await tx.execute(query)).mappings():
+            found[row["watch_id"]].append(destination_from_row(row))
     return {each: tuple(rows) for each, rows in found.items()}
 
 
@@ -403,18 +469,19 @@ async def latest(tx: AsyncConnection, *, limit: int) -> tuple[Watch, ...]:
 async def _apply(tx: AsyncConnection, row: sa.RowMapping, *, now: int) -> None:
     paid = watch_payment.c.payment_id == row["payment_id"]
     await tx.execute(watch_payment.update().where(paid).values(applied=True))
-    found = await get(tx, row["watch_id"])
+    found = await get(tx, row["watch_id"], lock=True)
     if found is None:
         return
+    active = {"state": State.ACTIVE.value}
     if row["kind"] == CREATE:
-        values: dict[str, Any] = {"due": _due(found)}
+        values: dict[str, Any] = {"due": _due(found), **active}
     else:
-        until = rules.renewed_until(found.expires_at, now=row["at"])
-        values = {"expires_at": until, "ended_at": None, "expiring_told": False, "due": now}
-    values["state"] = State.ACTIVE.value
+        values = {"expires_at": rules.renewed_until(found.expires_at, now=row["at"])}
+        if found.state is not State.CANCELLED:  # what its owner ended meanwhile stays ended
+            values |= {"ended_at": None, "expiring_told": False, "due": now, **active}
     await tx.execute(watch.update().where(watch.c.id == found.id).values(**values))
     if row["kind"] == CREATE:
-        await note(tx, found.id, rules.CREATED, {}, now=found.created_at)
+        await note(tx, found.id, rules.CREATED, _told_wish(found.wish), now=found.created_at)
     else:
         await note(tx, found.id, rules.RENEWED, {"expiresAt": values["expires_at"]}, now=now)
     await _watched(tx, found.endpoint_id, now=now)
@@ -468,6 +535,24 @@ def _values(made: Watch) -> dict[str, Any]:
         "digest_at": made.digest_at or made.created_at + DAY_MS,
         **_wish_values(made.wish),
     }
+
+
+def _told_wish(wish: Wish) -> dict[str, Any]:
+    """A wish in the words of the request."""
+    return {
+        "events": list(wish.events),
+        "liveness_sensitivity_n": wish.sensitivity,
+        "digest": wish.digest,
+    }
+
+
+def _wish_after(wish: Wish, detail: Mapping[str, Any]) -> Wish:
+    """The inverse: a wish after what an event says of it."""
+    return Wish(
+        events=tuple(detail.get("events", wish.events)),
+        sensitivity=detail.get("liveness_sensitivity_n", wish.sensitivity),
+        digest=detail.get("digest", wish.digest),
+    )
 
 
 def _wish_values(wish: Wish) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -117,8 +118,7 @@ class Connector:
         """The destinations as they are stored."""
         found = []
         for number, target in enumerate(targets):
-            mark = hashlib.sha256(f"{watch_id}:{target.url}:{now}".encode()).hexdigest()[:24]
-            id_ = f"dst_{number}{mark}"
+            id_ = f"dst_{number}{secrets.token_hex(12)}"
             sealed = self.sealer.seal(target.url.encode(), context=destination_context(id_))
             found.append(
                 Destination(

@@ -5,7 +5,9 @@ Rules:
   the watch that was asked for exists;
 - a poll gives what happened after its two cursors, oldest first, and how often the endpoint was
   checked, so that silence is evidence; nothing between two polls is lost;
-- a cancelled watch can be read until its period ends and 30 days on.
+- a cancelled watch can be read until its period ends and 30 days on;
+- destinations are tested before the watch is locked; what an edit changes is worked out under the
+  lock, so that of two at once neither is lost.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
+from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -35,7 +38,7 @@ from tollgauge.store.engine import Store
 from tollgauge.store.watches import Destination, Watch
 from tollgauge.web import describe, paid, wire
 from tollgauge.web.connect import Connector
-from tollgauge.web.paywall import read_body
+from tollgauge.web.incoming import read_body
 from tollgauge.web.problem import Problem
 from tollgauge.web.products.watch import EXAMPLE_ID, SnakeShape
 from tollgauge.web.wishes import FIELDS, targets_of, wish_of
@@ -165,8 +168,8 @@ class Watching:
         """The routes with their descriptions."""
         routes = APIRouter(default_response_class=Response)
         bearer: dict[str, Any] = {"security": [{"bearer": []}]}
-        edit = {"required": True, "content": {"application/json": {"schema": _EDIT_BODY}}}
-        edit["content"]["application/json"]["example"] = _EDIT_EXAMPLE  # type: ignore[index]
+        content = {"application/json": {"schema": _EDIT_BODY, "example": _EDIT_EXAMPLE}}
+        edit = {"required": True, "description": paid.FIELDS, "content": content}
         invalid = {422: "A cursor that no poll gave"}
         edited = {
             400: "The body is not JSON",
@@ -227,10 +230,12 @@ class Watching:
         watched_after, _ = _cursor(watch_since, "watch_since")
         now = self.clock()
         async with self.store.read() as tx:
+            _check_cursor(after, await flips.newest(tx), "since")
+            _check_cursor(watched_after, await watches.newest_event(tx), "watch_since")
             told = await flips.of_watch(tx, found, after=after, limit=PAGE_MAX)
             own = await watches.events(tx, found.id, after=watched_after, limit=PAGE_MAX)
             endpoint = await endpoints.get(tx, found.endpoint_id)
-            until = min(now, _until(found))
+            until = min(now, found.told_until)
             made, scored = await flips.checks(
                 tx, found.endpoint_id, since=found.created_at, until=until
             )
@@ -278,70 +283,95 @@ class Watching:
         document = await read_body(request)
         if not isinstance(document, dict):
             raise paid.invalid("", "The body must be a JSON object.")
+        paid.check_names(document, _EDIT_BODY)
         if found.state is not State.ACTIVE:
-            raise Problem(422, "watch-ended", "This watch has ended and cannot be changed.")
-        wish = wish_of(document, now=found.wish)
-        async with self.store.read() as tx:
-            before = (await watches.destinations(tx, [found.id]))[found.id]
-            endpoint = await endpoints.get(tx, found.endpoint_id)
-        sealed_key = found.sealed_key
+            raise _ended()
+        wish_of(document, now=found.wish)
+        targets = targets_of(document, self.perimeter) if "delivery" in document else None
+        fresh = await self._connected(found, targets or (), _bearer(request))
+        sealed_key = None
+        if any(target.kind is Kind.JSON for target in fresh):
+            key = webhooks.secret_key(_bearer(request)) or b""
+            sealed_key = self.sealer.seal(key, context=watch_context(found.id))
+        async with self.store.write() as tx:
+            await self._edit(tx, found.id, document, targets, fresh, sealed_key)
+        return await self._state(found.id)
+
+    async def _edit(
+        self,
+        tx: AsyncConnection,
+        watch_id: str,
+        document: dict[str, Any],
+        targets: tuple[Target, ...] | None,
+        fresh: dict[Target, Destination],
+        sealed_key: bytes | None,
+    ) -> None:
+        """Change a watch as it is now; None as `targets` leaves its destinations alone."""
+        found = await watches.get(tx, watch_id, lock=True)
+        if found is None or found.state is not State.ACTIVE:
+            raise _ended()
+        now = self.clock()
         added: list[Destination] = []
         removed: list[str] = []
-        if "delivery" in document:
-            targets = targets_of(document, self.perimeter)
-            known = self._urls(before)
-            fresh = [each for each in targets if each.url not in known]
-            removed = [
-                id_ for url, id_ in known.items() if url not in {each.url for each in targets}
-            ]
-            resource = endpoint.resource if endpoint else ""
-            added = await self._connected(found, fresh, request, resource=resource)
-            if any(each.kind is Kind.JSON for each in fresh) and sealed_key is None:
-                key = webhooks.secret_key(_bearer(request)) or b""
-                sealed_key = self.sealer.seal(key, context=watch_context(found.id))
-        async with self.store.write() as tx:
-            await watches.edit(
-                tx,
-                found,
-                wish=wish,
-                sealed_key=sealed_key,
-                added=added,
-                removed=removed,
-                now=self.clock(),
-            )
-        return await self._state(found.id)
+        if targets is not None:
+            kept = self._kept((await watches.destinations(tx, [found.id]))[found.id])
+            wanted = {(each.url, each.kind) for each in targets}
+            removed = [id_ for id_, place in kept.items() if place not in wanted]
+            places = set(kept.values())
+            new = {
+                each: made for each, made in fresh.items() if (each.url, each.kind) not in places
+            }
+            added = list(new.values())
+            await outbox.drop(tx, found.id, now=now, to=removed)
+        await watches.edit(
+            tx,
+            found,
+            wish=wish_of(document, now=found.wish),
+            sealed_key=found.sealed_key or sealed_key,
+            added=added,
+            removed=removed,
+            now=now,
+        )
 
     async def cancel(self, id: WatchId, request: Request) -> Response:  # noqa: A002
         """End a watch at once; doing it again changes nothing."""
         found = await self._own(id, _bearer(request))
         now = self.clock()
         async with self.store.write() as tx:
-            if await watches.end(tx, found, State.CANCELLED, now=now):
+            if await watches.end(tx, found, State.CANCELLED, now=now) is not None:
                 await outbox.drop(tx, found.id, now=now)
         return await self._state(found.id)
 
     async def _connected(
-        self, found: Watch, fresh: list[Target], request: Request, *, resource: str
-    ) -> list[Destination]:
-        """New destinations, tested and sealed."""
+        self, found: Watch, targets: tuple[Target, ...], secret: str
+    ) -> dict[Target, Destination]:
+        """Those of some targets that the watch has not yet, tested and sealed."""
+        if not targets:
+            return {}
+        async with self.store.read() as tx:
+            kept = (await watches.destinations(tx, [found.id]))[found.id]
+            endpoint = await endpoints.get(tx, found.endpoint_id)
+        places = set(self._kept(kept).values())
+        fresh = [each for each in targets if (each.url, each.kind) not in places]
         self.connector.check_ready(fresh)
-        key = webhooks.secret_key(_bearer(request)) or b""
-        signing = Signing(key=key, secret_hash=found.secret_hash)
+        signing = Signing(key=webhooks.secret_key(secret) or b"", secret_hash=found.secret_hash)
+        resource = endpoint.resource if endpoint else ""
         await self.connector.test(fresh, watch_id=found.id, resource=resource, signing=signing)
-        return self.connector.kept(fresh, watch_id=found.id, now=self.clock())
+        made = self.connector.kept(fresh, watch_id=found.id, now=self.clock())
+        return dict(zip(fresh, made, strict=True))
 
-    def _urls(self, kept: tuple[Destination, ...]) -> dict[str, str]:
-        """The URLs of destinations with their ids; a disabled one counts as gone, so that naming
-        it again tests it again.
+    def _kept(self, kept: tuple[Destination, ...]) -> dict[str, tuple[str, Kind]]:
+        """The URLs and formats of destinations by their ids. A disabled one, and one whose URL
+        does not open any more, has no URL here, so that naming it again tests it again.
         """
-        found: dict[str, str] = {}
+        found: dict[str, tuple[str, Kind]] = {}
         for each in kept:
+            context = destination_context(each.id)
             try:
-                url = self.sealer.open(each.sealed_url, context=destination_context(each.id))
+                url = self.sealer.open(each.sealed_url, context=context).decode()
             except SealError:
-                found[each.id] = each.id
-                continue
-            found[each.id if each.disabled_at else url.decode()] = each.id
+                url = ""
+            found[each.id] = ("" if each.disabled_at else url, each.kind)
         return found
 
     async def _state(self, watch_id: str) -> Response:
@@ -404,8 +434,8 @@ def _unknown() -> Problem:
     return Problem(404, "unknown-watch", "There is no such watch of this bearer.")
 
 
-def _until(found: Watch) -> int:
-    return found.expires_at if found.ended_at is None else found.ended_at
+def _ended() -> Problem:
+    return Problem(422, "watch-ended", "This watch has ended and cannot be changed.")
 
 
 def _cursor(text: str, name: str) -> tuple[int, int]:
@@ -416,9 +446,19 @@ def _cursor(text: str, name: str) -> tuple[int, int]:
     return int(found.group(1)), int(found.group(2) or 0)
 
 
+def _check_cursor(after: int, newest: int, name: str) -> None:
+    """A cursor ahead of everything is of another server, or of a database that was set back: to
+    read on from it would pass events by. Raises Problem 422.
+    """
+    if after > newest:
+        raise paid.invalid(
+            name, f"No poll here gave this cursor. Leave {name} out to read from the start."
+        )
+
+
 def _own_event(each: watches.WatchEvent) -> WatchEventShape:
     return WatchEventShape(
-        event_id=rules.message_id(each.watch_id, f"own:{each.id}"),
+        event_id=rules.message_id(each.watch_id, rules.own_event(each.id)),
         type=each.type,
         observed_at=each.at // 1000,
         observed_at_iso=notice.iso(each.at),
