@@ -1,4 +1,5 @@
-"""Receivers of notices: an HTTPS server on loopback under the names of Slack, Discord and others.
+"""Receivers of notices: an HTTPS server on loopback under the names of Slack, Discord and others,
+and a seller beside them whose endpoint can be watched.
 
 What a name answers is set by hand; what it was sent is kept. The certificate is of an authority
 made for this run.
@@ -7,11 +8,12 @@ made for this run.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
 import ssl
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,30 @@ ALERTS = "alerts.receivers.example"
 OTHER = "other.receivers.example"
 SLACK = "hooks.slack.com"
 DISCORD = "discord.com"
-NAMES = (ALERTS, OTHER, SLACK, DISCORD)
+SELLER = "api.example.com"
+NAMES = (ALERTS, OTHER, SLACK, DISCORD, SELLER)
+
+
+def challenge(request: Request) -> Response:
+    """A 402 with the terms that the seller asks for, in the header of x402 v2."""
+    terms = {
+        "scheme": "exact",
+        "network": "eip155:8453",
+        "asset": "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913",
+        "amount": "10000",
+        "payTo": "0x" + "cc" * 20,
+        "maxTimeoutSeconds": 60,
+        "extra": {"name": "USD Coin", "version": "2"},
+    }
+    document = {
+        "x402Version": 2,
+        "error": "PAYMENT-SIGNATURE header is required",
+        "resource": {"url": f"https://{SELLER}{request.url.path}", "mimeType": "application/json"},
+        "accepts": [terms],
+    }
+    body = json.dumps(document).encode()
+    headers = {"payment-required": base64.b64encode(body).decode()}
+    return Response(body, status_code=402, headers=headers, media_type="application/json")
 
 
 @dataclass
@@ -46,7 +71,9 @@ class Received:
 
 @dataclass
 class Receivers:
-    """What tests set and see. `answers` are statuses by host, used up one by one, 204 after."""
+    """What tests set and see. `answers` are statuses by host, used up one by one, 204 after;
+    `seller` is what the endpoint answers, and `visits` its paths as they were asked for.
+    """
 
     port: int
     ca_file: str
@@ -56,6 +83,8 @@ class Receivers:
     stuck: set[str] = field(default_factory=set)
     delay: float = 0.0
     released: asyncio.Event = field(default_factory=asyncio.Event)
+    seller: Callable[[Request], Response] = challenge
+    visits: list[str] = field(default_factory=list)
 
     @property
     def mapped(self) -> dict[str, tuple[str, int]]:
@@ -79,6 +108,10 @@ class Receivers:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         request = Request(scope, receive)
         host = request.headers["host"].split(":")[0]
+        if host == SELLER:
+            self.visits.append(request.url.path)
+            await self.seller(request)(scope, receive, send)
+            return
         body = await request.body()
         headers = dict(request.headers)
         self.got.append(Received(host, request.url.path, headers, body))

@@ -10,6 +10,8 @@ import hashlib
 import itertools
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -157,7 +159,9 @@ def bearer(secret: str) -> dict[str, str]:
 
 
 @contextlib.asynccontextmanager
-async def opened(url: str, folder: Path, *, key: str = KEY) -> AsyncIterator[Till]:
+async def opened(
+    url: str, folder: Path, *, key: str = KEY, deadline_ms: int = 800
+) -> AsyncIterator[Till]:
     asked: Counter[str] = Counter()
     settles: list[bool] = []
 
@@ -175,7 +179,7 @@ async def opened(url: str, folder: Path, *, key: str = KEY) -> AsyncIterator[Til
         config = replace(
             http_service.configuration(store_url=url),
             facilitator=FacilitatorSettings(url=f"http://127.0.0.1:{port}"),
-            egress=world.egress(deadline_ms=800),
+            egress=world.egress(deadline_ms=deadline_ms),
             watch=WatchSettings(key=key),
         )
         async with http_service.opened(config) as running:
@@ -183,8 +187,9 @@ async def opened(url: str, folder: Path, *, key: str = KEY) -> AsyncIterator[Til
 
 
 @pytest.fixture
-async def till(tmp_path: Path) -> AsyncIterator[Till]:
-    async with opened("sqlite://", tmp_path) as found:
+async def till(tmp_path: Path, empty_sqlite: Path) -> AsyncIterator[Till]:
+    database = shutil.copy(empty_sqlite, tmp_path / "till.db")
+    async with opened(f"sqlite:///{database}", tmp_path) as found:
         yield found
 
 
@@ -385,17 +390,20 @@ async def test_invalid_wishes_are_422_before_any_charge(till: Till) -> None:
     assert not till.asked
 
 
-async def test_without_a_key_only_polling_watches_are_sold(tmp_path: Path) -> None:
-    async with opened("sqlite://", tmp_path, key="") as till:
-        body = {"endpoint": RESOURCE, "delivery": {"webhook_url": f"https://{ALERTS}/a"}}
-        refused = await till.ask(CREATE, body)
-        assert (refused.status_code, refused.json()["code"]) == (503, "destinations-unavailable")
-        assert refused.json()["notCharged"] is True
-        assert not till.asked
+async def test_without_a_key_no_watch_is_sold_and_old_ones_go_on(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'till.db'}"
+    async with opened(url, tmp_path) as till:
         bought = await till.buy()
+    async with opened(url, tmp_path, key="") as till:
+        for more in ({}, {"delivery": {"webhook_url": f"https://{ALERTS}/a"}}):
+            refused = await till.ask(CREATE, {"endpoint": RESOURCE, **more})
+            assert (refused.status_code, refused.json()["code"]) == (503, "watches-unavailable")
+            assert refused.json()["notCharged"] is True
+        assert not till.asked
         assert (await till.poll(bought))["state"] == "active"
         edited = await till.patch(bought, {"delivery": {"webhook_url": f"https://{ALERTS}/a"}})
-        assert edited.status_code == 503
+        assert (edited.status_code, edited.json()["code"]) == (503, "destinations-unavailable")
+        assert (await till.ask(path(bought, "/renew"), {})).status_code == 200
 
 
 async def test_secrets_and_urls_lie_in_the_database_hashed_and_sealed(till: Till) -> None:
@@ -734,6 +742,20 @@ async def test_feeds_show_public_incidents(till: Till) -> None:
     assert bought["watch_id"] not in answer.text
     for url in ("/endpoint/0000000000000000/feed.xml", "/provider/none.example/feed.xml"):
         assert (await till.running.get(url)).status_code == 404
+
+
+async def test_feeds_are_found_from_their_pages(till: Till) -> None:
+    await till.buy()
+    for page in (f"/endpoint/{ID}", "/provider/api.example.com"):
+        answer = await till.running.get(page, headers={"Accept": "text/html"})
+        found = re.search(r'<link rel="alternate" type="application/atom\+xml"[^>]*>', answer.text)
+        assert found is not None, page
+        href = re.search(r'href="([^"]+)"', found.group())
+        assert href is not None
+        assert href.group(1).endswith(f"{page}/feed.xml")
+        assert (await till.running.get(href.group(1))).status_code == 200
+    board = await till.running.get("/leaderboard", headers={"Accept": "text/html"})
+    assert "application/atom+xml" not in board.text
 
 
 async def test_cursors_that_no_poll_gave_are_422(till: Till) -> None:

@@ -2,7 +2,7 @@
 
 Rules:
 - at most one live probe a host and 10 seconds; callers that come meanwhile share its result;
-- a resource that nobody monitors yet is adopted;
+- a resource that nobody monitors yet is adopted with its first result;
 - a target that is down is a result; a fault of ours is 503 and costs nothing.
 """
 
@@ -17,6 +17,7 @@ from typing import Final
 from tollgauge.clients import x402
 from tollgauge.clients.connectivity import connected
 from tollgauge.clients.egress import Egress
+from tollgauge.clients.x402 import Probe
 from tollgauge.core.attribution import common_mode
 from tollgauge.core.endpoint import Endpoint, Resource
 from tollgauge.core.lint import lint
@@ -26,6 +27,7 @@ from tollgauge.core.units import SECOND_MS
 from tollgauge.observe import LIVE_PROBES
 from tollgauge.store import discovery, endpoints, observations, probes
 from tollgauge.store.engine import Store
+from tollgauge.store.merging import new_endpoint
 from tollgauge.store.observations import Observation
 from tollgauge.web.problem import Problem
 
@@ -45,18 +47,22 @@ class LiveProbe:
     cadence: Cadence
     references: tuple[str, ...] = ()
 
-    async def look(self, resource: Resource) -> tuple[Endpoint, ProbeResult]:
-        """The endpoint and a result at most 10 seconds old.
+    async def look(
+        self, resource: Resource, *, accept: Callable[[ProbeResult], None] = lambda _: None
+    ) -> tuple[Endpoint, ProbeResult]:
+        """The endpoint and a result at most 10 seconds old. `accept` sees the result of a resource
+        that nobody knows and may raise Problem: then the resource is not adopted.
 
         Raises Problem 503 when we could not probe.
         """
-        endpoint = await self._endpoint(resource)
+        known = await self._known(resource)
+        endpoint = known or new_endpoint(resource, now=self.clock(), spread_ms=0)
         owner = f"live-{secrets.token_hex(8)}"
         deadline = asyncio.get_running_loop().time() + WAIT_S
         while True:
             fresh = await self._fresh(endpoint)
             if fresh is not None:
-                return endpoint, fresh
+                return await self._known(resource) or endpoint, fresh
             if await self._take_host(endpoint.host, owner):
                 break
             if asyncio.get_running_loop().time() > deadline:
@@ -68,15 +74,41 @@ class LiveProbe:
                 )
             await asyncio.sleep(STEP_S)
         with LIVE_PROBES.track_inprogress():
-            return endpoint, await self._probe(endpoint, owner)
+            probe, result = await self._probe(endpoint)
+        if known is None and not _failed_here(result):
+            await self._accepted(endpoint, result, accept, owner)
+        endpoint = await self._record(resource, probe, result, owner)
+        if _failed_here(result):
+            raise Problem(
+                503,
+                "probe-failed-here",
+                "We could not probe because of a fault on our side. Nothing was charged.",
+                retry_after=30,
+            )
+        return endpoint, result
 
-    async def _endpoint(self, resource: Resource) -> Endpoint:
+    async def _known(self, resource: Resource) -> Endpoint | None:
         async with self.store.read() as tx:
-            known = await endpoints.get(tx, resource.id)
-        if known is not None:
-            return known
-        async with self.store.write() as tx:
-            return await discovery.adopt(tx, resource, source="request", now=self.clock())
+            return await endpoints.get(tx, resource.id)
+
+    async def _accepted(
+        self,
+        endpoint: Endpoint,
+        result: ProbeResult,
+        accept: Callable[[ProbeResult], None],
+        owner: str,
+    ) -> None:
+        """Let the caller refuse a first contact; then only the host is given back."""
+        try:
+            accept(result)
+        except Problem:
+            now = self.clock()
+            free_at = now + self.cadence.host_gap_ms
+            async with self.store.write() as tx:
+                await endpoints.release_host(
+                    tx, endpoint.host, owner=owner, now=now, free_at=free_at
+                )
+            raise
 
     async def _fresh(self, endpoint: Endpoint) -> ProbeResult | None:
         async with self.store.read() as tx:
@@ -90,7 +122,7 @@ class LiveProbe:
                 tx, host, owner=owner, now=self.clock(), lease_ms=LEASE_MS
             )
 
-    async def _probe(self, endpoint: Endpoint, owner: str) -> ProbeResult:
+    async def _probe(self, endpoint: Endpoint) -> tuple[Probe, ProbeResult]:
         probe = await x402.exchange(self.egress, endpoint, now=self.clock())
         result = judge(probe.exchange, lint(probe.exchange))
         if result.status is None:
@@ -99,8 +131,17 @@ class LiveProbe:
             if online is None and result.outcome is Outcome.DNS:
                 # With no reference to ask, a resolver of ours that answers wrongly looks the same.
                 result = replace(result, attribution=Attribution.UNKNOWN, reason="no-reference")
+        return probe, result
+
+    async def _record(
+        self, resource: Resource, probe: Probe, result: ProbeResult, owner: str
+    ) -> Endpoint:
+        """Remember a result, and adopt its resource if nobody knew it."""
         now = self.clock()
         async with self.store.write() as tx:
+            endpoint = await endpoints.get(tx, resource.id)
+            if endpoint is None:
+                endpoint = await discovery.adopt(tx, resource, source="request", now=now)
             seen = Observation(
                 endpoint=endpoint,
                 result=result,
@@ -108,11 +149,8 @@ class LiveProbe:
                 pause_ms=pause_ms(probe.exchange.result, now=now),
             )
             await observations.record(tx, (seen,), cadence=self.cadence, owner=owner, now=now)
-        if result.status is None and result.attribution is not Attribution.THEIRS:
-            raise Problem(
-                503,
-                "probe-failed-here",
-                "We could not probe because of a fault on our side. Nothing was charged.",
-                retry_after=30,
-            )
-        return result
+        return endpoint
+
+
+def _failed_here(result: ProbeResult) -> bool:
+    return result.status is None and result.attribution is not Attribution.THEIRS

@@ -3,9 +3,12 @@
 Rules (docs/watching.md):
 - destinations are tested after the payment is verified and before it is settled; a watch begins
   when its payment has settled (store/watches);
+- an endpoint that was never seen to ask for payment is probed before the charge. What answers, and
+  asks for none, is no pay-per-call endpoint: refused, unless a directory lists it. What is down
+  may come up: sold, and the answer says so;
 - the secret is 256 random bits, shown in this answer and nowhere else. The ledger keeps a paid
-  answer for 30 days, to give it again to the same payment: where a key is configured the answer
-  lies there sealed, and is opened on its way out.
+  answer for 30 days, to give it again to the same payment: it lies there sealed and is opened on
+  its way out, so no watch is sold without a key to seal with.
 """
 
 from __future__ import annotations
@@ -24,15 +27,17 @@ from tollgauge.clients.seal import SealError, watch_context
 from tollgauge.clients.webhooks import Signing
 from tollgauge.core import notice
 from tollgauge.core import watch as rules
-from tollgauge.core.endpoint import Resource
+from tollgauge.core.endpoint import Endpoint, Listing, Resource
+from tollgauge.core.exchange import FaultKind
 from tollgauge.core.flips import EVENTS
+from tollgauge.core.probe import Outcome, ProbeResult
 from tollgauge.core.watch import Kind, State, Target, Wish
-from tollgauge.store import discovery, endpoints, watches
+from tollgauge.store import discovery, endpoints, flips, watches
 from tollgauge.store.watches import Watch
 from tollgauge.web import paid, wire
 from tollgauge.web.connect import Connector
 from tollgauge.web.paid import Call, Product, Shop
-from tollgauge.web.problem import Problem
+from tollgauge.web.problem import Invalid, Problem
 from tollgauge.web.wishes import FIELDS, targets_of, wish_of
 
 ID: Final = re.compile(r"wat_[0-9a-f]{24}", re.ASCII)
@@ -51,6 +56,26 @@ EXAMPLE: Final[dict[str, Any]] = {
 RENEW_BODY: Final[dict[str, Any]] = {"type": "object"}
 _SEALED: Final = b'{"sealed":"'
 _ANSWER_CONTEXT: Final = "answer:watch"
+ASKED_FOR: Final = "request"
+"""The source of an endpoint that is known because somebody asked for it."""
+_SELLS_NOTHING: Final = frozenset(
+    {
+        Outcome.OPEN,
+        Outcome.NOT_FOUND,
+        Outcome.METHOD_REFUSED,
+        Outcome.REDIRECT,
+        Outcome.CLIENT_ERROR,
+        Outcome.DNS,
+    }
+)
+_DOWN: Final = (
+    "The endpoint does not answer as it should now ({what}): you will be told when it recovers "
+    "from an outage, not that it is down already."
+)
+_NO_TERMS: Final = (
+    "The endpoint answers, but without terms that we can read ({what}): until it shows some, only "
+    "its liveness and its listing are watched."
+)
 _NO_WATCH: Final = "There is no such watch. Nothing was charged."
 
 
@@ -144,8 +169,8 @@ def product(shop: Shop) -> Product:
         place=_placed,
         reveal=partial(_reveal, shop),
         refusals={
-            422: "Invalid input, or a destination that does not take its connection test "
-            "(notCharged: true); nothing was charged"
+            422: "Invalid input, a URL that answers and asks for no payment, or a destination that "
+            "does not take its connection test (notCharged: true); nothing was charged"
         },
     )
 
@@ -186,7 +211,15 @@ def _order(shop: Shop, document: object) -> CreateOrder:
         raise paid.invalid("endpoint", "endpoint and resource name different endpoints.")
     resource = paid.resource_of(named[0] if named else None, shop.perimeter)
     targets = targets_of(document, shop.perimeter)
-    connector(shop).check_ready(targets)
+    if not shop.sealer.ready:
+        raise Problem(
+            503,
+            "watches-unavailable",
+            "This server has no key to keep secrets with (TOLLGAUGE_WATCH_KEY), so it sells no "
+            "watches. Nothing was charged.",
+            retry_after=3600,
+            extra={"notCharged": True},
+        )
     return CreateOrder(resource=resource, wish=wish_of(document, now=Wish()), targets=targets)
 
 
@@ -224,6 +257,7 @@ async def _create(shop: Shop, order: CreateOrder) -> bytes:
     tested = await connect.test(
         order.targets, watch_id=watch_id, resource=order.resource.url, signing=signing
     )
+    seen = await _contact(shop, order.resource)
     now = shop.clock()
     signed = any(target.kind is Kind.JSON for target in order.targets)
     made = Watch(
@@ -237,15 +271,52 @@ async def _create(shop: Shop, order: CreateOrder) -> bytes:
     )
     kept = connect.kept(order.targets, watch_id=watch_id, now=now)
     async with shop.store.write() as tx:
-        await discovery.adopt(tx, order.resource, source="request", now=now)
+        await discovery.adopt(tx, order.resource, source=ASKED_FOR, now=now)
         await watches.create(tx, made, kept, payment_id=order.payment_id)
     document = bought(made, resource=order.resource.url, secret=secret, base_url=shop.base_url)
     document["delivery"] = {"connection_test": tested}
-    body = orjson.dumps(document)
-    if not shop.sealer.ready:
-        return body
-    sealed = shop.sealer.seal(body, context=_ANSWER_CONTEXT)
+    document["next_steps"] = seen + document["next_steps"]
+    sealed = shop.sealer.seal(orjson.dumps(document), context=_ANSWER_CONTEXT)
     return _SEALED + sealed.hex().encode() + b'"}'
+
+
+async def _contact(shop: Shop, resource: Resource) -> list[str]:
+    """Make sure that there is something to watch; what its buyer must know of it now. Raises
+    Problem 422 for what is no pay-per-call endpoint, 503 when we could not probe.
+    """
+    async with shop.store.read() as tx:
+        endpoint = await endpoints.get(tx, resource.id)
+        standing = await flips.get_standing(tx, resource.id) if endpoint else None
+    listed = endpoint is not None and _was_listed(endpoint)
+    if standing is not None and standing.seen_up and (listed or standing.quote is not None):
+        return [] if standing.recent.endswith("1") else [_DOWN.format(what="the last check failed")]
+    _, result = await shop.live.look(resource, accept=_check_sells)
+    if not listed:
+        _check_sells(result)
+    if result.quote is not None:
+        return []
+    what = f"HTTP {result.status}" if result.status else result.outcome.value
+    return [(_NO_TERMS if result.up else _DOWN).format(what=what)]
+
+
+def _was_listed(endpoint: Endpoint) -> bool:
+    return endpoint.status is Listing.DELISTED or set(endpoint.sources) != {ASKED_FOR}
+
+
+def _check_sells(result: ProbeResult) -> None:
+    """Raises Problem 422 for an answer that says that nothing is sold here."""
+    private = result.reason == FaultKind.NOT_PUBLIC.value
+    if result.outcome not in _SELLS_NOTHING and not private:
+        return
+    what = f"HTTP {result.status}" if result.status else "no such public host"
+    raise Problem(
+        422,
+        "nothing-to-watch",
+        f"We have never seen this endpoint ask for payment, and neither does it now ({what}). Is "
+        "the URL right? Nothing was charged.",
+        errors=(Invalid(path="endpoint", message=f"It asks for no payment: {what}."),),
+        extra={"notCharged": True},
+    )
 
 
 def _reveal(shop: Shop, body: bytes) -> bytes:
