@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -385,6 +386,27 @@ async def test_our_own_outage_changes_no_score(empty: Store, references: tuple[s
     assert [row.grade for row in after] == [row.grade for row in before]
     assert [row.recommendation for row in after] == [row.recommendation for row in before]
     assert all(b'"excluded":[["' + reason.encode() in row.result for row in after)
+
+
+async def test_without_a_reference_a_name_that_is_not_found_is_nobody_s_fault(
+    empty: Store,
+) -> None:
+    """One host alone in its wave: nothing tells its domain's end from our resolver's."""
+
+    def unknown_everywhere(_host: str) -> Sequence[str]:
+        raise socket.gaierror(socket.EAI_NONAME, "not known")
+
+    gone = endpoint("https://api.gone-for-good.com/paid")
+    async with worker(empty, {}, resolver=unknown_everywhere) as loop:
+        (before,) = await past(loop, [gone])
+        await loop.probe()
+        newest = (await loop.history(gone.id))[-1]
+        await loop.score()
+        after = await loop.score_of(gone.id)
+    assert newest.outcome is Outcome.DNS
+    assert newest.attribution is Attribution.UNKNOWN
+    assert newest.reason == "no-reference"
+    assert after.score_tenths == before.score_tenths
 
 
 async def test_targets_that_are_down_while_we_are_connected_are_down(

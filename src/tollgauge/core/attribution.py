@@ -16,6 +16,7 @@ from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 
 COMMON_MODE: Final = "common-mode"
 NO_CONNECTIVITY: Final = "no-connectivity"
+NO_REFERENCE: Final = "no-reference"
 SITES_MIN: Final = 5
 """Fewer unrelated sites that fail together may be chance, or one provider's outage."""
 NETWORK_OUTCOMES: Final = frozenset({Outcome.DNS, Outcome.CONNECT, Outcome.TIMEOUT})
@@ -36,6 +37,15 @@ def common_mode(
     if reason is None:
         return tuple(results)
     return tuple((host, _ours(result, reason)) for host, result in results)
+
+
+def unproven(result: ProbeResult) -> ProbeResult:
+    """A result of a wave without any answer where there was no reference to ask: a name that is
+    not found is nobody's fault then, as a resolver of ours that answers wrongly looks the same.
+    """
+    if result.outcome is not Outcome.DNS or not network_failure(result):
+        return result
+    return replace(result, attribution=Attribution.UNKNOWN, reason=NO_REFERENCE)
 
 
 def shared_slowness(wave: Sequence[tuple[str, bool]]) -> bool:

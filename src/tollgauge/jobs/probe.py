@@ -21,7 +21,7 @@ from tollgauge.clients import x402
 from tollgauge.clients.connectivity import connected
 from tollgauge.clients.egress import Egress
 from tollgauge.clients.x402 import Probe
-from tollgauge.core.attribution import common_mode, network_failure
+from tollgauge.core.attribution import common_mode, network_failure, unproven
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.lint import lint
 from tollgauge.core.probe import ProbeResult, judge
@@ -153,9 +153,11 @@ class Prober:
         silent = not any(each.result.status for each in visits)
         online = await connected(self.egress, self.settings.references) if silent else True
         wave = [(each.endpoint.host, each.result) for each in visits]
-        judged = common_mode(wave, connected=online)
+        judged = [result for _, result in common_mode(wave, connected=online)]
+        if online is None:
+            judged = [unproven(result) for result in judged]
         return tuple(
-            replace(visit, result=result) for visit, (_, result) in zip(visits, judged, strict=True)
+            replace(visit, result=result) for visit, result in zip(visits, judged, strict=True)
         )
 
     async def _record_as_they_come(self, alone: asyncio.Queue[Visit | None]) -> None:
