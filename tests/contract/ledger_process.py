@@ -30,8 +30,9 @@ from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.core.payment import State
 from tollgauge.store.engine import Store
 from tollgauge.web import paywall
-from tollgauge.web.paywall import Gate, Sale
+from tollgauge.web.paywall import Gate
 from tollgauge.web.problem import Problem
+from tollgauge.web.sale import Sale
 
 POINTS: Final = (
     "after the claim",

@@ -23,12 +23,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
-from tollgauge.core.payment import Offer, State
+from tollgauge.core.payment import Offer, State, decode
 from tollgauge.demo.serving import serve
 from tollgauge.store import payments
 from tollgauge.store.engine import Store
-from tollgauge.web.paywall import LEASE_MS, SETTLE_LEASE_MS, Gate, Sale
+from tollgauge.store.payments import KEEP_REJECTED_MS, UNPAID_MAX
+from tollgauge.web import paywall
+from tollgauge.web.paywall import LEASE_MS, SETTLE_LEASE_MS, Gate
 from tollgauge.web.problem import Problem
+from tollgauge.web.sale import Sale
 
 NOW = 1_800_000_000_000
 PAY_TO = "0x" + "ab" * 20
@@ -84,8 +87,6 @@ class Shop:
         return await self.http.post(path, content=content, headers=headers)
 
     async def row(self, header: str) -> payments.LedgerRow:
-        from tollgauge.core.payment import decode
-
         async with self.store.read() as tx:
             found = await payments.get(tx, decode(header).id)
         assert found is not None
@@ -133,7 +134,7 @@ async def opened(store: Store, world: World) -> AsyncIterator[Shop]:
             except Problem as problem:
                 return problem.response()
 
-        routes = [Route(path, answer, methods=["POST"]) for path in ("/v1/a", "/v1/b")]
+        routes = [Route(path, answer, methods=["POST"]) for path in ("/v1/a", "/v1/b", "/v1/dear")]
         transport = httpx.ASGITransport(Starlette(routes=routes), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://shop") as http:
             yield Shop(world, store, http)
@@ -157,7 +158,7 @@ def sale(world: World, path: str) -> Sale:
         resource=f"http://shop{path}",
         network="eip155:8453",
         asset=ASSET,
-        amount=5_000,
+        amount=20_000 if path == "/v1/dear" else 5_000,
         pay_to=PAY_TO,
         domain_name="USD Coin",
         domain_version="2",
@@ -220,10 +221,13 @@ async def test_the_same_payment_for_another_request_is_refused(shop: Shop) -> No
     assert shop.world.computed == 1
 
 
-async def test_many_copies_of_one_payment_run_the_handler_once(shop: Shop) -> None:
+async def test_many_copies_of_one_payment_run_the_handler_once(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def slowly() -> None:
         await asyncio.sleep(0.1)
 
+    monkeypatch.setattr(paywall, "WAITS_S", (0.1,) * 600)  # a busy machine is no news here
     shop.world.compute = slowly
     answers = await asyncio.gather(*(shop.buy(payment()) for _ in range(30)))
     assert {answer.status_code for answer in answers} == {200}
@@ -249,6 +253,14 @@ async def test_a_junk_payment_header_is_400(shop: Shop) -> None:
     assert not shop.world.calls
 
 
+async def test_two_payments_in_one_request_are_400(shop: Shop) -> None:
+    """Which of them pays would be a matter of taste."""
+    two = [("PAYMENT-SIGNATURE", payment(1)), ("PAYMENT-SIGNATURE", payment(2))]
+    answer = await shop.http.post("/v1/a", content='{"q": 1}', headers=two)
+    assert answer.status_code == 400
+    assert not shop.world.calls
+
+
 @pytest.mark.parametrize("field", ["to", "value", "validBefore"])
 async def test_a_payment_that_does_not_pay_the_offer_is_402_unasked(shop: Shop, field: str) -> None:
     wrong = {"to": "0x" + "11" * 20, "value": "1", "validBefore": str(NOW // 1000)}[field]
@@ -268,6 +280,36 @@ async def test_a_refused_payment_gives_its_claim_back(shop: Shop) -> None:
     assert shop.world.computed == 0
     shop.world.verify = None
     assert (await shop.buy(payment(), body={"q": 5})).json() == {"answer": 5}
+
+
+async def test_a_nonce_that_is_signed_again_is_held_to_what_is_signed_now(shop: Shop) -> None:
+    """A chain that is asked about the terms of before would call the payment another transfer."""
+    shop.world.verify = lambda: JSONResponse({"isValid": False})
+    assert (await shop.buy(payment())).status_code == 402
+    shop.world.verify = None
+    until = NOW // 1000 + 200
+    again = payment(signed={"validBefore": str(until), "value": "20000"})
+    assert (await shop.buy(again, path="/v1/dear")).status_code == 200
+    row = await shop.row(again)
+    assert (row.authorization.value, row.valid_before_s, row.amount) == (20_000, until, 20_000)
+
+
+async def test_of_a_rejected_payment_no_header_is_kept_and_after_a_day_nothing(shop: Shop) -> None:
+    """Anyone may send any number of them, of 16 KB each."""
+    shop.world.verify = lambda: JSONResponse({"isValid": False})
+    await shop.buy(payment(1))
+    assert (await shop.row(payment(1))).header == ""
+    shop.world.verify = None
+    await shop.buy(payment(2))
+    shop.world.verify = lambda: JSONResponse({"isValid": False})
+    shop.world.now += KEEP_REJECTED_MS + 1
+    await shop.buy(payment(3, signed={"validBefore": str(shop.world.now // 1000 + 300)}))
+    async with shop.store.write() as tx:
+        assert await payments.forget_rejected(tx, now=shop.world.now) == 1
+        kept = await payments.latest(tx, limit=5)
+        counted = await tx.execute(payments.payment_attempt.select())
+    assert {row.nonce[-1] for row in kept} == {"2", "3"}
+    assert {row["payment_id"] for row in counted.mappings()} == {row.id for row in kept}
 
 
 async def test_a_silent_facilitator_is_our_fault_and_costs_nothing(shop: Shop) -> None:
@@ -364,9 +406,65 @@ async def test_a_settlement_that_a_dead_worker_began_is_asked_about_again(shop: 
     assert shop.world.computed == 0
 
 
+async def test_a_payer_whose_answers_stay_unpaid_is_made_no_more_of_them(shop: Shop) -> None:
+    shop.world.settle = UNCLEAR["says no"]
+    for nonce in range(UNPAID_MAX):
+        assert (await shop.buy(payment(nonce))).status_code == 503
+    refused = await shop.buy(payment(99))
+    assert (refused.status_code, refused.json()["code"]) == (429, "payer-unpaid")
+    assert 0 < int(refused.headers["Retry-After"]) <= 3_600
+    assert shop.world.computed == UNPAID_MAX
+    other = payment(1, signed={"from": "0x" + "ef" * 20})
+    assert (await shop.buy(other)).status_code == 503, "another payer has nothing to do with it"
+    shop.world.settle = None
+    assert (await shop.buy(payment(0))).status_code == 200, "what was made can still be paid"
+    assert (await shop.buy(payment(99))).status_code == 200, "and then there is room again"
+
+
+async def test_an_unpaid_answer_counts_for_an_hour(shop: Shop) -> None:
+    shop.world.settle = UNCLEAR["says no"]
+    for nonce in range(UNPAID_MAX):
+        await shop.buy(payment(nonce))
+    refused = await shop.buy(payment(99))
+    shop.world.now += int(refused.headers["Retry-After"]) * 1000
+    shop.world.settle = None
+    later = {"validBefore": str(shop.world.now // 1000 + 300)}
+    assert (await shop.buy(payment(99, signed=later))).status_code == 200
+
+
+@pytest.mark.parametrize(("status", "last"), [(422, 429), (404, 404), (503, 503)])
+async def test_work_that_a_request_makes_vain_counts_and_ours_does_not(
+    shop: Shop, status: int, last: int
+) -> None:
+    async def fail() -> None:
+        raise Problem(status, "destination-failed", "x")
+
+    shop.world.compute = fail
+    for _ in range(UNPAID_MAX):
+        assert (await shop.buy(payment())).status_code == status
+    assert (await shop.buy(payment())).status_code == last
+
+
+async def test_a_caller_waits_no_longer_than_a_proxy_does(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the sale that they waited for goes on."""
+    gone_on = asyncio.Event()
+    shop.world.compute = gone_on.wait
+    monkeypatch.setattr(paywall, "ANSWER_S", 0.1)
+    answer = await shop.buy(payment())
+    assert (answer.status_code, answer.json()["code"]) == (503, "payment-pending")
+    assert answer.json()["paymentId"] == decode(payment()).id
+    gone_on.set()
+    monkeypatch.setattr(paywall, "ANSWER_S", 60.0)
+    monkeypatch.setattr(paywall, "WAITS_S", (0.1,) * 600)
+    assert (await shop.buy(payment())).status_code == 200
+    assert shop.world.computed == 1
+
+
 async def abandon(shop: Shop, state: State) -> None:
     """Leave a payment as a worker that died in `state` would."""
-    from tollgauge.core.payment import canonical_body, decode, request_digest
+    from tollgauge.core.payment import canonical_body, request_digest
 
     digest = request_digest("POST", "/v1/a", canonical_body({"q": 1}))
     async with shop.store.write() as tx:

@@ -28,8 +28,9 @@ from tollgauge.clients.rpc import Node
 from tollgauge.core.payment import Offer, canonical_body, decode, request_digest
 from tollgauge.core.settlement import AUTHORIZATION_CANCELED, AUTHORIZATION_USED, TRANSFER
 from tollgauge.store.engine import Store
-from tollgauge.web.paywall import Gate, Sale
+from tollgauge.web.paywall import Gate
 from tollgauge.web.problem import Problem
+from tollgauge.web.sale import Sale
 
 NOW = 1_800_000_000_000
 NETWORK = "eip155:8453"

@@ -6,7 +6,7 @@ import base64
 import json
 from typing import Any
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.sim.ledger_world import LedgerWorld
 
@@ -14,6 +14,7 @@ from tollgauge.core.payment import Payment, PaymentHeaderError, decode
 
 HEADER = LedgerWorld().header
 DOCUMENT: dict[str, Any] = json.loads(base64.b64decode(HEADER))
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 
 
@@ -50,6 +51,7 @@ def same(one: Payment, other: Payment) -> bool:
     return (one.id, one.signer_mark) == (other.id, other.signer_mark)
 
 
+@UNTIMED
 @given(encodings())
 def test_every_spelling_of_the_json_is_the_same_payment(text: bytes) -> None:
     assert same(decode(base64.b64encode(text).decode()), decode(HEADER))
@@ -73,6 +75,7 @@ BENDS = (
 )
 
 
+@UNTIMED
 @given(encodings(), st.sampled_from(BENDS))
 def test_every_other_base64_is_the_same_text_or_refused(text: bytes, bend: Any) -> None:
     strict = base64.b64encode(text).decode()
@@ -85,6 +88,7 @@ def test_every_other_base64_is_the_same_text_or_refused(text: bytes, bend: Any) 
     assert same(found, decode(HEADER))
 
 
+@UNTIMED
 @given(encodings(), st.integers(0, 20_000), st.integers(1, 255))
 def test_a_changed_bit_is_the_same_payment_or_another_or_refused(
     text: bytes, place: int, change: int
@@ -107,6 +111,7 @@ def signed(signature: str) -> Payment:
     return decode(base64.b64encode(json.dumps(document).encode()).decode())
 
 
+@UNTIMED
 @given(st.integers(1, ORDER - 1), st.integers(1, ORDER - 1), st.sampled_from((0, 1, 27, 28)))
 def test_the_twin_of_a_signature_is_the_same_signature(r: int, s: int, v: int) -> None:
     one = signed(f"0x{r:064x}{s:064x}{v:02x}")

@@ -22,8 +22,9 @@ from tollgauge.observe import LEDGER_ALARMS
 from tollgauge.store import payments
 from tollgauge.store.engine import Store
 from tollgauge.web import paywall
-from tollgauge.web.paywall import LEASE_MS, Sale
+from tollgauge.web.paywall import LEASE_MS
 from tollgauge.web.problem import Problem
+from tollgauge.web.sale import Sale
 
 ENDED_S = VALID_S + EXPIRY_GRACE_S + 1
 
@@ -262,8 +263,9 @@ async def test_a_client_that_goes_away_stops_nothing(store: Store) -> None:
 
 
 async def test_rows_that_nobody_can_decide_do_not_keep_others_from_their_turn(
-    store: Store,
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(payments, "UNPAID_MAX", 1_000)  # here one payer stands for many
     stuck = [LedgerWorld(settle="did not: no") for _ in range(settle.BATCH + 20)]
     for world in stuck:
         await world.send(world.gate(store, Worker()))

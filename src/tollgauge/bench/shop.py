@@ -39,7 +39,7 @@ from tollgauge.store.engine import Store, StoreSettings
 from tollgauge.web.app import ServerSettings
 from tollgauge.web.front import FrontSettings
 from tollgauge.web.paid import TRUST, SaleSettings
-from tollgauge.web.paywall import requirements
+from tollgauge.web.sale import requirements
 
 CATALOGUE: Final = 2_000
 KNOWN: Final = 20

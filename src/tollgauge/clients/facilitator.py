@@ -3,7 +3,7 @@
 Every reply is mapped to one of a few small values, because what matters is what is *known*:
 - verify: `Verified`, `Refused(reason)`, or FacilitatorUnavailable;
 - settle: `SettledReply(transaction)`, or `Unclear(reason)`. There is no "failed": a facilitator
-  that says no may still have broadcast (payments.md, rule 5), so only the chain can say so.
+  that says no may still have broadcast, so only the chain can say so.
 
 The operator names this address; it is not one that others choose, hence httpx and not egress.
 """

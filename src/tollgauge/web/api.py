@@ -15,8 +15,8 @@ from tollgauge import reports
 from tollgauge.core.endpoint import Perimeter, parse_resource
 from tollgauge.store.engine import Store
 from tollgauge.web import describe, examples, wire
+from tollgauge.web.incoming import read_body
 from tollgauge.web.paid import invalid, resource_of
-from tollgauge.web.paywall import read_body
 from tollgauge.web.problem import Problem
 
 ID: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)

@@ -31,10 +31,11 @@ from tollgauge.web.doors import LLMS, WELL_KNOWN, Doors
 from tollgauge.web.feeds import Feeds
 from tollgauge.web.front import Front, FrontSettings
 from tollgauge.web.paid import Call, Product, Shop
-from tollgauge.web.paywall import Gate, owed
+from tollgauge.web.paywall import Gate
 from tollgauge.web.problem import Invalid, Problem, fault, store_unavailable
 from tollgauge.web.products import products, trust
 from tollgauge.web.products.watch import connector
+from tollgauge.web.sale import owed
 from tollgauge.web.site import HTML, Site
 from tollgauge.web.tools import Tools
 from tollgauge.web.upgrade import Upgrade

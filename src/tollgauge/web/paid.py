@@ -21,9 +21,10 @@ from tollgauge.core.payment import Offer
 from tollgauge.core.units import known_asset
 from tollgauge.store.engine import Store
 from tollgauge.web import wire
+from tollgauge.web.incoming import read_payment
 from tollgauge.web.live import LiveProbe
-from tollgauge.web.paywall import Sale, read_payment
 from tollgauge.web.problem import Invalid, Problem
+from tollgauge.web.sale import Sale
 
 TRUST: Final = "/v1/x402-trust"
 HISTORY: Final = "/v1/x402-history"

@@ -1,7 +1,7 @@
 """The payment gate: what happens between a request to a paid route and its answer.
 
-It reads top to bottom in `Gate.serve` and `Gate.sell`, one step a paragraph (contract.md section
-1, payments.md): no payment header: 402 at once, whatever the body is; decode the payment (400);
+It reads top to bottom in `Gate.serve` and `Gate.sell`, one step a paragraph
+(docs/payments.md): no payment header: 402 at once, whatever the body is; decode the payment (400);
 read and validate the request (400, 422); compare what was signed (402); claim; verify (402, 503);
 compute the whole answer; store it; write the intent; settle; prove; release the answer.
 
@@ -14,16 +14,14 @@ a 402 makes clients sign and pay again.
 from __future__ import annotations
 
 import asyncio
-import base64
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-import orjson
+from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.requests import Request
 from starlette.responses import Response
-from x402.schemas import PaymentRequired, PaymentRequirements, ResourceInfo, SettleResponse
 
 from tollgauge.clients.authorization import ChainAnswer, Prover
 from tollgauge.clients.facilitator import (
@@ -34,15 +32,12 @@ from tollgauge.clients.facilitator import (
     Unclear,
 )
 from tollgauge.clients.rpc import RpcError
-from tollgauge.core import strictjson
 from tollgauge.core.payment import (
     EXPIRED,
     FINAL_MS,
-    HEADER_MAX,
     REST_MS,
     Offer,
     Payment,
-    PaymentHeaderError,
     Proof,
     State,
     canonical_body,
@@ -55,7 +50,10 @@ from tollgauge.observe import alarm
 from tollgauge.store import payments
 from tollgauge.store.engine import Store
 from tollgauge.store.payments import Attempt, LedgerRow, StoredAnswer
+from tollgauge.web.incoming import read_body, read_payment, unpaid_reason
+from tollgauge.web.outcome import pending, reused, stands
 from tollgauge.web.problem import Problem
+from tollgauge.web.sale import Sale, owed, requirements
 
 Clock = Callable[[], int]
 
@@ -67,29 +65,16 @@ WAITS_S: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.5)
 """How a second copy of a payment in flight waits for the first."""
 PROOF_WAITS_S: Final = (0.25, 0.25, 0.5, 1.0, 2.0, 2.0)
 """How long a node may lag behind the facilitator's: three blocks of Base."""
-BODY_MAX: Final = 65_536
+ANSWER_S: Final = 50.0
+"""How long a caller waits at most: many proxies and clients give up after 60 seconds. The sale
+itself goes on, and its answer is fetched with the same payment."""
+VAIN: Final = 422
+"""The status of an answer that the request itself prevented, after work was done for it. A 404
+costs us a look only."""
 BUSY_RETRY_S: Final = 5
 """After how many seconds a sale that was not begun may be tried again."""
 SALE: Final = "sale"
 """The name of a task that sells; one that shuts down lets these finish."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sale:
-    """What a paid route sells: its offer, its words, and how to make the answer.
-
-    `validate` turns the parsed body into the route's request or raises Problem 422; `compute`
-    makes the whole answer's JSON bytes or raises Problem. `info` and `schema` describe input and
-    output to directories (the `bazaar` extension).
-    """
-
-    offer: Offer
-    description: str
-    validate: Callable[[object], object]
-    compute: Callable[[object], Awaitable[bytes]]
-    info: dict[str, object] = field(default_factory=dict)
-    schema: dict[str, object] = field(default_factory=dict)
-    tags: tuple[str, ...] = ("x402", "trust", "reliability")
 
 
 class _OvertakenError(Exception):
@@ -114,9 +99,11 @@ class Gate:
 
     async def serve(self, request: Request, sale: Sale) -> Response:
         """Answer one HTTP request to a paid route. Raises Problem."""
-        header = request.headers.get("payment-signature")
-        if header is None:
+        sent = request.headers.getlist("payment-signature")
+        if not sent:
             return owed(sale, unpaid_reason(request))
+        # Several lines are one list (RFC 9110 section 5.3), which is not base64.
+        header = ", ".join(sent)
         payment = read_payment(header)
         document = await read_body(request)
         digest = request_digest(request.method, request.url.path, canonical_body(document))
@@ -139,7 +126,13 @@ class Gate:
         task = asyncio.create_task(selling, name=SALE)
         self._selling.add(task)  # the loop itself keeps no hold of a task
         task.add_done_callback(self._selling.discard)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.wait_for(asyncio.shield(task), ANSWER_S)
+        except TimeoutError:
+            row = await self._look(payment.id)
+            if row is None:
+                raise pending(payment.id) from None
+            return stands(sale, row)
 
     async def _admit(self, payment: Payment) -> None:
         """Begin no new sale while the facilitator stays silent or too many sales are in work:
@@ -200,7 +193,24 @@ class Gate:
                 now=self.clock(),
                 lease_ms=LEASE_MS,
             )
+            if claim.mine and claim.row.state is State.CLAIMED:
+                await self._check_unpaid(tx, claim.row)
         return claim.row, claim.mine
+
+    async def _check_unpaid(self, tx: AsyncConnection, row: LedgerRow) -> None:
+        """Make nothing more for a payer whose answers stay unpaid: Problem 429, and what was
+        claimed in this transaction is not.
+        """
+        now = self.clock()
+        until = await payments.unpaid_until(tx, row, now=now)
+        if until is not None:
+            raise Problem(
+                429,
+                "payer-unpaid",
+                f"{payments.UNPAID_MAX} answers were made for this payer within an hour that were "
+                "not paid. Nothing was charged for this one; come back later with a new payment.",
+                retry_after=max(1, (until - now) // 1000),
+            )
 
     async def _verify(self, sale: Sale, payment: Payment, row: LedgerRow) -> Attempt | Response:
         """Ask the facilitator; a refusal or silence gives the claim back."""
@@ -251,7 +261,10 @@ class Gate:
         try:
             body = await sale.compute(order)
         except Problem as problem:
-            await self._release(row, problem.code, verified)
+            tried: tuple[Attempt, ...] = (verified,)
+            if problem.status == VAIN:
+                tried += (self._tried("answer", self.clock(), problem.code),)
+            await self._release(row, problem.code, *tried)
             raise
         except BaseException:
             await self._release(row, "the answer could not be made", verified)
@@ -307,6 +320,8 @@ class Gate:
 
     async def _again(self, sale: Sale, payment: Payment, row: LedgerRow, digest: str) -> Response:
         """The same payment once more: its answer, its wait, or 409 for another request."""
+        if row.state is State.REJECTED:
+            return stands(sale, row)
         if not payments.same(row, payment, digest):
             raise reused()
         for pause in WAITS_S:
@@ -424,132 +439,8 @@ class Gate:
         return self.clock() // 1000
 
 
-def stands(sale: Sale, row: LedgerRow) -> Response:
-    """The answer that a row's state allows, or Problem 503 while nobody can tell."""
-    if row.state is State.SETTLED:
-        return released(row)
-    if row.state in (State.FAILED, State.EXPIRED):
-        return owed(sale, f"payment_{row.state.value}")
-    if row.state is State.REJECTED:
-        raise Problem(
-            503,
-            "payment-released",
-            "Another request with this payment just failed. Nothing was charged; send the same "
-            "request again.",
-            retry_after=1,
-        )
-    raise Problem(
-        503,
-        "payment-pending",
-        "This payment's settlement is not known yet. Do not pay again: send the same request "
-        "with the same payment until it is answered.",
-        retry_after=5,
-        extra={"paymentId": row.id, "transaction": row.transaction},
-    )
-
-
-def reused() -> Problem:
-    """409: the payment pays for something else."""
-    return Problem(
-        409,
-        "payment-reused",
-        "This payment already pays for another request. Sign a new payment.",
-    )
-
-
-def read_payment(header: str) -> Payment:
-    """The payment of a header, or Problem 431 or 400."""
-    if len(header) > HEADER_MAX:
-        raise Problem(431, "payment-header-too-large", f"Keep it under {HEADER_MAX} bytes.")
-    try:
-        return decode(header)
-    except PaymentHeaderError as error:
-        raise Problem(400, "payment-header-invalid", str(error)) from error
-
-
-async def read_body(request: Request) -> object:
-    """The request's JSON document, or Problem 413 or 400."""
-    body = await request.body()
-    if len(body) > BODY_MAX:
-        raise Problem(413, "body-too-large", f"Keep the body under {BODY_MAX} bytes.")
-    try:
-        return strictjson.loads(body)
-    except strictjson.StrictJsonError as error:
-        raise Problem(400, "json-invalid", str(error)) from error
-
-
-def unpaid_reason(request: Request) -> str:
-    """Why a request without `PAYMENT-SIGNATURE` is not paid, in words that a v1 client needs."""
-    if "x-payment" in request.headers:
-        return "This service takes x402 version 2: sign again and send PAYMENT-SIGNATURE."
-    return "PAYMENT-SIGNATURE header is required"
-
-
-def requirements(offer: Offer) -> dict[str, object]:
-    """The offer as an x402 v2 `accepts` entry."""
-    return PaymentRequirements(
-        scheme="exact",
-        network=offer.network,
-        asset=offer.asset,
-        amount=str(offer.amount),
-        pay_to=offer.pay_to,
-        max_timeout_seconds=offer.timeout_seconds,
-        extra={"name": offer.domain_name, "version": offer.domain_version},
-    ).model_dump(by_alias=True, exclude_none=True)
-
-
 def asked(sale: Sale, row: LedgerRow) -> Offer:
     """The offer that a row was claimed for: prices may have changed since."""
     if (sale.offer.amount, sale.offer.pay_to.lower()) == (row.amount, row.pay_to):
         return sale.offer
     return replace(sale.offer, amount=row.amount, pay_to=row.pay_to)
-
-
-def owed(sale: Sale, reason: str) -> Response:
-    """402: the terms in `PAYMENT-REQUIRED` and in the body, with the reason."""
-    extensions = {"bazaar": {"info": sale.info, "schema": sale.schema}} if sale.info else None
-    document = PaymentRequired(
-        error=reason,
-        resource=ResourceInfo(
-            url=sale.offer.resource,
-            description=sale.description,
-            mime_type="application/json",
-            service_name="tollgauge",
-            tags=list(sale.tags),
-        ),
-        accepts=[PaymentRequirements.model_validate(requirements(sale.offer))],
-        extensions=extensions,
-    ).model_dump(by_alias=True, exclude_none=True)
-    body = orjson.dumps(document)
-    return Response(
-        body,
-        status_code=402,
-        media_type="application/json",
-        headers={
-            "PAYMENT-REQUIRED": base64.b64encode(body).decode(),
-            "Cache-Control": "no-store",
-        },
-    )
-
-
-def released(row: LedgerRow) -> Response:
-    """A paid answer with its receipt, or Problem 410 once the stored answer has been dropped."""
-    if row.answer is None:
-        raise Problem(410, "answer-expired", "This payment's answer was kept for 30 days.")
-    receipt = SettleResponse(
-        success=True,
-        transaction=row.transaction or "",
-        network=row.network,
-        payer=row.payer,
-        amount=str(row.amount),
-    ).model_dump_json(by_alias=True, exclude_none=True)
-    return Response(
-        row.answer.body,
-        status_code=row.answer.status,
-        media_type="application/json",
-        headers={
-            "PAYMENT-RESPONSE": base64.b64encode(receipt.encode()).decode(),
-            "Cache-Control": "no-store",
-            "Vary": "PAYMENT-SIGNATURE",
-        },
-    )

@@ -35,9 +35,11 @@ from tollgauge.observe import PAID_REQUESTS, log, place_of
 from tollgauge.store.engine import StoreUnavailable
 from tollgauge.web import paid, problem
 from tollgauge.web.api import FreeApi
+from tollgauge.web.incoming import read_payment
 from tollgauge.web.paid import Product
-from tollgauge.web.paywall import Gate, Sale, owed, read_payment
+from tollgauge.web.paywall import Gate
 from tollgauge.web.problem import Problem
+from tollgauge.web.sale import Sale, owed
 
 PAYMENT: Final = "x402/payment"
 RECEIPT: Final = "x402/payment-response"

@@ -1,0 +1,71 @@
+"""Sale: what a paid route sells, and its terms as x402 v2 says them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import orjson
+from starlette.responses import Response
+from x402.schemas import PaymentRequired, PaymentRequirements, ResourceInfo
+
+from tollgauge.core.payment import Offer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sale:
+    """What a paid route sells: its offer, its words, and how to make the answer.
+
+    `validate` turns the parsed body into the route's request or raises Problem 422; `compute`
+    makes the whole answer's JSON bytes or raises Problem. `info` and `schema` describe input and
+    output to directories (the `bazaar` extension).
+    """
+
+    offer: Offer
+    description: str
+    validate: Callable[[object], object]
+    compute: Callable[[object], Awaitable[bytes]]
+    info: dict[str, object] = field(default_factory=dict)
+    schema: dict[str, object] = field(default_factory=dict)
+    tags: tuple[str, ...] = ("x402", "trust", "reliability")
+
+
+def requirements(offer: Offer) -> dict[str, object]:
+    """The offer as an x402 v2 `accepts` entry."""
+    return PaymentRequirements(
+        scheme="exact",
+        network=offer.network,
+        asset=offer.asset,
+        amount=str(offer.amount),
+        pay_to=offer.pay_to,
+        max_timeout_seconds=offer.timeout_seconds,
+        extra={"name": offer.domain_name, "version": offer.domain_version},
+    ).model_dump(by_alias=True, exclude_none=True)
+
+
+def owed(sale: Sale, reason: str) -> Response:
+    """402: the terms in `PAYMENT-REQUIRED` and in the body, with the reason."""
+    extensions = {"bazaar": {"info": sale.info, "schema": sale.schema}} if sale.info else None
+    document = PaymentRequired(
+        error=reason,
+        resource=ResourceInfo(
+            url=sale.offer.resource,
+            description=sale.description,
+            mime_type="application/json",
+            service_name="tollgauge",
+            tags=list(sale.tags),
+        ),
+        accepts=[PaymentRequirements.model_validate(requirements(sale.offer))],
+        extensions=extensions,
+    ).model_dump(by_alias=True, exclude_none=True)
+    body = orjson.dumps(document)
+    return Response(
+        body,
+        status_code=402,
+        media_type="application/json",
+        headers={
+            "PAYMENT-REQUIRED": base64.b64encode(body).decode(),
+            "Cache-Control": "no-store",
+        },
+    )
