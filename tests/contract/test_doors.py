@@ -97,3 +97,13 @@ async def test_a_server_that_sells_nothing_says_so() -> None:
         text = (await running.get("/llms.txt")).text
         assert "Nothing is for sale" in text
         assert "PAYMENT-SIGNATURE" not in text
+        docs = (await running.get("/docs")).text
+        assert "This server sells nothing now" in docs
+        assert "$0.0" not in docs
+        paths = (await running.get("/openapi.json")).json()["paths"]
+        paid = [path for path in paths if "paid" in paths[path].get("post", {}).get("tags", ())]
+        assert paid
+        for path in paid:
+            assert "x-payment-info" not in paths[path]["post"]
+            answer = await running.http.post(path.replace("{id}", "wat_1"), json={})
+            assert (answer.status_code, answer.json()["code"]) == (503, "not-for-sale")

@@ -499,6 +499,27 @@ def test_an_empty_leaderboard_says_so_in_words(name: str) -> None:
     assert not reader.all("table")
 
 
+def test_a_server_without_endpoints_says_where_they_come_from() -> None:
+    nothing = stats(grades=(), listed=0, delisted=0, monitored=0)
+    for page in (
+        pages.home_html(board(), nothing, base_url=BASE),
+        pages.leaderboard_html(board(), nothing, base_url=BASE),
+    ):
+        words = check_structure(page).words
+        assert "No endpoint is known here yet" in words
+        assert "tollgauge discover" in words
+
+
+def test_a_server_that_sells_nothing_offers_nothing() -> None:
+    sold = pages.endpoint_html(view(), now=NOW, base_url=BASE, report_micro_usd=5_000)
+    free = pages.endpoint_html(view(), now=NOW, base_url=BASE, report_micro_usd=None)
+    assert "Buy a live report" in check_structure(sold).words
+    assert "Buy a live report" not in check_structure(free).words
+    docs = check_structure(pages.docs_html(ROUTES, base_url=BASE, sells=False)).words
+    assert "This server sells nothing now" in docs
+    assert "/v1/x402-trust " not in docs
+
+
 def test_a_simulated_past_is_announced_and_a_real_one_is_not() -> None:
     words = "Part of this history is simulated."
     marked = snapshot(simulated=True)

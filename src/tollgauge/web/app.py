@@ -112,7 +112,7 @@ def create(services: Services) -> Front:
     app.include_router(
         Site(
             **shared,
-            report_micro_usd=paid.micro_usd(sale.price(paid.TRUST)),
+            report_micro_usd=paid.micro_usd(sale.price(paid.TRUST)) if sale.pay_to else None,
             routes=routes,
         ).router()
     )
@@ -200,10 +200,7 @@ def _sell(app: FastAPI, services: Services, product: Product) -> None:
         ),
         tags=["paid"],
         openapi_extra={
-            "x-payment-info": {
-                "price": {"mode": "fixed", "currency": "USD", "amount": price},
-                "protocols": [{"x402": {}}],
-            },
+            **(_payment_info(price) if services.shop.settings.pay_to else {}),
             "requestBody": {
                 "required": True,
                 "content": {
@@ -231,6 +228,16 @@ def _sell(app: FastAPI, services: Services, product: Product) -> None:
             ],
         },
     )
+
+
+def _payment_info(price: str) -> dict[str, Any]:
+    """What directories read as "this is sold", hence left out while nothing is."""
+    return {
+        "x-payment-info": {
+            "price": {"mode": "fixed", "currency": "USD", "amount": price},
+            "protocols": [{"x402": {}}],
+        }
+    }
 
 
 def _revealed(response: Response, reveal: Callable[[bytes], bytes]) -> Response:

@@ -88,9 +88,11 @@ def leaderboard_html(board: Leaderboard, stats: Ecosystem, *, base_url: str) -> 
     )
 
 
-def endpoint_html(view: EndpointView, *, now: int, base_url: str, report_micro_usd: int) -> bytes:
+def endpoint_html(
+    view: EndpointView, *, now: int, base_url: str, report_micro_usd: int | None
+) -> bytes:
     """The snapshot of one endpoint with its pictures. `now` ages it; `report_micro_usd` is what
-    a live report costs.
+    a live report costs, None while nothing is sold.
     """
     snapshot = view.snapshot
     policy = POLICIES.get(snapshot.policy_version)
@@ -106,7 +108,7 @@ def endpoint_html(view: EndpointView, *, now: int, base_url: str, report_micro_u
         total=sum(part.weight * part.tenths for part in view.components),
         flags=sorted(view.flags, key=lambda flag: _severity(flag.severity, flag.code)),
         events=sorted(view.events, key=lambda event: event.at, reverse=True),
-        report_price=labels.dollars(report_micro_usd),
+        report_price=None if report_micro_usd is None else labels.dollars(report_micro_usd),
         order=_post(base_url, "/v1/x402-trust", {"resource": snapshot.resource}),
         **_pictures(view),
     )
@@ -151,12 +153,16 @@ def methodology_html(
     )
 
 
-def docs_html(routes: tuple[Route, ...], *, base_url: str, resource: str | None = None) -> bytes:
-    """How to ask, with a command for each free route and the price of each paid one. Examples ask
-    about `resource`, which is monitored here; without one, about an invented one.
+def docs_html(
+    routes: tuple[Route, ...], *, base_url: str, resource: str | None = None, sells: bool = True
+) -> bytes:
+    """How to ask, with a command for each free route and the price of each paid one, or a word
+    that nothing is sold. Examples ask about `resource`, which is monitored here; without one,
+    about an invented one.
     """
-    shown = [(route, _command(base_url, _about(route, resource))) for route in routes]
-    return render("docs.html", base_url, routes=shown, resource=resource)
+    offered = [route for route in routes if sells or route.micro_usd is None]
+    shown = [(route, _command(base_url, _about(route, resource))) for route in offered]
+    return render("docs.html", base_url, routes=shown, resource=resource, sells=sells)
 
 
 def not_found_html(detail: str = "There is no page at this address.", *, base_url: str) -> bytes:

@@ -28,13 +28,15 @@ FLAGS: Final = tuple((rule.code, rule.severity.value, rule.words) for rule in FL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What the pages need; `report_micro_usd` is the price of a live report."""
+    """What the pages need; `report_micro_usd` is the price of a live report, None while
+    nothing is sold.
+    """
 
     store: Store
     clock: Callable[[], int]
     base_url: str
     perimeter: Perimeter
-    report_micro_usd: int
+    report_micro_usd: int | None
     routes: tuple[pages.Route, ...]
 
     def router(self) -> APIRouter:
@@ -102,7 +104,8 @@ class Site:
         async with self.store.read() as tx:
             board = await reports.leaderboard(tx, now=self.clock())
         best = board.rows[0].resource if board.rows else None
-        html = pages.docs_html(self.routes, base_url=self.base_url, resource=best)
+        sells = self.report_micro_usd is not None
+        html = pages.docs_html(self.routes, base_url=self.base_url, resource=best, sells=sells)
         return Response(html, media_type=HTML)
 
     async def find(self, resource: ResourceQuery) -> Response:
