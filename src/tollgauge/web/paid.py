@@ -10,14 +10,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
+from difflib import get_close_matches
 from functools import partial
+from itertools import islice
 from typing import Any, Final
+
+import orjson
 
 from tollgauge.alternatives import Alternatives
 from tollgauge.clients.seal import Sealer
 from tollgauge.clients.transactions import Transactions
 from tollgauge.core.endpoint import Perimeter, Resource, ResourceError, parse_resource
 from tollgauge.core.payment import Offer
+from tollgauge.core.text import clean_text
 from tollgauge.core.units import known_asset
 from tollgauge.store.engine import Store
 from tollgauge.web import wire
@@ -40,7 +45,20 @@ PRICES: Final[Mapping[str, str]] = {
     WATCH: "0.200000",
     RENEW: "0.200000",
 }
-"""Default prices in dollars by route (contract.md section 2)."""
+"""Default prices in dollars by route."""
+FIELDS: Final = (
+    "Fields that the schema does not name are ignored, except one whose name nearly is a field's "
+    "that is not given (`day` for `days`), or that belongs inside another field: such a request "
+    "is refused with 422 and costs nothing."
+)
+"""What becomes of unknown fields, for the interface description."""
+_NEAR: Final = 0.75
+"""How much of two names must agree (difflib's ratio) for one to be the other, misspelt."""
+_NAME_MAX: Final = 64
+_EXAMPLE_MAX: Final = 360
+"""Bytes of JSON."""
+_UNKNOWN_MAX: Final = 50
+"""How many unknown names are looked at; more is no misspelling, and would only cost time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +160,41 @@ def invalid(path: str, message: str) -> Problem:
     return Problem(422, "invalid-input", message, errors=(Invalid(path=path, message=message),))
 
 
+def check_names(document: object, body: Mapping[str, Any]) -> None:
+    """Refuse a field of a request that was meant for another: one whose name nearly is one that
+    `body` (the JSON Schema of the request) names and that is not given, or one that belongs inside
+    another field. Otherwise the answer would be paid for, and not be the one that was asked for.
+    Raises Problem 422.
+    """
+    known: Mapping[str, Any] = body.get("properties", {})
+    if not isinstance(document, dict):
+        return
+    inside = {name: each for each in known for name in known[each].get("properties", ())}
+    open_names = {_plain(name): name for name in known if name not in document}
+    for name in islice((name for name in document if name not in known), _UNKNOWN_MAX):
+        if name in inside:
+            raise _unknown(name, f"it belongs inside {inside[name]}.")
+        near = get_close_matches(_plain(name[:_NAME_MAX]), open_names, n=1, cutoff=_NEAR)
+        if near:
+            raise _unknown(name, f"did you mean {open_names[near[0]]}?")
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
+
+
+def _unknown(name: str, words: str) -> Problem:
+    shown = clean_text(name, limit=_NAME_MAX)
+    message = f"There is no field {shown}: {words}"
+    return Problem(
+        422,
+        "unknown-field",
+        f"{message} Nothing was charged.",
+        errors=(Invalid(path=shown, message=message),),
+        extra={"notCharged": True},
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One request to a paid route, beside its body: its path, the path's parameters, and the
@@ -192,22 +245,45 @@ class Product:
         """What the gate serves, of one call where the product places its orders. Raises Problem
         503 while nothing can be sold.
         """
-        validate = self.validate
-        if self.place is not None and made is not None:
-            validate = partial(self._placed, made)
         call = {"type": "http", "method": "POST", "bodyType": "json", "body": self.example}
         return Sale(
             offer=self.shop.offer(self.route, made.path if made else ""),
             description=self.description,
-            validate=validate,
+            validate=partial(self._ordered, made),
             compute=self.compute,
-            info={"input": call, "output": {"type": "json", "example": self.answer}},
+            info={"input": call, "output": {"type": "json", "example": beginning(self.answer)}},
             schema=_bazaar_schema(self.body),
         )
 
-    def _placed(self, made: Call, document: object) -> object:
+    def path_parameters(self) -> list[dict[str, Any]]:
+        """The parameters of the path as OpenAPI has them."""
+        return [
+            {
+                "name": name,
+                "in": "path",
+                "required": True,
+                "description": f"The {name} that an earlier answer named",
+                "schema": {"type": "string", "pattern": pattern, "examples": [example]},
+            }
+            for name, pattern, example in self.parameters
+        ]
+
+    def _ordered(self, made: Call | None, document: object) -> object:
+        check_names(document, self.body)
         order = self.validate(document)
-        return self.place(order, made) if self.place is not None else order
+        return order if self.place is None or made is None else self.place(order, made)
+
+
+def beginning(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The first fields of an answer, as many as a header has room for: what directories read is in
+    a header, clients repeat it in their payment's, and many proxies take no more than 8 KB.
+    """
+    kept: dict[str, Any] = {}
+    for name, value in answer.items():
+        if len(orjson.dumps(kept | {name: value})) > _EXAMPLE_MAX:
+            break
+        kept[name] = value
+    return kept
 
 
 def _bazaar_schema(body: dict[str, Any]) -> dict[str, Any]:
