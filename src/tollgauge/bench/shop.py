@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from typing import Any, Final
 
 import orjson
@@ -86,6 +87,7 @@ def config(settings: Settings) -> Config:
     )
 
 
+@cache
 def offers() -> tuple[Offer, ...]:
     """The catalogue."""
     return tuple(catalogue(CATALOGUE))
