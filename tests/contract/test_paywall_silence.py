@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 import pytest
@@ -60,7 +61,7 @@ async def shop(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[S
 
 
 @contextlib.asynccontextmanager
-async def opened(store: Store, **waits: float) -> AsyncIterator[Shop]:
+async def opened(store: Store, **waits: Any) -> AsyncIterator[Shop]:
     silent: set[str] = set()
     speaks = asyncio.Event()
 
