@@ -248,6 +248,15 @@ def test_the_first_probe_is_a_first_contact_however_long_it_was_listed() -> None
     assert "first-contact" in codes(score(perfect(days=(one,))))
     assert "first-contact" in codes(score(perfect(first_seen=AS_OF - DAY_MS + 1)))
     assert "first-contact" not in codes(score(perfect(first_seen=AS_OF - DAY_MS)))
+    said = {
+        words: next(flag.message for flag in score(seen).flags if flag.code == "first-contact")
+        for words, seen in (
+            ("just now", perfect(days=(one,), first_seen=AS_OF - 1)),
+            ("less than a day of checks", perfect(first_seen=AS_OF - DAY_MS + 1)),
+            ("hardly checked", perfect(days=(one,))),
+        )
+    }
+    assert all(words in message for words, message in said.items())
 
 
 def test_lint_findings_become_flags_of_their_own_severity() -> None:

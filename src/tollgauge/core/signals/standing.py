@@ -29,12 +29,16 @@ def injection_suspected(facts: Facts) -> Fired | None:
 def first_contact(facts: Facts) -> Fired | None:
     """First seen less than 24 hours ago, or at most one scored probe in the window."""
     new = facts.evidence.as_of - facts.evidence.first_seen < facts.policy.new_span
-    if not new and facts.totals.scored > 1:
+    few = facts.totals.scored <= 1
+    if not new and not few:
         return None
-    return Fired(
-        "It is new here: the report rests on what was seen just now. Look again in a day.",
-        since=facts.evidence.first_seen,
-    )
+    if not new:
+        words = "It was hardly checked: the report rests on one check of the last 30 days at most."
+    elif few:
+        words = "It is new here: the report rests on what was seen just now."
+    else:
+        words = "It is new here: the report rests on less than a day of checks."
+    return Fired(f"{words} Look again in a day.", since=facts.evidence.first_seen)
 
 
 def low_confidence(facts: Facts) -> Fired | None:
