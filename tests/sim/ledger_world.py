@@ -263,6 +263,9 @@ class LedgerWorld:
         if self.verify == "spends it and refuses":
             self.broadcast()
             return httpx.Response(200, json={"isValid": False, "invalidReason": "nonce_used"})
+        if self.verify == "spends it at once and refuses":
+            self.chain.transfer(self.nonce, at_s=self.now_s, valid_before_s=self.valid_before_s)
+            return httpx.Response(200, json={"isValid": False, "invalidReason": "nonce_used"})
         if self.verify == "spends it and fails":
             self.broadcast()
             return httpx.Response(502, text="<html>")

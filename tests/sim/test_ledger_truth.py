@@ -262,6 +262,15 @@ async def test_a_client_that_goes_away_stops_nothing(store: Store) -> None:
     assert (await world.send(gate)).status == 200
 
 
+async def test_a_payment_spent_in_the_second_of_its_claim_is_paid(store: Store) -> None:
+    """A chain counts whole seconds, and the claim came later in this one."""
+    world = LedgerWorld(verify="spends it at once and refuses")
+    world.now += 300
+    answer = await world.send(world.gate(store, Worker()))
+    assert (answer.status, world.computed) == (200, 1)
+    assert (await row(store, world)).state is State.SETTLED
+
+
 async def test_rows_that_nobody_can_decide_do_not_keep_others_from_their_turn(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

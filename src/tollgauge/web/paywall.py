@@ -239,6 +239,7 @@ class Gate:
         """Whether a refused payment was sent to the chain by somebody else after we claimed it.
 
         Before the claim it may have paid another service of the same payTo: that unlocks nothing.
+        Chains count whole seconds, and the second of the claim is the payer's: they have paid.
         """
         if self.chain is None:
             return False
@@ -252,7 +253,7 @@ class Gate:
                 "it was used already. Send the same request again.",
                 retry_after=5,
             )
-        return found.proof is Proof.PAID and (found.at_s or 0) * 1000 > row.created_at
+        return found.proof is Proof.PAID and (found.at_s or 0) >= row.created_at // 1000
 
     async def _compute(
         self, sale: Sale, row: LedgerRow, order: object, verified: Attempt
