@@ -171,7 +171,8 @@ def paid(
         409: "The payment already pays for another request",
         410: "The stored answer of this payment was dropped after 30 days",
         422: "Well-formed but invalid input; nothing was charged",
-        429: "Too many requests from one address; nothing was charged",
+        429: "Too many requests from one address, or too many answers that one payer left unpaid; "
+        "nothing was charged",
         503: "We cannot tell; send the same request with the same payment again",
         **(refusals or {}),
     }
