@@ -1,9 +1,11 @@
 """Alternatives: better-scored endpoints of a similar purpose, from an index kept in memory.
 
-Rules (contract.md section 6):
+Rules (docs/similarity.md):
 - the index covers every known endpoint. A refresh reads all rows in pages, reads again only the
   texts that changed, and builds the next index beside the one that is being searched; both happen
   in a thread, and searching never waits for them once there is an index;
+- a server begins with the first index at its start; who asks before it is there waits for it, a
+  bounded time;
 - refreshing takes at most a twentieth of the time: what is older than REST times the last refresh
   is refreshed when someone asks;
 - the index only proposes: what is answered is judged and ranked by the rows as they are now, so
@@ -69,6 +71,16 @@ class Alternatives:
         self._built_at = 0.0
         self._took = 0.0
         self._refreshing: asyncio.Task[Index] | None = None
+
+    def begin(self, store: Store) -> None:
+        """Begin with the first index, so that the first who asks need not wait for all of it."""
+        self._refresh(store).add_done_callback(_looked_at)
+
+    async def close(self) -> None:
+        """End a refresh that is in flight."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.wait((self._refreshing,))
 
     async def find(
         self, store: Store, endpoint_id: str, *, limit: int, delta_tenths: int
@@ -137,6 +149,12 @@ class Alternatives:
         self._built_at = asyncio.get_running_loop().time()
         self._took = self._built_at - began
         return index
+
+
+def _looked_at(task: asyncio.Task[Index]) -> None:
+    """Take note of how a refresh ended that nobody waits for: whoever asks next begins another."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _entries(

@@ -246,6 +246,7 @@ async def opened(config: Config, *, clock: Clock = now_ms) -> AsyncIterator[Open
     fallback = {config.sale.network: rpc.url} if rpc.url else {}
     nodes = config.networks.nodes(fallback=fallback, timeout_s=rpc.timeout_s)
     transactions = Transactions(nodes)
+    alternatives = Alternatives()
     try:
         await store.migrate()
         egress.start()
@@ -257,13 +258,14 @@ async def opened(config: Config, *, clock: Clock = now_ms) -> AsyncIterator[Open
             chain=chain,
             logs=logs,
             transactions=transactions,
-            alternatives=Alternatives(),
+            alternatives=alternatives,
             counting=similar.Pace(),
             clock=clock,
             owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
         )
     finally:
         await _sales_end()
+        await alternatives.close()
         await egress.close()
         await facilitator.close()
         await transactions.close()
@@ -287,6 +289,7 @@ def _chain_logs(config: Config) -> ChainLogs | None:
 
 async def speak(resources: Opened) -> None:
     """Serve the tools for agents over standard input and output, until the input ends."""
+    resources.alternatives.begin(resources.store)
     await mcp.over_stdio(web.mcp_server(resources.server()))
 
 
@@ -305,6 +308,8 @@ async def run(
         loop.add_signal_handler(number, halt.set)
     listening = _listening(resources) if serve else []
     servers = [_server(app) for app, _ in listening]
+    if serve:
+        resources.alternatives.begin(resources.store)
     async with asyncio.TaskGroup() as group:
         for server, (_, listener) in zip(servers, listening, strict=True):
             group.create_task(server.serve(sockets=[listener]))

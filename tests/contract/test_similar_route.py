@@ -405,3 +405,26 @@ async def test_the_count_rests_after_work(store: Store) -> None:
     assert await job.run(store, shared, pace=pace, clock=lambda: next(ticks))
     assert pace.resting_until == NOW + 1_000 + job.REST * 1_000
     assert await job.run(store, shared, pace=pace, clock=lambda: next(ticks)) == {}
+
+
+async def test_a_server_begins_with_the_index_at_its_start(store: Store) -> None:
+    known = await market(store)
+    found = Alternatives()
+    found.begin(store)
+    answer = await found.find(store, known["asked"].id, limit=5, delta_tenths=50)
+    assert answer is not None
+    assert len(answer.alternatives) == 2
+    await found.close()
+
+
+async def test_an_index_that_could_not_be_built_at_the_start_is_built_when_asked_for() -> None:
+    store = Store.open("sqlite://")
+    found = Alternatives()
+    found.begin(store)  # before the tables are there
+    await asyncio.wait((found._refresh(store),))
+    assert found._index is None
+    await store.migrate()
+    await add(store, endpoint("asked"), 500)
+    assert await found.find(store, endpoint("asked").id, limit=5, delta_tenths=50) is not None
+    await found.close()
+    await store.close()

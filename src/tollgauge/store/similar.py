@@ -2,7 +2,7 @@
 endpoint has.
 
 An endpoint is offered as an alternative while a directory lists it, it has a score, and that
-score's recommendation is not `avoid` (contract.md section 6; what nobody lists is on no ranking).
+score's recommendation is not `avoid` (docs/similarity.md; what nobody lists is on no ranking).
 """
 
 from __future__ import annotations

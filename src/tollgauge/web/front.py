@@ -1,6 +1,6 @@
 """The front of the server: what happens to a request before any route sees it.
 
-In order: preflights, size caps (contract.md section 1: refused before parsing), the rate limit,
+In order: preflights, size caps (refused before parsing), the rate limit,
 and a small cache of ready-made bytes for the hot free routes, with `ETag` and `If-None-Match`. It
 also puts the CORS and security headers on every answer, whoever made it, and answers HEAD as GET
 without the body. Pure ASGI, because a cached answer should cost no more than its bytes.
@@ -35,7 +35,7 @@ BODY_MAX: Final = 65_536
 HEADERS_MAX: Final = 32_768
 CACHE_SECONDS: Final = 5.0
 STALE_SECONDS: Final = 3_600.0
-"""How long a kept answer stands in for one that cannot be made (safety.md: free reads go on)."""
+"""How long a kept answer stands in for one that cannot be made (free reads go on)."""
 CACHE_BYTES: Final = 64 * 1024 * 1024
 CACHE_BODY_MAX: Final = 512 * 1024
 

@@ -1,6 +1,6 @@
 """Index: the endpoints that are most alike to one, and how many better ones there are.
 
-Rules (contract.md section 6):
+Rules (docs/similarity.md):
 - similarity is the cosine of two endpoints' terms in whole percents, rounded half up;
 - below FLOOR percent two endpoints do not serve a similar purpose; the labelled services put the
   place where chance ends there (docs/similarity.md);
@@ -38,7 +38,7 @@ Sums = npt.NDArray[np.float64]
 FLOOR: Final = 15
 """The least similarity of a similar purpose, in percent."""
 COUNT_MAX: Final = 10
-"""The free snapshot counts no further (contract.md section 6)."""
+"""The free snapshot counts no further (docs/similarity.md)."""
 DELTA_TENTHS: Final = 50
 """How much better an alternative is unless someone asks otherwise: 5 points."""
 _SLACK: Final = 64

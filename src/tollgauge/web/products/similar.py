@@ -1,6 +1,6 @@
 """`POST /v1/similar`: better-scored alternatives to an endpoint, ranked.
 
-Ranking and what is left out: tollgauge/alternatives (contract.md section 6). An endpoint that is
+Ranking and what is left out: tollgauge/alternatives (docs/similarity.md). An endpoint that is
 down, or that nothing is better than, is a normal answer; one that nobody knows is 404 and costs
 nothing.
 """
