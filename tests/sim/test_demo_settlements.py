@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
+from pathlib import Path
 
 import pytest
 
+from tollgauge import app, reports
+from tollgauge.core.endpoint import parse_resource
+from tollgauge.core.score import Score, score_from_json
 from tollgauge.core.units import DAY_MS, HOUR_MS
 from tollgauge.demo.chain import ChainError, find_anvil, run_chain
 from tollgauge.demo.customers import CUSTOM, SLOT_MS, Purchase, first_sales, purchases, sale_at
@@ -14,6 +18,9 @@ from tollgauge.demo.envelopes import BASE
 from tollgauge.demo.seller import offer_at
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.settlements import Settlements
+from tollgauge.demo.stage import configuration, forget_chain, load_past
+from tollgauge.demo.world import World
+from tollgauge.store import scores
 
 _END = 1_795_252_000_000
 _START = _END - 30 * DAY_MS
@@ -101,3 +108,76 @@ async def test_money_that_comes_back_leaves_the_wash_trader_where_it_was() -> No
         assert await chain.balance(round_trip.payer.address) == round_trip.amount
         with pytest.raises(ChainError):
             await sales.now([round_trip])
+
+
+async def test_the_index_finds_the_past_and_the_scores_show_who_is_paid_by_whom(
+    tmp_path: Path,
+) -> None:
+    now = app.now_ms()
+    began = now - 8 * DAY_MS
+    bought = list(purchases(began, now, present=now))
+    async with World.start(clock=app.now_ms, chain_began=began - HOUR_MS) as world:
+        await Settlements(world.chain).past(bought, until=app.now_ms())
+        config = configuration(world, port=0, store_url=f"sqlite:///{tmp_path / 'demo.sqlite'}")
+        async with app.opened(config) as service:
+            await load_past(service.store, days=1, now=app.now_ms(), report=_silent)
+            while (await service.index_round()).get("busy"):
+                pass
+            while (await service.score_round()).get("scored"):
+                pass
+            async with service.store.read() as tx:
+                figures = await reports.ecosystem(tx, now=app.now_ms())
+                found = {
+                    label: score_from_json(row.result)
+                    for label in ("weather", "whisper", "barometer", "anything", "chess", "fx")
+                    if (row := await scores.get(tx, _endpoint(label, world))) is not None
+                }
+    money = {label: score.settlement for label, score in found.items()}
+    flags = {label: {flag.code for flag in score.flags} for label, score in found.items()}
+    paid = Counter[str]()
+    for purchase in bought:
+        paid[purchase.seller.label] += purchase.amount
+    assert all(money.values())
+    assert {label: each.volume for label, each in money.items() if each} == {
+        label: paid[label] + (paid["seo"] if label == "anything" else 0) for label in found
+    }
+    assert figures.volume_micro_usd == sum(paid.values())
+    assert figures.organic_micro_usd == sum(paid.values()) - paid["whisper"]
+    assert _activity(found["weather"]) > _activity(found["barometer"]) > 0
+    assert _activity(found["fx"]) == _activity(found["whisper"]) == 0
+    assert "no-settlements" in flags["fx"]
+    assert "self-paid" in flags["whisper"]
+    assert "shared-payto" in flags["anything"]
+    assert "no-settlements" not in flags["weather"]
+
+
+async def test_a_demo_that_comes_back_to_its_folder_follows_its_new_chain(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'demo.sqlite'}"
+    figures: list[reports.Ecosystem] = []
+    for customers in (6, 3):
+        async with World.start(clock=app.now_ms) as world:
+            await Settlements(world.chain).now(list(first_sales(app.now_ms()))[:customers])
+            async with app.opened(configuration(world, port=0, store_url=url)) as service:
+                if not figures:
+                    await load_past(service.store, days=1, now=app.now_ms(), report=_silent)
+                await forget_chain(service.store)
+                while (await service.index_round()).get("busy"):
+                    pass
+                async with service.store.read() as tx:
+                    figures.append(await reports.ecosystem(tx, now=app.now_ms()))
+    price = SELLERS[0].amounts[0]
+    assert [each.volume_micro_usd for each in figures] == [6 * price, 3 * price]
+    assert [each.payers for each in figures] == [6, 3]
+
+
+def _silent(_words: str, _done: int, _total: int) -> None:
+    """Nobody watches."""
+
+
+def _endpoint(label: str, world: World) -> str:
+    seller = next(seller for seller in SELLERS if seller.label == label)
+    return parse_resource(seller.url, world.perimeter).id
+
+
+def _activity(score: Score) -> int:
+    return next(row.tenths for row in score.components if row.name == "activity")

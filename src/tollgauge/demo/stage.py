@@ -28,12 +28,14 @@ from tollgauge.core.schedule import Cadence
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS, day_of
 from tollgauge.demo import past
+from tollgauge.demo.chain import CHAIN_ID
 from tollgauge.demo.seller import Seller
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.world import World
 from tollgauge.jobs.discover import Source
+from tollgauge.jobs.index import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.store import archive, discovery, endpoints, probes, scores
+from tollgauge.store import archive, discovery, endpoints, probes, schema, scores
 from tollgauge.store.engine import Store
 from tollgauge.web.app import ServerSettings
 from tollgauge.web.front import FrontSettings
@@ -86,14 +88,21 @@ def configuration(world: World, *, port: int, store_url: str) -> Config:
             references=(world.directory_url,),
             cadence=Cadence(host_gap_ms=0, every_ms=STEP_MS, watched_every_ms=WATCHED_EVERY_MS),
         ),
+        index=IndexSettings(volume_every_ms=SECOND_MS, dirty_every_ms=10 * SECOND_MS),
         watch=WatchSettings(key=WATCH_KEY),
         sources=(Source(name=SOURCE, kind="bazaar", location=world.directory_url, pause_ms=0),),
     )
 
 
 async def prepare(service: Opened, *, history_days: int, report: Progress) -> Round:
-    """Load a simulated past of `history_days`, then crawl, probe and score once for real."""
-    if history_days:
+    """Load a simulated past of `history_days`, then crawl, probe and score once for real.
+
+    A database of an earlier demo keeps the past that it has; what it knew of that demo's chain is
+    forgotten, because the chain is gone.
+    """
+    if await _came_back(service.store):
+        await forget_chain(service.store)
+    elif history_days:
         await load_past(service.store, days=history_days, now=service.clock(), report=report)
     report("crawling the directory", 0, 1)
     await service.discover_round()
@@ -106,6 +115,20 @@ async def prepare(service: Opened, *, history_days: int, report: Progress) -> Ro
     report("counting alternatives", 0, 1)
     await service.similar_round()
     return await _summary(service.store, probed=probed, scored=scored)
+
+
+async def forget_chain(store: Store) -> None:
+    """Remove everything that was indexed of the local chain."""
+    async with store.write() as tx:
+        for table in schema.metadata.sorted_tables:
+            if "chain" in table.c:
+                await tx.execute(table.delete().where(table.c.chain == CHAIN_ID))
+
+
+async def _came_back(store: Store) -> bool:
+    """Whether an earlier demo has crawled into this database."""
+    async with store.read() as tx:
+        return (await endpoints.counts(tx))["listed"] > 0
 
 
 async def load_past(store: Store, *, days: int, now: int, report: Progress) -> None:
