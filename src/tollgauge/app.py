@@ -35,7 +35,7 @@ from tollgauge.config import Config
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.jobs import alert, discover, index, probe, prune, score, settle, similar
 from tollgauge.jobs.runner import Job, turn
-from tollgauge.observe import metrics_text
+from tollgauge.observe import log, metrics_text
 from tollgauge.store.engine import Store
 from tollgauge.web import app as web
 from tollgauge.web import mcp
@@ -306,7 +306,7 @@ async def run(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, halt.set)
-    listening = _listening(resources) if serve else []
+    listening = _listening(resources, serve=serve)
     servers = [_server(app) for app, _ in listening]
     if serve:
         resources.alternatives.begin(resources.store)
@@ -358,13 +358,22 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _listening(resources: Opened) -> list[tuple[Any, socket.socket]]:
-    """The applications with their sockets: the routes, and the metrics on loopback."""
+def _listening(resources: Opened, *, serve: bool) -> list[tuple[Any, socket.socket]]:
+    """The applications with their sockets: the routes of a process that serves, and the metrics on
+    loopback. A worker whose metrics have no free port does its work without them.
+    """
     settings = resources.config.server
-    public = _bound(settings.host, settings.port, "server.port")
-    found: list[tuple[Any, socket.socket]] = [(web.create(resources.server()), public)]
+    found: list[tuple[Any, socket.socket]] = []
+    if serve:
+        public = _bound(settings.host, settings.port, "server.port")
+        found.append((web.create(resources.server()), public))
     if settings.admin_port:
-        found.append((_metrics, _bound("127.0.0.1", settings.admin_port, "server.admin_port")))
+        try:
+            found.append((_metrics, _bound("127.0.0.1", settings.admin_port, "server.admin_port")))
+        except ListenError as error:
+            if serve:
+                raise
+            log().warning("metrics.off", problem=str(error), advice=error.hint)
     return found
 
 
@@ -394,8 +403,11 @@ def _bound(host: str, port: int, setting: str) -> socket.socket:
         )
         family, kind, protocol, _, address = found[0]
         listener = socket.socket(family, kind, protocol)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
+        with contextlib.ExitStack() as undo:
+            undo.callback(listener.close)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            undo.pop_all()
     except OSError as error:
         raise ListenError(host, port, setting, taken=error.errno == errno.EADDRINUSE) from error
     return listener
