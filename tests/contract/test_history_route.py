@@ -207,6 +207,19 @@ async def test_the_answer_has_every_probe_oldest_first_with_what_was_measured(
     HistoryShape.model_validate_json(answer.content)
 
 
+async def test_only_a_history_that_was_made_up_says_so(shop: Till) -> None:
+    await shop.live([probe(NOW - HOUR_MS)])
+    real = await shop.ask({"resource": RESOURCE.url})
+    async with shop.store.write() as tx:
+        known = await endpoints.get(tx, RESOURCE.id)
+        assert known is not None
+        await endpoints.update(tx, replace(known, simulated=True))
+    made_up = await shop.ask({"resource": RESOURCE.url})
+    assert "simulated" not in real.json()
+    assert made_up.json()["simulated"] is True
+    HistoryShape.model_validate_json(made_up.content)
+
+
 async def test_changes_of_listing_and_price_are_told_with_their_source(shop: Till) -> None:
     await shop.live([probe(NOW - 5 * DAY_MS)])
     async with shop.store.write() as tx:

@@ -6,6 +6,7 @@ import html
 import json
 import re
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ from tests.contract.http_service import (
     opened,
 )
 
+from tollgauge import reports
 from tollgauge.core.endpoint import endpoint_id, parse_resource
 from tollgauge.core.scoring import recompute
 from tollgauge.store import discovery
+from tollgauge.web import wire
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("http")]
 
@@ -120,7 +123,8 @@ async def test_a_report_has_the_fields_of_the_contract(samples: list[dict[str, A
         wanted = set(REPORT.split())
         if report.get("advertised") is None:
             wanted -= {"advertised", "settlement"}
-        assert set(report) == wanted
+        assert set(report) == wanted | {"simulated"}
+        assert report["simulated"] is True, "what demo.past wrote is marked"
         assert isinstance(report["score"], float)
         assert report["score"] == round(report["score"], 1)
         assert report["confidence"] == round(report["confidence"], 2)
@@ -136,6 +140,14 @@ async def test_a_report_has_the_fields_of_the_contract(samples: list[dict[str, A
         has(report["evidence"], "policyVersion asOf digest", beside="document")
         assert ISO.fullmatch(report["stats"]["firstSeen"])
         assert report["stats"]["latencyVantage"].startswith("single EU vantage point;")
+
+
+async def test_a_report_of_what_really_happened_has_no_mark(running: Running) -> None:
+    async with running.service.store.read() as tx:
+        best = (await reports.preview(tx))[0].report
+    marked, real = best, replace(best, simulated=False)
+    assert json.loads(wire.dump(wire.trust_report(marked)))["simulated"] is True
+    assert "simulated" not in json.loads(wire.dump(wire.trust_report(real)))
 
 
 async def test_flags_come_as_an_object_and_as_rows_that_agree(

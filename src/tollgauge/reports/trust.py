@@ -22,6 +22,7 @@ from tollgauge.store.scores import ScoreRow
 class TrustReport:
     """Everything a trust report says. `document` is the evidence as its canonical JSON value,
     `digest` the SHA-256 of its canonical text; `probe` the live probe, or the last one known.
+    `simulated`: part of the history was made up by the demo.
     """
 
     score: Score
@@ -32,6 +33,7 @@ class TrustReport:
     quote_at: int | None
     service_name: str
     description: str
+    simulated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,4 +93,5 @@ def _report(
         quote_at=endpoint.quote_at,
         service_name=endpoint.service_name,
         description=endpoint.description,
+        simulated=endpoint.simulated,
     )

@@ -117,9 +117,12 @@ class ProbeShape(wire.Shape):
 
 
 class HistoryShape(wire.Shape):
-    """The history of an endpoint with `from < ts <= to`, oldest first, never sampled."""
+    """The history of an endpoint with `from < ts <= to`, oldest first, never sampled. `simulated`
+    is present, and true, where part of it was made up by the demo.
+    """
 
     resource: str
+    simulated: bool | None = None
     since: str = Field(alias="from")
     to: str
     days: float
@@ -184,6 +187,7 @@ async def _answer(shop: Shop, order: Order) -> bytes:
         days = [_rows(results) async for results in stored]
     head = {
         "resource": endpoint.resource,
+        **({"simulated": True} if endpoint.simulated else {}),
         "from": wire.iso(since),
         "to": wire.iso(until),
         "days": order.days,

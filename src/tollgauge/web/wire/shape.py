@@ -55,13 +55,17 @@ def dump(shape: Shape) -> bytes:
     return _bytes(_without_absent(document))
 
 
-_ABSENT: Final = frozenset({"advertised", "settlement", "liveProbe", "since"})
+_ABSENT: Final = frozenset({"advertised", "settlement", "liveProbe", "since", "simulated"})
+
+
+_VERBATIM: Final = frozenset({"document"})
+"""Evidence is handed on as it is: its digest covers every field."""
 
 
 def _without_absent(value: Any) -> Any:
     if isinstance(value, dict):
         return {
-            key: _without_absent(item)
+            key: item if key in _VERBATIM else _without_absent(item)
             for key, item in value.items()
             if not (item is None and key in _ABSENT)
         }

@@ -84,9 +84,12 @@ class EvidenceShape(Shape):
 
 
 class TrustReportShape(Shape):
-    """A trust report."""
+    """A trust report. `simulated` is present, and true, where part of the history that it rests on
+    was made up by the demo.
+    """
 
     resource: str
+    simulated: bool | None = None
     score: Percent | None
     grade: Grade | None
     confidence: float
@@ -124,6 +127,7 @@ def trust_report(report: TrustReport) -> TrustReportShape:
     evidence = report.evidence
     return TrustReportShape(
         resource=evidence.resource,
+        simulated=report.simulated or None,
         advertised=_advertised(evidence.quote, report.quote_at),
         live_probe=_live_probe(report),
         advertised_by=AdvertisedBy(
