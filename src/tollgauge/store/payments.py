@@ -198,11 +198,12 @@ async def claim(
         | bound
         | held
     )
-    inserted = await tx.execute(insert(tx, payment).values(values).on_conflict_do_nothing())
+    inserting = insert(tx, payment).values(values).on_conflict_do_nothing()
+    inserted = (await tx.execute(inserting.returning(*payment.c))).mappings().first()
+    if inserted is not None:
+        return Claim(row=_row(dict(inserted)), mine=True)
     row = await get(tx, paid.id)
-    assert row is not None  # noqa: S101 - the key was inserted or was there
-    if inserted.rowcount == 1:
-        return Claim(row=row, mine=True)
+    assert row is not None  # noqa: S101 - the key was not inserted, so it was there
     if not _free(row, paid, digest=digest, now=now):
         return Claim(row=row, mine=False)
     fresh: dict[str, object] = dict(held)
@@ -278,12 +279,13 @@ async def move(
         payment.c.state == row.state.value,
         payment.c.owner == row.owner,
     )
-    done = await tx.execute(update(payment).where(seen).values(values))
-    if done.rowcount != 1:
+    moving = update(payment).where(seen).values(values).returning(*payment.c)
+    moved = (await tx.execute(moving)).mappings().first()
+    if moved is None:
         return None
     for attempt in attempts:
         await record_attempt(tx, row.id, attempt)
-    return await get(tx, row.id)
+    return _row(dict(moved))
 
 
 async def conclude(
