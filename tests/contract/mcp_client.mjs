@@ -1,5 +1,5 @@
 // The TypeScript MCP SDK as a client: lists the tools, calls a free one, asks a paid one for its
-// terms. Over HTTP: node mcp_client.mjs URL. Over stdio: node mcp_client.mjs COMMAND ARGUMENT...
+// terms, reads a watch. Over HTTP: node mcp_client.mjs URL. Over stdio: node mcp_client.mjs COMMAND ARGUMENT...
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport, getDefaultEnvironment } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
@@ -27,6 +27,13 @@ const refused = await client.callTool({
   arguments: { resource: "https://weather.sellers.example/v1/current" },
   _meta: { "x402/payment": { x402Version: 1 } },
 });
+const watched = await client.callTool({
+  name: "x402_watch_events",
+  arguments: {
+    watch_id: process.env.WATCH_ID ?? "wat_000000000000000000000000",
+    secret: process.env.WATCH_SECRET ?? "whsec_nobody",
+  },
+});
 let unknown;
 try {
   await client.callTool({ name: "x402_drain_wallet", arguments: {} });
@@ -41,6 +48,7 @@ console.log(
     free,
     paid,
     refused,
+    watched,
     unknown,
   }),
 );

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 from urllib.parse import urlsplit
 
+import orjson
 import pytest
 from tests.contract import http_service
 from tests.contract.http_service import BASE, Running
+from x402.extensions.bazaar import validate_discovery_extension
 
 from tollgauge.web.paid import PRICES, SaleSettings
+from tollgauge.web.products.watch import EXAMPLE_ID
 
 LINK = re.compile(r"^- \[([^\]]+)\]\(([^)]+)\): (.+)$", re.MULTILINE)
 
@@ -59,6 +64,42 @@ async def test_the_words_name_every_paid_route_with_the_price_that_is_asked(
         price = float(words.removeprefix("$").split(". ", 1)[0])
         assert round(price * 10**6) == int(terms["amount"])
         assert f"`{terms['network']}`" in (await running.get("/llms.txt")).text
+
+
+async def test_an_indexer_is_told_the_terms_however_it_asks(running: Running) -> None:
+    asked: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("GET", {}),
+        ("HEAD", {}),
+        ("POST", {}),
+        ("POST", {"json": {}}),
+        ("POST", {"content": b"\xff", "headers": {"content-type": "text/plain"}}),
+    )
+    for path in (*(path for path in PRICES if "{" not in path), f"/v1/watch/{EXAMPLE_ID}/renew"):
+        terms = [await running.http.request(method, path, **more) for method, more in asked]
+        assert [each.status_code for each in terms] == [402] * len(asked), path
+        told = [orjson.loads(base64.b64decode(each.headers["payment-required"])) for each in terms]
+        assert all(each["accepts"] == told[0]["accepts"] for each in told)
+        assert all(each["resource"]["url"] == f"{BASE}{path}" for each in told)
+        assert told[0]["extensions"]["bazaar"]["info"]["input"]["method"] == "POST"
+        assert terms[0].json() == told[0]
+
+
+async def test_nothing_is_sold_by_get(running: Running) -> None:
+    answer = await running.get("/v1/x402-trust", headers={"PAYMENT-SIGNATURE": "e30="})
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert "Nothing was charged" in answer.json()["detail"]
+
+
+async def test_an_offer_and_the_payment_that_repeats_it_fit_the_headers_of_proxies(
+    running: Running,
+) -> None:
+    """Many take 8 KB a header; a signed payment adds about 1.2 KB to what it repeats."""
+    for resource in (await running.get("/.well-known/x402")).json()["resources"]:
+        owed = await running.http.post(resource.split(" ", 1)[1])
+        assert len(owed.headers["payment-required"]) < 5_200, resource
+        listed = owed.json()["extensions"]["bazaar"]
+        assert validate_discovery_extension(listed).valid
+        assert listed["info"]["output"]["example"], resource
 
 
 async def test_every_free_address_in_the_words_answers(running: Running) -> None:

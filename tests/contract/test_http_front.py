@@ -156,7 +156,7 @@ async def test_a_preflight_allows_any_origin_to_pay(running: Running) -> None:
 async def test_a_method_that_is_not_allowed_is_405_with_allow(running: Running) -> None:
     for method, path, allowed in (
         ("POST", "/trust/leaderboard", "GET"),
-        ("GET", "/v1/x402-trust", "POST"),
+        ("GET", "/mcp", "POST"),
         ("PUT", "/v1/x402-trust", "POST"),
         ("DELETE", "/", "GET"),
         ("PATCH", "/healthz", "GET"),

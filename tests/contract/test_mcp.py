@@ -39,6 +39,7 @@ PINNED = {
     "x402_trust_leaderboard": "e37c6fbef49a034199a09bddedc48dab0f4b19785a6a5090fbd91ea03f16477c",
     "x402_trust_preview": "cea89f6c555c96fe7933df142be3097493f0e97aeeb974b1bbb67aa866ca1ee1",
     "x402_ecosystem_stats": "a7add1d3824dfec4a08fa408465aaab3bfe63d7a631a9ee3899eb0e336c3210b",
+    "x402_watch_events": "c866a004f306b6831bd55ec08d2b4ee3a55edd339f5c988a71723c67ea02799e",
 }
 """SHA-256 of what an agent reads of each tool. It changes only when someone means it to."""
 PINNED_INSTRUCTIONS = "685f85aae1965ac03932a1e24dc6da72297ea3528d7e16279244a681fe2eca9b"

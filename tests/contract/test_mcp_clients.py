@@ -27,6 +27,7 @@ TOOLS = [
     "x402_trust_leaderboard",
     "x402_trust_preview",
     "x402_ecosystem_stats",
+    "x402_watch_events",
 ]
 
 pytestmark = pytest.mark.xdist_group("mcp")
@@ -71,6 +72,7 @@ def check(seen: Any) -> None:
     assert terms["accepts"][0]["payTo"] == PAY_TO
     assert json.loads(seen["paid"]["content"][0]["text"]) == terms
     assert seen["refused"]["structuredContent"]["code"] == "payment-header-invalid"
+    assert seen["watched"]["structuredContent"]["code"] == "unauthorized"
     assert seen["unknown"] == -32602
 
 

@@ -30,6 +30,7 @@ from tollgauge.core.payment import State, decode
 from tollgauge.demo.serving import serve
 from tollgauge.store import payments
 from tollgauge.store.engine import StoreUnavailable
+from tollgauge.web import app as web
 from tollgauge.web import mcp
 from tollgauge.web.api import FreeApi
 from tollgauge.web.products import trust
@@ -115,7 +116,9 @@ async def selling(path: Path, world: World) -> AsyncIterator[Sold]:
                 base_url="",
                 perimeter=services.perimeter,
             )
-            tools = Tools(products=(product,), free=free, gate=services.gate)
+            tools = Tools(
+                products=(product,), free=free, watching=web.watching(services), gate=services.gate
+            )
             yield Sold(world, running, tools)
 
 
@@ -266,6 +269,18 @@ async def test_bad_arguments_cost_nothing_and_keep_the_payment_good(
     assert problem(await sold.call(sold.payment(), arguments)) == (422, code)
     assert not sold.world.calls
     assert not (await sold.call(sold.payment())).is_error
+
+
+async def test_a_misspelt_field_is_named_before_anything_is_charged(sold: Sold) -> None:
+    misspelt = {"resuorce": WEATHER}
+    over_http = await sold.running.buy(misspelt, as_header(sold.payment()))
+    document = said(await sold.call(sold.payment(), misspelt))
+    assert document == over_http.json()
+    assert (document["status"], document["code"]) == (422, "unknown-field")
+    assert document["notCharged"] is True
+    assert document["detail"].startswith("There is no field resuorce: did you mean resource?")
+    assert not sold.world.calls
+    assert not (await sold.call(sold.payment())).is_error, "its `why` is ignored"
 
 
 async def test_a_number_that_no_json_has_is_refused(sold: Sold) -> None:

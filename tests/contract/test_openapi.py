@@ -35,7 +35,7 @@ ROUTES = {
     "/trust/snapshot": "get",
     "/trust/snapshot/{id}": "get",
     "/trust/stats": "get",
-    "/v1/x402-trust": "post",
+    "/v1/x402-trust": "get post",
     "/v1/x402-trust-preview": "get post",
 }
 FUZZER = """

@@ -24,7 +24,7 @@ from starlette.responses import JSONResponse, Response
 from tollgauge.core.endpoint import PUBLIC, Perimeter
 from tollgauge.observe import PAID_REQUESTS, log, place_of
 from tollgauge.store.engine import Store, StoreUnavailable
-from tollgauge.web import describe, examples, mcp, models, pages, paid
+from tollgauge.web import describe, examples, looks, mcp, models, pages, paid
 from tollgauge.web.api import FreeApi
 from tollgauge.web.compress import compressed
 from tollgauge.web.doors import LLMS, WELL_KNOWN, Doors
@@ -108,6 +108,9 @@ def create(services: Services) -> Front:
     app.include_router(models.router())
     for product in products(services.shop):
         _sell(app, services, product)
+    app.include_router(
+        looks.router((each, _owed_example(each)) for each in products(services.shop))
+    )
     sale, routes = services.shop.settings, _documented(services.shop)
     app.include_router(
         Site(
@@ -138,7 +141,10 @@ def create(services: Services) -> Front:
 def mcp_server(services: Services) -> Server[Any]:
     """Everything that is sold or free, as tools for agents."""
     tools = Tools(
-        products=products(services.shop), free=FreeApi(**_shared(services)), gate=services.gate
+        products=products(services.shop),
+        free=FreeApi(**_shared(services)),
+        watching=watching(services),
+        gate=services.gate,
     )
     return mcp.server(tools, version=VERSION)
 
@@ -202,7 +208,8 @@ def _sell(app: FastAPI, services: Services, product: Product) -> None:
         openapi_extra={
             **(_payment_info(price) if services.shop.settings.pay_to else {}),
             "requestBody": {
-                "required": True,
+                "required": not product.bodyless,
+                "description": paid.FIELDS,
                 "content": {
                     "application/json": {"schema": product.body, "example": product.example}
                 },
@@ -215,16 +222,7 @@ def _sell(app: FastAPI, services: Services, product: Product) -> None:
                     "description": "The signed x402 v2 payment, base64 of its JSON, at most 16 KB",
                     "schema": {"type": "string"},
                 },
-                *(
-                    {
-                        "name": name,
-                        "in": "path",
-                        "required": True,
-                        "description": f"The {name} that an earlier answer named",
-                        "schema": {"type": "string", "pattern": pattern, "examples": [example]},
-                    }
-                    for name, pattern, example in product.parameters
-                ),
+                *product.path_parameters(),
             ],
         },
     )

@@ -28,6 +28,7 @@ _CODES: Final[Mapping[int, tuple[str, str]]] = {
     403: ("origin-not-allowed", "Pages of this origin may not call the tools."),
     401: ("unauthorized", "Send the watch's secret: Authorization: Bearer <secret>."),
     404: ("unknown-resource", "Nothing is known of this resource."),
+    405: ("method-not-allowed", "This is sold by POST."),
     406: ("not-acceptable", "Accept application/json: answers are JSON."),
     409: ("payment-reused", "This payment already pays for another request. Sign a new payment."),
     410: ("answer-expired", "This payment's answer was kept for 30 days."),
@@ -177,7 +178,6 @@ def paid(
         **(refusals or {}),
     }
     receipt = {"description": "base64 of the x402 v2 SettleResponse", "schema": _TEXT}
-    terms = {"description": "base64 of the body", "required": True, "schema": _TEXT}
     return free(shape, example, own) | {
         200: {
             "model": shape,
@@ -185,11 +185,22 @@ def paid(
             "content": {"application/json": {"example": example}},
             "headers": {"PAYMENT-RESPONSE": receipt},
         },
-        402: {
-            "description": "Payment required; the terms are in PAYMENT-REQUIRED and in the body",
-            "content": {"application/json": {"schema": OWED_SCHEMA, "example": owed}},
-            "headers": {"PAYMENT-REQUIRED": terms},
-        },
+        402: _owed(owed),
+    }
+
+
+def look(owed: Any) -> Answers:
+    """The answers to a GET of a paid route, which sells nothing; `owed` is an example."""
+    refused = {405: "A payment came with it, which buys by POST only; nothing was charged"}
+    return {402: _owed(owed)} | problems(refused)
+
+
+def _owed(example: Any) -> dict[str, Any]:
+    terms = {"description": "base64 of the body", "required": True, "schema": _TEXT}
+    return {
+        "description": "Payment required; the terms are in PAYMENT-REQUIRED and in the body",
+        "content": {"application/json": {"schema": OWED_SCHEMA, "example": example}},
+        "headers": {"PAYMENT-REQUIRED": terms},
     }
 
 

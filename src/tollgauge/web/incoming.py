@@ -23,9 +23,15 @@ def read_payment(header: str) -> Payment:
         raise Problem(400, "payment-header-invalid", str(error)) from error
 
 
-async def read_body(request: Request) -> object:
-    """The request's JSON document, or Problem 413 or 400."""
+async def read_body(request: Request, *, bodyless: bool = False) -> object:
+    """The request's JSON document, or Problem 413 or 400. Where it may be `bodyless`, no body is
+    an empty object.
+    """
     body = await request.body()
+    if not body and bodyless:
+        return {}
+    if not body:
+        raise Problem(400, "json-invalid", "The body is empty: send a JSON object.")
     if len(body) > BODY_MAX:
         raise Problem(413, "body-too-large", f"Keep the body under {BODY_MAX} bytes.")
     try:

@@ -253,7 +253,13 @@ class Product:
             compute=self.compute,
             info={"input": call, "output": {"type": "json", "example": beginning(self.answer)}},
             schema=_bazaar_schema(self.body),
+            bodyless=self.bodyless,
         )
+
+    @property
+    def bodyless(self) -> bool:
+        """Whether a request needs no body: there is nothing to say in it."""
+        return not self.body.get("properties")
 
     def path_parameters(self) -> list[dict[str, Any]]:
         """The parameters of the path as OpenAPI has them."""

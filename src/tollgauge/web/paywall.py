@@ -105,7 +105,7 @@ class Gate:
         # Several lines are one list (RFC 9110 section 5.3), which is not base64.
         header = ", ".join(sent)
         payment = read_payment(header)
-        document = await read_body(request)
+        document = await read_body(request, bodyless=sale.bodyless)
         digest = request_digest(request.method, request.url.path, canonical_body(document))
         return await self.sell(sale, payment, document, header=header, digest=digest)
 

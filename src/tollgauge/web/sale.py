@@ -19,7 +19,7 @@ class Sale:
 
     `validate` turns the parsed body into the route's request or raises Problem 422; `compute`
     makes the whole answer's JSON bytes or raises Problem. `info` and `schema` describe input and
-    output to directories (the `bazaar` extension).
+    output to directories (the `bazaar` extension). Where `bodyless`, no body is an empty object.
     """
 
     offer: Offer
@@ -29,6 +29,7 @@ class Sale:
     info: dict[str, object] = field(default_factory=dict)
     schema: dict[str, object] = field(default_factory=dict)
     tags: tuple[str, ...] = ("x402", "trust", "reliability")
+    bodyless: bool = False
 
 
 def requirements(offer: Offer) -> dict[str, object]:

@@ -1,11 +1,13 @@
-"""The tools that agents call: the same products and free answers as over HTTP (contract.md
-section 9), with payment in `_meta` (x402 transport for MCP).
+"""The tools that agents call: the same products and free answers as over HTTP, with payment in
+`_meta` (x402 transport for MCP).
 
 Rules:
 - names, descriptions and schemas are static: an agent reads them as instructions, so no provider's
   text, no configuration and no price is in them;
 - a paid tool goes through the gate of the paid routes: same ledger, same price, same answer; its
   payment is bound to the tool's name and its canonical arguments;
+- the tool of a watch's owner takes the secret as an argument, because a client can send no header
+  of its own a call; arguments are never logged;
 - what is not an answer is a result with `isError`: the terms of payment, or the problem document.
 
 An answer is the same JSON twice: as text and as structured content. No tool declares an output
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -39,7 +42,9 @@ from tollgauge.web.incoming import read_payment
 from tollgauge.web.paid import Product
 from tollgauge.web.paywall import Gate
 from tollgauge.web.problem import Problem
+from tollgauge.web.products.watch import ID
 from tollgauge.web.sale import Sale, owed
+from tollgauge.web.watch import CURSOR, PollShape, UnauthorizedProblem, Watching
 
 PAYMENT: Final = "x402/payment"
 RECEIPT: Final = "x402/payment-response"
@@ -110,22 +115,58 @@ STATS: Final = Words(
 )
 
 
+WATCHED: Final = Words(
+    name="x402_watch_events",
+    title="What a watch has seen",
+    description=(
+        "What happened to a pay-per-call (x402) endpoint that you have a watch on, and how often "
+        "it was checked. Free; `watch_id` and `secret` are in the answer that sold the watch "
+        "(POST /v1/watch-endpoint-30d). Leave both cursors out to read from the start; for what "
+        "is new, pass `next_cursor` as `since` and `watch_events_cursor` as `watch_since`. The "
+        "secret belongs to the watch's owner: never repeat it anywhere else."
+    ),
+)
+_CURSOR: Final = {"type": "string", "pattern": f"^{CURSOR.pattern}$", "default": "0"}
+_POLL: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "required": ["watch_id", "secret"],
+    "properties": {
+        "watch_id": {
+            "type": "string",
+            "pattern": f"^{ID.pattern}$",
+            "description": "The watch's id",
+        },
+        "secret": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 200,
+            "description": "The watch's secret, shown once, in the answer that sold the watch",
+        },
+        "since": _CURSOR | {"description": "`next_cursor` of your last poll"},
+        "watch_since": _CURSOR | {"description": "`watch_events_cursor` of your last poll"},
+    },
+}
+_SECRET: Final = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
+
+
 class UnknownToolError(LookupError):
     """No tool has this name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """The tools of a service: its products and its free answers."""
+    """The tools of a service: its products, its free answers, and the reader of watches."""
 
     products: tuple[Product, ...]
     free: FreeApi
+    watching: Watching
     gate: Gate
 
     def listed(self) -> list[Tool]:
         """Every tool, paid ones first."""
         sold = [_sold(PAID[product.route], product) for product in self._sold()]
-        return sold + [_free(words) for words in (LEADERBOARD, PREVIEW, STATS)]
+        free = [_free(words) for words in (LEADERBOARD, PREVIEW, STATS)]
+        return [*sold, *free, _free(WATCHED, _POLL)]
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]
@@ -156,10 +197,29 @@ class Tools:
         }
         if name in free:
             return _answered(bytes((await free[name]()).body))
+        if name == WATCHED.name:
+            return _answered((await self._poll(strict(arguments))).model_dump_json().encode())
         product = next((each for each in self._sold() if PAID[each.route].name == name), None)
         if product is None:
             raise UnknownToolError
         return await self._buy(product, arguments, meta.get(PAYMENT))
+
+    async def _poll(self, asked: object) -> PollShape:
+        """What a watch's owner reads. Raises Problem 401, 404 or 422, as the route does."""
+        paid.check_names(asked, _POLL)
+        found = asked if isinstance(asked, dict) else {}
+        secret = found.get("secret")
+        if not isinstance(secret, str) or not _SECRET.fullmatch(secret):
+            raise _no_secret()
+        try:
+            return await self.watching.read(
+                _text_of(found, "watch_id"),
+                secret,
+                since=_text_of(found, "since", "0"),
+                watch_since=_text_of(found, "watch_since", "0"),
+            )
+        except UnauthorizedProblem as error:
+            raise _no_secret() from error
 
     async def _buy(
         self, product: Product, arguments: Mapping[str, Any], payment: object
@@ -230,7 +290,7 @@ def _sale(product: Product, words: Words) -> Sale:
             description=words.description,
             transport="streamable-http",
             example=product.example,
-            output=OutputConfig(example=product.answer),
+            output=OutputConfig(example=paid.beginning(product.answer)),
         )
     )["bazaar"]
     return replace(
@@ -259,12 +319,25 @@ def _sold(words: Words, product: Product) -> Tool:
     )
 
 
-def _free(words: Words) -> Tool:
+def _text_of(arguments: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    """An argument that is a text. Raises Problem 422."""
+    value = arguments.get(name, default)
+    if not isinstance(value, str):
+        raise paid.invalid(name, f"{name} {'is missing' if value is None else 'must be a string'}.")
+    return value
+
+
+def _no_secret() -> Problem:
+    """401 in the words of a tool: there is no header to send."""
+    return Problem(401, "unauthorized", "Pass the watch's secret as `secret`.")
+
+
+def _free(words: Words, arguments: Mapping[str, Any] = _NOTHING) -> Tool:
     return Tool(
         name=words.name,
         title=words.title,
         description=words.description,
-        input_schema=dict(_NOTHING),
+        input_schema=dict(arguments),
         annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False),
     )
 
