@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -36,7 +37,9 @@ from tollgauge.store import payments
 from tollgauge.web import app as web
 from tollgauge.web.tools import as_header
 
-GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "mcp.md").read_text()
+ROOT = Path(__file__).resolve().parents[2]
+GUIDE = (ROOT / "docs" / "mcp.md").read_text()
+CLIENTS = (ROOT / "docs" / "clients.md").read_text()
 WEATHER = "https://weather.sellers.example/v1/current"
 INJECTED = "https://seo.sellers.example/v1/audit"
 TRUST = "x402_trust_score"
@@ -212,36 +215,59 @@ async def test_an_agent_that_knows_only_http_pays_the_same_ledger(business: Busi
     assert await business.income() - before == 5_000
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+def blocks(language: str, text: str = GUIDE) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-async def test_the_guide_s_snippet_buys_a_report(business: Business) -> None:
-    before = await business.income()
-    (snippet,) = blocks("python")
+async def printed(business: Business, *command: str) -> str:
+    """What a program prints that knows the service and a funded key."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        snippet,
+        *command,
         env=os.environ | {"TOLLGAUGE_URL": business.url, "PRIVATE_KEY": business.world.buyer.key},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     out, err = await process.communicate()
     assert process.returncode == 0, err.decode()
-    grade, _, transaction = out.decode().split()
+    return out.decode()
+
+
+@pytest.mark.parametrize("language", ["python", "ts"])
+async def test_the_guide_s_snippets_buy_a_report(
+    business: Business, language: str, tmp_path: Path
+) -> None:
+    before = await business.income()
+    (snippet,) = blocks(language)
+    (tmp_path / "node_modules").symlink_to(ROOT / "node_modules")
+    path = tmp_path / "snippet.mjs"
+    path.write_text(snippet)
+    program = sys.executable if language == "python" else shutil.which("node")
+    assert program is not None
+    grade, _, transaction = (await printed(business, program, str(path))).split()
     assert grade in "ABCDF"
     mined = await business.world.chain.rpc("eth_getTransactionReceipt", transaction)
     assert mined["status"] == "0x1"
     assert await business.income() - before == 5_000
 
 
+async def test_the_leaderboard_names_an_endpoint_that_can_be_asked_about(
+    business: Business,
+) -> None:
+    """The command of docs/clients.md, where endpoints have been scored."""
+    command = blocks("sh", CLIENTS)[0]
+    resource = (await printed(business, "sh", "-euc", command)).strip()
+    async with httpx.AsyncClient() as http:
+        url = f"{business.url}/trust/snapshot"
+        assert (await http.get(url, params={"resource": resource})).json()["resource"] == resource
+
+
 async def test_the_guide_s_tools_and_addresses_are_the_ones_that_are_served(
     business: Business,
 ) -> None:
-    over_http, over_stdio = (
+    over_http, over_stdio, over_both = (
         json.loads(block)["mcpServers"]["tollgauge"] for block in blocks("json")
     )
+    assert over_both["args"][-1] == over_http["url"]
     assert over_http["url"].endswith("/mcp")
     assert (over_stdio["command"], over_stdio["args"]) == ("tollgauge", ["mcp"])
     async with Client(f"{business.url}/mcp") as client:
