@@ -219,7 +219,7 @@ async def holding(running: Running, rounds: int, callers: int) -> dict[str, Any]
     """Free answers alone and while payments hang, in turns."""
     alone, held, met = [], [], Counter[int]()
     for _ in range(rounds):
-        await free(running, 1.0)
+        await warm(running)
         alone.append(await free(running, ALONE_S))
         payments = await running.signing.payments(TRUST, 8 * callers)
         await running.others.obey(HOLE)
@@ -266,6 +266,11 @@ async def hang(running: Running, payments: Sequence[str], callers: int) -> Count
     return met
 
 
+async def warm(running: Running) -> None:
+    """Every page once: the first answers of a process bring its templates with them."""
+    await traffic.run(running.port, map(traffic.get, _paths()), connections=FREE_LOOPS)
+
+
 async def free(running: Running, seconds: float) -> traffic.Seen:
     """Free answers for so long."""
     until = asyncio.get_running_loop().time() + seconds
@@ -276,13 +281,17 @@ async def free(running: Running, seconds: float) -> traffic.Seen:
 
 
 def _pages() -> Iterator[bytes]:
-    """Every kind of free answer, snapshots most often; callers enough for the rate limit."""
-    ids = [endpoint.id for endpoint in shop.known()]
-    paths = [f"/trust/snapshot/{id_}" for id_ in ids]
-    paths += [f"/endpoint/{id_}" for id_ in ids[:5]]
-    paths += ["/", "/trust/leaderboard", "/leaderboard", "/trust/stats", "/v1/x402-trust-preview"]
-    for number, path in enumerate(itertools.cycle(paths)):
+    """Every kind of free answer, again and again; callers enough for the rate limit."""
+    for number, path in enumerate(itertools.cycle(_paths())):
         yield traffic.get(path, caller=400 + number % 500)
+
+
+def _paths() -> Iterator[str]:
+    """Every kind of free answer, snapshots most often."""
+    ids = [endpoint.id for endpoint in shop.known()]
+    yield from (f"/trust/snapshot/{id_}" for id_ in ids)
+    yield from (f"/endpoint/{id_}" for id_ in ids[:5])
+    yield from ("/", "/trust/leaderboard", "/leaderboard", "/trust/stats", "/v1/x402-trust-preview")
 
 
 def _summary(made: Sequence[traffic.Seen], seconds: float) -> dict[str, Any]:
