@@ -27,8 +27,8 @@ def discover(
 ) -> None:
     """Load a directory into the store. Exit 1 when it could not be read to its end.
 
-    A directory is a Bazaar listing, an origin's own documents (--kind openapi), or a file: JSON,
-    CSV or one URL a line, also gzipped.
+    A directory is a Bazaar listing, an origin's own documents (--kind
+    openapi), or a file: JSON, CSV or one URL a line, also gzipped.
     """
     _check_source(source)
     found = load_config(config)

@@ -70,8 +70,8 @@ def restore(
 ) -> None:
     """Put a copy in the place of the database, which must not be in use.
 
-    What stood there is kept beside it. On PostgreSQL the database must be empty. Exit 1 when the
-    copy is damaged.
+    What stood there is kept beside it. On PostgreSQL the database must be
+    empty. Exit 1 when the copy is damaged.
     """
     from tollgauge.store import backup as files
     from tollgauge.store import pgtools
