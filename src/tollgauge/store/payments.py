@@ -22,11 +22,13 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
+    Select,
     String,
     Table,
     Text,
     UniqueConstraint,
     and_,
+    bindparam,
     delete,
     or_,
     select,
@@ -46,6 +48,9 @@ FORGET_BATCH = 5_000
 UNPAID_MAX = 10
 """So many answers are made for one payer in an hour without being paid."""
 UNPAID_MS = HOUR_MS
+_UNPAID = (State.UNKNOWN.value, State.FAILED.value, State.EXPIRED.value)
+_LEFT = (State.READY.value, State.SETTLING.value)
+_UNMADE = (State.CLAIMED.value, State.REJECTED.value)
 
 payment = Table(
     "payment",
@@ -74,7 +79,7 @@ payment = Table(
     Index("payment_transaction", "tx_hash"),
     Index("payment_due", "state", "lease_until"),
     Index("payment_newest", "created_at"),
-    Index("payment_payer", "payer", "created_at"),
+    Index("payment_payer", "payer", "state", "created_at"),
 )
 
 payment_attempt = Table(
@@ -399,30 +404,48 @@ async def attempts(tx: AsyncConnection, ids: Sequence[str]) -> dict[str, tuple[A
     return {each: tuple(rows) for each, rows in found.items()}
 
 
+def _last_unpaid() -> Select[int]:
+    """When what counts as unpaid was made, past the `others` newest. Built once: building it costs
+    more than asking it.
+    """
+    theirs = and_(payment.c.payer == bindparam("payer"), payment.c.created_at > bindparam("since"))
+    left = and_(payment.c.state.in_(_LEFT), payment.c.lease_until <= bindparam("now"))
+    made = select(payment.c.created_at.label("at")).where(
+        theirs,
+        payment.c.state.in_(_UNPAID + _LEFT),
+        or_(payment.c.state.in_(_UNPAID), left),
+        payment.c.id != bindparam("row"),
+    )
+    vain = (
+        select(payment_attempt.c.at)
+        .join(payment, payment.c.id == payment_attempt.c.payment_id)
+        .where(theirs, payment.c.state.in_(_UNMADE), payment_attempt.c.kind == "answer")
+    )
+    both = union_all(made, vain).subquery()
+    newest = select(both.c.at).order_by(both.c.at.desc())
+    return newest.offset(bindparam("others", type_=Integer)).limit(1)
+
+
+_LAST_UNPAID = _last_unpaid()
+
+
 async def unpaid_until(tx: AsyncConnection, row: LedgerRow, *, now: int) -> int | None:
     """Until when nothing more is made for a row's payer (milliseconds UTC), None while something
     may be.
 
     What counts are the answers of the last hour, other than the row's own, that were made and not
     paid, unless a worker still settles them; and the work that a request of theirs made vain after
-    its payment was verified. Each costs us as much as a sale, and the payer nothing.
+    its payment was verified. Each costs us as much as a sale, and the payer nothing. Payments that
+    settled are not read: a payer may have thousands of them.
     """
-    theirs = and_(payment.c.payer == row.payer, payment.c.created_at > now - UNPAID_MS)
-    left = (State.READY.value, State.SETTLING.value)
-    ended = (State.UNKNOWN.value, State.FAILED.value, State.EXPIRED.value)
-    unpaid = or_(
-        payment.c.state.in_(ended),
-        and_(payment.c.state.in_(left), payment.c.lease_until <= now),
-    )
-    made = select(payment.c.created_at.label("at")).where(theirs, payment.c.id != row.id, unpaid)
-    vain = (
-        select(payment_attempt.c.at)
-        .join(payment, payment.c.id == payment_attempt.c.payment_id)
-        .where(theirs, payment_attempt.c.kind == "answer")
-    )
-    both = union_all(made, vain).subquery()
-    last = select(both.c.at).order_by(both.c.at.desc()).offset(UNPAID_MAX - 1).limit(1)
-    oldest = (await tx.execute(last)).scalar_one_or_none()
+    asked = {
+        "payer": row.payer,
+        "row": row.id,
+        "since": now - UNPAID_MS,
+        "now": now,
+        "others": UNPAID_MAX - 1,
+    }
+    oldest = (await tx.execute(_LAST_UNPAID, asked)).scalar_one_or_none()
     return None if oldest is None else oldest + UNPAID_MS
 
 

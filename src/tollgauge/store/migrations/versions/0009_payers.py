@@ -1,4 +1,4 @@
-"""The ledger's rows by payer and age: what was made for a payer lately and is not paid."""
+"""The ledger's rows by payer, state and age: what was made for a payer lately and is not paid."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.create_index("payment_payer", "payment", ["payer", "created_at"])
+    op.create_index("payment_payer", "payment", ["payer", "state", "created_at"])
