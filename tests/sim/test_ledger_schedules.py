@@ -44,6 +44,7 @@ VERIFY = (
     "500",
     "silent",
     "spends it and refuses",
+    "spends it at once and refuses",
     "spends it and fails",
 )
 SETTLE = (
