@@ -56,12 +56,12 @@ def came(
 
 
 async def opened(store: Store, *addresses: str, at: int = NOON) -> Cursor:
-    """A chain that is indexed up to block 100, with these addresses of ours, all of their past."""
+    """A chain that is indexed up to block 100, with these addresses of ours for two days."""
     async with store.write() as tx:
         cursor = await chains.start(tx, CHAIN, header(100, at=at))
         tills = addresses or (TILL,)
         cursor = await chains.join_accounts(tx, cursor, USDC, tills, wanted_from=at - DAY_MS)
-        await tx.execute(deposits.account.update().values(low=0, low_at=0))
+        await tx.execute(deposits.account.update().values(low=0, low_at=at - 2 * DAY_MS))
         return cursor
 
 
