@@ -378,3 +378,15 @@ async def test_a_host_that_never_answers_delays_no_other(till: Till) -> None:
     sending.cancel()
     with pytest.raises(asyncio.CancelledError):
         await sending
+
+
+async def test_an_edit_that_is_misspelt_is_refused_instead_of_ignored(till: Till) -> None:
+    bought = await till.buy()
+    for body, name in (
+        ({"webhook_url": A}, "webhook_url"),
+        ({"liveness_sensitivity": 3}, "liveness_sensitivity"),
+    ):
+        answer = await till.patch(bought, body)
+        assert (answer.status_code, answer.json()["code"]) == (422, "unknown-field")
+        assert answer.json()["errors"][0]["path"] == name
+    assert (await till.patch(bought, {"salt": "ignored"})).status_code == 200
