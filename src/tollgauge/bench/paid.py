@@ -54,6 +54,8 @@ ROUNDS: Final = 3
 CALLERS: Final = 300
 """Callers whose payments hang, each on a connection of its own."""
 FREE_LOOPS: Final = 8
+ARRIVING_S: Final = 1.0
+"""How long it takes until all of those callers are there."""
 ALONE_S: Final = 6.0
 HOLE_S: Final = 15.0
 """Longer than the default time-out of verify: what hangs ends, and comes again."""
@@ -224,7 +226,7 @@ async def holding(running: Running, rounds: int, callers: int) -> dict[str, Any]
         payments = await running.signing.payments(TRUST, 8 * callers)
         await running.others.obey(HOLE)
         hanging = asyncio.create_task(hang(running, payments, callers))
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(ARRIVING_S)
         held.append(await free(running, HOLE_S))
         hanging.cancel()
         met += await hanging
@@ -247,6 +249,7 @@ async def hang(running: Running, payments: Sequence[str], callers: int) -> Count
     body = orjson.dumps({"resource": shop.known()[0].resource})
 
     async def caller(number: int) -> None:
+        await asyncio.sleep(ARRIVING_S * number / callers)
         connection = await traffic.Connection.to(running.port)
         try:
             for payment in left:
@@ -257,7 +260,7 @@ async def hang(running: Running, payments: Sequence[str], callers: int) -> Count
         finally:
             connection.close()
 
-    tasks = [asyncio.create_task(caller(10 + number)) for number in range(callers)]
+    tasks = [asyncio.create_task(caller(number)) for number in range(callers)]
     with contextlib.suppress(asyncio.CancelledError):
         await asyncio.wait(tasks)
     for task in tasks:

@@ -16,7 +16,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -33,9 +33,8 @@ from tollgauge.core.exchange import Timings
 from tollgauge.core.payment import decode
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.units import DAY_MS, MINUTE_MS, day_of
-from tollgauge.jobs import score
 from tollgauge.observe import configure_logs
-from tollgauge.store import archive, endpoints, probes, schema
+from tollgauge.store import archive, endpoints, evidence, probes, schema, scores
 from tollgauge.store.engine import Store, StoreSettings
 from tollgauge.web.app import ServerSettings
 from tollgauge.web.front import FrontSettings
@@ -123,9 +122,10 @@ async def fill(store: Store, *, now: int) -> None:
     async with store.write() as tx:
         while await archive.close_days(tx, before_day=day_of(now), limit=5_000):
             pass
-    settings = replace(score.ScoreSettings(), batch=KNOWN)
-    await score.run(store, settings=settings, clock=lambda: now)
     async with store.write() as tx:
+        for endpoint in known():
+            seen = await evidence.gather(tx, endpoint, as_of=now)
+            await scores.save(tx, scores.scored(endpoint.id, seen))
         await _score_others(tx, rows)
 
 
