@@ -387,6 +387,8 @@ def _server(app: Any) -> _Server:
             proxy_headers=False,
             server_header=False,
             timeout_graceful_shutdown=DRAIN_SECONDS,
+            # Longer than clients keep a quiet connection, so that none is closed under a request.
+            timeout_keep_alive=75,
             lifespan="off",
         )
     )
