@@ -11,7 +11,7 @@ import base64
 import contextlib
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -460,6 +460,44 @@ async def test_a_caller_waits_no_longer_than_a_proxy_does(
     monkeypatch.setattr(paywall, "WAITS_S", (0.1,) * 600)
     assert (await shop.buy(payment())).status_code == 200
     assert shop.world.computed == 1
+
+
+async def test_a_copy_that_waits_is_not_given_the_answer_of_another_request(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The payment that it waits for is rejected, and then pays for something else."""
+    began = asyncio.Event()
+
+    class Waits:
+        def __iter__(self) -> Iterator[float]:
+            began.set()
+            yield from (0.05,) * 600
+
+    monkeypatch.setattr(paywall, "WAITS_S", Waits())
+    await abandon(shop, State.CLAIMED)
+    waiting = asyncio.create_task(shop.buy(payment()))
+    await began.wait()
+    async with shop.store.write() as tx:
+        held = await payments.get(tx, decode(payment()).id)
+        assert held is not None
+        await payments.move(tx, held, State.REJECTED, now=NOW)
+        claim = await payments.claim(
+            tx,
+            decode(payment()),
+            sale(shop.world, "/v1/a").offer,
+            header=payment(),
+            digest="of another request",
+            owner="other",
+            now=NOW,
+            lease_ms=LEASE_MS,
+        )
+        answer = payments.StoredAnswer(status=200, body=b"{}")
+        ready = await payments.move(tx, claim.row, State.READY, now=NOW, answer=answer)
+        assert ready is not None
+        await payments.conclude(
+            tx, ready, State.SETTLED, now=NOW, transaction=TX, reason="paid", lease_ms=0
+        )
+    assert (await waiting).status_code == 409
 
 
 async def abandon(shop: Shop, state: State) -> None:

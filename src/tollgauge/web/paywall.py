@@ -129,10 +129,7 @@ class Gate:
         try:
             return await asyncio.wait_for(asyncio.shield(task), ANSWER_S)
         except TimeoutError:
-            row = await self._look(payment.id)
-            if row is None:
-                raise pending(payment.id) from None
-            return stands(sale, row)
+            raise pending(payment.id) from None
 
     async def _admit(self, payment: Payment) -> None:
         """Begin no new sale while the facilitator stays silent or too many sales are in work:
@@ -174,9 +171,7 @@ class Gate:
                 row = await self._compute(sale, row, order, verified)
             return await self._settle(sale, row)
         except _OvertakenError as overtaken:
-            if overtaken.row.digest != digest:
-                raise reused() from overtaken
-            return stands(sale, overtaken.row)
+            return told(sale, payment, overtaken.row, digest)
 
     async def _claim(
         self, sale: Sale, payment: Payment, header: str, digest: str
@@ -321,10 +316,8 @@ class Gate:
 
     async def _again(self, sale: Sale, payment: Payment, row: LedgerRow, digest: str) -> Response:
         """The same payment once more: its answer, its wait, or 409 for another request."""
-        if row.state is State.REJECTED:
-            return stands(sale, row)
-        if not payments.same(row, payment, digest):
-            raise reused()
+        if row.state is State.REJECTED or not payments.same(row, payment, digest):
+            return told(sale, payment, row, digest)
         for pause in WAITS_S:
             if row.state not in (State.CLAIMED, State.READY, State.SETTLING):
                 break
@@ -338,7 +331,7 @@ class Gate:
             # Safe, because the authorization can be used only once, and identical: it is the
             # claimed header that is sent.
             return await self._settle(sale, row)
-        return stands(sale, row)
+        return told(sale, payment, row, digest)
 
     async def _ask(self, row: LedgerRow, transaction: str | None = None) -> ChainAnswer | None:
         """What the chain says of a row; None where nobody can tell."""
@@ -445,3 +438,12 @@ def asked(sale: Sale, row: LedgerRow) -> Offer:
     if (sale.offer.amount, sale.offer.pay_to.lower()) == (row.amount, row.pay_to):
         return sale.offer
     return replace(sale.offer, amount=row.amount, pay_to=row.pay_to)
+
+
+def told(sale: Sale, payment: Payment, row: LedgerRow, digest: str) -> Response:
+    """What may be said of a row that others may have moved: its state, but to nobody else than
+    whom it holds the payment of, for the request that it holds.
+    """
+    if row.state is not State.REJECTED and not payments.same(row, payment, digest):
+        raise reused()
+    return stands(sale, row)
