@@ -113,6 +113,7 @@ def product(shop: Shop) -> Product:
         shape=SimilarShape,
         validate=partial(_order, shop),
         compute=partial(_answer, shop),
+        refusals={404: "Nothing is known of this resource; nothing was charged"},
     )
 
 
