@@ -45,7 +45,7 @@ STEP_S: Final = 0.2
 GATHER_S: Final = 0.01
 """How long attempts that end at nearly the same time are gathered, to be written at once."""
 REFILL: Final = 4
-"""Slots are filled again when one in so many is free."""
+"""Slots are filled again when one in so many was given back, or after a step."""
 FAILING_SHARE: Final = 4
 """Of so many slots one is for destinations that failed last."""
 HOST_SHARE: Final = 2
@@ -69,7 +69,8 @@ class Alerts:
 
 async def run(alerts: Alerts) -> dict[str, object]:
     """Decide and deliver until nothing is due, or the round's time is over."""
-    began = looked = time.monotonic()
+    began = looked = filled = time.monotonic()
+    enough = freed = max(alerts.settings.in_flight // REFILL, 1)
     decided = await decide(alerts)
     flying: dict[asyncio.Task[Sent], Claimed] = {}
     tally: dict[str, int] = {}
@@ -77,13 +78,15 @@ async def run(alerts: Alerts) -> dict[str, object]:
     try:
         while True:
             late = time.monotonic() - began > BUDGET_S
-            if not late:
+            if not late and (not flying or freed >= enough or time.monotonic() - filled > STEP_S):
                 await _take_off(alerts, flying)
+                freed, filled = 0, time.monotonic()
             if not flying:
                 break
             await asyncio.wait(flying, timeout=STEP_S, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.sleep(GATHER_S)
             done = [task for task in flying if task.done()]
+            freed += len(done)
             await _land(alerts, [(flying.pop(task), task.result()) for task in done], tally)
             if not late and time.monotonic() - looked > STEP_S:
                 looked = time.monotonic()
@@ -220,7 +223,7 @@ async def _take_off(alerts: Alerts, flying: dict[asyncio.Task[Sent], Claimed]) -
     """Start as many deliveries as there are slots."""
     settings, now = alerts.settings, alerts.clock()
     free = settings.in_flight - len(flying)
-    if flying and free < settings.in_flight // REFILL:
+    if free <= 0:
         return
     failing = sum(each.destination.failures > 0 for each in flying.values())
     hosts = Counter(each.destination.host for each in flying.values())
