@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import itertools
+import json
+import re
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from jsonschema import Draft202012Validator
-from tests.contract.http_service import Running, configuration, opened
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from tests.contract.http_service import PAY_TO, Running, configuration, opened
 
+from tollgauge.clients.facilitator import FacilitatorSettings
+from tollgauge.core.endpoint import parse_resource
 from tollgauge.demo.serving import serve
+from tollgauge.store import discovery
+from tollgauge.web import examples, paid
+from tollgauge.web.paid import SaleSettings
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -44,8 +58,21 @@ FUZZER = """
 # public host (422) is.
 expected-statuses = ["2xx", 307, 400, 401, 402, 404, 422]
 [checks.negative_data_rejection]
-# Without a payment the answer is 402, whatever the body is (contract.md, section 1).
+# Without a payment the answer is 402, whatever the body is.
 expected-statuses = [400, 401, 402, 404, 405, 413, 414, 422, 431]
+"""
+FUZZER_WITH_MONEY = """
+[checks.not_a_server_error]
+# No node, no key for destinations, no way to the resource: 503 is the answer to that.
+expected-statuses = ["2xx", "3xx", "4xx", 503]
+[checks.positive_data_acceptance]
+# A made-up header is no payment (400), nothing is known of a made-up resource (404), no pattern can
+# say what a public host is (422), and this service has no node (503).
+expected-statuses = ["2xx", 400, 402, 404, 422, 503]
+[checks.negative_data_rejection]
+# What is wrong is said in this order: the payment (400, 402), the body (400, 422), what is asked
+# of it (404).
+expected-statuses = [400, 402, 404, 405, 413, 414, 422, 431, 503]
 """
 
 
@@ -117,9 +144,84 @@ async def test_paid_routes_carry_their_price_and_a_402(document: Any) -> None:
 
 
 async def test_a_fuzzer_that_reads_it_finds_nothing(running: Running, tmp_path: Path) -> None:
-    config = tmp_path / "schemathesis.toml"
-    config.write_text(FUZZER)
-    async with serve(running.app) as port:
+    await fuzz(running.app, tmp_path, FUZZER)
+
+
+@dataclass
+class Payer:
+    """Pays for every request to a paid route that comes without a payment, each time anew."""
+
+    app: Any
+    now_s: int
+    prices: dict[str, str]
+    nonces: Any = field(default_factory=lambda: itertools.count(1))
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        names = {name for name, _ in scope.get("headers", ())}
+        route = re.sub("^/v1/watch/[^/]+/renew$", paid.RENEW, scope.get("path", ""))
+        sold = scope.get("method") == "POST" and route in self.prices
+        if sold and b"payment-signature" not in names:
+            header = (b"payment-signature", self._signed(self.prices[route]))
+            scope = {**scope, "headers": [*scope["headers"], header]}
+        await self.app(scope, receive, send)
+
+    def _signed(self, price: str) -> bytes:
+        authorization = {
+            "from": "0x" + "cd" * 20,
+            "to": PAY_TO,
+            "value": str(paid.micro_usd(price)),
+            "validAfter": "0",
+            "validBefore": str(self.now_s + 300),
+            "nonce": f"0x{next(self.nonces):064x}",
+        }
+        asset = SaleSettings().asset
+        document = {
+            "x402Version": 2,
+            "accepted": {"scheme": "exact", "network": "eip155:8453", "asset": asset},
+            "payload": {"signature": "0x" + "1b" * 65, "authorization": authorization},
+        }
+        return base64.b64encode(json.dumps(document).encode())
+
+
+async def test_a_fuzzer_with_money_finds_nothing(
+    tmp_path: Path, market_database: Callable[[Path], str]
+) -> None:
+    """Its payments are good as far as the facilitator tells, so that answers leave."""
+    settled: list[str] = []
+
+    async def facilitator(request: Request) -> Response:
+        if request.url.path == "/verify":
+            return JSONResponse({"isValid": True})
+        settled.append(f"0x{len(settled):064x}")
+        answer = {"success": True, "transaction": settled[-1], "network": "eip155:8453"}
+        return JSONResponse(answer)
+
+    routes = [Route(f"/{verb}", facilitator, methods=["POST"]) for verb in ("verify", "settle")]
+    async with serve(Starlette(routes=routes)) as port:
+        config = replace(
+            configuration(store_url=market_database(tmp_path / "service.db")),
+            facilitator=FacilitatorSettings(url=f"http://127.0.0.1:{port}"),
+        )
+        async with opened(config) as running:
+            resource, now = parse_resource(examples.RESOURCE), running.clock()
+            async with running.service.store.write() as tx:
+                await discovery.adopt(tx, resource, source="request", now=now)
+            payer = Payer(running.app, running.clock() // 1000, dict(paid.PRICES))
+            await fuzz(
+                payer,
+                tmp_path,
+                FUZZER_WITH_MONEY,
+                "--include-tag=paid",
+                "--phases=examples,fuzzing",
+            )
+    assert len(settled) > 1
+
+
+async def fuzz(app: Any, folder: Path, settings: str, *options: str) -> None:
+    """Let the fuzzer read the description and try what it says."""
+    config = folder / "schemathesis.toml"
+    config.write_text(settings)
+    async with serve(app) as port:
         process = await asyncio.create_subprocess_exec(
             str(Path(sys.executable).parent / "schemathesis"),
             f"--config-file={config}",
@@ -130,7 +232,8 @@ async def test_a_fuzzer_that_reads_it_finds_nothing(running: Running, tmp_path: 
             "--seed=8402",
             "--no-color",
             "--warnings=off",
-            cwd=tmp_path,
+            *options,
+            cwd=folder,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
