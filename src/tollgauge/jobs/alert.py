@@ -45,7 +45,9 @@ STEP_S: Final = 0.2
 GATHER_S: Final = 0.01
 """How long attempts that end at nearly the same time are gathered, to be written at once."""
 REFILL: Final = 4
-"""Slots are filled again when one in so many was given back, or after a step."""
+"""Slots are filled again when one in so many is free; while a host holds all that it may, when one
+in so many was given back, or after a step.
+"""
 FAILING_SHARE: Final = 4
 """Of so many slots one is for destinations that failed last."""
 HOST_SHARE: Final = 2
@@ -74,12 +76,13 @@ async def run(alerts: Alerts) -> dict[str, object]:
     decided = await decide(alerts)
     flying: dict[asyncio.Task[Sent], Claimed] = {}
     tally: dict[str, int] = {}
-    late = False
+    late = held = False
     try:
         while True:
             late = time.monotonic() - began > BUDGET_S
-            if not late and (not flying or freed >= enough or time.monotonic() - filled > STEP_S):
-                await _take_off(alerts, flying)
+            waits = held and freed < enough and time.monotonic() - filled <= STEP_S
+            if not late and not (flying and waits):
+                held = await _take_off(alerts, flying)
                 freed, filled = 0, time.monotonic()
             if not flying:
                 break
@@ -219,18 +222,19 @@ def _notices(told: dict[str, object], targets: Iterable[Destination], *, now: in
     ]
 
 
-async def _take_off(alerts: Alerts, flying: dict[asyncio.Task[Sent], Claimed]) -> None:
-    """Start as many deliveries as there are slots."""
+async def _take_off(alerts: Alerts, flying: dict[asyncio.Task[Sent], Claimed]) -> bool:
+    """Start as many deliveries as there are slots; whether a host now holds all that it may."""
     settings, now = alerts.settings, alerts.clock()
     free = settings.in_flight - len(flying)
-    if free <= 0:
-        return
+    if flying and free < settings.in_flight // REFILL:
+        return False
     failing = sum(each.destination.failures > 0 for each in flying.values())
     hosts = Counter(each.destination.host for each in flying.values())
+    most = settings.in_flight // HOST_SHARE
     async with alerts.store.read() as tx:
         due = await outbox.waiting(tx, now=now)
     if not due:
-        return
+        return False
     async with alerts.store.write() as tx:
         claimed = await outbox.claim(
             tx,
@@ -240,12 +244,14 @@ async def _take_off(alerts: Alerts, flying: dict[asyncio.Task[Sent], Claimed]) -
             failing=max(settings.in_flight // FAILING_SHARE - failing, 0),
             lease_ms=settings.lease_ms,
             flying=hosts,
-            host_max=settings.in_flight // HOST_SHARE,
+            host_max=most,
         )
         if not claimed and not flying:
             await outbox.sweep(tx, now=now)
     for each in claimed:
         flying[asyncio.create_task(attempt(alerts, each))] = each
+    hosts.update(each.destination.host for each in claimed)
+    return any(count >= most for count in hosts.values())
 
 
 async def attempt(alerts: Alerts, claimed: Claimed) -> Sent:
