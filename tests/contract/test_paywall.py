@@ -93,8 +93,8 @@ class Shop:
         return found
 
 
-def payment(nonce: int = 1, signed: dict[str, str] | None = None) -> str:
-    document = {
+def payment(nonce: int = 1, signed: dict[str, str] | None = None, extensions: object = None) -> str:
+    document: dict[str, object] = {
         "x402Version": 2,
         "accepted": {"scheme": "exact", "network": "eip155:8453", "asset": ASSET},
         "payload": {
@@ -110,6 +110,8 @@ def payment(nonce: int = 1, signed: dict[str, str] | None = None) -> str:
             | (signed or {}),
         },
     }
+    if extensions is not None:
+        document["extensions"] = extensions
     return base64.b64encode(json.dumps(document).encode()).decode()
 
 
@@ -219,6 +221,20 @@ async def test_the_same_payment_for_another_request_is_refused(shop: Shop) -> No
         assert answer.status_code == 409
         assert answer.json()["code"] == "payment-reused"
     assert shop.world.computed == 1
+
+
+async def test_what_can_be_read_on_the_chain_does_not_fetch_the_stored_answer(shop: Shop) -> None:
+    """Whoever reads a settled transaction knows all of the payment but its ticket."""
+    asked = (await shop.buy()).json()["extensions"]
+    other = (await shop.buy()).json()["extensions"]
+    bought = await shop.buy(payment(extensions=asked))
+    assert bought.status_code == 200
+    assert (await shop.buy(payment(extensions=asked))).content == bought.content
+    misplaced = {"tollgauge": asked["tollgauge"]["info"]}
+    guesses: tuple[object, ...] = (None, {}, other, misplaced, {"tollgauge": []})
+    for guess in guesses:
+        assert (await shop.buy(payment(extensions=guess))).status_code == 409
+    assert shop.world.calls["settle"] == 1
 
 
 async def test_many_copies_of_one_payment_run_the_handler_once(

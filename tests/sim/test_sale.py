@@ -26,7 +26,7 @@ from x402.mechanisms.evm.signers import EthAccountSigner
 from x402.schemas import PaymentRequired
 
 from tollgauge import app
-from tollgauge.core.payment import Proof, State
+from tollgauge.core.payment import Proof, State, decode
 from tollgauge.core.scoring import recompute
 from tollgauge.demo.buyer import buy
 from tollgauge.demo.chain import ChainError, find_anvil
@@ -58,6 +58,11 @@ class Business:
 
     async def income(self) -> int:
         return await self.world.chain.balance(self.world.pay_to)
+
+    async def newest_ticket(self) -> str:
+        async with self.service.store.read() as tx:
+            (row,) = await payments.latest(tx, limit=1)
+        return decode(row.header).ticket
 
     async def header(self) -> str:
         """A signed payment that pays one report."""
@@ -123,6 +128,7 @@ async def test_the_official_python_client_buys_a_report(business: Business) -> N
     assert await business.income() - before == 5_000
     receipt = await business.world.chain.rpc("eth_getTransactionReceipt", bought.transaction)
     assert receipt["status"] == "0x1"
+    assert await business.newest_ticket(), "the client repeats the ticket of its 402"
 
 
 async def test_the_official_typescript_client_buys_a_report(business: Business) -> None:
@@ -145,6 +151,7 @@ async def test_the_official_typescript_client_buys_a_report(business: Business) 
     assert bought["status"] == 200
     assert bought["report"]["grade"] in "ABCDF"
     assert await business.income() - before == 5_000
+    assert await business.newest_ticket(), "the client repeats the ticket of its 402"
 
 
 async def test_a_report_can_be_recomputed_from_the_evidence_it_carries(business: Business) -> None:

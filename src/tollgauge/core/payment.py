@@ -26,6 +26,8 @@ from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.units import MINUTE_MS, parse_amount
 
 X402_VERSION: Final = 2
+EXTENSION: Final = "tollgauge"
+"""The extension of our 402 that carries a ticket (x402 v2, extensions)."""
 HEADER_MAX: Final = 16_384
 """Longest payment header that is read."""
 SETTLE_MARGIN_S: Final = 6
@@ -101,8 +103,10 @@ class Offer:
 class Payment:
     """A decoded `PAYMENT-SIGNATURE`. Hex is lower case; instants are unix seconds.
 
-    `accepted` and `resource_url` are what the client claims to answer; only the other fields are
-    signed. `document` is the decoded object, to be handed to the facilitator as it came.
+    `accepted` and `resource_url` are what the client claims to answer, and `ticket` is the random
+    text of the 402 that it repeats (extension EXTENSION, empty where the client repeats none);
+    only the other fields are signed. `document` is the decoded object, to be handed to the
+    facilitator as it came.
     """
 
     network: str
@@ -116,6 +120,7 @@ class Payment:
     nonce: str
     signature: str
     resource_url: str | None
+    ticket: str = ""
     document: dict[str, object] = field(hash=False, compare=False)
 
     @property
@@ -129,7 +134,8 @@ class Payment:
         """What stays the same in every encoding of one signature: r and the lower of the twins of
         s. Signatures of contracts (EIP-1271), which have no twins, are taken as they are.
 
-        Nonces are public once a payment settled, so whoever wants a stored answer must know this.
+        A settled signature is public too, in the call data of its transaction: whoever wants a
+        stored answer must know the ticket as well.
         """
         if len(self.signature) != 2 + 2 * 65:
             return self.signature
@@ -180,8 +186,17 @@ def _read(document: object) -> Payment:
         nonce=_match(signed, "nonce", _NONCE),
         signature=_match(payload, "signature", _SIGNATURE),
         resource_url=url if isinstance(url, str) else None,
+        ticket=_ticket(root),
         document=root,
     )
+
+
+def _ticket(root: dict[str, object]) -> str:
+    """The ticket that a client repeats from the 402; none is no fault of its own."""
+    found: object = root
+    for key in ("extensions", EXTENSION, "info", "ticket"):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, str) else ""
 
 
 def refusal(payment: Payment, offer: Offer, *, now_s: int) -> str | None:

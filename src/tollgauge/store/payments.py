@@ -228,11 +228,13 @@ def _free(row: LedgerRow, paid: Payment, *, digest: str, now: int) -> bool:
 
 
 def same(row: LedgerRow, paid: Payment, digest: str) -> bool:
-    """Whether a payment is the one that a row holds, signed by the same signature and sent for
-    the same request. The nonce alone is public and proves nothing. Not of rejected rows, which
-    hold no payment.
+    """Whether a payment is the one that a row holds: the same signature, the same ticket, sent
+    for the same request. What settled can be read on the chain and proves nothing; the ticket was
+    told to the payer alone. Not of rejected rows, which hold no payment.
     """
-    return row.digest == digest and decode(row.header).signer_mark == paid.signer_mark
+    held = decode(row.header)
+    mine = (held.signer_mark, held.ticket) == (paid.signer_mark, paid.ticket)
+    return row.digest == digest and mine
 
 
 def _as_seen(row: LedgerRow) -> ColumnElement[bool]:

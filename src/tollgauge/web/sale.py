@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import base64
+import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 import orjson
 from starlette.responses import Response
 from x402.schemas import PaymentRequired, PaymentRequirements, ResourceInfo
 
-from tollgauge.core.payment import Offer
+from tollgauge.core.payment import EXTENSION, Offer
+
+TICKET_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {"ticket": {"type": "string"}},
+    "required": ["ticket"],
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +53,18 @@ def requirements(offer: Offer) -> dict[str, object]:
     ).model_dump(by_alias=True, exclude_none=True)
 
 
+def _ticket() -> dict[str, object]:
+    """A random text that clients repeat in their payment (x402 v2, extensions). What they signed
+    is public once it settled; the stored answer goes to those alone who know this too.
+    """
+    return {"info": {"ticket": secrets.token_urlsafe(16)}, "schema": TICKET_SCHEMA}
+
+
 def owed(sale: Sale, reason: str) -> Response:
-    """402: the terms in `PAYMENT-REQUIRED` and in the body, with the reason."""
-    extensions = {"bazaar": {"info": sale.info, "schema": sale.schema}} if sale.info else None
+    """402: the terms in `PAYMENT-REQUIRED` and in the body, with the reason and a new ticket."""
+    extensions: dict[str, object] = {EXTENSION: _ticket()}
+    if sale.info:
+        extensions["bazaar"] = {"info": sale.info, "schema": sale.schema}
     document = PaymentRequired(
         error=reason,
         resource=ResourceInfo(
