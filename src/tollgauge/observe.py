@@ -107,10 +107,17 @@ def log() -> structlog.typing.FilteringBoundLogger:
     return logger
 
 
+_DRIVER: Final = ("store", "sqlite.py")
+"""Every statement passes there: it is not where a wrong one comes from."""
+
+
 def place_of(error: BaseException) -> str:
-    """The innermost line of ours that an exception passed; its text is not for the log."""
+    """The innermost line of ours that an exception passed, below which is only a driver; its text
+    is not for the log.
+    """
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if "tollgauge" in Path(frame.filename).parts]
+    paths = [(Path(frame.filename).parts, frame) for frame in frames]
+    ours = [frame for parts, frame in paths if "tollgauge" in parts and parts[-2:] != _DRIVER]
     return f"{Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else ""
 
 

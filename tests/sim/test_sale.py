@@ -247,7 +247,7 @@ async def test_a_name_that_nobody_can_vouch_is_unknown_costs_nothing(world: Worl
     config = configuration(world, port=0, store_url="sqlite://")
     alone = replace(config.probe, references=())
     deaf = replace(config.egress, resolver=nobody)
-    async with running(world, probe=alone, egress=deaf) as lonely:
+    async with running(world, probe=alone, egress=deaf, sources=()) as lonely:
         before = await lonely.income()
         answer = await lonely.ask("https://shop.nowhere.com/x", await lonely.header())
         assert (answer.status_code, answer.json()["code"]) == (503, "probe-failed-here")
@@ -314,7 +314,7 @@ async def cancel(world: World, nonce: str) -> None:
     )
     # 0x5a049a70: cancelAuthorization(address,bytes32,uint8,bytes32,bytes32)
     call = {"from": world.buyer.address, "to": USDC, "data": "0x5a049a70" + "".join(words)}
-    await world.chain.rpc("eth_sendTransaction", call)
+    await world.chain.check(await world.chain.send([call]))
 
 
 async def test_the_archive_holds_every_probe_of_the_round(business: Business) -> None:
