@@ -236,7 +236,7 @@ async def holding(running: Running, rounds: int, callers: int) -> dict[str, Any]
         "alone": before,
         "black_hole": after,
         "callers": callers,
-        "paid_statuses": dict(met),
+        "paid_statuses": {str(status): count for status, count in sorted(met.items())},
         "p99_ratio": round(after["p99_ms"] / before["p99_ms"], 2),
         "rps_share": round(after["rps"] / before["rps"], 2),
     }
