@@ -11,7 +11,9 @@ def bench(name: str, as_json: Json = False) -> None:
     """Measure the service: index, paid, probe, similar, watch. Exit 1 when a limit is not held."""
     # Measurements bring libraries and catalogues that no other command needs.
     from tollgauge import bench as benches
+    from tollgauge.observe import configure_logs
 
+    configure_logs(json_lines=False, level="error")
     found = benches.run(name)
     if as_json:
         print_json(found)
