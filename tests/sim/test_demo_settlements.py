@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -161,13 +162,22 @@ async def test_a_demo_that_comes_back_to_its_folder_follows_its_new_chain(tmp_pa
                 if not figures:
                     await load_past(service.store, days=1, now=app.now_ms(), report=_silent)
                 await forget_chain(service.store)
-                while (await service.index_round()).get("busy"):
-                    pass
-                async with service.store.read() as tx:
-                    figures.append(await reports.ecosystem(tx, now=app.now_ms()))
+                figures.append(await _indexed(service, customers))
     price = SELLERS[0].amounts[0]
     assert [each.volume_micro_usd for each in figures] == [6 * price, 3 * price]
     assert [each.payers for each in figures] == [6, 3]
+
+
+async def _indexed(service: app.Opened, payers: int) -> reports.Ecosystem:
+    """The first figures that know so many payers: they are measured anew now and then."""
+    async with asyncio.timeout(60):
+        while True:
+            await service.index_round()
+            async with service.store.read() as tx:
+                found = await reports.ecosystem(tx, now=app.now_ms())
+            if (found.payers or 0) >= payers:
+                return found
+            await asyncio.sleep(0.05)
 
 
 def _silent(_words: str, _done: int, _total: int) -> None:

@@ -35,7 +35,7 @@ from tollgauge.demo.world import World
 from tollgauge.jobs.discover import Source
 from tollgauge.jobs.index import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.store import archive, discovery, endpoints, probes, schema, scores
+from tollgauge.store import archive, discovery, endpoints, probes, schema, scores, volumes
 from tollgauge.store.engine import Store
 from tollgauge.web.app import ServerSettings
 from tollgauge.web.front import FrontSettings
@@ -123,6 +123,7 @@ async def forget_chain(store: Store) -> None:
         for table in schema.metadata.sorted_tables:
             if "chain" in table.c:
                 await tx.execute(table.delete().where(table.c.chain == CHAIN_ID))
+        await volumes.unpublish(tx, CHAIN_ID)
 
 
 async def _came_back(store: Store) -> bool:

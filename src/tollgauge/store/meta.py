@@ -23,6 +23,11 @@ async def put(tx: AsyncConnection, key: str, value: str) -> None:
     await tx.execute(row.on_conflict_do_update(index_elements=["key"], set_={"value": value}))
 
 
+async def drop(tx: AsyncConnection, key: str) -> None:
+    """Forget a key."""
+    await tx.execute(_M.delete().where(_M.c.key == key))
+
+
 async def take_turn(tx: AsyncConnection, name: str) -> None:
     """Wait until no other transaction has this turn, and keep it until this one ends."""
     key = f"turn:{name}"

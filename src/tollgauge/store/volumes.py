@@ -145,6 +145,11 @@ async def publish(tx: AsyncConnection, volume: ChainVolume) -> None:
     await meta.put(tx, f"{_META}{volume.chain}", text)
 
 
+async def unpublish(tx: AsyncConnection, chain: int) -> None:
+    """Forget a chain's volume, as nothing of the chain is indexed any more."""
+    await meta.drop(tx, f"{_META}{chain}")
+
+
 async def published(tx: AsyncConnection) -> tuple[ChainVolume, ...]:
     """The volumes that were measured last, one a chain, by chain."""
     cursors = sa.select(chains.chain_cursor.c.chain).order_by(chains.chain_cursor.c.chain)
