@@ -24,6 +24,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 import trustme
 
+from tollgauge.bench.database import opened
 from tollgauge.clients.egress import Egress, EgressSettings
 from tollgauge.core.endpoint import Endpoint, endpoint_id
 from tollgauge.jobs import probe
@@ -120,17 +121,6 @@ async def filled(store: Store, hosts: int) -> None:
     ]
     async with store.write() as tx:
         await endpoints.insert_many(tx, made)
-
-
-@contextlib.asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[Store]:
-    """An SQLite file of our own."""
-    store = Store.open(f"sqlite:///{folder / 'bench.db'}")
-    try:
-        await store.migrate()
-        yield store
-    finally:
-        await store.close()
 
 
 @contextlib.asynccontextmanager

@@ -25,6 +25,7 @@ import trustme
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tollgauge.bench.database import opened
 from tollgauge.clients.egress import Egress, EgressSettings
 from tollgauge.clients.seal import destination_context, watch_context
 from tollgauge.clients.webhooks import WatchSettings
@@ -191,17 +192,6 @@ async def delays_ms(store: Store) -> list[int]:
     async with store.read() as tx:
         rows = await tx.execute(query.where(delivery.c.state == outbox.SENT))
         return sorted(rows.scalars())
-
-
-@contextlib.asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[Store]:
-    """An SQLite file of our own."""
-    store = Store.open(f"sqlite:///{folder / 'bench.db'}")
-    try:
-        await store.migrate()
-        yield store
-    finally:
-        await store.close()
 
 
 @contextlib.asynccontextmanager

@@ -69,7 +69,8 @@ def captured(source: str) -> object | None:
     if not source:
         return None
     try:
-        return orjson.loads(read_input(source))  # type: ignore[no-any-return]
+        document: object = orjson.loads(read_input(source))
+        return document
     except orjson.JSONDecodeError as error:
         raise TollgaugeError(
             f"{source} is not JSON.", hint="Save what the node answered, as it came."

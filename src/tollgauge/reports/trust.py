@@ -60,9 +60,14 @@ async def preview(tx: AsyncConnection) -> tuple[Sample, ...]:
     """
     size = (await scores.population(tx)).scored
     wanted: dict[int, Literal["best", "median", "worst"]] = {}
-    for rank, role in ((1, "best"), ((size + 1) // 2, "median"), (size, "worst")):
+    ranks: tuple[tuple[int, Literal["best", "median", "worst"]], ...] = (
+        (1, "best"),
+        ((size + 1) // 2, "median"),
+        (size, "worst"),
+    )
+    for rank, role in ranks:
         if 1 <= rank <= size:
-            wanted.setdefault(rank, role)  # type: ignore[arg-type]
+            wanted.setdefault(rank, role)
     samples = []
     for rank, role in wanted.items():
         row = await scores.at_rank(tx, rank=rank)

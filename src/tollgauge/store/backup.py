@@ -131,7 +131,7 @@ def examine(path: Path) -> Copy:
                 raise BackupDamagedError(f"{path} is no database of tollgauge.", hint=_OTHER)
             (version,) = db.execute("SELECT version_num FROM alembic_version").fetchone()
             rows = {
-                name: db.execute(f"SELECT count(*) FROM {name}").fetchone()[0]  # noqa: S608
+                name: db.execute(f"SELECT count(*) FROM {name}").fetchone()[0]  # noqa: S608 - TABLES
                 for name in TABLES
                 if name in names
             }

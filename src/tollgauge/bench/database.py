@@ -1,0 +1,20 @@
+"""The database of a measurement: an SQLite file in a folder that ends with it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from tollgauge.store.engine import Store
+
+
+@contextlib.asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[Store]:
+    """An SQLite file of our own."""
+    store = Store.open(f"sqlite:///{folder / 'bench.db'}")
+    try:
+        await store.migrate()
+        yield store
+    finally:
+        await store.close()
