@@ -148,7 +148,7 @@ def postgres() -> Iterator[Postgres]:
 def empty_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A migrated SQLite file to copy."""
     path = tmp_path_factory.mktemp("sqlite") / "template.db"
-    asyncio.run(migrated(f"sqlite+aiosqlite:///{path}"))
+    asyncio.run(migrated(f"sqlite:///{path}"))
     return path
 
 
@@ -173,7 +173,7 @@ def database(
     if request.param == "sqlite":
         path = tmp_path / "tollgauge.db"
         shutil.copy(request.getfixturevalue("empty_sqlite"), path)
-        return f"sqlite+aiosqlite:///{path}"
+        return f"sqlite:///{path}"
     server: Postgres = request.getfixturevalue("postgres")
     name = f"test_{next(database_numbers)}"
     server.sql(f"CREATE DATABASE {name} TEMPLATE {server.template}")

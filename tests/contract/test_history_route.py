@@ -312,7 +312,7 @@ def large_file(empty_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     shutil.copy(empty_sqlite, path)
 
     async def fill() -> None:
-        async with opened(f"sqlite+aiosqlite:///{path}") as found:
+        async with opened(f"sqlite:///{path}") as found:
             await found.live(watched(90), close=True)
 
     asyncio.run(fill())
@@ -322,7 +322,7 @@ def large_file(empty_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture
 async def large(large_file: Path, tmp_path: Path) -> AsyncIterator[Till]:
     path = shutil.copy(large_file, tmp_path / "large.db")
-    async with opened(f"sqlite+aiosqlite:///{path}") as found:
+    async with opened(f"sqlite:///{path}") as found:
         yield found
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+import sqlalchemy as sa
 from mcp import Client, MCPError
 from mcp_types import INVALID_PARAMS, CallToolResult, TextContent
 from tests.contract.http_service import (
@@ -154,9 +155,7 @@ async def test_an_injection_stays_within_the_fields_that_are_called_unverified(
     served: Served,
 ) -> None:
     async with served.running.service.store.read() as tx:
-        rows = await tx.exec_driver_sql(
-            "SELECT count(*) FROM endpoint WHERE host LIKE 'seo.%'",
-        )
+        rows = await tx.execute(sa.text("SELECT count(*) FROM endpoint WHERE host LIKE 'seo.%'"))
         assert rows.scalar_one() == 1
     async with Client(served.url) as client:
         for name in SAME_AS_HTTP:

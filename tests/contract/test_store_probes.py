@@ -140,7 +140,7 @@ async def close_all(store: Store, before_day: int, limit: int = 40) -> int:
 async def fresh_rows(store: Store) -> int:
     async with store.read() as tx:
         query = sa.select(sa.func.count()).select_from(schema.probe)
-        return (await tx.execute(query)).scalar_one()
+        return int((await tx.execute(query)).scalar_one())
 
 
 def test_packing_keeps_every_field() -> None:

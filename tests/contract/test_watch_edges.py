@@ -42,7 +42,8 @@ async def paid(till: Till, payment_id: str, state: PaymentState = PaymentState.S
 
 async def depth(till: Till) -> outbox.Depth:
     async with till.store.read() as tx:
-        return await outbox.depth(tx)
+        found: outbox.Depth = await outbox.depth(tx)
+    return found
 
 
 async def happens(till: Till, amount: int) -> None:
@@ -225,7 +226,7 @@ async def test_payments_that_nobody_knows_hold_up_no_other(till: Till) -> None:
     two = await till.buy()
     async with till.store.write() as tx:
         await watches.apply_payments(tx, now=till.clock())
-        assert (await watches.get(tx, two["watch_id"])).state is State.ACTIVE  # type: ignore[union-attr]
+        assert (await watches.get(tx, two["watch_id"])).state is State.ACTIVE
         assert not await watches.work_waits(tx, now=till.clock())
 
 

@@ -44,6 +44,7 @@ from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import alert
 from tollgauge.store import endpoints, observations, outbox, watches
+from tollgauge.store.transaction import Transaction
 
 RESOURCE = "https://api.example.com/v1/weather"
 ID = parse_resource(RESOURCE).id
@@ -113,7 +114,7 @@ class Till:
 
     async def endpoint(self) -> Endpoint:
         async with self.store.read() as tx:
-            found = await endpoints.get(tx, ID)
+            found: Endpoint | None = await endpoints.get(tx, ID)
         assert found is not None
         return found
 
@@ -140,7 +141,7 @@ class Till:
                 tx, (seen,), cadence=Cadence(), owner="test", now=self.clock()
             )
 
-    async def _fresh(self, tx: Any) -> Endpoint:
+    async def _fresh(self, tx: Transaction) -> Endpoint:
         found = await endpoints.get(tx, ID)
         assert found is not None
         return found

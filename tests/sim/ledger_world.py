@@ -17,10 +17,9 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import httpx
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tollgauge.clients.authorization import Prover
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
@@ -28,9 +27,13 @@ from tollgauge.clients.rpc import Node
 from tollgauge.core.payment import Offer, canonical_body, decode, request_digest
 from tollgauge.core.settlement import AUTHORIZATION_CANCELED, AUTHORIZATION_USED, TRANSFER
 from tollgauge.store.engine import Store
+from tollgauge.store.transaction import Transaction, Work
 from tollgauge.web.paywall import Gate
 from tollgauge.web.problem import Problem
 from tollgauge.web.sale import Sale
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 NOW = 1_800_000_000_000
 NETWORK = "eip155:8453"
@@ -130,11 +133,11 @@ class MortalStore(Store):
     """The same database, reached by a worker that may die before, in and after a transaction."""
 
     def __init__(self, store: Store, worker: Worker) -> None:
-        super().__init__(store._engine)
+        super().__init__(store._database)
         self.worker = worker
 
     @contextlib.asynccontextmanager
-    async def write(self) -> AsyncIterator[AsyncConnection]:
+    async def write(self) -> AsyncIterator[Transaction]:
         self.worker.point("before a transaction")
         async with super().write() as tx:
             yield tx
@@ -142,11 +145,19 @@ class MortalStore(Store):
         self.worker.point("after a commit")
 
     @contextlib.asynccontextmanager
-    async def read(self) -> AsyncIterator[AsyncConnection]:
+    async def read(self) -> AsyncIterator[Transaction]:
         if self.worker.dead:
             raise Crash
         async with super().read() as tx:
             yield tx
+
+    async def writing(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        async with self.write() as tx:
+            return await tx.run(work, *args, **kwargs)
+
+    async def reading(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        async with self.read() as tx:
+            return await tx.run(work, *args, **kwargs)
 
 
 @dataclass

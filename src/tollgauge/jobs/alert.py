@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import orjson
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from tollgauge.clients import webhooks
 from tollgauge.clients.egress import Egress
@@ -110,26 +110,23 @@ async def decide(alerts: Alerts) -> int:
         flipped = await flips.waiting(tx)
         timed = await watches.work_waits(tx, now=now)
     if timed:
-        async with alerts.store.write() as tx:
-            await watches.apply_payments(tx, now=now)
-            await _tend(tx, alerts, now=now)
+        await alerts.store.writing(_tend, alerts, now=now)
     if not flipped:
         return 0
-    async with alerts.store.write() as tx:
-        return await _dispatch(tx, alerts, now=now)
+    return await alerts.store.writing(_dispatch, alerts, now=now)
 
 
-async def _dispatch(tx: AsyncConnection, alerts: Alerts, *, now: int) -> int:
-    found = await flips.undispatched(tx, limit=FLIPS_BATCH)
+def _dispatch(tx: Connection, alerts: Alerts, *, now: int) -> int:
+    found = flips.undispatched(tx, limit=FLIPS_BATCH)
     if not found:
         return 0
     ids = {each.endpoint_id for each in found}
     oldest = min(each.flip.at for each in found)
-    known = await endpoints.get_many(tx, ids)
-    listening = await watches.listeners(tx, ids, since=oldest)
-    targets = await watches.destinations(tx, [each.id for each in listening])
-    edited = await watches.edited_since(tx, targets, since=oldest)
-    wishes = await watches.wishes(tx, edited)
+    known = endpoints.get_many(tx, ids)
+    listening = watches.listeners(tx, ids, since=oldest)
+    targets = watches.destinations(tx, [each.id for each in listening])
+    edited = watches.edited_since(tx, targets, since=oldest)
+    wishes = watches.wishes(tx, edited)
     by_endpoint: dict[str, list[Watch]] = {}
     for each in listening:
         by_endpoint.setdefault(each.endpoint_id, []).append(each)
@@ -150,24 +147,27 @@ async def _dispatch(tx: AsyncConnection, alerts: Alerts, *, now: int) -> int:
         FLIPS.labels(stored.flip.type).inc()
         if len(made) >= NOTICES_BATCH:
             break
-    await outbox.put(tx, made, now=now)
-    await flips.dispatched(tx, done, now=now)
+    outbox.put(tx, made, now=now)
+    flips.dispatched(tx, done, now=now)
     return len(done)
 
 
-async def _tend(tx: AsyncConnection, alerts: Alerts, *, now: int) -> None:
-    """What is due about watches themselves: they end soon, they end, a day has passed."""
-    found = await watches.due(tx, now=now)
-    known = await endpoints.get_many(tx, {each.endpoint_id for each in found})
-    targets = await watches.destinations(tx, [each.id for each in found])
+def _tend(tx: Connection, alerts: Alerts, *, now: int) -> None:
+    """Payments of watches, then what is due about watches themselves: they end soon, they end, a
+    day has passed.
+    """
+    watches.apply_payments(tx, now=now)
+    found = watches.due(tx, now=now)
+    known = endpoints.get_many(tx, {each.endpoint_id for each in found})
+    targets = watches.destinations(tx, [each.id for each in found])
     for each in found:
         resource = known[each.endpoint_id].resource
-        for told in await _said(tx, alerts, each, resource, now=now):
-            await outbox.put(tx, _notices(told, targets[each.id], now=now), now=now)
+        for told in _said(tx, alerts, each, resource, now=now):
+            outbox.put(tx, _notices(told, targets[each.id], now=now), now=now)
 
 
-async def _said(
-    tx: AsyncConnection, alerts: Alerts, watch: Watch, resource: str, *, now: int
+def _said(
+    tx: Connection, alerts: Alerts, watch: Watch, resource: str, *, now: int
 ) -> list[dict[str, object]]:
     """What a watch has to say of itself now; writes that it was said."""
     shared = {
@@ -182,7 +182,7 @@ async def _said(
         return notice.event(type_=type_, reason=reason, event_id=id_, **shared, **more)  # type: ignore[arg-type]
 
     if watch.expires_at <= now:
-        event = await watches.end(tx, watch, State.EXPIRED, now=now)
+        event = watches.end(tx, watch, State.EXPIRED, now=now)
         words = "This watch has ended: nothing more is told. Renewing starts it again."
         return [] if event is None else [say(rules.EXPIRED, words, rules.own_event(event))]
     found: list[dict[str, object]] = []
@@ -190,17 +190,17 @@ async def _said(
     if not told and watch.expires_at - rules.EXPIRING_MS <= now:
         told = True
         until = {"expiresAt": watch.expires_at}
-        event = await watches.note(tx, watch.id, rules.EXPIRING, until, now=now)
+        event = watches.note(tx, watch.id, rules.EXPIRING, until, now=now)
         words = f"This watch ends at {notice.iso(watch.expires_at)} unless it is renewed."
         found.append(say(rules.EXPIRING, words, rules.own_event(event), after=until))
     if watch.wish.digest and digest_at <= now:
-        made, scored = await flips.checks(tx, watch.endpoint_id, since=now - DAY_MS, until=now)
-        events = await flips.count_of_watch(tx, watch, since=now - DAY_MS)
+        made, scored = flips.checks(tx, watch.endpoint_id, since=now - DAY_MS, until=now)
+        events = flips.count_of_watch(tx, watch, since=now - DAY_MS)
         words = f"{scored} checks in the last day, {events} event{'s' if events != 1 else ''}."
         evidence = {"checkedTimes": scored, "excludedTimes": made - scored, "events": events}
         found.append(say(rules.DIGEST, words, f"{rules.DIGEST}:{digest_at}", evidence=evidence))
         digest_at += (now - digest_at) // DAY_MS * DAY_MS + DAY_MS
-    await watches.reschedule(tx, watch, expiring_told=told, digest_at=digest_at)
+    watches.reschedule(tx, watch, expiring_told=told, digest_at=digest_at)
     return found
 
 

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from tollgauge.clients.authorization import ChainAnswer, Prover
 from tollgauge.clients.rpc import RpcError
@@ -63,15 +63,15 @@ async def _apply(store: Store, row: LedgerRow, found: ChainAnswer | None, *, now
         state = resolved(found.proof, valid_before_s=row.valid_before_s, now_s=found.head_s)
     async with store.write() as tx:
         if found is None or state is None:
-            await _leave(tx, row, now=now)
+            await tx.run(_leave, row, now=now)
             return "unreachable" if found is None else "open"
         if row.state is State.SETTLED and state is State.SETTLED:
             await payments.finish(tx, row, transaction=found.transaction or "")
             return "final"
         if row.state is State.SETTLED:
-            moved = await _moved(tx, row, State.UNKNOWN, found, now=now)
+            moved = await tx.run(_moved, row, State.UNKNOWN, found, now=now)
         else:
-            moved = await _moved(tx, row, state, found, now=now)
+            moved = await tx.run(_moved, row, state, found, now=now)
     if not moved:
         return "overtaken"
     if row.state is State.SETTLED:
@@ -80,11 +80,11 @@ async def _apply(store: Store, row: LedgerRow, found: ChainAnswer | None, *, now
     return state.value
 
 
-async def _leave(tx: AsyncConnection, row: LedgerRow, *, now: int) -> None:
+def _leave(tx: Connection, row: LedgerRow, *, now: int) -> None:
     """Nobody can tell yet: ask again later, the later the older the row is."""
     pause = min(max(REST_MS, (now - row.created_at) // 8), HOUR_MS)
     if row.state in (State.READY, State.SETTLING):
-        await payments.conclude(
+        payments.conclude(
             tx,
             row,
             State.UNKNOWN,
@@ -94,12 +94,10 @@ async def _leave(tx: AsyncConnection, row: LedgerRow, *, now: int) -> None:
             lease_ms=pause,
         )
     else:
-        await payments.leave(tx, row, until=now + pause)
+        payments.leave(tx, row, until=now + pause)
 
 
-async def _moved(
-    tx: AsyncConnection, row: LedgerRow, state: State, found: ChainAnswer, *, now: int
-) -> bool:
+def _moved(tx: Connection, row: LedgerRow, state: State, found: ChainAnswer, *, now: int) -> bool:
     asked = Attempt(
         kind="chain",
         at=now,
@@ -107,7 +105,7 @@ async def _moved(
         outcome=found.proof.value,
         transaction=found.transaction,
     )
-    moved = await payments.conclude(
+    moved = payments.conclude(
         tx,
         row,
         state,
@@ -118,5 +116,5 @@ async def _moved(
         attempts=(asked,),
     )
     if moved is not None:
-        await books.recheck(tx, moved)
+        books.recheck(tx, moved)
     return moved is not None

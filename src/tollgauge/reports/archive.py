@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.store import probes
 
 
-async def history(
-    tx: AsyncConnection, endpoint_id: str, *, since: int, until: int
-) -> AsyncIterator[tuple[ProbeResult, ...]]:
+def history(
+    tx: Connection, endpoint_id: str, *, since: int, until: int
+) -> Iterator[tuple[ProbeResult, ...]]:
     """The probes with `since < at <= until`, oldest first, one batch a UTC day: each stored day is
     read once, and no more than one is held.
     """
     while since < until:
         edge = min((day_of(since + 1) + 1) * DAY_MS - 1, until)
-        yield await probes.history(tx, endpoint_id, since=since, until=edge)
+        yield probes.history(tx, endpoint_id, since=since, until=edge)
         since = edge

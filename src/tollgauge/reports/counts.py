@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from tollgauge.store import endpoints, scores, volumes
+from tollgauge.store.transaction import step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +36,11 @@ class Ecosystem:
     indexed_permille: int | None = None
 
 
-async def ecosystem(tx: AsyncConnection, *, now: int) -> Ecosystem:
+@step
+def ecosystem(tx: Connection, *, now: int) -> Ecosystem:
     """Counts over everything that is known."""
-    known = await endpoints.counts(tx)
-    population = await scores.population(tx)
+    known = endpoints.counts(tx)
+    population = scores.population(tx)
     return Ecosystem(
         as_of=now,
         listed=known.get("listed", 0),
@@ -48,7 +50,7 @@ async def ecosystem(tx: AsyncConnection, *, now: int) -> Ecosystem:
         compliant_permille=_share(population.compliant, population.scored),
         grades=population.grades,
         simulated=bool(known.get("simulated", 0)),
-        **_settlements(await volumes.published(tx)),
+        **_settlements(volumes.published(tx)),
     )
 
 

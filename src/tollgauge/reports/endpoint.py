@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from tollgauge.core.latency import percentile
 from tollgauge.core.rollup import Rollup
@@ -14,6 +14,7 @@ from tollgauge.core.score import Score, score_from_json
 from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, usd_text
 from tollgauge.reports.snapshots import Snapshot, snapshot_of
 from tollgauge.store import discovery, endpoints, probes, scores, similar
+from tollgauge.store.transaction import step
 
 PAGE_DAYS: Final = 30
 
@@ -79,17 +80,18 @@ class EndpointView:
     events: tuple[TimelineEvent, ...]
 
 
-async def view(tx: AsyncConnection, endpoint_id: str, *, now: int) -> EndpointView | None:
+@step
+def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     """Everything the endpoint's page shows; None when nobody knows it."""
-    found = await endpoints.get(tx, endpoint_id)
+    found = endpoints.get(tx, endpoint_id)
     if found is None:
         return None
-    row = await scores.get(tx, endpoint_id)
+    row = scores.get(tx, endpoint_id)
     score = None if row is None else score_from_json(row.result)
     today = day_of(now)
-    sums = await probes.days(tx, endpoint_id, first_day=today - PAGE_DAYS + 1, last_day=today)
-    events = await discovery.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
-    better = (await similar.counts(tx, (endpoint_id,))).get(endpoint_id)
+    sums = probes.days(tx, endpoint_id, first_day=today - PAGE_DAYS + 1, last_day=today)
+    events = discovery.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
+    better = (similar.counts(tx, (endpoint_id,))).get(endpoint_id)
     return EndpointView(
         snapshot=snapshot_of(found, row, now=now, better_alternatives=better),
         components=()

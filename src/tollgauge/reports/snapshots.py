@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.policy import POLICIES
@@ -14,6 +14,7 @@ from tollgauge.core.score import score_from_json
 from tollgauge.core.verdict import UNPROBED, summary
 from tollgauge.store import endpoints, scores, similar
 from tollgauge.store.scores import ScoreRow
+from tollgauge.store.transaction import step
 
 LEADERBOARD_SIZE: Final = 25
 
@@ -82,34 +83,37 @@ class Provider:
     rows: tuple[Snapshot, ...]
 
 
-async def leaderboard(tx: AsyncConnection, *, now: int) -> Leaderboard:
+@step
+def leaderboard(tx: Connection, *, now: int) -> Leaderboard:
     """The best listed endpoints, best first, as of the newest of their scores: it is the same,
     and keeps its entity tag, until one of them is scored again.
     """
-    rows = await scores.top(tx, limit=LEADERBOARD_SIZE)
+    rows = scores.top(tx, limit=LEADERBOARD_SIZE)
     return Leaderboard(
         as_of=max((row.as_of for row in rows), default=now),
         policy_version=max(POLICIES),
-        rows=await _snapshots(tx, rows),
+        rows=_snapshots(tx, rows),
     )
 
 
-async def snapshot(tx: AsyncConnection, endpoint_id: str, *, now: int) -> Snapshot | None:
+@step
+def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
     """The cached view of one endpoint, None when nobody knows it."""
-    found = await endpoints.get(tx, endpoint_id)
+    found = endpoints.get(tx, endpoint_id)
     if found is None:
         return None
-    row = await scores.get(tx, endpoint_id)
-    better = (await similar.counts(tx, (endpoint_id,))).get(endpoint_id)
+    row = scores.get(tx, endpoint_id)
+    better = (similar.counts(tx, (endpoint_id,))).get(endpoint_id)
     return snapshot_of(found, row, now=now, better_alternatives=better)
 
 
-async def provider(tx: AsyncConnection, host: str, *, now: int) -> Provider | None:
+@step
+def provider(tx: Connection, host: str, *, now: int) -> Provider | None:
     """One host's endpoints, best first; None when nobody knows the host."""
-    found = await endpoints.of_host(tx, host, limit=PROVIDER_ROWS)
+    found = endpoints.of_host(tx, host, limit=PROVIDER_ROWS)
     if not found:
         return None
-    known = await scores.get_many(tx, [endpoint.id for endpoint in found])
+    known = scores.get_many(tx, [endpoint.id for endpoint in found])
     rows = [snapshot_of(endpoint, known.get(endpoint.id), now=now) for endpoint in found]
     rows.sort(key=lambda row: (-(row.score_tenths if row.score_tenths is not None else -1), row.id))
     return Provider(host=host, rows=tuple(rows))
@@ -180,8 +184,8 @@ def snapshot_of(
     )
 
 
-async def _snapshots(tx: AsyncConnection, rows: Sequence[ScoreRow]) -> tuple[Snapshot, ...]:
-    known = await endpoints.get_many(tx, [row.endpoint_id for row in rows])
+def _snapshots(tx: Connection, rows: Sequence[ScoreRow]) -> tuple[Snapshot, ...]:
+    known = endpoints.get_many(tx, [row.endpoint_id for row in rows])
     return tuple(
         snapshot_of(known[row.endpoint_id], row, now=row.as_of)
         for row in rows

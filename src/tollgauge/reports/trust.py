@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import orjson
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.evidence import Evidence, digest, from_stored, to_json
@@ -16,6 +16,7 @@ from tollgauge.core.scoring import score as score_of
 from tollgauge.store import endpoints, probes, scores
 from tollgauge.store import evidence as evidence_rows
 from tollgauge.store.scores import ScoreRow
+from tollgauge.store.transaction import step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,20 +46,20 @@ class Sample:
     report: TrustReport
 
 
-async def live(
-    tx: AsyncConnection, endpoint: Endpoint, probe: ProbeResult, *, now: int
-) -> TrustReport:
+@step
+def live(tx: Connection, endpoint: Endpoint, probe: ProbeResult, *, now: int) -> TrustReport:
     """The report of an endpoint that was probed just now, scored from its evidence as of now."""
-    current = await endpoints.get(tx, endpoint.id) or endpoint
-    seen = await evidence_rows.gather(tx, current, as_of=now)
+    current = endpoints.get(tx, endpoint.id) or endpoint
+    seen = evidence_rows.gather(tx, current, as_of=now)
     return _report(current, seen, score_of(seen), probe)
 
 
-async def preview(tx: AsyncConnection) -> tuple[Sample, ...]:
+@step
+def preview(tx: Connection) -> tuple[Sample, ...]:
     """Sample reports of the best, the median and the worst endpoint by score; fewer while the
     scored population is smaller.
     """
-    size = (await scores.population(tx)).scored
+    size = (scores.population(tx)).scored
     wanted: dict[int, Literal["best", "median", "worst"]] = {}
     ranks: tuple[tuple[int, Literal["best", "median", "worst"]], ...] = (
         (1, "best"),
@@ -70,17 +71,17 @@ async def preview(tx: AsyncConnection) -> tuple[Sample, ...]:
             wanted.setdefault(rank, role)
     samples = []
     for rank, role in wanted.items():
-        row = await scores.at_rank(tx, rank=rank)
-        found = None if row is None else await endpoints.get(tx, row.endpoint_id)
+        row = scores.at_rank(tx, rank=rank)
+        found = None if row is None else endpoints.get(tx, row.endpoint_id)
         if row is not None and found is not None:
-            samples.append(Sample(role=role, rank=rank, report=await _cached(tx, found, row)))
+            samples.append(Sample(role=role, rank=rank, report=_cached(tx, found, row)))
     return tuple(samples)
 
 
-async def _cached(tx: AsyncConnection, endpoint: Endpoint, row: ScoreRow) -> TrustReport:
+def _cached(tx: Connection, endpoint: Endpoint, row: ScoreRow) -> TrustReport:
     """The report of an endpoint as it was scored last."""
     seen = from_stored(row.evidence)
-    last = await probes.history(
+    last = probes.history(
         tx, endpoint.id, since=(endpoint.last_probed or 0) - 1, until=endpoint.last_probed or 0
     )
     return _report(endpoint, seen, score_from_json(row.result), last[-1] if last else None)

@@ -14,23 +14,25 @@ from itertools import groupby
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import merge, rollup
 from tollgauge.store import meta, schema, upsert
 from tollgauge.store.packing import unpack
 from tollgauge.store.probe_rows import day_from_row, day_to_row, result_from_row
+from tollgauge.store.transaction import step
 
 _P: Final = schema.probe
 _D: Final = schema.probe_day
 
 
-async def close_days(tx: AsyncConnection, *, before_day: int, limit: int) -> int:
+@step
+def close_days(tx: Connection, *, before_day: int, limit: int) -> int:
     """Pack at most `limit` (endpoint, day) pairs of days before `before_day`, oldest day first;
     how many were packed. Call it again until it returns 0.
     """
-    await meta.take_turn(tx, "close-days")
+    meta.take_turn(tx, "close-days")
     query = (
         sa.select(_P.c.day, _P.c.endpoint_id)
         .where(_P.c.day < before_day)
@@ -38,41 +40,42 @@ async def close_days(tx: AsyncConnection, *, before_day: int, limit: int) -> int
         .order_by(_P.c.day, _P.c.endpoint_id)
         .limit(limit)
     )
-    pairs = [(day, endpoint_id) for day, endpoint_id in await tx.execute(query)]
+    pairs = [(day, endpoint_id) for day, endpoint_id in tx.execute(query)]
     for day, group in groupby(pairs, key=lambda pair: pair[0]):
-        await _close(tx, day, [endpoint_id for _, endpoint_id in group])
+        _close(tx, day, [endpoint_id for _, endpoint_id in group])
     return len(pairs)
 
 
-async def prune(tx: AsyncConnection, *, before_day: int) -> int:
+@step
+def prune(tx: Connection, *, before_day: int) -> int:
     """Drop the packed probes of days before `before_day`, keeping their sums; how many days of
     endpoints were dropped.
     """
     old = _D.update().where(_D.c.day < before_day, _D.c.packed.is_not(None))
-    return (await tx.execute(old.values(packed=None))).rowcount
+    return tx.execute(old.values(packed=None)).rowcount
 
 
-async def _close(tx: AsyncConnection, day: int, endpoint_ids: Sequence[str]) -> None:
+def _close(tx: Connection, day: int, endpoint_ids: Sequence[str]) -> None:
     mine = sa.and_(_P.c.day == day, _P.c.endpoint_id.in_(endpoint_ids))
-    taken = await tx.execute(_P.delete().where(mine).returning(*_P.c))
+    taken = tx.execute(_P.delete().where(mine).returning(*_P.c))
     fresh: dict[str, list[ProbeResult]] = {}
     for row in taken.mappings():
         fresh.setdefault(row["endpoint_id"], []).append(result_from_row(row))
     known = sa.select(_D).where(_D.c.day == day, _D.c.endpoint_id.in_(endpoint_ids))
-    closed = {row["endpoint_id"]: row for row in (await tx.execute(known)).mappings()}
+    closed = {row["endpoint_id"]: row for row in tx.execute(known).mappings()}
     rows = [
         _merged(day, endpoint_id, results, closed.get(endpoint_id))
         for endpoint_id, results in sorted(fresh.items())
     ]
     if rows:
-        await _put(tx, rows)
+        _put(tx, rows)
 
 
-async def _put(tx: AsyncConnection, rows: Sequence[dict[str, Any]]) -> None:
+def _put(tx: Connection, rows: Sequence[dict[str, Any]]) -> None:
     statement = upsert.insert(tx, _D)
     changed = {name: statement.excluded[name] for name in rows[0]}
     whole = statement.on_conflict_do_update(index_elements=["day", "endpoint_id"], set_=changed)
-    await tx.execute(whole, rows)
+    tx.execute(whole, rows)
 
 
 def _merged(

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import ColumnElement, and_, or_, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import ColumnElement, Connection, and_, or_, select
 
 from tollgauge.core.payment import State
 from tollgauge.store.payments import payment
+from tollgauge.store.transaction import step
 
 KEYS_MAX: Final = 500
 """How many payments of one transaction are looked for: more than a block holds for one payee."""
@@ -42,9 +42,8 @@ class Booked:
 _COLUMNS: Final = (payment.c.id, payment.c.route, payment.c.state, payment.c.created_at)
 
 
-async def booked(
-    tx: AsyncConnection, keys: Sequence[Key], *, network: str, transaction: str
-) -> Booked | None:
+@step
+def booked(tx: Connection, keys: Sequence[Key], *, network: str, transaction: str) -> Booked | None:
     """The oldest payment on a network that has one of these keys, else the oldest whose
     settlement named the transaction; None without either.
     """
@@ -60,16 +59,16 @@ async def booked(
                 for key in near
             )
         )
-        found = await _oldest(tx, and_(payment.c.network == network, matches))
+        found = _oldest(tx, and_(payment.c.network == network, matches))
         if found is not None:
             return found
     named = and_(payment.c.network == network, payment.c.tx_hash == transaction)
-    return await _oldest(tx, named)
+    return _oldest(tx, named)
 
 
-async def _oldest(tx: AsyncConnection, where: ColumnElement[bool]) -> Booked | None:
+def _oldest(tx: Connection, where: ColumnElement[bool]) -> Booked | None:
     query = select(*_COLUMNS).where(where).order_by(payment.c.created_at).limit(1)
-    row = (await tx.execute(query)).first()
+    row = tx.execute(query).first()
     if row is None:
         return None
     return Booked(id=row.id, route=row.route, state=State(row.state), at=row.created_at)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from tollgauge.core.books import Account, Came, Day, Unseen, booked
 from tollgauge.core.payment import State
@@ -26,6 +26,7 @@ from tollgauge.store import upsert
 from tollgauge.store.deposits import account, deposit
 from tollgauge.store.payments import LedgerRow, payment
 from tollgauge.store.schema import metadata
+from tollgauge.store.transaction import step
 from tollgauge.store.volumes import chain_of
 
 book_day = sa.Table(
@@ -67,30 +68,32 @@ class Stray:
     state: State | None
 
 
-async def named(
-    tx: AsyncConnection, network: str, asset: str, *, since: int
+@step
+def named(
+    tx: Connection, network: str, asset: str, *, since: int
 ) -> tuple[frozenset[str], int | None]:
     """The addresses that payments of an asset name, first seen at `since` (ms) or later, and when
     the ledger began (ms), None while it is empty.
     """
     mine = (_P.c.network == network, _P.c.asset == asset, _P.c.created_at >= since)
-    found = await tx.execute(sa.select(_P.c.pay_to).distinct().where(*mine))
-    began = (await tx.execute(sa.select(sa.func.min(_P.c.created_at)))).scalar_one()
+    found = tx.execute(sa.select(_P.c.pay_to).distinct().where(*mine))
+    began = tx.execute(sa.select(sa.func.min(_P.c.created_at))).scalar_one()
     return frozenset(found.scalars()), began
 
 
-async def accounts(tx: AsyncConnection) -> tuple[Account, ...]:
+@step
+def accounts(tx: Connection) -> tuple[Account, ...]:
     """Every address that we sell or sold to: those that the chain is read for, and those that
     only the ledger names.
     """
     query = sa.select(_A.c.chain, _A.c.asset, _A.c.address, _A.c.low_at, _C.c.audited_at)
-    rows = await tx.execute(query.join(_C, _C.c.chain == _A.c.chain))
+    rows = tx.execute(query.join(_C, _C.c.chain == _A.c.chain))
     found = {
         (f"eip155:{chain}", asset, address): (low_at, read_to)
         for chain, asset, address, low_at, read_to in rows
     }
     sold = sa.select(_P.c.network, _P.c.asset, _P.c.pay_to).distinct()
-    for network, asset, pay_to in await tx.execute(sold.where(_P.c.state == State.SETTLED.value)):
+    for network, asset, pay_to in tx.execute(sold.where(_P.c.state == State.SETTLED.value)):
         found.setdefault((network, asset, pay_to), (None, None))
     return tuple(
         Account(network=network, asset=asset, address=address, read_from=begin, read_to=end or None)
@@ -98,7 +101,8 @@ async def accounts(tx: AsyncConnection) -> tuple[Account, ...]:
     )
 
 
-async def of_day(tx: AsyncConnection, mine: Account, day: int) -> Day:
+@step
+def of_day(tx: Connection, mine: Account, day: int) -> Day:
     """The books of an account on one UTC day."""
     begin, end = day * DAY_MS, (day + 1) * DAY_MS
     chain = chain_of(mine.network)
@@ -117,7 +121,7 @@ async def of_day(tx: AsyncConnection, mine: Account, day: int) -> Day:
     )
     came = [
         Came(int(value), None if sold is None else int(sold))
-        for value, sold in await tx.execute(transfers)
+        for value, sold in tx.execute(transfers)
     ]
     seen = sa.exists().where(_D.c.chain == chain, *_same_key())
     sales = sa.select(_P.c.amount, _P.c.created_at, _P.c.valid_before).where(
@@ -129,11 +133,12 @@ async def of_day(tx: AsyncConnection, mine: Account, day: int) -> Day:
         _P.c.created_at < end,
         ~seen,
     )
-    unseen = [Unseen(int(a), at, int(until)) for a, at, until in await tx.execute(sales)]
+    unseen = [Unseen(int(a), at, int(until)) for a, at, until in tx.execute(sales)]
     return booked(mine, day, came, unseen)
 
 
-async def strays(tx: AsyncConnection, *, limit: int) -> tuple[Stray, ...]:
+@step
+def strays(tx: Connection, *, limit: int) -> tuple[Stray, ...]:
     """The newest transfers to us that no settled sale explains."""
     network = "eip155:" + sa.cast(_D.c.chain, sa.Text)
     known = sa.and_(_P.c.network == network, *_same_key())
@@ -144,33 +149,36 @@ async def strays(tx: AsyncConnection, *, limit: int) -> tuple[Stray, ...]:
         .order_by(_D.c.at.desc(), _D.c.number.desc(), _D.c.log_index)
         .limit(limit)
     )
-    return tuple(_stray(row) for row in (await tx.execute(query)).mappings())
+    return tuple(_stray(row) for row in tx.execute(query).mappings())
 
 
-async def checked(tx: AsyncConnection, mine: Account) -> dict[int, int]:
+@step
+def checked(tx: Connection, mine: Account) -> dict[int, int]:
     """The days of an account that were complete when they were checked, with the difference that
     was found.
     """
     query = sa.select(_B.c.day, _B.c.difference).where(*_of(mine))
-    return {day: int(difference) for day, difference in await tx.execute(query)}
+    return {day: int(difference) for day, difference in tx.execute(query)}
 
 
-async def check(tx: AsyncConnection, day: Day, *, now: int) -> None:
+@step
+def check(tx: Connection, day: Day, *, now: int) -> None:
     """Remember what a complete day came to."""
     chain = chain_of(day.account.network)
     place = {"chain": chain, "asset": day.account.asset, "pay_to": day.account.address}
     values: dict[str, Any] = {"difference": str(day.difference), "checked_at": now}
     keys = [_B.c.chain, _B.c.asset, _B.c.pay_to, _B.c.day]
     row = upsert.insert(tx, _B).values(**place, day=day.day, **values)
-    await tx.execute(row.on_conflict_do_update(index_elements=keys, set_=values))
+    tx.execute(row.on_conflict_do_update(index_elements=keys, set_=values))
 
 
-async def recheck(tx: AsyncConnection, row: LedgerRow) -> None:
+@step
+def recheck(tx: Connection, row: LedgerRow) -> None:
     """What is known of a sale changed: the day of its payment is to be checked again."""
     mine = Account(network=row.network, asset=row.asset, address=row.pay_to)
     if chain_of(row.network) is not None:
         known = (_B.c.day == day_of(row.created_at), _B.c.difference == "0")
-        await tx.execute(_B.delete().where(*_of(mine), *known))
+        tx.execute(_B.delete().where(*_of(mine), *known))
 
 
 def _same_key() -> tuple[sa.ColumnElement[bool], ...]:

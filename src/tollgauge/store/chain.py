@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from tollgauge.core.blocks import Header, Span
 from tollgauge.core.errors import TollgaugeError
@@ -26,6 +26,7 @@ from tollgauge.core.settlement import Deposit, Entry
 from tollgauge.store import deposits, endpoints, schema, transfers, upsert
 from tollgauge.store.deposits import Owed
 from tollgauge.store.schema import metadata
+from tollgauge.store.transaction import step
 
 chain_cursor = sa.Table(
     "chain_cursor",
@@ -115,13 +116,15 @@ class Backlog:
     wallets: frozenset[bytes]
 
 
-async def cursor(tx: AsyncConnection, chain: int) -> Cursor | None:
+@step
+def cursor(tx: Connection, chain: int) -> Cursor | None:
     """How far a chain is indexed; None before the first step."""
-    row = (await tx.execute(sa.select(_C).where(_C.c.chain == chain))).mappings().one_or_none()
+    row = tx.execute(sa.select(_C).where(_C.c.chain == chain)).mappings().one_or_none()
     return None if row is None else Cursor(**row)
 
 
-async def start(tx: AsyncConnection, chain: int, header: Header) -> Cursor:
+@step
+def start(tx: Connection, chain: int, header: Header) -> Cursor:
     """Begin a chain after a final block: nothing is indexed yet."""
     values = {
         "chain": chain,
@@ -133,22 +136,24 @@ async def start(tx: AsyncConnection, chain: int, header: Header) -> Cursor:
         "audited_at": header.at,
         "version": 0,
     }
-    await tx.execute(upsert.insert(tx, _C).values(values).on_conflict_do_nothing())
+    tx.execute(upsert.insert(tx, _C).values(values).on_conflict_do_nothing())
     first = {"chain": chain, "number": header.number, "hash": header.hash}
-    await tx.execute(upsert.insert(tx, _H).values(first).on_conflict_do_nothing())
-    found = await cursor(tx, chain)
+    tx.execute(upsert.insert(tx, _H).values(first).on_conflict_do_nothing())
+    found = cursor(tx, chain)
     if found is None or found.hash != header.hash:
         raise OvertakenError
     return found
 
 
-async def kept(tx: AsyncConnection, chain: int) -> dict[int, bytes]:
+@step
+def kept(tx: Connection, chain: int) -> dict[int, bytes]:
     """The hashes of the indexed blocks that may still change, and of the last final one."""
-    rows = await tx.execute(sa.select(_H.c.number, _H.c.hash).where(_H.c.chain == chain))
+    rows = tx.execute(sa.select(_H.c.number, _H.c.hash).where(_H.c.chain == chain))
     return {row.number: row.hash for row in rows}
 
 
-async def unknown(tx: AsyncConnection, chain: int) -> tuple[str, ...]:
+@step
+def unknown(tx: Connection, chain: int) -> tuple[str, ...]:
     """Addresses that endpoints are paid at on this chain and that are not wallets yet."""
     known = sa.exists().where(_W.c.chain == chain, _W.c.address == _E.c.quote_pay_to)
     query = (
@@ -157,11 +162,12 @@ async def unknown(tx: AsyncConnection, chain: int) -> tuple[str, ...]:
         .where(_E.c.quote_network == f"eip155:{chain}", ~known)
         .order_by(_E.c.quote_pay_to)
     )
-    found = (await tx.execute(query)).scalars()
+    found = tx.execute(query).scalars()
     return tuple(address for address in found if ADDRESS.fullmatch(address))
 
 
-async def join(tx: AsyncConnection, before: Cursor, addresses: Iterable[str]) -> Cursor:
+@step
+def join(tx: Connection, before: Cursor, addresses: Iterable[str]) -> Cursor:
     """Add wallets: they are indexed after the cursor from now on, and owed everything before."""
     rows = [
         {
@@ -177,13 +183,14 @@ async def join(tx: AsyncConnection, before: Cursor, addresses: Iterable[str]) ->
     ]
     if not rows:
         return before
-    after = await _renewed(tx, before)
-    await tx.execute(upsert.insert(tx, _W).on_conflict_do_nothing(), rows)
+    after = _renewed(tx, before)
+    tx.execute(upsert.insert(tx, _W).on_conflict_do_nothing(), rows)
     return after
 
 
-async def join_accounts(
-    tx: AsyncConnection,
+@step
+def join_accounts(
+    tx: Connection,
     before: Cursor,
     asset: str,
     addresses: Sequence[str],
@@ -195,8 +202,8 @@ async def join_accounts(
     """
     if not addresses:
         return before
-    after = await _renewed(tx, before)
-    await deposits.open_accounts(
+    after = _renewed(tx, before)
+    deposits.open_accounts(
         tx,
         before.chain,
         asset,
@@ -208,22 +215,24 @@ async def join_accounts(
     return after
 
 
-async def _renewed(tx: AsyncConnection, before: Cursor) -> Cursor:
+def _renewed(tx: Connection, before: Cursor) -> Cursor:
     """The cursor with a new version of whom it is for. Raises OvertakenError."""
-    done = await tx.execute(_C.update().where(*_at(before)).values(version=_C.c.version + 1))
+    done = tx.execute(_C.update().where(*_at(before)).values(version=_C.c.version + 1))
     if done.rowcount != 1:
         raise OvertakenError
-    return await _again(tx, before.chain)
+    return _again(tx, before.chain)
 
 
-async def wallets(tx: AsyncConnection, chain: int) -> dict[bytes, int]:
+@step
+def wallets(tx: Connection, chain: int) -> dict[bytes, int]:
     """Every wallet of a chain, with the first block that is indexed for it."""
-    rows = await tx.execute(sa.select(_W.c.address, _W.c.low).where(_W.c.chain == chain))
+    rows = tx.execute(sa.select(_W.c.address, _W.c.low).where(_W.c.chain == chain))
     return {bytes.fromhex(address[2:]): low for address, low in rows}
 
 
-async def advance(
-    tx: AsyncConnection,
+@step
+def advance(
+    tx: Connection,
     before: Cursor,
     headers: Sequence[Header],
     entries: Sequence[Entry],
@@ -242,48 +251,50 @@ async def advance(
     to, common = headers[-1], before.number if common is None else common
     final = max(before.finalized, finalized)
     moved = {"number": to.number, "hash": to.hash, "at": to.at, "finalized": final}
-    done = await tx.execute(_C.update().where(*_at(before)).values(moved))
+    done = tx.execute(_C.update().where(*_at(before)).values(moved))
     if done.rowcount != 1:
         raise OvertakenError
-    touched = await transfers.replace(
+    touched = transfers.replace(
         tx, before.chain, entries, above=common if common < before.number else None
     )
     if common < before.number:
-        await tx.execute(_H.delete().where(_H.c.chain == before.chain, _H.c.number > common))
+        tx.execute(_H.delete().where(_H.c.chain == before.chain, _H.c.number > common))
         # The wallets that joined on the blocks that are gone are indexed from there on now.
-        await tx.execute(
+        tx.execute(
             _W.update()
             .where(_W.c.chain == before.chain, _W.c.low > common + 1)
             .values(low=common + 1, low_at=endpoints.least(_W.c.low_at, headers[0].at))
         )
-        await deposits.rewind(tx, before.chain, above=common, at=headers[0].at)
-    await deposits.add(tx, before.chain, came)
+        deposits.rewind(tx, before.chain, above=common, at=headers[0].at)
+    deposits.add(tx, before.chain, came)
     rows = [{"chain": before.chain, "number": each.number, "hash": each.hash} for each in headers]
-    await tx.execute(_H.insert(), rows)
+    tx.execute(_H.insert(), rows)
     floor = min(final, to.number)
-    await tx.execute(_H.delete().where(_H.c.chain == before.chain, _H.c.number < floor))
-    await touch(tx, before.chain, touched)
-    return await _again(tx, before.chain)
+    tx.execute(_H.delete().where(_H.c.chain == before.chain, _H.c.number < floor))
+    touch(tx, before.chain, touched)
+    return _again(tx, before.chain)
 
 
-async def backlog(tx: AsyncConnection, chain: int, *, limit: int) -> Backlog | None:
+@step
+def backlog(tx: Connection, chain: int, *, limit: int) -> Backlog | None:
     """Wallets that want back-filling, those nearest to the cursor first; None when all are done."""
     open_ = (_W.c.chain == chain, _W.c.done.is_(False))
-    low = (await tx.execute(sa.select(sa.func.max(_W.c.low)).where(*open_))).scalar_one()
+    low = tx.execute(sa.select(sa.func.max(_W.c.low)).where(*open_)).scalar_one()
     if low is None:
         return None
     below = sa.select(sa.func.max(_W.c.low)).where(*open_, _W.c.low < low)
     mine = sa.select(_W.c.address).where(*open_, _W.c.low == low).order_by(_W.c.address)
-    found = (await tx.execute(mine.limit(limit))).scalars()
+    found = tx.execute(mine.limit(limit)).scalars()
     return Backlog(
         low=low,
-        floor=(await tx.execute(below)).scalar_one() or 0,
+        floor=tx.execute(below).scalar_one() or 0,
         wallets=frozenset(bytes.fromhex(address[2:]) for address in found),
     )
 
 
-async def fill(
-    tx: AsyncConnection,
+@step
+def fill(
+    tx: Connection,
     before: Cursor,
     missing: Backlog,
     entries: Sequence[Entry],
@@ -300,7 +311,7 @@ async def fill(
     """
     low_at = low_at if low else 0
     done = low_at <= wanted_from
-    await _held(tx, before)
+    _held(tx, before)
     moved = 0
     for chunk in _chunks(sorted(missing.wallets)):
         values = {"low": low, "low_at": low_at, "done": done}
@@ -309,14 +320,15 @@ async def fill(
         change = _W.update().where(
             _W.c.chain == before.chain, _W.c.address.in_(chunk), _W.c.low == missing.low
         )
-        moved += (await tx.execute(change.values(values))).rowcount
+        moved += tx.execute(change.values(values)).rowcount
     if moved != len(missing.wallets):
         raise OvertakenError
-    await touch(tx, before.chain, await transfers.replace(tx, before.chain, entries))
+    touch(tx, before.chain, transfers.replace(tx, before.chain, entries))
 
 
-async def fill_account(
-    tx: AsyncConnection,
+@step
+def fill_account(
+    tx: Connection,
     before: Cursor,
     asset: str,
     owed: Owed,
@@ -329,13 +341,14 @@ async def fill_account(
 
     Raises OvertakenError.
     """
-    await _held(tx, before)
-    if not await deposits.fill(tx, before.chain, asset, owed, came, low=low, low_at=low_at):
+    _held(tx, before)
+    if not deposits.fill(tx, before.chain, asset, owed, came, low=low, low_at=low_at):
         raise OvertakenError
 
 
-async def audited(
-    tx: AsyncConnection,
+@step
+def audited(
+    tx: Connection,
     before: Cursor,
     span: Span,
     entries: list[Entry],
@@ -347,24 +360,26 @@ async def audited(
     what it holds that is not there yet; how much that was. Raises OvertakenError.
     """
     change = _C.update().where(*_at(before), _C.c.audited == before.audited)
-    if (await tx.execute(change.values(audited=span.last, audited_at=at))).rowcount != 1:
+    if tx.execute(change.values(audited=span.last, audited_at=at)).rowcount != 1:
         raise OvertakenError
-    missing = await transfers.missing(tx, before.chain, span, entries)
-    await touch(tx, before.chain, await transfers.replace(tx, before.chain, missing))
-    return len(missing) + await deposits.correct(tx, before.chain, span, came)
+    missing = transfers.missing(tx, before.chain, span, entries)
+    touch(tx, before.chain, transfers.replace(tx, before.chain, missing))
+    return len(missing) + deposits.correct(tx, before.chain, span, came)
 
 
-async def touch(tx: AsyncConnection, chain: int, changed: Iterable[bytes]) -> None:
+@step
+def touch(tx: Connection, chain: int, changed: Iterable[bytes]) -> None:
     """Note that the settlements of some wallets changed."""
     for chunk in _chunks(sorted(changed)):
-        await tx.execute(
+        tx.execute(
             _W.update()
             .where(_W.c.chain == chain, _W.c.address.in_(chunk), _W.c.touched.is_(False))
             .values(touched=True)
         )
 
 
-async def mark_dirty(tx: AsyncConnection, chain: int, *, now: int, every_ms: int) -> int:
+@step
+def mark_dirty(tx: Connection, chain: int, *, now: int, every_ms: int) -> int:
     """Tell the endpoints of touched wallets that their evidence changed, a wallet's at most once
     in `every_ms`, because one wallet may be that of thousands of endpoints; how many were told.
     """
@@ -372,33 +387,33 @@ async def mark_dirty(tx: AsyncConnection, chain: int, *, now: int, every_ms: int
         _W.c.chain == chain, _W.c.touched.is_(True), _W.c.marked_at <= now - every_ms
     )
     told = 0
-    addresses = list((await tx.execute(query)).scalars())
+    addresses = list(tx.execute(query).scalars())
     for start_ in range(0, len(addresses), _CHUNK):
         chunk = addresses[start_ : start_ + _CHUNK]
         paid = sa.select(_E.c.id).where(
             _E.c.quote_pay_to.in_(chunk), _E.c.quote_network == f"eip155:{chain}"
         )
-        ids = list((await tx.execute(paid)).scalars())
-        await endpoints.mark_dirty(tx, ids, now=now)
+        ids = list(tx.execute(paid).scalars())
+        endpoints.mark_dirty(tx, ids, now=now)
         mine = _W.update().where(_W.c.chain == chain, _W.c.address.in_(chunk))
-        await tx.execute(mine.values(touched=False, marked_at=now))
+        tx.execute(mine.values(touched=False, marked_at=now))
         told += len(ids)
     return told
 
 
-async def _again(tx: AsyncConnection, chain: int) -> Cursor:
-    found = await cursor(tx, chain)
+def _again(tx: Connection, chain: int) -> Cursor:
+    found = cursor(tx, chain)
     if found is None:
         raise OvertakenError
     return found
 
 
-async def _held(tx: AsyncConnection, before: Cursor) -> None:
+def _held(tx: Connection, before: Cursor) -> None:
     """Keep the cursor where it is until the transaction ends, so that no rewind passes in between.
     Raises OvertakenError when it is elsewhere.
     """
     held = sa.select(_C.c.number).where(*_at(before)).with_for_update()
-    if (await tx.execute(held)).scalar_one_or_none() is None:
+    if tx.execute(held).scalar_one_or_none() is None:
         raise OvertakenError
 
 

@@ -20,12 +20,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from tollgauge.core.blocks import Span
 from tollgauge.core.settlement import Deposit
 from tollgauge.store import endpoints, upsert
 from tollgauge.store.schema import metadata
+from tollgauge.store.transaction import step
 
 account = sa.Table(
     "account",
@@ -75,19 +76,19 @@ class Owed:
     wanted_from: int
 
 
-async def unopened(
-    tx: AsyncConnection, chain: int, asset: str, addresses: Iterable[str]
-) -> tuple[str, ...]:
+@step
+def unopened(tx: Connection, chain: int, asset: str, addresses: Iterable[str]) -> tuple[str, ...]:
     """Which of these addresses (0x-hex, lower case) are no accounts yet."""
     wanted = set(addresses)
     query = sa.select(_A.c.address).where(
         _A.c.chain == chain, _A.c.asset == asset, _A.c.address.in_(wanted)
     )
-    return tuple(sorted(wanted - set((await tx.execute(query)).scalars())))
+    return tuple(sorted(wanted - set(tx.execute(query).scalars())))
 
 
-async def open_accounts(
-    tx: AsyncConnection,
+@step
+def open_accounts(
+    tx: Connection,
     chain: int,
     asset: str,
     addresses: Sequence[str],
@@ -101,16 +102,18 @@ async def open_accounts(
     """
     place = {"chain": chain, "asset": asset, "low": after + 1, "low_at": at}
     rows = [{**place, "address": each, "wanted_from": wanted_from} for each in addresses]
-    await tx.execute(upsert.insert(tx, _A).on_conflict_do_nothing(), rows)
+    tx.execute(upsert.insert(tx, _A).on_conflict_do_nothing(), rows)
 
 
-async def lows(tx: AsyncConnection, chain: int, asset: str) -> dict[bytes, int]:
+@step
+def lows(tx: Connection, chain: int, asset: str) -> dict[bytes, int]:
     """Every account of a token, with the first block that is indexed for it."""
     query = sa.select(_A.c.address, _A.c.low).where(_A.c.chain == chain, _A.c.asset == asset)
-    return {bytes.fromhex(address[2:]): low for address, low in await tx.execute(query)}
+    return {bytes.fromhex(address[2:]): low for address, low in tx.execute(query)}
 
 
-async def backlog(tx: AsyncConnection, chain: int, asset: str) -> Owed | None:
+@step
+def backlog(tx: Connection, chain: int, asset: str) -> Owed | None:
     """The account that wants back-filling and is nearest to the cursor; None when none does."""
     query = (
         sa.select(_A.c.address, _A.c.low, _A.c.wanted_from)
@@ -119,15 +122,16 @@ async def backlog(tx: AsyncConnection, chain: int, asset: str) -> Owed | None:
         .order_by(_A.c.low.desc(), _A.c.address)
         .limit(1)
     )
-    row = (await tx.execute(query)).one_or_none()
+    row = tx.execute(query).one_or_none()
     if row is None:
         return None
     address, low, wanted_from = row
     return Owed(address=bytes.fromhex(address[2:]), low=low, wanted_from=wanted_from)
 
 
-async def fill(
-    tx: AsyncConnection,
+@step
+def fill(
+    tx: Connection,
     chain: int,
     asset: str,
     owed: Owed,
@@ -145,48 +149,49 @@ async def fill(
         _A.c.address == _text(owed.address),
         _A.c.low == owed.low,
     )
-    done = await tx.execute(change.values(low=low, low_at=low_at if low else 0))
+    done = tx.execute(change.values(low=low, low_at=low_at if low else 0))
     if done.rowcount == 1:
-        await add(tx, chain, found)
+        add(tx, chain, found)
     return done.rowcount == 1
 
 
-async def add(tx: AsyncConnection, chain: int, found: Sequence[Deposit]) -> None:
+@step
+def add(tx: Connection, chain: int, found: Sequence[Deposit]) -> None:
     """Add deposits that are not there yet."""
     for start in range(0, len(found), _ROWS):
         rows = [_row(chain, each) for each in found[start : start + _ROWS]]
-        await tx.execute(_D.insert(), rows)
+        tx.execute(_D.insert(), rows)
 
 
-async def rewind(tx: AsyncConnection, chain: int, *, above: int, at: int) -> None:
+@step
+def rewind(tx: Connection, chain: int, *, above: int, at: int) -> None:
     """Take back what blocks above `above` brought. Accounts that began on them are indexed from
     the next block on, of time `at` (ms).
     """
-    await tx.execute(_D.delete().where(_D.c.chain == chain, _D.c.number > above))
-    await tx.execute(
+    tx.execute(_D.delete().where(_D.c.chain == chain, _D.c.number > above))
+    tx.execute(
         _A.update()
         .where(_A.c.chain == chain, _A.c.low > above + 1)
         .values(low=above + 1, low_at=endpoints.least(_A.c.low_at, at))
     )
 
 
-async def correct(tx: AsyncConnection, chain: int, span: Span, found: Sequence[Deposit]) -> int:
+@step
+def correct(tx: Connection, chain: int, span: Span, found: Sequence[Deposit]) -> int:
     """Add the deposits of a span that are not there, and the nonces of those that an answer
     without their authorizations left plain; how many that was.
     """
     columns = (_D.c.number, _D.c.block_hash, _D.c.log_index, _D.c.nonce)
     mine = (_D.c.chain == chain, _D.c.number.between(span.first, span.last))
-    known = {
-        tuple(row[:3]): row.nonce for row in await tx.execute(sa.select(*columns).where(*mine))
-    }
+    known = {tuple(row[:3]): row.nonce for row in tx.execute(sa.select(*columns).where(*mine))}
     new = [each for each in found if each[:3] not in known]
     plain = {place for place, nonce in known.items() if nonce is None}
     told = [each for each in found if each.nonce is not None and each[:3] in plain]
     for each in told:
         place = (_D.c.number == each.number, _D.c.block_hash == each.block_hash)
         change = _D.update().where(_D.c.chain == chain, *place, _D.c.log_index == each.log_index)
-        await tx.execute(change.values(nonce=_optional(each.nonce)))
-    await add(tx, chain, new)
+        tx.execute(change.values(nonce=_optional(each.nonce)))
+    add(tx, chain, new)
     return len(new) + len(told)
 
 

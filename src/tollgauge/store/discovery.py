@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from tollgauge.core import discovery
 from tollgauge.core.endpoint import Endpoint, Listing, Resource
@@ -42,6 +42,7 @@ from tollgauge.store.merging import (
     merge,
     new_endpoint,
 )
+from tollgauge.store.transaction import step
 
 SPREAD_MS: Final = 30 * MINUTE_MS
 """Over how long the first probes of new endpoints are spread: the normal cadence."""
@@ -87,29 +88,32 @@ class DiscoveryEvent:
     after: str
 
 
-async def begin_crawl(tx: AsyncConnection, source: str, *, now: int) -> Crawl:
+@step
+def begin_crawl(tx: Connection, source: str, *, now: int) -> Crawl:
     """Start a crawl of a source, or go on with one that was broken off within a day."""
     stale = (_C.c.source == source, _C.c.finished_at.is_(None), _C.c.started <= now - _RESUME_MS)
-    await tx.execute(_C.update().where(*stale).values(finished_at=now, complete=False))
+    tx.execute(_C.update().where(*stale).values(finished_at=now, complete=False))
     row = upsert.insert(tx, _C).values(source=source, started=now, offset=0)
-    await tx.execute(row.on_conflict_do_nothing())
+    tx.execute(row.on_conflict_do_nothing())
     query = sa.select(_C.c.id, _C.c.source, _C.c.offset, _C.c.started).where(
         _C.c.source == source, _C.c.finished_at.is_(None)
     )
-    return Crawl(**(await tx.execute(query)).mappings().one())
+    return Crawl(**tx.execute(query).mappings().one())
 
 
-async def last_complete(tx: AsyncConnection, source: str) -> int | None:
+@step
+def last_complete(tx: Connection, source: str) -> int | None:
     """When the last complete crawl of a source ended, None before the first."""
     query = sa.select(sa.func.max(_C.c.finished_at)).where(
         _C.c.source == source, _C.c.complete.is_(True)
     )
-    ended: int | None = (await tx.execute(query)).scalar_one()
+    ended: int | None = tx.execute(query).scalar_one()
     return ended
 
 
-async def record_page(
-    tx: AsyncConnection,
+@step
+def record_page(
+    tx: Connection,
     crawl: Crawl,
     items: Sequence[ListedItem],
     *,
@@ -122,12 +126,12 @@ async def record_page(
     First probes of new endpoints are spread over `spread_ms` by their ids; 0 makes them due now.
     Recording a page again changes nothing.
     """
-    await meta.take_turn(tx, _TURN)
+    meta.take_turn(tx, _TURN)
     by_id: dict[str, ListedItem] = {}
     for item in items:
         by_id.setdefault(item.resource.id, item)
-    rows = await endpoints.lock(tx, by_id)
-    known = await _listing_rows(tx, crawl.source, by_id)
+    rows = endpoints.lock(tx, by_id)
+    known = _listing_rows(tx, crawl.source, by_id)
     page = Page()
     for id_, item in sorted(by_id.items()):
         listing = known.get(id_)
@@ -142,64 +146,62 @@ async def record_page(
                 now=now,
                 spread_ms=spread_ms,
             )
-    await _write(tx, page)
-    await _flip_terms(tx, crawl.source, by_id, rows, known, now=now)
-    await tx.execute(_C.update().where(_C.c.id == crawl.id).values(offset=next_offset))
+    _write(tx, page)
+    _flip_terms(tx, crawl.source, by_id, rows, known, now=now)
+    tx.execute(_C.update().where(_C.c.id == crawl.id).values(offset=next_offset))
     kinds = Counter(str(event["event"]) for event in page.events)
     return PageTally(new=len(page.new), seen=len(by_id), events=len(page.events), kinds=kinds)
 
 
-async def finish_crawl(tx: AsyncConnection, crawl: Crawl, *, complete: bool, now: int) -> int:
+@step
+def finish_crawl(tx: Connection, crawl: Crawl, *, complete: bool, now: int) -> int:
     """End a crawl. A complete one takes away the listings of its source that it did not see;
     returns how many endpoints no source lists any more.
     """
-    await meta.take_turn(tx, _TURN)
-    await tx.execute(
-        _C.update().where(_C.c.id == crawl.id).values(finished_at=now, complete=complete)
-    )
+    meta.take_turn(tx, _TURN)
+    tx.execute(_C.update().where(_C.c.id == crawl.id).values(finished_at=now, complete=complete))
     if not complete:
         return 0
     unseen = (_L.c.source == crawl.source, _L.c.crawl_id < crawl.id, _L.c.gone_at.is_(None))
-    gone = await tx.execute(
-        _L.update().where(*unseen).values(gone_at=now).returning(_L.c.endpoint_id)
-    )
+    gone = tx.execute(_L.update().where(*unseen).values(gone_at=now).returning(_L.c.endpoint_id))
     delisted = 0
     for chunk in endpoints.chunks(sorted(gone.scalars())):
-        delisted += await _without(tx, chunk, crawl.source, now=now)
+        delisted += _without(tx, chunk, crawl.source, now=now)
     return delisted
 
 
-async def adopt(tx: AsyncConnection, resource: Resource, *, source: str, now: int) -> Endpoint:
+@step
+def adopt(tx: Connection, resource: Resource, *, source: str, now: int) -> Endpoint:
     """The endpoint of a resource; a new one, due within the normal cadence, if nobody listed it
     yet.
     """
-    await meta.take_turn(tx, _TURN)
-    known = await endpoints.get(tx, resource.id)
+    meta.take_turn(tx, _TURN)
+    known = endpoints.get(tx, resource.id)
     if known is not None:
         return known
     fresh = new_endpoint(resource, now=now, spread_ms=SPREAD_MS)
     endpoint = replace(fresh, sources=(source,), status=Listing.UNLISTED)
-    await endpoints.insert(tx, endpoint, adopted=True)
+    endpoints.insert(tx, endpoint, adopted=True)
     return endpoint
 
 
-async def observe_quote(
-    tx: AsyncConnection, endpoint: Endpoint, quote: Quote, *, at: int
+@step
+def observe_quote(
+    tx: Connection, endpoint: Endpoint, quote: Quote, *, at: int
 ) -> tuple[Change, ...]:
     """Take a probe's terms as the endpoint's price. What differs from the terms that probes saw
     before becomes events; a directory's price is no such ground, and neither is an older probe.
     """
-    return await observe_quotes(tx, {endpoint.id: (quote, at)})
+    return observe_quotes(tx, {endpoint.id: (quote, at)})
 
 
-async def observe_quotes(
-    tx: AsyncConnection, seen: Mapping[str, tuple[Quote, int]]
-) -> tuple[Change, ...]:
+@step
+def observe_quotes(tx: Connection, seen: Mapping[str, tuple[Quote, int]]) -> tuple[Change, ...]:
     """Take what probes saw, (terms, instant) by endpoint's id, as `observe_quote` does for one."""
     updates: list[dict[str, Any]] = []
     news: list[dict[str, Any]] = []
     changes: list[Change] = []
-    for id_, row in (await endpoints.lock(tx, seen)).items():
+    for id_, row in (endpoints.lock(tx, seen)).items():
         quote, at = seen[id_]
         probed = row["quote_source"] == PROBE
         if probed and row["quote_at"] >= at:
@@ -214,14 +216,15 @@ async def observe_quotes(
         news += [event_row(id_, kind, PROBE, at, *texts) for kind, *texts in found]
         changes += [Change(at=at, kind=k, source=PROBE, before=b, after=a) for k, b, a in found]
     if updates:
-        await _update_many(tx, updates)
+        _update_many(tx, updates)
     if news:
-        await tx.execute(_V.insert(), news)
+        tx.execute(_V.insert(), news)
     return tuple(changes)
 
 
-async def events(
-    tx: AsyncConnection, endpoint_id: str, *, since: int, until: int
+@step
+def events(
+    tx: Connection, endpoint_id: str, *, since: int, until: int
 ) -> tuple[DiscoveryEvent, ...]:
     """What happened to an endpoint with `since < at <= until`, oldest first."""
     query = (
@@ -229,12 +232,11 @@ async def events(
         .where(_V.c.endpoint_id == endpoint_id, _V.c.at > since, _V.c.at <= until)
         .order_by(_V.c.at, _V.c.id)
     )
-    return tuple(DiscoveryEvent(**row) for row in (await tx.execute(query)).mappings())
+    return tuple(DiscoveryEvent(**row) for row in tx.execute(query).mappings())
 
 
-async def changes(
-    tx: AsyncConnection, endpoint_id: str, *, since: int, until: int
-) -> tuple[Change, ...]:
+@step
+def changes(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple[Change, ...]:
     """Changes of price, payTo and network with `since < at <= until`, oldest first. One that
     several sources saw is told once, by the first: a transition happened as often as the source
     that saw it most often says.
@@ -242,7 +244,7 @@ async def changes(
     told: dict[tuple[str, str, str], int] = {}
     seen: dict[tuple[str, str, str, str], int] = {}
     found: list[Change] = []
-    for event in await events(tx, endpoint_id, since=since, until=until):
+    for event in events(tx, endpoint_id, since=since, until=until):
         if event.event in (LISTED, DELISTED, RELISTED):
             continue
         transition = (event.event, event.before, event.after)
@@ -261,24 +263,22 @@ async def changes(
     return tuple(found)
 
 
-async def _listing_rows(
-    tx: AsyncConnection, source: str, ids: Iterable[str]
-) -> dict[str, sa.RowMapping]:
+def _listing_rows(tx: Connection, source: str, ids: Iterable[str]) -> dict[str, sa.RowMapping]:
     found: dict[str, sa.RowMapping] = {}
     for chunk in endpoints.chunks(ids):
         query = sa.select(_L).where(_L.c.endpoint_id.in_(chunk), _L.c.source == source)
-        found.update((row["endpoint_id"], row) for row in (await tx.execute(query)).mappings())
+        found.update((row["endpoint_id"], row) for row in tx.execute(query).mappings())
     return found
 
 
-async def _write(tx: AsyncConnection, page: Page) -> None:
-    await endpoints.insert_many(tx, page.new)
+def _write(tx: Connection, page: Page) -> None:
+    endpoints.insert_many(tx, page.new)
     if page.changed:
-        await _update_many(tx, page.changed)
+        _update_many(tx, page.changed)
     if page.listings:
         statement = upsert.insert(tx, _L)
         kept = ("crawl_id", "last_seen", "gone_at", "quote")
-        await tx.execute(
+        tx.execute(
             statement.on_conflict_do_update(
                 index_elements=["endpoint_id", "source"],
                 set_={name: statement.excluded[name] for name in kept},
@@ -286,11 +286,11 @@ async def _write(tx: AsyncConnection, page: Page) -> None:
             page.listings,
         )
     if page.events:
-        await tx.execute(_V.insert(), page.events)
+        tx.execute(_V.insert(), page.events)
 
 
-async def _flip_terms(
-    tx: AsyncConnection,
+def _flip_terms(
+    tx: Connection,
     source: str,
     items: Mapping[str, ListedItem],
     rows: Mapping[str, sa.RowMapping],
@@ -307,24 +307,24 @@ async def _flip_terms(
         speaks = from_row(row).sources[:1] == (source,) and row["quote_source"] != PROBE
         if speaks and before is not None and quote is not None:
             found = term_flips(before, clean_quote(quote), at=now, source=source)
-            await flips.add(tx, id_, found)
+            flips.add(tx, id_, found)
 
 
-async def _update_many(tx: AsyncConnection, rows: Sequence[Mapping[str, Any]]) -> None:
+def _update_many(tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
     names = [name for name in rows[0] if name != "id"]
     statement = (
         _E.update()
         .where(_E.c.id == sa.bindparam("id_"))
         .values({name: sa.bindparam(f"{name}_", type_=_E.c[name].type) for name in names})
     )
-    await tx.execute(statement, [{f"{name}_": row[name] for name in row} for row in rows])
+    tx.execute(statement, [{f"{name}_": row[name] for name in row} for row in rows])
 
 
-async def _without(tx: AsyncConnection, ids: Sequence[str], source: str, *, now: int) -> int:
+def _without(tx: Connection, ids: Sequence[str], source: str, *, now: int) -> int:
     """Take a source from endpoints; how many have none left and are delisted now."""
     changed: list[dict[str, Any]] = []
     delisted: list[dict[str, Any]] = []
-    for id_, row in (await endpoints.lock(tx, ids)).items():
+    for id_, row in (endpoints.lock(tx, ids)).items():
         left = tuple(name for name in from_row(row).sources if name != source)
         gone = not left and row["status"] == Listing.LISTED.value
         changed.append(
@@ -338,9 +338,9 @@ async def _without(tx: AsyncConnection, ids: Sequence[str], source: str, *, now:
         )
         if gone:
             delisted.append(event_row(id_, DELISTED, source, now, "", ""))
-    await _update_many(tx, changed)
+    _update_many(tx, changed)
     if delisted:
-        await tx.execute(_V.insert(), delisted)
+        tx.execute(_V.insert(), delisted)
         ids = [str(event["endpoint_id"]) for event in delisted]
-        await flips.delisted(tx, ids, source=source, at=now)
+        flips.delisted(tx, ids, source=source, at=now)
     return len(delisted)

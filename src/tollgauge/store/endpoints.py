@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.store import schema, upsert
 from tollgauge.store.endpoint_rows import from_row, to_row
+from tollgauge.store.transaction import step
 
 SCORE_LEASE_MS: Final = 5 * MINUTE_MS
 _CHUNK: Final = 5_000
@@ -44,37 +45,39 @@ class HostState:
     free_at: int = 0
 
 
-async def get(tx: AsyncConnection, id: str) -> Endpoint | None:  # noqa: A002
+@step
+def get(tx: Connection, id: str) -> Endpoint | None:  # noqa: A002
     """The endpoint with an id, or None."""
-    return (await get_many(tx, (id,))).get(id)
+    return (get_many(tx, (id,))).get(id)
 
 
-async def get_many(tx: AsyncConnection, ids: Iterable[str]) -> dict[str, Endpoint]:
+@step
+def get_many(tx: Connection, ids: Iterable[str]) -> dict[str, Endpoint]:
     """The endpoints with these ids, by id; unknown ids are left out."""
     found: dict[str, Endpoint] = {}
     for chunk in chunks(ids):
-        rows = await tx.execute(sa.select(_E).where(_E.c.id.in_(chunk)))
+        rows = tx.execute(sa.select(_E).where(_E.c.id.in_(chunk)))
         found.update((row["id"], from_row(row)) for row in rows.mappings())
     return found
 
 
-async def insert(tx: AsyncConnection, endpoint: Endpoint, *, adopted: bool = False) -> None:
+@step
+def insert(tx: Connection, endpoint: Endpoint, *, adopted: bool = False) -> None:
     """Add an endpoint, and its host where that is new; a score of it is owed at once.
 
     `adopted` says that no directory lists it: it reads as unlisted until one does.
     """
-    await insert_many(tx, (endpoint,), adopted=adopted)
+    insert_many(tx, (endpoint,), adopted=adopted)
 
 
-async def insert_many(
-    tx: AsyncConnection, endpoints: Iterable[Endpoint], *, adopted: bool = False
-) -> None:
+@step
+def insert_many(tx: Connection, endpoints: Iterable[Endpoint], *, adopted: bool = False) -> None:
     """Add several endpoints, as `insert` does one."""
     ordered = sorted(endpoints, key=lambda endpoint: endpoint.id)
     if not ordered:
         return
     hosts = [{"host": host} for host in sorted({endpoint.host for endpoint in ordered})]
-    await tx.execute(upsert.insert(tx, _H).on_conflict_do_nothing(), hosts)
+    tx.execute(upsert.insert(tx, _H).on_conflict_do_nothing(), hosts)
     extra = {"adopted": adopted, "score_next": None}
     rows = [
         to_row(endpoint)
@@ -85,21 +88,23 @@ async def insert_many(
         }
         for endpoint in ordered
     ]
-    await tx.execute(_E.insert(), rows)
+    tx.execute(_E.insert(), rows)
 
 
-async def update(tx: AsyncConnection, endpoint: Endpoint) -> None:
+@step
+def update(tx: Connection, endpoint: Endpoint) -> None:
     """Write every field of an endpoint, by its id.
 
     It overwrites what others changed since the endpoint was read; what only one of them changes
     has narrower ways (`probes.record`, `discovery.observe_quote`, `watch`).
     """
-    await tx.execute(_E.update().where(_E.c.id == endpoint.id).values(to_row(endpoint)))
+    tx.execute(_E.update().where(_E.c.id == endpoint.id).values(to_row(endpoint)))
 
 
-async def watch(tx: AsyncConnection, endpoint_id: str, *, until: int, next_due: int) -> None:
+@step
+def watch(tx: Connection, endpoint_id: str, *, until: int, next_due: int) -> None:
     """Watch an endpoint at least until an instant, and probe it at `next_due` at the latest."""
-    await tx.execute(
+    tx.execute(
         _E.update()
         .where(_E.c.id == endpoint_id)
         .values(
@@ -109,27 +114,27 @@ async def watch(tx: AsyncConnection, endpoint_id: str, *, until: int, next_due: 
     )
 
 
-async def make_due(tx: AsyncConnection, *, now: int) -> None:
+@step
+def make_due(tx: Connection, *, now: int) -> None:
     """Make every endpoint due at once."""
-    await tx.execute(_E.update().where(_E.c.next_due > now).values(next_due=now))
+    tx.execute(_E.update().where(_E.c.next_due > now).values(next_due=now))
 
 
-async def claim_due(
-    tx: AsyncConnection, *, owner: str, now: int, limit: int, lease_ms: int
+@step
+def claim_due(
+    tx: Connection, *, owner: str, now: int, limit: int, lease_ms: int
 ) -> tuple[Endpoint, ...]:
     """Due endpoints, at most one a host, whose hosts' leases now belong to `owner` until
     `now + lease_ms`. Hosts under another lease, or on hold until `free_at`, are left out.
     """
-    watched = await _lock_hosts(tx, now=now, limit=limit, watched=True)
+    watched = _lock_hosts(tx, now=now, limit=limit, watched=True)
     rest: list[str] = []
     if len(watched) < limit:
-        rest = await _lock_hosts(
-            tx, now=now, limit=limit - len(watched), watched=False, without=watched
-        )
-    found = await _due_endpoints(tx, watched, now=now, watched=True)
-    found += await _due_endpoints(tx, rest, now=now, watched=False)
+        rest = _lock_hosts(tx, now=now, limit=limit - len(watched), watched=False, without=watched)
+    found = _due_endpoints(tx, watched, now=now, watched=True)
+    found += _due_endpoints(tx, rest, now=now, watched=False)
     if found:
-        await tx.execute(
+        tx.execute(
             _H.update()
             .where(_H.c.host.in_([endpoint.host for endpoint in found]))
             .values(lease_owner=owner, lease_until=now + lease_ms)
@@ -137,14 +142,13 @@ async def claim_due(
     return tuple(found)
 
 
-async def claim_host(
-    tx: AsyncConnection, host: str, *, owner: str, now: int, lease_ms: int
-) -> bool:
+@step
+def claim_host(tx: Connection, host: str, *, owner: str, now: int, lease_ms: int) -> bool:
     """Take the lease of one host for a probe that is wanted now; False while it is another's or
     on hold. A host that nobody knows is free.
     """
-    await tx.execute(upsert.insert(tx, _H).values(host=host).on_conflict_do_nothing())
-    done = await tx.execute(
+    tx.execute(upsert.insert(tx, _H).values(host=host).on_conflict_do_nothing())
+    done = tx.execute(
         _H.update()
         .where(_H.c.host == host, _H.c.lease_until <= now, _H.c.free_at <= now)
         .values(lease_owner=owner, lease_until=now + lease_ms)
@@ -152,13 +156,12 @@ async def claim_host(
     return done.rowcount > 0
 
 
-async def release_host(
-    tx: AsyncConnection, host: str, *, owner: str, now: int, free_at: int
-) -> bool:
+@step
+def release_host(tx: Connection, host: str, *, owner: str, now: int, free_at: int) -> bool:
     """End a lease; no probe of the host before `free_at`. False, and nothing changed, when the
     lease is no longer the owner's.
     """
-    done = await tx.execute(
+    done = tx.execute(
         _H.update()
         .where(_H.c.host == host, _H.c.lease_owner == owner)
         .values(
@@ -170,9 +173,8 @@ async def release_host(
     return done.rowcount > 0
 
 
-async def release_hosts(
-    tx: AsyncConnection, free_at: Mapping[str, int], *, owner: str, now: int
-) -> None:
+@step
+def release_hosts(tx: Connection, free_at: Mapping[str, int], *, owner: str, now: int) -> None:
     """End the owner's leases of hosts, each with the instant before which it is not probed."""
     statement = (
         _H.update()
@@ -184,27 +186,30 @@ async def release_hosts(
         )
     )
     rows = [{"host_": host, "free_at_": free_at[host]} for host in sorted(free_at)]
-    await tx.execute(statement, rows)
+    tx.execute(statement, rows)
 
 
-async def lock(tx: AsyncConnection, ids: Iterable[str]) -> dict[str, sa.RowMapping]:
+@step
+def lock(tx: Connection, ids: Iterable[str]) -> dict[str, sa.RowMapping]:
     """The rows of endpoints, locked in the order of their ids."""
     found: dict[str, sa.RowMapping] = {}
     for chunk in chunks(sorted(ids)):
         query = sa.select(_E).where(_E.c.id.in_(chunk)).order_by(_E.c.id).with_for_update()
-        found.update((row["id"], row) for row in (await tx.execute(query)).mappings())
+        found.update((row["id"], row) for row in tx.execute(query).mappings())
     return found
 
 
-async def mark_dirty(tx: AsyncConnection, ids: Iterable[str], *, now: int) -> None:
+@step
+def mark_dirty(tx: Connection, ids: Iterable[str], *, now: int) -> None:
     """Say that the evidence of these endpoints changed: a score is owed from now on."""
     for chunk in chunks(sorted(set(ids))):
         mine = sa.select(_E.c.id).where(_E.c.id.in_(chunk)).order_by(_E.c.id).with_for_update()
-        await tx.execute(_E.update().where(_E.c.id.in_(mine)).values(dirty(now)))
+        tx.execute(_E.update().where(_E.c.id.in_(mine)).values(dirty(now)))
 
 
-async def claim_dirty(
-    tx: AsyncConnection,
+@step
+def claim_dirty(
+    tx: Connection,
     *,
     now: int,
     limit: int,
@@ -223,9 +228,9 @@ async def claim_dirty(
         .limit(limit)
         .with_for_update(skip_locked=True)
     )
-    ids = tuple((await tx.execute(wanted)).scalars())
+    ids = tuple(tx.execute(wanted).scalars())
     for chunk in chunks(ids):
-        await tx.execute(
+        tx.execute(
             _E.update()
             .where(_E.c.id.in_(chunk))
             .values(score_due=now + lease_ms, score_next=now + max_age_ms)
@@ -233,47 +238,52 @@ async def claim_dirty(
     return ids
 
 
-async def set_wildcard(tx: AsyncConnection, host: str, *, wildcard: bool, at: int) -> None:
+@step
+def set_wildcard(tx: Connection, host: str, *, wildcard: bool, at: int) -> None:
     """Remember whether a random path of a host answers 402; a change is evidence for every
     endpoint of the host.
     """
-    before = await host_state(tx, host)
+    before = host_state(tx, host)
     statement = upsert.insert(tx, _H).values(host=host, wildcard=wildcard, wildcard_at=at)
-    await tx.execute(
+    tx.execute(
         statement.on_conflict_do_update(
             index_elements=["host"], set_={"wildcard": wildcard, "wildcard_at": at}
         )
     )
     if bool(before.wildcard) != wildcard:
-        ids = (await tx.execute(sa.select(_E.c.id).where(_E.c.host == host))).scalars()
-        await mark_dirty(tx, ids, now=at)
+        ids = tx.execute(sa.select(_E.c.id).where(_E.c.host == host)).scalars()
+        mark_dirty(tx, ids, now=at)
 
 
-async def host_state(tx: AsyncConnection, host: str) -> HostState:
+@step
+def host_state(tx: Connection, host: str) -> HostState:
     """What is known of a host; an unknown host is one that nothing is known of."""
-    return (await host_states(tx, (host,))).get(host, HostState(host=host))
+    return (host_states(tx, (host,))).get(host, HostState(host=host))
 
 
-async def host_states(tx: AsyncConnection, hosts: Iterable[str]) -> dict[str, HostState]:
+@step
+def host_states(tx: Connection, hosts: Iterable[str]) -> dict[str, HostState]:
     """What is known of hosts, by name; unknown hosts are left out."""
     columns = (_H.c.host, _H.c.wildcard, _H.c.wildcard_at, _H.c.free_at)
     found: dict[str, HostState] = {}
     for chunk in chunks(hosts):
-        rows = await tx.execute(sa.select(*columns).where(_H.c.host.in_(chunk)))
+        rows = tx.execute(sa.select(*columns).where(_H.c.host.in_(chunk)))
         found.update((row["host"], HostState(**row)) for row in rows.mappings())
     return found
 
 
-async def count_hosts_sharing(tx: AsyncConnection, network: str, pay_to: str) -> int:
+@step
+def count_hosts_sharing(tx: Connection, network: str, pay_to: str) -> int:
     """How many hosts have an endpoint whose price goes to this address on this network."""
     query = sa.select(sa.func.count(_E.c.host.distinct())).where(
         _E.c.quote_pay_to == (pay_to.lower() if pay_to.startswith("0x") else pay_to),
         _E.c.quote_network == network,
     )
-    return (await tx.execute(query)).scalar_one()
+    return tx.execute(query).scalar_one()
 
 
-async def of_host(tx: AsyncConnection, host: str, *, limit: int) -> tuple[Endpoint, ...]:
+@step
+def of_host(tx: Connection, host: str, *, limit: int) -> tuple[Endpoint, ...]:
     """Endpoints of a host, those with the best scores first, then those without."""
     query = (
         sa.select(_E)
@@ -282,24 +292,25 @@ async def of_host(tx: AsyncConnection, host: str, *, limit: int) -> tuple[Endpoi
         .order_by(_S.c.score_tenths.desc().nulls_last(), _E.c.id)
         .limit(limit)
     )
-    return tuple(from_row(row) for row in (await tx.execute(query)).mappings())
+    return tuple(from_row(row) for row in tx.execute(query).mappings())
 
 
-async def counts(tx: AsyncConnection) -> dict[str, int]:
+@step
+def counts(tx: Connection) -> dict[str, int]:
     """How many endpoints are `listed`, `delisted`, or `adopted` (no directory ever listed them),
     and how many of them all are `simulated`.
     """
     found = {"listed": 0, "delisted": 0, "adopted": 0, "simulated": 0}
     columns = (_E.c.status, _E.c.adopted, _E.c.simulated)
     query = sa.select(*columns, sa.func.count()).group_by(*columns)
-    for status, adopted, simulated, number in await tx.execute(query):
+    for status, adopted, simulated, number in tx.execute(query):
         found["adopted" if adopted else status] += number
         found["simulated"] += number if simulated else 0
     return found
 
 
-async def _lock_hosts(
-    tx: AsyncConnection, *, now: int, limit: int, watched: bool, without: Iterable[str] = ()
+def _lock_hosts(
+    tx: Connection, *, now: int, limit: int, watched: bool, without: Iterable[str] = ()
 ) -> list[str]:
     """Free hosts with due endpoints, longest overdue first, locked until the transaction ends."""
     mine = (_E.c.host == _H.c.host, *_watched(now, watched=watched))
@@ -315,12 +326,10 @@ async def _lock_hosts(
     if watched:
         due = sa.select(_E.c.host).where(_E.c.next_due <= now, *_watched(now, watched=True))
         query = query.where(_H.c.host.in_(due))
-    return list((await tx.execute(query)).scalars())
+    return list(tx.execute(query).scalars())
 
 
-async def _due_endpoints(
-    tx: AsyncConnection, hosts: list[str], *, now: int, watched: bool
-) -> list[Endpoint]:
+def _due_endpoints(tx: Connection, hosts: list[str], *, now: int, watched: bool) -> list[Endpoint]:
     """The longest overdue endpoint of each host, longest overdue first.
 
     A statement of its own: it sees what the last owner of a lease committed before we locked.
@@ -331,8 +340,8 @@ async def _due_endpoints(
     first = (
         sa.select(_E.c.id).where(*mine).order_by(_E.c.next_due, _E.c.id).limit(1).scalar_subquery()
     )
-    ids = (await tx.execute(sa.select(first).where(_H.c.host.in_(hosts)))).scalars()
-    found = await get_many(tx, [id_ for id_ in ids if id_ is not None])
+    ids = tx.execute(sa.select(first).where(_H.c.host.in_(hosts))).scalars()
+    found = get_many(tx, [id_ for id_ in ids if id_ is not None])
     return sorted(found.values(), key=lambda endpoint: (endpoint.next_due, endpoint.id))
 
 

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.evidence import ChainEvidence, Evidence
 from tollgauge.core.text import injection_suspected
 from tollgauge.core.units import HOUR_MS, WINDOW_MS
 from tollgauge.store import discovery, endpoints, probes, volumes
+from tollgauge.store.transaction import step
 
 RECENT_MS = 3 * HOUR_MS
 """How far back `down-now` looks (docs/methodology.md, *flags*)."""
 
 
-async def gather(tx: AsyncConnection, endpoint: Endpoint, *, as_of: int) -> Evidence:
+@step
+def gather(tx: Connection, endpoint: Endpoint, *, as_of: int) -> Evidence:
     """Everything that a score of `endpoint` may depend on, as of `as_of`."""
-    host = await endpoints.host_state(tx, endpoint.host)
-    last = await probes.last_scored(tx, endpoint.id, as_of=as_of)
+    host = endpoints.host_state(tx, endpoint.host)
+    last = probes.last_scored(tx, endpoint.id, as_of=as_of)
     envelope = None
     if last is not None and last.accepts is None:
-        envelope = await probes.last_envelope(tx, endpoint.id, as_of=as_of)
+        envelope = probes.last_envelope(tx, endpoint.id, as_of=as_of)
     return Evidence(
         resource=endpoint.resource,
         as_of=as_of,
@@ -32,26 +34,26 @@ async def gather(tx: AsyncConnection, endpoint: Endpoint, *, as_of: int) -> Evid
         wildcard=bool(host.wildcard),
         injection=injection_suspected(f"{endpoint.service_name}\n{endpoint.description}"),
         quote=endpoint.quote,
-        days=await probes.window(tx, endpoint.id, as_of=as_of),
-        recent=await probes.recent(tx, endpoint.id, since=as_of - RECENT_MS),
+        days=probes.window(tx, endpoint.id, as_of=as_of),
+        recent=probes.recent(tx, endpoint.id, since=as_of - RECENT_MS),
         last=last,
         envelope=envelope,
-        changes=await discovery.changes(tx, endpoint.id, since=as_of - WINDOW_MS, until=as_of),
-        chain=await _chain(tx, endpoint, as_of=as_of),
+        changes=discovery.changes(tx, endpoint.id, since=as_of - WINDOW_MS, until=as_of),
+        chain=_chain(tx, endpoint, as_of=as_of),
     )
 
 
-async def _chain(tx: AsyncConnection, endpoint: Endpoint, *, as_of: int) -> ChainEvidence | None:
+def _chain(tx: Connection, endpoint: Endpoint, *, as_of: int) -> ChainEvidence | None:
     """Settlements to the advertised payTo in the window, as far as they are indexed."""
     if endpoint.quote is None:
         return None
     network, pay_to = endpoint.quote.network, endpoint.quote.pay_to
-    sharing = await endpoints.count_hosts_sharing(tx, network, pay_to)
+    sharing = endpoints.count_hosts_sharing(tx, network, pay_to)
     known = ChainEvidence(network=network, pay_to=pay_to, shared_hosts=max(sharing, 1))
     chain = volumes.chain_of(network)
     if chain is None:
         return known
-    covered = await volumes.coverage(tx, chain, pay_to, as_of=as_of)
+    covered = volumes.coverage(tx, chain, pay_to, as_of=as_of)
     if covered is None:
         return known
     return replace(
@@ -59,5 +61,5 @@ async def _chain(tx: AsyncConnection, endpoint: Endpoint, *, as_of: int) -> Chai
         indexed_ms=covered.indexed_ms,
         indexed_to_block=covered.to_block,
         indexed_to=covered.to_at,
-        payers=await volumes.payers(tx, chain, pay_to, as_of=as_of),
+        payers=volumes.payers(tx, chain, pay_to, as_of=as_of),
     )

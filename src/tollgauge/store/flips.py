@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import orjson
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from tollgauge.core import flips, latency, standing
 from tollgauge.core.attribution import SITES_MIN, shared_slowness
@@ -34,6 +34,7 @@ from tollgauge.core.watch import Wish
 from tollgauge.store import probes, schema, upsert, watches
 from tollgauge.store.codec import clean_quote
 from tollgauge.store.schema import ForeignText, Serial, metadata
+from tollgauge.store.transaction import step
 
 BASELINE_DAYS: Final = 14
 _BASELINE_EVERY_MS: Final = 6 * HOUR_MS
@@ -80,41 +81,43 @@ class StoredFlip:
     flip: Flip
 
 
-async def observe(
-    tx: AsyncConnection, endpoint: Endpoint, result: ProbeResult, *, slow_here: bool = False
+@step
+def observe(
+    tx: Connection, endpoint: Endpoint, result: ProbeResult, *, slow_here: bool = False
 ) -> tuple[Flip, ...]:
     """What a new probe of an endpoint flips. `endpoint` is as it was before the probe;
     `slow_here` says that slowness was our own doing.
     """
-    return await observe_each(tx, ((endpoint, result),), slow_here=slow_here)
+    return observe_each(tx, ((endpoint, result),), slow_here=slow_here)
 
 
-async def observe_each(
-    tx: AsyncConnection,
+@step
+def observe_each(
+    tx: Connection,
     seen: Sequence[tuple[Endpoint, ProbeResult]],
     *,
     slow_here: bool = False,
 ) -> tuple[Flip, ...]:
     """What new probes of different endpoints flip, as `observe` for one."""
     scored = [(endpoint, result) for endpoint, result in seen if result.scored]
-    known = await _standings(tx, [endpoint.id for endpoint, _ in scored])
+    known = _standings(tx, [endpoint.id for endpoint, _ in scored])
     after: dict[str, Standing] = {}
     rows: list[tuple[str, Flip]] = []
     for endpoint, result in scored:
         before = known.get(endpoint.id)
-        probed = await _probed(tx, endpoint, result, before or Standing(), slow_here=slow_here)
+        probed = _probed(tx, endpoint, result, before or Standing(), slow_here=slow_here)
         standing_after, found = standing.advance(*probed)
         if standing_after != before:
             after[endpoint.id] = standing_after
         rows += [(endpoint.id, each) for each in found]
-    await _save(tx, after)
+    _save(tx, after)
     if rows:
-        await tx.execute(flip.insert(), [_values(id_, each) for id_, each in rows])
+        tx.execute(flip.insert(), [_values(id_, each) for id_, each in rows])
     return tuple(each for _, each in rows)
 
 
-async def _probed(
-    tx: AsyncConnection,
+def _probed(
+    tx: Connection,
     endpoint: Endpoint,
     result: ProbeResult,
     known: Standing,
@@ -126,24 +129,25 @@ async def _probed(
         result = replace(result, quote=clean_quote(result.quote))
     watched = endpoint.watched_until > result.at
     if watched:
-        known = await _with_baseline(tx, endpoint.id, known, now=result.at)
-    wanted = await watches.sensitivities(tx, endpoint.id) if watched else frozenset[int]()
+        known = _with_baseline(tx, endpoint.id, known, now=result.at)
+    wanted = watches.sensitivities(tx, endpoint.id) if watched else frozenset[int]()
     return known, Probed(
         result=result,
         sensitivities=standing.sensitivities(wanted),
         templated=endpoint.templated,
-        last_good=await _last_good(tx, endpoint.id, known, result),
+        last_good=_last_good(tx, endpoint.id, known, result),
         slow_here=slow_here,
     )
 
 
-async def slow_here(tx: AsyncConnection, wave: Sequence[tuple[Endpoint, ProbeResult]]) -> bool:
+@step
+def slow_here(tx: Connection, wave: Sequence[tuple[Endpoint, ProbeResult]]) -> bool:
     """Whether the watched endpoints of one wave were slow together, against their own pasts."""
     watched = {each.id: (each, result) for each, result in wave if each.watched_until > result.at}
     if len(watched) < SITES_MIN:
         return False
     told: list[tuple[str, bool]] = []
-    for id_, known in (await _standings(tx, watched)).items():
+    for id_, known in (_standings(tx, watched)).items():
         endpoint, result = watched[id_]
         baseline = known.baseline
         if result.up and baseline is not None and baseline.count >= BASELINE_MIN:
@@ -151,34 +155,38 @@ async def slow_here(tx: AsyncConnection, wave: Sequence[tuple[Endpoint, ProbeRes
     return shared_slowness(told)
 
 
-async def add(tx: AsyncConnection, endpoint_id: str, found: Sequence[Flip]) -> None:
+@step
+def add(tx: Connection, endpoint_id: str, found: Sequence[Flip]) -> None:
     """Append flips of an endpoint whose row this transaction has locked."""
     if found:
-        await tx.execute(flip.insert(), [_values(endpoint_id, each) for each in found])
+        tx.execute(flip.insert(), [_values(endpoint_id, each) for each in found])
 
 
-async def delisted(tx: AsyncConnection, ids: Iterable[str], *, source: str, at: int) -> None:
+@step
+def delisted(tx: Connection, ids: Iterable[str], *, source: str, at: int) -> None:
     """Endpoints that no directory lists any more."""
     for endpoint_id in ids:
-        await add(tx, endpoint_id, (flips.delisting(at=at, source=source),))
+        add(tx, endpoint_id, (flips.delisting(at=at, source=source),))
 
 
-async def get_standing(tx: AsyncConnection, endpoint_id: str) -> Standing | None:
+@step
+def get_standing(tx: Connection, endpoint_id: str) -> Standing | None:
     """What is remembered of an endpoint, None before its first scored probe."""
-    return (await _standings(tx, (endpoint_id,))).get(endpoint_id)
+    return (_standings(tx, (endpoint_id,))).get(endpoint_id)
 
 
-async def of_watch(
-    tx: AsyncConnection, found: watches.Watch, *, after: int, limit: int
+@step
+def of_watch(
+    tx: Connection, found: watches.Watch, *, after: int, limit: int
 ) -> tuple[StoredFlip, ...]:
     """The flips that a watch is about, after a flip's id, oldest first. What it listened to when
     a flip was seen counts: an edit changes nothing of what was there to be read before.
     """
-    wishes = (await watches.wishes(tx, [found.id])).get(found.id, ())
+    wishes = (watches.wishes(tx, [found.id])).get(found.id, ())
     heard: list[StoredFlip] = []
     while len(heard) < limit:
         query = sa.select(flip).where(flip.c.id > after, *_in_time(found))
-        page = (await tx.execute(query.order_by(flip.c.id).limit(_PAGE))).mappings().all()
+        page = tx.execute(query.order_by(flip.c.id).limit(_PAGE)).mappings().all()
         stored = [_stored(row) for row in page]
         heard += [each for each in stored if hears(found, each, wishes)]
         if len(page) < _PAGE:
@@ -187,11 +195,12 @@ async def of_watch(
     return tuple(heard[:limit])
 
 
-async def count_of_watch(tx: AsyncConnection, found: watches.Watch, *, since: int) -> int:
+@step
+def count_of_watch(tx: Connection, found: watches.Watch, *, since: int) -> int:
     """How many flips after an instant a watch is about."""
-    wishes = (await watches.wishes(tx, [found.id])).get(found.id, ())
+    wishes = (watches.wishes(tx, [found.id])).get(found.id, ())
     query = sa.select(flip).where(flip.c.at > since, *_in_time(found))
-    rows = (await tx.execute(query)).mappings()
+    rows = tx.execute(query).mappings()
     return sum(hears(found, _stored(row), wishes) for row in rows)
 
 
@@ -212,13 +221,15 @@ def hears(
     )
 
 
-async def newest(tx: AsyncConnection) -> int:
+@step
+def newest(tx: Connection) -> int:
     """The id of the newest flip, 0 without any: no cursor is ahead of it."""
-    return (await tx.execute(sa.select(sa.func.max(flip.c.id)))).scalar_one() or 0
+    return tx.execute(sa.select(sa.func.max(flip.c.id))).scalar_one() or 0
 
 
-async def public(
-    tx: AsyncConnection,
+@step
+def public(
+    tx: Connection,
     *,
     endpoint_id: str | None = None,
     host: str | None = None,
@@ -233,11 +244,12 @@ async def public(
         .order_by(flip.c.id.desc())
         .limit(limit)
     )
-    rows = (await tx.execute(query)).mappings().all()
+    rows = tx.execute(query).mappings().all()
     return tuple((row["resource"], _stored(row)) for row in rows)
 
 
-async def undispatched(tx: AsyncConnection, *, limit: int) -> tuple[StoredFlip, ...]:
+@step
+def undispatched(tx: Connection, *, limit: int) -> tuple[StoredFlip, ...]:
     """The oldest flips that no delivery was made of, locked until the transaction ends."""
     query = (
         sa.select(flip)
@@ -246,32 +258,33 @@ async def undispatched(tx: AsyncConnection, *, limit: int) -> tuple[StoredFlip, 
         .limit(limit)
         .with_for_update(skip_locked=True)
     )
-    return tuple(_stored(row) for row in (await tx.execute(query)).mappings())
+    return tuple(_stored(row) for row in tx.execute(query).mappings())
 
 
-async def waiting(tx: AsyncConnection) -> bool:
+@step
+def waiting(tx: Connection) -> bool:
     """Whether any flip is to be dispatched."""
     query = sa.select(sa.literal(1)).where(flip.c.dispatched_at.is_(None)).limit(1)
-    return (await tx.execute(query)).first() is not None
+    return tx.execute(query).first() is not None
 
 
-async def dispatched(tx: AsyncConnection, ids: Sequence[int], *, now: int) -> None:
+@step
+def dispatched(tx: Connection, ids: Sequence[int], *, now: int) -> None:
     """Deliveries were made of these flips."""
-    await tx.execute(flip.update().where(flip.c.id.in_(ids)).values(dispatched_at=now))
+    tx.execute(flip.update().where(flip.c.id.in_(ids)).values(dispatched_at=now))
 
 
-async def checks(
-    tx: AsyncConnection, endpoint_id: str, *, since: int, until: int
-) -> tuple[int, int]:
+@step
+def checks(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple[int, int]:
     """(probes, scored probes) with `since < at <= until`: whole days from their sums."""
     first, last = day_of(since + 1), day_of(until)
     edge = min(until, (first + 1) * DAY_MS - 1)
-    results = list(await probes.history(tx, endpoint_id, since=since, until=edge))
+    results = list(probes.history(tx, endpoint_id, since=since, until=edge))
     days: tuple[Rollup, ...] = ()
     if last > first:
-        results += await probes.history(tx, endpoint_id, since=last * DAY_MS - 1, until=until)
+        results += probes.history(tx, endpoint_id, since=last * DAY_MS - 1, until=until)
     if last > first + 1:
-        days = await probes.days(tx, endpoint_id, first_day=first + 1, last_day=last - 1)
+        days = probes.days(tx, endpoint_id, first_day=first + 1, last_day=last - 1)
     made = len(results) + sum(day.probes for day in days)
     return made, sum(result.scored for result in results) + sum(day.scored for day in days)
 
@@ -289,19 +302,19 @@ def _told_at(n: int) -> sa.ColumnElement[bool]:
     return sa.or_(flip.c.sensitivity.is_(None), flip.c.sensitivity == n)
 
 
-async def _standings(tx: AsyncConnection, ids: Iterable[str]) -> dict[str, Standing]:
+def _standings(tx: Connection, ids: Iterable[str]) -> dict[str, Standing]:
     query = sa.select(standing_row).where(standing_row.c.endpoint_id.in_(list(ids)))
     return {
         row["endpoint_id"]: standing.from_json(orjson.loads(row["state"]))
-        for row in (await tx.execute(query)).mappings()
+        for row in tx.execute(query).mappings()
     }
 
 
-async def _save(tx: AsyncConnection, after: Mapping[str, Standing]) -> None:
+def _save(tx: Connection, after: Mapping[str, Standing]) -> None:
     if not after:
         return
     statement = upsert.insert(tx, standing_row)
-    await tx.execute(
+    tx.execute(
         statement.on_conflict_do_update(
             index_elements=["endpoint_id"], set_={"state": statement.excluded["state"]}
         ),
@@ -312,8 +325,8 @@ async def _save(tx: AsyncConnection, after: Mapping[str, Standing]) -> None:
     )
 
 
-async def _last_good(
-    tx: AsyncConnection, endpoint_id: str, known: Standing, result: ProbeResult
+def _last_good(
+    tx: Connection, endpoint_id: str, known: Standing, result: ProbeResult
 ) -> int | None:
     """The last answer before an outage that begins with this probe; asked for then only."""
     if result.up or not known.recent.endswith("1"):
@@ -325,13 +338,11 @@ async def _last_good(
         _P.c.up.is_(True),
         _P.c.attribution == Attribution.THEIRS.value,
     )
-    found: int | None = (await tx.execute(query)).scalar_one()
+    found: int | None = tx.execute(query).scalar_one()
     return found
 
 
-async def _with_baseline(
-    tx: AsyncConnection, endpoint_id: str, known: Standing, *, now: int
-) -> Standing:
+def _with_baseline(tx: Connection, endpoint_id: str, known: Standing, *, now: int) -> Standing:
     """The standing with a fresh enough baseline, from two weeks of the endpoint's own answers."""
     old = known.baseline
     if old is not None:
@@ -339,7 +350,7 @@ async def _with_baseline(
         if now < old.at + pause:
             return known
     today = day_of(now)
-    rows = await probes.days(tx, endpoint_id, first_day=today - BASELINE_DAYS, last_day=today)
+    rows = probes.days(tx, endpoint_id, first_day=today - BASELINE_DAYS, last_day=today)
     merged = latency.merge(row.latency for row in rows)
     made = Baseline(
         p50=latency.percentile(merged, 50) or 0,

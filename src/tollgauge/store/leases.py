@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, String, Table, or_, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import BigInteger, Column, Connection, String, Table, or_, update
 
 from tollgauge.store.schema import metadata
+from tollgauge.store.transaction import step
 from tollgauge.store.upsert import insert
 
 lease = Table(
@@ -17,12 +17,11 @@ lease = Table(
 )
 
 
-async def take(tx: AsyncConnection, name: str, *, owner: str, now: int, ttl_ms: int) -> bool:
+@step
+def take(tx: Connection, name: str, *, owner: str, now: int, ttl_ms: int) -> bool:
     """Take or keep a lease until `now + ttl_ms`; False while another owner holds it."""
-    await tx.execute(
-        insert(tx, lease).values(name=name, owner=owner, until=0).on_conflict_do_nothing()
-    )
-    done = await tx.execute(
+    tx.execute(insert(tx, lease).values(name=name, owner=owner, until=0).on_conflict_do_nothing())
+    done = tx.execute(
         update(lease)
         .where(lease.c.name == name, or_(lease.c.owner == owner, lease.c.until <= now))
         .values(owner=owner, until=now + ttl_ms)
@@ -30,8 +29,7 @@ async def take(tx: AsyncConnection, name: str, *, owner: str, now: int, ttl_ms: 
     return done.rowcount == 1
 
 
-async def give_back(tx: AsyncConnection, name: str, *, owner: str) -> None:
+@step
+def give_back(tx: Connection, name: str, *, owner: str) -> None:
     """End a lease early; nothing happens unless `owner` holds it."""
-    await tx.execute(
-        update(lease).where(lease.c.name == name, lease.c.owner == owner).values(until=0)
-    )
+    tx.execute(update(lease).where(lease.c.name == name, lease.c.owner == owner).values(until=0))

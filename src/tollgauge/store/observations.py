@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.schedule import Cadence, next_due
 from tollgauge.store import discovery, endpoints, flips, probes
 from tollgauge.store.probes import NewProbe
+from tollgauge.store.transaction import step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +34,9 @@ class Observation:
     wildcard: bool | None = None
 
 
-async def record(
-    tx: AsyncConnection,
+@step
+def record(
+    tx: Connection,
     seen: Sequence[Observation],
     *,
     cadence: Cadence,
@@ -47,7 +49,7 @@ async def record(
     `slow_here` says that unrelated endpoints answered slowly together, so that it tells nothing
     of these. A repeated call for the same endpoint and instant changes nothing.
     """
-    new = await probes.record_each(
+    new = probes.record_each(
         tx,
         [
             NewProbe(
@@ -60,16 +62,16 @@ async def record(
         ],
     )
     fresh = [(each.endpoint, each.result) for each in seen if each.endpoint.id in new]
-    await flips.observe_each(tx, fresh, slow_here=slow_here)
+    flips.observe_each(tx, fresh, slow_here=slow_here)
     quotes = {
         each.endpoint.id: (each.result.quote, each.result.at)
         for each in seen
         if each.result.quote is not None and each.result.scored
     }
     if quotes:
-        await discovery.observe_quotes(tx, quotes)
+        discovery.observe_quotes(tx, quotes)
     for each in seen:
         if each.wildcard is not None:
-            await endpoints.set_wildcard(tx, each.endpoint.host, wildcard=each.wildcard, at=now)
+            endpoints.set_wildcard(tx, each.endpoint.host, wildcard=each.wildcard, at=now)
     free_at = {each.endpoint.host: now + max(cadence.host_gap_ms, each.pause_ms) for each in seen}
-    await endpoints.release_hosts(tx, free_at, owner=owner, now=now)
+    endpoints.release_hosts(tx, free_at, owner=owner, now=now)

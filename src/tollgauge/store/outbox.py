@@ -19,13 +19,14 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from tollgauge.core.units import DAY_MS
 from tollgauge.core.watch import State as WatchState
 from tollgauge.core.watch import masked_host
 from tollgauge.store import upsert
 from tollgauge.store.schema import ForeignText, metadata
+from tollgauge.store.transaction import step
 from tollgauge.store.watches import Destination, destination, destination_from_row, watch
 
 QUEUED: Final = "queued"
@@ -127,7 +128,8 @@ class Depth:
     dead: int
 
 
-async def put(tx: AsyncConnection, notices: Sequence[Notice], *, now: int) -> None:
+@step
+def put(tx: Connection, notices: Sequence[Notice], *, now: int) -> None:
     """Queue deliveries; those that are there already stay as they are."""
     if not notices:
         return
@@ -149,11 +151,12 @@ async def put(tx: AsyncConnection, notices: Sequence[Notice], *, now: int) -> No
         }
         for each in notices
     ]
-    await tx.execute(upsert.insert(tx, delivery).on_conflict_do_nothing(), rows)
+    tx.execute(upsert.insert(tx, delivery).on_conflict_do_nothing(), rows)
 
 
-async def claim(
-    tx: AsyncConnection,
+@step
+def claim(
+    tx: Connection,
     *,
     owner: str,
     now: int,
@@ -168,10 +171,10 @@ async def claim(
     """
     hosts = Counter(flying)
     full = () if host_max is None else [host for host in hosts if hosts[host] >= host_max]
-    found = await _due(tx, now=now, limit=limit, healthy=True, without=full)
+    found = _due(tx, now=now, limit=limit, healthy=True, without=full)
     share = min(failing, limit - len(found))
     if share > 0:
-        found += await _due(tx, now=now, limit=share, healthy=False, without=full)
+        found += _due(tx, now=now, limit=share, healthy=False, without=full)
     taken: dict[str, Claimed] = {}
     for each in found:
         host = each.destination.host
@@ -179,7 +182,7 @@ async def claim(
             taken[each.destination.id] = each
             hosts[host] += 1
     if taken:
-        await tx.execute(
+        tx.execute(
             destination.update()
             .where(destination.c.id.in_(taken))
             .values(lease_owner=owner, lease_until=now + lease_ms)
@@ -187,28 +190,25 @@ async def claim(
     return tuple(taken.values())
 
 
-async def conclude(
-    tx: AsyncConnection, results: Sequence[Result], *, owner: str
-) -> tuple[Result, ...]:
+@step
+def conclude(tx: Connection, results: Sequence[Result], *, owner: str) -> tuple[Result, ...]:
     """Write how attempts ended and give the destinations back; the results that counted. One
     whose lease was taken over by another worker is not written: that worker's is.
     """
     sent = {each.claimed.destination.id: each for each in results if each.state == SENT}
-    counted = await _conclude_sent(tx, sent, owner=owner)
+    counted = _conclude_sent(tx, sent, owner=owner)
     for result in results:
-        if result.state != SENT and await _conclude_failed(tx, result, owner=owner):
+        if result.state != SENT and _conclude_failed(tx, result, owner=owner):
             counted.append(result)
     return tuple(counted)
 
 
-async def _conclude_sent(
-    tx: AsyncConnection, sent: Mapping[str, Result], *, owner: str
-) -> list[Result]:
+def _conclude_sent(tx: Connection, sent: Mapping[str, Result], *, owner: str) -> list[Result]:
     """All that were taken, in two statements."""
     if not sent:
         return []
     at = max(result.at for result in sent.values())
-    back = await tx.execute(
+    back = tx.execute(
         destination.update()
         .where(destination.c.id.in_(sent), destination.c.lease_owner == owner)
         .values(failures=0, last_ok_at=at, lease_owner=None, lease_until=0)
@@ -216,7 +216,7 @@ async def _conclude_sent(
     )
     counted = [sent[id_] for id_ in back.scalars()]
     ids = [result.claimed.delivery.notice.id for result in counted]
-    await tx.execute(
+    tx.execute(
         delivery.update()
         .where(delivery.c.id.in_(ids), delivery.c.state == QUEUED)
         .values(state=SENT, attempts=delivery.c.attempts + 1, last_error="", done_at=at)
@@ -224,33 +224,33 @@ async def _conclude_sent(
     return counted
 
 
-async def _conclude_failed(tx: AsyncConnection, result: Result, *, owner: str) -> bool:
+def _conclude_failed(tx: Connection, result: Result, *, owner: str) -> bool:
     target = result.claimed.destination
     failures = target.failures + (not result.ours)
     values: dict[str, Any] = {"failures": failures, "lease_owner": None, "lease_until": 0}
     if result.disabled:
         values |= {"disabled_at": result.at, "disabled_reason": result.disabled}
     mine = (destination.c.id == target.id, destination.c.lease_owner == owner)
-    done = await tx.execute(destination.update().where(*mine).values(**values))
+    done = tx.execute(destination.update().where(*mine).values(**values))
     if done.rowcount != 1:
         return False
-    await _write(tx, result)
+    _write(tx, result)
     if result.disabled:
-        await _bury(tx, target.id, result.disabled, now=result.at)
+        _bury(tx, target.id, result.disabled, now=result.at)
     return True
 
 
-async def drop(
-    tx: AsyncConnection, watch_id: str, *, now: int, to: Iterable[str] | None = None
-) -> None:
+@step
+def drop(tx: Connection, watch_id: str, *, now: int, to: Iterable[str] | None = None) -> None:
     """Nothing more of what a watch has queued is sent; `to` names destinations, else all."""
     queued = [delivery.c.watch_id == watch_id, delivery.c.state == QUEUED]
     if to is not None:
         queued.append(delivery.c.destination_id.in_(list(to)))
-    await tx.execute(delivery.update().where(*queued).values(state=DROPPED, done_at=now))
+    tx.execute(delivery.update().where(*queued).values(state=DROPPED, done_at=now))
 
 
-async def sweep(tx: AsyncConnection, *, now: int) -> int:
+@step
+def sweep(tx: Connection, *, now: int) -> int:
     """End deliveries that nothing will ever send, because their watch was cancelled or their
     destination removed or disabled while they were being queued; how many.
     """
@@ -265,27 +265,28 @@ async def sweep(tx: AsyncConnection, *, now: int) -> int:
     off = to.where(destination.c.disabled_at.is_not(None)).exists()
     values = {"state": DEAD, "last_error": "disabled", "done_at": now}
     buried = delivery.update().where(*queued, off).values(**values)
-    return (await tx.execute(dropped)).rowcount + (await tx.execute(buried)).rowcount
+    return tx.execute(dropped).rowcount + tx.execute(buried).rowcount
 
 
-async def waiting(tx: AsyncConnection, *, now: int) -> bool:
+@step
+def waiting(tx: Connection, *, now: int) -> bool:
     """Whether any delivery is due."""
     query = sa.select(sa.literal(1)).where(delivery.c.state == QUEUED, delivery.c.due <= now)
-    return (await tx.execute(query.limit(1))).first() is not None
+    return tx.execute(query.limit(1)).first() is not None
 
 
-async def dead(
-    tx: AsyncConnection, *, limit: int, watch_id: str | None = None
-) -> tuple[Delivery, ...]:
+@step
+def dead(tx: Connection, *, limit: int, watch_id: str | None = None) -> tuple[Delivery, ...]:
     """The newest dead letters, of one watch or of all."""
     query = sa.select(delivery).where(delivery.c.state == DEAD)
     if watch_id is not None:
         query = query.where(delivery.c.watch_id == watch_id)
     query = query.order_by(delivery.c.created_at.desc(), delivery.c.id).limit(limit)
-    return tuple(_delivery(row) for row in (await tx.execute(query)).mappings())
+    return tuple(_delivery(row) for row in tx.execute(query).mappings())
 
 
-async def of_watch(tx: AsyncConnection, watch_id: str, *, limit: int) -> tuple[Delivery, ...]:
+@step
+def of_watch(tx: Connection, watch_id: str, *, limit: int) -> tuple[Delivery, ...]:
     """The newest deliveries of a watch."""
     query = (
         sa.select(delivery)
@@ -293,10 +294,11 @@ async def of_watch(tx: AsyncConnection, watch_id: str, *, limit: int) -> tuple[D
         .order_by(delivery.c.created_at.desc(), delivery.c.id)
         .limit(limit)
     )
-    return tuple(_delivery(row) for row in (await tx.execute(query)).mappings())
+    return tuple(_delivery(row) for row in tx.execute(query).mappings())
 
 
-async def resend(tx: AsyncConnection, ids: Iterable[str], *, now: int) -> int:
+@step
+def resend(tx: Connection, ids: Iterable[str], *, now: int) -> int:
     """Queue dead letters again, with all their tries, and enable their destinations; how many.
     What its owner removed or cancelled stays unsent.
     """
@@ -308,14 +310,14 @@ async def resend(tx: AsyncConnection, ids: Iterable[str], *, now: int) -> int:
         delivery.c.destination_id.in_(kept),
         delivery.c.watch_id.in_(live),
     )
-    again = await tx.execute(
+    again = tx.execute(
         delivery.update()
         .where(*wanted)
         .values(state=QUEUED, attempts=0, due=now, done_at=None)
         .returning(delivery.c.destination_id)
     )
     targets = list(again.scalars())
-    await tx.execute(
+    tx.execute(
         destination.update()
         .where(destination.c.id.in_(targets))
         .values(disabled_at=None, disabled_reason="", failures=0)
@@ -323,23 +325,25 @@ async def resend(tx: AsyncConnection, ids: Iterable[str], *, now: int) -> int:
     return len(targets)
 
 
-async def depth(tx: AsyncConnection) -> Depth:
+@step
+def depth(tx: Connection) -> Depth:
     """What waits in the outbox."""
     query = sa.select(delivery.c.state, sa.func.count(), sa.func.min(delivery.c.due))
     query = query.where(delivery.c.state.in_((QUEUED, DEAD))).group_by(delivery.c.state)
-    found = {state: (count, due) for state, count, due in await tx.execute(query)}
+    found = {state: (count, due) for state, count, due in tx.execute(query)}
     queued, oldest = found.get(QUEUED, (0, None))
     return Depth(queued=queued, oldest_due=oldest, dead=found.get(DEAD, (0, None))[0])
 
 
-async def forget(tx: AsyncConnection, *, now: int) -> int:
+@step
+def forget(tx: Connection, *, now: int) -> int:
     """Remove deliveries that were done with 30 days ago; dead letters too."""
     old = (delivery.c.state != QUEUED, delivery.c.done_at < now - KEEP_MS)
-    return (await tx.execute(delivery.delete().where(*old))).rowcount
+    return tx.execute(delivery.delete().where(*old)).rowcount
 
 
-async def _due(
-    tx: AsyncConnection, *, now: int, limit: int, healthy: bool, without: Sequence[str]
+def _due(
+    tx: Connection, *, now: int, limit: int, healthy: bool, without: Sequence[str]
 ) -> list[Claimed]:
     columns = [column.label(f"d_{column.name}") for column in delivery.c]
     query = (
@@ -365,11 +369,11 @@ async def _due(
         query = query.order_by(delivery.c.due, delivery.c.id).limit(limit)
     else:
         # By destination, so that a long queue of the healthy is not read through for them.
-        ids = await _failing(tx, now=now, limit=limit)
+        ids = _failing(tx, now=now, limit=limit)
         if not ids:
             return []
         query = query.where(delivery.c.destination_id.in_(ids)).limit(limit)
-    rows = (await tx.execute(query)).mappings().all()
+    rows = tx.execute(query).mappings().all()
     return [
         Claimed(
             delivery=_delivery({name[2:]: row[name] for name in row if name.startswith("d_")}),
@@ -381,7 +385,7 @@ async def _due(
     ]
 
 
-async def _failing(tx: AsyncConnection, *, now: int, limit: int) -> list[str]:
+def _failing(tx: Connection, *, now: int, limit: int) -> list[str]:
     """Destinations that failed last and have a delivery due, longest overdue first."""
     oldest = sa.func.min(delivery.c.due)
     query = (
@@ -393,12 +397,12 @@ async def _failing(tx: AsyncConnection, *, now: int, limit: int) -> list[str]:
         .order_by(oldest)
         .limit(limit)
     )
-    return list((await tx.execute(query)).scalars())
+    return list(tx.execute(query).scalars())
 
 
-async def _write(tx: AsyncConnection, result: Result) -> None:
+def _write(tx: Connection, result: Result) -> None:
     tried = result.claimed.delivery
-    await tx.execute(
+    tx.execute(
         delivery.update()
         .where(delivery.c.id == tried.notice.id, delivery.c.state == QUEUED)
         .values(
@@ -412,11 +416,11 @@ async def _write(tx: AsyncConnection, result: Result) -> None:
     )
 
 
-async def _bury(tx: AsyncConnection, destination_id: str, reason: str, *, now: int) -> None:
+def _bury(tx: Connection, destination_id: str, reason: str, *, now: int) -> None:
     """What is still queued for a destination that takes nothing more is dead."""
     queued = (delivery.c.destination_id == destination_id, delivery.c.state == QUEUED)
     values = {"state": DEAD, "last_error": reason, "done_at": now}
-    await tx.execute(delivery.update().where(*queued).values(**values))
+    tx.execute(delivery.update().where(*queued).values(**values))
 
 
 def _delivery(row: Any) -> Delivery:

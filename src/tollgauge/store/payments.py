@@ -19,6 +19,7 @@ from sqlalchemy import (
     BigInteger,
     Column,
     ColumnElement,
+    Connection,
     Index,
     Integer,
     LargeBinary,
@@ -35,11 +36,11 @@ from sqlalchemy import (
     union_all,
     update,
 )
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from tollgauge.core.payment import PATHS, TRANSITIONS, Authorization, Offer, Payment, State, decode
 from tollgauge.core.units import DAY_MS, HOUR_MS
 from tollgauge.store.schema import Serial, metadata
+from tollgauge.store.transaction import step
 from tollgauge.store.upsert import insert
 
 KEEP_ANSWER_MS = 30 * DAY_MS
@@ -163,8 +164,9 @@ class Claim:
     mine: bool
 
 
-async def claim(
-    tx: AsyncConnection,
+@step
+def claim(
+    tx: Connection,
     paid: Payment,
     offer: Offer,
     *,
@@ -204,18 +206,18 @@ async def claim(
         | held
     )
     inserting = insert(tx, payment).values(values).on_conflict_do_nothing()
-    inserted = (await tx.execute(inserting.returning(*payment.c))).mappings().first()
+    inserted = tx.execute(inserting.returning(*payment.c)).mappings().first()
     if inserted is not None:
         return Claim(row=_row(dict(inserted)), mine=True)
-    row = await get(tx, paid.id)
+    row = get(tx, paid.id)
     assert row is not None  # noqa: S101 - the key was not inserted, so it was there
     if not _free(row, paid, digest=digest, now=now):
         return Claim(row=row, mine=False)
     fresh: dict[str, object] = dict(held)
     if row.state is not State.READY:
         fresh |= bound | {"state": State.CLAIMED.value, "reason": ""}
-    done = await tx.execute(update(payment).where(_as_seen(row)).values(fresh))
-    taken = await get(tx, paid.id)
+    done = tx.execute(update(payment).where(_as_seen(row)).values(fresh))
+    taken = get(tx, paid.id)
     return Claim(row=taken or row, mine=done.rowcount == 1)
 
 
@@ -246,8 +248,9 @@ def _as_seen(row: LedgerRow) -> ColumnElement[bool]:
     )
 
 
-async def move(
-    tx: AsyncConnection,
+@step
+def move(
+    tx: Connection,
     row: LedgerRow,
     state: State,
     *,
@@ -287,16 +290,17 @@ async def move(
         payment.c.owner == row.owner,
     )
     moving = update(payment).where(seen).values(values).returning(*payment.c)
-    moved = (await tx.execute(moving)).mappings().first()
+    moved = tx.execute(moving).mappings().first()
     if moved is None:
         return None
     for attempt in attempts:
-        await record_attempt(tx, row.id, attempt)
+        record_attempt(tx, row.id, attempt)
     return _row(dict(moved))
 
 
-async def conclude(
-    tx: AsyncConnection,
+@step
+def conclude(
+    tx: Connection,
     row: LedgerRow,
     state: State,
     *,
@@ -310,10 +314,10 @@ async def conclude(
     lies between; None when someone else moved it first.
     """
     found: LedgerRow | None = row
-    for step in () if state in TRANSITIONS[row.state] else PATHS[row.state]:
-        if step is not state:
-            found = found and await move(tx, found, step, now=now, reason=reason)
-    return found and await move(
+    for passed in () if state in TRANSITIONS[row.state] else PATHS[row.state]:
+        if passed is not state:
+            found = found and move(tx, found, passed, now=now, reason=reason)
+    return found and move(
         tx,
         found,
         state,
@@ -325,20 +329,23 @@ async def conclude(
     )
 
 
-async def leave(tx: AsyncConnection, row: LedgerRow, *, until: int) -> None:
+@step
+def leave(tx: Connection, row: LedgerRow, *, until: int) -> None:
     """Look at a row again after `until`."""
-    await tx.execute(update(payment).where(_as_seen(row)).values(lease_until=until))
+    tx.execute(update(payment).where(_as_seen(row)).values(lease_until=until))
 
 
-async def finish(tx: AsyncConnection, row: LedgerRow, *, transaction: str) -> None:
+@step
+def finish(tx: Connection, row: LedgerRow, *, transaction: str) -> None:
     """A settled row is final, in this transaction: it is never looked at again."""
     values = {"lease_until": 0, "tx_hash": transaction}
-    await tx.execute(update(payment).where(_as_seen(row)).values(values))
+    tx.execute(update(payment).where(_as_seen(row)).values(values))
 
 
-async def record_attempt(tx: AsyncConnection, payment_id: str, attempt: Attempt) -> None:
+@step
+def record_attempt(tx: Connection, payment_id: str, attempt: Attempt) -> None:
     """Append what a question about a payment came to."""
-    await tx.execute(
+    tx.execute(
         payment_attempt.insert().values(
             payment_id=payment_id,
             kind=attempt.kind,
@@ -350,15 +357,15 @@ async def record_attempt(tx: AsyncConnection, payment_id: str, attempt: Attempt)
     )
 
 
-async def get(tx: AsyncConnection, payment_id: str) -> LedgerRow | None:
+@step
+def get(tx: Connection, payment_id: str) -> LedgerRow | None:
     """One payment by its id, or None."""
-    found = (await tx.execute(select(payment).where(payment.c.id == payment_id))).mappings().first()
+    found = tx.execute(select(payment).where(payment.c.id == payment_id)).mappings().first()
     return _row(dict(found)) if found else None
 
 
-async def due(
-    tx: AsyncConnection, *, now: int, rested_ms: int, limit: int
-) -> tuple[LedgerRow, ...]:
+@step
+def due(tx: Connection, *, now: int, rested_ms: int, limit: int) -> tuple[LedgerRow, ...]:
     """Payments that the chain is to be asked about, longest overdue first: `unknown`, `settling`
     left behind by a dead worker, `settled` until they are final, and `ready` ones that were left
     `rested_ms` ago.
@@ -378,22 +385,24 @@ async def due(
             .order_by(payment.c.lease_until)
             .limit(limit)
         )
-        found += [_row(dict(each)) for each in (await tx.execute(query)).mappings()]
+        found += [_row(dict(each)) for each in tx.execute(query).mappings()]
     return tuple(sorted(found, key=lambda row: row.lease_until)[:limit])
 
 
-async def latest(tx: AsyncConnection, *, limit: int) -> tuple[LedgerRow, ...]:
+@step
+def latest(tx: Connection, *, limit: int) -> tuple[LedgerRow, ...]:
     """The newest payments, for the operator."""
     query = select(payment).order_by(payment.c.created_at.desc(), payment.c.id).limit(limit)
-    return tuple(_row(dict(found)) for found in (await tx.execute(query)).mappings())
+    return tuple(_row(dict(found)) for found in tx.execute(query).mappings())
 
 
-async def attempts(tx: AsyncConnection, ids: Sequence[str]) -> dict[str, tuple[Attempt, ...]]:
+@step
+def attempts(tx: Connection, ids: Sequence[str]) -> dict[str, tuple[Attempt, ...]]:
     """What was tried for each of some payments, oldest first."""
     table = payment_attempt
     query = select(table).where(table.c.payment_id.in_(ids)).order_by(table.c.id)
     found: dict[str, list[Attempt]] = {each: [] for each in ids}
-    for row in (await tx.execute(query)).mappings():
+    for row in tx.execute(query).mappings():
         found[row["payment_id"]].append(
             Attempt(
                 kind=row["kind"],
@@ -431,7 +440,8 @@ def _last_unpaid() -> Select[int]:
 _LAST_UNPAID = _last_unpaid()
 
 
-async def unpaid_until(tx: AsyncConnection, row: LedgerRow, *, now: int) -> int | None:
+@step
+def unpaid_until(tx: Connection, row: LedgerRow, *, now: int) -> int | None:
     """Until when nothing more is made for a row's payer (milliseconds UTC), None while something
     may be.
 
@@ -447,14 +457,15 @@ async def unpaid_until(tx: AsyncConnection, row: LedgerRow, *, now: int) -> int 
         "now": now,
         "others": UNPAID_MAX - 1,
     }
-    oldest = (await tx.execute(_LAST_UNPAID, asked)).scalar_one_or_none()
+    oldest = tx.execute(_LAST_UNPAID, asked).scalar_one_or_none()
     return None if oldest is None else oldest + UNPAID_MS
 
 
-async def forget_answers(tx: AsyncConnection, *, now: int) -> int:
+@step
+def forget_answers(tx: Connection, *, now: int) -> int:
     """Drop the bodies of answers whose outcome has been known for 30 days; the rows stay."""
     known = [State.SETTLED.value, State.FAILED.value, State.EXPIRED.value, State.REJECTED.value]
-    done = await tx.execute(
+    done = tx.execute(
         update(payment)
         .where(
             payment.c.answer_body.is_not(None),
@@ -466,7 +477,8 @@ async def forget_answers(tx: AsyncConnection, *, now: int) -> int:
     return done.rowcount
 
 
-async def forget_rejected(tx: AsyncConnection, *, now: int) -> int:
+@step
+def forget_rejected(tx: Connection, *, now: int) -> int:
     """Drop up to a batch of payments that were rejected a day ago, with what was tried of them:
     nothing was charged, they have expired, and anyone can have any number of them rejected.
     """
@@ -483,8 +495,8 @@ async def forget_rejected(tx: AsyncConnection, *, now: int) -> int:
         .where(payment.c.id.in_(old), payment.c.state == State.REJECTED.value)
         .returning(payment.c.id)
     )
-    ids = (await tx.execute(gone)).scalars().all()
-    await tx.execute(delete(payment_attempt).where(payment_attempt.c.payment_id.in_(ids)))
+    ids = tx.execute(gone).scalars().all()
+    tx.execute(delete(payment_attempt).where(payment_attempt.c.payment_id.in_(ids)))
     return len(ids)
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from tollgauge.core.evidence import LastProbe
 from tollgauge.core.probe import Attribution, ProbeResult
@@ -30,6 +30,7 @@ from tollgauge.store.archive import close_days, prune
 from tollgauge.store.endpoints import dirty, greatest, lock
 from tollgauge.store.packing import unpack
 from tollgauge.store.probe_rows import day_from_row, result_from_row, result_to_row
+from tollgauge.store.transaction import step
 
 __all__ = [
     "NewProbe",
@@ -73,8 +74,9 @@ class NewProbe:
     learned: str | None = None
 
 
-async def record(
-    tx: AsyncConnection,
+@step
+def record(
+    tx: Connection,
     endpoint_id: str,
     result: ProbeResult,
     *,
@@ -85,21 +87,22 @@ async def record(
     endpoint at this instant.
     """
     new = NewProbe(endpoint_id=endpoint_id, result=result, next_due=next_due, learned=learned)
-    return bool(await record_each(tx, (new,)))
+    return bool(record_each(tx, (new,)))
 
 
-async def record_each(tx: AsyncConnection, found: Sequence[NewProbe]) -> frozenset[str]:
+@step
+def record_each(tx: Connection, found: Sequence[NewProbe]) -> frozenset[str]:
     """Record a probe each of different endpoints, and owe their scores, in as many statements as
     for one. The ids of those whose probe is new; of the others nothing changes.
     """
-    await lock(tx, [each.endpoint_id for each in found])
-    known = await _known(tx, found)
+    lock(tx, [each.endpoint_id for each in found])
+    known = _known(tx, found)
     new = [each for each in found if (each.endpoint_id, each.result.at) not in known]
     if not new:
         return frozenset()
     rows = [result_to_row(each.endpoint_id, each.result) for each in new]
-    await tx.execute(upsert.insert(tx, _P).on_conflict_do_nothing(), rows)
-    await tx.execute(
+    tx.execute(upsert.insert(tx, _P).on_conflict_do_nothing(), rows)
+    tx.execute(
         _PROBED,
         [
             {
@@ -114,97 +117,98 @@ async def record_each(tx: AsyncConnection, found: Sequence[NewProbe]) -> frozens
     return frozenset(each.endpoint_id for each in new)
 
 
-async def record_many(tx: AsyncConnection, endpoint_id: str, results: Sequence[ProbeResult]) -> int:
+@step
+def record_many(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]) -> int:
     """Add many probes of one endpoint (a past that is loaded, not lived) and owe a score. The
     number of those that were new.
     """
     if not results:
         return 0
-    added = await _add(tx, endpoint_id, results)
+    added = _add(tx, endpoint_id, results)
     newest = max(result.at for result in results)
     values = {"last_probed": greatest(_E.c.last_probed, newest), **dirty(newest)}
-    await tx.execute(_E.update().where(_E.c.id == endpoint_id).values(values))
+    tx.execute(_E.update().where(_E.c.id == endpoint_id).values(values))
     return added
 
 
-async def last_scored(
-    tx: AsyncConnection, endpoint_id: str, *, as_of: int | None = None
-) -> LastProbe | None:
+@step
+def last_scored(tx: Connection, endpoint_id: str, *, as_of: int | None = None) -> LastProbe | None:
     """What the latest scored probe saw (at `as_of` or before), None when none of the 31 days up
     to the last probe has one.
     """
     if as_of is None:
-        as_of = await _last_probed(tx, endpoint_id)
+        as_of = _last_probed(tx, endpoint_id)
     if as_of is None:
         return None
     first_day = day_of(as_of - WINDOW_MS)
-    found = await _last_fresh(tx, endpoint_id, first_day=first_day, as_of=as_of)
-    packed = await _last_packed(tx, endpoint_id, first_day=first_day, as_of=as_of)
+    found = _last_fresh(tx, endpoint_id, first_day=first_day, as_of=as_of)
+    packed = _last_packed(tx, endpoint_id, first_day=first_day, as_of=as_of)
     if found is None or (packed is not None and packed.at > found.at):
         found = packed
     return None if found is None else _as_last(found)
 
 
-async def last_envelope(tx: AsyncConnection, endpoint_id: str, *, as_of: int) -> LastProbe | None:
+@step
+def last_envelope(tx: Connection, endpoint_id: str, *, as_of: int) -> LastProbe | None:
     """What the latest scored probe of the window that carried a payment envelope saw."""
     fresh = (
         _of(endpoint_id, first_day=day_of(as_of - WINDOW_MS), as_of=as_of)
         .where(_P.c.accepts.is_not(None))
         .limit(1)
     )
-    row = (await tx.execute(fresh)).mappings().one_or_none()
+    row = tx.execute(fresh).mappings().one_or_none()
     found = None if row is None else result_from_row(row)
-    packed = await _last_packed_envelope(tx, endpoint_id, as_of=as_of)
+    packed = _last_packed_envelope(tx, endpoint_id, as_of=as_of)
     if found is None or (packed is not None and packed.at > found.at):
         found = packed
     inside = found is not None and found.at > as_of - WINDOW_MS
     return _as_last(found) if found is not None and inside else None
 
 
-async def recent(tx: AsyncConnection, endpoint_id: str, *, since: int) -> tuple[int, int]:
+@step
+def recent(tx: Connection, endpoint_id: str, *, since: int) -> tuple[int, int]:
     """(scored, up) of the probes after `since`."""
-    newest = await _last_probed(tx, endpoint_id)
+    newest = _last_probed(tx, endpoint_id)
     if newest is None or newest <= since:
         return 0, 0
-    results = await _results(tx, endpoint_id, first_day=day_of(since), last_day=day_of(newest))
+    results = _results(tx, endpoint_id, first_day=day_of(since), last_day=day_of(newest))
     scored = [result for result in results if result.scored and result.at > since]
     return len(scored), sum(result.up for result in scored)
 
 
-async def window(tx: AsyncConnection, endpoint_id: str, *, as_of: int) -> tuple[Rollup, ...]:
+@step
+def window(tx: Connection, endpoint_id: str, *, as_of: int) -> tuple[Rollup, ...]:
     """The exact sums of the probes with `as_of - 30 days < at <= as_of`, one entry a UTC day that
     has any, oldest first (docs/methodology.md, *arithmetic*).
 
     Whole closed days come from their sums; of a day that the window cuts, the probes are unpacked.
     """
-    return await _sums(tx, endpoint_id, first=as_of - WINDOW_MS + 1, last=as_of)
+    return _sums(tx, endpoint_id, first=as_of - WINDOW_MS + 1, last=as_of)
 
 
-async def days(
-    tx: AsyncConnection, endpoint_id: str, *, first_day: int, last_day: int
-) -> tuple[Rollup, ...]:
+@step
+def days(tx: Connection, endpoint_id: str, *, first_day: int, last_day: int) -> tuple[Rollup, ...]:
     """The sums of whole UTC days, one entry a day that has any probe, oldest first."""
     last = (last_day + 1) * DAY_MS - 1
-    return await _sums(tx, endpoint_id, first=first_day * DAY_MS, last=last)
+    return _sums(tx, endpoint_id, first=first_day * DAY_MS, last=last)
 
 
-async def history(
-    tx: AsyncConnection, endpoint_id: str, *, since: int, until: int
-) -> tuple[ProbeResult, ...]:
+@step
+def history(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple[ProbeResult, ...]:
     """The probes with `since < at <= until`, oldest first. Findings of packed probes keep slug
     and severity; their messages only in the last scored probe of a day and in the last one with
     an envelope.
     """
-    results = await _results(tx, endpoint_id, first_day=day_of(since + 1), last_day=day_of(until))
+    results = _results(tx, endpoint_id, first_day=day_of(since + 1), last_day=day_of(until))
     return tuple(result for result in results if since < result.at <= until)
 
 
-async def _last_probed(tx: AsyncConnection, endpoint_id: str) -> int | None:
+def _last_probed(tx: Connection, endpoint_id: str) -> int | None:
     query = sa.select(_E.c.last_probed).where(_E.c.id == endpoint_id)
-    return (await tx.execute(query)).scalar_one_or_none()
+    return tx.execute(query).scalar_one_or_none()
 
 
-async def _known(tx: AsyncConnection, found: Sequence[NewProbe]) -> set[tuple[str, int]]:
+def _known(tx: Connection, found: Sequence[NewProbe]) -> set[tuple[str, int]]:
     """The (endpoint, instant) that the archive has already. Fresh rows first, then closed days: a
     day that is being closed meanwhile is seen in one of them.
     """
@@ -213,40 +217,38 @@ async def _known(tx: AsyncConnection, found: Sequence[NewProbe]) -> set[tuple[st
     fresh = sa.select(_P.c.endpoint_id, _P.c.at).where(
         _P.c.day.in_(touched), _P.c.endpoint_id.in_(ids), _P.c.at.in_(at)
     )
-    known = {(id_, instant) for id_, instant in await tx.execute(fresh)}
+    known = {(id_, instant) for id_, instant in tx.execute(fresh)}
     closed = sa.select(_D.c.endpoint_id, _D.c.packed).where(
         _D.c.day.in_(touched), _D.c.endpoint_id.in_(ids), _D.c.packed.is_not(None)
     )
-    for id_, packed in (await tx.execute(closed)).all():
+    for id_, packed in tx.execute(closed).all():
         known |= {(id_, result.at) for result in unpack(packed)}
     return known
 
 
-async def _add(tx: AsyncConnection, endpoint_id: str, results: Sequence[ProbeResult]) -> int:
+def _add(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]) -> int:
     """Insert what is new. Rows first, then a look at the closed days: so a day that is being
     closed by another process meanwhile cannot swallow the comparison.
     """
-    before = await _count_fresh(tx, endpoint_id, results)
+    before = _count_fresh(tx, endpoint_id, results)
     statement = upsert.insert(tx, _P).on_conflict_do_nothing()
-    await tx.execute(statement, [result_to_row(endpoint_id, result) for result in results])
-    added = await _count_fresh(tx, endpoint_id, results) - before
-    return added - await _drop_repeated(tx, endpoint_id, results)
+    tx.execute(statement, [result_to_row(endpoint_id, result) for result in results])
+    added = _count_fresh(tx, endpoint_id, results) - before
+    return added - _drop_repeated(tx, endpoint_id, results)
 
 
-async def _drop_repeated(
-    tx: AsyncConnection, endpoint_id: str, results: Sequence[ProbeResult]
-) -> int:
+def _drop_repeated(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]) -> int:
     """Remove the fresh rows whose instants a closed day already holds; how many."""
     wanted = {result.at for result in results}
     query = sa.select(_D.c.day, _D.c.packed).where(
         _D.c.day.in_({day_of(at) for at in wanted}), _D.c.endpoint_id == endpoint_id
     )
     dropped = 0
-    for day, packed in (await tx.execute(query)).all():
+    for day, packed in tx.execute(query).all():
         known = {result.at for result in unpack(packed)} if packed else set()
         repeated = wanted & known
         if repeated:
-            gone = await tx.execute(
+            gone = tx.execute(
                 _P.delete().where(
                     _P.c.day == day, _P.c.endpoint_id == endpoint_id, _P.c.at.in_(repeated)
                 )
@@ -255,28 +257,24 @@ async def _drop_repeated(
     return dropped
 
 
-async def _count_fresh(
-    tx: AsyncConnection, endpoint_id: str, results: Iterable[ProbeResult]
-) -> int:
+def _count_fresh(tx: Connection, endpoint_id: str, results: Iterable[ProbeResult]) -> int:
     touched = {day_of(result.at) for result in results}
     query = (
         sa.select(sa.func.count())
         .select_from(_P)
         .where(_P.c.day.in_(touched), _P.c.endpoint_id == endpoint_id)
     )
-    return (await tx.execute(query)).scalar_one()
+    return tx.execute(query).scalar_one()
 
 
-async def _sums(
-    tx: AsyncConnection, endpoint_id: str, *, first: int, last: int
-) -> tuple[Rollup, ...]:
+def _sums(tx: Connection, endpoint_id: str, *, first: int, last: int) -> tuple[Rollup, ...]:
     """The sums of the probes with `first <= at <= last`, by day."""
     span = range(day_of(first), day_of(last) + 1)
     cut = {day for day in span if day * DAY_MS < first or (day + 1) * DAY_MS - 1 > last}
-    whole = await _closed(tx, endpoint_id, [day for day in span if day not in cut])
+    whole = _closed(tx, endpoint_id, [day for day in span if day not in cut])
     parts = [day_from_row(row) for row in whole]
-    fresh = await _fresh(tx, endpoint_id, span)
-    edges = await _unpacked(tx, endpoint_id, sorted(cut))
+    fresh = _fresh(tx, endpoint_id, span)
+    edges = _unpacked(tx, endpoint_id, sorted(cut))
     by_day: dict[int, list[ProbeResult]] = {}
     for result in (*fresh, *edges):
         if first <= result.at <= last:
@@ -293,44 +291,40 @@ def _merged(parts: Iterable[Rollup]) -> tuple[Rollup, ...]:
     return tuple(found[day] for day in sorted(found))
 
 
-async def _results(
-    tx: AsyncConnection, endpoint_id: str, *, first_day: int, last_day: int
+def _results(
+    tx: Connection, endpoint_id: str, *, first_day: int, last_day: int
 ) -> list[ProbeResult]:
     span = range(first_day, last_day + 1)
-    found = await _unpacked(tx, endpoint_id, span)
-    found += await _fresh(tx, endpoint_id, span)
+    found = _unpacked(tx, endpoint_id, span)
+    found += _fresh(tx, endpoint_id, span)
     return sorted(found, key=lambda result: result.at)
 
 
-async def _fresh(tx: AsyncConnection, endpoint_id: str, span: Sequence[int]) -> list[ProbeResult]:
+def _fresh(tx: Connection, endpoint_id: str, span: Sequence[int]) -> list[ProbeResult]:
     query = sa.select(_P).where(_P.c.day.in_(span), _P.c.endpoint_id == endpoint_id)
-    return [result_from_row(row) for row in (await tx.execute(query)).mappings()]
+    return [result_from_row(row) for row in tx.execute(query).mappings()]
 
 
-async def _closed(
-    tx: AsyncConnection, endpoint_id: str, span: Sequence[int]
-) -> Sequence[sa.RowMapping]:
+def _closed(tx: Connection, endpoint_id: str, span: Sequence[int]) -> Sequence[sa.RowMapping]:
     columns = [column for column in _D.c if column.name != "packed"]
     query = sa.select(*columns).where(_D.c.day.in_(span), _D.c.endpoint_id == endpoint_id)
-    return (await tx.execute(query)).mappings().all()
+    return tx.execute(query).mappings().all()
 
 
-async def _unpacked(
-    tx: AsyncConnection, endpoint_id: str, span: Sequence[int]
-) -> list[ProbeResult]:
+def _unpacked(tx: Connection, endpoint_id: str, span: Sequence[int]) -> list[ProbeResult]:
     query = sa.select(_D.c.packed).where(_D.c.day.in_(span), _D.c.endpoint_id == endpoint_id)
     found: list[ProbeResult] = []
-    for packed in (await tx.execute(query)).scalars():
+    for packed in tx.execute(query).scalars():
         if packed is not None:
             found += unpack(packed)
     return found
 
 
-async def _last_fresh(
-    tx: AsyncConnection, endpoint_id: str, *, first_day: int, as_of: int
+def _last_fresh(
+    tx: Connection, endpoint_id: str, *, first_day: int, as_of: int
 ) -> ProbeResult | None:
     query = _of(endpoint_id, first_day=first_day, as_of=as_of).limit(1)
-    row = (await tx.execute(query)).mappings().one_or_none()
+    row = tx.execute(query).mappings().one_or_none()
     return None if row is None else result_from_row(row)
 
 
@@ -345,9 +339,7 @@ def _of(endpoint_id: str, *, first_day: int, as_of: int) -> sa.Select[Any]:
     )
 
 
-async def _last_packed_envelope(
-    tx: AsyncConnection, endpoint_id: str, *, as_of: int
-) -> ProbeResult | None:
+def _last_packed_envelope(tx: Connection, endpoint_id: str, *, as_of: int) -> ProbeResult | None:
     """From the closed days, newest first; days on which nothing was up hold none."""
     span = range(day_of(as_of - WINDOW_MS), day_of(as_of) + 1)
     query = (
@@ -356,15 +348,15 @@ async def _last_packed_envelope(
         .where(_D.c.up > 0, _D.c.packed.is_not(None))
         .order_by(_D.c.day.desc())
     )
-    for packed in (await tx.execute(query)).scalars():
+    for packed in tx.execute(query).scalars():
         for result in reversed(unpack(packed)):
             if result.scored and result.accepts is not None and result.at <= as_of:
                 return result
     return None
 
 
-async def _last_packed(
-    tx: AsyncConnection, endpoint_id: str, *, first_day: int, as_of: int
+def _last_packed(
+    tx: Connection, endpoint_id: str, *, first_day: int, as_of: int
 ) -> ProbeResult | None:
     """From the newest closed day with a scored probe, or the one before it if `as_of` cuts it."""
     span = range(first_day, day_of(as_of) + 1)
@@ -375,7 +367,7 @@ async def _last_packed(
         .order_by(_D.c.day.desc())
         .limit(2)
     )
-    for packed in (await tx.execute(query)).scalars():
+    for packed in tx.execute(query).scalars():
         scored = [r for r in unpack(packed) if r.scored and r.at <= as_of]
         if scored:
             return scored[-1]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Listing
 from tollgauge.core.evidence import Evidence, to_json
@@ -22,6 +22,7 @@ from tollgauge.core.score import Score, score_to_json
 from tollgauge.core.scoring import score
 from tollgauge.store import schema, upsert
 from tollgauge.store.endpoints import chunks
+from tollgauge.store.transaction import step
 
 _S: Final = schema.score
 _E: Final = schema.endpoint
@@ -97,20 +98,21 @@ def row_of(endpoint_id: str, evidence: Evidence, found: Score) -> ScoreRow:
     )
 
 
-async def save(tx: AsyncConnection, row: ScoreRow) -> bool:
+@step
+def save(tx: Connection, row: ScoreRow) -> bool:
     """Keep a score unless a newer one is there (then False), and settle the claim that asked for
     it: the next is owed when this one is too old, or at once if evidence came meanwhile.
     """
     values = {field.name: getattr(row, field.name) for field in fields(row)}
     statement = upsert.insert(tx, _S).values(values)
-    done = await tx.execute(
+    done = tx.execute(
         statement.on_conflict_do_update(
             index_elements=["endpoint_id"],
             set_={name: statement.excluded[name] for name in values},
             where=_S.c.as_of <= statement.excluded.as_of,
         )
     )
-    await tx.execute(
+    tx.execute(
         _E.update()
         .where(_E.c.id == row.endpoint_id, _E.c.score_next.is_not(None))
         .values(score_due=_E.c.score_next, score_next=None)
@@ -118,40 +120,46 @@ async def save(tx: AsyncConnection, row: ScoreRow) -> bool:
     return done.rowcount > 0
 
 
-async def get(tx: AsyncConnection, endpoint_id: str) -> ScoreRow | None:
+@step
+def get(tx: Connection, endpoint_id: str) -> ScoreRow | None:
     """The score of an endpoint, or None."""
-    return (await get_many(tx, (endpoint_id,))).get(endpoint_id)
+    return (get_many(tx, (endpoint_id,))).get(endpoint_id)
 
 
-async def as_of(tx: AsyncConnection, endpoint_id: str) -> int | None:
+@step
+def as_of(tx: Connection, endpoint_id: str) -> int | None:
     """As of when an endpoint was scored last, None while it has no score."""
     query = sa.select(_S.c.as_of).where(_S.c.endpoint_id == endpoint_id)
-    found: int | None = (await tx.execute(query)).scalar_one_or_none()
+    found: int | None = tx.execute(query).scalar_one_or_none()
     return found
 
 
-async def get_many(tx: AsyncConnection, endpoint_ids: Iterable[str]) -> dict[str, ScoreRow]:
+@step
+def get_many(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, ScoreRow]:
     """The scores of some endpoints, by endpoint id; those without are left out."""
     found: dict[str, ScoreRow] = {}
     for chunk in chunks(endpoint_ids):
-        rows = await tx.execute(sa.select(_S).where(_S.c.endpoint_id.in_(chunk)))
+        rows = tx.execute(sa.select(_S).where(_S.c.endpoint_id.in_(chunk)))
         found.update((row["endpoint_id"], ScoreRow(**row)) for row in rows.mappings())
     return found
 
 
-async def top(tx: AsyncConnection, *, limit: int) -> tuple[ScoreRow, ...]:
+@step
+def top(tx: Connection, *, limit: int) -> tuple[ScoreRow, ...]:
     """The best of the ranked population, best first."""
-    return await _ranked(tx, limit=limit, offset=0)
+    return _ranked(tx, limit=limit, offset=0)
 
 
-async def at_rank(tx: AsyncConnection, *, rank: int) -> ScoreRow | None:
+@step
+def at_rank(tx: Connection, *, rank: int) -> ScoreRow | None:
     """The endpoint at a place of the ranked population, from 1; None beyond its ends."""
     if rank < 1:
         return None
-    return next(iter(await _ranked(tx, limit=1, offset=rank - 1)), None)
+    return next(iter(_ranked(tx, limit=1, offset=rank - 1)), None)
 
 
-async def population(tx: AsyncConnection) -> Population:
+@step
+def population(tx: Connection) -> Population:
     """Counts over the ranked population."""
     query = sa.select(
         _S.c.grade,
@@ -160,7 +168,7 @@ async def population(tx: AsyncConnection) -> Population:
         sa.func.count().filter(_S.c.compliant),
     )
     query = query.join(_E).where(*_RANKED).group_by(_S.c.grade).order_by(_S.c.grade)
-    rows = (await tx.execute(query)).all()
+    rows = tx.execute(query).all()
     return Population(
         scored=sum(row[1] for row in rows),
         reachable=sum(row[2] for row in rows),
@@ -169,6 +177,6 @@ async def population(tx: AsyncConnection) -> Population:
     )
 
 
-async def _ranked(tx: AsyncConnection, *, limit: int, offset: int) -> tuple[ScoreRow, ...]:
+def _ranked(tx: Connection, *, limit: int, offset: int) -> tuple[ScoreRow, ...]:
     query = sa.select(_S).join(_E).where(*_RANKED).order_by(*_ORDER).limit(limit).offset(offset)
-    return tuple(ScoreRow(**row) for row in (await tx.execute(query)).mappings())
+    return tuple(ScoreRow(**row) for row in tx.execute(query).mappings())

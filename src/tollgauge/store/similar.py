@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.store import schema, upsert
 from tollgauge.store.endpoint_rows import from_row
 from tollgauge.store.endpoints import chunks
+from tollgauge.store.transaction import step
 
 AVOID: Final = "avoid"
 
@@ -54,22 +55,25 @@ class Standing:
     offered: bool
 
 
-async def page(tx: AsyncConnection, *, after: str, limit: int) -> tuple[Standing, ...]:
+@step
+def page(tx: Connection, *, after: str, limit: int) -> tuple[Standing, ...]:
     """Every known endpoint in the order of ids, those after an id."""
     query = _ROWS.where(_E.c.id > after).order_by(_E.c.id).limit(limit)
-    return tuple(_standing(row) for row in (await tx.execute(query)).mappings())
+    return tuple(_standing(row) for row in tx.execute(query).mappings())
 
 
-async def standings(tx: AsyncConnection, ids: Iterable[str]) -> dict[str, Standing]:
+@step
+def standings(tx: Connection, ids: Iterable[str]) -> dict[str, Standing]:
     """Some endpoints by id, as they stand now; unknown ids are left out."""
     found: dict[str, Standing] = {}
     for chunk in chunks(ids):
-        rows = await tx.execute(_ROWS.where(_E.c.id.in_(chunk)))
+        rows = tx.execute(_ROWS.where(_E.c.id.in_(chunk)))
         found.update((row["id"], _standing(row)) for row in rows.mappings())
     return found
 
 
-async def save_counts(tx: AsyncConnection, counts: Mapping[str, int]) -> None:
+@step
+def save_counts(tx: Connection, counts: Mapping[str, int]) -> None:
     """Keep how many better alternatives some endpoints have."""
     if not counts:
         return
@@ -78,14 +82,15 @@ async def save_counts(tx: AsyncConnection, counts: Mapping[str, int]) -> None:
         index_elements=["endpoint_id"], set_={"better": row.excluded.better}
     )
     rows = [{"endpoint_id": id_, "better": better} for id_, better in sorted(counts.items())]
-    await tx.execute(row, rows)
+    tx.execute(row, rows)
 
 
-async def counts(tx: AsyncConnection, ids: Iterable[str]) -> dict[str, int]:
+@step
+def counts(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
     """How many better alternatives some endpoints have; those not counted yet are left out."""
     found: dict[str, int] = {}
     for chunk in chunks(ids):
-        rows = await tx.execute(
+        rows = tx.execute(
             sa.select(_A.c.endpoint_id, _A.c.better).where(_A.c.endpoint_id.in_(chunk))
         )
         found.update((id_, better) for id_, better in rows)

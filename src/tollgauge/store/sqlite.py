@@ -1,141 +1,273 @@
-"""A SQLite connection that crosses to its thread once a statement.
+"""SQLite: connections on threads of their own.
 
-The driver (aiosqlite) runs every small step of a statement on the connection's thread: making the
-cursor, executing, fetching, closing. A crossing costs as much as a small query, and a sale has
-dozens of those, so here executing fetches and closes as well. Longer results stay open and are
-fetched in parts, so that a stream is never held whole.
+Rules:
+- a thread has one connection and does its jobs in the order in which they came, so a transaction
+  whose task was cancelled is rolled back before anything else happens on its connection;
+- one thread writes, and says BEGIN IMMEDIATE: a transaction that reads first and then wants to
+  write would fail as busy, whatever its time-out. The driver never begins by itself;
+- what takes one function takes one crossing: begin, work and commit;
+- `synchronous=FULL`: what was committed survives a power cut.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import shutil
 import sqlite3
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+import tempfile
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final, Self, TypeVar
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, Final, TypeVar
 
-import aiosqlite
+import sqlalchemy as sa
+from sqlalchemy.engine import URL
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
-T = TypeVar("T")
-Row = tuple[Any, ...]
+from tollgauge.store.transaction import Transaction
 
-PART: Final = 1_000
-"""How many rows are fetched at once."""
+R = TypeVar("R")
+
+BUSY_MS: Final = 5_000
+"""How long a statement waits for another process that writes."""
+WAIT_S: Final = 30.0
+"""How long a reader waits for one of the connections."""
 _STATEMENTS: Final = 512
 """How many compiled statements a connection keeps; the driver's default is 128."""
+_BEGIN: Final = "tollgauge_begin"
+_IN_MEMORY: Final = frozenset({None, "", ":memory:"})
+
+_Job = tuple[Callable[[], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
 
 
-class Connection(aiosqlite.Connection):
-    """The driver's connection with cursors that know their rows."""
+class Worker:
+    """A thread and its connection."""
 
-    def __init__(self, connector: Callable[[], sqlite3.Connection]) -> None:
-        super().__init__(connector, iter_chunk_size=PART)
-        self._thread.daemon = True
-        self._begun = 0
-        self._ended = 0
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+        self._connection: sa.Connection | None = None
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
 
-    def cursor(self) -> Cursor:  # type: ignore[override]  # SQLAlchemy only opens and awaits it
-        """A cursor; nothing happens before it executes."""
-        return Cursor(self)
+    def do(self, work: Callable[[], R]) -> asyncio.Future[R]:
+        """Run work on the thread. It is done in any case, also when nobody waits any more."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._live, name="tollgauge-sqlite", daemon=True)
+            self._thread.start()
+        return self._submit(work)
 
-    async def on_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run some work on the connection, on its thread. It goes on when the caller is gone."""
-        self._begun += 1
-        # The driver writes no types for it.
-        made: T = await self._execute(self._done, work)  # type: ignore[no-untyped-call]
+    def once(self, work: Callable[[sa.Connection], R]) -> R:
+        """On the thread: work in a transaction of its own."""
+        try:
+            self.begin()
+            made = self.run(work)
+            self.commit()
+        except BaseException:
+            self.rollback()
+            raise
         return made
 
-    def _done(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def begin(self) -> None:
+        """On the thread: begin a transaction of several jobs."""
+        if self._connection is None:
+            self._connection = self._engine.connect()
+        self._connection.begin()
+
+    def run(self, work: Callable[[sa.Connection], R]) -> R:
+        """On the thread: one job of a transaction that was begun."""
+        assert self._connection is not None  # noqa: S101 - begin opened it
+        return work(self._connection)
+
+    def commit(self) -> None:
+        """On the thread: end a transaction that was begun. Where that fails, the connection goes:
+        SQLAlchemy holds the transaction for ended, the database may not.
+        """
+        assert self._connection is not None  # noqa: S101 - begin opened it
         try:
-            return work(self._conn)
-        finally:
-            self._ended += 1  # by the thread alone, as the other is counted by the loop alone
+            self._connection.commit()
+        except BaseException:
+            self.close()
+            raise
 
-    async def rollback(self) -> None:
-        """End the transaction, where there is one: the pool asks after each commit as well."""
-        if self._begun != self._ended or self._conn.in_transaction:
-            await super().rollback()
+    def rollback(self) -> None:
+        """On the thread: end a transaction, where one was begun, as if it had not been. A
+        connection that cannot do even that is given up.
+        """
+        if self._connection is not None:
+            try:
+                self._connection.rollback()
+            except sa.exc.SQLAlchemyError:
+                self.close()
 
-
-class Cursor:
-    """One statement and its rows."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._open: sqlite3.Cursor | None = None
-        self._rows: deque[Row] = deque()
-        self.description: Any = None
-        self.rowcount = -1
-        self.lastrowid: int | None = None
-        self.arraysize = 1
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
-        """Run a statement and take the first part of its rows."""
-        await self._connection.on_thread(
-            lambda connection: self._take(connection.execute(sql, parameters))
-        )
-
-    async def executemany(self, sql: str, parameters: Iterable[Sequence[Any]]) -> None:
-        """Run a statement for each of many parameters."""
-        await self._connection.on_thread(
-            lambda connection: self._take(connection.executemany(sql, parameters))
-        )
-
-    def _take(self, made: sqlite3.Cursor) -> None:
-        self.description = made.description
-        if made.description:
-            self._more(made)
-        self.rowcount, self.lastrowid = made.rowcount, made.lastrowid
-        if self._open is None:
-            made.close()
-
-    def _more(self, made: sqlite3.Cursor) -> None:
-        part = made.fetchmany(PART)
-        self._rows.extend(part)
-        self._open = made if len(part) == PART else None
-
-    async def _refill(self) -> None:
-        """One more part of the rows, if there is any."""
-        held = self._open
+    def close(self) -> None:
+        """On the thread: close the connection; the next transaction opens another."""
+        held, self._connection = self._connection, None
         if held is not None:
-            await self._connection.on_thread(lambda _: self._more(held))
+            held.invalidate()
+            held.close()
 
-    async def fetchone(self) -> Row | None:
-        """The next row, None after the last."""
-        if not self._rows:
-            await self._refill()
-        return self._rows.popleft() if self._rows else None
+    async def end(self) -> None:
+        """Close the connection and let the thread end."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            await self._submit(self.close)
+            self._jobs.put(None)
+            thread.join()
 
-    async def fetchmany(self, size: int | None = None) -> list[Row]:
-        """The next rows."""
-        wanted = size or self.arraysize
-        while len(self._rows) < wanted and self._open is not None:
-            await self._refill()
-        return [self._rows.popleft() for _ in range(min(wanted, len(self._rows)))]
+    def _submit(self, work: Callable[[], R]) -> asyncio.Future[R]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[R] = loop.create_future()
+        self._jobs.put((work, future, loop))
+        return future
 
-    async def fetchall(self) -> list[Row]:
-        """All rows that are left."""
-        held = self._open
-        if held is not None:
-            self._open = None
-            self._rows.extend(await self._connection.on_thread(lambda _: held.fetchall()))
-        found = list(self._rows)
-        self._rows.clear()
-        return found
+    def _live(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            work, future, loop = job
+            try:
+                report = partial(_answer, future, work())
+            except BaseException as error:  # noqa: BLE001 - it is the caller's
+                report = partial(_fail, future, error)
+            with contextlib.suppress(RuntimeError):  # nobody is left: the loop is closed
+                loop.call_soon_threadsafe(report)
+            del job, work, future, report
+
+
+def _answer(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+class _Connection(sqlite3.Connection):
+    """Closing one ends its transaction at once. SQLite would keep it, with its lock on the
+    database, for as long as a statement of it exists, and a traceback may hold one until the next
+    garbage collection.
+    """
+
+    def close(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            if self.in_transaction:
+                self.rollback()
+        super().close()
+
+
+class Sqlite:
+    """An SQLite database: one thread that writes, and up to `readers` that read."""
+
+    def __init__(self, url: URL, *, readers: int) -> None:
+        self.dialect: Final = "sqlite"
+        self._folder = tempfile.mkdtemp(prefix="tollgauge-") if in_memory(url) else None
+        if self._folder is not None:
+            url = url.set(database=str(Path(self._folder) / "memory.db"))
+            self._forget = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        engine = _engine(url, lasting=self._folder is None)
+        self._writer = Worker(engine.execution_options(**{_BEGIN: "BEGIN IMMEDIATE"}))
+        self._reading = engine
+        self._readers: list[Worker] = []
+        self._idle: list[Worker] = []
+        self._free = asyncio.Semaphore(readers)
+
+    @asynccontextmanager
+    async def transaction(self, *, writing: bool) -> AsyncIterator[Transaction]:
+        """A transaction; the caller sees to it that one writes at a time."""
+        async with self._worker(writing=writing) as worker:
+            tx = Transaction(self.dialect, lambda work: worker.do(partial(worker.run, work)))
+            try:
+                await worker.do(worker.begin)
+                yield tx
+                tx.end()
+                await worker.do(worker.commit)
+            except BaseException:
+                tx.end()
+                await worker.do(worker.rollback)
+                raise
+
+    async def once(self, work: Callable[[sa.Connection], R], *, writing: bool) -> R:
+        """Work in a transaction of its own, in one crossing."""
+        async with self._worker(writing=writing) as worker:
+            return await worker.do(partial(worker.once, work))
 
     async def close(self) -> None:
-        """Let go of what was not fetched."""
-        self._rows.clear()
-        held, self._open = self._open, None
-        if held is not None:
-            await self._connection.on_thread(lambda _: held.close())
+        """Close every connection; what was in memory is gone."""
+        for worker in (self._writer, *self._readers):
+            await worker.end()
+        if self._folder is not None:
+            self._forget()
+
+    @asynccontextmanager
+    async def _worker(self, *, writing: bool) -> AsyncIterator[Worker]:
+        if writing:
+            yield self._writer
+            return
+        await self._take_turn()
+        worker = self._idle.pop() if self._idle else self._another()
+        try:
+            yield worker
+        finally:
+            self._idle.append(worker)
+            self._free.release()
+
+    async def _take_turn(self) -> None:
+        """Wait for a reader. Raises SQLAlchemy's TimeoutError, as its pools do."""
+        try:
+            async with asyncio.timeout(WAIT_S if self._free.locked() else None):
+                await self._free.acquire()
+        except TimeoutError as error:
+            raise sa.exc.TimeoutError("every connection is in use") from error
+
+    def _another(self) -> Worker:
+        worker = Worker(self._reading)
+        self._readers.append(worker)
+        return worker
 
 
-def connect(database: str, **options: Any) -> Connection:
-    """A connection to be awaited, as `aiosqlite.connect` makes one."""
-    return Connection(
-        partial(sqlite3.connect, database, **{"cached_statements": _STATEMENTS, **options})
-    )
+def in_memory(url: URL) -> bool:
+    """Whether a URL names a database that ends with the process. Such a one is a file of its own
+    all the same: what SQLite keeps in memory belongs to one connection.
+    """
+    return url.database in _IN_MEMORY
+
+
+def _engine(url: URL, *, lasting: bool) -> sa.Engine:
+    """Connections for threads; what does not last need not survive a power cut."""
+    options = {
+        "factory": _Connection,
+        "check_same_thread": False,
+        "cached_statements": _STATEMENTS,
+    }
+    engine = sa.create_engine(url, connect_args=options, poolclass=NullPool)
+    sa.event.listen(engine, "connect", partial(_prepare, "FULL" if lasting else "OFF"))
+    sa.event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _prepare(synchronous: str, connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
+    """`isolation_level = None` stops the driver from beginning transactions of its own. The page
+    size holds for a new file only: packed days overflow 4 KB pages.
+    """
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for pragma in (
+        f"busy_timeout = {BUSY_MS}",
+        "page_size = 16384",
+        "journal_mode = WAL",
+        f"synchronous = {synchronous}",
+        "foreign_keys = ON",
+        "cache_size = -32768",
+    ):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin(connection: sa.Connection) -> None:
+    connection.exec_driver_sql(connection.get_execution_options().get(_BEGIN, "BEGIN"))

@@ -19,12 +19,13 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from tollgauge.core.blocks import Span
 from tollgauge.core.settlement import Entry
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.store.schema import metadata
+from tollgauge.store.transaction import step
 
 transfer = sa.Table(
     "transfer",
@@ -69,8 +70,9 @@ Key = tuple[bytes, int, bytes]
 Item = TypeVar("Item")
 
 
-async def replace(
-    tx: AsyncConnection, chain: int, entries: Sequence[Entry], *, above: int | None = None
+@step
+def replace(
+    tx: Connection, chain: int, entries: Sequence[Entry], *, above: int | None = None
 ) -> set[bytes]:
     """Add entries, which are not there yet, after removing every one above block `above`.
 
@@ -80,37 +82,35 @@ async def replace(
     if above is not None:
         gone = (_T.c.chain == chain, _T.c.number > above)
         columns = (_T.c.wallet, _T.c.at, _T.c.other, _T.c.incoming, _T.c.value)
-        for wallet, at, other, incoming, value in await tx.execute(
-            sa.select(*columns).where(*gone)
-        ):
+        for wallet, at, other, incoming, value in tx.execute(sa.select(*columns).where(*gone)):
             _add(sums, (wallet, day_of(at), other), int(value), incoming=incoming, sign=-1)
-        await tx.execute(_T.delete().where(*gone))
+        tx.execute(_T.delete().where(*gone))
     for each in entries:
         key = (each.wallet, day_of(each.at), each.other)
         _add(sums, key, each.value, incoming=each.incoming, sign=1)
     for batch in _batched(entries, _ROWS):
-        await _many(tx, _INSERT, [_row(chain, each) for each in batch])
-    await _apply(tx, chain, {key: change for key, change in sums.items() if any(change)})
+        _many(tx, _INSERT, [_row(chain, each) for each in batch])
+    _apply(tx, chain, {key: change for key, change in sums.items() if any(change)})
     return {key[0] for key in sums}
 
 
-async def missing(
-    tx: AsyncConnection, chain: int, span: Span, entries: Sequence[Entry]
-) -> list[Entry]:
+@step
+def missing(tx: Connection, chain: int, span: Span, entries: Sequence[Entry]) -> list[Entry]:
     """Which entries of a span are not there."""
     columns = (_T.c.block_hash, _T.c.log_index, _T.c.wallet)
     mine = (_T.c.chain == chain, _T.c.number.between(span.first, span.last))
-    known = {tuple(row) for row in await tx.execute(sa.select(*columns).where(*mine))}
+    known = {tuple(row) for row in tx.execute(sa.select(*columns).where(*mine))}
     return [each for each in entries if (each.block_hash, each.log_index, each.wallet) not in known]
 
 
-async def forget(tx: AsyncConnection, chain: int, *, before: int, blocks: int) -> int:
+@step
+def forget(tx: Connection, chain: int, *, before: int, blocks: int) -> int:
     """Remove rows and sums of whole days before an instant (ms), the rows of at most so many
     blocks from the oldest on; how many rows that was.
     """
     cut = day_of(before)
     oldest = (
-        await tx.execute(
+        tx.execute(
             sa.select(_T.c.number, _T.c.at)
             .where(_T.c.chain == chain)
             .order_by(_T.c.number)
@@ -121,8 +121,8 @@ async def forget(tx: AsyncConnection, chain: int, *, before: int, blocks: int) -
         return 0
     mine = (_T.c.chain == chain, _T.c.number < oldest.number + blocks)
     last = _T.c.at < cut * DAY_MS
-    done = await tx.execute(_T.delete().where(*mine, last))
-    await tx.execute(_D.delete().where(_D.c.chain == chain, _D.c.day < cut))
+    done = tx.execute(_T.delete().where(*mine, last))
+    tx.execute(_D.delete().where(_D.c.chain == chain, _D.c.day < cut))
     return done.rowcount
 
 
@@ -151,15 +151,15 @@ def _row(chain: int, entry: Entry) -> tuple[Any, ...]:
     return (*place, incoming, str(value), nonce, transaction, at)
 
 
-async def _many(tx: AsyncConnection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+def _many(tx: Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
     """One statement for many rows, past SQLAlchemy's handling of each value: that would take
     three times as long as the database.
     """
     marks = _marks(tx, statement.count("{}"))
-    await tx.exec_driver_sql(statement.format(*marks), list(rows))
+    tx.exec_driver_sql(statement.format(*marks), list(rows))
 
 
-def _marks(tx: AsyncConnection, count: int) -> list[str]:
+def _marks(tx: Connection, count: int) -> list[str]:
     """Places for so many values, as the database's driver spells them."""
     if tx.dialect.name == "sqlite":
         return ["?"] * count
@@ -176,10 +176,10 @@ def _add(sums: dict[Key, list[int]], key: Key, value: int, *, incoming: bool, si
         change[2] += sign * value
 
 
-async def _apply(tx: AsyncConnection, chain: int, sums: dict[Key, list[int]]) -> None:
+def _apply(tx: Connection, chain: int, sums: dict[Key, list[int]]) -> None:
     """Add changes to the stored sums; what comes to nothing is removed."""
     for keys in _batched(sorted(sums), _KEYS):
-        known = await _known(tx, chain, keys)
+        known = _known(tx, chain, keys)
         rows: list[tuple[Any, ...]] = []
         empty: list[tuple[Any, ...]] = []
         for key in keys:
@@ -190,23 +190,21 @@ async def _apply(tx: AsyncConnection, chain: int, sums: dict[Key, list[int]]) ->
             elif key in known:
                 empty.append((chain, *key))
         if rows:
-            await _many(tx, _UPSERT, rows)
+            _many(tx, _UPSERT, rows)
         if empty:
-            await _many(tx, _REMOVE, empty)
+            _many(tx, _REMOVE, empty)
 
 
 _NOTHING: Final = (0, 0, 0)
 
 
-async def _known(
-    tx: AsyncConnection, chain: int, keys: Sequence[Key]
-) -> dict[Key, tuple[int, int, int]]:
+def _known(tx: Connection, chain: int, keys: Sequence[Key]) -> dict[Key, tuple[int, int, int]]:
     first, *rest = _marks(tx, 1 + 3 * len(keys))
     triples = (f"({a}, {b}, {c})" for a, b, c in zip(*[iter(rest)] * 3, strict=True))
     list_of = "VALUES " if tx.dialect.name == "sqlite" else ""
     query = _SUMS.format(first, list_of, ", ".join(triples))
     values = (chain, *(part for key in keys for part in key))
-    found: Iterable[Any] = await tx.exec_driver_sql(query, values)
+    found: Iterable[Any] = tx.exec_driver_sql(query, values)
     return {
         (wallet, day, other): (count, int(paid), int(back))
         for wallet, day, other, count, paid, back in found

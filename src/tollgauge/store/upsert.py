@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
+from sqlalchemy import Connection
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 Upsert = sqlite.Insert | postgresql.Insert
 
 
-def insert(tx: AsyncConnection, table: sa.Table) -> Upsert:
+def insert(tx: Connection, table: sa.Table) -> Upsert:
     """An INSERT that knows `on_conflict_do_nothing` and `on_conflict_do_update`."""
     if tx.dialect.name == "sqlite":
         return sqlite.insert(table)

@@ -11,19 +11,19 @@ Rules:
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import orjson
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from tollgauge.core.evidence import PayerVolume
 from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
 from tollgauge.store import chain as chains
 from tollgauge.store import meta, transfers
+from tollgauge.store.transaction import step
 
 MOST_PAYERS: Final = 5_000
 """Evidence names at most so many payers. The smallest beyond them are added up as one: the sums
@@ -69,12 +69,13 @@ def chain_of(network: str) -> int | None:
     return int(number) if kind == "eip155" and plain else None
 
 
-async def coverage(tx: AsyncConnection, chain: int, address: str, *, as_of: int) -> Coverage | None:
+@step
+def coverage(tx: Connection, chain: int, address: str, *, as_of: int) -> Coverage | None:
     """How much of the 30 days before `as_of` is indexed for an address, None when nothing is."""
     wallet = chains.chain_wallet
     query = sa.select(wallet.c.low_at).where(wallet.c.chain == chain, wallet.c.address == address)
-    low_at = (await tx.execute(query)).scalar_one_or_none()
-    cursor = await chains.cursor(tx, chain)
+    low_at = tx.execute(query).scalar_one_or_none()
+    cursor = chains.cursor(tx, chain)
     if cursor is None or low_at is None:
         return None
     return Coverage(
@@ -84,16 +85,15 @@ async def coverage(tx: AsyncConnection, chain: int, address: str, *, as_of: int)
     )
 
 
-async def payers(
-    tx: AsyncConnection, chain: int, address: str, *, as_of: int
-) -> tuple[PayerVolume, ...]:
+@step
+def payers(tx: Connection, chain: int, address: str, *, as_of: int) -> tuple[PayerVolume, ...]:
     """Who paid an address by authorization in the 30 days before `as_of`, and what it sent back
     to each of them; by address, with the smallest beyond MOST_PAYERS as one.
     """
     wallet = bytes.fromhex(address[2:])
     sums: dict[bytes, list[int]] = {}
-    query = await _window(tx, chain, as_of=as_of, wallet=wallet)
-    for _, other, count, paid, returned in await tx.execute(query):
+    query = _window(tx, chain, as_of=as_of, wallet=wallet)
+    for _, other, count, paid, returned in tx.execute(query):
         _count(sums, other, count, paid, returned)
     return _named((other, row) for other, row in sums.items() if row[0])
 
@@ -112,11 +112,12 @@ def _payer(address: str, transfers: int, paid: int, returned: int) -> PayerVolum
     return PayerVolume(payer=address, transfers=transfers, paid=paid, returned=returned)
 
 
-async def measure(tx: AsyncConnection, chain: int, *, as_of: int) -> ChainVolume:
+@step
+def measure(tx: Connection, chain: int, *, as_of: int) -> ChainVolume:
     """A chain's volume as of an instant, from every wallet's sums."""
     total = {"raw": 0, "organic": 0, "receivers": 0}
     everyone: set[bytes] = set()
-    async for wallet, sums in _wallets(tx, chain, as_of=as_of):
+    for wallet, sums in _wallets(tx, chain, as_of=as_of):
         paid = {other: row for other, row in sums.items() if row[0]}
         if not paid:
             continue
@@ -126,7 +127,7 @@ async def measure(tx: AsyncConnection, chain: int, *, as_of: int) -> ChainVolume
             max(0, row[1] - row[2]) for other, row in paid.items() if other != wallet
         )
         everyone.update(paid)
-    count, covered = await _covered(tx, chain, as_of=as_of)
+    count, covered = _covered(tx, chain, as_of=as_of)
     return ChainVolume(
         chain=chain,
         as_of=as_of,
@@ -137,25 +138,28 @@ async def measure(tx: AsyncConnection, chain: int, *, as_of: int) -> ChainVolume
     )
 
 
-async def publish(tx: AsyncConnection, volume: ChainVolume) -> None:
+@step
+def publish(tx: Connection, volume: ChainVolume) -> None:
     """Keep a chain's volume for the readers of statistics."""
     text = orjson.dumps(
         asdict(volume) | {"raw": str(volume.raw), "organic": str(volume.organic)}
     ).decode()
-    await meta.put(tx, f"{_META}{volume.chain}", text)
+    meta.put(tx, f"{_META}{volume.chain}", text)
 
 
-async def unpublish(tx: AsyncConnection, chain: int) -> None:
+@step
+def unpublish(tx: Connection, chain: int) -> None:
     """Forget a chain's volume, as nothing of the chain is indexed any more."""
-    await meta.drop(tx, f"{_META}{chain}")
+    meta.drop(tx, f"{_META}{chain}")
 
 
-async def published(tx: AsyncConnection) -> tuple[ChainVolume, ...]:
+@step
+def published(tx: Connection) -> tuple[ChainVolume, ...]:
     """The volumes that were measured last, one a chain, by chain."""
     cursors = sa.select(chains.chain_cursor.c.chain).order_by(chains.chain_cursor.c.chain)
     found = []
-    for chain in (await tx.execute(cursors)).scalars().all():
-        text = await meta.get(tx, f"{_META}{chain}")
+    for chain in tx.execute(cursors).scalars().all():
+        text = meta.get(tx, f"{_META}{chain}")
         if text is not None:
             row: dict[str, Any] = orjson.loads(text)
             row |= {"raw": int(row["raw"]), "organic": int(row["organic"])}
@@ -163,22 +167,21 @@ async def published(tx: AsyncConnection) -> tuple[ChainVolume, ...]:
     return tuple(found)
 
 
-async def _wallets(
-    tx: AsyncConnection, chain: int, *, as_of: int
-) -> AsyncIterator[tuple[bytes, dict[bytes, list[int]]]]:
+def _wallets(
+    tx: Connection, chain: int, *, as_of: int
+) -> Iterator[tuple[bytes, dict[bytes, list[int]]]]:
     """Every wallet with its sums by counterparty, one wallet in memory at a time."""
-    query = await _window(tx, chain, as_of=as_of, wallet=None)
+    query = _window(tx, chain, as_of=as_of, wallet=None)
     now: bytes | None = None
     sums: dict[bytes, list[int]] = {}
-    found = await tx.stream(query)
-    async for rows in found.partitions(_ROWS):
+    found = tx.execute(query, execution_options={"yield_per": _ROWS})
+    for rows in found.partitions():
         for wallet, other, count, paid, returned in rows:
             if wallet != now:
                 if now is not None:
                     yield now, sums
                 now, sums = wallet, {}
             _count(sums, other, count, paid, returned)
-        await asyncio.sleep(0)  # a million rows must not hold up the loop
     if now is not None:
         yield now, sums
 
@@ -192,13 +195,13 @@ def _count(
     row[2] += int(returned)
 
 
-async def _window(
-    tx: AsyncConnection, chain: int, *, as_of: int, wallet: bytes | None
+def _window(
+    tx: Connection, chain: int, *, as_of: int, wallet: bytes | None
 ) -> sa.CompoundSelect[Any]:
     """Rows (wallet, other, transfers, paid, returned) of `as_of - 30 days < at <= as_of`, of one
     wallet or of all, then in their order.
     """
-    cursor = await chains.cursor(tx, chain)
+    cursor = chains.cursor(tx, chain)
     begin = as_of - WINDOW_MS
     first, last = begin // DAY_MS + 1, day_of(as_of)
     ends = [(begin, first * DAY_MS - 1)]
@@ -213,7 +216,7 @@ async def _window(
         parts = [_single(chain, *end).where(_T.c.wallet == wallet) for end in ends]
         return sa.union_all(whole.where(_D.c.wallet == wallet), *parts)
     # Nothing orders all wallets' transfers by time but the number of their block.
-    numbers = [(await _after(tx, chain, a), await _after(tx, chain, b)) for a, b in ends]
+    numbers = [(_after(tx, chain, a), _after(tx, chain, b)) for a, b in ends]
     parts = [
         _single(chain, *end).where(_T.c.number >= low, _T.c.number < high)
         for end, (low, high) in zip(ends, numbers, strict=True)
@@ -233,16 +236,16 @@ def _single(chain: int, after: int, until: int) -> sa.Select[Any]:
     ).where(_T.c.chain == chain, _T.c.at > after, _T.c.at <= until)
 
 
-async def _after(tx: AsyncConnection, chain: int, at: int) -> int:
+def _after(tx: Connection, chain: int, at: int) -> int:
     """The first block number from which on every transfer is later than an instant."""
     last = sa.select(sa.func.max(_T.c.number)).where(_T.c.chain == chain)
-    low, high = 0, ((await tx.execute(last)).scalar_one() or 0) + 1
+    low, high = 0, (tx.execute(last).scalar_one() or 0) + 1
     while low < high:
         middle = (low + high) // 2
         query = sa.select(_T.c.number, _T.c.at).where(
             _T.c.chain == chain, _T.c.number >= middle, _T.c.number < high
         )
-        found = (await tx.execute(query.order_by(_T.c.number).limit(1))).one_or_none()
+        found = tx.execute(query.order_by(_T.c.number).limit(1)).one_or_none()
         if found is None or found.at > at:
             high = middle
         else:
@@ -250,15 +253,15 @@ async def _after(tx: AsyncConnection, chain: int, at: int) -> int:
     return low
 
 
-async def _covered(tx: AsyncConnection, chain: int, *, as_of: int) -> tuple[int, int]:
+def _covered(tx: Connection, chain: int, *, as_of: int) -> tuple[int, int]:
     """How many wallets there are, and how much of their windows is indexed in all (ms)."""
-    cursor = await chains.cursor(tx, chain)
+    cursor = chains.cursor(tx, chain)
     if cursor is None:
         return 0, 0
     low_at = chains.chain_wallet.c.low_at
     query = sa.select(low_at, sa.func.count()).where(chains.chain_wallet.c.chain == chain)
     count = covered = 0
-    for since, wallets in await tx.execute(query.group_by(low_at)):
+    for since, wallets in tx.execute(query.group_by(low_at)):
         count += wallets
         covered += wallets * _overlap(since, cursor.at, as_of=as_of)
     return count, covered

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 import orjson
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 
 from tollgauge.core import watch as rules
 from tollgauge.core.payment import State as PaymentState
@@ -31,6 +31,7 @@ from tollgauge.core.watch import Kind, State, Wish
 from tollgauge.store import payments, schema
 from tollgauge.store.endpoints import chunks
 from tollgauge.store.schema import Serial, metadata
+from tollgauge.store.transaction import step
 
 CREATE: Final = "create"
 RENEW: Final = "renew"
@@ -171,17 +172,18 @@ class WatchEvent:
     detail: Mapping[str, Any]
 
 
-async def create(
-    tx: AsyncConnection, made: Watch, destinations: Sequence[Destination], *, payment_id: str
+@step
+def create(
+    tx: Connection, made: Watch, destinations: Sequence[Destination], *, payment_id: str
 ) -> None:
     """Add a pending watch that a payment will start. A watch that the same payment was to start
     before (its request broke off) is gone.
     """
-    await _forget(tx, payment_id)
-    await tx.execute(watch.insert().values(**_values(made)))
+    _forget(tx, payment_id)
+    tx.execute(watch.insert().values(**_values(made)))
     if destinations:
-        await tx.execute(destination.insert(), [_destination_values(d) for d in destinations])
-    await tx.execute(
+        tx.execute(destination.insert(), [_destination_values(d) for d in destinations])
+    tx.execute(
         watch_payment.insert().values(
             payment_id=payment_id,
             watch_id=made.id,
@@ -192,10 +194,11 @@ async def create(
     )
 
 
-async def renew(tx: AsyncConnection, watch_id: str, *, payment_id: str, now: int) -> int:
+@step
+def renew(tx: Connection, watch_id: str, *, payment_id: str, now: int) -> int:
     """Note a renewal that a payment will apply; when the watch then ends."""
-    await _forget(tx, payment_id)
-    found = await get(tx, watch_id)
+    _forget(tx, payment_id)
+    found = get(tx, watch_id)
     if found is None:
         raise LookupError(watch_id)
     waiting = sa.select(sa.func.count()).where(
@@ -203,13 +206,14 @@ async def renew(tx: AsyncConnection, watch_id: str, *, payment_id: str, now: int
         watch_payment.c.kind == RENEW,
         watch_payment.c.applied.is_(False),
     )
-    more = (await tx.execute(waiting)).scalar_one()
+    more = tx.execute(waiting).scalar_one()
     values = {"payment_id": payment_id, "watch_id": watch_id, "kind": RENEW, "at": now}
-    await tx.execute(watch_payment.insert().values(**values, applied=False))
+    tx.execute(watch_payment.insert().values(**values, applied=False))
     return rules.renewed_until(found.expires_at, now=now) + more * rules.PERIOD_MS
 
 
-async def apply_payments(tx: AsyncConnection, *, now: int, watch_id: str | None = None) -> int:
+@step
+def apply_payments(tx: Connection, *, now: int, watch_id: str | None = None) -> int:
     """Start and renew the watches whose payments have settled, forget those whose payments never
     will; how many were started or renewed. `watch_id` looks at one watch only.
     """
@@ -224,40 +228,42 @@ async def apply_payments(tx: AsyncConnection, *, now: int, watch_id: str | None 
     if watch_id is not None:
         query = query.where(watch_payment.c.watch_id == watch_id)
     applied = 0
-    for row in (await tx.execute(query)).mappings().all():
+    for row in tx.execute(query).mappings().all():
         if row["paid"] == PaymentState.SETTLED.value:
-            await _apply(tx, row, now=now)
+            _apply(tx, row, now=now)
             applied += 1
         else:
-            await _forget(tx, row["payment_id"])
+            _forget(tx, row["payment_id"])
     return applied
 
 
-async def get(tx: AsyncConnection, watch_id: str, *, lock: bool = False) -> Watch | None:
+@step
+def get(tx: Connection, watch_id: str, *, lock: bool = False) -> Watch | None:
     """One watch, or None. `lock` keeps others from changing it until the transaction ends."""
     query = sa.select(watch).where(watch.c.id == watch_id)
-    row = (await tx.execute(query.with_for_update() if lock else query)).mappings().first()
+    row = tx.execute(query.with_for_update() if lock else query).mappings().first()
     return _watch(row) if row else None
 
 
-async def by_secret(tx: AsyncConnection, secret_hash: str) -> Watch | None:
+@step
+def by_secret(tx: Connection, secret_hash: str) -> Watch | None:
     """The watch of a bearer secret's hash, or None."""
     query = sa.select(watch).where(watch.c.secret_hash == secret_hash)
-    row = (await tx.execute(query)).mappings().first()
+    row = tx.execute(query).mappings().first()
     return _watch(row) if row else None
 
 
-async def waiting(tx: AsyncConnection, watch_id: str) -> bool:
+@step
+def waiting(tx: Connection, watch_id: str) -> bool:
     """Whether a payment of a watch has yet to be applied."""
     query = sa.select(sa.literal(1)).where(
         watch_payment.c.watch_id == watch_id, watch_payment.c.applied.is_(False)
     )
-    return (await tx.execute(query.limit(1))).first() is not None
+    return tx.execute(query.limit(1)).first() is not None
 
 
-async def listeners(
-    tx: AsyncConnection, endpoint_ids: Iterable[str], *, since: int
-) -> tuple[Watch, ...]:
+@step
+def listeners(tx: Connection, endpoint_ids: Iterable[str], *, since: int) -> tuple[Watch, ...]:
     """The watches of some endpoints that could hear what happened at `since` or later: pending
     ones included, and those that expired after it.
     """
@@ -266,12 +272,11 @@ async def listeners(
         watch.c.endpoint_id.in_(list(endpoint_ids)),
         sa.or_(watch.c.state.in_(LIVE), sa.and_(*ended)),
     )
-    return tuple(_watch(row) for row in (await tx.execute(query)).mappings())
+    return tuple(_watch(row) for row in tx.execute(query).mappings())
 
 
-async def wishes(
-    tx: AsyncConnection, watch_ids: Iterable[str]
-) -> dict[str, tuple[tuple[int, Wish], ...]]:
+@step
+def wishes(tx: Connection, watch_ids: Iterable[str]) -> dict[str, tuple[tuple[int, Wish], ...]]:
     """What some watches listened to, each with the instant from which on, oldest first."""
     found: dict[str, list[tuple[int, Wish]]] = {}
     for chunk in chunks(watch_ids):
@@ -281,7 +286,7 @@ async def wishes(
             .where(watch_event.c.type.in_((rules.CREATED, rules.EDITED)))
             .order_by(watch_event.c.id)
         )
-        for row in (await tx.execute(query)).mappings():
+        for row in tx.execute(query).mappings():
             known = found.setdefault(row["watch_id"], [])
             last = known[-1][1] if known else Wish()
             wish = _wish_after(last, orjson.loads(row["detail"]))
@@ -290,7 +295,8 @@ async def wishes(
     return {watch_id: tuple(known) for watch_id, known in found.items()}
 
 
-async def edited_since(tx: AsyncConnection, watch_ids: Iterable[str], *, since: int) -> set[str]:
+@step
+def edited_since(tx: Connection, watch_ids: Iterable[str], *, since: int) -> set[str]:
     """Those of some watches that were edited at `since` or later."""
     found: set[str] = set()
     for chunk in chunks(watch_ids):
@@ -299,22 +305,24 @@ async def edited_since(tx: AsyncConnection, watch_ids: Iterable[str], *, since: 
             watch_event.c.type == rules.EDITED,
             watch_event.c.at >= since,
         )
-        found.update((await tx.execute(query)).scalars())
+        found.update(tx.execute(query).scalars())
     return found
 
 
-async def sensitivities(tx: AsyncConnection, endpoint_id: str) -> frozenset[int]:
+@step
+def sensitivities(tx: Connection, endpoint_id: str) -> frozenset[int]:
     """How many misses the watches of an endpoint wait for."""
     query = (
         sa.select(watch.c.sensitivity)
         .distinct()
         .where(watch.c.endpoint_id == endpoint_id, watch.c.state.in_(LIVE))
     )
-    return frozenset((await tx.execute(query)).scalars())
+    return frozenset(tx.execute(query).scalars())
 
 
-async def edit(
-    tx: AsyncConnection,
+@step
+def edit(
+    tx: Connection,
     found: Watch,
     *,
     wish: Wish,
@@ -332,34 +340,34 @@ async def edit(
     changes |= {"destinations_removed": len(removed)} if removed else {}
     started = found.digest_at if found.wish.digest else now + DAY_MS
     values = {**_wish_values(wish), "sealed_key": sealed_key, "digest_at": started}
-    await tx.execute(watch.update().where(watch.c.id == found.id).values(**values, due=now))
+    tx.execute(watch.update().where(watch.c.id == found.id).values(**values, due=now))
     if added:
-        await tx.execute(destination.insert(), [_destination_values(d) for d in added])
+        tx.execute(destination.insert(), [_destination_values(d) for d in added])
     if removed:
-        await tx.execute(
-            destination.update().where(destination.c.id.in_(removed)).values(removed_at=now)
-        )
+        tx.execute(destination.update().where(destination.c.id.in_(removed)).values(removed_at=now))
     if changes:
-        await note(tx, found.id, rules.EDITED, changes, now=now)
+        note(tx, found.id, rules.EDITED, changes, now=now)
 
 
-async def end(tx: AsyncConnection, found: Watch, state: State, *, now: int) -> int | None:
+@step
+def end(tx: Connection, found: Watch, state: State, *, now: int) -> int | None:
     """Cancel or expire a watch; its endpoint falls back to the normal cadence with the last one.
     The event's id, None when it had ended before.
     """
-    done = await tx.execute(
+    done = tx.execute(
         watch.update()
         .where(watch.c.id == found.id, watch.c.state == State.ACTIVE.value)
         .values(state=state.value, ended_at=now)
     )
     if done.rowcount != 1:
         return None
-    event = await note(tx, found.id, state.value, {}, now=now)
-    await _watched(tx, found.endpoint_id, now=now)
+    event = note(tx, found.id, state.value, {}, now=now)
+    _watched(tx, found.endpoint_id, now=now)
     return event
 
 
-async def due(tx: AsyncConnection, *, now: int, limit: int = _BATCH) -> tuple[Watch, ...]:
+@step
+def due(tx: Connection, *, now: int, limit: int = _BATCH) -> tuple[Watch, ...]:
     """Active watches that something is to be done about, locked until the transaction ends."""
     query = (
         sa.select(watch)
@@ -368,32 +376,30 @@ async def due(tx: AsyncConnection, *, now: int, limit: int = _BATCH) -> tuple[Wa
         .limit(limit)
         .with_for_update(skip_locked=True)
     )
-    return tuple(_watch(row) for row in (await tx.execute(query)).mappings())
+    return tuple(_watch(row) for row in tx.execute(query).mappings())
 
 
-async def reschedule(
-    tx: AsyncConnection, found: Watch, *, expiring_told: bool, digest_at: int
-) -> None:
+@step
+def reschedule(tx: Connection, found: Watch, *, expiring_told: bool, digest_at: int) -> None:
     """Remember what has been told, and when to look at the watch again."""
     values = {"expiring_told": expiring_told, "digest_at": digest_at}
     next_due = _due(found, expiring_told=expiring_told, digest_at=digest_at)
-    await tx.execute(watch.update().where(watch.c.id == found.id).values(**values, due=next_due))
+    tx.execute(watch.update().where(watch.c.id == found.id).values(**values, due=next_due))
 
 
-async def work_waits(tx: AsyncConnection, *, now: int) -> bool:
+@step
+def work_waits(tx: Connection, *, now: int) -> bool:
     """Whether a payment is to be applied, or something is to be done about a watch."""
     known = watch_payment.join(_P, _P.c.id == watch_payment.c.payment_id)
     unpaid = sa.select(sa.literal(1)).select_from(known).limit(1)
     unpaid = unpaid.where(watch_payment.c.applied.is_(False), _P.c.state.in_(_KNOWN))
     ripe = (watch.c.state == State.ACTIVE.value, watch.c.due <= now)
     timed = sa.select(sa.literal(1)).where(*ripe).limit(1)
-    for query in (unpaid, timed):
-        if (await tx.execute(query)).first() is not None:
-            return True
-    return False
+    return any(tx.execute(query).first() is not None for query in (unpaid, timed))
 
 
-async def forget(tx: AsyncConnection, *, now: int, limit: int = _BATCH) -> int:
+@step
+def forget(tx: Connection, *, now: int, limit: int = _BATCH) -> int:
     """Remove watches that nobody can read any more, with all that belongs to them; one that a
     payment may yet renew stays.
     """
@@ -403,33 +409,32 @@ async def forget(tx: AsyncConnection, *, now: int, limit: int = _BATCH) -> int:
         watch.c.expires_at < now - rules.READABLE_MS,
         watch.c.id.not_in(unpaid),
     )
-    ids = list((await tx.execute(sa.select(watch.c.id).where(*old).limit(limit))).scalars())
+    ids = list(tx.execute(sa.select(watch.c.id).where(*old).limit(limit)).scalars())
     for table in (watch_event, destination, watch_payment):
-        await tx.execute(table.delete().where(table.c.watch_id.in_(ids)))
-    await tx.execute(watch.delete().where(watch.c.id.in_(ids)))
+        tx.execute(table.delete().where(table.c.watch_id.in_(ids)))
+    tx.execute(watch.delete().where(watch.c.id.in_(ids)))
     return len(ids)
 
 
-async def note(
-    tx: AsyncConnection, watch_id: str, type_: str, detail: Mapping[str, Any], *, now: int
-) -> int:
+@step
+def note(tx: Connection, watch_id: str, type_: str, detail: Mapping[str, Any], *, now: int) -> int:
     """Append what happened to a watch; the event's id."""
     # The lock keeps the ids of one watch in the order in which they become visible.
-    await tx.execute(sa.select(watch.c.id).where(watch.c.id == watch_id).with_for_update())
+    tx.execute(sa.select(watch.c.id).where(watch.c.id == watch_id).with_for_update())
     text = orjson.dumps(detail).decode()
     row = watch_event.insert().values(watch_id=watch_id, at=now, type=type_, detail=text)
-    done = await tx.execute(row.returning(watch_event.c.id))
+    done = tx.execute(row.returning(watch_event.c.id))
     return int(done.scalar_one())
 
 
-async def newest_event(tx: AsyncConnection) -> int:
+@step
+def newest_event(tx: Connection) -> int:
     """The id of the newest event of any watch, 0 without any: no cursor is ahead of it."""
-    return (await tx.execute(sa.select(sa.func.max(watch_event.c.id)))).scalar_one() or 0
+    return tx.execute(sa.select(sa.func.max(watch_event.c.id))).scalar_one() or 0
 
 
-async def events(
-    tx: AsyncConnection, watch_id: str, *, after: int, limit: int
-) -> tuple[WatchEvent, ...]:
+@step
+def events(tx: Connection, watch_id: str, *, after: int, limit: int) -> tuple[WatchEvent, ...]:
     """What happened to a watch after an event id, oldest first."""
     query = (
         sa.select(watch_event)
@@ -439,13 +444,12 @@ async def events(
     )
     return tuple(
         WatchEvent(**{**row, "detail": orjson.loads(row["detail"])})
-        for row in (await tx.execute(query)).mappings()
+        for row in tx.execute(query).mappings()
     )
 
 
-async def destinations(
-    tx: AsyncConnection, watch_ids: Iterable[str]
-) -> dict[str, tuple[Destination, ...]]:
+@step
+def destinations(tx: Connection, watch_ids: Iterable[str]) -> dict[str, tuple[Destination, ...]]:
     """The destinations of some watches that were not removed, oldest first."""
     ids = list(watch_ids)
     found: dict[str, list[Destination]] = {each: [] for each in ids}
@@ -455,21 +459,22 @@ async def destinations(
             .where(destination.c.watch_id.in_(chunk), destination.c.removed_at.is_(None))
             .order_by(destination.c.created_at, destination.c.id)
         )
-        for row in (await tx.execute(query)).mappings():
+        for row in tx.execute(query).mappings():
             found[row["watch_id"]].append(destination_from_row(row))
     return {each: tuple(rows) for each, rows in found.items()}
 
 
-async def latest(tx: AsyncConnection, *, limit: int) -> tuple[Watch, ...]:
+@step
+def latest(tx: Connection, *, limit: int) -> tuple[Watch, ...]:
     """The newest watches, for the operator."""
     query = sa.select(watch).order_by(watch.c.created_at.desc(), watch.c.id).limit(limit)
-    return tuple(_watch(row) for row in (await tx.execute(query)).mappings())
+    return tuple(_watch(row) for row in tx.execute(query).mappings())
 
 
-async def _apply(tx: AsyncConnection, row: sa.RowMapping, *, now: int) -> None:
+def _apply(tx: Connection, row: sa.RowMapping, *, now: int) -> None:
     paid = watch_payment.c.payment_id == row["payment_id"]
-    await tx.execute(watch_payment.update().where(paid).values(applied=True))
-    found = await get(tx, row["watch_id"], lock=True)
+    tx.execute(watch_payment.update().where(paid).values(applied=True))
+    found = get(tx, row["watch_id"], lock=True)
     if found is None:
         return
     active = {"state": State.ACTIVE.value}
@@ -479,35 +484,35 @@ async def _apply(tx: AsyncConnection, row: sa.RowMapping, *, now: int) -> None:
         values = {"expires_at": rules.renewed_until(found.expires_at, now=row["at"])}
         if found.state is not State.CANCELLED:  # what its owner ended meanwhile stays ended
             values |= {"ended_at": None, "expiring_told": False, "due": now, **active}
-    await tx.execute(watch.update().where(watch.c.id == found.id).values(**values))
+    tx.execute(watch.update().where(watch.c.id == found.id).values(**values))
     if row["kind"] == CREATE:
-        await note(tx, found.id, rules.CREATED, _told_wish(found.wish), now=found.created_at)
+        note(tx, found.id, rules.CREATED, _told_wish(found.wish), now=found.created_at)
     else:
-        await note(tx, found.id, rules.RENEWED, {"expiresAt": values["expires_at"]}, now=now)
-    await _watched(tx, found.endpoint_id, now=now)
+        note(tx, found.id, rules.RENEWED, {"expiresAt": values["expires_at"]}, now=now)
+    _watched(tx, found.endpoint_id, now=now)
 
 
-async def _forget(tx: AsyncConnection, payment_id: str) -> None:
+def _forget(tx: Connection, payment_id: str) -> None:
     """Take back what a payment was to do and has not done."""
     mine = (watch_payment.c.payment_id == payment_id, watch_payment.c.applied.is_(False))
-    gone = await tx.execute(watch_payment.delete().where(*mine).returning(watch_payment.c.watch_id))
+    gone = tx.execute(watch_payment.delete().where(*mine).returning(watch_payment.c.watch_id))
     for watch_id in gone.scalars().all():
         pending = (watch.c.id == watch_id, watch.c.state == State.PENDING.value)
-        done = await tx.execute(watch.delete().where(*pending))
+        done = tx.execute(watch.delete().where(*pending))
         if done.rowcount:
-            await tx.execute(destination.delete().where(destination.c.watch_id == watch_id))
+            tx.execute(destination.delete().where(destination.c.watch_id == watch_id))
 
 
-async def _watched(tx: AsyncConnection, endpoint_id: str, *, now: int) -> None:
+def _watched(tx: Connection, endpoint_id: str, *, now: int) -> None:
     """Probe an endpoint densely until the last of its active watches ends, from now on."""
     until = (
         sa.select(sa.func.coalesce(sa.func.max(watch.c.expires_at), 0))
         .where(watch.c.endpoint_id == endpoint_id, watch.c.state == State.ACTIVE.value)
         .scalar_subquery()
     )
-    await tx.execute(_E.update().where(_E.c.id == endpoint_id).values(watched_until=until))
+    tx.execute(_E.update().where(_E.c.id == endpoint_id).values(watched_until=until))
     soon = (_E.c.id == endpoint_id, _E.c.watched_until > now, _E.c.next_due > now)
-    await tx.execute(_E.update().where(*soon).values(next_due=now))
+    tx.execute(_E.update().where(*soon).values(next_due=now))
 
 
 def _due(found: Watch, *, expiring_told: bool = False, digest_at: int | None = None) -> int:

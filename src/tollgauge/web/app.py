@@ -290,8 +290,7 @@ def _add_health(app: FastAPI, store: Store) -> None:
         return JSONResponse({"status": "ok"}, headers={"Cache-Control": "no-store"})
 
     async def readyz() -> Response:
-        async with store.read() as tx:
-            await tx.exec_driver_sql("SELECT 1")
+        await store.reading(lambda tx: tx.exec_driver_sql("SELECT 1").scalar_one())
         return JSONResponse({"status": "ready"}, headers={"Cache-Control": "no-store"})
 
     for path, handler, state, words in (

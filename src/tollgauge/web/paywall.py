@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -177,27 +177,34 @@ class Gate:
         self, sale: Sale, payment: Payment, header: str, digest: str
     ) -> tuple[LedgerRow, bool]:
         """Insert the key before any work. A ledger that cannot be written takes no payment."""
-        async with self.store.write() as tx:
-            claim = await payments.claim(
-                tx,
-                payment,
-                sale.offer,
-                header=header,
-                digest=digest,
-                owner=secrets.token_hex(8),
-                now=self.clock(),
-                lease_ms=LEASE_MS,
-            )
-            if claim.mine and claim.row.state is State.CLAIMED:
-                await self._check_unpaid(tx, claim.row)
+        claim = await self.store.writing(
+            self._claimed, payment, sale.offer, header=header, digest=digest
+        )
         return claim.row, claim.mine
 
-    async def _check_unpaid(self, tx: AsyncConnection, row: LedgerRow) -> None:
+    def _claimed(
+        self, tx: Connection, payment: Payment, offer: Offer, *, header: str, digest: str
+    ) -> payments.Claim:
+        claim = payments.claim(
+            tx,
+            payment,
+            offer,
+            header=header,
+            digest=digest,
+            owner=secrets.token_hex(8),
+            now=self.clock(),
+            lease_ms=LEASE_MS,
+        )
+        if claim.mine and claim.row.state is State.CLAIMED:
+            self._check_unpaid(tx, claim.row)
+        return claim
+
+    def _check_unpaid(self, tx: Connection, row: LedgerRow) -> None:
         """Make nothing more for a payer whose answers stay unpaid: Problem 429, and what was
         claimed in this transaction is not.
         """
         now = self.clock()
-        until = await payments.unpaid_until(tx, row, now=now)
+        until = payments.unpaid_until(tx, row, now=now)
         if until is not None:
             raise Problem(
                 429,
@@ -364,17 +371,16 @@ class Gate:
                 lease_ms=REST_MS,
                 attempts=attempts,
             )
-        async with self.store.write() as tx:
-            moved = await payments.conclude(
-                tx,
-                row,
-                state,
-                now=self.clock(),
-                transaction=found.transaction or "",
-                reason=found.proof.value,
-                lease_ms=FINAL_MS if state is State.SETTLED else 0,
-                attempts=attempts,
-            )
+        moved = await self.store.writing(
+            payments.conclude,
+            row,
+            state,
+            now=self.clock(),
+            transaction=found.transaction or "",
+            reason=found.proof.value,
+            lease_ms=FINAL_MS if state is State.SETTLED else 0,
+            attempts=attempts,
+        )
         return moved or await self._overtaken(row)
 
     async def _release(self, row: LedgerRow, reason: str, *attempts: Attempt) -> None:
@@ -396,27 +402,25 @@ class Gate:
         attempts: tuple[Attempt, ...] = (),
     ) -> LedgerRow:
         """Move a row that this worker holds. Raises _OvertakenError when it no longer does."""
-        async with self.store.write() as tx:
-            moved = await payments.move(
-                tx,
-                row,
-                state,
-                now=self.clock(),
-                owner=owner,
-                answer=answer,
-                transaction=transaction,
-                reason=reason,
-                lease_ms=lease_ms,
-                attempts=attempts,
-            )
+        moved = await self.store.writing(
+            payments.move,
+            row,
+            state,
+            now=self.clock(),
+            owner=owner,
+            answer=answer,
+            transaction=transaction,
+            reason=reason,
+            lease_ms=lease_ms,
+            attempts=attempts,
+        )
         return moved or await self._overtaken(row)
 
     async def _overtaken(self, row: LedgerRow) -> LedgerRow:
         raise _OvertakenError(await self._look(row.id) or row)
 
     async def _look(self, payment_id: str) -> LedgerRow | None:
-        async with self.store.read() as tx:
-            return await payments.get(tx, payment_id)
+        return await self.store.reading(payments.get, payment_id)
 
     def _tried(
         self, kind: str, started: int, outcome: str, transaction: str | None = None

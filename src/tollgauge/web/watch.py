@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -293,13 +293,12 @@ class Watching:
         if any(target.kind is Kind.JSON for target in fresh):
             key = webhooks.secret_key(_bearer(request)) or b""
             sealed_key = self.sealer.seal(key, context=watch_context(found.id))
-        async with self.store.write() as tx:
-            await self._edit(tx, found.id, document, targets, fresh, sealed_key)
+        await self.store.writing(self._edit, found.id, document, targets, fresh, sealed_key)
         return await self._state(found.id)
 
-    async def _edit(
+    def _edit(
         self,
-        tx: AsyncConnection,
+        tx: Connection,
         watch_id: str,
         document: dict[str, Any],
         targets: tuple[Target, ...] | None,
@@ -307,14 +306,14 @@ class Watching:
         sealed_key: bytes | None,
     ) -> None:
         """Change a watch as it is now; None as `targets` leaves its destinations alone."""
-        found = await watches.get(tx, watch_id, lock=True)
+        found = watches.get(tx, watch_id, lock=True)
         if found is None or found.state is not State.ACTIVE:
             raise _ended()
         now = self.clock()
         added: list[Destination] = []
         removed: list[str] = []
         if targets is not None:
-            kept = self._kept((await watches.destinations(tx, [found.id]))[found.id])
+            kept = self._kept((watches.destinations(tx, [found.id]))[found.id])
             wanted = {(each.url, each.kind) for each in targets}
             removed = [id_ for id_, place in kept.items() if place not in wanted]
             places = set(kept.values())
@@ -322,8 +321,8 @@ class Watching:
                 each: made for each, made in fresh.items() if (each.url, each.kind) not in places
             }
             added = list(new.values())
-            await outbox.drop(tx, found.id, now=now, to=removed)
-        await watches.edit(
+            outbox.drop(tx, found.id, now=now, to=removed)
+        watches.edit(
             tx,
             found,
             wish=wish_of(document, now=found.wish),

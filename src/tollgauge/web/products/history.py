@@ -15,9 +15,10 @@ from typing import Annotated, Any, Final
 
 import orjson
 from pydantic import Field
+from sqlalchemy import Connection
 
 from tollgauge import reports
-from tollgauge.core.endpoint import Resource
+from tollgauge.core.endpoint import Endpoint, Resource
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, day_of
@@ -174,17 +175,14 @@ async def _answer(shop: Shop, order: Order) -> bytes:
     """The whole answer. Raises Problem 404 for a resource that nobody knows."""
     until = shop.clock()
     since = until - round(order.days * DAY_MS)
-    async with shop.store.read() as tx:
-        endpoint = await endpoints.get(tx, order.resource.id)
-        if endpoint is None:
-            raise Problem(
-                404,
-                "unknown-resource",
-                "Nothing is known of this resource, so it has no history. Nothing was charged.",
-            )
-        events = await discovery.events(tx, endpoint.id, since=since, until=until)
-        stored = reports.history(tx, endpoint.id, since=since, until=until)
-        days = [_rows(results) async for results in stored]
+    found = await shop.store.reading(_stored, order.resource.id, since=since, until=until)
+    if found is None:
+        raise Problem(
+            404,
+            "unknown-resource",
+            "Nothing is known of this resource, so it has no history. Nothing was charged.",
+        )
+    endpoint, events, probes = found
     head = {
         "resource": endpoint.resource,
         **({"simulated": True} if endpoint.simulated else {}),
@@ -193,8 +191,19 @@ async def _answer(shop: Shop, order: Order) -> bytes:
         "days": order.days,
         "discovery": [_event(event) for event in events],
     }
-    probes = b",".join(rows for rows in days if rows)
     return orjson.dumps(head)[:-1] + b',"probes":[' + probes + b'],"truncated":false}'
+
+
+def _stored(
+    tx: Connection, endpoint_id: str, *, since: int, until: int
+) -> tuple[Endpoint, tuple[DiscoveryEvent, ...], bytes] | None:
+    """An endpoint with its events and its probes, these as the inside of a JSON array."""
+    endpoint = endpoints.get(tx, endpoint_id)
+    if endpoint is None:
+        return None
+    events = discovery.events(tx, endpoint_id, since=since, until=until)
+    days = map(_rows, reports.history(tx, endpoint_id, since=since, until=until))
+    return endpoint, events, b",".join(rows for rows in days if rows)
 
 
 def _rows(results: tuple[ProbeResult, ...]) -> bytes:

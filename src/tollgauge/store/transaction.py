@@ -1,0 +1,109 @@
+"""Transaction: how coroutines reach code that works on a connection.
+
+The functions of the store are plain ones: they take a SQLAlchemy connection and return rows. Where
+they run is the database's affair: on the thread that holds an SQLite connection, one crossing a
+function, or beside the event loop where the PostgreSQL driver awaits each statement. `step` marks
+the functions that coroutines may call as well; with a `Transaction` in the connection's place they
+return an awaitable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial, wraps
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, overload
+
+from sqlalchemy import Connection, CursorResult, Executable, Result
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+Work = Callable[Concatenate[Connection, P], R]
+"""A function of a connection, and what else it takes."""
+Parameters = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+
+
+class Runner(Protocol):
+    """Runs work on the connection of one transaction."""
+
+    def __call__(self, work: Callable[[Connection], R], /) -> Awaitable[R]:
+        """What the work makes."""
+
+
+class Transaction:
+    """An open transaction as a coroutine holds it. `dialect` is `sqlite` or `postgresql`."""
+
+    def __init__(self, dialect: str, runner: Runner) -> None:
+        self.dialect: Final = dialect
+        self._runner = runner
+        self._open = True
+
+    async def run(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """What a function makes of the connection. Raises RuntimeError after the end."""
+        if not self._open:
+            raise RuntimeError("this transaction has ended")
+        return await self._runner(partial(_applied, work, args, kwargs))
+
+    async def execute(self, statement: Executable, parameters: Parameters | None = None) -> Any:
+        """One statement and all rows of its result."""
+        return await self.run(_whole, statement, parameters)
+
+    def end(self) -> None:
+        """Nothing runs in it any more."""
+        self._open = False
+
+
+def _applied(work: Any, args: Any, kwargs: Any, connection: Connection) -> Any:
+    return work(connection, *args, **kwargs)
+
+
+def _whole(
+    connection: Connection, statement: Executable, parameters: Parameters | None
+) -> Result[Any] | CursorResult[Any]:
+    made = connection.execute(statement, parameters)
+    return made.freeze()() if made.returns_rows else made
+
+
+class Database(Protocol):
+    """One of the databases. Both raise what its driver raises."""
+
+    @property
+    def dialect(self) -> str:
+        """`sqlite` or `postgresql`."""
+
+    def transaction(self, *, writing: bool) -> AbstractAsyncContextManager[Transaction]:
+        """A transaction that commits at the end of its block, or rolls back on any exception."""
+
+    def once(self, work: Callable[[Connection], R], *, writing: bool) -> Awaitable[R]:
+        """Run work in a transaction of its own."""
+
+    async def close(self) -> None:
+        """Close every connection."""
+
+
+class Step(Protocol[P, R_co]):
+    """A function of the store: called with a connection it is a plain function, called with a
+    `Transaction` it is a coroutine function.
+    """
+
+    @overload
+    def __call__(self, tx: Connection, /, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+    @overload
+    def __call__(
+        self, tx: Transaction, /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R_co]: ...
+
+
+def step(work: Work[P, R]) -> Step[P, R]:
+    """Let coroutines call a function of the store too."""
+
+    @wraps(work)
+    def either(tx: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        if isinstance(tx, Transaction):
+            return tx.run(work, *args, **kwargs)
+        return work(tx, *args, **kwargs)
+
+    return either
