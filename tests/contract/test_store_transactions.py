@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from pathlib import Path
 
@@ -75,15 +74,19 @@ async def test_a_store_in_memory_outlives_a_cancelled_reader() -> None:
     await store.close()
 
 
+def left_in(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
 async def test_a_store_in_memory_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     store = Store.open("sqlite://")
     await store.migrate()
-    assert os.listdir(tmp_path)
+    assert left_in(tmp_path)
     await store.close()
-    assert not os.listdir(tmp_path)
+    assert not left_in(tmp_path)
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
