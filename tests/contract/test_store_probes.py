@@ -10,15 +10,17 @@ import pytest
 import sqlalchemy as sa
 
 from tollgauge.core.endpoint import Endpoint, endpoint_id
+from tollgauge.core.evidence import LastProbe
 from tollgauge.core.exchange import Timings
 from tollgauge.core.finding import Finding, Severity
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import Rollup, rollup
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
-from tollgauge.store import endpoints, probes, schema
+from tollgauge.store import endpoints, probes, schema, window
 from tollgauge.store.engine import Store
 from tollgauge.store.packing import pack, pack_histogram, unpack, unpack_histogram
+from tollgauge.store.transaction import Transaction
 
 DAY = 20_000
 START = DAY * DAY_MS
@@ -208,19 +210,19 @@ async def test_the_window_is_exact_open_closed_and_with_late_rows(
     early = [one for one in results if one not in late]
     await prepare(store, early, *lively(9, first=first, last=as_of, number=50))
 
-    async def window() -> tuple[Rollup, ...]:
+    async def sums() -> tuple[Rollup, ...]:
         async with store.read() as tx:
-            return await probes.window(tx, A.id, as_of=as_of)
+            return (await window.seen(tx, A.id, as_of=as_of, recent_ms=HOUR_MS)).days
 
-    assert await window() == naive(early, as_of)
+    assert await sums() == naive(early, as_of)
     assert await close_all(store, today, limit=40) > 30
-    assert await window() == naive(early, as_of)
+    assert await sums() == naive(early, as_of)
     async with store.write() as tx:
         for one in late:
             assert await probes.record(tx, A.id, one)
-    assert await window() == naive(results, as_of)
+    assert await sums() == naive(results, as_of)
     assert await close_all(store, today) > 0
-    assert await window() == naive(results, as_of)
+    assert await sums() == naive(results, as_of)
     async with store.read() as tx:
         found = await probes.history(tx, A.id, since=0, until=as_of + DAY_MS)
     assert stripped(list(found)) == sorted(stripped(results), key=lambda one: one.at)
@@ -232,7 +234,7 @@ async def test_an_instant_on_the_edge_counts_as_the_arithmetic_says(store: Store
     await prepare(store, [replace(GOOD, at=at) for at in edges])
     for _ in range(2):
         async with store.read() as tx:
-            found = await probes.window(tx, A.id, as_of=as_of)
+            found = (await window.seen(tx, A.id, as_of=as_of, recent_ms=HOUR_MS)).days
         assert [(one.day, one.probes) for one in found] == [(DAY + 1, 1), (DAY + 31, 1)]
         await close_all(store, DAY + 40)
 
@@ -268,7 +270,7 @@ async def test_closing_is_all_or_nothing(store: Store) -> None:
             raise InterruptedError
     assert await fresh_rows(store) == 1
     async with store.read() as tx:
-        assert len(await probes.window(tx, A.id, as_of=START)) == 1
+        assert len((await window.seen(tx, A.id, as_of=START, recent_ms=1)).days) == 1
 
 
 async def test_a_repeated_record_changes_nothing_open_or_closed(store: Store) -> None:
@@ -279,7 +281,7 @@ async def test_a_repeated_record_changes_nothing_open_or_closed(store: Store) ->
             assert not await probes.record(tx, A.id, other, next_due=5)
             assert await probes.record_many(tx, A.id, [other, GOOD]) == 0
         async with store.read() as tx:
-            assert (await probes.window(tx, A.id, as_of=START))[0].up == 1
+            assert (await window.seen(tx, A.id, as_of=START, recent_ms=1)).days[0].up == 1
             found = await endpoints.get(tx, A.id)
         assert found is not None
         assert found.next_due == A.next_due
@@ -299,9 +301,12 @@ async def test_record_many_counts_what_was_new(store: Store) -> None:
     assert found is not None
     assert found.last_probed == results[-1].at
     async with store.read() as tx:
-        assert sum(d.probes for d in await probes.window(tx, A.id, as_of=results[-1].at)) == len(
-            results
-        )
+        seen = await window.seen(tx, A.id, as_of=results[-1].at, recent_ms=1)
+    assert sum(day.probes for day in seen.days) == len(results)
+
+
+async def last(tx: Transaction, endpoint_id: str, *, as_of: int) -> LastProbe | None:
+    return (await window.seen(tx, endpoint_id, as_of=as_of, recent_ms=1)).last
 
 
 async def test_the_last_scored_probe_is_found_fresh_and_packed_alike(store: Store) -> None:
@@ -318,10 +323,10 @@ async def test_the_last_scored_probe_is_found_fresh_and_packed_alike(store: Stor
     for closed in (0, 1, 2):
         await close_all(store, DAY + closed)
         async with store.read() as tx:
-            seen.append(await probes.last_scored(tx, A.id))
-            assert await probes.last_scored(tx, B.id) is None
-            earlier = await probes.last_scored(tx, A.id, as_of=START + 1)
-            assert await probes.last_scored(tx, A.id, as_of=START) is None
+            seen.append(await last(tx, A.id, as_of=START + DAY_MS))
+            assert await last(tx, B.id, as_of=START + DAY_MS) is None
+            earlier = await last(tx, A.id, as_of=START + 1)
+            assert await last(tx, A.id, as_of=START) is None
         assert earlier is not None
         assert (earlier.at, earlier.up) == (START + 1, False)
     assert seen[0] is not None
@@ -332,16 +337,21 @@ async def test_the_last_scored_probe_is_found_fresh_and_packed_alike(store: Stor
     assert (seen[0].accepts, seen[0].tls_not_after) == (1, GOOD.tls_not_after)
 
 
+async def recent(tx: Transaction, endpoint_id: str, *, since: int) -> tuple[int, int]:
+    as_of = START + 2 * HOUR_MS
+    return (await window.seen(tx, endpoint_id, as_of=as_of, recent_ms=as_of - since)).recent
+
+
 async def test_recent_counts_scored_and_up_across_midnight(store: Store) -> None:
     instants = range(START - 2 * HOUR_MS, START + HOUR_MS, 30 * MINUTE_MS)
     kinds = (GOOD, DOWN, OURS, GOOD, DOWN, GOOD)
     await prepare(store, [replace(k, at=at) for k, at in zip(kinds, instants, strict=True)])
     for _ in range(2):
         async with store.read() as tx:
-            assert await probes.recent(tx, A.id, since=instants[0]) == (4, 2)
-            assert await probes.recent(tx, A.id, since=instants[0] - 1) == (5, 3)
-            assert await probes.recent(tx, A.id, since=START + HOUR_MS) == (0, 0)
-            assert await probes.recent(tx, B.id, since=0) == (0, 0)
+            assert await recent(tx, A.id, since=instants[0]) == (4, 2)
+            assert await recent(tx, A.id, since=instants[0] - 1) == (5, 3)
+            assert await recent(tx, A.id, since=START + HOUR_MS) == (0, 0)
+            assert await recent(tx, B.id, since=START - DAY_MS) == (0, 0)
         await close_all(store, DAY)
 
 

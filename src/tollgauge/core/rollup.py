@@ -68,8 +68,8 @@ class Totals:
 
 
 @dataclass(slots=True)
-class _Sum:
-    """The running sums of a day, before they are frozen."""
+class Tally:
+    """The running sums of a day, before they are frozen; the fields are those of `Rollup`."""
 
     probes: int = 0
     scored: int = 0
@@ -83,24 +83,46 @@ class _Sum:
     excluded: dict[str, int] = field(default_factory=dict)
 
     def add(self, result: ProbeResult) -> None:
+        """Count a probe."""
+        self.count(
+            result.at,
+            excluded=None if result.scored else result.reason or result.attribution.value,
+            latency_ms=result.latency_ms,
+            compliant=result.compliant,
+            payable=result.payable,
+            compliance=result.compliance,
+        )
+
+    def count(
+        self,
+        at: int,
+        *,
+        excluded: str | None,
+        latency_ms: int | None,
+        compliant: bool,
+        payable: bool,
+        compliance: int,
+    ) -> None:
+        """Count a probe by its figures: `excluded` says why it is not scored, None where it is;
+        `latency_ms` is None where it was not up.
+        """
         self.probes += 1
-        if not result.scored:
-            reason = result.reason or result.attribution.value
-            self.excluded[reason] = self.excluded.get(reason, 0) + 1
+        if excluded is not None:
+            self.excluded[excluded] = self.excluded.get(excluded, 0) + 1
             return
         self.scored += 1
-        self.slots |= 1 << slot_of(result.at)
-        self.compliant += result.compliant
-        self.payable += result.payable
-        self.compliance += result.compliance
-        ms = result.latency_ms
-        if ms is not None:
-            bucket = latency_histogram.bucket_of(ms)
+        self.slots |= 1 << slot_of(at)
+        self.compliant += compliant
+        self.payable += payable
+        self.compliance += compliance
+        if latency_ms is not None:
+            bucket = latency_histogram.bucket_of(latency_ms)
             self.up += 1
-            self.latency_sum += ms
+            self.latency_sum += latency_ms
             self.latency[bucket] = self.latency.get(bucket, 0) + 1
 
     def rollup(self, day: int) -> Rollup:
+        """The sums so far, as those of a day."""
         return Rollup(
             day=day,
             probes=self.probes,
@@ -126,7 +148,7 @@ def rollup(day: int, results: Iterable[ProbeResult]) -> Rollup:
 
     Raises RollupError for a probe of another day.
     """
-    total = _Sum()
+    total = Tally()
     for result in results:
         if day_of(result.at) != day:
             raise RollupError(f"A probe at {result.at} ms does not belong to day {day}.")

@@ -62,7 +62,7 @@ def _close(tx: Connection, day: int, endpoint_ids: Sequence[str]) -> None:
     for row in taken.mappings():
         fresh.setdefault(row["endpoint_id"], []).append(result_from_row(row))
     known = sa.select(_D).where(_D.c.day == day, _D.c.endpoint_id.in_(endpoint_ids))
-    closed = {row["endpoint_id"]: row for row in tx.execute(known).mappings()}
+    closed = {row.endpoint_id: row for row in tx.execute(known)}
     rows = [
         _merged(day, endpoint_id, results, closed.get(endpoint_id))
         for endpoint_id, results in sorted(fresh.items())
@@ -79,13 +79,13 @@ def _put(tx: Connection, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _merged(
-    day: int, endpoint_id: str, results: Iterable[ProbeResult], row: sa.RowMapping | None
+    day: int, endpoint_id: str, results: Iterable[ProbeResult], row: sa.Row[Any] | None
 ) -> dict[str, Any]:
     """The closed row of a day: the fresh results with what was closed before."""
-    if row is not None and row["packed"] is None:  # pruned: only its sums are left
+    if row is not None and row.packed is None:  # pruned: only its sums are left
         return day_to_row(endpoint_id, merge(day_from_row(row), rollup(day, results)), None)
     by_instant = {result.at: result for result in results}
     if row is not None:
-        by_instant |= {result.at: result for result in unpack(row["packed"])}
+        by_instant |= {result.at: result for result in unpack(row.packed)}
     ordered = [by_instant[at] for at in sorted(by_instant)]
     return day_to_row(endpoint_id, rollup(day, ordered), ordered)

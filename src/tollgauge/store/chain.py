@@ -76,6 +76,7 @@ _C: Final = chain_cursor
 _H: Final = chain_header
 _W: Final = chain_wallet
 _E: Final = schema.endpoint
+_CURSOR: Final = sa.select(_C).where(_C.c.chain == sa.bindparam("chain"))
 ADDRESS: Final = re.compile(r"0x[0-9a-f]{40}", re.ASCII)
 """An EVM address in lower case."""
 _CHUNK: Final = 5_000
@@ -119,7 +120,7 @@ class Backlog:
 @step
 def cursor(tx: Connection, chain: int) -> Cursor | None:
     """How far a chain is indexed; None before the first step."""
-    row = tx.execute(sa.select(_C).where(_C.c.chain == chain)).mappings().one_or_none()
+    row = tx.execute(_CURSOR, {"chain": chain}).mappings().one_or_none()
     return None if row is None else Cursor(**row)
 
 

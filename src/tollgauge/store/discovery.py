@@ -53,6 +53,15 @@ _E: Final = schema.endpoint
 _L: Final = schema.listing
 _C: Final = schema.crawl
 _V: Final = schema.discovery_event
+_EVENTS: Final = (
+    sa.select(_V.c.at, _V.c.event, _V.c.source, _V.c.before, _V.c.after)
+    .where(
+        _V.c.endpoint_id == sa.bindparam("id"),
+        _V.c.at > sa.bindparam("since"),
+        _V.c.at <= sa.bindparam("until"),
+    )
+    .order_by(_V.c.at, _V.c.id)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,12 +236,8 @@ def events(
     tx: Connection, endpoint_id: str, *, since: int, until: int
 ) -> tuple[DiscoveryEvent, ...]:
     """What happened to an endpoint with `since < at <= until`, oldest first."""
-    query = (
-        sa.select(_V.c.at, _V.c.event, _V.c.source, _V.c.before, _V.c.after)
-        .where(_V.c.endpoint_id == endpoint_id, _V.c.at > since, _V.c.at <= until)
-        .order_by(_V.c.at, _V.c.id)
-    )
-    return tuple(DiscoveryEvent(**row) for row in tx.execute(query).mappings())
+    asked = {"id": endpoint_id, "since": since, "until": until}
+    return tuple(DiscoveryEvent(**row) for row in tx.execute(_EVENTS, asked).mappings())
 
 
 @step

@@ -31,6 +31,13 @@ _CHUNK: Final = 5_000
 _E: Final = schema.endpoint
 _H: Final = schema.host
 _S: Final = schema.score
+_STATE: Final = (_H.c.host, _H.c.wildcard, _H.c.wildcard_at, _H.c.free_at)
+# What is asked most often is built once: building a statement costs more than asking it.
+_ONE: Final = sa.select(_E).where(_E.c.id == sa.bindparam("id"))
+_HOST: Final = sa.select(*_STATE).where(_H.c.host == sa.bindparam("host"))
+_SHARING: Final = sa.select(sa.func.count(_E.c.host.distinct())).where(
+    _E.c.quote_pay_to == sa.bindparam("pay_to"), _E.c.quote_network == sa.bindparam("network")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +55,8 @@ class HostState:
 @step
 def get(tx: Connection, id: str) -> Endpoint | None:  # noqa: A002
     """The endpoint with an id, or None."""
-    return (get_many(tx, (id,))).get(id)
+    row = tx.execute(_ONE, {"id": id}).mappings().one_or_none()
+    return None if row is None else from_row(row)
 
 
 @step
@@ -258,16 +266,16 @@ def set_wildcard(tx: Connection, host: str, *, wildcard: bool, at: int) -> None:
 @step
 def host_state(tx: Connection, host: str) -> HostState:
     """What is known of a host; an unknown host is one that nothing is known of."""
-    return (host_states(tx, (host,))).get(host, HostState(host=host))
+    row = tx.execute(_HOST, {"host": host}).mappings().one_or_none()
+    return HostState(host=host) if row is None else HostState(**row)
 
 
 @step
 def host_states(tx: Connection, hosts: Iterable[str]) -> dict[str, HostState]:
     """What is known of hosts, by name; unknown hosts are left out."""
-    columns = (_H.c.host, _H.c.wildcard, _H.c.wildcard_at, _H.c.free_at)
     found: dict[str, HostState] = {}
     for chunk in chunks(hosts):
-        rows = tx.execute(sa.select(*columns).where(_H.c.host.in_(chunk)))
+        rows = tx.execute(sa.select(*_STATE).where(_H.c.host.in_(chunk)))
         found.update((row["host"], HostState(**row)) for row in rows.mappings())
     return found
 
@@ -275,11 +283,9 @@ def host_states(tx: Connection, hosts: Iterable[str]) -> dict[str, HostState]:
 @step
 def count_hosts_sharing(tx: Connection, network: str, pay_to: str) -> int:
     """How many hosts have an endpoint whose price goes to this address on this network."""
-    query = sa.select(sa.func.count(_E.c.host.distinct())).where(
-        _E.c.quote_pay_to == (pay_to.lower() if pay_to.startswith("0x") else pay_to),
-        _E.c.quote_network == network,
-    )
-    return tx.execute(query).scalar_one()
+    address = pay_to.lower() if pay_to.startswith("0x") else pay_to
+    count: int = tx.execute(_SHARING, {"pay_to": address, "network": network}).scalar_one()
+    return count
 
 
 @step

@@ -10,7 +10,7 @@ from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.evidence import ChainEvidence, Evidence
 from tollgauge.core.text import injection_suspected
 from tollgauge.core.units import HOUR_MS, WINDOW_MS
-from tollgauge.store import discovery, endpoints, probes, volumes
+from tollgauge.store import discovery, endpoints, volumes, window
 from tollgauge.store.transaction import step
 
 RECENT_MS = 3 * HOUR_MS
@@ -21,10 +21,7 @@ RECENT_MS = 3 * HOUR_MS
 def gather(tx: Connection, endpoint: Endpoint, *, as_of: int) -> Evidence:
     """Everything that a score of `endpoint` may depend on, as of `as_of`."""
     host = endpoints.host_state(tx, endpoint.host)
-    last = probes.last_scored(tx, endpoint.id, as_of=as_of)
-    envelope = None
-    if last is not None and last.accepts is None:
-        envelope = probes.last_envelope(tx, endpoint.id, as_of=as_of)
+    seen = window.seen(tx, endpoint.id, as_of=as_of, recent_ms=RECENT_MS)
     return Evidence(
         resource=endpoint.resource,
         as_of=as_of,
@@ -34,10 +31,10 @@ def gather(tx: Connection, endpoint: Endpoint, *, as_of: int) -> Evidence:
         wildcard=bool(host.wildcard),
         injection=injection_suspected(f"{endpoint.service_name}\n{endpoint.description}"),
         quote=endpoint.quote,
-        days=probes.window(tx, endpoint.id, as_of=as_of),
-        recent=probes.recent(tx, endpoint.id, since=as_of - RECENT_MS),
-        last=last,
-        envelope=envelope,
+        days=seen.days,
+        recent=seen.recent,
+        last=seen.last,
+        envelope=seen.envelope,
         changes=discovery.changes(tx, endpoint.id, since=as_of - WINDOW_MS, until=as_of),
         chain=_chain(tx, endpoint, as_of=as_of),
     )

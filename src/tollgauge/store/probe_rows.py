@@ -101,19 +101,19 @@ def day_to_row(
     }
 
 
-def day_from_row(row: sa.RowMapping) -> Rollup:
+def day_from_row(row: sa.Row[Any]) -> Rollup:
     """The rollup of a closed day."""
-    excluded = row["excluded"]
+    excluded = row.excluded
     return Rollup(
-        day=row["day"],
-        probes=row["probes"],
-        scored=row["scored"],
-        up=row["up"],
-        compliant=row["compliant"],
-        payable=row["payable"],
-        compliance=row["compliance"],
-        slots=row["slots"],
-        latency_sum=row["latency_sum"],
-        latency=unpack_histogram(row["latency"]),
+        day=row.day,
+        probes=row.probes,
+        scored=row.scored,
+        up=row.up,
+        compliant=row.compliant,
+        payable=row.payable,
+        compliance=row.compliance,
+        slots=row.slots,
+        latency_sum=row.latency_sum,
+        latency=unpack_histogram(row.latency),
         excluded=() if excluded == "[]" else tuple((r, n) for r, n in orjson.loads(excluded)),
     )

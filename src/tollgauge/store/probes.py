@@ -21,10 +21,9 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.evidence import LastProbe
-from tollgauge.core.probe import Attribution, ProbeResult
+from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import Rollup, merge, rollup
-from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
+from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.store import schema, upsert
 from tollgauge.store.archive import close_days, prune
 from tollgauge.store.endpoints import dirty, greatest, lock
@@ -37,13 +36,10 @@ __all__ = [
     "close_days",
     "days",
     "history",
-    "last_scored",
     "prune",
-    "recent",
     "record",
     "record_each",
     "record_many",
-    "window",
 ]
 
 _E: Final = schema.endpoint
@@ -132,61 +128,6 @@ def record_many(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]
 
 
 @step
-def last_scored(tx: Connection, endpoint_id: str, *, as_of: int | None = None) -> LastProbe | None:
-    """What the latest scored probe saw (at `as_of` or before), None when none of the 31 days up
-    to the last probe has one.
-    """
-    if as_of is None:
-        as_of = _last_probed(tx, endpoint_id)
-    if as_of is None:
-        return None
-    first_day = day_of(as_of - WINDOW_MS)
-    found = _last_fresh(tx, endpoint_id, first_day=first_day, as_of=as_of)
-    packed = _last_packed(tx, endpoint_id, first_day=first_day, as_of=as_of)
-    if found is None or (packed is not None and packed.at > found.at):
-        found = packed
-    return None if found is None else _as_last(found)
-
-
-@step
-def last_envelope(tx: Connection, endpoint_id: str, *, as_of: int) -> LastProbe | None:
-    """What the latest scored probe of the window that carried a payment envelope saw."""
-    fresh = (
-        _of(endpoint_id, first_day=day_of(as_of - WINDOW_MS), as_of=as_of)
-        .where(_P.c.accepts.is_not(None))
-        .limit(1)
-    )
-    row = tx.execute(fresh).mappings().one_or_none()
-    found = None if row is None else result_from_row(row)
-    packed = _last_packed_envelope(tx, endpoint_id, as_of=as_of)
-    if found is None or (packed is not None and packed.at > found.at):
-        found = packed
-    inside = found is not None and found.at > as_of - WINDOW_MS
-    return _as_last(found) if found is not None and inside else None
-
-
-@step
-def recent(tx: Connection, endpoint_id: str, *, since: int) -> tuple[int, int]:
-    """(scored, up) of the probes after `since`."""
-    newest = _last_probed(tx, endpoint_id)
-    if newest is None or newest <= since:
-        return 0, 0
-    results = _results(tx, endpoint_id, first_day=day_of(since), last_day=day_of(newest))
-    scored = [result for result in results if result.scored and result.at > since]
-    return len(scored), sum(result.up for result in scored)
-
-
-@step
-def window(tx: Connection, endpoint_id: str, *, as_of: int) -> tuple[Rollup, ...]:
-    """The exact sums of the probes with `as_of - 30 days < at <= as_of`, one entry a UTC day that
-    has any, oldest first (docs/methodology.md, *arithmetic*).
-
-    Whole closed days come from their sums; of a day that the window cuts, the probes are unpacked.
-    """
-    return _sums(tx, endpoint_id, first=as_of - WINDOW_MS + 1, last=as_of)
-
-
-@step
 def days(tx: Connection, endpoint_id: str, *, first_day: int, last_day: int) -> tuple[Rollup, ...]:
     """The sums of whole UTC days, one entry a day that has any probe, oldest first."""
     last = (last_day + 1) * DAY_MS - 1
@@ -201,11 +142,6 @@ def history(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tupl
     """
     results = _results(tx, endpoint_id, first_day=day_of(since + 1), last_day=day_of(until))
     return tuple(result for result in results if since < result.at <= until)
-
-
-def _last_probed(tx: Connection, endpoint_id: str) -> int | None:
-    query = sa.select(_E.c.last_probed).where(_E.c.id == endpoint_id)
-    return tx.execute(query).scalar_one_or_none()
 
 
 def _known(tx: Connection, found: Sequence[NewProbe]) -> set[tuple[str, int]]:
@@ -305,10 +241,10 @@ def _fresh(tx: Connection, endpoint_id: str, span: Sequence[int]) -> list[ProbeR
     return [result_from_row(row) for row in tx.execute(query).mappings()]
 
 
-def _closed(tx: Connection, endpoint_id: str, span: Sequence[int]) -> Sequence[sa.RowMapping]:
+def _closed(tx: Connection, endpoint_id: str, span: Sequence[int]) -> Sequence[sa.Row[Any]]:
     columns = [column for column in _D.c if column.name != "packed"]
     query = sa.select(*columns).where(_D.c.day.in_(span), _D.c.endpoint_id == endpoint_id)
-    return tx.execute(query).mappings().all()
+    return tx.execute(query).all()
 
 
 def _unpacked(tx: Connection, endpoint_id: str, span: Sequence[int]) -> list[ProbeResult]:
@@ -318,69 +254,3 @@ def _unpacked(tx: Connection, endpoint_id: str, span: Sequence[int]) -> list[Pro
         if packed is not None:
             found += unpack(packed)
     return found
-
-
-def _last_fresh(
-    tx: Connection, endpoint_id: str, *, first_day: int, as_of: int
-) -> ProbeResult | None:
-    query = _of(endpoint_id, first_day=first_day, as_of=as_of).limit(1)
-    row = tx.execute(query).mappings().one_or_none()
-    return None if row is None else result_from_row(row)
-
-
-def _of(endpoint_id: str, *, first_day: int, as_of: int) -> sa.Select[Any]:
-    """The fresh scored probes of an endpoint up to `as_of`, newest first."""
-    span = range(first_day, day_of(as_of) + 1)
-    return (
-        sa.select(_P)
-        .where(_P.c.day.in_(span), _P.c.endpoint_id == endpoint_id)
-        .where(_P.c.attribution == Attribution.THEIRS.value, _P.c.at <= as_of)
-        .order_by(_P.c.at.desc())
-    )
-
-
-def _last_packed_envelope(tx: Connection, endpoint_id: str, *, as_of: int) -> ProbeResult | None:
-    """From the closed days, newest first; days on which nothing was up hold none."""
-    span = range(day_of(as_of - WINDOW_MS), day_of(as_of) + 1)
-    query = (
-        sa.select(_D.c.packed)
-        .where(_D.c.day.in_(span), _D.c.endpoint_id == endpoint_id)
-        .where(_D.c.up > 0, _D.c.packed.is_not(None))
-        .order_by(_D.c.day.desc())
-    )
-    for packed in tx.execute(query).scalars():
-        for result in reversed(unpack(packed)):
-            if result.scored and result.accepts is not None and result.at <= as_of:
-                return result
-    return None
-
-
-def _last_packed(
-    tx: Connection, endpoint_id: str, *, first_day: int, as_of: int
-) -> ProbeResult | None:
-    """From the newest closed day with a scored probe, or the one before it if `as_of` cuts it."""
-    span = range(first_day, day_of(as_of) + 1)
-    query = (
-        sa.select(_D.c.packed)
-        .where(_D.c.day.in_(span), _D.c.endpoint_id == endpoint_id)
-        .where(_D.c.scored > 0, _D.c.packed.is_not(None))
-        .order_by(_D.c.day.desc())
-        .limit(2)
-    )
-    for packed in tx.execute(query).scalars():
-        scored = [r for r in unpack(packed) if r.scored and r.at <= as_of]
-        if scored:
-            return scored[-1]
-    return None
-
-
-def _as_last(result: ProbeResult) -> LastProbe:
-    return LastProbe(
-        at=result.at,
-        outcome=result.outcome.value,
-        up=result.up,
-        payable=result.payable,
-        accepts=result.accepts,
-        tls_not_after=result.tls_not_after,
-        rules=tuple((f.rule, f.severity.value, f.message) for f in result.findings),
-    )

@@ -26,6 +26,7 @@ from tollgauge.store.transaction import step
 
 _S: Final = schema.score
 _E: Final = schema.endpoint
+_AS_OF: Final = sa.select(_S.c.as_of).where(_S.c.endpoint_id == sa.bindparam("id"))
 _ORDER: Final = (
     _S.c.score_tenths.desc(),
     _S.c.confidence_hundredths.desc(),
@@ -129,8 +130,7 @@ def get(tx: Connection, endpoint_id: str) -> ScoreRow | None:
 @step
 def as_of(tx: Connection, endpoint_id: str) -> int | None:
     """As of when an endpoint was scored last, None while it has no score."""
-    query = sa.select(_S.c.as_of).where(_S.c.endpoint_id == endpoint_id)
-    found: int | None = tx.execute(query).scalar_one_or_none()
+    found: int | None = tx.execute(_AS_OF, {"id": endpoint_id}).scalar_one_or_none()
     return found
 
 

@@ -33,6 +33,10 @@ _META: Final = "volume:"
 _ROWS: Final = 5_000
 _T: Final = transfers.transfer
 _D: Final = transfers.transfer_day
+_W: Final = chains.chain_wallet
+_LOW: Final = sa.select(_W.c.low_at).where(
+    _W.c.chain == sa.bindparam("chain"), _W.c.address == sa.bindparam("address")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +76,7 @@ def chain_of(network: str) -> int | None:
 @step
 def coverage(tx: Connection, chain: int, address: str, *, as_of: int) -> Coverage | None:
     """How much of the 30 days before `as_of` is indexed for an address, None when nothing is."""
-    wallet = chains.chain_wallet
-    query = sa.select(wallet.c.low_at).where(wallet.c.chain == chain, wallet.c.address == address)
-    low_at = tx.execute(query).scalar_one_or_none()
+    low_at = tx.execute(_LOW, {"chain": chain, "address": address}).scalar_one_or_none()
     cursor = chains.cursor(tx, chain)
     if cursor is None or low_at is None:
         return None
