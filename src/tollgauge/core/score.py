@@ -130,7 +130,7 @@ def from_dict(values: Mapping[str, Any]) -> Score:
 
 def score_to_json(score: Score) -> bytes:
     """The score as JSON text with sorted keys."""
-    return orjson.dumps(to_dict(score), option=orjson.OPT_SORT_KEYS)
+    return orjson.dumps(score, option=orjson.OPT_SORT_KEYS)
 
 
 def score_from_json(text: bytes) -> Score:

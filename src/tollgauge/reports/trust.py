@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-import orjson
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.evidence import Evidence, digest, from_stored, to_json
+from tollgauge.core.evidence import Evidence, from_stored
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.score import Score, score_from_json
 from tollgauge.core.scoring import score as score_of
@@ -21,15 +20,14 @@ from tollgauge.store.transaction import step
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustReport:
-    """Everything a trust report says. `document` is the evidence as its canonical JSON value,
-    `digest` the SHA-256 of its canonical text; `probe` the live probe, or the last one known.
-    `simulated`: part of the history was made up by the demo.
+    """Everything a trust report says. `row` is the score as it is stored, with the canonical text
+    of the evidence and its digest; `probe` the live probe, or the last one known. `simulated`:
+    part of the history was made up by the demo.
     """
 
     score: Score
     evidence: Evidence
-    document: dict[str, Any]
-    digest: str
+    row: ScoreRow
     probe: ProbeResult | None
     quote_at: int | None
     service_name: str
@@ -51,7 +49,8 @@ def live(tx: Connection, endpoint: Endpoint, probe: ProbeResult, *, now: int) ->
     """The report of an endpoint that was probed just now, scored from its evidence as of now."""
     current = endpoints.get(tx, endpoint.id) or endpoint
     seen = evidence_rows.gather(tx, current, as_of=now)
-    return _report(current, seen, score_of(seen), probe)
+    score = score_of(seen)
+    return _report(current, seen, score, scores.row_of(endpoint.id, seen, score), probe)
 
 
 @step
@@ -84,17 +83,16 @@ def _cached(tx: Connection, endpoint: Endpoint, row: ScoreRow) -> TrustReport:
     last = probes.history(
         tx, endpoint.id, since=(endpoint.last_probed or 0) - 1, until=endpoint.last_probed or 0
     )
-    return _report(endpoint, seen, score_from_json(row.result), last[-1] if last else None)
+    return _report(endpoint, seen, score_from_json(row.result), row, last[-1] if last else None)
 
 
 def _report(
-    endpoint: Endpoint, seen: Evidence, score: Score, probe: ProbeResult | None
+    endpoint: Endpoint, seen: Evidence, score: Score, row: ScoreRow, probe: ProbeResult | None
 ) -> TrustReport:
     return TrustReport(
         score=score,
         evidence=seen,
-        document=orjson.loads(to_json(seen)),
-        digest=digest(seen),
+        row=row,
         probe=probe,
         quote_at=endpoint.quote_at,
         service_name=endpoint.service_name,

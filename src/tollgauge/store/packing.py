@@ -109,15 +109,23 @@ def pack_histogram(histogram: Sequence[tuple[int, int]]) -> bytes:
 
 def unpack_histogram(data: bytes) -> tuple[tuple[int, int], ...]:
     """The inverse of `pack_histogram`."""
-    numbers = []
+    numbers = _numbers(data)
+    return tuple(zip(accumulate(numbers[0::2]), numbers[1::2], strict=True))
+
+
+def _numbers(data: bytes) -> Sequence[int]:
+    """The varints of a run of bytes; from where on all take one byte, they are the bytes."""
+    numbers: list[int] = []
     value = shift = 0
-    for byte in data:
+    for place, byte in enumerate(data):
+        if not shift and data[place:].isascii():
+            return [*numbers, *data[place:]]
         value |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
             numbers.append(value)
             value = shift = 0
-    return tuple(zip(accumulate(numbers[0::2]), numbers[1::2], strict=True))
+    return numbers
 
 
 def _put(out: bytearray, value: int) -> None:

@@ -36,6 +36,7 @@ __all__ = [
     "close_days",
     "days",
     "history",
+    "latest",
     "prune",
     "record",
     "record_each",
@@ -56,6 +57,14 @@ _PROBED: Final = (
         **dirty(_AT),
     )
 )
+
+_FRESH: Final = sa.select(_P).where(
+    _P.c.day.in_(sa.bindparam("days_", type_=sa.Integer, expanding=True)),
+    _P.c.endpoint_id == sa.bindparam("id_"),
+    _P.c.at > sa.bindparam("since_"),
+    _P.c.at <= sa.bindparam("until_"),
+)
+_LATEST: Final = _FRESH.order_by(_P.c.at.desc()).limit(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +139,12 @@ def record_many(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]
 @step
 def days(tx: Connection, endpoint_id: str, *, first_day: int, last_day: int) -> tuple[Rollup, ...]:
     """The sums of whole UTC days, one entry a day that has any probe, oldest first."""
-    last = (last_day + 1) * DAY_MS - 1
-    return _sums(tx, endpoint_id, first=first_day * DAY_MS, last=last)
+    parts = [day_from_row(row) for row in _closed(tx, endpoint_id, range(first_day, last_day + 1))]
+    since, until = first_day * DAY_MS - 1, (last_day + 1) * DAY_MS - 1
+    by_day: dict[int, list[ProbeResult]] = {}
+    for result in _fresh(tx, endpoint_id, since=since, until=until):
+        by_day.setdefault(day_of(result.at), []).append(result)
+    return _merged([*parts, *(rollup(day, results) for day, results in by_day.items())])
 
 
 @step
@@ -140,8 +153,18 @@ def history(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tupl
     and severity; their messages only in the last scored probe of a day and in the last one with
     an envelope.
     """
-    results = _results(tx, endpoint_id, first_day=day_of(since + 1), last_day=day_of(until))
-    return tuple(result for result in results if since < result.at <= until)
+    packed = _unpacked(tx, endpoint_id, range(day_of(since + 1), day_of(until) + 1))
+    found = [result for result in packed if since < result.at <= until]
+    found += _fresh(tx, endpoint_id, since=since, until=until)
+    return tuple(sorted(found, key=lambda result: result.at))
+
+
+@step
+def latest(tx: Connection, endpoint_id: str, *, since: int, until: int) -> ProbeResult | None:
+    """The last probe with `since < at <= until`, of days that are not closed yet."""
+    asked = _between(endpoint_id, since=since, until=until)
+    row = tx.execute(_LATEST, asked).mappings().one_or_none()
+    return None if row is None else result_from_row(row)
 
 
 def _known(tx: Connection, found: Sequence[NewProbe]) -> set[tuple[str, int]]:
@@ -203,22 +226,6 @@ def _count_fresh(tx: Connection, endpoint_id: str, results: Iterable[ProbeResult
     return tx.execute(query).scalar_one()
 
 
-def _sums(tx: Connection, endpoint_id: str, *, first: int, last: int) -> tuple[Rollup, ...]:
-    """The sums of the probes with `first <= at <= last`, by day."""
-    span = range(day_of(first), day_of(last) + 1)
-    cut = {day for day in span if day * DAY_MS < first or (day + 1) * DAY_MS - 1 > last}
-    whole = _closed(tx, endpoint_id, [day for day in span if day not in cut])
-    parts = [day_from_row(row) for row in whole]
-    fresh = _fresh(tx, endpoint_id, span)
-    edges = _unpacked(tx, endpoint_id, sorted(cut))
-    by_day: dict[int, list[ProbeResult]] = {}
-    for result in (*fresh, *edges):
-        if first <= result.at <= last:
-            by_day.setdefault(day_of(result.at), []).append(result)
-    parts += [rollup(day, results) for day, results in by_day.items()]
-    return _merged(parts)
-
-
 def _merged(parts: Iterable[Rollup]) -> tuple[Rollup, ...]:
     found: dict[int, Rollup] = {}
     for part in parts:
@@ -227,18 +234,14 @@ def _merged(parts: Iterable[Rollup]) -> tuple[Rollup, ...]:
     return tuple(found[day] for day in sorted(found))
 
 
-def _results(
-    tx: Connection, endpoint_id: str, *, first_day: int, last_day: int
-) -> list[ProbeResult]:
-    span = range(first_day, last_day + 1)
-    found = _unpacked(tx, endpoint_id, span)
-    found += _fresh(tx, endpoint_id, span)
-    return sorted(found, key=lambda result: result.at)
+def _fresh(tx: Connection, endpoint_id: str, *, since: int, until: int) -> list[ProbeResult]:
+    asked = _between(endpoint_id, since=since, until=until)
+    return [result_from_row(row) for row in tx.execute(_FRESH, asked).mappings()]
 
 
-def _fresh(tx: Connection, endpoint_id: str, span: Sequence[int]) -> list[ProbeResult]:
-    query = sa.select(_P).where(_P.c.day.in_(span), _P.c.endpoint_id == endpoint_id)
-    return [result_from_row(row) for row in tx.execute(query).mappings()]
+def _between(endpoint_id: str, *, since: int, until: int) -> dict[str, Any]:
+    span = list(range(day_of(since + 1), day_of(until) + 1))
+    return {"days_": span, "id_": endpoint_id, "since_": since, "until_": until}
 
 
 def _closed(tx: Connection, endpoint_id: str, span: Sequence[int]) -> Sequence[sa.Row[Any]]:

@@ -19,8 +19,6 @@ from tollgauge.core.evidence import (
     Evidence,
     LastProbe,
     PayerVolume,
-    digest,
-    to_json,
 )
 from tollgauge.core.exchange import Timings
 from tollgauge.core.policy import POLICIES
@@ -107,8 +105,7 @@ def _report() -> TrustReport:
     return TrustReport(
         score=score_from_json(row.result),
         evidence=seen,
-        document=orjson.loads(to_json(seen)),
-        digest=digest(seen),
+        row=row,
         probe=_probe(AS_OF - MINUTE_MS),
         quote_at=_ENDPOINT.quote_at,
         service_name=_ENDPOINT.service_name,

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from sqlalchemy import Connection
+
 from tollgauge.clients import x402
 from tollgauge.clients.connectivity import connected
 from tollgauge.clients.egress import Egress
@@ -55,14 +57,13 @@ class LiveProbe:
 
         Raises Problem 503 when we could not probe.
         """
-        known = await self._known(resource)
-        endpoint = known or new_endpoint(resource, now=self.clock(), spread_ms=0)
         owner = f"live-{secrets.token_hex(8)}"
         deadline = asyncio.get_running_loop().time() + WAIT_S
         while True:
-            fresh = await self._fresh(endpoint)
-            if fresh is not None:
-                return await self._known(resource) or endpoint, fresh
+            known, fresh = await self.store.reading(_known, resource.id, now=self.clock())
+            if known is not None and fresh is not None:
+                return known, fresh
+            endpoint = known or new_endpoint(resource, now=self.clock(), spread_ms=0)
             if await self._take_host(endpoint.host, owner):
                 break
             if asyncio.get_running_loop().time() > deadline:
@@ -77,7 +78,7 @@ class LiveProbe:
             probe, result = await self._probe(endpoint)
         if known is None and not _failed_here(result):
             await self._accepted(endpoint, result, accept, owner)
-        endpoint = await self._record(resource, probe, result, owner)
+        endpoint = await self.store.writing(self._record, resource, probe, result, owner)
         if _failed_here(result):
             raise Problem(
                 503,
@@ -86,10 +87,6 @@ class LiveProbe:
                 retry_after=30,
             )
         return endpoint, result
-
-    async def _known(self, resource: Resource) -> Endpoint | None:
-        async with self.store.read() as tx:
-            return await endpoints.get(tx, resource.id)
 
     async def _accepted(
         self,
@@ -104,23 +101,15 @@ class LiveProbe:
         except Problem:
             now = self.clock()
             free_at = now + self.cadence.host_gap_ms
-            async with self.store.write() as tx:
-                await endpoints.release_host(
-                    tx, endpoint.host, owner=owner, now=now, free_at=free_at
-                )
+            await self.store.writing(
+                endpoints.release_host, endpoint.host, owner=owner, now=now, free_at=free_at
+            )
             raise
 
-    async def _fresh(self, endpoint: Endpoint) -> ProbeResult | None:
-        async with self.store.read() as tx:
-            now = self.clock()
-            recent = await probes.history(tx, endpoint.id, since=now - SHARE_MS, until=now)
-        return recent[-1] if recent and recent[-1].outcome is not Outcome.LOCAL else None
-
     async def _take_host(self, host: str, owner: str) -> bool:
-        async with self.store.write() as tx:
-            return await endpoints.claim_host(
-                tx, host, owner=owner, now=self.clock(), lease_ms=LEASE_MS
-            )
+        return await self.store.writing(
+            endpoints.claim_host, host, owner=owner, now=self.clock(), lease_ms=LEASE_MS
+        )
 
     async def _probe(self, endpoint: Endpoint) -> tuple[Probe, ProbeResult]:
         probe = await x402.exchange(self.egress, endpoint, now=self.clock())
@@ -133,23 +122,31 @@ class LiveProbe:
                 result = replace(result, attribution=Attribution.UNKNOWN, reason="no-reference")
         return probe, result
 
-    async def _record(
-        self, resource: Resource, probe: Probe, result: ProbeResult, owner: str
+    def _record(
+        self, tx: Connection, resource: Resource, probe: Probe, result: ProbeResult, owner: str
     ) -> Endpoint:
         """Remember a result, and adopt its resource if nobody knew it."""
         now = self.clock()
-        async with self.store.write() as tx:
-            endpoint = await endpoints.get(tx, resource.id)
-            if endpoint is None:
-                endpoint = await discovery.adopt(tx, resource, source="request", now=now)
-            seen = Observation(
-                endpoint=endpoint,
-                result=result,
-                learned=probe.learned,
-                pause_ms=pause_ms(probe.exchange.result, now=now),
-            )
-            await observations.record(tx, (seen,), cadence=self.cadence, owner=owner, now=now)
+        endpoint = endpoints.get(tx, resource.id)
+        if endpoint is None:
+            endpoint = discovery.adopt(tx, resource, source="request", now=now)
+        seen = Observation(
+            endpoint=endpoint,
+            result=result,
+            learned=probe.learned,
+            pause_ms=pause_ms(probe.exchange.result, now=now),
+        )
+        observations.record(tx, (seen,), cadence=self.cadence, owner=owner, now=now)
         return endpoint
+
+
+def _known(
+    tx: Connection, endpoint_id: str, *, now: int
+) -> tuple[Endpoint | None, ProbeResult | None]:
+    """An endpoint, and its last result if that is young enough to be shared."""
+    last = probes.latest(tx, endpoint_id, since=now - SHARE_MS, until=now)
+    fresh = None if last is None or last.outcome is Outcome.LOCAL else last
+    return endpoints.get(tx, endpoint_id), fresh
 
 
 def _failed_here(result: ProbeResult) -> bool:

@@ -9,8 +9,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
+from sqlalchemy import Connection
+
 from tollgauge import reports
-from tollgauge.core.endpoint import Resource
+from tollgauge.core.endpoint import Endpoint, Resource
+from tollgauge.core.probe import ProbeResult
 from tollgauge.store import scores
 from tollgauge.web import paid, wire
 from tollgauge.web.paid import Product, Shop
@@ -48,10 +51,14 @@ def _order(shop: Shop, document: object) -> Resource:
 
 async def _answer(shop: Shop, order: Resource) -> bytes:
     endpoint, probe = await shop.live.look(order)
-    async with shop.store.read() as tx:
-        report = await reports.live(tx, endpoint, probe, now=shop.clock())
-        known = await scores.as_of(tx, endpoint.id)
+    report, known = await shop.store.reading(_report, endpoint, probe, now=shop.clock())
     if known is None or known < probe.at:
-        async with shop.store.write() as tx:
-            await scores.save(tx, scores.row_of(endpoint.id, report.evidence, report.score))
+        await shop.store.writing(scores.save, report.row)
     return wire.dump(wire.trust_report(report))
+
+
+def _report(
+    tx: Connection, endpoint: Endpoint, probe: ProbeResult, *, now: int
+) -> tuple[reports.TrustReport, int | None]:
+    """The report, and as of when the endpoint was scored before."""
+    return reports.live(tx, endpoint, probe, now=now), scores.as_of(tx, endpoint.id)

@@ -51,21 +51,17 @@ class Shape(BaseModel):
 
 def dump(shape: Shape) -> bytes:
     """A shape as JSON bytes; fields whose absence means something are left out when null."""
-    document = shape.model_dump(mode="json", by_alias=True)
+    document = shape.model_dump(by_alias=True)
     return _bytes(_without_absent(document))
 
 
 _ABSENT: Final = frozenset({"advertised", "settlement", "liveProbe", "since", "simulated"})
 
 
-_VERBATIM: Final = frozenset({"document"})
-"""Evidence is handed on as it is: its digest covers every field."""
-
-
 def _without_absent(value: Any) -> Any:
     if isinstance(value, dict):
         return {
-            key: item if key in _VERBATIM else _without_absent(item)
+            key: _without_absent(item)
             for key, item in value.items()
             if not (item is None and key in _ABSENT)
         }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+import orjson
+from pydantic import Field, WithJsonSchema
 
 from tollgauge.core.evidence import Evidence
 from tollgauge.core.terms import Quote
@@ -80,7 +81,8 @@ class EvidenceShape(Shape):
     policy_version: int
     as_of: str
     digest: str
-    document: dict[str, Any]
+    # The canonical text as it is stored: its digest covers every byte, and it is never parsed here.
+    document: Annotated[Any, WithJsonSchema({"type": "object", "additionalProperties": True})]
 
 
 class TrustReportShape(Shape):
@@ -196,6 +198,6 @@ def _evidence(evidence: Evidence, report: TrustReport) -> EvidenceShape:
     return EvidenceShape(
         policy_version=report.score.policy_version,
         as_of=iso(evidence.as_of),
-        digest=report.digest,
-        document=report.document,
+        digest=report.row.digest,
+        document=orjson.Fragment(report.row.evidence),
     )
