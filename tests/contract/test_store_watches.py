@@ -14,10 +14,19 @@ from tollgauge.core.flips import delisting
 from tollgauge.core.listing import ListedItem, read_item
 from tollgauge.core.units import DAY_MS
 from tollgauge.core.watch import PERIOD_MS, READABLE_MS, Kind, State, Wish
-from tollgauge.store import discovery, endpoints, flips, outbox, watches
+from tollgauge.store import (
+    destinations,
+    discovery,
+    endpoints,
+    flips,
+    outbox,
+    watch_payments,
+    watches,
+)
+from tollgauge.store.destinations import Destination, destination
 from tollgauge.store.engine import Store
 from tollgauge.store.outbox import Notice, Result
-from tollgauge.store.watches import Destination, Watch
+from tollgauge.store.watches import Watch
 
 NOW = 1_795_000_000_000
 RESOURCE = parse_resource("https://api.example.com/v1/weather")
@@ -62,9 +71,9 @@ async def started(store: Store, *, targets: int = 1) -> None:
     async with store.write() as tx:
         await discovery.adopt(tx, RESOURCE, source="request", now=NOW)
         kept = [target(number) for number in range(1, targets + 1)]
-        await watches.create(tx, made(1), kept, payment_id="pay_1")
+        await watch_payments.create(tx, made(1), kept, payment_id="pay_1")
         await tx.execute(watches.watch.update().values(state=State.ACTIVE.value))
-        await tx.execute(watches.watch_payment.update().values(applied=True))
+        await tx.execute(watch_payments.watch_payment.update().values(applied=True))
 
 
 async def claim(store: Store, owner: str, *, now: int = NOW, limit: int = 9) -> list[Any]:
@@ -116,8 +125,8 @@ async def test_many_workers_share_the_outbox_without_a_repeat(
 async def test_healthy_destinations_come_first_and_the_failing_have_a_share(store: Store) -> None:
     await started(store, targets=8)
     async with store.write() as tx:
-        bad = watches.destination.c.id.in_([f"dst_{n}" for n in range(1, 5)])
-        await tx.execute(watches.destination.update().where(bad).values(failures=2))
+        bad = destination.c.id.in_([f"dst_{n}" for n in range(1, 5)])
+        await tx.execute(destination.update().where(bad).values(failures=2))
         await outbox.put(tx, [notice(n, to=n) for n in range(1, 9)], now=NOW)
         found = await outbox.claim(tx, owner="a", now=NOW, limit=6, failing=1, lease_ms=60_000)
     assert [each.destination.failures > 0 for each in found] == [False] * 4 + [True]
@@ -134,10 +143,10 @@ async def test_nothing_is_sent_for_a_watch_that_is_not_paid(store: Store) -> Non
 async def test_the_same_payment_makes_one_watch(store: Store) -> None:
     async with store.write() as tx:
         await discovery.adopt(tx, RESOURCE, source="request", now=NOW)
-        await watches.create(tx, made(1), [target(1)], payment_id="pay_1")
-        await watches.create(tx, made(2), [target(2, 2)], payment_id="pay_1")
+        await watch_payments.create(tx, made(1), [target(1)], payment_id="pay_1")
+        await watch_payments.create(tx, made(2), [target(2, 2)], payment_id="pay_1")
         assert [each.id for each in await watches.latest(tx, limit=9)] == ["wat_2"]
-        assert await watches.destinations(tx, ["wat_1"]) == {"wat_1": ()}
+        assert await destinations.of_watches(tx, ["wat_1"]) == {"wat_1": ()}
 
 
 async def test_an_event_that_becomes_visible_late_is_not_passed_by_a_cursor(
@@ -198,10 +207,10 @@ async def test_ended_watches_and_old_deliveries_are_forgotten(store: Store) -> N
         found = await watches.get(tx, "wat_1")
         assert found is not None
         assert await watches.end(tx, found, State.CANCELLED, now=NOW)
-        assert await watches.forget(tx, now=NOW + PERIOD_MS + READABLE_MS) == 0
+        assert await watch_payments.forget(tx, now=NOW + PERIOD_MS + READABLE_MS) == 0
         assert await outbox.forget(tx, now=NOW + 29 * DAY_MS) == 0
         assert await outbox.forget(tx, now=NOW + 31 * DAY_MS) == 1
-        assert await watches.forget(tx, now=NOW + PERIOD_MS + READABLE_MS + 1) == 1
+        assert await watch_payments.forget(tx, now=NOW + PERIOD_MS + READABLE_MS + 1) == 1
         assert await watches.get(tx, "wat_1") is None
 
 

@@ -19,7 +19,8 @@ from tollgauge.core.payment import State as PaymentState
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.watch import PERIOD_MS, READABLE_MS, State
 from tollgauge.jobs import alert
-from tollgauge.store import outbox, payments, watches
+from tollgauge.store import outbox, payments, watch_payments, watches
+from tollgauge.store.destinations import destination
 
 A, B = f"https://{ALERTS}/a", f"https://{OTHER}/b"
 
@@ -100,7 +101,7 @@ async def test_what_was_queued_while_a_destination_was_disabled_is_a_dead_letter
     await happens(till, 1)
     async with till.store.write() as tx:
         gone = {"disabled_at": till.clock(), "disabled_reason": "http-410"}
-        await tx.execute(watches.destination.update().values(**gone))
+        await tx.execute(destination.update().values(**gone))
     await till.alert()
     assert till.receivers.events() == []
     assert (await depth(till)).dead == 1
@@ -171,7 +172,7 @@ async def test_a_renewal_that_settles_after_a_cancel_does_not_start_the_watch_ag
 ) -> None:
     bought = await till.buy(delivery={"webhook_url": A})
     async with till.store.write() as tx:
-        await watches.renew(tx, bought["watch_id"], payment_id="pay_late", now=till.clock())
+        await watch_payments.renew(tx, bought["watch_id"], payment_id="pay_late", now=till.clock())
     await till.cancel(bought)
     await paid(till, "pay_late")
     await till.probe(quote=replace(QUOTE, amount=1))
@@ -188,7 +189,7 @@ async def test_a_renewal_at_the_very_end_goes_on_from_the_end(till: Till) -> Non
     bought = await till.buy(delivery={"webhook_url": A})
     till.clock.now = NOW + PERIOD_MS - SECOND_MS
     async with till.store.write() as tx:
-        await watches.renew(tx, bought["watch_id"], payment_id="pay_late", now=till.clock())
+        await watch_payments.renew(tx, bought["watch_id"], payment_id="pay_late", now=till.clock())
     till.clock.now = NOW + PERIOD_MS + SECOND_MS
     await till.alert()
     assert (await till.poll(bought))["state"] == "expired"
@@ -208,8 +209,8 @@ async def test_a_watch_whose_renewal_is_in_flight_is_not_forgotten(till: Till) -
     till.clock.now = NOW + PERIOD_MS
     await till.alert()
     async with till.store.write() as tx:
-        await watches.renew(tx, bought["watch_id"], payment_id="pay_late", now=till.clock())
-        assert await watches.forget(tx, now=NOW + PERIOD_MS + READABLE_MS + 1) == 0
+        await watch_payments.renew(tx, bought["watch_id"], payment_id="pay_late", now=till.clock())
+        assert await watch_payments.forget(tx, now=NOW + PERIOD_MS + READABLE_MS + 1) == 0
     await paid(till, "pay_late")
     assert (await till.poll(bought))["state"] == "active"
 
@@ -217,17 +218,18 @@ async def test_a_watch_whose_renewal_is_in_flight_is_not_forgotten(till: Till) -
 async def test_payments_that_nobody_knows_hold_up_no_other(till: Till) -> None:
     bought = await till.buy()
     ids = [f"pay_{number}" for number in range(520)]
-    row = {"watch_id": bought["watch_id"], "kind": watches.RENEW, "at": 1, "applied": False}
+    row = {"watch_id": bought["watch_id"], "kind": watch_payments.RENEW, "at": 1, "applied": False}
     async with till.store.write() as tx:
         await tx.execute(
-            watches.watch_payment.insert(), [{**row, "payment_id": each} for each in ids]
+            watch_payments.watch_payment.insert(), [{**row, "payment_id": each} for each in ids]
         )
     await paid(till, ids[0], PaymentState.UNKNOWN)
     two = await till.buy()
     async with till.store.write() as tx:
-        await watches.apply_payments(tx, now=till.clock())
+        await watch_payments.apply(tx, now=till.clock())
         assert (await watches.get(tx, two["watch_id"])).state is State.ACTIVE
-        assert not await watches.work_waits(tx, now=till.clock())
+        assert not await watch_payments.ready(tx)
+        assert not await watches.any_due(tx, now=till.clock())
 
 
 async def test_an_edit_takes_nothing_away_that_was_there_to_be_read(till: Till) -> None:
@@ -361,8 +363,8 @@ async def test_a_host_that_never_answers_delays_no_other(till: Till) -> None:
     await till.buy(delivery={"webhook_url": A})
     await happens(till, 1)
     async with till.store.write() as tx:  # the one that is healthy comes last
-        good = sa.select(watches.destination.c.id).where(
-            watches.destination.c.masked.startswith(f"https://{ALERTS}/")
+        good = sa.select(destination.c.id).where(
+            destination.c.masked.startswith(f"https://{ALERTS}/")
         )
         late = outbox.delivery.c.destination_id.in_(good)
         await tx.execute(outbox.delivery.update().where(late).values(due=till.clock()))

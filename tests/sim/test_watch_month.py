@@ -52,8 +52,9 @@ from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import alert
 from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.store import discovery, endpoints, flips, payments, watches
-from tollgauge.store.watches import Destination, Watch
+from tollgauge.store import discovery, endpoints, flips, payments, watch_payments, watches
+from tollgauge.store.destinations import Destination
+from tollgauge.store.watches import Watch
 
 NOW = http_service.NOW
 STEP = 5 * MINUTE_MS
@@ -132,13 +133,13 @@ async def watched(service: root.Opened, resource: str, *, now: int) -> tuple[str
     )
     async with service.store.write() as tx:
         await discovery.adopt(tx, parsed, source="request", now=now)
-        await watches.create(tx, made, [target], payment_id="pay_1")
+        await watch_payments.create(tx, made, [target], payment_id="pay_1")
         known = {
             column.name: None if column.nullable else 0 if is_number(column) else ""
             for column in payments.payment.c
         } | {"id": "pay_1", "state": PaymentState.SETTLED.value}
         await tx.execute(payments.payment.insert().values(**known))
-        await watches.apply_payments(tx, now=now)
+        await watch_payments.apply(tx, now=now)
         found = await watches.get(tx, made.id)
     assert found is not None
     assert found.state is State.ACTIVE

@@ -32,9 +32,10 @@ from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.units import DAY_MS, MINUTE_MS
 from tollgauge.core.watch import Kind, State, Wish
-from tollgauge.store import discovery, endpoints, observations, watches
+from tollgauge.store import discovery, endpoints, observations, watch_payments, watches
+from tollgauge.store.destinations import Destination
 from tollgauge.store.observations import Observation
-from tollgauge.store.watches import Destination, Watch
+from tollgauge.store.watches import Watch
 from tollgauge.web import app as web
 
 NOW = http_service.NOW
@@ -89,10 +90,10 @@ async def watch_all(service: root.Opened, urls: list[str]) -> dict[tuple[str, in
                 masked="",
                 created_at=NOW,
             )
-            await watches.create(tx, watch, [kept], payment_id=id_)
+            await watch_payments.create(tx, watch, [kept], payment_id=id_)
             made[url, n] = id_
         await tx.execute(watches.watch.update().values(state=State.ACTIVE.value))
-        await tx.execute(watches.watch_payment.update().values(applied=True))
+        await tx.execute(watch_payments.watch_payment.update().values(applied=True))
         await tx.execute(endpoints._E.update().values(watched_until=NOW + 30 * DAY_MS))
     return made
 

@@ -35,9 +35,10 @@ from tollgauge.core.units import DAY_MS
 from tollgauge.core.watch import PERIOD_MS, Kind, State
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import alert
-from tollgauge.store import endpoints, flips, outbox, watches
+from tollgauge.store import endpoints, flips, outbox, watch_payments, watches
+from tollgauge.store.destinations import Destination, destination
 from tollgauge.store.engine import Store
-from tollgauge.store.watches import Destination, Watch
+from tollgauge.store.watches import Watch
 
 WATCHES: Final = 10_000
 ENDPOINTS: Final = 1_000
@@ -163,14 +164,14 @@ async def filled(store: Store, settings: WatchSettings, count: int, endpoint_cou
                 masked=f"https://{host}/…",
                 created_at=now,
             )
-            await watches.create(tx, watch, [kept], payment_id=f"pay_{number}")
+            await watch_payments.create(tx, watch, [kept], payment_id=f"pay_{number}")
         await tx.execute(watches.watch.update().values(state=State.ACTIVE.value))
-        await tx.execute(watches.watch_payment.update().values(applied=True))
+        await tx.execute(watch_payments.watch_payment.update().values(applied=True))
 
 
 async def healthy_left(store: Store) -> int:
     """Deliveries to good destinations, or flips, that still wait."""
-    delivery, target = outbox.delivery, watches.destination
+    delivery, target = outbox.delivery, destination
     good = target.c.masked == f"https://{GOOD}/…"
     query = (
         sa.select(sa.func.count())

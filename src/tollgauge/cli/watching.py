@@ -87,7 +87,7 @@ async def _watches(config: Config, limit: int) -> dict[str, Any]:
 
 async def _watch(config: Config, watch_id: str) -> dict[str, Any]:
     from tollgauge import app as root
-    from tollgauge.store import endpoints, outbox, watches
+    from tollgauge.store import destinations, endpoints, outbox, watch_events, watches
     from tollgauge.web import wire
 
     async with root.opened(config) as service, service.store.read() as tx:
@@ -97,9 +97,9 @@ async def _watch(config: Config, watch_id: str) -> dict[str, Any]:
                 f"There is no watch {watch_id}.", hint="tollgauge watch list names them."
             )
         endpoint = await endpoints.get(tx, found.endpoint_id)
-        targets = (await watches.destinations(tx, [watch_id]))[watch_id]
+        targets = (await destinations.of_watches(tx, [watch_id]))[watch_id]
         sent = await outbox.of_watch(tx, watch_id, limit=50)
-        own = await watches.events(tx, watch_id, after=0, limit=500)
+        own = await watch_events.of_watch(tx, watch_id, after=0, limit=500)
     return {
         "watchId": found.id,
         "state": found.state.value,

@@ -31,10 +31,19 @@ from tollgauge.core.exchange import FaultKind
 from tollgauge.core.units import DAY_MS, SECOND_MS
 from tollgauge.core.watch import Kind, State
 from tollgauge.observe import DELIVERIES, FLIPS, OUTBOX_AGE, OUTBOX_DEAD, OUTBOX_QUEUED, log
-from tollgauge.store import endpoints, flips, outbox, watches
+from tollgauge.store import (
+    destinations,
+    endpoints,
+    flips,
+    outbox,
+    watch_events,
+    watch_payments,
+    watches,
+)
+from tollgauge.store.destinations import Destination
 from tollgauge.store.engine import Store
 from tollgauge.store.outbox import Claimed, Notice, Result
-from tollgauge.store.watches import Destination, Watch
+from tollgauge.store.watches import Watch
 
 FLIPS_BATCH: Final = 200
 NOTICES_BATCH: Final = 5_000
@@ -108,7 +117,7 @@ async def decide(alerts: Alerts) -> int:
     now = alerts.clock()
     async with alerts.store.read() as tx:
         flipped = await flips.waiting(tx)
-        timed = await watches.work_waits(tx, now=now)
+        timed = await watch_payments.ready(tx) or await watches.any_due(tx, now=now)
     if timed:
         await alerts.store.writing(_tend, alerts, now=now)
     if not flipped:
@@ -124,9 +133,9 @@ def _dispatch(tx: Connection, alerts: Alerts, *, now: int) -> int:
     oldest = min(each.flip.at for each in found)
     known = endpoints.get_many(tx, ids)
     listening = watches.listeners(tx, ids, since=oldest)
-    targets = watches.destinations(tx, [each.id for each in listening])
-    edited = watches.edited_since(tx, targets, since=oldest)
-    wishes = watches.wishes(tx, edited)
+    targets = destinations.of_watches(tx, [each.id for each in listening])
+    edited = watch_events.edited_since(tx, targets, since=oldest)
+    wishes = watch_events.wishes(tx, edited)
     by_endpoint: dict[str, list[Watch]] = {}
     for each in listening:
         by_endpoint.setdefault(each.endpoint_id, []).append(each)
@@ -156,10 +165,10 @@ def _tend(tx: Connection, alerts: Alerts, *, now: int) -> None:
     """Payments of watches, then what is due about watches themselves: they end soon, they end, a
     day has passed.
     """
-    watches.apply_payments(tx, now=now)
+    watch_payments.apply(tx, now=now)
     found = watches.due(tx, now=now)
     known = endpoints.get_many(tx, {each.endpoint_id for each in found})
-    targets = watches.destinations(tx, [each.id for each in found])
+    targets = destinations.of_watches(tx, [each.id for each in found])
     for each in found:
         resource = known[each.endpoint_id].resource
         for told in _said(tx, alerts, each, resource, now=now):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tollgauge.core.units import day_of
-from tollgauge.store import outbox, payments, probes, watches
+from tollgauge.store import outbox, payments, probes, watch_payments
 from tollgauge.store.engine import Store
 
 KEEP_DAYS: Final = 90
@@ -28,7 +28,7 @@ async def run(store: Store, *, clock: Callable[[], int]) -> dict[str, object]:
         forgotten = await payments.forget_answers(tx, now=now)
         rejected = await payments.forget_rejected(tx, now=now)
         await outbox.forget(tx, now=now)
-        await watches.forget(tx, now=now)
+        await watch_payments.forget(tx, now=now)
     return {
         "closed": closed,
         "dropped": dropped,

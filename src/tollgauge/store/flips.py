@@ -31,7 +31,7 @@ from tollgauge.core.rollup import Rollup
 from tollgauge.core.standing import BASELINE_MIN, PUBLIC_N, Probed, Standing
 from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
 from tollgauge.core.watch import Wish
-from tollgauge.store import probes, schema, upsert, watches
+from tollgauge.store import probes, schema, upsert, watch_events, watches
 from tollgauge.store.codec import clean_quote
 from tollgauge.store.schema import ForeignText, Serial, metadata
 from tollgauge.store.transaction import step
@@ -182,7 +182,7 @@ def of_watch(
     """The flips that a watch is about, after a flip's id, oldest first. What it listened to when
     a flip was seen counts: an edit changes nothing of what was there to be read before.
     """
-    wishes = (watches.wishes(tx, [found.id])).get(found.id, ())
+    wishes = (watch_events.wishes(tx, [found.id])).get(found.id, ())
     heard: list[StoredFlip] = []
     while len(heard) < limit:
         query = sa.select(flip).where(flip.c.id > after, *_in_time(found))
@@ -198,7 +198,7 @@ def of_watch(
 @step
 def count_of_watch(tx: Connection, found: watches.Watch, *, since: int) -> int:
     """How many flips after an instant a watch is about."""
-    wishes = (watches.wishes(tx, [found.id])).get(found.id, ())
+    wishes = (watch_events.wishes(tx, [found.id])).get(found.id, ())
     query = sa.select(flip).where(flip.c.at > since, *_in_time(found))
     rows = tx.execute(query).mappings()
     return sum(hears(found, _stored(row), wishes) for row in rows)

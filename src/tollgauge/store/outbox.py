@@ -24,10 +24,11 @@ from sqlalchemy import Connection
 from tollgauge.core.units import DAY_MS
 from tollgauge.core.watch import State as WatchState
 from tollgauge.core.watch import masked_host
-from tollgauge.store import upsert
+from tollgauge.store import destinations, upsert
+from tollgauge.store.destinations import Destination, destination
 from tollgauge.store.schema import ForeignText, metadata
 from tollgauge.store.transaction import step
-from tollgauge.store.watches import Destination, destination, destination_from_row, watch
+from tollgauge.store.watches import watch
 
 QUEUED: Final = "queued"
 SENT: Final = "sent"
@@ -377,7 +378,7 @@ def _due(
     return [
         Claimed(
             delivery=_delivery({name[2:]: row[name] for name in row if name.startswith("d_")}),
-            destination=destination_from_row(row),
+            destination=destinations.from_row(row),
             sealed_key=row["sealed_key"],
             secret_hash=row["secret_hash"],
         )

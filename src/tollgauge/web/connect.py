@@ -21,7 +21,7 @@ from tollgauge.clients.webhooks import Sent, Signing
 from tollgauge.core import notice
 from tollgauge.core import watch as rules
 from tollgauge.core.watch import Target
-from tollgauge.store.watches import Destination
+from tollgauge.store.destinations import Destination
 from tollgauge.web.problem import Invalid, Problem
 
 TRIES: Final = 3

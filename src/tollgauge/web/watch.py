@@ -33,9 +33,19 @@ from tollgauge.core.endpoint import Perimeter
 from tollgauge.core.flips import EVENTS
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.core.watch import Kind, State, Target
-from tollgauge.store import endpoints, flips, outbox, watches
+from tollgauge.store import (
+    destinations,
+    endpoints,
+    flips,
+    outbox,
+    watch_events,
+    watch_payments,
+    watches,
+)
+from tollgauge.store.destinations import Destination
 from tollgauge.store.engine import Store
-from tollgauge.store.watches import Destination, Watch
+from tollgauge.store.watch_events import WatchEvent
+from tollgauge.store.watches import Watch
 from tollgauge.web import describe, paid, wire
 from tollgauge.web.connect import Connector
 from tollgauge.web.incoming import read_body
@@ -231,9 +241,9 @@ class Watching:
         now = self.clock()
         async with self.store.read() as tx:
             _check_cursor(after, await flips.newest(tx), "since")
-            _check_cursor(watched_after, await watches.newest_event(tx), "watch_since")
+            _check_cursor(watched_after, await watch_events.newest(tx), "watch_since")
             told = await flips.of_watch(tx, found, after=after, limit=PAGE_MAX)
-            own = await watches.events(tx, found.id, after=watched_after, limit=PAGE_MAX)
+            own = await watch_events.of_watch(tx, found.id, after=watched_after, limit=PAGE_MAX)
             endpoint = await endpoints.get(tx, found.endpoint_id)
             until = min(now, found.told_until)
             made, scored = await flips.checks(
@@ -313,7 +323,7 @@ class Watching:
         added: list[Destination] = []
         removed: list[str] = []
         if targets is not None:
-            kept = self._kept((watches.destinations(tx, [found.id]))[found.id])
+            kept = self._kept(destinations.of_watches(tx, [found.id])[found.id])
             wanted = {(each.url, each.kind) for each in targets}
             removed = [id_ for id_, place in kept.items() if place not in wanted]
             places = set(kept.values())
@@ -348,7 +358,7 @@ class Watching:
         if not targets:
             return {}
         async with self.store.read() as tx:
-            kept = (await watches.destinations(tx, [found.id]))[found.id]
+            kept = (await destinations.of_watches(tx, [found.id]))[found.id]
             endpoint = await endpoints.get(tx, found.endpoint_id)
         places = set(self._kept(kept).values())
         fresh = [each for each in targets if (each.url, each.kind) not in places]
@@ -376,7 +386,7 @@ class Watching:
     async def _state(self, watch_id: str) -> Response:
         async with self.store.read() as tx:
             found = await watches.get(tx, watch_id)
-            kept = (await watches.destinations(tx, [watch_id]))[watch_id]
+            kept = (await destinations.of_watches(tx, [watch_id]))[watch_id]
             endpoint = await endpoints.get(tx, found.endpoint_id) if found else None
         if found is None:
             raise _unknown()
@@ -408,14 +418,14 @@ class Watching:
         hashed = webhooks.secret_hash(secret)
         async with self.store.read() as tx:
             found = await watches.by_secret(tx, hashed)
-            waits = found is not None and await watches.waiting(tx, found.id)
+            waits = found is not None and await watch_payments.waiting(tx, found.id)
         if found is None or not hmac.compare_digest(found.secret_hash, hashed):
             raise UnauthorizedProblem
         if found.id != watch_id:
             raise _unknown()
         if waits:
             async with self.store.write() as tx:
-                await watches.apply_payments(tx, now=self.clock(), watch_id=found.id)
+                await watch_payments.apply(tx, now=self.clock(), watch_id=found.id)
                 found = await watches.get(tx, watch_id) or found
         if found.state is State.PENDING:
             raise _unknown()
@@ -455,7 +465,7 @@ def _check_cursor(after: int, newest: int, name: str) -> None:
         )
 
 
-def _own_event(each: watches.WatchEvent) -> WatchEventShape:
+def _own_event(each: WatchEvent) -> WatchEventShape:
     return WatchEventShape(
         event_id=rules.message_id(each.watch_id, rules.own_event(each.id)),
         type=each.type,

@@ -2,7 +2,7 @@
 
 Rules (docs/watching.md):
 - destinations are tested after the payment is verified and before it is settled; a watch begins
-  when its payment has settled (store/watches);
+  when its payment has settled (store/watch_payments);
 - an endpoint that was never seen to ask for payment is probed before the charge. What answers, and
   asks for none, is no pay-per-call endpoint: refused, unless a directory lists it. What is down
   may come up: sold, and the answer says so;
@@ -32,7 +32,7 @@ from tollgauge.core.exchange import FaultKind
 from tollgauge.core.flips import EVENTS
 from tollgauge.core.probe import Outcome, ProbeResult
 from tollgauge.core.watch import Kind, State, Target, Wish
-from tollgauge.store import discovery, endpoints, flips, watches
+from tollgauge.store import discovery, endpoints, flips, watch_payments, watches
 from tollgauge.store.watches import Watch
 from tollgauge.web import paid, wire
 from tollgauge.web.connect import Connector
@@ -272,7 +272,7 @@ async def _create(shop: Shop, order: CreateOrder) -> bytes:
     kept = connect.kept(order.targets, watch_id=watch_id, now=now)
     async with shop.store.write() as tx:
         await discovery.adopt(tx, order.resource, source=ASKED_FOR, now=now)
-        await watches.create(tx, made, kept, payment_id=order.payment_id)
+        await watch_payments.create(tx, made, kept, payment_id=order.payment_id)
     document = bought(made, resource=order.resource.url, secret=secret, base_url=shop.base_url)
     document["delivery"] = {"connection_test": tested}
     document["next_steps"] = seen + document["next_steps"]
@@ -339,7 +339,7 @@ def _reveal(shop: Shop, body: bytes) -> bytes:
 async def _renew(shop: Shop, order: RenewOrder) -> bytes:
     now = shop.clock()
     async with shop.store.write() as tx:
-        await watches.apply_payments(tx, now=now, watch_id=order.watch_id)
+        await watch_payments.apply(tx, now=now, watch_id=order.watch_id)
         found = await watches.get(tx, order.watch_id)
         if found is None or found.state is State.PENDING:
             raise Problem(404, "unknown-watch", _NO_WATCH)
@@ -350,7 +350,7 @@ async def _renew(shop: Shop, order: RenewOrder) -> bytes:
                 "This watch was cancelled; make a new one. Nothing was charged.",
                 extra={"notCharged": True},
             )
-        until = await watches.renew(tx, found.id, payment_id=order.payment_id, now=now)
+        until = await watch_payments.renew(tx, found.id, payment_id=order.payment_id, now=now)
         endpoint = await endpoints.get(tx, found.endpoint_id)
     shape = RenewedShape(
         watch_id=found.id,
