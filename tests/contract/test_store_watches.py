@@ -104,10 +104,10 @@ async def test_a_destination_gets_one_delivery_at_a_time(store: Store) -> None:
 async def test_many_workers_share_the_outbox_without_a_repeat(
     open_store: Callable[[], Store],
 ) -> None:
-    stores = [open_store() for _ in range(3)]
-    await started(stores[0], targets=30)
+    stores = [open_store() for _ in range(8)]
+    await started(stores[0], targets=400)
     async with stores[0].write() as tx:
-        await outbox.put(tx, [notice(n, to=n) for n in range(1, 31)], now=NOW)
+        await outbox.put(tx, [notice(n, to=n) for n in range(1, 401)], now=NOW)
 
     async def work(number: int) -> list[str]:
         taken: list[str] = []
@@ -118,8 +118,8 @@ async def test_many_workers_share_the_outbox_without_a_repeat(
                 assert len(await outbox.conclude(tx, sent, owner=str(number))) == len(found)
         return taken
 
-    taken = [id_ for ids in await asyncio.gather(*map(work, range(3))) for id_ in ids]
-    assert sorted(taken) == sorted(f"dlv_{n}" for n in range(1, 31))
+    taken = [id_ for ids in await asyncio.gather(*map(work, range(8))) for id_ in ids]
+    assert sorted(taken) == sorted(f"dlv_{n}" for n in range(1, 401))
 
 
 async def test_healthy_destinations_come_first_and_the_failing_have_a_share(store: Store) -> None:

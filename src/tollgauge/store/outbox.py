@@ -363,7 +363,9 @@ def _due(
                 for host in without
             ),
         )
-        .with_for_update(skip_locked=True, of=destination)
+        # The delivery too: PostgreSQL looks again only at rows that it locks, and what another
+        # worker sent and gave back since this statement began would still seem queued.
+        .with_for_update(skip_locked=True, of=(destination, delivery))
     )
     if healthy:
         query = query.where(destination.c.failures == 0)
