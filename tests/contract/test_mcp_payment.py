@@ -117,7 +117,7 @@ async def selling(path: Path, world: World) -> AsyncIterator[Sold]:
                 perimeter=services.perimeter,
             )
             tools = Tools(
-                products=(product,), free=free, watching=web.watching(services), gate=services.gate
+                products=(product,), free=free, polling=web.polling(services), gate=services.gate
             )
             yield Sold(world, running, tools)
 

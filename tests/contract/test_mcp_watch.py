@@ -151,7 +151,7 @@ async def test_the_secret_is_in_no_log_and_in_no_answer(
         raise RuntimeError(bought["secret"])
 
     for fault in (gone, broken):
-        monkeypatch.setattr("tollgauge.web.watch.watches.by_secret", fault)
+        monkeypatch.setattr("tollgauge.store.watches.by_secret", fault)
         async with Client(tools) as client:
             answers.append(await client.call_tool(TOOL, owned(bought)))
     assert [said(answer).get("status") for answer in answers] == [None, 422, 503, 500]

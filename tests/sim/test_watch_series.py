@@ -127,10 +127,10 @@ async def replay(
                 seen = Observation(endpoint=endpoint, result=result, learned=None)
                 await observations.record(tx, (seen,), cadence=Cadence(), owner="", now=clock.now)
         await service.alert_round()
-    watching = web.watching(service.server())
+    polling = web.polling(service.server())
     polled: Told = {}
     for key, id_ in ids.items():
-        found = await watching.read(id_, id_, since="0", watch_since="0")
+        found = await polling.read(id_, id_, since="0", watch_since="0")
         polled[key] = [(nth(each.observed_at), each.type) for each in found.events]
     got: Told = {key: [] for key in ids}
     places = {id_: key for key, id_ in ids.items()}

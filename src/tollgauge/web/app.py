@@ -32,6 +32,7 @@ from tollgauge.web.feeds import Feeds
 from tollgauge.web.front import Front, FrontSettings
 from tollgauge.web.paid import Call, Product, Shop
 from tollgauge.web.paywall import Gate
+from tollgauge.web.polling import Polling
 from tollgauge.web.problem import Invalid, Problem, fault, store_unavailable
 from tollgauge.web.products import products, trust
 from tollgauge.web.products.watch import connector
@@ -122,6 +123,7 @@ def create(services: Services) -> Front:
     network = sale.network if sale.pay_to else ""
     app.include_router(Doors(base_url=base_url, routes=routes, network=network).router())
     app.include_router(Upgrade(shop=services.shop).router())
+    app.include_router(polling(services).router())
     app.include_router(watching(services).router())
     feeds = Feeds(store=services.store, base_url=base_url, clock=services.clock)
     app.include_router(feeds.router())
@@ -143,16 +145,27 @@ def mcp_server(services: Services) -> Server[Any]:
     tools = Tools(
         products=products(services.shop),
         free=FreeApi(**_shared(services)),
-        watching=watching(services),
+        polling=polling(services),
         gate=services.gate,
     )
     return mcp.server(tools, version=VERSION)
 
 
+def polling(services: Services) -> Polling:
+    """What the owners of watches may read."""
+    return Polling(store=services.store, clock=services.clock, base_url=_base_url(services))
+
+
 def watching(services: Services) -> Watching:
-    """What the owners of watches may do."""
+    """What the owners of watches may change."""
     shop = services.shop
-    return Watching(**_shared(services), sealer=shop.sealer, connector=connector(shop))
+    return Watching(
+        store=services.store,
+        clock=services.clock,
+        perimeter=services.perimeter,
+        sealer=shop.sealer,
+        connector=connector(shop),
+    )
 
 
 def _base_url(services: Services) -> str:

@@ -39,12 +39,13 @@ from tollgauge.store.engine import StoreUnavailable
 from tollgauge.web import paid, problem
 from tollgauge.web.api import FreeApi
 from tollgauge.web.incoming import read_payment
+from tollgauge.web.owner import UnauthorizedProblem
 from tollgauge.web.paid import Product
 from tollgauge.web.paywall import Gate
+from tollgauge.web.polling import CURSOR, Polling, PollShape
 from tollgauge.web.problem import Problem
 from tollgauge.web.products.watch import ID
 from tollgauge.web.sale import Sale, owed
-from tollgauge.web.watch import CURSOR, PollShape, UnauthorizedProblem, Watching
 
 PAYMENT: Final = "x402/payment"
 RECEIPT: Final = "x402/payment-response"
@@ -159,7 +160,7 @@ class Tools:
 
     products: tuple[Product, ...]
     free: FreeApi
-    watching: Watching
+    polling: Polling
     gate: Gate
 
     def listed(self) -> list[Tool]:
@@ -212,7 +213,7 @@ class Tools:
         if not isinstance(secret, str) or not _SECRET.fullmatch(secret):
             raise _no_secret()
         try:
-            return await self.watching.read(
+            return await self.polling.read(
                 _text_of(found, "watch_id"),
                 secret,
                 since=_text_of(found, "since", "0"),
