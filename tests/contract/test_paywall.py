@@ -25,9 +25,9 @@ from starlette.routing import Route
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.core.payment import Offer, State, decode
 from tollgauge.demo.serving import serve
-from tollgauge.store import payments
+from tollgauge.store import payments, unpaid
 from tollgauge.store.engine import Store
-from tollgauge.store.payments import KEEP_REJECTED_MS, UNPAID_MAX
+from tollgauge.store.payments import KEEP_REJECTED_MS
 from tollgauge.web import paywall
 from tollgauge.web.paywall import LEASE_MS, SETTLE_LEASE_MS, Gate
 from tollgauge.web.problem import Problem
@@ -424,12 +424,12 @@ async def test_a_settlement_that_a_dead_worker_began_is_asked_about_again(shop: 
 
 async def test_a_payer_whose_answers_stay_unpaid_is_made_no_more_of_them(shop: Shop) -> None:
     shop.world.settle = UNCLEAR["says no"]
-    for nonce in range(UNPAID_MAX):
+    for nonce in range(unpaid.MOST):
         assert (await shop.buy(payment(nonce))).status_code == 503
     refused = await shop.buy(payment(99))
     assert (refused.status_code, refused.json()["code"]) == (429, "payer-unpaid")
     assert 0 < int(refused.headers["Retry-After"]) <= 3_600
-    assert shop.world.computed == UNPAID_MAX
+    assert shop.world.computed == unpaid.MOST
     other = payment(1, signed={"from": "0x" + "ef" * 20})
     assert (await shop.buy(other)).status_code == 503, "another payer has nothing to do with it"
     shop.world.settle = None
@@ -439,7 +439,7 @@ async def test_a_payer_whose_answers_stay_unpaid_is_made_no_more_of_them(shop: S
 
 async def test_an_unpaid_answer_counts_for_an_hour(shop: Shop) -> None:
     shop.world.settle = UNCLEAR["says no"]
-    for nonce in range(UNPAID_MAX):
+    for nonce in range(unpaid.MOST):
         await shop.buy(payment(nonce))
     refused = await shop.buy(payment(99))
     shop.world.now += int(refused.headers["Retry-After"]) * 1000
@@ -456,7 +456,7 @@ async def test_work_that_a_request_makes_vain_counts_and_ours_does_not(
         raise Problem(status, "destination-failed", "x")
 
     shop.world.compute = fail
-    for _ in range(UNPAID_MAX):
+    for _ in range(unpaid.MOST):
         assert (await shop.buy(payment())).status_code == status
     assert (await shop.buy(payment())).status_code == last
 

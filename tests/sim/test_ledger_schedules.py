@@ -30,7 +30,7 @@ from tests.sim.ledger_world import (
 
 from tollgauge.core.payment import EXPIRY_GRACE_S, FINAL_MS, State
 from tollgauge.jobs import settle
-from tollgauge.store import payments
+from tollgauge.store import payments, unpaid
 from tollgauge.store.engine import Store
 from tollgauge.web import paywall
 
@@ -304,7 +304,7 @@ async def play(store: Store, steps: list[Step]) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is the schedule's: nobody waits in real seconds. And one payer stands for many."""
-    monkeypatch.setattr(payments, "UNPAID_MAX", 1 << 30)
+    monkeypatch.setattr(unpaid, "MOST", 1 << 30)
     monkeypatch.setattr(paywall, "WAITS_S", (0.0, 0.0))
     monkeypatch.setattr(paywall, "PROOF_WAITS_S", (0.0,))
 

@@ -19,7 +19,7 @@ from tollgauge.core.payment import EXPIRY_GRACE_S, FINAL_MS, State, decode
 from tollgauge.core.units import DAY_MS
 from tollgauge.jobs import settle
 from tollgauge.observe import LEDGER_ALARMS
-from tollgauge.store import payments
+from tollgauge.store import payments, unpaid
 from tollgauge.store.engine import Store
 from tollgauge.web import paywall
 from tollgauge.web.paywall import LEASE_MS
@@ -274,7 +274,7 @@ async def test_a_payment_spent_in_the_second_of_its_claim_is_paid(store: Store) 
 async def test_rows_that_nobody_can_decide_do_not_keep_others_from_their_turn(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(payments, "UNPAID_MAX", 1_000)  # here one payer stands for many
+    monkeypatch.setattr(unpaid, "MOST", 1_000)  # here one payer stands for many
     stuck = [LedgerWorld(settle="did not: no") for _ in range(settle.BATCH + 20)]
     for world in stuck:
         await world.send(world.gate(store, Worker()))

@@ -13,45 +13,35 @@ Rules (docs/payments.md):
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from sqlalchemy import (
     BigInteger,
     Column,
-    ColumnElement,
     Connection,
     Index,
     Integer,
     LargeBinary,
-    Select,
     String,
     Table,
     Text,
     UniqueConstraint,
-    and_,
     bindparam,
     delete,
-    or_,
     select,
-    union_all,
     update,
 )
 
 from tollgauge.core.payment import PATHS, TRANSITIONS, Authorization, Offer, Payment, State, decode
-from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.core.units import DAY_MS
 from tollgauge.store.schema import Serial, metadata
 from tollgauge.store.transaction import step
-from tollgauge.store.upsert import insert
+from tollgauge.store.upsert import either
 
 KEEP_ANSWER_MS = 30 * DAY_MS
 KEEP_REJECTED_MS = DAY_MS
 FORGET_BATCH = 5_000
-UNPAID_MAX = 10
-"""So many answers are made for one payer in an hour without being paid."""
-UNPAID_MS = HOUR_MS
-_UNPAID = (State.UNKNOWN.value, State.FAILED.value, State.EXPIRED.value)
-_LEFT = (State.READY.value, State.SETTLING.value)
-_UNMADE = (State.CLAIMED.value, State.REJECTED.value)
 
 payment = Table(
     "payment",
@@ -95,6 +85,18 @@ payment_attempt = Table(
     Column("tx_hash", String(66)),
     Index("payment_attempt_of", "payment_id"),
 )
+
+# Statements of a sale, built once: building one costs more than running it.
+_EMPTY: Final = dict.fromkeys(payment.c.keys())
+_INSERT: Final = either(payment, lambda insert: insert.on_conflict_do_nothing())
+_ONE: Final = select(payment).where(payment.c.id == bindparam("id_"))
+_CHANGE: Final = update(payment).where(
+    payment.c.id == bindparam("id_"),
+    payment.c.state == bindparam("state_"),
+    payment.c.owner == bindparam("owner_"),
+)
+_CHANGE_SEEN: Final = _CHANGE.where(payment.c.updated_at == bindparam("updated_at_"))
+_ATTEMPT: Final = payment_attempt.insert().inline()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,23 +194,20 @@ def claim(
         "header": header,
     }
     held = {"owner": owner, "lease_until": now + lease_ms, "updated_at": now}
-    values = (
-        {
-            "id": paid.id,
-            "network": paid.network,
-            "asset": paid.asset,
-            "payer": paid.payer,
-            "nonce": paid.nonce,
-            "state": State.CLAIMED.value,
-            "created_at": now,
-        }
-        | bound
-        | held
-    )
-    inserting = insert(tx, payment).values(values).on_conflict_do_nothing()
-    inserted = tx.execute(inserting.returning(*payment.c)).mappings().first()
-    if inserted is not None:
-        return Claim(row=_row(dict(inserted)), mine=True)
+    values = {
+        "id": paid.id,
+        "network": paid.network,
+        "asset": paid.asset,
+        "payer": paid.payer,
+        "nonce": paid.nonce,
+        "state": State.CLAIMED.value,
+        "reason": "",
+        "created_at": now,
+        **bound,
+        **held,
+    }
+    if tx.execute(_INSERT[tx.dialect.name], values).rowcount == 1:
+        return Claim(row=_row(_EMPTY | values), mine=True)
     row = get(tx, paid.id)
     assert row is not None  # noqa: S101 - the key was not inserted, so it was there
     if not _free(row, paid, digest=digest, now=now):
@@ -216,7 +215,7 @@ def claim(
     fresh: dict[str, object] = dict(held)
     if row.state is not State.READY:
         fresh |= bound | {"state": State.CLAIMED.value, "reason": ""}
-    done = tx.execute(update(payment).where(_as_seen(row)).values(fresh))
+    done = tx.execute(_CHANGE_SEEN, fresh | _seen(row))
     taken = get(tx, paid.id)
     return Claim(row=taken or row, mine=done.rowcount == 1)
 
@@ -239,13 +238,14 @@ def same(row: LedgerRow, paid: Payment, digest: str) -> bool:
     return row.digest == digest and mine
 
 
-def _as_seen(row: LedgerRow) -> ColumnElement[bool]:
-    return and_(
-        payment.c.id == row.id,
-        payment.c.state == row.state.value,
-        payment.c.owner == row.owner,
-        payment.c.updated_at == row.updated_at,
-    )
+def _held(row: LedgerRow) -> dict[str, object]:
+    """The row while nobody moved it and its worker is the same."""
+    return {"id_": row.id, "state_": row.state.value, "owner_": row.owner}
+
+
+def _seen(row: LedgerRow) -> dict[str, object]:
+    """The row while nobody wrote it at all."""
+    return _held(row) | {"updated_at_": row.updated_at}
 
 
 @step
@@ -271,31 +271,34 @@ def move(
     """
     if state not in TRANSITIONS[row.state]:
         raise ValueError(f"a payment cannot go from {row.state} to {state}")
+    moved = replace(
+        row,
+        state=state,
+        owner=owner or row.owner,
+        updated_at=now,
+        lease_until=now + lease_ms,
+        reason=reason[:200],
+        answer=answer or row.answer,
+        transaction=row.transaction if transaction is None else transaction or None,
+        header="" if state is State.REJECTED else row.header,
+    )
     values: dict[str, object] = {
         "state": state.value,
-        "owner": owner or row.owner,
+        "owner": moved.owner,
         "updated_at": now,
-        "lease_until": now + lease_ms,
-        "reason": reason[:200],
+        "lease_until": moved.lease_until,
+        "reason": moved.reason,
+        "tx_hash": moved.transaction,
     }
     if answer is not None:
         values |= {"answer_status": answer.status, "answer_body": answer.body}
-    if transaction is not None:
-        values["tx_hash"] = transaction or None
     if state is State.REJECTED:
         values["header"] = ""
-    seen = and_(
-        payment.c.id == row.id,
-        payment.c.state == row.state.value,
-        payment.c.owner == row.owner,
-    )
-    moving = update(payment).where(seen).values(values).returning(*payment.c)
-    moved = tx.execute(moving).mappings().first()
-    if moved is None:
+    if tx.execute(_CHANGE, values | _held(row)).rowcount != 1:
         return None
     for attempt in attempts:
         record_attempt(tx, row.id, attempt)
-    return _row(dict(moved))
+    return moved
 
 
 @step
@@ -332,35 +335,33 @@ def conclude(
 @step
 def leave(tx: Connection, row: LedgerRow, *, until: int) -> None:
     """Look at a row again after `until`."""
-    tx.execute(update(payment).where(_as_seen(row)).values(lease_until=until))
+    tx.execute(_CHANGE_SEEN, {"lease_until": until} | _seen(row))
 
 
 @step
 def finish(tx: Connection, row: LedgerRow, *, transaction: str) -> None:
     """A settled row is final, in this transaction: it is never looked at again."""
-    values = {"lease_until": 0, "tx_hash": transaction}
-    tx.execute(update(payment).where(_as_seen(row)).values(values))
+    tx.execute(_CHANGE_SEEN, {"lease_until": 0, "tx_hash": transaction} | _seen(row))
 
 
 @step
 def record_attempt(tx: Connection, payment_id: str, attempt: Attempt) -> None:
     """Append what a question about a payment came to."""
-    tx.execute(
-        payment_attempt.insert().values(
-            payment_id=payment_id,
-            kind=attempt.kind,
-            at=attempt.at,
-            ended_at=attempt.ended_at,
-            outcome=attempt.outcome[:200],
-            tx_hash=attempt.transaction,
-        )
-    )
+    values = {
+        "payment_id": payment_id,
+        "kind": attempt.kind,
+        "at": attempt.at,
+        "ended_at": attempt.ended_at,
+        "outcome": attempt.outcome[:200],
+        "tx_hash": attempt.transaction,
+    }
+    tx.execute(_ATTEMPT, values)
 
 
 @step
 def get(tx: Connection, payment_id: str) -> LedgerRow | None:
     """One payment by its id, or None."""
-    found = tx.execute(select(payment).where(payment.c.id == payment_id)).mappings().first()
+    found = tx.execute(_ONE, {"id_": payment_id}).mappings().first()
     return _row(dict(found)) if found else None
 
 
@@ -413,52 +414,6 @@ def attempts(tx: Connection, ids: Sequence[str]) -> dict[str, tuple[Attempt, ...
             )
         )
     return {each: tuple(rows) for each, rows in found.items()}
-
-
-def _last_unpaid() -> Select[int]:
-    """When what counts as unpaid was made, past the `others` newest. Built once: building it costs
-    more than asking it.
-    """
-    theirs = and_(payment.c.payer == bindparam("payer"), payment.c.created_at > bindparam("since"))
-    left = and_(payment.c.state.in_(_LEFT), payment.c.lease_until <= bindparam("now"))
-    made = select(payment.c.created_at.label("at")).where(
-        theirs,
-        payment.c.state.in_(_UNPAID + _LEFT),
-        or_(payment.c.state.in_(_UNPAID), left),
-        payment.c.id != bindparam("row"),
-    )
-    vain = (
-        select(payment_attempt.c.at)
-        .join(payment, payment.c.id == payment_attempt.c.payment_id)
-        .where(theirs, payment.c.state.in_(_UNMADE), payment_attempt.c.kind == "answer")
-    )
-    both = union_all(made, vain).subquery()
-    newest = select(both.c.at).order_by(both.c.at.desc())
-    return newest.offset(bindparam("others", type_=Integer)).limit(1)
-
-
-_LAST_UNPAID = _last_unpaid()
-
-
-@step
-def unpaid_until(tx: Connection, row: LedgerRow, *, now: int) -> int | None:
-    """Until when nothing more is made for a row's payer (milliseconds UTC), None while something
-    may be.
-
-    What counts are the answers of the last hour, other than the row's own, that were made and not
-    paid, unless a worker still settles them; and the work that a request of theirs made vain after
-    its payment was verified. Each costs us as much as a sale, and the payer nothing. Payments that
-    settled are not read: a payer may have thousands of them.
-    """
-    asked = {
-        "payer": row.payer,
-        "row": row.id,
-        "since": now - UNPAID_MS,
-        "now": now,
-        "others": UNPAID_MAX - 1,
-    }
-    oldest = tx.execute(_LAST_UNPAID, asked).scalar_one_or_none()
-    return None if oldest is None else oldest + UNPAID_MS
 
 
 @step

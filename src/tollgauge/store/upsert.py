@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import sqlalchemy as sa
 from sqlalchemy import Connection
 from sqlalchemy.dialects import postgresql, sqlite
@@ -14,3 +16,11 @@ def insert(tx: Connection, table: sa.Table) -> Upsert:
     if tx.dialect.name == "sqlite":
         return sqlite.insert(table)
     return postgresql.insert(table)
+
+
+def either(table: sa.Table, finish: Callable[[Upsert], Upsert]) -> dict[str, Upsert]:
+    """An INSERT that is built once, by the name of the dialect."""
+    return {
+        "sqlite": finish(sqlite.insert(table)),
+        "postgresql": finish(postgresql.insert(table)),
+    }

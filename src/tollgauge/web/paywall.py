@@ -47,7 +47,7 @@ from tollgauge.core.payment import (
     resolved,
 )
 from tollgauge.observe import alarm
-from tollgauge.store import payments
+from tollgauge.store import payments, unpaid
 from tollgauge.store.engine import Store
 from tollgauge.store.payments import Attempt, LedgerRow, StoredAnswer
 from tollgauge.web.incoming import read_body, read_payment, unpaid_reason
@@ -204,12 +204,12 @@ class Gate:
         claimed in this transaction is not.
         """
         now = self.clock()
-        until = payments.unpaid_until(tx, row, now=now)
+        until = unpaid.until(tx, row, now=now)
         if until is not None:
             raise Problem(
                 429,
                 "payer-unpaid",
-                f"{payments.UNPAID_MAX} answers were made for this payer within an hour that were "
+                f"{unpaid.MOST} answers were made for this payer within an hour that were "
                 "not paid. Nothing was charged for this one; come back later with a new payment.",
                 retry_after=max(1, (until - now) // 1000),
             )

@@ -1,0 +1,68 @@
+"""Unpaid: payers who have answers made and do not pay for them.
+
+Each such answer costs us as much as a sale, and the payer nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import Connection, Integer, Select, and_, bindparam, or_, select, union_all
+
+from tollgauge.core.payment import State
+from tollgauge.core.units import HOUR_MS
+from tollgauge.store.payments import LedgerRow, payment, payment_attempt
+from tollgauge.store.transaction import step
+
+MOST: Final = 10
+"""So many answers are made for one payer in an hour without being paid."""
+WITHIN_MS: Final = HOUR_MS
+_UNPAID = (State.UNKNOWN.value, State.FAILED.value, State.EXPIRED.value)
+_LEFT = (State.READY.value, State.SETTLING.value)
+_UNMADE = (State.CLAIMED.value, State.REJECTED.value)
+
+
+def _last_unpaid() -> Select[int]:
+    """When what counts as unpaid was made, past the `others` newest. Built once: building it costs
+    more than asking it.
+    """
+    theirs = and_(payment.c.payer == bindparam("payer"), payment.c.created_at > bindparam("since"))
+    left = and_(payment.c.state.in_(_LEFT), payment.c.lease_until <= bindparam("now"))
+    made = select(payment.c.created_at.label("at")).where(
+        theirs,
+        payment.c.state.in_(_UNPAID + _LEFT),
+        or_(payment.c.state.in_(_UNPAID), left),
+        payment.c.id != bindparam("row"),
+    )
+    vain = (
+        select(payment_attempt.c.at)
+        .join(payment, payment.c.id == payment_attempt.c.payment_id)
+        .where(theirs, payment.c.state.in_(_UNMADE), payment_attempt.c.kind == "answer")
+    )
+    both = union_all(made, vain).subquery()
+    newest = select(both.c.at).order_by(both.c.at.desc())
+    return newest.offset(bindparam("others", type_=Integer)).limit(1)
+
+
+_LAST_UNPAID = _last_unpaid()
+
+
+@step
+def until(tx: Connection, row: LedgerRow, *, now: int) -> int | None:
+    """Until when nothing more is made for a row's payer (milliseconds UTC), None while something
+    may be.
+
+    What counts are the answers of the last hour, other than the row's own, that were made and not
+    paid, unless a worker still settles them; and the work that a request of theirs made vain after
+    its payment was verified. Each costs us as much as a sale, and the payer nothing. Payments that
+    settled are not read: a payer may have thousands of them.
+    """
+    asked = {
+        "payer": row.payer,
+        "row": row.id,
+        "since": now - WITHIN_MS,
+        "now": now,
+        "others": MOST - 1,
+    }
+    oldest = tx.execute(_LAST_UNPAID, asked).scalar_one_or_none()
+    return None if oldest is None else oldest + WITHIN_MS
