@@ -15,6 +15,7 @@ from tollgauge.core.listing import ListedItem, read_item
 from tollgauge.core.units import DAY_MS
 from tollgauge.core.watch import PERIOD_MS, READABLE_MS, Kind, State, Wish
 from tollgauge.store import (
+    claims,
     destinations,
     discovery,
     endpoints,
@@ -23,9 +24,10 @@ from tollgauge.store import (
     watch_payments,
     watches,
 )
+from tollgauge.store.claims import Result
 from tollgauge.store.destinations import Destination, destination
 from tollgauge.store.engine import Store
-from tollgauge.store.outbox import Notice, Result
+from tollgauge.store.outbox import Notice
 from tollgauge.store.watches import Watch
 
 NOW = 1_795_000_000_000
@@ -78,7 +80,7 @@ async def started(store: Store, *, targets: int = 1) -> None:
 
 async def claim(store: Store, owner: str, *, now: int = NOW, limit: int = 9) -> list[Any]:
     async with store.write() as tx:
-        found = await outbox.claim(
+        found = await claims.claim(
             tx, owner=owner, now=now, limit=limit, failing=limit, lease_ms=60_000
         )
     return list(found)
@@ -94,7 +96,7 @@ async def test_a_destination_gets_one_delivery_at_a_time(store: Store) -> None:
     assert await claim(store, "b") == []
     async with store.write() as tx:
         sent = [Result(claimed=each, state=outbox.SENT, at=NOW) for each in first]
-        assert len(await outbox.conclude(tx, sent, owner="a")) == 2
+        assert len(await claims.conclude(tx, sent, owner="a")) == 2
     (left,) = await claim(store, "b")
     assert left.delivery.notice.id in {"dlv_1", "dlv_2"}
     async with store.read() as tx:
@@ -115,7 +117,7 @@ async def test_many_workers_share_the_outbox_without_a_repeat(
             taken += [each.delivery.notice.id for each in found]
             async with stores[number].write() as tx:
                 sent = [Result(claimed=each, state=outbox.SENT, at=NOW) for each in found]
-                assert len(await outbox.conclude(tx, sent, owner=str(number))) == len(found)
+                assert len(await claims.conclude(tx, sent, owner=str(number))) == len(found)
         return taken
 
     taken = [id_ for ids in await asyncio.gather(*map(work, range(8))) for id_ in ids]
@@ -128,7 +130,7 @@ async def test_healthy_destinations_come_first_and_the_failing_have_a_share(stor
         bad = destination.c.id.in_([f"dst_{n}" for n in range(1, 5)])
         await tx.execute(destination.update().where(bad).values(failures=2))
         await outbox.put(tx, [notice(n, to=n) for n in range(1, 9)], now=NOW)
-        found = await outbox.claim(tx, owner="a", now=NOW, limit=6, failing=1, lease_ms=60_000)
+        found = await claims.claim(tx, owner="a", now=NOW, limit=6, failing=1, lease_ms=60_000)
     assert [each.destination.failures > 0 for each in found] == [False] * 4 + [True]
 
 

@@ -43,7 +43,7 @@ from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import alert
-from tollgauge.store import endpoints, observations, outbox, watches
+from tollgauge.store import claims, endpoints, observations, outbox, watches
 from tollgauge.store.transaction import Transaction
 
 RESOURCE = "https://api.example.com/v1/weather"
@@ -711,7 +711,7 @@ async def test_a_lease_that_ran_out_sends_once_more_under_the_same_id(till: Till
     alerts = till.running.service.alerts()
     await alert.decide(alerts)
     async with till.store.write() as tx:
-        (claimed,) = await outbox.claim(
+        (claimed,) = await claims.claim(
             tx, owner="dead", now=till.clock(), limit=9, failing=9, lease_ms=60_000
         )
     assert (await alert.attempt(alerts, claimed)).ok  # and dies before it is written
@@ -723,8 +723,8 @@ async def test_a_lease_that_ran_out_sends_once_more_under_the_same_id(till: Till
     assert len(ids) == 2
     assert ids == [(await till.poll(bought))["events"][0]["event_id"]] * 2
     async with till.store.write() as tx:
-        late = outbox.Result(claimed=claimed, state=outbox.DEAD, at=till.clock())
-        assert await outbox.conclude(tx, [late], owner="dead") == ()
+        late = claims.Result(claimed=claimed, state=outbox.DEAD, at=till.clock())
+        assert await claims.conclude(tx, [late], owner="dead") == ()
 
 
 async def test_feeds_show_public_incidents(till: Till) -> None:

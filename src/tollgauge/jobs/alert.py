@@ -32,6 +32,7 @@ from tollgauge.core.units import DAY_MS, SECOND_MS
 from tollgauge.core.watch import Kind, State
 from tollgauge.observe import DELIVERIES, FLIPS, OUTBOX_AGE, OUTBOX_DEAD, OUTBOX_QUEUED, log
 from tollgauge.store import (
+    claims,
     destinations,
     endpoints,
     flips,
@@ -40,9 +41,10 @@ from tollgauge.store import (
     watch_payments,
     watches,
 )
+from tollgauge.store.claims import Claimed, Result
 from tollgauge.store.destinations import Destination
 from tollgauge.store.engine import Store
-from tollgauge.store.outbox import Claimed, Notice, Result
+from tollgauge.store.outbox import Notice
 from tollgauge.store.watches import Watch
 
 FLIPS_BATCH: Final = 200
@@ -245,7 +247,7 @@ async def _take_off(alerts: Alerts, flying: dict[asyncio.Task[Sent], Claimed]) -
     if not due:
         return False
     async with alerts.store.write() as tx:
-        claimed = await outbox.claim(
+        claimed = await claims.claim(
             tx,
             owner=alerts.owner,
             now=now,
@@ -304,7 +306,7 @@ async def _land(
     now = alerts.clock()
     results = [outcome(claimed, sent, now=now) for claimed, sent in done]
     async with alerts.store.write() as tx:
-        counted = await outbox.conclude(tx, results, owner=alerts.owner)
+        counted = await claims.conclude(tx, results, owner=alerts.owner)
         for result in counted:
             if result.disabled:
                 target = result.claimed.destination

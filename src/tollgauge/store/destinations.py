@@ -5,7 +5,7 @@ Rules:
 - a removed destination keeps its row until its watch is forgotten, and is sent nothing more;
 - one delivery at a time is made to a destination, by whoever holds its lease.
 
-What is sent to them, and how they take it, is store/outbox's.
+What is sent to them is store/outbox's, how they take it store/claims'.
 """
 
 from __future__ import annotations
