@@ -27,7 +27,7 @@ from tollgauge.demo.envelopes import USDC
 from tollgauge.demo.serving import serve
 from tollgauge.demo.stage import configuration
 from tollgauge.demo.world import World
-from tollgauge.jobs.index import IndexSettings
+from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.store import books, deposits
 from tollgauge.store.engine import Store
 from tollgauge.web import app as web
@@ -153,7 +153,7 @@ import asyncio, sys, time
 from tollgauge.clients.chainlogs import ChainLogs
 from tollgauge.clients.rpc import Node
 from tollgauge.jobs import index
-from tollgauge.jobs.index import IndexSettings
+from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.store.engine import Store
 
 async def main() -> None:

@@ -42,7 +42,7 @@ from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import day_of
 from tollgauge.jobs import index
-from tollgauge.jobs.index import IndexSettings
+from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.store import chain as chains
 from tollgauge.store import deposits, endpoints, evidence, transfers, volumes
 from tollgauge.store.engine import Store

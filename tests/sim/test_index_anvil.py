@@ -30,7 +30,7 @@ from tollgauge.core.terms import Quote
 from tollgauge.demo.chain import ChainError, find_anvil, run_chain
 from tollgauge.demo.envelopes import USDC
 from tollgauge.jobs import index
-from tollgauge.jobs.index import IndexSettings
+from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.store import endpoints, transfers
 from tollgauge.store.engine import Store
 
@@ -252,7 +252,7 @@ import asyncio, sys, time
 from tollgauge.clients.chainlogs import ChainLogs
 from tollgauge.clients.rpc import Node
 from tollgauge.jobs import index
-from tollgauge.jobs.index import IndexSettings
+from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.store.engine import Store
 
 async def main() -> None:

@@ -34,7 +34,7 @@ from tollgauge.core.settlement import TRANSFER, entries, events, settled
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS
 from tollgauge.jobs import index
-from tollgauge.jobs.index import IndexSettings
+from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.store import endpoints, transfers
 from tollgauge.store.engine import Store
 

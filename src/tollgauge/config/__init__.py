@@ -26,7 +26,7 @@ from tollgauge.config.rules import check, https_origins
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.settings import Reader, settings_of
 from tollgauge.jobs.discover import Source, SourceKind
-from tollgauge.jobs.index import IndexSettings
+from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import ScoreSettings
 from tollgauge.store.engine import StoreSettings

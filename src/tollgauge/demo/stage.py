@@ -33,7 +33,7 @@ from tollgauge.demo.seller import Seller
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.world import World
 from tollgauge.jobs.discover import Source
-from tollgauge.jobs.index import IndexSettings
+from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.store import archive, discovery, endpoints, probes, schema, scores, volumes
 from tollgauge.store.engine import Store

@@ -1,0 +1,54 @@
+"""The audit of the index loop: a second look at blocks that became final since the first.
+
+A node may have hidden logs that it did have: what two nodes, where there are two, show now and the
+first look lacked is added.
+"""
+
+from __future__ import annotations
+
+from tollgauge.clients.chainlogs import View
+from tollgauge.core.blocks import Span
+from tollgauge.jobs.index_visit import PATIENCE, Visit
+from tollgauge.store import chain as chains
+from tollgauge.store import deposits
+from tollgauge.store.chain import Cursor
+
+
+async def look(visit: Visit) -> bool:
+    """A second look at blocks that are final now; whether there was something to look at."""
+    async with visit.store.read() as tx:
+        cursor = await chains.cursor(tx, visit.id)
+        ours = await chains.kept(tx, visit.id)
+    if cursor is None:
+        return False
+    final = min(visit.view.finalized, cursor.number)
+    if final - cursor.audited < visit.settings.audit:
+        return False
+    second = await visit.chain.nodes.second(visit.view, final)
+    waited = final - cursor.audited >= PATIENCE * visit.settings.audit
+    if second is None and visit.chain.nodes.width > 1 and not waited:
+        return False
+    views = [visit.view] if second is None else [visit.view, second]
+    last = min(final, cursor.audited + visit.chain.span(visit.view))
+    # That the kept hash of a later block is theirs vouches for all blocks before it.
+    floor = min(ours)
+    for view in views:
+        same = await visit.chain.nodes.headers(view, [floor])
+        if floor < last or [header.hash for header in same] != [ours[floor]]:
+            return False
+    return await _add_missing(visit, cursor, Span(cursor.audited + 1, last, final=True), views)
+
+
+async def _add_missing(visit: Visit, cursor: Cursor, span: Span, views: list[View]) -> bool:
+    seen = await visit.chain.every(views, span, visit.chain.notes.watched)
+    never = span.last + 1
+    async with visit.store.write() as tx:
+        lows = await chains.wallets(tx, visit.id)
+        own = await deposits.lows(tx, visit.id, visit.chain.token)
+        found = [each for each in seen.entries if each.number >= lows.get(each.wallet, never)]
+        came = [each for each in seen.deposits if each.number >= own.get(each.pay_to, never)]
+        at = seen.headers[span.last].at
+        added = await chains.audited(tx, cursor, span, found, at=at, came=came)
+    visit.tally["audited"] += span.blocks
+    visit.tally["healed"] += added
+    return True
