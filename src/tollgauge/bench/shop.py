@@ -201,13 +201,16 @@ async def serve(settings: Settings) -> None:
     stop = asyncio.Event()
     async with root.opened(config(settings)) as service:
         await fill(service.store, now=service.clock())
-        running = asyncio.create_task(
-            root.run(service, stop=stop, on_ready=lambda: _say({"serves": True}))
-        )
+        running = asyncio.create_task(root.run(service, stop=stop, on_ready=_ready))
         while line := await asyncio.to_thread(sys.stdin.readline):
             _say(await obey(service, orjson.loads(line)))
         stop.set()
         await running
+
+
+def _ready() -> None:
+    root.settle_memory()
+    _say({"serves": True})
 
 
 def _say(document: dict[str, object]) -> None:

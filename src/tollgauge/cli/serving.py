@@ -76,6 +76,7 @@ async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> 
             jobs = tuple(job for job in jobs if job.name in only)
 
         def ready() -> None:
+            root.settle_memory()
             if serve:
                 errors.print(f"tollgauge serves {config.server.base_url}")
 

@@ -19,6 +19,7 @@ import json
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from tollgauge.core import strictjson
@@ -143,6 +144,7 @@ class Payment:
         return f"{r}{min(s, _CURVE_ORDER - s):064x}"
 
 
+@lru_cache(maxsize=256)  # a sale reads it when it comes and when it is settled
 def decode(header: str) -> Payment:
     """The payment in a `PAYMENT-SIGNATURE` header.
 

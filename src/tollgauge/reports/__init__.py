@@ -19,7 +19,7 @@ from tollgauge.reports.snapshots import (
     snapshot,
     snapshot_of,
 )
-from tollgauge.reports.trust import Sample, TrustReport, live, preview
+from tollgauge.reports.trust import Sample, TrustReport, live, preview, shared
 
 __all__ = [
     "Component",
@@ -39,6 +39,7 @@ __all__ = [
     "live",
     "preview",
     "provider",
+    "shared",
     "snapshot",
     "snapshot_of",
     "view",

@@ -8,7 +8,6 @@ from typing import Literal
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.evidence import Evidence, from_stored
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.score import Score, score_from_json
 from tollgauge.core.scoring import score as score_of
@@ -21,18 +20,13 @@ from tollgauge.store.transaction import step
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustReport:
     """Everything a trust report says. `row` is the score as it is stored, with the canonical text
-    of the evidence and its digest; `probe` the live probe, or the last one known. `simulated`:
-    part of the history was made up by the demo.
+    of the evidence and its digest; `probe` the live probe, or the last one known.
     """
 
+    endpoint: Endpoint
     score: Score
-    evidence: Evidence
     row: ScoreRow
     probe: ProbeResult | None
-    quote_at: int | None
-    service_name: str
-    description: str
-    simulated: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +41,22 @@ class Sample:
 @step
 def live(tx: Connection, endpoint: Endpoint, probe: ProbeResult, *, now: int) -> TrustReport:
     """The report of an endpoint that was probed just now, scored from its evidence as of now."""
-    current = endpoints.get(tx, endpoint.id) or endpoint
-    seen = evidence_rows.gather(tx, current, as_of=now)
+    seen = evidence_rows.gather(tx, endpoint, as_of=now)
     score = score_of(seen)
-    return _report(current, seen, score, scores.row_of(endpoint.id, seen, score), probe)
+    row = scores.row_of(endpoint.id, seen, score)
+    return TrustReport(endpoint=endpoint, score=score, row=row, probe=probe)
+
+
+@step
+def shared(tx: Connection, endpoint: Endpoint, probe: ProbeResult) -> TrustReport | None:
+    """The report of a probe that was scored already, None while the latest score of its endpoint
+    does not know it.
+    """
+    row = scores.get(tx, endpoint.id)
+    score = None if row is None else score_from_json(row.result)
+    if row is None or score is None or score.stats.last_probed != probe.at:
+        return None
+    return TrustReport(endpoint=endpoint, score=score, row=row, probe=probe)
 
 
 @step
@@ -79,23 +85,11 @@ def preview(tx: Connection) -> tuple[Sample, ...]:
 
 def _cached(tx: Connection, endpoint: Endpoint, row: ScoreRow) -> TrustReport:
     """The report of an endpoint as it was scored last."""
-    seen = from_stored(row.evidence)
-    last = probes.history(
-        tx, endpoint.id, since=(endpoint.last_probed or 0) - 1, until=endpoint.last_probed or 0
-    )
-    return _report(endpoint, seen, score_from_json(row.result), row, last[-1] if last else None)
-
-
-def _report(
-    endpoint: Endpoint, seen: Evidence, score: Score, row: ScoreRow, probe: ProbeResult | None
-) -> TrustReport:
+    at = endpoint.last_probed or 0
+    last = probes.history(tx, endpoint.id, since=at - 1, until=at)
     return TrustReport(
-        score=score,
-        evidence=seen,
+        endpoint=endpoint,
+        score=score_from_json(row.result),
         row=row,
-        probe=probe,
-        quote_at=endpoint.quote_at,
-        service_name=endpoint.service_name,
-        description=endpoint.description,
-        simulated=endpoint.simulated,
+        probe=last[-1] if last else None,
     )

@@ -1,4 +1,4 @@
-"""The ledger: one row a payment, one row an attempt to verify or settle it.
+"""The ledger: one row a payment, one row an attempt to verify or settle it, one row an answer.
 
 Rules (docs/payments.md):
 - the key is unique over (network, asset, payer, nonce); inserting it is the claim;
@@ -60,8 +60,6 @@ payment = Table(
     Column("pay_to", String(42), nullable=False),
     Column("valid_before", String(78), nullable=False),
     Column("header", Text, nullable=False),
-    Column("answer_status", Integer),
-    Column("answer_body", LargeBinary),
     Column("tx_hash", String(66)),
     Column("reason", String(200), nullable=False, server_default=""),
     Column("created_at", BigInteger, nullable=False),
@@ -71,6 +69,14 @@ payment = Table(
     Index("payment_due", "state", "lease_until"),
     Index("payment_newest", "created_at"),
     Index("payment_payer", "payer", "state", "created_at"),
+)
+
+payment_answer = Table(
+    "payment_answer",
+    metadata,
+    Column("payment_id", String(32), primary_key=True),
+    Column("status", Integer, nullable=False),
+    Column("body", LargeBinary, nullable=False),
 )
 
 payment_attempt = Table(
@@ -87,15 +93,19 @@ payment_attempt = Table(
 )
 
 # Statements of a sale, built once: building one costs more than running it.
-_EMPTY: Final = dict.fromkeys(payment.c.keys())
+_EMPTY: Final[dict[str, object]] = dict.fromkeys(payment.c.keys())
 _INSERT: Final = either(payment, lambda insert: insert.on_conflict_do_nothing())
-_ONE: Final = select(payment).where(payment.c.id == bindparam("id_"))
+_WHOLE: Final = select(
+    payment, payment_answer.c.status.label("answer_status"), payment_answer.c.body
+).outerjoin(payment_answer, payment_answer.c.payment_id == payment.c.id)
+_ONE: Final = _WHOLE.where(payment.c.id == bindparam("id_"))
 _CHANGE: Final = update(payment).where(
     payment.c.id == bindparam("id_"),
     payment.c.state == bindparam("state_"),
     payment.c.owner == bindparam("owner_"),
 )
 _CHANGE_SEEN: Final = _CHANGE.where(payment.c.updated_at == bindparam("updated_at_"))
+_ANSWER: Final = payment_answer.insert()
 _ATTEMPT: Final = payment_attempt.insert().inline()
 
 
@@ -290,12 +300,13 @@ def move(
         "reason": moved.reason,
         "tx_hash": moved.transaction,
     }
-    if answer is not None:
-        values |= {"answer_status": answer.status, "answer_body": answer.body}
     if state is State.REJECTED:
         values["header"] = ""
     if tx.execute(_CHANGE, values | _held(row)).rowcount != 1:
         return None
+    if answer is not None:
+        made = {"payment_id": row.id, "status": answer.status, "body": answer.body}
+        tx.execute(_ANSWER, made)
     for attempt in attempts:
         record_attempt(tx, row.id, attempt)
     return moved
@@ -381,8 +392,7 @@ def due(tx: Connection, *, now: int, rested_ms: int, limit: int) -> tuple[Ledger
         (State.READY, rested),
     ):
         query = (
-            select(payment)
-            .where(payment.c.state == state.value, when)
+            _WHOLE.where(payment.c.state == state.value, when)
             .order_by(payment.c.lease_until)
             .limit(limit)
         )
@@ -393,7 +403,7 @@ def due(tx: Connection, *, now: int, rested_ms: int, limit: int) -> tuple[Ledger
 @step
 def latest(tx: Connection, *, limit: int) -> tuple[LedgerRow, ...]:
     """The newest payments, for the operator."""
-    query = select(payment).order_by(payment.c.created_at.desc(), payment.c.id).limit(limit)
+    query = _WHOLE.order_by(payment.c.created_at.desc(), payment.c.id).limit(limit)
     return tuple(_row(dict(found)) for found in tx.execute(query).mappings())
 
 
@@ -420,16 +430,12 @@ def attempts(tx: Connection, ids: Sequence[str]) -> dict[str, tuple[Attempt, ...
 def forget_answers(tx: Connection, *, now: int) -> int:
     """Drop the bodies of answers whose outcome has been known for 30 days; the rows stay."""
     known = [State.SETTLED.value, State.FAILED.value, State.EXPIRED.value, State.REJECTED.value]
-    done = tx.execute(
-        update(payment)
-        .where(
-            payment.c.answer_body.is_not(None),
-            payment.c.state.in_(known),
-            payment.c.updated_at < now - KEEP_ANSWER_MS,
-        )
-        .values(answer_body=None, answer_status=None)
+    old = (
+        select(payment_answer.c.payment_id)
+        .join(payment, payment.c.id == payment_answer.c.payment_id)
+        .where(payment.c.state.in_(known), payment.c.updated_at < now - KEEP_ANSWER_MS)
     )
-    return done.rowcount
+    return tx.execute(delete(payment_answer).where(payment_answer.c.payment_id.in_(old))).rowcount
 
 
 @step
@@ -456,7 +462,7 @@ def forget_rejected(tx: Connection, *, now: int) -> int:
 
 
 def _row(found: dict[str, object]) -> LedgerRow:
-    status, body = found["answer_status"], found["answer_body"]
+    status, body = found.get("answer_status"), found.get("body")
     return LedgerRow(
         id=str(found["id"]),
         state=State(str(found["state"])),

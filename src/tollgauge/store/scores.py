@@ -26,7 +26,7 @@ from tollgauge.store.transaction import step
 
 _S: Final = schema.score
 _E: Final = schema.endpoint
-_AS_OF: Final = sa.select(_S.c.as_of).where(_S.c.endpoint_id == sa.bindparam("id"))
+_ONE: Final = sa.select(_S).where(_S.c.endpoint_id == sa.bindparam("id"))
 _ORDER: Final = (
     _S.c.score_tenths.desc(),
     _S.c.confidence_hundredths.desc(),
@@ -124,14 +124,8 @@ def save(tx: Connection, row: ScoreRow) -> bool:
 @step
 def get(tx: Connection, endpoint_id: str) -> ScoreRow | None:
     """The score of an endpoint, or None."""
-    return (get_many(tx, (endpoint_id,))).get(endpoint_id)
-
-
-@step
-def as_of(tx: Connection, endpoint_id: str) -> int | None:
-    """As of when an endpoint was scored last, None while it has no score."""
-    found: int | None = tx.execute(_AS_OF, {"id": endpoint_id}).scalar_one_or_none()
-    return found
+    row = tx.execute(_ONE, {"id": endpoint_id}).mappings().one_or_none()
+    return None if row is None else ScoreRow(**row)
 
 
 @step

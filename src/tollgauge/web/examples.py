@@ -101,15 +101,12 @@ def stats() -> Any:
 
 
 def _report() -> TrustReport:
-    seen, row = _evidence(), _row()
+    row = _row()
     return TrustReport(
+        endpoint=_ENDPOINT,
         score=score_from_json(row.result),
-        evidence=seen,
         row=row,
         probe=_probe(AS_OF - MINUTE_MS),
-        quote_at=_ENDPOINT.quote_at,
-        service_name=_ENDPOINT.service_name,
-        description=_ENDPOINT.description,
     )
 
 

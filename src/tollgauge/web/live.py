@@ -137,7 +137,7 @@ class LiveProbe:
             pause_ms=pause_ms(probe.exchange.result, now=now),
         )
         observations.record(tx, (seen,), cadence=self.cadence, owner=owner, now=now)
-        return endpoint
+        return endpoints.get(tx, endpoint.id) or endpoint
 
 
 def _known(

@@ -51,14 +51,15 @@ def _order(shop: Shop, document: object) -> Resource:
 
 async def _answer(shop: Shop, order: Resource) -> bytes:
     endpoint, probe = await shop.live.look(order)
-    report, known = await shop.store.reading(_report, endpoint, probe, now=shop.clock())
-    if known is None or known < probe.at:
+    report, made = await shop.store.reading(_report, endpoint, probe, now=shop.clock())
+    if made:
         await shop.store.writing(scores.save, report.row)
     return wire.dump(wire.trust_report(report))
 
 
 def _report(
     tx: Connection, endpoint: Endpoint, probe: ProbeResult, *, now: int
-) -> tuple[reports.TrustReport, int | None]:
-    """The report, and as of when the endpoint was scored before."""
-    return reports.live(tx, endpoint, probe, now=now), scores.as_of(tx, endpoint.id)
+) -> tuple[reports.TrustReport, bool]:
+    """The report, and whether it is a new one: those who share a probe share its report."""
+    known = reports.shared(tx, endpoint, probe)
+    return known or reports.live(tx, endpoint, probe, now=now), known is None

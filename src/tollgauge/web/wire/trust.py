@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import Field, WithJsonSchema
 
-from tollgauge.core.evidence import Evidence
 from tollgauge.core.terms import Quote
 from tollgauge.reports import Sample, TrustReport
 from tollgauge.web.wire.figures import iso, micro_usd
@@ -126,16 +125,16 @@ class PreviewShape(Shape):
 
 def trust_report(report: TrustReport) -> TrustReportShape:
     """A trust report as JSON shape."""
-    evidence = report.evidence
+    endpoint = report.endpoint
     return TrustReportShape(
-        resource=evidence.resource,
-        simulated=report.simulated or None,
-        advertised=_advertised(evidence.quote, report.quote_at),
+        resource=endpoint.resource,
+        simulated=endpoint.simulated or None,
+        advertised=_advertised(endpoint.quote, endpoint.quote_at),
         live_probe=_live_probe(report),
         advertised_by=AdvertisedBy(
-            service_name=report.service_name, description=report.description
+            service_name=endpoint.service_name, description=endpoint.description
         ),
-        evidence=_evidence(evidence, report),
+        evidence=_evidence(report),
         **judgement(report.score),
     )
 
@@ -194,10 +193,10 @@ def _live_probe(report: TrustReport) -> LiveProbeShape | None:
     )
 
 
-def _evidence(evidence: Evidence, report: TrustReport) -> EvidenceShape:
+def _evidence(report: TrustReport) -> EvidenceShape:
     return EvidenceShape(
         policy_version=report.score.policy_version,
-        as_of=iso(evidence.as_of),
+        as_of=iso(report.row.as_of),
         digest=report.row.digest,
         document=orjson.Fragment(report.row.evidence),
     )

@@ -1,0 +1,27 @@
+"""Stored answers in a table of their own: a payment is written four times, its answer once."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0010"
+down_revision = "0009"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.create_table(
+        "payment_answer",
+        sa.Column("payment_id", sa.String(32), nullable=False),
+        sa.Column("status", sa.Integer(), nullable=False),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("payment_id", name="pk_payment_answer"),
+    )
+    op.execute(
+        "INSERT INTO payment_answer SELECT id, answer_status, answer_body FROM payment "
+        "WHERE answer_body IS NOT NULL"
+    )
+    op.drop_column("payment", "answer_status")
+    op.drop_column("payment", "answer_body")
