@@ -6,17 +6,18 @@ when it serves, and then answers one line of JSON for each line of standard inpu
 - `{"do": "cpu"}`: the CPU seconds of this process, all threads, since its start;
 - `{"do": "probe"}`: every endpoint of the month was probed just now (a report sold within ten
   seconds shares that probe instead of making its own);
-- `{"do": "ask", "payment": …, "times": n}`: n calls of verify and of settle, by the service's own
-  client and without the service around it; the CPU seconds that they took.
+- `{"do": "calls", "made": false}`: from now on verify and settle are answered with yes on the spot,
+  without a request; with `true` they are made again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any, Final
 
@@ -26,11 +27,18 @@ import uvloop
 from tollgauge import app as root
 from tollgauge.bench.catalogue import Offer, catalogue
 from tollgauge.clients.egress import EgressSettings
-from tollgauge.clients.facilitator import FacilitatorSettings
+from tollgauge.clients.facilitator import (
+    Facilitator,
+    FacilitatorSettings,
+    Refused,
+    SettledReply,
+    Unclear,
+    Verified,
+)
 from tollgauge.config import Config
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.exchange import Timings
-from tollgauge.core.payment import decode
+from tollgauge.core.payment import Payment
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.units import DAY_MS, MINUTE_MS, day_of
 from tollgauge.observe import configure_logs
@@ -38,8 +46,7 @@ from tollgauge.store import archive, endpoints, evidence, probes, schema, scores
 from tollgauge.store.engine import Store, StoreSettings
 from tollgauge.web.app import ServerSettings
 from tollgauge.web.front import FrontSettings
-from tollgauge.web.paid import TRUST, SaleSettings
-from tollgauge.web.sale import requirements
+from tollgauge.web.paid import SaleSettings
 
 CATALOGUE: Final = 2_000
 KNOWN: Final = 20
@@ -49,7 +56,7 @@ LIVE: Final = 60
 DAYS: Final = 30
 PAY_TO: Final = "0x" + "ab" * 20
 AT_ONCE: Final = 4
-"""Sales at once, and calls of the facilitator at once when they are measured alone."""
+"""Sales at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,23 +174,27 @@ async def probed_now(service: root.Opened) -> None:
             await probes.record(tx, endpoint.id, _probe(endpoint, service.clock()))
 
 
-async def asked(service: root.Opened, header: str, times: int) -> float:
-    """CPU seconds of the service's calls to the facilitator alone."""
-    payment = decode(header)
-    wanted = requirements(service.server().shop.offer(TRUST))
-    left = iter(range(times))
+class Till(Facilitator):
+    """The service's client of its facilitator. Its calls can be left out, to see what a sale costs
+    without them.
+    """
 
-    async def caller() -> None:
-        for _ in left:
-            await service.facilitator.verify(payment, wanted)
-            await service.facilitator.settle(payment, wanted)
+    made = True
 
-    began = time.process_time()
-    await asyncio.gather(*(caller() for _ in range(AT_ONCE)))
-    return time.process_time() - began
+    async def verify(self, payment: Payment, requirements: dict[str, object]) -> Verified | Refused:
+        """As the facilitator says, or yes."""
+        return await super().verify(payment, requirements) if self.made else Verified()
+
+    async def settle(
+        self, payment: Payment, requirements: dict[str, object]
+    ) -> SettledReply | Unclear:
+        """As the facilitator says, or yes."""
+        if self.made:
+            return await super().settle(payment, requirements)
+        return SettledReply(transaction=f"0x{secrets.token_hex(32)}")
 
 
-async def obey(service: root.Opened, order: dict[str, Any]) -> dict[str, object]:
+async def obey(service: root.Opened, till: Till, order: dict[str, Any]) -> dict[str, object]:
     """One order."""
     match order["do"]:
         case "cpu":
@@ -192,20 +203,24 @@ async def obey(service: root.Opened, order: dict[str, Any]) -> dict[str, object]
             await probed_now(service)
             return {}
         case _:
-            return {"cpu_s": await asked(service, order["payment"], order["times"])}
+            till.made = order["made"]
+            return {}
 
 
 async def serve(settings: Settings) -> None:
     """Fill an empty store, serve, and obey until standard input ends."""
     configure_logs(json_lines=True)
     stop = asyncio.Event()
-    async with root.opened(config(settings)) as service:
+    async with root.opened(config(settings)) as opened:
+        till = Till(opened.config.facilitator)
+        service = replace(opened, facilitator=till)
         await fill(service.store, now=service.clock())
         running = asyncio.create_task(root.run(service, stop=stop, on_ready=_ready))
         while line := await asyncio.to_thread(sys.stdin.readline):
-            _say(await obey(service, orjson.loads(line)))
+            _say(await obey(service, till, orjson.loads(line)))
         stop.set()
         await running
+        await till.close()
 
 
 def _ready() -> None:

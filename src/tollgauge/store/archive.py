@@ -59,8 +59,8 @@ def _close(tx: Connection, day: int, endpoint_ids: Sequence[str]) -> None:
     mine = sa.and_(_P.c.day == day, _P.c.endpoint_id.in_(endpoint_ids))
     taken = tx.execute(_P.delete().where(mine).returning(*_P.c))
     fresh: dict[str, list[ProbeResult]] = {}
-    for row in taken.mappings():
-        fresh.setdefault(row["endpoint_id"], []).append(result_from_row(row))
+    for row in taken:
+        fresh.setdefault(row.endpoint_id, []).append(result_from_row(row))
     known = sa.select(_D).where(_D.c.day == day, _D.c.endpoint_id.in_(endpoint_ids))
     closed = {row.endpoint_id: row for row in tx.execute(known)}
     rows = [

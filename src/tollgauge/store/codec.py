@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -75,6 +76,7 @@ def quote_to_json(quote: Quote | None) -> str | None:
     return None if quote is None else orjson.dumps(quote_fields(quote)).decode()
 
 
+@lru_cache(maxsize=1_024)  # one endpoint's probes have the same quote a thousand times
 def quote_from_json(text: str | None) -> Quote | None:
     """The inverse of `quote_to_json`."""
     return None if text is None else quote_from_fields(orjson.loads(text))

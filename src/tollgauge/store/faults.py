@@ -62,6 +62,11 @@ def translated(*, connecting: bool = False) -> Iterator[None]:
         if reason is None:
             raise
         raise StoreUnavailable(reason) from error
+    except sqlite3.Error as error:
+        reason = _sqlite_reason(error)
+        if reason is None:
+            raise
+        raise StoreUnavailable(reason) from error
     except Exception as error:
         reason = _connect_reason(error) if connecting else None
         if reason is None:
@@ -76,12 +81,16 @@ def _reason(error: exc.SQLAlchemyError) -> str | None:
         return None
     origin = error.orig
     if isinstance(origin, sqlite3.Error):
-        code = getattr(origin, "sqlite_errorcode", None)
-        name = getattr(origin, "sqlite_errorname", "SQLITE_ERROR")
-        return name if code is not None and code & 0xFF in _SQLITE else None
+        return _sqlite_reason(origin)
     if error.connection_invalidated:
         return "the connection was lost"
     return _state_reason(getattr(origin, "sqlstate", None))
+
+
+def _sqlite_reason(error: sqlite3.Error) -> str | None:
+    code = getattr(error, "sqlite_errorcode", None)
+    name = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
+    return name if code is not None and code & 0xFF in _SQLITE else None
 
 
 def _connect_reason(error: Exception) -> str | None:

@@ -52,31 +52,31 @@ def result_to_row(endpoint_id: str, result: ProbeResult) -> dict[str, Any]:
     }
 
 
-def result_from_row(row: sa.RowMapping) -> ProbeResult:
+def result_from_row(row: sa.Row[Any]) -> ProbeResult:
     """The inverse of `result_to_row`."""
     return ProbeResult(
-        at=row["at"],
-        outcome=Outcome(row["outcome"]),
-        attribution=Attribution(row["attribution"]),
-        up=row["up"],
+        at=row.at,
+        outcome=Outcome(row.outcome),
+        attribution=Attribution(row.attribution),
+        up=row.up,
         timings=Timings(
-            dns=row["dns"],
-            connect=row["connect"],
-            tls=row["tls"],
-            ttfb=row["ttfb"],
-            total=row["total"],
+            dns=row.dns,
+            connect=row.connect,
+            tls=row.tls,
+            ttfb=row.ttfb,
+            total=row.total,
         ),
-        status=row["status"],
-        compliance=row["compliance"],
-        compliant=row["compliant"],
-        payable=row["payable"],
-        version=row["version"],
-        quote=quote_from_json(row["quote"]),
-        accepts=row["accepts"],
-        findings=findings_from_json(row["rules"]),
-        reason=row["reason"],
-        method=row["method"],
-        tls_not_after=row["tls_not_after"],
+        status=row.status,
+        compliance=row.compliance,
+        compliant=row.compliant,
+        payable=row.payable,
+        version=row.version,
+        quote=quote_from_json(row.quote),
+        accepts=row.accepts,
+        findings=findings_from_json(row.rules),
+        reason=row.reason,
+        method=row.method,
+        tls_not_after=row.tls_not_after,
     )
 
 

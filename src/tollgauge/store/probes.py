@@ -163,7 +163,7 @@ def history(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tupl
 def latest(tx: Connection, endpoint_id: str, *, since: int, until: int) -> ProbeResult | None:
     """The last probe with `since < at <= until`, of days that are not closed yet."""
     asked = _between(endpoint_id, since=since, until=until)
-    row = tx.execute(_LATEST, asked).mappings().one_or_none()
+    row = tx.execute(_LATEST, asked).one_or_none()
     return None if row is None else result_from_row(row)
 
 
@@ -236,7 +236,7 @@ def _merged(parts: Iterable[Rollup]) -> tuple[Rollup, ...]:
 
 def _fresh(tx: Connection, endpoint_id: str, *, since: int, until: int) -> list[ProbeResult]:
     asked = _between(endpoint_id, since=since, until=until)
-    return [result_from_row(row) for row in tx.execute(_FRESH, asked).mappings()]
+    return [result_from_row(row) for row in tx.execute(_FRESH, asked)]
 
 
 def _between(endpoint_id: str, *, since: int, until: int) -> dict[str, Any]:
