@@ -14,6 +14,7 @@ from typing import Final
 from tollgauge.core.errors import TollgaugeError
 
 DEPTH_MAX: Final = 32
+_OTHERS: Final = bytes(set(range(256)) - set(b"[{]}"))
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
@@ -41,11 +42,11 @@ def loads(data: bytes) -> object:
 def depth(data: bytes) -> int:
     """The deepest nesting of brackets outside strings; an upper bound for broken texts."""
     level = deepest = 0
-    for char in _STRING.sub(b"", data):
+    for char in _STRING.sub(b"", data).translate(None, _OTHERS):
         if char in b"[{":
             level += 1
             deepest = max(deepest, level)
-        elif char in b"]}":
+        else:
             level -= 1
     return deepest
 
