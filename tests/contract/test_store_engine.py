@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 import tollgauge.store
-from tollgauge.store import meta
+from tollgauge.store import meta, migrations, payments
 from tollgauge.store.engine import Store, StoreError, StoreUnavailable
 from tollgauge.store.schema import metadata
 
@@ -75,6 +76,33 @@ async def test_several_processes_may_migrate_an_empty_database_at_once(empty: st
         assert await tx.run(differences) == []
     for one in stores:
         await one.close()
+
+
+def stored_before(connection: sa.Connection) -> None:
+    """The tables of the version before answers had one of their own, with two payments."""
+    command.upgrade(migrations.configuration(connection), "0009")
+    columns = [each.name for each in payments.payment.c if each.name != "tx_hash"]
+    place = ", ".join([*columns, "answer_status", "answer_body"])
+    values = ", ".join(f":{name}" for name in (*columns, "status", "body"))
+    row: dict[str, object] = dict.fromkeys(columns, 1) | {
+        each.name: "1" for each in payments.payment.c if isinstance(each.type, sa.String)
+    }
+    for nonce, status, body in (("a", 200, b"paid for"), ("b", None, None)):
+        key = {"id": nonce, "nonce": nonce, "state": "settled", "status": status, "body": body}
+        statement = sa.text(f"INSERT INTO payment ({place}) VALUES ({values})")
+        connection.execute(statement, row | key)
+
+
+async def test_answers_that_were_stored_before_can_still_be_fetched(empty: str) -> None:
+    store = Store.open(empty)
+    await store.writing(stored_before)
+    await store.migrate()
+    found = [await store.reading(payments.get, each) for each in ("a", "b")]
+    assert [row and row.answer for row in found] == [
+        payments.StoredAnswer(status=200, body=b"paid for"),
+        None,
+    ]
+    await store.close()
 
 
 WRITER = """

@@ -224,6 +224,9 @@ async def test_callers_within_ten_seconds_share_one_live_probe(business: Busines
     )
     assert one.transaction != other.transaction
     assert one.report["liveProbe"]["at"] == other.report["liveProbe"]["at"]
+    third = await buy(business.url, resource, account=business.world.buyer)
+    assert third.report["liveProbe"]["at"] == one.report["liveProbe"]["at"]
+    assert third.report["evidence"] in (one.report["evidence"], other.report["evidence"])
 
 
 async def test_our_own_fault_is_503_and_charges_nothing(world: World) -> None:
