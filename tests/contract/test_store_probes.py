@@ -228,6 +228,47 @@ async def test_the_window_is_exact_open_closed_and_with_late_rows(
     assert stripped(list(found)) == sorted(stripped(results), key=lambda one: one.at)
 
 
+def naive_last(results: list[ProbeResult], as_of: int, *, envelope: bool) -> int | None:
+    """When the latest scored probe of the window's days was, of all or of those with terms."""
+    first_day = day_of(as_of - WINDOW_MS)
+    inside = [
+        one.at
+        for one in results
+        if one.at <= as_of
+        and day_of(one.at) >= first_day
+        and one.scored
+        and not (envelope and one.accepts is None)
+    ]
+    return max(inside, default=None)
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_a_window_is_seen_alike_whatever_part_of_it_is_closed(
+    store: Store, seed: int
+) -> None:
+    """Few probes, so that days without any, and long times without an envelope, are met."""
+    rng = random.Random(seed)
+    as_of = (DAY + 32) * DAY_MS + rng.randrange(DAY_MS)
+    results = lively(seed, first=as_of - 34 * DAY_MS, last=as_of + HOUR_MS, number=12)
+    await prepare(store, results)
+    for closed in (0, rng.randrange(33), 32, 33):
+        await close_all(store, DAY + closed)
+        for hours in (3, 30, 300):
+            since = as_of - hours * HOUR_MS
+            found = await store.reading(window.seen, A.id, as_of=as_of, recent_ms=as_of - since)
+            scored = [one for one in results if since < one.at <= as_of and one.scored]
+            assert found.days == naive(results, as_of)
+            assert found.recent == (len(scored), sum(one.up for one in scored))
+            last = naive_last(results, as_of, envelope=False)
+            assert (found.last and found.last.at) == last
+            with_terms = naive_last(results, as_of, envelope=True)
+            hidden = found.last is not None and found.last.accepts is None
+            inside = with_terms is not None and with_terms > as_of - WINDOW_MS
+            assert (found.envelope and found.envelope.at) == (
+                with_terms if hidden and inside else None
+            )
+
+
 async def test_an_instant_on_the_edge_counts_as_the_arithmetic_says(store: Store) -> None:
     as_of = START + 31 * DAY_MS
     edges = (as_of - WINDOW_MS, as_of - WINDOW_MS + 1, as_of, as_of + 1)

@@ -19,7 +19,6 @@ from tollgauge.core.evidence import (
     PayerVolume,
     digest,
     from_json,
-    from_stored,
     to_document,
     to_json,
 )
@@ -133,7 +132,6 @@ def test_the_digest_does_not_depend_on_order(evidence: Evidence) -> None:
 def test_evidence_survives_its_json_form(evidence: Evidence) -> None:
     text = to_json(evidence)
     again = from_json(text)
-    assert from_stored(text) == again
     assert to_json(again) == text
     assert from_json(json.loads(text)) == again
     assert from_json(to_json(again)) == again
@@ -254,12 +252,6 @@ def test_hostile_bytes_are_refused(text: bytes) -> None:
     with pytest.raises(EvidenceError) as caught:
         from_json(text)
     assert len(str(caught.value)) < 400
-
-
-@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"quote": 1, "chain": 1}', b"null"])
-def test_what_is_no_stored_evidence_is_refused(text: bytes) -> None:
-    with pytest.raises(EvidenceError):
-        from_stored(text)
 
 
 def test_a_missing_property_is_named() -> None:
