@@ -138,8 +138,7 @@ class Alternatives:
         entries: list[Entry] = []
         after = ""
         while True:
-            async with store.read() as tx:
-                rows = await similar.page(tx, after=after, limit=PAGE)
+            rows = await store.reading(similar.page, after=after, limit=PAGE)
             if not rows:
                 break
             entries += await asyncio.to_thread(_entries, rows, self._terms, terms)

@@ -101,3 +101,25 @@ async def test_readers_take_turns_and_do_not_wait_for_ever(
             await store.reading(meta.get, "a")
     assert await store.reading(meta.get, "a") is None
     await store.close()
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+async def test_nobody_waits_for_the_work_of_a_reader_that_left(database: str) -> None:
+    store = Store.open(database, pool_size=2)
+    begun, ends = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def slow(_: Connection) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        ends.wait(30)
+
+    left = asyncio.create_task(store.reading(slow))
+    await begun.wait()
+    left.cancel()
+    await asyncio.wait({left})
+    try:
+        async with asyncio.timeout(10):
+            assert [await store.reading(meta.get, "a") for _ in range(5)] == [None] * 5
+    finally:
+        ends.set()
+    await store.close()

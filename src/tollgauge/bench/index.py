@@ -280,8 +280,7 @@ async def _list_sellers(store: Store, wallets: int) -> None:
             )
         )
     for start in range(0, len(found), 1_000):
-        async with store.write() as tx:
-            await endpoints.insert_many(tx, found[start : start + 1_000])
+        await store.writing(endpoints.insert_many, found[start : start + 1000])
 
 
 def _memory_mb() -> float:

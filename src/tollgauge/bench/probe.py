@@ -119,8 +119,7 @@ async def filled(store: Store, hosts: int) -> None:
         )
         for n in range(hosts)
     ]
-    async with store.write() as tx:
-        await endpoints.insert_many(tx, made)
+    await store.writing(endpoints.insert_many, made)
 
 
 @contextlib.asynccontextmanager

@@ -122,8 +122,7 @@ async def happening(store: Store, count: int, spread_s: int) -> None:
     began = time.monotonic()
     for number in range(count):
         await asyncio.sleep(max(0.0, began + number * spread_s / count - time.monotonic()))
-        async with store.write() as tx:
-            await flips.add(tx, _id(number), (delisting(at=now_ms(), source="bench"),))
+        await store.writing(flips.add, _id(number), (delisting(at=now_ms(), source="bench"),))
 
 
 async def filled(store: Store, settings: WatchSettings, count: int, endpoint_count: int) -> None:

@@ -135,8 +135,7 @@ async def _either(wanted: Any, running: asyncio.Task[None]) -> None:
 
 async def _best(service: app.Opened) -> str:
     """The best endpoint of the leaderboard that is to be had as it stands."""
-    async with service.store.read() as tx:
-        board = await reports.leaderboard(tx, now=service.clock())
+    board = await service.store.reading(reports.leaderboard, now=service.clock())
     fit = [row for row in board.rows if row.recommendation == "proceed"] or [*board.rows]
     if not fit:
         raise DemoError("No endpoint of the demo was scored.")

@@ -162,8 +162,7 @@ async def _crawl(store: Store, *, at: int, present: int, perimeter: Perimeter) -
 async def _sellers(store: Store, perimeter: Perimeter) -> list[tuple[Seller, Endpoint]]:
     """The sellers that the simulated directory ever listed, with their endpoints."""
     ids = {seller: _id(seller, perimeter) for seller in SELLERS}
-    async with store.read() as tx:
-        known = await endpoints.get_many(tx, ids.values())
+    known = await store.reading(endpoints.get_many, ids.values())
     return [(seller, known[ids[seller]]) for seller in SELLERS if ids[seller] in known]
 
 

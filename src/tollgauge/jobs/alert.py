@@ -242,8 +242,7 @@ async def _take_off(alerts: Alerts, flying: dict[asyncio.Task[Sent], Claimed]) -
     failing = sum(each.destination.failures > 0 for each in flying.values())
     hosts = Counter(each.destination.host for each in flying.values())
     most = settings.in_flight // HOST_SHARE
-    async with alerts.store.read() as tx:
-        due = await outbox.waiting(tx, now=now)
+    due = await alerts.store.reading(outbox.waiting, now=now)
     if not due:
         return False
     async with alerts.store.write() as tx:
@@ -348,8 +347,7 @@ def outcome(claimed: Claimed, sent: Sent, *, now: int) -> Result:
 
 
 async def _measure(alerts: Alerts) -> None:
-    async with alerts.store.read() as tx:
-        depth = await outbox.depth(tx)
+    depth = await alerts.store.reading(outbox.depth)
     OUTBOX_QUEUED.set(depth.queued)
     OUTBOX_DEAD.set(depth.dead)
     overdue = 0 if depth.oldest_due is None else max(alerts.clock() - depth.oldest_due, 0)

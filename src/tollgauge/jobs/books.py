@@ -33,8 +33,7 @@ async def run(store: Store, *, now: int) -> int:
     unexplained = 0
     for account, checked in known:
         for number in _wanted(account, checked, today=day_of(now)):
-            async with store.read() as tx:
-                day = await books.of_day(tx, account, number)
+            day = await store.reading(books.of_day, account, number)
             if day.complete:
                 await _remember(store, day, checked.get(number), now=now)
                 unexplained += day.unexplained
@@ -59,5 +58,4 @@ async def _remember(store: Store, day: Day, known: int | None, *, now: int) -> N
         return
     if day.unexplained:
         books_alarm(day.account.address, day.day, day.difference)
-    async with store.write() as tx:
-        await books.check(tx, day, now=now)
+    await store.writing(books.check, day, now=now)

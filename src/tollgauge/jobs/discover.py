@@ -168,8 +168,7 @@ async def run(
     A source that fails is no error of ours: the tally's `problem` says why, and the crawl stays
     unfinished. Raises StoreUnavailable when the database cannot serve.
     """
-    async with store.write() as tx:
-        crawl = await discovery.begin_crawl(tx, source.name, now=now)
+    crawl = await store.writing(discovery.begin_crawl, source.name, now=now)
     steps = _steps(egress, source, offset=crawl.offset, at=now)
     return await _record(store, crawl, steps, now=now, perimeter=perimeter, told=told)
 
@@ -191,8 +190,7 @@ async def load_file(
     steps = file.pages(path)
     first = await anext(steps)
     name = source or source_name(first.page.facilitator, path)
-    async with store.write() as tx:
-        crawl = await discovery.begin_crawl(tx, name, now=now)
+    crawl = await store.writing(discovery.begin_crawl, name, now=now)
     steps = _again(first, steps)
     return await _record(store, crawl, steps, now=now, perimeter=perimeter, told=told)
 
@@ -220,10 +218,9 @@ async def _record(
         async with aclosing(steps):
             async for step in steps:
                 items = count.take(step.page.items, perimeter)
-                async with store.write() as tx:
-                    page = await discovery.record_page(
-                        tx, crawl, items, next_offset=step.next_offset, now=now
-                    )
+                page = await store.writing(
+                    discovery.record_page, crawl, items, next_offset=step.next_offset, now=now
+                )
                 count.add(page)
                 complete = step.page.complete is True
                 if told is not None:
@@ -231,8 +228,7 @@ async def _record(
     except DirectoryError as error:
         return count.tally(complete=False, problem=str(error))
     complete = complete and (bool(count.had) or crawl.offset > 0)
-    async with store.write() as tx:
-        count.delisted = await discovery.finish_crawl(tx, crawl, complete=complete, now=now)
+    count.delisted = await store.writing(discovery.finish_crawl, crawl, complete=complete, now=now)
     if count.delisted:
         count.events["delisted"] += count.delisted
     return count.tally(complete=complete)

@@ -124,25 +124,21 @@ async def _turn(visit: Visit) -> dict[str, object]:
 
 async def _begin(visit: Visit) -> Cursor:
     """Where the chain is indexed to; a new chain begins at its final block."""
-    async with visit.store.read() as tx:
-        cursor = await chains.cursor(tx, visit.id)
+    cursor = await visit.store.reading(chains.cursor, visit.id)
     if cursor is not None:
         return cursor
     final = await visit.chain.nodes.headers(visit.view, [visit.view.finalized])
     if not final:
         raise RpcError("The node lacks its own final block.")
-    async with visit.store.write() as tx:
-        return await chains.start(tx, visit.id, final[0])
+    return await visit.store.writing(chains.start, visit.id, final[0])
 
 
 async def _learn(visit: Visit, cursor: Cursor) -> Cursor:
     """Whom to watch: with the wallets that endpoints are newly paid at, and our own."""
     notes = visit.chain.notes
-    async with visit.store.read() as tx:
-        new = await chains.unknown(tx, visit.id)
+    new = await visit.store.reading(chains.unknown, visit.id)
     if new:
-        async with visit.store.write() as tx:
-            cursor = await chains.join(tx, cursor, new)
+        cursor = await visit.store.writing(chains.join, cursor, new)
         visit.tally["wallets"] += len(new)
     cursor = await _learn_own(visit, cursor)
     if notes.version != cursor.version:
@@ -167,10 +163,9 @@ async def _learn_own(visit: Visit, cursor: Cursor) -> Cursor:
         first = max(now if began is None else min(began, now), now - BOOKS_BACK_MS)
         # An hour more than whole days, because clocks differ.
         wanted = first - first % DAY_MS - HOUR_MS
-        async with visit.store.write() as tx:
-            cursor = await chains.join_accounts(
-                tx, cursor, visit.chain.token, new, wanted_from=wanted
-            )
+        cursor = await visit.store.writing(
+            chains.join_accounts, cursor, visit.chain.token, new, wanted_from=wanted
+        )
         visit.tally["accounts"] += len(new)
     notes.ledger_at = now
     return cursor
@@ -190,16 +185,15 @@ async def _forward(visit: Visit, cursor: Cursor) -> Cursor | None:
             visit.tally["moved"] += 1
             return None
     headers, found = known
-    async with visit.store.write() as tx:
-        after = await chains.advance(
-            tx,
-            cursor,
-            headers,
-            found.entries,
-            came=found.deposits,
-            finalized=visit.view.finalized,
-            common=common,
-        )
+    after = await visit.store.writing(
+        chains.advance,
+        cursor,
+        headers,
+        found.entries,
+        came=found.deposits,
+        finalized=visit.view.finalized,
+        common=common,
+    )
     visit.tally["blocks"] += after.number - (cursor.number if common is None else common)
     visit.tally["entries"] += len(found.entries)
     visit.tally["deposits"] += len(found.deposits)
@@ -237,8 +231,7 @@ async def _common(visit: Visit, cursor: Cursor) -> tuple[int | None, bytes]:
     """
     if (visit.view.head.number, visit.view.head.hash) == (cursor.number, cursor.hash):
         return None, b""
-    async with visit.store.read() as tx:
-        ours = await chains.kept(tx, visit.id)
+    ours = await visit.store.reading(chains.kept, visit.id)
     theirs: dict[int, bytes] = {}
     wanted = sorted((n for n in ours if n <= visit.view.head.number), reverse=True)
     for start in range(0, len(wanted), _FORKS):
@@ -260,16 +253,14 @@ async def _tell(visit: Visit) -> None:
         known = {each.chain: each for each in await volumes.published(tx)}
     last = known.get(visit.id)
     pause = max(visit.settings.volume_every_ms, SHARE * visit.chain.notes.volume_ms)
-    async with visit.store.write() as tx:
-        told = await chains.mark_dirty(
-            tx, visit.id, now=now, every_ms=visit.settings.dirty_every_ms
-        )
+    told = await visit.store.writing(
+        chains.mark_dirty, visit.id, now=now, every_ms=visit.settings.dirty_every_ms
+    )
     visit.tally["told"] += told
     if last is not None and now - max(last.as_of, visit.chain.notes.volume_at) < pause:
         return
     visit.chain.notes.volume_at = now
-    async with visit.store.read() as tx:
-        volume = await volumes.measure(tx, visit.id, as_of=now)
+    volume = await visit.store.reading(volumes.measure, visit.id, as_of=now)
     visit.chain.notes.volume_ms = visit.clock() - now
     async with visit.store.write() as tx:
         await volumes.publish(tx, volume)

@@ -23,24 +23,22 @@ BACK_MS: Final = WINDOW_MS + DAY_MS
 
 async def fill_wallets(visit: Visit, cursor: Cursor) -> bool:
     """One step into the past of the wallets that need it; whether there was one."""
-    async with visit.store.read() as tx:
-        missing = await chains.backlog(tx, visit.id, limit=visit.settings.fill_wallets)
+    missing = await visit.store.reading(chains.backlog, visit.id, limit=visit.settings.fill_wallets)
     if missing is None:
         return False
     past = await _past(visit, missing.low, Watched(missing.wallets), floor=missing.floor)
     if past is None:
         return False
     span, fetched = past
-    async with visit.store.write() as tx:
-        await chains.fill(
-            tx,
-            cursor,
-            missing,
-            fetched.entries,
-            low=span.first,
-            low_at=fetched.headers[span.first].at,
-            wanted_from=visit.clock() - BACK_MS,
-        )
+    await visit.store.writing(
+        chains.fill,
+        cursor,
+        missing,
+        fetched.entries,
+        low=span.first,
+        low_at=fetched.headers[span.first].at,
+        wanted_from=visit.clock() - BACK_MS,
+    )
     visit.tally["filled"] += span.blocks
     visit.tally["entries"] += len(fetched.entries)
     return True
@@ -49,8 +47,7 @@ async def fill_wallets(visit: Visit, cursor: Cursor) -> bool:
 async def fill_account(visit: Visit, cursor: Cursor) -> bool:
     """One step into the past of an address of ours; whether there was one."""
     token = visit.chain.token
-    async with visit.store.read() as tx:
-        owed = await deposits.backlog(tx, visit.id, token)
+    owed = await visit.store.reading(deposits.backlog, visit.id, token)
     if owed is None:
         return False
     past = await _past(visit, owed.low, Watched(own=frozenset([owed.address])), floor=0)
@@ -58,10 +55,9 @@ async def fill_account(visit: Visit, cursor: Cursor) -> bool:
         return False
     span, fetched = past
     low_at = fetched.headers[span.first].at
-    async with visit.store.write() as tx:
-        await chains.fill_account(
-            tx, cursor, token, owed, fetched.deposits, low=span.first, low_at=low_at
-        )
+    await visit.store.writing(
+        chains.fill_account, cursor, token, owed, fetched.deposits, low=span.first, low_at=low_at
+    )
     visit.tally["filled"] += span.blocks
     visit.tally["deposits"] += len(fetched.deposits)
     return True
@@ -109,8 +105,7 @@ async def _confirmed(visit: Visit, span: Span, whose: Watched) -> Fetched | None
 async def _indexed(visit: Visit, span: Span) -> list[Header] | None:
     """The node's headers of a span, None unless they are those that are indexed."""
     headers = await visit.chain.nodes.headers(visit.view, range(span.first, span.last + 1))
-    async with visit.store.read() as tx:
-        ours = await chains.kept(tx, visit.id)
+    ours = await visit.store.reading(chains.kept, visit.id)
     same = len(headers) == span.blocks and all(
         ours.get(header.number) == header.hash for header in headers
     )

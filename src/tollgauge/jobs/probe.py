@@ -110,8 +110,9 @@ class Prober:
             after for before, after in zip(made, visits, strict=True) if not before.stands_alone
         ]
         if waited:
-            async with self.store.read() as tx:
-                slow_here = await flips.slow_here(tx, [(v.endpoint, v.result) for v in visits])
+            slow_here = await self.store.reading(
+                flips.slow_here, [(v.endpoint, v.result) for v in visits]
+            )
             await self._record(waited, slow_here=slow_here)
         return visits
 
@@ -186,15 +187,14 @@ class Prober:
             )
             for each in visits
         ]
-        async with self.store.write() as tx:
-            await observations.record(
-                tx,
-                seen,
-                cadence=self.settings.cadence,
-                owner=self.owner,
-                now=now,
-                slow_here=slow_here,
-            )
+        await self.store.writing(
+            observations.record,
+            seen,
+            cadence=self.settings.cadence,
+            owner=self.owner,
+            now=now,
+            slow_here=slow_here,
+        )
         for each in visits:
             PROBES.labels(each.result.outcome.value, each.result.attribution.value).inc()
 

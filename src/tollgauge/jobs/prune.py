@@ -21,8 +21,7 @@ async def run(store: Store, *, clock: Callable[[], int]) -> dict[str, object]:
     """Close up to a batch of endpoint-days, drop old packed days and old answers."""
     now = clock()
     today = day_of(now)
-    async with store.write() as tx:
-        closed = await probes.close_days(tx, before_day=today, limit=BATCH)
+    closed = await store.writing(probes.close_days, before_day=today, limit=BATCH)
     async with store.write() as tx:
         dropped = await probes.prune(tx, before_day=today - KEEP_DAYS)
         forgotten = await payments.forget_answers(tx, now=now)

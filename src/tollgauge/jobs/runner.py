@@ -68,8 +68,7 @@ async def _loop(
         await _pause(stop, 0.05 if busy else idle)
     if job.exclusive:
         with contextlib.suppress(StoreUnavailable):  # then it ends by itself
-            async with store.write() as tx:
-                await leases.give_back(tx, job.name, owner=owner)
+            await store.writing(leases.give_back, job.name, owner=owner)
 
 
 async def _pause(stop: asyncio.Event, seconds: float) -> None:
@@ -100,8 +99,7 @@ async def _round(job: Job, *, store: Store, clock: Clock, owner: str) -> bool:
 
 
 async def _leased(job: Job, *, store: Store, clock: Clock, owner: str) -> bool:
-    async with store.write() as tx:
-        return await leases.take(tx, job.name, owner=owner, now=clock(), ttl_ms=LEASE_MS)
+    return await store.writing(leases.take, job.name, owner=owner, now=clock(), ttl_ms=LEASE_MS)
 
 
 async def _alone(job: Job, began: float, *, store: Store, clock: Clock, owner: str) -> Tally:

@@ -37,14 +37,12 @@ async def run(
     store: Store, *, settings: ScoreSettings, clock: Callable[[], int]
 ) -> dict[str, object]:
     """Score a batch of dirty or stale endpoints; the tally counts grades."""
-    async with store.write() as tx:
-        ids = await endpoints.claim_dirty(
-            tx, now=clock(), limit=settings.batch, max_age_ms=settings.max_age_ms
-        )
+    ids = await store.writing(
+        endpoints.claim_dirty, now=clock(), limit=settings.batch, max_age_ms=settings.max_age_ms
+    )
     if not ids:
         return {}
-    async with store.read() as tx:
-        found = await endpoints.get_many(tx, ids)
+    found = await store.reading(endpoints.get_many, ids)
     tally: Counter[str] = Counter()
     for endpoint in found.values():
         try:
@@ -57,10 +55,8 @@ async def run(
 
 async def _one(store: Store, endpoint: Endpoint, *, now: int) -> str | None:
     """Score one endpoint; its grade."""
-    async with store.read() as tx:
-        seen = await evidence.gather(tx, endpoint, as_of=now)
+    seen = await store.reading(evidence.gather, endpoint, as_of=now)
     row = scores.scored(endpoint.id, seen)
-    async with store.write() as tx:
-        await scores.save(tx, row)
+    await store.writing(scores.save, row)
     SCORES.inc()
     return row.grade

@@ -36,8 +36,7 @@ ABANDONED_MS: Final = 15 * MINUTE_MS
 
 async def run(store: Store, chain: Prover, *, clock: Callable[[], int]) -> dict[str, object]:
     """Resolve what the chain can tell of one batch; the tally counts outcomes."""
-    async with store.read() as tx:
-        rows = await payments.due(tx, now=clock(), rested_ms=ABANDONED_MS, limit=BATCH)
+    rows = await store.reading(payments.due, now=clock(), rested_ms=ABANDONED_MS, limit=BATCH)
     tally: Counter[str] = Counter()
     silent = 0
     for row in rows:

@@ -48,10 +48,8 @@ async def run(
 async def _count(store: Store, index: Index, first: int) -> int:
     """Count one slice and keep what changed."""
     found = dict(await asyncio.to_thread(index.counts, first, first + SLICE))
-    async with store.read() as tx:
-        before = await similar.counts(tx, found)
+    before = await store.reading(similar.counts, found)
     changed = {id_: better for id_, better in found.items() if before.get(id_) != better}
     if changed:
-        async with store.write() as tx:
-            await similar.save_counts(tx, changed)
+        await store.writing(similar.save_counts, changed)
     return len(changed)

@@ -53,7 +53,13 @@ class Worker:
         self._engine = engine
         self._connection: sa.Connection | None = None
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._todo = 0
         self._thread: threading.Thread | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether it still works, be it for somebody who is gone."""
+        return self._todo > 0
 
     def do(self, work: Callable[[], R]) -> asyncio.Future[R]:
         """Run work on the thread. It is done in any case, also when nobody waits any more."""
@@ -123,6 +129,7 @@ class Worker:
     def _submit(self, work: Callable[[], R]) -> asyncio.Future[R]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
+        self._todo += 1
         self._jobs.put((work, future, loop))
         return future
 
@@ -130,22 +137,22 @@ class Worker:
         while (job := self._jobs.get()) is not None:
             work, future, loop = job
             try:
-                report = partial(_answer, future, work())
+                report = partial(self._answer, future, work())
             except BaseException as error:  # noqa: BLE001 - it is the caller's
-                report = partial(_fail, future, error)
+                report = partial(self._fail, future, error)
             with contextlib.suppress(RuntimeError):  # nobody is left: the loop is closed
                 loop.call_soon_threadsafe(report)
             del job, work, future, report
 
+    def _answer(self, future: asyncio.Future[Any], value: Any) -> None:
+        self._todo -= 1
+        if not future.done():
+            future.set_result(value)
 
-def _answer(future: asyncio.Future[Any], value: Any) -> None:
-    if not future.done():
-        future.set_result(value)
-
-
-def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
-    if not future.done():
-        future.set_exception(error)
+    def _fail(self, future: asyncio.Future[Any], error: BaseException) -> None:
+        self._todo -= 1
+        if not future.done():
+            future.set_exception(error)
 
 
 class _Connection(sqlite3.Connection):
@@ -175,6 +182,7 @@ class Sqlite:
         self._reading = engine
         self._readers: list[Worker] = []
         self._idle: list[Worker] = []
+        self._most = readers
         self._free = asyncio.Semaphore(readers)
 
     @asynccontextmanager
@@ -210,7 +218,7 @@ class Sqlite:
             yield self._writer
             return
         await self._take_turn()
-        worker = self._idle.pop() if self._idle else self._another()
+        worker = self._reader()
         try:
             yield worker
         finally:
@@ -225,10 +233,16 @@ class Sqlite:
         except TimeoutError as error:
             raise sa.exc.TimeoutError("every connection is in use") from error
 
-    def _another(self) -> Worker:
-        worker = Worker(self._reading)
-        self._readers.append(worker)
-        return worker
+    def _reader(self) -> Worker:
+        """One that nobody holds, if possible one that does not still work for a caller who left."""
+        free = next((each for each in self._idle if not each.busy), None)
+        if free is None and len(self._readers) < self._most:
+            free = Worker(self._reading)
+            self._readers.append(free)
+            return free
+        chosen = free or self._idle[0]
+        self._idle.remove(chosen)
+        return chosen
 
 
 def in_memory(url: URL) -> bool:

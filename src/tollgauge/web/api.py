@@ -98,8 +98,7 @@ class FreeApi:
 
     async def preview(self) -> Response:
         """The best, the median and the worst endpoint, as they were scored last."""
-        async with self.store.read() as tx:
-            samples = await reports.preview(tx)
+        samples = await self.store.reading(reports.preview)
         return _json(wire.preview(samples))
 
     async def preview_by_post(self, request: Request) -> Response:
@@ -110,14 +109,12 @@ class FreeApi:
 
     async def leaderboard(self) -> Response:
         """The leaderboard."""
-        async with self.store.read() as tx:
-            board = await reports.leaderboard(tx, now=self.clock())
+        board = await self.store.reading(reports.leaderboard, now=self.clock())
         return _json(wire.leaderboard(board, base_url=self.base_url))
 
     async def stats(self) -> Response:
         """The ecosystem's counts."""
-        async with self.store.read() as tx:
-            found = await reports.ecosystem(tx, now=self.clock())
+        found = await self.store.reading(reports.ecosystem, now=self.clock())
         return _json(wire.ecosystem(found))
 
     async def snapshot(self, resource: ResourceQuery) -> Response:
@@ -132,8 +129,7 @@ class FreeApi:
         now = self.clock()
         found = None
         if ID.fullmatch(endpoint_id):
-            async with self.store.read() as tx:
-                found = await reports.snapshot(tx, endpoint_id, now=now)
+            found = await self.store.reading(reports.snapshot, endpoint_id, now=now)
         if found is None:
             raise unknown_resource()
         return _json(wire.snapshot(found, now=now, base_url=self.base_url))

@@ -88,8 +88,7 @@ class Site:
 
     async def provider(self, host: Host) -> Response:
         """One host's endpoints."""
-        async with self.store.read() as tx:
-            found = await reports.provider(tx, host.lower(), now=self.clock())
+        found = await self.store.reading(reports.provider, host.lower(), now=self.clock())
         if found is None:
             raise Problem(404, "unknown-host", "No endpoint of this host is known.")
         return Response(pages.provider_html(found, base_url=self.base_url), media_type=HTML)
@@ -101,8 +100,7 @@ class Site:
 
     async def docs(self) -> Response:
         """How to ask, with examples about the best endpoint."""
-        async with self.store.read() as tx:
-            board = await reports.leaderboard(tx, now=self.clock())
+        board = await self.store.reading(reports.leaderboard, now=self.clock())
         best = board.rows[0].resource if board.rows else None
         sells = self.report_micro_usd is not None
         html = pages.docs_html(self.routes, base_url=self.base_url, resource=best, sells=sells)
@@ -118,8 +116,7 @@ class Site:
         view = None
         now = self.clock()
         if ID.fullmatch(id):
-            async with self.store.read() as tx:
-                view = await reports.view(tx, id, now=now)
+            view = await self.store.reading(reports.view, id, now=now)
         if view is None:
             raise unknown_resource()
         html = pages.endpoint_html(
@@ -131,8 +128,7 @@ class Site:
         """The badge of one endpoint, grey while it has no score."""
         found = None
         if ID.fullmatch(id):
-            async with self.store.read() as tx:
-                found = await reports.snapshot(tx, id, now=self.clock())
+            found = await self.store.reading(reports.snapshot, id, now=self.clock())
         if found is None:
             raise unknown_resource()
         image = badge_svg(found.grade, found.score_tenths)

@@ -82,8 +82,7 @@ class Upgrade:
         """The wallet page of one endpoint."""
         found = None
         if ID.fullmatch(id):
-            async with self.shop.store.read() as tx:
-                found = await reports.snapshot(tx, id, now=self.shop.clock())
+            found = await self.shop.store.reading(reports.snapshot, id, now=self.shop.clock())
         if found is None:
             raise unknown_resource()
         html = upgrade_html(found, self._offer(), base_url=self.shop.base_url)
