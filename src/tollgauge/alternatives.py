@@ -19,6 +19,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
+from sqlalchemy import Connection
+
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.similarity import Entry, Index, Match, Terms, terms_of, wording_of
 from tollgauge.store import similar
@@ -91,21 +93,9 @@ class Alternatives:
         Raises IndexBuilding while there is no index yet.
         """
         index = await self.fresh(store)
-        async with store.read() as tx:
-            target = (await similar.standings(tx, (endpoint_id,))).get(endpoint_id)
-            if target is None:
-                return None
-            least = (target.score_tenths or 0) + delta_tenths
-            proposed = index.search(
-                terms_of(wording_of(target.endpoint)),
-                host=target.endpoint.host,
-                pay_to=_pay_to(target),
-                least_tenths=least,
-                limit=limit + PROPOSALS,
-            )
-            known = await similar.standings(tx, [match.id for match in proposed])
-        rows = _judged(target, proposed, known, least=least)
-        return Found(standing=target, alternatives=tuple(rows[:limit]))
+        return await store.reading(
+            _found, index, endpoint_id, limit=limit, delta_tenths=delta_tenths
+        )
 
     async def fresh(self, store: Store) -> Index:
         """An index that is as new as refreshing allows. Raises IndexBuilding."""
@@ -148,6 +138,26 @@ class Alternatives:
         self._built_at = asyncio.get_running_loop().time()
         self._took = self._built_at - began
         return index
+
+
+def _found(
+    tx: Connection, index: Index, endpoint_id: str, *, limit: int, delta_tenths: int
+) -> Found | None:
+    """What an index proposes, as it stands in the store now."""
+    target = similar.standings(tx, (endpoint_id,)).get(endpoint_id)
+    if target is None:
+        return None
+    least = (target.score_tenths or 0) + delta_tenths
+    proposed = index.search(
+        terms_of(wording_of(target.endpoint)),
+        host=target.endpoint.host,
+        pay_to=_pay_to(target),
+        least_tenths=least,
+        limit=limit + PROPOSALS,
+    )
+    known = similar.standings(tx, [match.id for match in proposed])
+    rows = _judged(target, proposed, known, least=least)
+    return Found(standing=target, alternatives=tuple(rows[:limit]))
 
 
 def _looked_at(task: asyncio.Task[Index]) -> None:
