@@ -37,8 +37,8 @@ from tollgauge.web.sale import Sale
 POINTS: Final = (
     "after the claim",
     "after verify",
-    "after the answer is stored",
-    "after the intent is written",
+    "after the answer is made",
+    "after the answer and the intent are stored",
     "after the facilitator answered",
     "after the outcome is written",
 )
@@ -52,10 +52,9 @@ def point(name: str) -> None:
 
 
 class DoomedFacilitator(Facilitator):
-    """The client, with the points around its settle call."""
+    """The client, with the point after its settle call."""
 
     async def settle(self, *arguments: Any, **more: Any) -> Any:
-        point("after the intent is written")
         found = await super().settle(*arguments, **more)
         point("after the facilitator answered")
         return found
@@ -76,8 +75,13 @@ class DoomedGate(Gate):
 
     async def _compute(self, *arguments: Any, **more: Any) -> Any:
         found = await super()._compute(*arguments, **more)
-        assert found.state is State.READY
-        point("after the answer is stored")
+        point("after the answer is made")
+        return found
+
+    async def _intend(self, *arguments: Any, **more: Any) -> Any:
+        found = await super()._intend(*arguments, **more)
+        assert found.state is State.SETTLING
+        point("after the answer and the intent are stored")
         return found
 
     async def _conclude(self, *arguments: Any, **more: Any) -> Any:

@@ -219,7 +219,7 @@ async def test_a_server_killed_at_any_point_loses_nothing_and_gives_nothing_away
     row = await town.row()
     assert (row.state, row.answer and row.answer.body) == (State.SETTLED, answer.content)
     assert answer.content.decode() in town.runs
-    if POINTS.index(point) >= POINTS.index("after the answer is stored"):
+    if POINTS.index(point) >= POINTS.index("after the answer and the intent are stored"):
         assert len(town.runs) == stored == 1, "a stored answer is not made again"
 
 

@@ -342,7 +342,7 @@ async def test_the_ledger_is_asked_by_key_and_by_transaction(store: Store) -> No
         header = base64.b64encode(orjson.dumps(document)).decode()
         rows.append(await claimed(store, header, route=f"/v1/{nonce}"))
     async with store.write() as tx:
-        for state in (State.READY, State.SETTLING, State.SETTLED):
+        for state in (State.SETTLING, State.SETTLED):
             moved = await payments.move(tx, rows[0], state, now=NOW, transaction=UNKNOWN)
             assert moved is not None
             rows[0] = moved

@@ -257,7 +257,7 @@ class Play:
         return await self.row()
 
 
-OPEN = (State.READY, State.SETTLING, State.UNKNOWN, State.SETTLED)
+OPEN = (State.SETTLING, State.UNKNOWN, State.SETTLED)
 
 
 def payment_id(world: LedgerWorld) -> str:

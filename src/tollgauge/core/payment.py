@@ -52,7 +52,6 @@ class State(StrEnum):
 
     CLAIMED = "claimed"
     REJECTED = "rejected"
-    READY = "ready"
     SETTLING = "settling"
     SETTLED = "settled"
     UNKNOWN = "unknown"
@@ -61,9 +60,8 @@ class State(StrEnum):
 
 
 TRANSITIONS: Final[dict[State, frozenset[State]]] = {
-    State.CLAIMED: frozenset({State.CLAIMED, State.REJECTED, State.READY}),
+    State.CLAIMED: frozenset({State.CLAIMED, State.REJECTED, State.SETTLING}),
     State.REJECTED: frozenset({State.CLAIMED}),
-    State.READY: frozenset({State.SETTLING}),
     State.SETTLING: frozenset({State.SETTLED, State.UNKNOWN}),
     State.UNKNOWN: frozenset({State.SETTLING, State.SETTLED, State.FAILED, State.EXPIRED}),
     State.SETTLED: frozenset({State.UNKNOWN}),
@@ -74,7 +72,6 @@ TRANSITIONS: Final[dict[State, frozenset[State]]] = {
 over; `rejected` may be claimed again because nothing was charged; `settled` falls back to
 `unknown` only when the chain, looked at again when it is final, has lost the transfer."""
 PATHS: Final[dict[State, tuple[State, ...]]] = {
-    State.READY: (State.SETTLING, State.UNKNOWN),
     State.SETTLING: (State.UNKNOWN,),
     State.SETTLED: (State.UNKNOWN,),
     State.UNKNOWN: (),

@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 from tollgauge.clients.authorization import ChainAnswer, Prover
 from tollgauge.clients.rpc import RpcError
 from tollgauge.core.payment import FINAL_MS, REST_MS, State, resolved
-from tollgauge.core.units import HOUR_MS, MINUTE_MS
+from tollgauge.core.units import HOUR_MS
 from tollgauge.observe import alarm
 from tollgauge.store import books, payments
 from tollgauge.store.engine import Store
@@ -30,13 +30,11 @@ from tollgauge.store.payments import Attempt, LedgerRow
 BATCH: Final = 100
 SILENT_MAX: Final = 3
 """So many rows in a row that no node can tell of: the node is at fault, not the rows."""
-ABANDONED_MS: Final = 15 * MINUTE_MS
-"""When an answer that was stored but never settled counts as left by its buyer."""
 
 
 async def run(store: Store, chain: Prover, *, clock: Callable[[], int]) -> dict[str, object]:
     """Resolve what the chain can tell of one batch; the tally counts outcomes."""
-    rows = await store.reading(payments.due, now=clock(), rested_ms=ABANDONED_MS, limit=BATCH)
+    rows = await store.reading(payments.due, now=clock(), limit=BATCH)
     tally: Counter[str] = Counter()
     silent = 0
     for row in rows:
@@ -82,14 +80,14 @@ async def _apply(store: Store, row: LedgerRow, found: ChainAnswer | None, *, now
 def _leave(tx: Connection, row: LedgerRow, *, now: int) -> None:
     """Nobody can tell yet: ask again later, the later the older the row is."""
     pause = min(max(REST_MS, (now - row.created_at) // 8), HOUR_MS)
-    if row.state in (State.READY, State.SETTLING):
+    if row.state is State.SETTLING:
         payments.conclude(
             tx,
             row,
             State.UNKNOWN,
             now=now,
             transaction=None,
-            reason=f"left {row.state.value} by a worker that died",
+            reason="left settling by a worker that died",
             lease_ms=pause,
         )
     else:

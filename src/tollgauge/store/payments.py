@@ -192,8 +192,7 @@ def claim(
 
     The first to insert the key holds it. A `rejected` row, or one left `claimed` by a worker whose
     lease ended, is taken over and bound to the new request and to what is signed now (a payer may
-    sign one nonce twice), because nothing was charged; one left `ready` is taken over with its
-    answer and its header, by the same payment for the same request.
+    sign one nonce twice), because nothing was charged.
     """
     bound = {
         "digest": digest,
@@ -220,22 +219,17 @@ def claim(
         return Claim(row=_row(_EMPTY | values), mine=True)
     row = get(tx, paid.id)
     assert row is not None  # noqa: S101 - the key was not inserted, so it was there
-    if not _free(row, paid, digest=digest, now=now):
+    if not _free(row, now=now):
         return Claim(row=row, mine=False)
-    fresh: dict[str, object] = dict(held)
-    if row.state is not State.READY:
-        fresh |= bound | {"state": State.CLAIMED.value, "reason": ""}
+    fresh = {"state": State.CLAIMED.value, "reason": "", **bound, **held}
     done = tx.execute(_CHANGE_SEEN, fresh | _seen(row))
     taken = get(tx, paid.id)
     return Claim(row=taken or row, mine=done.rowcount == 1)
 
 
-def _free(row: LedgerRow, paid: Payment, *, digest: str, now: int) -> bool:
-    if row.state is State.REJECTED:
-        return True
-    if row.lease_until > now:
-        return False
-    return row.state is State.CLAIMED or (row.state is State.READY and same(row, paid, digest))
+def _free(row: LedgerRow, *, now: int) -> bool:
+    left = row.state is State.CLAIMED and row.lease_until <= now
+    return row.state is State.REJECTED or left
 
 
 def same(row: LedgerRow, paid: Payment, digest: str) -> bool:
@@ -377,22 +371,15 @@ def get(tx: Connection, payment_id: str) -> LedgerRow | None:
 
 
 @step
-def due(tx: Connection, *, now: int, rested_ms: int, limit: int) -> tuple[LedgerRow, ...]:
+def due(tx: Connection, *, now: int, limit: int) -> tuple[LedgerRow, ...]:
     """Payments that the chain is to be asked about, longest overdue first: `unknown`, `settling`
-    left behind by a dead worker, `settled` until they are final, and `ready` ones that were left
-    `rested_ms` ago.
+    left behind by a dead worker, and `settled` until they are final.
     """
     overdue = payment.c.lease_until.between(1, now)
-    rested = payment.c.lease_until.between(1, now - rested_ms)
     found: list[LedgerRow] = []
-    for state, when in (
-        (State.UNKNOWN, overdue),
-        (State.SETTLING, overdue),
-        (State.SETTLED, overdue),
-        (State.READY, rested),
-    ):
+    for state in (State.UNKNOWN, State.SETTLING, State.SETTLED):
         query = (
-            _WHOLE.where(payment.c.state == state.value, when)
+            _WHOLE.where(payment.c.state == state.value, overdue)
             .order_by(payment.c.lease_until)
             .limit(limit)
         )

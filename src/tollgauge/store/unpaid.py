@@ -18,7 +18,7 @@ MOST: Final = 10
 """So many answers are made for one payer in an hour without being paid."""
 WITHIN_MS: Final = HOUR_MS
 _UNPAID = (State.UNKNOWN.value, State.FAILED.value, State.EXPIRED.value)
-_LEFT = (State.READY.value, State.SETTLING.value)
+_LEFT = (State.SETTLING.value,)
 _UNMADE = (State.CLAIMED.value, State.REJECTED.value)
 
 

@@ -3,7 +3,7 @@
 It reads top to bottom in `Gate.serve` and `Gate.sell`, one step a paragraph
 (docs/payments.md): no payment header: 402 at once, whatever the body is; decode the payment (400);
 read and validate the request (400, 422); compare what was signed (402); claim; verify (402, 503);
-compute the whole answer; store it; write the intent; settle; prove; release the answer.
+compute the whole answer; store it with the intent to settle; settle; prove; release the answer.
 
 Nothing here is charged before the answer is stored, and no answer leaves before it is paid. Where
 the operator names a node, *paid* is what the chain shows and the facilitator's word is a hint;
@@ -164,11 +164,11 @@ class Gate:
         try:
             if not mine:
                 return await self._again(sale, payment, row, digest)
-            if row.state is State.CLAIMED:
-                verified = await self._verify(sale, payment, row)
-                if isinstance(verified, Response):
-                    return verified
-                row = await self._compute(sale, row, order, verified)
+            verified = await self._verify(sale, payment, row)
+            if isinstance(verified, Response):
+                return verified
+            answer = await self._compute(sale, row, order, verified)
+            row = await self._intend(row, verified, answer=answer)
             return await self._settle(sale, row)
         except _OvertakenError as overtaken:
             return told(sale, payment, overtaken.row, digest)
@@ -195,7 +195,7 @@ class Gate:
             now=self.clock(),
             lease_ms=LEASE_MS,
         )
-        if claim.mine and claim.row.state is State.CLAIMED:
+        if claim.mine:
             self._check_unpaid(tx, claim.row)
         return claim
 
@@ -259,8 +259,8 @@ class Gate:
 
     async def _compute(
         self, sale: Sale, row: LedgerRow, order: object, verified: Attempt
-    ) -> LedgerRow:
-        """Make the whole answer and store it; anything but an answer gives the claim back."""
+    ) -> StoredAnswer:
+        """Make the whole answer; anything else gives the claim back."""
         try:
             body = await sale.compute(order)
         except Problem as problem:
@@ -272,25 +272,29 @@ class Gate:
         except BaseException:
             await self._release(row, "the answer could not be made", verified)
             raise
-        answer = StoredAnswer(status=200, body=body)
+        return StoredAnswer(status=200, body=body)
+
+    async def _intend(
+        self, row: LedgerRow, *attempts: Attempt, answer: StoredAnswer | None = None
+    ) -> LedgerRow:
+        """Store the answer and the intent to settle, in one transaction. The intent gets an owner
+        of its own: of two workers that try to settle again, one does.
+        """
+        intent = self._tried("intent", self.clock(), "written")
         return await self._move(
-            row, State.READY, answer=answer, lease_ms=LEASE_MS, attempts=(verified,)
+            row,
+            State.SETTLING,
+            owner=secrets.token_hex(8),
+            answer=answer,
+            lease_ms=SETTLE_LEASE_MS,
+            attempts=(*attempts, intent),
         )
 
     async def _settle(self, sale: Sale, row: LedgerRow) -> Response:
-        """Write the intent, settle what was claimed, write the outcome; the answer is released
-        only when it is paid. The intent gets an owner of its own: of two workers that try to
-        settle again, one does.
+        """Settle what was claimed, write the outcome; the answer is released only when it is
+        paid.
         """
-        owner = secrets.token_hex(8)
         started = self.clock()
-        row = await self._move(
-            row,
-            State.SETTLING,
-            owner=owner,
-            lease_ms=SETTLE_LEASE_MS,
-            attempts=(self._tried("intent", started, "written"),),
-        )
         reply = await self.facilitator.settle(decode(row.header), requirements(asked(sale, row)))
         said = "settled" if isinstance(reply, SettledReply) else reply.reason
         tried = self._tried("settle", started, said, reply.transaction)
@@ -326,7 +330,7 @@ class Gate:
         if row.state is State.REJECTED or not payments.same(row, payment, digest):
             return told(sale, payment, row, digest)
         for pause in WAITS_S:
-            if row.state not in (State.CLAIMED, State.READY, State.SETTLING):
+            if row.state not in (State.CLAIMED, State.SETTLING):
                 break
             if row.lease_until <= self.clock():
                 break
@@ -337,7 +341,7 @@ class Gate:
         if row.state is State.UNKNOWN and row.valid_before_s > self._now_s():
             # Safe, because the authorization can be used only once, and identical: it is the
             # claimed header that is sent.
-            return await self._settle(sale, row)
+            return await self._settle(sale, await self._intend(row))
         return told(sale, payment, row, digest)
 
     async def _ask(self, row: LedgerRow, transaction: str | None = None) -> ChainAnswer | None:

@@ -23,5 +23,8 @@ def upgrade() -> None:
         "INSERT INTO payment_answer SELECT id, answer_status, answer_body FROM payment "
         "WHERE answer_body IS NOT NULL"
     )
+    # An answer is stored together with the intent to settle it: what was stored alone is settled
+    # when it is asked for again.
+    op.execute("UPDATE payment SET state = 'unknown' WHERE state = 'ready'")
     op.drop_column("payment", "answer_status")
     op.drop_column("payment", "answer_body")
