@@ -30,9 +30,7 @@ def loads(data: bytes) -> object:
         raise StrictJsonError(f"The JSON is nested deeper than {DEPTH_MAX} levels.")
     try:
         text = data.decode("utf-8")
-        return json.loads(
-            text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite
-        )
+        return _DECODER.decode(text)
     except StrictJsonError:
         raise
     except (ValueError, RecursionError) as error:
@@ -68,3 +66,8 @@ def _finite(text: str) -> float:
     if value in (float("inf"), float("-inf")):
         raise StrictJsonError("The JSON holds a number that is too large.")
     return value
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite
+)

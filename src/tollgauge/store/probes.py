@@ -58,13 +58,15 @@ _PROBED: Final = (
     )
 )
 
-_FRESH: Final = sa.select(_P).where(
-    _P.c.day.in_(sa.bindparam("days_", type_=sa.Integer, expanding=True)),
+_BETWEEN: Final = sa.select(_P).where(
     _P.c.endpoint_id == sa.bindparam("id_"),
     _P.c.at > sa.bindparam("since_"),
     _P.c.at <= sa.bindparam("until_"),
 )
-_LATEST: Final = _FRESH.order_by(_P.c.at.desc()).limit(1)
+_FRESH: Final = _BETWEEN.where(
+    _P.c.day.in_(sa.bindparam("days_", type_=sa.Integer, expanding=True))
+)
+_LATEST: Final = _BETWEEN.where(_P.c.day == sa.bindparam("day_")).order_by(_P.c.at.desc()).limit(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,9 +164,12 @@ def history(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tupl
 @step
 def latest(tx: Connection, endpoint_id: str, *, since: int, until: int) -> ProbeResult | None:
     """The last probe with `since < at <= until`, of days that are not closed yet."""
-    asked = _between(endpoint_id, since=since, until=until)
-    row = tx.execute(_LATEST, asked).one_or_none()
-    return None if row is None else result_from_row(row)
+    asked = {"id_": endpoint_id, "since_": since, "until_": until}
+    for day in range(day_of(until), day_of(since + 1) - 1, -1):
+        row = tx.execute(_LATEST, asked | {"day_": day}).one_or_none()
+        if row is not None:
+            return result_from_row(row)
+    return None
 
 
 def _known(tx: Connection, found: Sequence[NewProbe]) -> set[tuple[str, int]]:

@@ -5,9 +5,21 @@ Each such answer costs us as much as a sale, and the payer nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import Connection, Integer, Select, and_, bindparam, or_, select, union_all
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Integer,
+    Select,
+    and_,
+    bindparam,
+    literal_column,
+    or_,
+    select,
+    union_all,
+)
 
 from tollgauge.core.payment import State
 from tollgauge.core.units import HOUR_MS
@@ -27,21 +39,28 @@ def _last_unpaid() -> Select[int]:
     more than asking it.
     """
     theirs = and_(payment.c.payer == bindparam("payer"), payment.c.created_at > bindparam("since"))
-    left = and_(payment.c.state.in_(_LEFT), payment.c.lease_until <= bindparam("now"))
+    left = and_(_in(_LEFT), payment.c.lease_until <= bindparam("now"))
     made = select(payment.c.created_at.label("at")).where(
         theirs,
-        payment.c.state.in_(_UNPAID + _LEFT),
-        or_(payment.c.state.in_(_UNPAID), left),
+        _in(_UNPAID + _LEFT),
+        or_(_in(_UNPAID), left),
         payment.c.id != bindparam("row"),
     )
     vain = (
         select(payment_attempt.c.at)
         .join(payment, payment.c.id == payment_attempt.c.payment_id)
-        .where(theirs, payment.c.state.in_(_UNMADE), payment_attempt.c.kind == "answer")
+        .where(theirs, _in(_UNMADE), payment_attempt.c.kind == "answer")
     )
     both = union_all(made, vain).subquery()
     newest = select(both.c.at).order_by(both.c.at.desc())
     return newest.offset(bindparam("others", type_=Integer)).limit(1)
+
+
+def _in(states: Sequence[str]) -> ColumnElement[bool]:
+    """The state is one of some, which stand in the statement: a list among its parameters would
+    have it written anew each time.
+    """
+    return payment.c.state.in_([literal_column(f"'{state}'") for state in states])
 
 
 _LAST_UNPAID = _last_unpaid()

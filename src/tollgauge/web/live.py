@@ -60,7 +60,7 @@ class LiveProbe:
         owner = f"live-{secrets.token_hex(8)}"
         deadline = asyncio.get_running_loop().time() + WAIT_S
         while True:
-            known, fresh = await self.store.reading(_known, resource.id, now=self.clock())
+            known, fresh = await self.store.reading(known_now, resource.id, now=self.clock())
             if known is not None and fresh is not None:
                 return known, fresh
             endpoint = known or new_endpoint(resource, now=self.clock(), spread_ms=0)
@@ -140,7 +140,7 @@ class LiveProbe:
         return endpoints.get(tx, endpoint.id) or endpoint
 
 
-def _known(
+def known_now(
     tx: Connection, endpoint_id: str, *, now: int
 ) -> tuple[Endpoint | None, ProbeResult | None]:
     """An endpoint, and its last result if that is young enough to be shared."""

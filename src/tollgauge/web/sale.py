@@ -6,6 +6,7 @@ import base64
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -42,6 +43,11 @@ class Sale:
 
 def requirements(offer: Offer) -> dict[str, object]:
     """The offer as an x402 v2 `accepts` entry."""
+    return dict(_requirements(offer))
+
+
+@lru_cache(maxsize=256)
+def _requirements(offer: Offer) -> dict[str, object]:
     return PaymentRequirements(
         scheme="exact",
         network=offer.network,

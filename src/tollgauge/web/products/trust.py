@@ -12,10 +12,10 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from tollgauge import reports
-from tollgauge.core.endpoint import Endpoint, Resource
-from tollgauge.core.probe import ProbeResult
+from tollgauge.core.endpoint import Resource
 from tollgauge.store import scores
 from tollgauge.web import paid, wire
+from tollgauge.web.live import known_now
 from tollgauge.web.paid import Product, Shop
 
 BODY: Final[dict[str, Any]] = {
@@ -50,16 +50,17 @@ def _order(shop: Shop, document: object) -> Resource:
 
 
 async def _answer(shop: Shop, order: Resource) -> bytes:
-    endpoint, probe = await shop.live.look(order)
-    report, made = await shop.store.reading(_report, endpoint, probe, now=shop.clock())
-    if made:
+    report = await shop.store.reading(_shared, order.id, now=shop.clock())
+    if report is None:
+        endpoint, probe = await shop.live.look(order)
+        report = await shop.store.reading(reports.live, endpoint, probe, now=shop.clock())
         await shop.store.writing(scores.save, report.row)
     return wire.dump(wire.trust_report(report))
 
 
-def _report(
-    tx: Connection, endpoint: Endpoint, probe: ProbeResult, *, now: int
-) -> tuple[reports.TrustReport, bool]:
-    """The report, and whether it is a new one: those who share a probe share its report."""
-    known = reports.shared(tx, endpoint, probe)
-    return known or reports.live(tx, endpoint, probe, now=now), known is None
+def _shared(tx: Connection, endpoint_id: str, *, now: int) -> reports.TrustReport | None:
+    """The report of a probe that is young enough to be shared: its report is as well."""
+    endpoint, probe = known_now(tx, endpoint_id, now=now)
+    if endpoint is None or probe is None:
+        return None
+    return reports.shared(tx, endpoint, probe)
