@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 
 from tollgauge.store import meta
 from tollgauge.store.engine import Store, StoreUnavailable
+from tollgauge.store.sqlite import Worker
 
 
 async def test_a_function_is_one_transaction(store: Store) -> None:
@@ -123,3 +124,72 @@ async def test_nobody_waits_for_the_work_of_a_reader_that_left(database: str) ->
     finally:
         ends.set()
     await store.close()
+
+
+async def both(store: Store, number: int) -> None:
+    """Write one of many rows; every third fails after it has written."""
+
+    def work(tx: Connection) -> None:
+        meta.put(tx, f"row {number}", "written")
+        if number % 3 == 0:
+            raise ArithmeticError(number)
+
+    await store.writing(work)
+
+
+async def test_one_that_fails_in_company_takes_nobody_with_it(store: Store) -> None:
+    outcomes = await asyncio.gather(*(both(store, n) for n in range(30)), return_exceptions=True)
+    for number, outcome in enumerate(outcomes):
+        kept = await store.reading(meta.get, f"row {number}")
+        if number % 3:
+            assert (outcome, kept) == (None, "written")
+        else:
+            assert isinstance(outcome, ArithmeticError)
+            assert (outcome.args, kept) == ((number,), None)
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+async def test_those_who_wait_for_their_turn_share_a_commit(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = 0
+    committed = Worker.commit
+
+    def commit(worker: Worker) -> None:
+        nonlocal commits
+        commits += 1
+        committed(worker)
+
+    monkeypatch.setattr(Worker, "commit", commit)
+    await asyncio.gather(*(store.writing(meta.put, f"row {n}", "written") for n in range(50)))
+    assert 1 <= commits <= 3
+    assert await store.reading(meta.get, "row 49") == "written"
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+async def test_a_commit_that_fails_fails_for_all_of_them(store: Store) -> None:
+    await store.writing(lambda tx: tx.exec_driver_sql("PRAGMA max_page_count = 1").close())
+    wishes = [store.writing(meta.put, f"row {n}", "x" * 1_000_000) for n in range(4)]
+    outcomes = await asyncio.gather(*wishes, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [StoreUnavailable] * 4
+    await store.writing(lambda tx: tx.exec_driver_sql("PRAGMA max_page_count = 100000").close())
+    assert [await store.reading(meta.get, f"row {n}") for n in range(4)] == [None] * 4
+    await store.writing(meta.put, "a", "1")
+    assert await store.reading(meta.get, "a") == "1"
+
+
+async def test_writers_in_steps_and_in_one_function_take_turns(store: Store) -> None:
+    async def in_steps(number: int) -> None:
+        async with store.write() as tx:
+            found = int(await meta.get(tx, "n") or 0)
+            await asyncio.sleep(0)
+            await meta.put(tx, "n", str(found + number))
+
+    def at_once(tx: Connection) -> None:
+        meta.put(tx, "n", str(int(meta.get(tx, "n") or 0) + 1_000))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(20):
+            group.create_task(in_steps(1))
+            group.create_task(store.writing(at_once))
+    assert await store.reading(meta.get, "n") == "20020"

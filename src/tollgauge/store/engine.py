@@ -5,7 +5,7 @@ Rules:
   database from its first statement to its end (a WAL snapshot, or REPEATABLE READ);
 - what one function does is one `writing` or `reading`: on SQLite that crosses to the connection's
   thread once, instead of once a function and twice more;
-- writers of one process queue in a lock here instead of spinning on the file's;
+- writers of one process take turns instead of spinning on the file's lock;
 - a database that cannot serve now (locked, full, gone, too slow) is `StoreUnavailable`, decided
   in store/faults.py; a statement that is wrong stays the driver's own error.
 
@@ -14,7 +14,6 @@ What the rows mean is the sibling modules' work; each takes a transaction as its
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -73,7 +72,6 @@ class Store:
     def __init__(self, database: Database) -> None:
         self.dialect: Final = database.dialect
         self._database: Final = database
-        self._turn: Final = asyncio.Lock()
 
     @classmethod
     def open(cls, url: str, *, pool_size: int = 8) -> Self:
@@ -99,10 +97,9 @@ class Store:
 
         Raises StoreUnavailable when the database cannot serve now.
         """
-        async with self._turn:
-            with translated():
-                async with self._database.transaction(writing=True) as tx:
-                    yield tx
+        with translated():
+            async with self._database.transaction(writing=True) as tx:
+                yield tx
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Transaction]:
@@ -118,9 +115,8 @@ class Store:
         """Run a function in a `write` of its own. It is done, or not, also when the caller is
         cancelled meanwhile.
         """
-        async with self._turn:
-            with translated():
-                return await self._database.once(_bound(work, args, kwargs), writing=True)
+        with translated():
+            return await self._database.once(_bound(work, args, kwargs), writing=True)
 
     async def reading(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a function in a `read` of its own."""

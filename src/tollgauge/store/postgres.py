@@ -1,7 +1,10 @@
-"""PostgreSQL: connections beside the event loop; a read sees one moment (REPEATABLE READ)."""
+"""PostgreSQL: connections beside the event loop. A read sees one moment (REPEATABLE READ); writers
+of one process take turns, so that they leave connections to the readers.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final, TypeVar
@@ -23,6 +26,7 @@ class Postgres:
 
     def __init__(self, url: URL, *, connections: int) -> None:
         self.dialect: Final = "postgresql"
+        self._turn = asyncio.Lock()
         self._writer = _engine(url, connections)
         self._reader = self._writer.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
@@ -51,6 +55,8 @@ class Postgres:
     async def _begun(self, *, writing: bool) -> AsyncIterator[AsyncConnection]:
         engine = self._writer if writing else self._reader
         async with AsyncExitStack() as stack:
+            if writing:
+                await stack.enter_async_context(self._turn)
             with translated(connecting=True):
                 connection = await stack.enter_async_context(engine.begin())
             yield connection

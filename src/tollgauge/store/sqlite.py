@@ -5,7 +5,9 @@ Rules:
   whose task was cancelled is rolled back before anything else happens on its connection;
 - one thread writes, and says BEGIN IMMEDIATE: a transaction that reads first and then wants to
   write would fail as busy, whatever its time-out. The driver never begins by itself;
-- what takes one function takes one crossing: begin, work and commit;
+- what takes one function takes one crossing: begin, work and commit. Functions that want to write
+  and wait for their turn go together: each in a savepoint of its own, with one commit for all,
+  because a commit waits for the disk;
 - `synchronous=FULL`: what was committed survives a power cut.
 """
 
@@ -18,8 +20,9 @@ import sqlite3
 import tempfile
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -78,6 +81,17 @@ class Worker:
             self.rollback()
             raise
         return made
+
+    def together(self, works: Sequence[Callable[[sa.Connection], Any]]) -> Sequence[Outcome]:
+        """On the thread: several works in one transaction. One that fails leaves nothing behind
+        and takes nobody with it; a transaction that fails does so for all.
+        """
+        try:
+            if len(works) == 1:
+                return [Outcome(value=self.once(works[0]))]
+            return self.once(lambda connection: [_part(connection, work) for work in works])
+        except BaseException as error:  # noqa: BLE001 - it is the callers'
+            return [Outcome(error=error)] * len(works)
 
     def begin(self) -> None:
         """On the thread: begin a transaction of several jobs."""
@@ -155,6 +169,31 @@ class Worker:
             future.set_exception(error)
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one of several works came to."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+
+def _part(connection: sa.Connection, work: Callable[[sa.Connection], Any]) -> Outcome:
+    """Work in a savepoint. Raises what the work raised where SQLite ended the transaction with it,
+    as it does when the disk is full.
+    """
+    driver: Any = connection.connection.dbapi_connection
+    driver.execute("SAVEPOINT part")
+    try:
+        made = Outcome(value=work(connection))
+    except Exception as error:
+        if not driver.in_transaction:
+            raise
+        driver.execute("ROLLBACK TO part")
+        made = Outcome(error=error)
+    driver.execute("RELEASE part")
+    return made
+
+
 class _Connection(sqlite3.Connection):
     """Closing one ends its transaction at once. SQLite would keep it, with its lock on the
     database, for as long as a statement of it exists, and a traceback may hold one until the next
@@ -182,12 +221,15 @@ class Sqlite:
         self._reading = engine
         self._readers: list[Worker] = []
         self._idle: list[Worker] = []
+        self._turn = asyncio.Lock()
+        self._wishes: list[tuple[Callable[[sa.Connection], Any], asyncio.Future[Any]]] = []
+        self._turns: set[asyncio.Task[None]] = set()
         self._most = readers
         self._free = asyncio.Semaphore(readers)
 
     @asynccontextmanager
     async def transaction(self, *, writing: bool) -> AsyncIterator[Transaction]:
-        """A transaction; the caller sees to it that one writes at a time."""
+        """A transaction of several steps."""
         async with self._worker(writing=writing) as worker:
             tx = Transaction(self.dialect, lambda work: worker.do(partial(worker.run, work)))
             try:
@@ -201,9 +243,38 @@ class Sqlite:
                 raise
 
     async def once(self, work: Callable[[sa.Connection], R], *, writing: bool) -> R:
-        """Work in a transaction of its own, in one crossing."""
-        async with self._worker(writing=writing) as worker:
+        """Work in a transaction, in one crossing; with others that wait for their turn."""
+        if writing:
+            return await self._wish(work)
+        async with self._worker(writing=False) as worker:
             return await worker.do(partial(worker.once, work))
+
+    def _wish(self, work: Callable[[sa.Connection], R]) -> asyncio.Future[R]:
+        """Have work done with the next who write."""
+        wished: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._wishes.append((work, wished))
+        if len(self._wishes) == 1:
+            turn = asyncio.create_task(self._grant())
+            self._turns.add(turn)  # the loop itself keeps no hold of a task
+            turn.add_done_callback(self._turns.discard)
+        return wished
+
+    async def _grant(self) -> None:
+        """Do what is wished when the turn has come; nothing for those who left by then."""
+        async with self._worker(writing=True) as worker:
+            wishes = [wish for wish in self._wishes if not wish[1].done()]
+            self._wishes.clear()
+            if not wishes:
+                return
+            works = [work for work, _ in wishes]
+            outcomes = await worker.do(partial(worker.together, works))
+        for (_, wished), outcome in zip(wishes, outcomes, strict=True):
+            if wished.done():
+                continue
+            if outcome.error is None:
+                wished.set_result(outcome.value)
+            else:
+                wished.set_exception(outcome.error)
 
     async def close(self) -> None:
         """Close every connection; what was in memory is gone."""
@@ -215,7 +286,8 @@ class Sqlite:
     @asynccontextmanager
     async def _worker(self, *, writing: bool) -> AsyncIterator[Worker]:
         if writing:
-            yield self._writer
+            async with self._turn:
+                yield self._writer
             return
         await self._take_turn()
         worker = self._reader()
