@@ -16,7 +16,7 @@ from tests.contract.http_service import BASE, Running
 from x402.extensions.bazaar import validate_discovery_extension
 
 from tollgauge.web.paid import PRICES, SaleSettings
-from tollgauge.web.products.watch import EXAMPLE_ID
+from tollgauge.web.products.watching import EXAMPLE_ID
 
 LINK = re.compile(r"^- \[([^\]]+)\]\(([^)]+)\): (.+)$", re.MULTILINE)
 

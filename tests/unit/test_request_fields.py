@@ -11,10 +11,9 @@ import pytest
 
 from tollgauge.web.paid import check_names
 from tollgauge.web.problem import Problem
-from tollgauge.web.products import history, similar, trace, trust, watch
+from tollgauge.web.products import history, renewal, similar, trace, trust, watch, watching
 
 RESOURCE = "https://api.example.com/weather"
-RENEWAL = watch.RENEW_BODY
 
 
 def refused(document: object, body: dict[str, Any]) -> Problem:
@@ -60,7 +59,7 @@ def test_a_destination_beside_delivery_is_refused(name: str) -> None:
         (trust.BODY, {"why": "before paying it", "source": "an-agent", "Resource": RESOURCE}),
         (history.BODY, {"days": 7, "day": 1}),
         (similar.BODY, {"metadata": {}, "agent": "x", "session_id": "1"}),
-        (RENEWAL, {"watch_id": watch.EXAMPLE_ID, "days": 30}),
+        (renewal.BODY, {"watch_id": watching.EXAMPLE_ID, "days": 30}),
     ],
 )
 def test_what_is_near_no_field_that_is_left_out_is_ignored(

@@ -26,8 +26,10 @@ def payments(
     days: Annotated[int, typer.Option(min=1, max=3_660, help="How many days of --books.")] = 7,
     as_json: Json = False,
 ) -> None:
-    """The newest payments of the ledger with every attempt to verify, settle or prove them, and
-    transfers that paid for nothing. With --books each day's sums; exit 1 when they do not match.
+    """The ledger's newest payments, or its books. Exit 1 when these do not match the chain.
+
+    Each payment comes with every attempt to verify, settle or prove it; transfers that paid for
+    nothing follow. With --books each day's sums stand beside the chain's.
     """
     if books:
         _print_books(load_config(config), days, as_json=as_json)

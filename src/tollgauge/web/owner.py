@@ -24,7 +24,7 @@ from tollgauge.store.engine import Store
 from tollgauge.store.watches import Watch
 from tollgauge.web import wire
 from tollgauge.web.problem import Problem
-from tollgauge.web.products.watch import EXAMPLE_ID
+from tollgauge.web.products.watching import EXAMPLE_ID
 
 SECURITY: Final[dict[str, Any]] = {"security": [{"bearer": []}]}
 """What OpenAPI says of an owner's route."""

@@ -30,7 +30,7 @@ from tollgauge.store.watch_events import WatchEvent
 from tollgauge.store.watches import Watch
 from tollgauge.web import describe, paid, wire
 from tollgauge.web.owner import REFUSED, SECURITY, WatchId, answer, bearer, own_watch
-from tollgauge.web.products.watch import EXAMPLE_ID, SnakeShape
+from tollgauge.web.products.watching import EXAMPLE_ID, SnakeShape
 
 PAGE_MAX: Final = 500
 GRACE_MS: Final = MINUTE_MS

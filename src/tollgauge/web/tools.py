@@ -44,7 +44,7 @@ from tollgauge.web.paid import Product
 from tollgauge.web.paywall import Gate
 from tollgauge.web.polling import CURSOR, Polling, PollShape
 from tollgauge.web.problem import Problem
-from tollgauge.web.products.watch import ID
+from tollgauge.web.products.watching import ID
 from tollgauge.web.sale import Sale, owed
 
 PAYMENT: Final = "x402/payment"

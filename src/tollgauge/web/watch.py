@@ -41,7 +41,7 @@ from tollgauge.web.owner import (
     unknown_watch,
 )
 from tollgauge.web.problem import Problem
-from tollgauge.web.products.watch import EXAMPLE_ID, SnakeShape
+from tollgauge.web.products.watching import EXAMPLE_ID, SnakeShape
 from tollgauge.web.wishes import FIELDS, targets_of, wish_of
 
 _EDIT_BODY: Final = {"type": "object", "properties": FIELDS}

@@ -1,9 +1,9 @@
-"""Everything that is sold, one file each."""
+"""Everything that is sold, one file each; `watching` is what the routes of watches share."""
 
 from __future__ import annotations
 
 from tollgauge.web.paid import Product, Shop
-from tollgauge.web.products import history, similar, trace, trust, watch
+from tollgauge.web.products import history, renewal, similar, trace, trust, watch
 
 
 def products(shop: Shop) -> tuple[Product, ...]:
@@ -14,5 +14,5 @@ def products(shop: Shop) -> tuple[Product, ...]:
         trace.product(shop),
         similar.product(shop),
         watch.product(shop),
-        watch.renewal(shop),
+        renewal.product(shop),
     )

@@ -1,4 +1,4 @@
-"""`POST /v1/watch-endpoint-30d` and `POST /v1/watch/{id}/renew`: 30 days of alerts.
+"""`POST /v1/watch-endpoint-30d`: 30 days of alerts.
 
 Rules (docs/watching.md):
 - destinations are tested after the payment is verified and before it is settled; a watch begins
@@ -13,14 +13,13 @@ Rules (docs/watching.md):
 
 from __future__ import annotations
 
-import re
 import secrets
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, Final
 
 import orjson
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from tollgauge.clients import webhooks
 from tollgauge.clients.seal import SealError, watch_context
@@ -31,17 +30,16 @@ from tollgauge.core.endpoint import Endpoint, Listing, Resource
 from tollgauge.core.exchange import FaultKind
 from tollgauge.core.flips import EVENTS
 from tollgauge.core.probe import Outcome, ProbeResult
-from tollgauge.core.watch import Kind, State, Target, Wish
-from tollgauge.store import discovery, endpoints, flips, watch_payments, watches
+from tollgauge.core.watch import Kind, Target, Wish
+from tollgauge.store import discovery, endpoints, flips, watch_payments
 from tollgauge.store.watches import Watch
-from tollgauge.web import paid, wire
+from tollgauge.web import paid
 from tollgauge.web.connect import Connector
 from tollgauge.web.paid import Call, Product, Shop
 from tollgauge.web.problem import Invalid, Problem
+from tollgauge.web.products.watching import EXAMPLE_ID, SnakeShape, links
 from tollgauge.web.wishes import FIELDS, targets_of, wish_of
 
-ID: Final = re.compile(r"wat_[0-9a-f]{24}", re.ASCII)
-EXAMPLE_ID: Final = "wat_0123456789abcdef01234567"
 BODY: Final[dict[str, Any]] = {
     "type": "object",
     "anyOf": [{"required": ["endpoint"]}, {"required": ["resource"]}],
@@ -53,7 +51,6 @@ EXAMPLE: Final[dict[str, Any]] = {
     "liveness_sensitivity_n": 2,
     "delivery": {"webhook_url": "https://alerts.example.com/tollgauge"},
 }
-RENEW_BODY: Final[dict[str, Any]] = {"type": "object"}
 _SEALED: Final = b'{"sealed":"'
 _ANSWER_CONTEXT: Final = "answer:watch"
 ASKED_FOR: Final = "request"
@@ -76,13 +73,6 @@ _NO_TERMS: Final = (
     "The endpoint answers, but without terms that we can read ({what}): until it shows some, only "
     "its liveness and its listing are watched."
 )
-_NO_WATCH: Final = "There is no such watch. Nothing was charged."
-
-
-class SnakeShape(wire.Shape):
-    """A JSON object whose names are as published clients know them."""
-
-    model_config = ConfigDict(alias_generator=None, extra="forbid", frozen=True)
 
 
 class TestShape(SnakeShape):
@@ -123,16 +113,6 @@ class WatchShape(SnakeShape):
     delivery: DeliveryShape
 
 
-class RenewedShape(SnakeShape):
-    """A renewed watch."""
-
-    watch_id: str
-    resource: str
-    expires_at: str
-    poll_url: str
-    renew_url: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateOrder:
     """What a watch was asked for, and by which payment."""
@@ -141,14 +121,6 @@ class CreateOrder:
     wish: Wish
     targets: tuple[Target, ...]
     payment_id: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RenewOrder:
-    """Which watch to renew, and by which payment."""
-
-    watch_id: str
-    payment_id: str
 
 
 def product(shop: Shop) -> Product:
@@ -171,33 +143,6 @@ def product(shop: Shop) -> Product:
         refusals={
             422: "Invalid input, a URL that answers and asks for no payment, or a destination that "
             "does not take its connection test (notCharged: true); nothing was charged"
-        },
-    )
-
-
-def renewal(shop: Shop) -> Product:
-    """30 more days of a watch."""
-    return Product(
-        shop=shop,
-        route=paid.RENEW,
-        summary="30 more days of a watch; its secret stays",
-        description="Renew a watch of a pay-per-call (x402) endpoint for 30 more days.",
-        body=RENEW_BODY,
-        example={},
-        answer={
-            "watch_id": EXAMPLE_ID,
-            "resource": EXAMPLE["endpoint"],
-            "expires_at": "2026-03-02T00:00:00Z",
-            **_links("https://trust.example.com", EXAMPLE_ID, "poll_url", "renew_url"),
-        },
-        shape=RenewedShape,
-        validate=_no_order,
-        compute=partial(_renew, shop),
-        place=_placed_renewal,
-        parameters=(("id", "^wat_[0-9a-f]{24}$", EXAMPLE_ID),),
-        refusals={
-            404: "There is no such watch; nothing was charged",
-            422: "The watch was cancelled; nothing was charged",
         },
     )
 
@@ -227,18 +172,6 @@ def _placed(order: object, call: Call) -> CreateOrder:
     if not isinstance(order, CreateOrder):
         raise TypeError("a watch is made of its own order")
     return replace(order, payment_id=call.payment_id)
-
-
-def _no_order(document: object) -> None:
-    if document is not None and not isinstance(document, dict):
-        raise paid.invalid("", "The body must be a JSON object, or nothing.")
-
-
-def _placed_renewal(_order: object, call: Call) -> RenewOrder:
-    watch_id = call.parameters.get("id", "")
-    if not ID.fullmatch(watch_id):
-        raise Problem(404, "unknown-watch", _NO_WATCH)
-    return RenewOrder(watch_id=watch_id, payment_id=call.payment_id)
 
 
 def connector(shop: Shop) -> Connector:
@@ -336,34 +269,9 @@ def _reveal(shop: Shop, body: bytes) -> bytes:
         ) from error
 
 
-async def _renew(shop: Shop, order: RenewOrder) -> bytes:
-    now = shop.clock()
-    async with shop.store.write() as tx:
-        await watch_payments.apply(tx, now=now, watch_id=order.watch_id)
-        found = await watches.get(tx, order.watch_id)
-        if found is None or found.state is State.PENDING:
-            raise Problem(404, "unknown-watch", _NO_WATCH)
-        if found.state is State.CANCELLED:
-            raise Problem(
-                422,
-                "watch-cancelled",
-                "This watch was cancelled; make a new one. Nothing was charged.",
-                extra={"notCharged": True},
-            )
-        until = await watch_payments.renew(tx, found.id, payment_id=order.payment_id, now=now)
-        endpoint = await endpoints.get(tx, found.endpoint_id)
-    shape = RenewedShape(
-        watch_id=found.id,
-        resource=endpoint.resource if endpoint else "",
-        expires_at=notice.iso(until),
-        **_links(shop.base_url, found.id, "poll_url", "renew_url"),
-    )
-    return wire.dump(shape)
-
-
 def bought(found: Watch, *, resource: str, secret: str, base_url: str) -> dict[str, Any]:
     """The answer to a new watch, without its destinations."""
-    links = _links(base_url, found.id, "poll_url", "renew_url", "edit_url", "cancel_url")
+    urls = links(base_url, found.id, "poll_url", "renew_url", "edit_url", "cancel_url")
     return {
         "watch_id": found.id,
         "secret": secret,
@@ -373,25 +281,14 @@ def bought(found: Watch, *, resource: str, secret: str, base_url: str) -> dict[s
         "events": list(found.wish.events),
         "liveness_sensitivity_n": found.wish.sensitivity,
         "digest": found.wish.digest,
-        **links,
+        **urls,
         "next_steps": [
             "Keep the secret: it is shown only once.",
-            f"Poll with GET {links['poll_url']} and the header Authorization: Bearer <secret>.",
+            f"Poll with GET {urls['poll_url']} and the header Authorization: Bearer <secret>.",
             "Check deliveries with the secret and any Standard Webhooks library.",
-            f"Renew before {notice.iso(found.expires_at)} with a paid POST {links['renew_url']}.",
+            f"Renew before {notice.iso(found.expires_at)} with a paid POST {urls['renew_url']}.",
         ],
     }
-
-
-def _links(base_url: str, watch_id: str, *names: str) -> dict[str, str]:
-    here = f"{base_url}/v1/watch/{watch_id}"
-    every = {
-        "poll_url": f"{here}/events",
-        "renew_url": f"{here}/renew",
-        "edit_url": here,
-        "cancel_url": here,
-    }
-    return {name: every[name] for name in names}
 
 
 def _example() -> dict[str, Any]:
