@@ -531,6 +531,14 @@ async def abandon(shop: Shop, state: State) -> None:
     assert row.state is state
 
 
+async def test_nothing_is_settled_before_its_answer_is_stored(shop: Shop) -> None:
+    await abandon(shop, State.CLAIMED)
+    held = await shop.store.reading(payments.get, decode(payment()).id)
+    assert held is not None
+    with pytest.raises(ValueError, match="answer"):
+        await shop.store.writing(payments.move, held, State.SETTLING, now=NOW)
+
+
 async def test_a_worker_that_lost_its_lease_cannot_write(shop: Shop) -> None:
     await abandon(shop, State.CLAIMED)
     stale = await shop.row(payment())

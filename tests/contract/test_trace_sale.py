@@ -44,6 +44,7 @@ NOW = 1_795_000_000_000
 PAY_TO = "0x" + "ab" * 20
 USDC_OF_POLYGON = "0x3c499c542cef5e3811e1192ce70d8cc03d5c3359"
 UNKNOWN = "0x" + "ab" * 32
+ANSWER = payments.StoredAnswer(status=200, body=b"{}")
 
 
 @dataclass
@@ -343,7 +344,14 @@ async def test_the_ledger_is_asked_by_key_and_by_transaction(store: Store) -> No
         rows.append(await claimed(store, header, route=f"/v1/{nonce}"))
     async with store.write() as tx:
         for state in (State.SETTLING, State.SETTLED):
-            moved = await payments.move(tx, rows[0], state, now=NOW, transaction=UNKNOWN)
+            moved = await payments.move(
+                tx,
+                rows[0],
+                state,
+                now=NOW,
+                transaction=UNKNOWN,
+                answer=ANSWER if state is State.SETTLING else None,
+            )
             assert moved is not None
             rows[0] = moved
     others = [booked.Key(asset=USDC, payer=PAY_TO, nonce=f"0x{each:064x}") for each in range(120)]

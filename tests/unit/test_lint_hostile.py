@@ -122,11 +122,11 @@ def test_no_schema_makes_the_evaluation_raise(info: object, schema: object) -> N
     ids=lambda raw: raw[:24].decode("latin-1"),
 )
 def test_a_bomb_is_an_ordinary_bad_answer(raw: bytes) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     result = challenge(raw)
     sane(result)
     assert not result.payable
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_nesting_is_no_danger_under_a_raised_recursion_limit() -> None:
@@ -170,9 +170,9 @@ def wide(levels: int) -> dict[str, Any]:
 def test_a_schema_that_would_take_for_ever_is_given_up(
     schema: dict[str, Any], verdict: Verdict
 ) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     assert evaluate({"a": 1}, schema) is verdict
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 1
 
 
 EVIL = "(a+)+$"
@@ -218,9 +218,9 @@ VICTIM = "a" * 64 + "!"
     ],
 )
 def test_no_regular_expression_of_a_stranger_is_run(info: object, schema: dict[str, Any]) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     assert evaluate(info, schema) in Verdict
-    assert time.monotonic() - started < 1
+    assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize(
