@@ -271,8 +271,8 @@ def move(
     The row is left alone for `lease_ms`, under a new `owner` where one is given; `attempts` are
     what was tried meanwhile. An empty `transaction` takes back what a facilitator had named. Of a
     rejected payment the header is not kept: nothing will be settled with it, and anyone can send
-    16 KB of it. Raises ValueError for a move that core/payment.TRANSITIONS does not know, and for an intent to
-    settle what has no answer.
+    16 KB of it. Raises ValueError for a move that core/payment.TRANSITIONS does not know, and for
+    an intent to settle what has no answer.
     """
     if state not in TRANSITIONS[row.state]:
         raise ValueError(f"a payment cannot go from {row.state} to {state}")
