@@ -193,3 +193,89 @@ async def test_writers_in_steps_and_in_one_function_take_turns(store: Store) -> 
             group.create_task(in_steps(1))
             group.create_task(store.writing(at_once))
     assert await store.reading(meta.get, "n") == "20020"
+
+
+def test_who_waited_when_a_loop_ended_does_not_block_the_next(tmp_path: Path) -> None:
+    store = Store.open(f"sqlite:///{tmp_path / 'a.db'}")
+    ended = threading.Event()
+
+    async def ends_early() -> None:
+        await store.migrate()
+        slow = asyncio.create_task(store.writing(lambda _: ended.wait(10)))
+        await asyncio.sleep(0.01)
+        waiting = asyncio.create_task(store.writing(meta.put, "a", "1"))
+        await asyncio.sleep(0.01)
+        assert not slow.done()
+        assert not waiting.done()
+        ended.set()
+
+    async def next_one() -> str | None:
+        async with asyncio.timeout(5):
+            await store.writing(meta.put, "b", "1")
+            found = await store.reading(meta.get, "b")
+        await store.close()
+        return found
+
+    asyncio.run(ends_early())
+    assert asyncio.run(next_one()) == "1"
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+async def test_closing_that_was_cancelled_leaves_one_thread_a_connection(database: str) -> None:
+    store = Store.open(database)
+    begun, ends = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def slow(_: Connection) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        ends.wait(10)
+
+    working = asyncio.create_task(store.writing(slow))
+    await begun.wait()
+    closing = asyncio.create_task(store.close())
+    await asyncio.sleep(0.01)
+    closing.cancel()
+    ends.set()
+    await asyncio.wait({working, closing})
+    found = {await store.writing(lambda _: threading.get_ident()) for _ in range(100)}
+    assert len(found) == 1
+    await store.close()
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+async def test_an_error_that_somebody_keeps_holds_no_moment_of_the_database(database: str) -> None:
+    store, other = Store.open(database, pool_size=1), Store.open(database)
+    for number in range(3):
+        await store.writing(meta.put, f"row {number}", "1")
+
+    def broken(tx: Connection) -> None:
+        rows = tx.exec_driver_sql("SELECT key FROM meta")
+        raise KeyError(rows.fetchone())
+
+    kept = []
+    for how in (store.reading, store.writing):
+        with pytest.raises(KeyError) as caught:
+            await how(broken)
+        kept.append(caught.value)
+    await other.writing(meta.put, "late", "1")
+    assert await store.reading(meta.get, "late") == "1"
+    await store.writing(meta.put, "later", "1")
+    assert len(kept) == 2
+    await store.close()
+    await other.close()
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+async def test_an_iteration_that_stops_is_an_error_like_any_other(store: Store) -> None:
+    def bare(_: Connection) -> int:
+        return next(iter(()))
+
+    async with asyncio.timeout(5):
+        for how in (store.reading, store.writing):
+            with pytest.raises(RuntimeError):
+                await how(bare)
+        both = await asyncio.gather(
+            store.writing(bare), store.writing(meta.put, "a", "1"), return_exceptions=True
+        )
+    assert (type(both[0]), both[1]) == (RuntimeError, None)
+    assert await store.reading(meta.get, "a") == "1"

@@ -22,6 +22,7 @@ from typing import Any, ParamSpec, TypeVar
 import httpx
 
 from tollgauge.clients.authorization import Prover
+from tollgauge.clients.breaker import Breaker
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.clients.rpc import Node
 from tollgauge.core.payment import Offer, canonical_body, decode, request_digest
@@ -395,6 +396,7 @@ class LedgerWorld:
 
         facilitator, node = clients()
         facilitator._http = http(self.facilitate)
+        facilitator._breakers = {"verify": Breaker(), "settle": Breaker()}
         node._http = http(self.node)  # type: ignore[misc]
         chain = Prover([node]) if with_node else None
         return Gate(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tollgauge.core.units import day_of
+from tollgauge.core.units import MINUTE_MS, day_of
 from tollgauge.store import outbox, payments, probes, watch_payments
 from tollgauge.store.engine import Store
 
@@ -20,7 +20,7 @@ BATCH: Final = 500
 async def run(store: Store, *, clock: Callable[[], int]) -> dict[str, object]:
     """Close up to a batch of endpoint-days, drop old packed days and old answers."""
     now = clock()
-    today = day_of(now)
+    today = day_of(now - MINUTE_MS)  # callers of the last seconds still share its last probes
     closed = await store.writing(probes.close_days, before_day=today, limit=BATCH)
     async with store.write() as tx:
         dropped = await probes.prune(tx, before_day=today - KEEP_DAYS)

@@ -8,6 +8,7 @@ from typing import Literal
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.policy import POLICIES
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.score import Score, score_from_json
 from tollgauge.core.scoring import score as score_of
@@ -53,8 +54,11 @@ def shared(tx: Connection, endpoint: Endpoint, probe: ProbeResult) -> TrustRepor
     does not know it.
     """
     row = scores.get(tx, endpoint.id)
-    score = None if row is None else score_from_json(row.result)
-    if row is None or score is None or score.stats.last_probed != probe.at:
+    told = max(probe.at, endpoint.last_seen, endpoint.quote_at or 0)
+    if row is None or row.policy_version != max(POLICIES) or row.as_of < told:
+        return None
+    score = score_from_json(row.result)
+    if score.stats.last_probed != probe.at:
         return None
     return TrustReport(endpoint=endpoint, score=score, row=row, probe=probe)
 

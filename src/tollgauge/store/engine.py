@@ -39,6 +39,7 @@ R = TypeVar("R")
 _DRIVERS: Final = {
     "sqlite": "sqlite",
     "sqlite+pysqlite": "sqlite",
+    "sqlite+aiosqlite": "sqlite",
     "postgres": "postgresql+asyncpg",
     "postgresql": "postgresql+asyncpg",
     "postgresql+asyncpg": "postgresql+asyncpg",
@@ -134,6 +135,7 @@ def _bound(work: Any, args: Any, kwargs: Any) -> Callable[[sa.Connection], Any]:
 
 def _migrate(connection: sa.Connection) -> None:
     if connection.dialect.name == "postgresql":
+        connection.execute(sa.text("SET LOCAL statement_timeout = 0"))  # it may move much
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
     upgrade(connection)
 

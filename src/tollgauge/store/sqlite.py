@@ -19,6 +19,7 @@ import shutil
 import sqlite3
 import tempfile
 import threading
+import traceback
 import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -91,6 +92,7 @@ class Worker:
                 return [Outcome(value=self.once(works[0]))]
             return self.once(lambda connection: [_part(connection, work) for work in works])
         except BaseException as error:  # noqa: BLE001 - it is the callers'
+            _let_go(error)
             return [Outcome(error=error)] * len(works)
 
     def begin(self) -> None:
@@ -133,12 +135,15 @@ class Worker:
             held.close()
 
     async def end(self) -> None:
-        """Close the connection and let the thread end."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            await self._submit(self.close)
+        """Close the connection and let the thread end. Its place is free only when it has: of two
+        threads on one connection each would do a part of the other's transactions.
+        """
+        if self._thread is not None:
+            await self._submit(self.close)  # behind all that was begun, beside the event loop
+        if self._thread is not None:  # nobody else ended it meanwhile
             self._jobs.put(None)
-            thread.join()
+            self._thread.join()
+            self._thread = None
 
     def _submit(self, work: Callable[[], R]) -> asyncio.Future[R]:
         loop = asyncio.get_running_loop()
@@ -153,10 +158,12 @@ class Worker:
             try:
                 report = partial(self._answer, future, work())
             except BaseException as error:  # noqa: BLE001 - it is the caller's
+                _let_go(error)
                 report = partial(self._fail, future, error)
             with contextlib.suppress(RuntimeError):  # nobody is left: the loop is closed
                 loop.call_soon_threadsafe(report)
             del job, work, future, report
+        self.close()  # work that came while it was being closed opened it again
 
     def _answer(self, future: asyncio.Future[Any], value: Any) -> None:
         self._todo -= 1
@@ -166,7 +173,7 @@ class Worker:
     def _fail(self, future: asyncio.Future[Any], error: BaseException) -> None:
         self._todo -= 1
         if not future.done():
-            future.set_exception(error)
+            future.set_exception(_settable(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +196,26 @@ def _part(connection: sa.Connection, work: Callable[[sa.Connection], Any]) -> Ou
         if not driver.in_transaction:
             raise
         driver.execute("ROLLBACK TO part")
+        _let_go(error)
         made = Outcome(error=error)
     driver.execute("RELEASE part")
     return made
+
+
+def _settable(error: BaseException) -> BaseException:
+    """What a future takes: it refuses a StopIteration, and its caller would wait for ever."""
+    return RuntimeError("work raised StopIteration") if type(error) is StopIteration else error
+
+
+def _let_go(error: BaseException) -> None:
+    """Free what the functions that failed still hold. Rows that were not read to the end would
+    keep their moment of the database for the next transactions, as long as anybody holds the
+    error: readers would see an old moment, and the writer could not begin (SQLITE_BUSY_SNAPSHOT).
+    """
+    held: BaseException | None = error
+    while held is not None:
+        traceback.clear_frames(held.__traceback__)
+        held = held.__context__
 
 
 class _Connection(sqlite3.Connection):
@@ -224,6 +248,7 @@ class Sqlite:
         self._turn = asyncio.Lock()
         self._wishes: list[tuple[Callable[[sa.Connection], Any], asyncio.Future[Any]]] = []
         self._turns: set[asyncio.Task[None]] = set()
+        self._asked: asyncio.Task[None] | None = None
         self._most = readers
         self._free = asyncio.Semaphore(readers)
 
@@ -253,28 +278,46 @@ class Sqlite:
         """Have work done with the next who write."""
         wished: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._wishes.append((work, wished))
-        if len(self._wishes) == 1:
-            turn = asyncio.create_task(self._grant())
-            self._turns.add(turn)  # the loop itself keeps no hold of a task
-            turn.add_done_callback(self._turns.discard)
+        self._ask()
         return wished
+
+    def _ask(self) -> None:
+        """Ask for a turn, unless one is asked for that has not come yet."""
+        if self._asked is None:
+            self._asked = asyncio.create_task(self._grant())
+            self._turns.add(self._asked)  # the loop itself keeps no hold of a task
+            self._asked.add_done_callback(self._over)
+
+    def _over(self, turn: asyncio.Task[None]) -> None:
+        """Who waits for a turn that was cancelled before it came gets another."""
+        self._turns.discard(turn)
+        if turn is self._asked:
+            self._asked = None
+            self._wishes = [wish for wish in self._wishes if not wish[1].done()]
+            if self._wishes:
+                self._ask()
 
     async def _grant(self) -> None:
         """Do what is wished when the turn has come; nothing for those who left by then."""
         async with self._worker(writing=True) as worker:
             wishes = [wish for wish in self._wishes if not wish[1].done()]
-            self._wishes.clear()
+            self._wishes, self._asked = [], None
             if not wishes:
                 return
             works = [work for work, _ in wishes]
-            outcomes = await worker.do(partial(worker.together, works))
+            try:
+                outcomes = await worker.do(partial(worker.together, works))
+            except BaseException:  # cancelled: nobody else would answer
+                for _, wished in wishes:
+                    wished.cancel()
+                raise
         for (_, wished), outcome in zip(wishes, outcomes, strict=True):
             if wished.done():
                 continue
             if outcome.error is None:
                 wished.set_result(outcome.value)
             else:
-                wished.set_exception(outcome.error)
+                wished.set_exception(_settable(outcome.error))
 
     async def close(self) -> None:
         """Close every connection; what was in memory is gone."""

@@ -1,0 +1,70 @@
+"""Reports that are shared by those who share a probe."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import Connection
+
+from tollgauge import reports
+from tollgauge.core.endpoint import Endpoint, endpoint_id
+from tollgauge.core.exchange import Timings
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.store import endpoints, probes, schema, scores
+from tollgauge.store.engine import Store
+
+NOW = 1_760_000_000_000
+URL = "https://api.shop.com/a"
+ENDPOINT = Endpoint(
+    id=endpoint_id(URL), resource=URL, host="api.shop.com", first_seen=NOW - 1_000, last_seen=NOW
+)
+PROBE = ProbeResult(
+    at=NOW + 1_000,
+    outcome=Outcome.PAYMENT_REQUIRED,
+    attribution=Attribution.THEIRS,
+    up=True,
+    status=402,
+    timings=Timings(total=80),
+)
+
+
+@pytest.fixture
+async def sold(store: Store) -> reports.TrustReport:
+    """A report of the probe, as it was sold and kept."""
+
+    def sell(tx: Connection) -> reports.TrustReport:
+        endpoints.insert(tx, ENDPOINT)
+        probes.record(tx, ENDPOINT.id, PROBE)
+        made = reports.live(tx, ENDPOINT, PROBE, now=NOW + 2_000)
+        scores.save(tx, made.row)
+        return made
+
+    return await store.writing(sell)
+
+
+async def test_the_next_caller_gets_the_same(store: Store, sold: reports.TrustReport) -> None:
+    assert await store.reading(reports.shared, ENDPOINT, PROBE) == sold
+
+
+async def test_a_later_probe_is_not_in_it(store: Store, sold: reports.TrustReport) -> None:
+    later = replace(PROBE, at=PROBE.at + 1)
+    assert await store.reading(reports.shared, ENDPOINT, later) is None
+
+
+async def test_what_a_directory_or_a_probe_told_since_is_not_in_it(
+    store: Store, sold: reports.TrustReport
+) -> None:
+    since = sold.row.as_of + 1
+    for told in (replace(ENDPOINT, last_seen=since), replace(ENDPOINT, quote_at=since)):
+        assert await store.reading(reports.shared, told, PROBE) is None
+
+
+async def test_a_score_of_another_policy_is_made_anew(
+    store: Store, sold: reports.TrustReport
+) -> None:
+    def older(tx: Connection) -> None:
+        tx.execute(schema.score.update().values(policy_version=0, result=b'{"old": 1}'))
+
+    await store.writing(older)
+    assert await store.reading(reports.shared, ENDPOINT, PROBE) is None
