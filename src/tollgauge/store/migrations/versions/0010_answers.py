@@ -1,4 +1,4 @@
-"""Stored answers in a table of their own: a payment is written four times, its answer once."""
+"""Stored answers in a table of their own: a payment is written three times, its answer once."""
 
 from __future__ import annotations
 
