@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from tollgauge.store import meta
 from tollgauge.store.engine import Store, StoreUnavailable
-from tollgauge.store.sqlite import Worker
+from tollgauge.store.worker import Worker
 
 
 async def test_a_function_is_one_transaction(store: Store) -> None:

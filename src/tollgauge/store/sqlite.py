@@ -1,8 +1,6 @@
 """SQLite: connections on threads of their own.
 
 Rules:
-- a thread has one connection and does its jobs in the order in which they came, so a transaction
-  whose task was cancelled is rolled back before anything else happens on its connection;
 - one thread writes, and says BEGIN IMMEDIATE: a transaction that reads first and then wants to
   write would fail as busy, whatever its time-out. The driver never begins by itself;
 - what takes one function takes one crossing: begin, work and commit. Functions that want to write
@@ -18,15 +16,11 @@ import contextlib
 import shutil
 import sqlite3
 import tempfile
-import threading
-import traceback
 import weakref
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
@@ -35,6 +29,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from tollgauge.store.transaction import Transaction
+from tollgauge.store.worker import Worker, settable
 
 R = TypeVar("R")
 
@@ -46,176 +41,6 @@ _STATEMENTS: Final = 512
 """How many compiled statements a connection keeps; the driver's default is 128."""
 _BEGIN: Final = "tollgauge_begin"
 _IN_MEMORY: Final = frozenset({None, "", ":memory:"})
-
-_Job = tuple[Callable[[], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
-
-
-class Worker:
-    """A thread and its connection."""
-
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
-        self._connection: sa.Connection | None = None
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._todo = 0
-        self._thread: threading.Thread | None = None
-
-    @property
-    def busy(self) -> bool:
-        """Whether it still works, be it for somebody who is gone."""
-        return self._todo > 0
-
-    def do(self, work: Callable[[], R]) -> asyncio.Future[R]:
-        """Run work on the thread. It is done in any case, also when nobody waits any more."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._live, name="tollgauge-sqlite", daemon=True)
-            self._thread.start()
-        return self._submit(work)
-
-    def once(self, work: Callable[[sa.Connection], R]) -> R:
-        """On the thread: work in a transaction of its own."""
-        try:
-            self.begin()
-            made = self.run(work)
-            self.commit()
-        except BaseException:
-            self.rollback()
-            raise
-        return made
-
-    def together(self, works: Sequence[Callable[[sa.Connection], Any]]) -> Sequence[Outcome]:
-        """On the thread: several works in one transaction. One that fails leaves nothing behind
-        and takes nobody with it; a transaction that fails does so for all.
-        """
-        try:
-            if len(works) == 1:
-                return [Outcome(value=self.once(works[0]))]
-            return self.once(lambda connection: [_part(connection, work) for work in works])
-        except BaseException as error:  # noqa: BLE001 - it is the callers'
-            _let_go(error)
-            return [Outcome(error=error)] * len(works)
-
-    def begin(self) -> None:
-        """On the thread: begin a transaction of several jobs."""
-        if self._connection is None:
-            self._connection = self._engine.connect()
-        self._connection.begin()
-
-    def run(self, work: Callable[[sa.Connection], R]) -> R:
-        """On the thread: one job of a transaction that was begun."""
-        assert self._connection is not None  # noqa: S101 - begin opened it
-        return work(self._connection)
-
-    def commit(self) -> None:
-        """On the thread: end a transaction that was begun. Where that fails, the connection goes:
-        SQLAlchemy holds the transaction for ended, the database may not.
-        """
-        assert self._connection is not None  # noqa: S101 - begin opened it
-        try:
-            self._connection.commit()
-        except BaseException:
-            self.close()
-            raise
-
-    def rollback(self) -> None:
-        """On the thread: end a transaction, where one was begun, as if it had not been. A
-        connection that cannot do even that is given up.
-        """
-        if self._connection is not None:
-            try:
-                self._connection.rollback()
-            except sa.exc.SQLAlchemyError:
-                self.close()
-
-    def close(self) -> None:
-        """On the thread: close the connection; the next transaction opens another."""
-        held, self._connection = self._connection, None
-        if held is not None:
-            held.invalidate()
-            held.close()
-
-    async def end(self) -> None:
-        """Close the connection and let the thread end. Its place is free only when it has: of two
-        threads on one connection each would do a part of the other's transactions.
-        """
-        if self._thread is not None:
-            await self._submit(self.close)  # behind all that was begun, beside the event loop
-        if self._thread is not None:  # nobody else ended it meanwhile
-            self._jobs.put(None)
-            self._thread.join()
-            self._thread = None
-
-    def _submit(self, work: Callable[[], R]) -> asyncio.Future[R]:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[R] = loop.create_future()
-        self._todo += 1
-        self._jobs.put((work, future, loop))
-        return future
-
-    def _live(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            work, future, loop = job
-            try:
-                report = partial(self._answer, future, work())
-            except BaseException as error:  # noqa: BLE001 - it is the caller's
-                _let_go(error)
-                report = partial(self._fail, future, error)
-            with contextlib.suppress(RuntimeError):  # nobody is left: the loop is closed
-                loop.call_soon_threadsafe(report)
-            del job, work, future, report
-        self.close()  # work that came while it was being closed opened it again
-
-    def _answer(self, future: asyncio.Future[Any], value: Any) -> None:
-        self._todo -= 1
-        if not future.done():
-            future.set_result(value)
-
-    def _fail(self, future: asyncio.Future[Any], error: BaseException) -> None:
-        self._todo -= 1
-        if not future.done():
-            future.set_exception(_settable(error))
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What one of several works came to."""
-
-    value: Any = None
-    error: BaseException | None = None
-
-
-def _part(connection: sa.Connection, work: Callable[[sa.Connection], Any]) -> Outcome:
-    """Work in a savepoint. Raises what the work raised where SQLite ended the transaction with it,
-    as it does when the disk is full.
-    """
-    driver: Any = connection.connection.dbapi_connection
-    driver.execute("SAVEPOINT part")
-    try:
-        made = Outcome(value=work(connection))
-    except Exception as error:
-        if not driver.in_transaction:
-            raise
-        driver.execute("ROLLBACK TO part")
-        _let_go(error)
-        made = Outcome(error=error)
-    driver.execute("RELEASE part")
-    return made
-
-
-def _settable(error: BaseException) -> BaseException:
-    """What a future takes: it refuses a StopIteration, and its caller would wait for ever."""
-    return RuntimeError("work raised StopIteration") if type(error) is StopIteration else error
-
-
-def _let_go(error: BaseException) -> None:
-    """Free what the functions that failed still hold. Rows that were not read to the end would
-    keep their moment of the database for the next transactions, as long as anybody holds the
-    error: readers would see an old moment, and the writer could not begin (SQLITE_BUSY_SNAPSHOT).
-    """
-    held: BaseException | None = error
-    while held is not None:
-        traceback.clear_frames(held.__traceback__)
-        held = held.__context__
 
 
 class _Connection(sqlite3.Connection):
@@ -317,7 +142,7 @@ class Sqlite:
             if outcome.error is None:
                 wished.set_result(outcome.value)
             else:
-                wished.set_exception(_settable(outcome.error))
+                wished.set_exception(settable(outcome.error))
 
     async def close(self) -> None:
         """Close every connection; what was in memory is gone."""
