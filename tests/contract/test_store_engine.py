@@ -18,6 +18,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 import tollgauge.store
+from tollgauge.core.payment import State
 from tollgauge.store import meta, migrations, payments
 from tollgauge.store.engine import Store, StoreError, StoreUnavailable
 from tollgauge.store.schema import metadata
@@ -79,7 +80,7 @@ async def test_several_processes_may_migrate_an_empty_database_at_once(empty: st
 
 
 def stored_before(connection: sa.Connection) -> None:
-    """The tables of the version before answers had one of their own, with two payments."""
+    """The tables of the version before answers had one of their own, with payments in it."""
     command.upgrade(migrations.configuration(connection), "0009")
     columns = [each.name for each in payments.payment.c if each.name != "tx_hash"]
     place = ", ".join([*columns, "answer_status", "answer_body"])
@@ -87,8 +88,12 @@ def stored_before(connection: sa.Connection) -> None:
     row: dict[str, object] = dict.fromkeys(columns, 1) | {
         each.name: "1" for each in payments.payment.c if isinstance(each.type, sa.String)
     }
-    for nonce, status, body in (("a", 200, b"paid for"), ("b", None, None)):
-        key = {"id": nonce, "nonce": nonce, "state": "settled", "status": status, "body": body}
+    for nonce, state, status, body in (
+        ("a", "settled", 200, b"paid for"),
+        ("b", "settled", None, None),
+        ("c", "ready", 200, b"not yet"),
+    ):
+        key = {"id": nonce, "nonce": nonce, "state": state, "status": status, "body": body}
         statement = sa.text(f"INSERT INTO payment ({place}) VALUES ({values})")
         connection.execute(statement, row | key)
 
@@ -97,10 +102,11 @@ async def test_answers_that_were_stored_before_can_still_be_fetched(empty: str) 
     store = Store.open(empty)
     await store.writing(stored_before)
     await store.migrate()
-    found = [await store.reading(payments.get, each) for each in ("a", "b")]
-    assert [row and row.answer for row in found] == [
-        payments.StoredAnswer(status=200, body=b"paid for"),
-        None,
+    found = [await store.reading(payments.get, each) for each in ("a", "b", "c")]
+    assert [row and (row.state, row.answer) for row in found] == [
+        (State.SETTLED, payments.StoredAnswer(status=200, body=b"paid for")),
+        (State.SETTLED, None),
+        (State.UNKNOWN, payments.StoredAnswer(status=200, body=b"not yet")),
     ]
     await store.close()
 
