@@ -332,7 +332,7 @@ async def run(
             )
         )
         # uvicorn tells that it started through an attribute only.
-        while servers and not servers[0].started and not halt.is_set():  # noqa: ASYNC110
+        while servers and not servers[0].started and not halt.is_set():  # noqa: ASYNC110 - see above
             await asyncio.sleep(0.02)
         if on_ready is not None:
             on_ready()

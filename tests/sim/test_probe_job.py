@@ -289,7 +289,7 @@ async def test_a_restart_in_the_middle_of_a_wave_loses_nothing(fair: Fair, memor
     wave = asyncio.create_task(first.probe())
     quick = [each for each in added if each.id != added[1].id]
     # A database tells nobody when it has a row.
-    while not all([await first.history(each.id) for each in quick]):  # noqa: ASYNC110
+    while not all([await first.history(each.id) for each in quick]):  # noqa: ASYNC110 - see above
         await asyncio.sleep(0.02)
     assert not wave.done(), "what answered is kept while the slow seller still thinks"
     wave.cancel()

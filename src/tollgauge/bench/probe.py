@@ -84,7 +84,7 @@ async def turned(store: Store, egress: Egress, hosts: int) -> dict[str, Any]:
     turning = asyncio.create_task(turn([job], store=store, clock=now_ms, owner="bench", stop=stop))
     patience = began + hosts / PACE * 3 + 30
     # A database tells nobody when it has the last row.
-    while (left := await unprobed(store)) and time.monotonic() < patience:  # noqa: ASYNC110
+    while (left := await unprobed(store)) and time.monotonic() < patience:  # noqa: ASYNC110 - see above
         await asyncio.sleep(0.2)
     seconds, used = time.monotonic() - began, time.process_time() - cpu
     stop.set()

@@ -53,9 +53,9 @@ class HostState:
 
 
 @step
-def get(tx: Connection, id: str) -> Endpoint | None:  # noqa: A002
+def get(tx: Connection, endpoint_id: str) -> Endpoint | None:
     """The endpoint with an id, or None."""
-    row = tx.execute(_ONE, {"id": id}).mappings().one_or_none()
+    row = tx.execute(_ONE, {"id": endpoint_id}).mappings().one_or_none()
     return None if row is None else from_row(row)
 
 

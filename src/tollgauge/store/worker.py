@@ -168,7 +168,7 @@ def _part(connection: sa.Connection, work: Callable[[sa.Connection], Any]) -> Ou
     driver.execute("SAVEPOINT part")
     try:
         made = Outcome(value=work(connection))
-    except Exception as error:
+    except Exception as error:  # whatever it is, it is the caller's, and the others go on
         if not driver.in_transaction:
             raise
         driver.execute("ROLLBACK TO part")

@@ -88,10 +88,10 @@ class PollShape(SnakeShape):
     watch_events: list[WatchEventShape]
     watch_events_cursor: str
     checkedTimes: int  # noqa: N815 - the name on the wire
-    excludedTimes: int  # noqa: N815
-    probesSinceCursor: int  # noqa: N815
-    lastCheckedAt: str | None  # noqa: N815
-    nextCheckBy: str | None  # noqa: N815
+    excludedTimes: int  # noqa: N815 - the name on the wire
+    probesSinceCursor: int  # noqa: N815 - the name on the wire
+    lastCheckedAt: str | None  # noqa: N815 - the name on the wire
+    nextCheckBy: str | None  # noqa: N815 - the name on the wire
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +139,9 @@ class Polling:
         """Everything after the cursors."""
         return answer(await self.read(id, bearer(request), since=since, watch_since=watch_since))
 
-    async def read(self, id: str, secret: str, *, since: str, watch_since: str) -> PollShape:  # noqa: A002
+    async def read(self, watch_id: str, secret: str, *, since: str, watch_since: str) -> PollShape:
         """What a poll answers, whatever carried it. Raises Problem 401, 404 or 422."""
-        found = await own_watch(self.store, id, secret, clock=self.clock)
+        found = await own_watch(self.store, watch_id, secret, clock=self.clock)
         after, looked = _cursor(since, "since")
         watched_after, _ = _cursor(watch_since, "watch_since")
         now = self.clock()

@@ -118,7 +118,7 @@ class Watching:
             )
         return routes
 
-    async def edit(self, id: WatchId, request: Request) -> Response:  # noqa: A002
+    async def edit(self, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
         """Change a watch; what is left out stays, a `delivery` replaces all destinations."""
         found = await own_watch(self.store, id, bearer(request), clock=self.clock)
         document = await read_body(request)
@@ -173,7 +173,7 @@ class Watching:
             now=now,
         )
 
-    async def cancel(self, id: WatchId, request: Request) -> Response:  # noqa: A002
+    async def cancel(self, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
         """End a watch at once; doing it again changes nothing."""
         found = await own_watch(self.store, id, bearer(request), clock=self.clock)
         now = self.clock()
