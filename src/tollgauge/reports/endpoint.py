@@ -91,7 +91,7 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     today = day_of(now)
     sums = probes.days(tx, endpoint_id, first_day=today - PAGE_DAYS + 1, last_day=today)
     events = discovery.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
-    better = (similar.counts(tx, (endpoint_id,))).get(endpoint_id)
+    better = similar.counts(tx, (endpoint_id,)).get(endpoint_id)
     return EndpointView(
         snapshot=snapshot_of(found, row, now=now, better_alternatives=better),
         components=()

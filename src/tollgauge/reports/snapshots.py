@@ -103,7 +103,7 @@ def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
     if found is None:
         return None
     row = scores.get(tx, endpoint_id)
-    better = (similar.counts(tx, (endpoint_id,))).get(endpoint_id)
+    better = similar.counts(tx, (endpoint_id,)).get(endpoint_id)
     return snapshot_of(found, row, now=now, better_alternatives=better)
 
 

@@ -68,7 +68,7 @@ def preview(tx: Connection) -> tuple[Sample, ...]:
     """Sample reports of the best, the median and the worst endpoint by score; fewer while the
     scored population is smaller.
     """
-    size = (scores.population(tx)).scored
+    size = scores.population(tx).scored
     wanted: dict[int, Literal["best", "median", "worst"]] = {}
     ranks: tuple[tuple[int, Literal["best", "median", "worst"]], ...] = (
         (1, "best"),

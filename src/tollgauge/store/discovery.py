@@ -210,7 +210,7 @@ def observe_quotes(tx: Connection, seen: Mapping[str, tuple[Quote, int]]) -> tup
     updates: list[dict[str, Any]] = []
     news: list[dict[str, Any]] = []
     changes: list[Change] = []
-    for id_, row in (endpoints.lock(tx, seen)).items():
+    for id_, row in endpoints.lock(tx, seen).items():
         quote, at = seen[id_]
         probed = row["quote_source"] == PROBE
         if probed and row["quote_at"] >= at:
@@ -329,7 +329,7 @@ def _without(tx: Connection, ids: Sequence[str], source: str, *, now: int) -> in
     """Take a source from endpoints; how many have none left and are delisted now."""
     changed: list[dict[str, Any]] = []
     delisted: list[dict[str, Any]] = []
-    for id_, row in (endpoints.lock(tx, ids)).items():
+    for id_, row in endpoints.lock(tx, ids).items():
         left = tuple(name for name in from_row(row).sources if name != source)
         gone = not left and row["status"] == Listing.LISTED.value
         changed.append(

@@ -147,7 +147,7 @@ def slow_here(tx: Connection, wave: Sequence[tuple[Endpoint, ProbeResult]]) -> b
     if len(watched) < SITES_MIN:
         return False
     told: list[tuple[str, bool]] = []
-    for id_, known in (_standings(tx, watched)).items():
+    for id_, known in _standings(tx, watched).items():
         endpoint, result = watched[id_]
         baseline = known.baseline
         if result.up and baseline is not None and baseline.count >= BASELINE_MIN:
@@ -172,7 +172,7 @@ def delisted(tx: Connection, ids: Iterable[str], *, source: str, at: int) -> Non
 @step
 def get_standing(tx: Connection, endpoint_id: str) -> Standing | None:
     """What is remembered of an endpoint, None before its first scored probe."""
-    return (_standings(tx, (endpoint_id,))).get(endpoint_id)
+    return _standings(tx, (endpoint_id,)).get(endpoint_id)
 
 
 @step
@@ -182,7 +182,7 @@ def of_watch(
     """The flips that a watch is about, after a flip's id, oldest first. What it listened to when
     a flip was seen counts: an edit changes nothing of what was there to be read before.
     """
-    wishes = (watch_events.wishes(tx, [found.id])).get(found.id, ())
+    wishes = watch_events.wishes(tx, [found.id]).get(found.id, ())
     heard: list[StoredFlip] = []
     while len(heard) < limit:
         query = sa.select(flip).where(flip.c.id > after, *_in_time(found))
@@ -198,7 +198,7 @@ def of_watch(
 @step
 def count_of_watch(tx: Connection, found: watches.Watch, *, since: int) -> int:
     """How many flips after an instant a watch is about."""
-    wishes = (watch_events.wishes(tx, [found.id])).get(found.id, ())
+    wishes = watch_events.wishes(tx, [found.id]).get(found.id, ())
     query = sa.select(flip).where(flip.c.at > since, *_in_time(found))
     rows = tx.execute(query).mappings()
     return sum(hears(found, _stored(row), wishes) for row in rows)
