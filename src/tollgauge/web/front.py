@@ -11,15 +11,16 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import ipaddress
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from limits import RateLimitItemPerMinute
-from limits.aio.storage import MemoryStorage
-from limits.aio.strategies import MovingWindowRateLimiter
+from throttled import Throttled
+from throttled.rate_limiter import per_min
+from throttled.store import MemoryStore
 
 from tollgauge.core.payment import HEADER_MAX
 from tollgauge.web.problem import Problem, fault
@@ -33,6 +34,8 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 URL_MAX: Final = 4_096
 BODY_MAX: Final = 65_536
 HEADERS_MAX: Final = 32_768
+ADDRESSES: Final = 50_000
+"""How many addresses the rate limit remembers: those that came last."""
 CACHE_SECONDS: Final = 5.0
 STALE_SECONDS: Final = 3_600.0
 """How long a kept answer stands in for one that cannot be made (free reads go on)."""
@@ -76,7 +79,8 @@ class _Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontSettings:
-    """The rate limit of one address, and the proxies whose `X-Forwarded-For` counts.
+    """The rate limit of one address, which may use a whole minute's at once, and the proxies whose
+    `X-Forwarded-For` counts.
 
     Raises ValueError for a limit below 1 and for a proxy that is no IP address.
     """
@@ -105,9 +109,15 @@ class Front:
     unlimited: frozenset[str] = frozenset()
     _kept: OrderedDict[bytes, _Ready] = field(default_factory=OrderedDict)
     _kept_bytes: int = 0
-    _limiter: MovingWindowRateLimiter = field(
-        default_factory=lambda: MovingWindowRateLimiter(MemoryStorage())
-    )
+    _limiter: Throttled = field(init=False)
+
+    def __post_init__(self) -> None:
+        most = self.settings.free_per_minute
+        self._limiter = Throttled(
+            using="gcra",
+            quota=per_min(most, burst=most),
+            store=MemoryStore(options={"MAX_SIZE": ADDRESSES}),
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
@@ -121,7 +131,7 @@ class Front:
         try:
             check_sizes(scope)
             if scope["path"] not in self.unlimited:
-                await self._check_rate(scope)
+                self._check_rate(scope)
         except Problem as problem:
             await problem.response()(scope, receive, send)
             return
@@ -135,11 +145,14 @@ class Front:
     def _cacheable(self, path: str) -> bool:
         return path in self.cached or path.startswith(self.cached_under)
 
-    async def _check_rate(self, scope: Scope) -> None:
-        limit = RateLimitItemPerMinute(self.settings.free_per_minute)
-        if not await self._limiter.hit(limit, client_key(scope, self.settings.trusted_proxies)):
+    def _check_rate(self, scope: Scope) -> None:
+        found = self._limiter.limit(client_key(scope, self.settings.trusted_proxies))
+        if found.limited:
             raise Problem(
-                429, "rate-limited", "Too many requests from your address.", retry_after=60
+                429,
+                "rate-limited",
+                "Too many requests from your address.",
+                retry_after=max(1, math.ceil(found.state.retry_after)),
             )
 
     async def _from_cache(self, scope: Scope, receive: Receive, send: Send) -> None:
