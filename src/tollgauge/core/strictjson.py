@@ -15,7 +15,7 @@ from tollgauge.core.errors import TollgaugeError
 
 DEPTH_MAX: Final = 32
 _OTHERS: Final = bytes(set(range(256)) - set(b"[{]}"))
-_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
 class StrictJsonError(TollgaugeError):
