@@ -1,17 +1,27 @@
-"""PostgreSQL: connections beside the event loop. A read sees one moment (REPEATABLE READ); writers
-of one process take turns, so that they leave connections to the readers.
+"""PostgreSQL: connections beside the event loop.
+
+Rules:
+- a read sees one moment (REPEATABLE READ); writers of one process take turns, so that they leave
+  connections to the readers;
+- transactions are begun and ended by the driver, and SQLAlchemy runs its statements inside them as
+  if there were none: its own way to begin and to end one costs more than most transactions do;
+- a connection that stood idle is tried by beginning: one that was lost meanwhile (the server
+  restarted) is replaced, and nobody notices. One whose caller was cancelled may still be at work
+  and is given up.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final, TypeVar
+from contextlib import asynccontextmanager, nullcontext
+from typing import Any, Final, TypeVar
 
+import asyncpg
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
 
 from tollgauge.store.faults import translated
 from tollgauge.store.transaction import Transaction
@@ -19,6 +29,10 @@ from tollgauge.store.transaction import Transaction
 R = TypeVar("R")
 
 _STATEMENT_MS: Final = 30_000
+_LOST: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
+"""What a connection raises that is not there any more."""
+_WRITE: Final = "BEGIN"
+_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class Postgres:
@@ -26,11 +40,10 @@ class Postgres:
 
     def __init__(self, url: URL, *, connections: int) -> None:
         self.dialect: Final = "postgresql"
+        self._engine = _engine(url)
         self._turn = asyncio.Lock()
-        self._writer = _engine(url, connections)
-        self._reader = self._writer.execution_options(
-            isolation_level="REPEATABLE READ", postgresql_readonly=True
-        )
+        self._free = asyncio.Semaphore(connections)
+        self._idle: list[AsyncConnection] = []
 
     @asynccontextmanager
     async def transaction(self, *, writing: bool) -> AsyncIterator[Transaction]:
@@ -47,29 +60,110 @@ class Postgres:
         async with self._begun(writing=writing) as connection:
             return await connection.run_sync(work)
 
+    async def lookup(self, work: Callable[[sa.Connection], R]) -> R:
+        """Read a few rows, as any others."""
+        return await self.once(work, writing=False)
+
     async def close(self) -> None:
         """Close every connection."""
-        await self._writer.dispose()
+        while self._idle:
+            await self._idle.pop().close()
+        await self._engine.dispose()
 
     @asynccontextmanager
     async def _begun(self, *, writing: bool) -> AsyncIterator[AsyncConnection]:
-        engine = self._writer if writing else self._reader
-        async with AsyncExitStack() as stack:
-            if writing:
-                await stack.enter_async_context(self._turn)
+        async with self._turn if writing else nullcontext(), self._place():
             with translated(connecting=True):
-                connection = await stack.enter_async_context(engine.begin())
-            yield connection
+                connection = await self._begin(_WRITE if writing else _READ)
+            try:
+                yield connection
+                await _commit(connection)
+            except Exception:
+                await self._undo(connection)
+                raise
+            except BaseException:
+                await _give_up(connection)
+                raise
+            self._idle.append(connection)
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        """A place among the connections. Raises SQLAlchemy's TimeoutError, as its pools do."""
+        try:
+            async with asyncio.timeout(_STATEMENT_MS / 1_000 if self._free.locked() else None):
+                await self._free.acquire()
+        except TimeoutError as error:
+            raise sa.exc.TimeoutError("every connection is in use") from error
+        try:
+            yield
+        finally:
+            self._free.release()
+
+    async def _begin(self, words: str) -> AsyncConnection:
+        """A connection with a transaction begun: one that nobody holds, or a new one."""
+        while self._idle:
+            connection = self._idle.pop()
+            try:
+                await _driver(connection).execute(words)
+            except _LOST:
+                await _give_up(connection)
+            except BaseException:
+                await _give_up(connection)
+                raise
+            else:
+                return connection
+        connection = await self._engine.connect()
+        try:
+            await _driver(connection).execute(words)
+        except BaseException:
+            await _give_up(connection)
+            raise
+        return connection
+
+    async def _undo(self, connection: AsyncConnection) -> None:
+        """End a transaction as if it had not been; with its connection, where that was lost."""
+        try:
+            await _driver(connection).execute("ROLLBACK")
+        except _LOST:
+            await _give_up(connection)
+        except BaseException:
+            await _give_up(connection)
+            raise
+        else:
+            self._idle.append(connection)
 
 
-def _engine(url: URL, connections: int) -> AsyncEngine:
+def _driver(connection: AsyncConnection) -> Any:
+    """The driver's own connection. Raises its InterfaceError where SQLAlchemy gave it up."""
+    found = connection.sync_connection
+    if found is None or found.invalidated:
+        raise asyncpg.InterfaceError("the connection was lost")
+    return found.connection.driver_connection
+
+
+async def _commit(connection: AsyncConnection) -> None:
+    """End a transaction. The server answers ROLLBACK where a statement had failed: work that lets
+    such an error pass would believe itself done.
+    """
+    if await _driver(connection).execute("COMMIT") != "COMMIT":
+        raise RuntimeError("a statement of this transaction failed: nothing was written")
+
+
+async def _give_up(connection: AsyncConnection) -> None:
+    """End a connection at once, whatever it is at."""
+    found = connection.sync_connection
+    if found is not None and not found.invalidated:
+        _driver(connection).terminate()
+    await connection.invalidate()
+    await connection.close()
+
+
+def _engine(url: URL) -> AsyncEngine:
     query = {"ssl" if name == "sslmode" else name: value for name, value in url.query.items()}
     return create_async_engine(
         url.set(query=query),
-        pool_size=connections,
-        max_overflow=0,
-        pool_pre_ping=True,
-        pool_timeout=_STATEMENT_MS / 1_000,
+        poolclass=NullPool,
+        isolation_level="AUTOCOMMIT",
         connect_args={
             "timeout": 10,
             "server_settings": {
