@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from pathlib import Path
 
@@ -53,6 +54,43 @@ async def test_a_function_whose_caller_is_gone_happens_wholly_and_blocks_nobody(
             assert await meta.get(tx, "a") == await meta.get(tx, "b")
             await meta.drop(tx, "a")
             await meta.drop(tx, "b")
+
+
+async def test_a_lookup_sees_what_was_written_before_it(store: Store) -> None:
+    for number in range(3):
+        await store.writing(meta.put, "a", str(number))
+        assert await store.lookup(meta.get, "a") == str(number)
+
+
+async def test_a_lookup_that_fails_leaves_the_next_alone(store: Store) -> None:
+    def fails(tx: Connection) -> None:
+        meta.get(tx, "a")
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        await store.lookup(fails)
+    await store.writing(meta.put, "a", "1")
+    assert await store.lookup(meta.get, "a") == "1"
+
+
+async def test_a_lookup_in_a_file_that_another_holds_keeps_the_event_loop_free(
+    tmp_path: Path,
+) -> None:
+    store = Store.open(f"sqlite:///{tmp_path / 'held.db'}")
+    await store.migrate()
+    await store.writing(meta.put, "a", "1")
+    await store.close()
+    holder = sqlite3.connect(tmp_path / "held.db", isolation_level=None)
+    holder.execute("PRAGMA locking_mode = EXCLUSIVE")
+    holder.execute("BEGIN EXCLUSIVE")
+    holder.execute("COMMIT")
+    asked = asyncio.create_task(store.lookup(meta.get, "a"))
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+        assert not asked.done()
+    holder.close()
+    assert await asked == "1"
+    await store.close()
 
 
 async def test_a_store_in_memory_outlives_a_cancelled_reader() -> None:

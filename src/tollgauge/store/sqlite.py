@@ -65,9 +65,11 @@ class Sqlite:
         if self._folder is not None:
             url = url.set(database=str(Path(self._folder) / "memory.db"))
             self._forget = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        engine = _engine(url, lasting=self._folder is None)
+        lasting = self._folder is None
+        engine = _engine(url, lasting=lasting, busy_ms=BUSY_MS)
         self._writer = Worker(engine.execution_options(**{_BEGIN: "BEGIN IMMEDIATE"}))
         self._reading = engine
+        self._near = Worker(_engine(url, lasting=lasting, busy_ms=0))
         self._readers: list[Worker] = []
         self._idle: list[Worker] = []
         self._turn = asyncio.Lock()
@@ -98,6 +100,17 @@ class Sqlite:
             return await self._wish(work)
         async with self._worker(writing=False) as worker:
             return await worker.do(partial(worker.once, work))
+
+    async def lookup(self, work: Callable[[sa.Connection], R]) -> R:
+        """Read a few rows on the spot; where another process has the file, beside the event loop,
+        which must not wait for it.
+        """
+        try:
+            return self._near.once(work)
+        except sa.exc.OperationalError as error:
+            if getattr(error.orig, "sqlite_errorcode", None) != sqlite3.SQLITE_BUSY:
+                raise
+        return await self.once(work, writing=False)
 
     def _wish(self, work: Callable[[sa.Connection], R]) -> asyncio.Future[R]:
         """Have work done with the next who write."""
@@ -146,6 +159,7 @@ class Sqlite:
 
     async def close(self) -> None:
         """Close every connection; what was in memory is gone."""
+        self._near.close()
         for worker in (self._writer, *self._readers):
             await worker.end()
         if self._folder is not None:
@@ -175,7 +189,7 @@ class Sqlite:
 
     def _reader(self) -> Worker:
         """One that nobody holds, if possible one that does not still work for a caller who left."""
-        free = next((each for each in self._idle if not each.busy), None)
+        free = next((each for each in reversed(self._idle) if not each.busy), None)
         if free is None and len(self._readers) < self._most:
             free = Worker(self._reading)
             self._readers.append(free)
@@ -192,27 +206,31 @@ def in_memory(url: URL) -> bool:
     return url.database in _IN_MEMORY
 
 
-def _engine(url: URL, *, lasting: bool) -> sa.Engine:
-    """Connections for threads; what does not last need not survive a power cut."""
+def _engine(url: URL, *, lasting: bool, busy_ms: int) -> sa.Engine:
+    """Connections that wait so long for another process that writes; what does not last need not
+    survive a power cut.
+    """
     options = {
         "factory": _Connection,
         "check_same_thread": False,
         "cached_statements": _STATEMENTS,
     }
     engine = sa.create_engine(url, connect_args=options, poolclass=NullPool)
-    sa.event.listen(engine, "connect", partial(_prepare, "FULL" if lasting else "OFF"))
+    sa.event.listen(engine, "connect", partial(_prepare, "FULL" if lasting else "OFF", busy_ms))
     sa.event.listen(engine, "begin", _begin)
     return engine
 
 
-def _prepare(synchronous: str, connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
+def _prepare(
+    synchronous: str, busy_ms: int, connection: DBAPIConnection, _entry: ConnectionPoolEntry
+) -> None:
     """`isolation_level = None` stops the driver from beginning transactions of its own. The page
     size holds for a new file only: packed days overflow 4 KB pages.
     """
     connection.isolation_level = None
     cursor = connection.cursor()
     for pragma in (
-        f"busy_timeout = {BUSY_MS}",
+        f"busy_timeout = {busy_ms}",
         "page_size = 16384",
         "journal_mode = WAL",
         f"synchronous = {synchronous}",

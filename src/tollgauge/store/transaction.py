@@ -79,6 +79,9 @@ class Database(Protocol):
     def once(self, work: Callable[[Connection], R], *, writing: bool) -> Awaitable[R]:
         """Run work in a transaction of its own."""
 
+    def lookup(self, work: Callable[[Connection], R]) -> Awaitable[R]:
+        """Run work that reads a few rows by their keys in a transaction of its own."""
+
     async def close(self) -> None:
         """Close every connection."""
 

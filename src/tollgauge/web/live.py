@@ -60,7 +60,7 @@ class LiveProbe:
         owner = f"live-{secrets.token_hex(8)}"
         deadline = asyncio.get_running_loop().time() + WAIT_S
         while True:
-            known, fresh = await self.store.reading(known_now, resource.id, now=self.clock())
+            known, fresh = await self.store.lookup(known_now, resource.id, now=self.clock())
             if known is not None and fresh is not None:
                 return known, fresh
             endpoint = known or new_endpoint(resource, now=self.clock(), spread_ms=0)

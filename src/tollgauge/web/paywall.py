@@ -424,7 +424,7 @@ class Gate:
         raise _OvertakenError(await self._look(row.id) or row)
 
     async def _look(self, payment_id: str) -> LedgerRow | None:
-        return await self.store.reading(payments.get, payment_id)
+        return await self.store.lookup(payments.get, payment_id)
 
     def _tried(
         self, kind: str, started: int, outcome: str, transaction: str | None = None

@@ -50,7 +50,7 @@ def _order(shop: Shop, document: object) -> Resource:
 
 
 async def _answer(shop: Shop, order: Resource) -> bytes:
-    report = await shop.store.reading(_shared, order.id, now=shop.clock())
+    report = await shop.store.lookup(_shared, order.id, now=shop.clock())
     if report is None:
         endpoint, probe = await shop.live.look(order)
         report = await shop.store.reading(reports.live, endpoint, probe, now=shop.clock())
