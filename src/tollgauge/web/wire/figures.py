@@ -25,7 +25,7 @@ def iso(at: int | None) -> Any:
     """An instant as ISO 8601 UTC with `Z`, in whole seconds unless it has milliseconds."""
     if at is None:
         return None
-    text = datetime.fromtimestamp(at // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    text = datetime.fromtimestamp(at // 1000, UTC).isoformat()[: len("2026-01-01T00:00:00")]
     return f"{text}.{at % 1000:03d}Z" if at % 1000 else f"{text}Z"
 
 

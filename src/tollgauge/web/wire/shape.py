@@ -61,9 +61,9 @@ _ABSENT: Final = frozenset({"advertised", "settlement", "liveProbe", "since", "s
 def _without_absent(value: Any) -> Any:
     if isinstance(value, dict):
         return {
-            key: _without_absent(item)
+            key: _without_absent(item) if isinstance(item, dict | list) else item
             for key, item in value.items()
-            if not (item is None and key in _ABSENT)
+            if item is not None or key not in _ABSENT
         }
     if isinstance(value, list):
         return [_without_absent(item) for item in value]
