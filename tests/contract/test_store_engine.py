@@ -309,6 +309,26 @@ async def test_a_lost_connection_is_unavailable_and_the_next_one_works(
 @pytest.mark.parametrize(
     "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
 )
+async def test_connections_that_were_lost_while_they_stood_idle_are_replaced_unnoticed(
+    store: Store, open_store: OpenStore
+) -> None:
+    await asyncio.gather(*(store.reading(meta.get, "a") for _ in range(4)))
+    other = open_store()
+    async with other.write() as killer:
+        await killer.execute(
+            sa.text(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        )
+    await store.writing(meta.put, "a", "1")
+    found = await asyncio.gather(*(store.reading(meta.get, "a") for _ in range(4)))
+    assert found == ["1"] * 4
+
+
+@pytest.mark.parametrize(
+    "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
+)
 async def test_a_statement_that_takes_too_long_is_unavailable(store: Store) -> None:
     with pytest.raises(StoreUnavailable):  # noqa: PT012
         async with store.write() as tx:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
-
-import sqlalchemy as sa
 
 from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.terms import Quote
@@ -48,7 +47,7 @@ def quote_columns(quote: Quote | None) -> dict[str, str | None]:
     }
 
 
-def from_row(row: sa.RowMapping) -> Endpoint:
+def from_row(row: Mapping[Any, Any]) -> Endpoint:
     """The inverse of `to_row`."""
     return Endpoint(
         id=row["id"],
@@ -75,7 +74,7 @@ def from_row(row: sa.RowMapping) -> Endpoint:
     )
 
 
-def quote_from_row(row: sa.RowMapping) -> Quote | None:
+def quote_from_row(row: Mapping[Any, Any]) -> Quote | None:
     """The inverse of `quote_columns`."""
     if row["quote_network"] is None:
         return None

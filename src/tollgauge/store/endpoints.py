@@ -24,6 +24,7 @@ from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.store import schema, upsert
 from tollgauge.store.endpoint_rows import from_row, to_row
+from tollgauge.store.prepared import Prepared
 from tollgauge.store.transaction import step
 
 SCORE_LEASE_MS: Final = 5 * MINUTE_MS
@@ -32,8 +33,8 @@ _E: Final = schema.endpoint
 _H: Final = schema.host
 _S: Final = schema.score
 _STATE: Final = (_H.c.host, _H.c.wildcard, _H.c.wildcard_at, _H.c.free_at)
+_ONE: Final = Prepared(sa.select(_E).where(_E.c.id == sa.bindparam("id")))
 # What is asked most often is built once: building a statement costs more than asking it.
-_ONE: Final = sa.select(_E).where(_E.c.id == sa.bindparam("id"))
 _HOST: Final = sa.select(*_STATE).where(_H.c.host == sa.bindparam("host"))
 _SHARING: Final = sa.select(sa.func.count(_E.c.host.distinct())).where(
     _E.c.quote_pay_to == sa.bindparam("pay_to"), _E.c.quote_network == sa.bindparam("network")
@@ -55,8 +56,8 @@ class HostState:
 @step
 def get(tx: Connection, endpoint_id: str) -> Endpoint | None:
     """The endpoint with an id, or None."""
-    row = tx.execute(_ONE, {"id": endpoint_id}).mappings().one_or_none()
-    return None if row is None else from_row(row)
+    row = _ONE.first(tx, {"id": endpoint_id})
+    return None if row is None else from_row(row._asdict())
 
 
 @step

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+import asyncpg
+from asyncpg.exceptions import InternalClientError
 from sqlalchemy import exc
 
 from tollgauge.core.errors import TollgaugeError
@@ -62,11 +64,13 @@ def translated(*, connecting: bool = False) -> Iterator[None]:
         if reason is None:
             raise
         raise StoreUnavailable(reason) from error
-    except sqlite3.Error as error:
-        reason = _sqlite_reason(error)
+    except (sqlite3.Error, asyncpg.PostgresError) as error:
+        reason = _driver_reason(error)
         if reason is None:
             raise
         raise StoreUnavailable(reason) from error
+    except InternalClientError as error:  # its server went away in the middle
+        raise StoreUnavailable("the connection was lost") from error
     except Exception as error:
         reason = _connect_reason(error) if connecting else None
         if reason is None:
@@ -81,13 +85,15 @@ def _reason(error: exc.SQLAlchemyError) -> str | None:
         return None
     origin = error.orig
     if isinstance(origin, sqlite3.Error):
-        return _sqlite_reason(origin)
+        return _driver_reason(origin)
     if error.connection_invalidated:
         return "the connection was lost"
     return _state_reason(getattr(origin, "sqlstate", None))
 
 
-def _sqlite_reason(error: sqlite3.Error) -> str | None:
+def _driver_reason(error: sqlite3.Error | asyncpg.PostgresError) -> str | None:
+    if isinstance(error, asyncpg.PostgresError):
+        return _state_reason(error.sqlstate)
     code = getattr(error, "sqlite_errorcode", None)
     name = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
     return name if code is not None and code & 0xFF in _SQLITE else None

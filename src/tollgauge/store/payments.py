@@ -35,6 +35,7 @@ from sqlalchemy import (
 
 from tollgauge.core.payment import PATHS, TRANSITIONS, Authorization, Offer, Payment, State, decode
 from tollgauge.core.units import DAY_MS
+from tollgauge.store.prepared import Prepared
 from tollgauge.store.schema import Serial, metadata
 from tollgauge.store.transaction import step
 from tollgauge.store.upsert import either
@@ -92,21 +93,21 @@ payment_attempt = Table(
     Index("payment_attempt_of", "payment_id"),
 )
 
-# Statements of a sale, built once: building one costs more than running it.
 _EMPTY: Final[dict[str, object]] = dict.fromkeys(payment.c.keys())
-_INSERT: Final = either(payment, lambda insert: insert.on_conflict_do_nothing())
+_INSERT: Final = Prepared(either(payment, lambda insert: insert.on_conflict_do_nothing()))
 _WHOLE: Final = select(
     payment, payment_answer.c.status.label("answer_status"), payment_answer.c.body
 ).outerjoin(payment_answer, payment_answer.c.payment_id == payment.c.id)
-_ONE: Final = _WHOLE.where(payment.c.id == bindparam("id_"))
-_CHANGE: Final = update(payment).where(
+_ONE: Final = Prepared(_WHOLE.where(payment.c.id == bindparam("id_")))
+_MOVE: Final = update(payment).where(
     payment.c.id == bindparam("id_"),
     payment.c.state == bindparam("state_"),
     payment.c.owner == bindparam("owner_"),
 )
-_CHANGE_SEEN: Final = _CHANGE.where(payment.c.updated_at == bindparam("updated_at_"))
-_ANSWER: Final = payment_answer.insert()
-_ATTEMPT: Final = payment_attempt.insert().inline()
+_CHANGE: Final = Prepared(_MOVE)
+_CHANGE_SEEN: Final = Prepared(_MOVE.where(payment.c.updated_at == bindparam("updated_at_")))
+_ANSWER: Final = Prepared(payment_answer.insert())
+_ATTEMPT: Final = Prepared(payment_attempt.insert().inline())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,16 +216,16 @@ def claim(
         **bound,
         **held,
     }
-    if tx.execute(_INSERT[tx.dialect.name], values).rowcount == 1:
+    if _INSERT.run(tx, values) == 1:
         return Claim(row=_row(_EMPTY | values), mine=True)
     row = get(tx, paid.id)
     assert row is not None  # noqa: S101 - the key was not inserted, so it was there
     if not _free(row, now=now):
         return Claim(row=row, mine=False)
     fresh = {"state": State.CLAIMED.value, "reason": "", **bound, **held}
-    done = tx.execute(_CHANGE_SEEN, fresh | _seen(row))
+    done = _CHANGE_SEEN.run(tx, fresh | _seen(row))
     taken = get(tx, paid.id)
-    return Claim(row=taken or row, mine=done.rowcount == 1)
+    return Claim(row=taken or row, mine=done == 1)
 
 
 def _free(row: LedgerRow, *, now: int) -> bool:
@@ -299,13 +300,12 @@ def move(
     }
     if state is State.REJECTED:
         values["header"] = ""
-    if tx.execute(_CHANGE, values | _held(row)).rowcount != 1:
+    if _CHANGE.run(tx, values | _held(row)) != 1:
         return None
     if answer is not None:
         made = {"payment_id": row.id, "status": answer.status, "body": answer.body}
-        tx.execute(_ANSWER, made)
-    for attempt in attempts:
-        record_attempt(tx, row.id, attempt)
+        _ANSWER.run(tx, made)
+    _record(tx, row.id, attempts)
     return moved
 
 
@@ -343,34 +343,41 @@ def conclude(
 @step
 def leave(tx: Connection, row: LedgerRow, *, until: int) -> None:
     """Look at a row again after `until`."""
-    tx.execute(_CHANGE_SEEN, {"lease_until": until} | _seen(row))
+    _CHANGE_SEEN.run(tx, {"lease_until": until} | _seen(row))
 
 
 @step
 def finish(tx: Connection, row: LedgerRow, *, transaction: str) -> None:
     """A settled row is final, in this transaction: it is never looked at again."""
-    tx.execute(_CHANGE_SEEN, {"lease_until": 0, "tx_hash": transaction} | _seen(row))
+    _CHANGE_SEEN.run(tx, {"lease_until": 0, "tx_hash": transaction} | _seen(row))
 
 
 @step
 def record_attempt(tx: Connection, payment_id: str, attempt: Attempt) -> None:
     """Append what a question about a payment came to."""
-    values = {
-        "payment_id": payment_id,
-        "kind": attempt.kind,
-        "at": attempt.at,
-        "ended_at": attempt.ended_at,
-        "outcome": attempt.outcome[:200],
-        "tx_hash": attempt.transaction,
-    }
-    tx.execute(_ATTEMPT, values)
+    _record(tx, payment_id, (attempt,))
+
+
+def _record(tx: Connection, payment_id: str, attempts: Sequence[Attempt]) -> None:
+    rows = [
+        {
+            "payment_id": payment_id,
+            "kind": attempt.kind,
+            "at": attempt.at,
+            "ended_at": attempt.ended_at,
+            "outcome": attempt.outcome[:200],
+            "tx_hash": attempt.transaction,
+        }
+        for attempt in attempts
+    ]
+    _ATTEMPT.run_each(tx, rows)
 
 
 @step
 def get(tx: Connection, payment_id: str) -> LedgerRow | None:
     """One payment by its id, or None."""
-    found = tx.execute(_ONE, {"id_": payment_id}).mappings().first()
-    return _row(dict(found)) if found else None
+    found = _ONE.first(tx, {"id_": payment_id})
+    return _row(found._asdict()) if found else None
 
 
 @step

@@ -29,8 +29,6 @@ from tollgauge.store.transaction import Transaction
 R = TypeVar("R")
 
 _STATEMENT_MS: Final = 30_000
-_LOST: Final = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError)
-"""What a connection raises that is not there any more."""
 _WRITE: Final = "BEGIN"
 _READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
@@ -105,11 +103,10 @@ class Postgres:
             connection = self._idle.pop()
             try:
                 await _driver(connection).execute(words)
-            except _LOST:
+            except BaseException as error:
                 await _give_up(connection)
-            except BaseException:
-                await _give_up(connection)
-                raise
+                if not isinstance(error, Exception):
+                    raise
             else:
                 return connection
         connection = await self._engine.connect()
@@ -124,11 +121,10 @@ class Postgres:
         """End a transaction as if it had not been; with its connection, where that was lost."""
         try:
             await _driver(connection).execute("ROLLBACK")
-        except _LOST:
+        except BaseException as error:
             await _give_up(connection)
-        except BaseException:
-            await _give_up(connection)
-            raise
+            if not isinstance(error, Exception):
+                raise
         else:
             self._idle.append(connection)
 

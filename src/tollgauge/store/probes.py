@@ -28,6 +28,7 @@ from tollgauge.store import schema, upsert
 from tollgauge.store.archive import close_days, prune
 from tollgauge.store.endpoints import dirty, greatest, lock
 from tollgauge.store.packing import unpack
+from tollgauge.store.prepared import Prepared
 from tollgauge.store.probe_rows import day_from_row, result_from_row, result_to_row
 from tollgauge.store.transaction import step
 
@@ -66,7 +67,9 @@ _BETWEEN: Final = sa.select(_P).where(
 _FRESH: Final = _BETWEEN.where(
     _P.c.day.in_(sa.bindparam("days_", type_=sa.Integer, expanding=True))
 )
-_LATEST: Final = _BETWEEN.where(_P.c.day == sa.bindparam("day_")).order_by(_P.c.at.desc()).limit(1)
+_LATEST: Final = Prepared(
+    _BETWEEN.where(_P.c.day == sa.bindparam("day_")).order_by(_P.c.at.desc()).limit(1)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +169,7 @@ def latest(tx: Connection, endpoint_id: str, *, since: int, until: int) -> Probe
     """The last probe with `since < at <= until`, of days that are not closed yet."""
     asked = {"id_": endpoint_id, "since_": since, "until_": until}
     for day in range(day_of(until), day_of(since + 1) - 1, -1):
-        row = tx.execute(_LATEST, asked | {"day_": day}).one_or_none()
+        row = _LATEST.first(tx, asked | {"day_": day})
         if row is not None:
             return result_from_row(row)
     return None

@@ -22,11 +22,12 @@ from tollgauge.core.score import Score, score_to_json
 from tollgauge.core.scoring import score
 from tollgauge.store import schema, upsert
 from tollgauge.store.endpoints import chunks
+from tollgauge.store.prepared import Prepared
 from tollgauge.store.transaction import step
 
 _S: Final = schema.score
 _E: Final = schema.endpoint
-_ONE: Final = sa.select(_S).where(_S.c.endpoint_id == sa.bindparam("id"))
+_ONE: Final = Prepared(sa.select(_S).where(_S.c.endpoint_id == sa.bindparam("id")))
 _ORDER: Final = (
     _S.c.score_tenths.desc(),
     _S.c.confidence_hundredths.desc(),
@@ -124,8 +125,8 @@ def save(tx: Connection, row: ScoreRow) -> bool:
 @step
 def get(tx: Connection, endpoint_id: str) -> ScoreRow | None:
     """The score of an endpoint, or None."""
-    row = tx.execute(_ONE, {"id": endpoint_id}).mappings().one_or_none()
-    return None if row is None else ScoreRow(**row)
+    row = _ONE.first(tx, {"id": endpoint_id})
+    return None if row is None else ScoreRow(**row._asdict())
 
 
 @step

@@ -24,6 +24,7 @@ from sqlalchemy import (
 from tollgauge.core.payment import State
 from tollgauge.core.units import HOUR_MS
 from tollgauge.store.payments import LedgerRow, payment, payment_attempt
+from tollgauge.store.prepared import Prepared
 from tollgauge.store.transaction import step
 
 MOST: Final = 10
@@ -35,9 +36,7 @@ _UNMADE = (State.CLAIMED.value, State.REJECTED.value)
 
 
 def _last_unpaid() -> Select[int]:
-    """When what counts as unpaid was made, past the `others` newest. Built once: building it costs
-    more than asking it.
-    """
+    """When what counts as unpaid was made, past the `others` newest."""
     theirs = and_(payment.c.payer == bindparam("payer"), payment.c.created_at > bindparam("since"))
     left = and_(_in(_LEFT), payment.c.lease_until <= bindparam("now"))
     made = select(payment.c.created_at.label("at")).where(
@@ -63,7 +62,7 @@ def _in(states: Sequence[str]) -> ColumnElement[bool]:
     return payment.c.state.in_([literal_column(f"'{state}'") for state in states])
 
 
-_LAST_UNPAID = _last_unpaid()
+_LAST_UNPAID: Final = Prepared(_last_unpaid())
 
 
 @step
@@ -83,5 +82,5 @@ def until(tx: Connection, row: LedgerRow, *, now: int) -> int | None:
         "now": now,
         "others": MOST - 1,
     }
-    oldest = tx.execute(_LAST_UNPAID, asked).scalar_one_or_none()
-    return None if oldest is None else oldest + WITHIN_MS
+    oldest = _LAST_UNPAID.first(tx, asked)
+    return None if oldest is None else int(oldest.at) + WITHIN_MS
