@@ -2,7 +2,10 @@
 
 Rules:
 - one thread writes, and says BEGIN IMMEDIATE: a transaction that reads first and then wants to
-  write would fail as busy, whatever its time-out. The driver never begins by itself;
+  write would fail as busy, whatever its time-out. The driver never begins by itself, and
+  SQLAlchemy runs its statements as if there were no transaction;
+- a few rows by their keys are read on the spot, by the event loop's thread: a crossing to another
+  and back costs many times as much. Nothing waits there: where the file is busy, a thread does;
 - what takes one function takes one crossing: begin, work and commit. Functions that want to write
   and wait for their turn go together: each in a savepoint of its own, with one commit for all,
   because a commit waits for the disk;
@@ -39,7 +42,6 @@ WAIT_S: Final = 30.0
 """How long a reader waits for one of the connections."""
 _STATEMENTS: Final = 512
 """How many compiled statements a connection keeps; the driver's default is 128."""
-_BEGIN: Final = "tollgauge_begin"
 _IN_MEMORY: Final = frozenset({None, "", ":memory:"})
 
 
@@ -67,7 +69,7 @@ class Sqlite:
             self._forget = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         lasting = self._folder is None
         engine = _engine(url, lasting=lasting, busy_ms=BUSY_MS)
-        self._writer = Worker(engine.execution_options(**{_BEGIN: "BEGIN IMMEDIATE"}))
+        self._writer = Worker(engine, words="BEGIN IMMEDIATE")
         self._reading = engine
         self._near = Worker(_engine(url, lasting=lasting, busy_ms=0))
         self._readers: list[Worker] = []
@@ -107,8 +109,8 @@ class Sqlite:
         """
         try:
             return self._near.once(work)
-        except sa.exc.OperationalError as error:
-            if getattr(error.orig, "sqlite_errorcode", None) != sqlite3.SQLITE_BUSY:
+        except (sqlite3.OperationalError, sa.exc.OperationalError) as error:
+            if getattr(getattr(error, "orig", error), "sqlite_errorcode", 0) != sqlite3.SQLITE_BUSY:
                 raise
         return await self.once(work, writing=False)
 
@@ -215,9 +217,10 @@ def _engine(url: URL, *, lasting: bool, busy_ms: int) -> sa.Engine:
         "check_same_thread": False,
         "cached_statements": _STATEMENTS,
     }
-    engine = sa.create_engine(url, connect_args=options, poolclass=NullPool)
+    engine = sa.create_engine(
+        url, connect_args=options, poolclass=NullPool, isolation_level="AUTOCOMMIT"
+    )
     sa.event.listen(engine, "connect", partial(_prepare, "FULL" if lasting else "OFF", busy_ms))
-    sa.event.listen(engine, "begin", _begin)
     return engine
 
 
@@ -239,9 +242,3 @@ def _prepare(
     ):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
-
-
-def _begin(connection: sa.Connection) -> None:
-    """Begin on the driver's own connection: SQLAlchemy would take four times as long."""
-    driver: Any = connection.connection.dbapi_connection
-    driver.execute(connection.get_execution_options().get(_BEGIN, "BEGIN"))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -29,8 +30,9 @@ _Job = tuple[Callable[[], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop
 class Worker:
     """A thread and its connection."""
 
-    def __init__(self, engine: sa.Engine) -> None:
+    def __init__(self, engine: sa.Engine, *, words: str = "BEGIN") -> None:
         self._engine = engine
+        self._words = words
         self._connection: sa.Connection | None = None
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._todo = 0
@@ -75,7 +77,7 @@ class Worker:
         """On the thread: begin a transaction of several jobs."""
         if self._connection is None:
             self._connection = self._engine.connect()
-        self._connection.begin()
+        self._driver.execute(self._words)
 
     def run(self, work: Callable[[sa.Connection], R]) -> R:
         """On the thread: one job of a transaction that was begun."""
@@ -83,15 +85,8 @@ class Worker:
         return work(self._connection)
 
     def commit(self) -> None:
-        """On the thread: end a transaction that was begun. Where that fails, the connection goes:
-        SQLAlchemy holds the transaction for ended, the database may not.
-        """
-        assert self._connection is not None  # noqa: S101 - begin opened it
-        try:
-            self._connection.commit()
-        except BaseException:
-            self.close()
-            raise
+        """On the thread: end a transaction that was begun."""
+        self._driver.execute("COMMIT")
 
     def rollback(self) -> None:
         """On the thread: end a transaction, where one was begun, as if it had not been. A
@@ -99,9 +94,16 @@ class Worker:
         """
         if self._connection is not None:
             try:
-                self._connection.rollback()
-            except sa.exc.SQLAlchemyError:
+                if self._driver.in_transaction:
+                    self._driver.execute("ROLLBACK")
+            except sqlite3.Error:
                 self.close()
+
+    @property
+    def _driver(self) -> Any:
+        """The driver's own connection."""
+        assert self._connection is not None  # noqa: S101 - begin opened it
+        return self._connection.connection.dbapi_connection
 
     def close(self) -> None:
         """On the thread: close the connection; the next transaction opens another."""

@@ -42,8 +42,12 @@ TABLES = (
 )
 """Nouns that keep their tables in their own module; importing them fills the metadata."""
 
+connection = context.config.attributes["connection"]
+if not connection.in_transaction():
+    connection.begin()  # Alembic ends only what it began, and the transaction is the store's
+
 context.configure(
-    connection=context.config.attributes["connection"],
+    connection=connection,
     target_metadata=metadata,
     render_as_batch=True,
 )
