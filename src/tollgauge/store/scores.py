@@ -28,6 +28,21 @@ from tollgauge.store.transaction import step
 _S: Final = schema.score
 _E: Final = schema.endpoint
 _ONE: Final = Prepared(sa.select(_S).where(_S.c.endpoint_id == sa.bindparam("id")))
+_SAVE: Final = Prepared(
+    upsert.either(
+        _S,
+        lambda insert: insert.on_conflict_do_update(
+            index_elements=["endpoint_id"],
+            set_=dict(insert.excluded),
+            where=_S.c.as_of <= insert.excluded.as_of,
+        ),
+    )
+)
+_SETTLE: Final = Prepared(
+    _E.update()
+    .where(_E.c.id == sa.bindparam("id_"), _E.c.score_next.is_not(None))
+    .values(score_due=_E.c.score_next, score_next=None)
+)
 _ORDER: Final = (
     _S.c.score_tenths.desc(),
     _S.c.confidence_hundredths.desc(),
@@ -105,21 +120,9 @@ def save(tx: Connection, row: ScoreRow) -> bool:
     """Keep a score unless a newer one is there (then False), and settle the claim that asked for
     it: the next is owed when this one is too old, or at once if evidence came meanwhile.
     """
-    values = {field.name: getattr(row, field.name) for field in fields(row)}
-    statement = upsert.insert(tx, _S).values(values)
-    done = tx.execute(
-        statement.on_conflict_do_update(
-            index_elements=["endpoint_id"],
-            set_={name: statement.excluded[name] for name in values},
-            where=_S.c.as_of <= statement.excluded.as_of,
-        )
-    )
-    tx.execute(
-        _E.update()
-        .where(_E.c.id == row.endpoint_id, _E.c.score_next.is_not(None))
-        .values(score_due=_E.c.score_next, score_next=None)
-    )
-    return done.rowcount > 0
+    done = _SAVE.run(tx, {field.name: getattr(row, field.name) for field in fields(row)})
+    _SETTLE.run(tx, {"id_": row.endpoint_id})
+    return done > 0
 
 
 @step

@@ -24,36 +24,43 @@ from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
 from tollgauge.store import schema
 from tollgauge.store.codec import findings_from_json
 from tollgauge.store.packing import unpack
+from tollgauge.store.prepared import Prepared
 from tollgauge.store.probe_rows import day_from_row
 from tollgauge.store.transaction import step
 
 _P: Final = schema.probe
 _D: Final = schema.probe_day
 _ID: Final = sa.bindparam("id", type_=sa.Text)
-_DAYS: Final = sa.bindparam("days", type_=sa.Integer, expanding=True)
-_INSIDE: Final = sa.bindparam("inside", type_=sa.Integer, expanding=True)
+_NAMES: Final = tuple(f"day_{number}" for number in range(WINDOW_MS // DAY_MS + 1))
+"""A window touches so many days: it ends inside one and begins inside another."""
+_DAYS: Final = [sa.bindparam(name, type_=sa.Integer) for name in _NAMES]
 _SCORED: Final = Attribution.THEIRS.value
 
-_FRESH: Final = sa.select(
-    _P.c.at,
-    _P.c.attribution,
-    _P.c.reason,
-    _P.c.up,
-    _P.c.total,
-    _P.c.compliant,
-    _P.c.payable,
-    _P.c.compliance,
-    _P.c.outcome,
-    _P.c.accepts,
-    _P.c.tls_not_after,
-    _P.c.rules,
-).where(_P.c.day.in_(_DAYS), _P.c.endpoint_id == _ID, _P.c.at <= sa.bindparam("as_of"))
-_CLOSED: Final[sa.Select[Any]] = sa.select(
-    *(column for column in _D.c if column.name not in ("endpoint_id", "packed")),
-    sa.case((_D.c.day.in_(_INSIDE), _D.c.packed)).label("packed"),
-).where(_D.c.day.in_(_DAYS), _D.c.endpoint_id == _ID)
-_PACKED: Final = sa.select(_D.c.packed).where(
-    _D.c.day == sa.bindparam("day"), _D.c.endpoint_id == _ID
+_FRESH: Final = Prepared(
+    sa.select(
+        _P.c.at,
+        _P.c.attribution,
+        _P.c.reason,
+        _P.c.up,
+        _P.c.total,
+        _P.c.compliant,
+        _P.c.payable,
+        _P.c.compliance,
+        _P.c.outcome,
+        _P.c.accepts,
+        _P.c.tls_not_after,
+        _P.c.rules,
+    ).where(_P.c.day.in_(_DAYS), _P.c.endpoint_id == _ID, _P.c.at <= sa.bindparam("as_of"))
+)
+_INSIDE: Final = sa.or_(_D.c.day == _DAYS[0], _D.c.day >= sa.bindparam("near"))
+_CLOSED: Final = Prepared(
+    sa.select(
+        *(column for column in _D.c if column.name not in ("endpoint_id", "packed")),
+        sa.case((_INSIDE, _D.c.packed)).label("packed"),
+    ).where(_D.c.day.in_(_DAYS), _D.c.endpoint_id == _ID)
+)
+_PACKED: Final = Prepared(
+    sa.select(_D.c.packed).where(_D.c.day == sa.bindparam("day"), _D.c.endpoint_id == _ID)
 )
 
 
@@ -90,12 +97,17 @@ class _Rows:
 
     def __init__(self, tx: Connection, endpoint_id: str, *, as_of: int, since: int) -> None:
         span = range(day_of(as_of - WINDOW_MS), day_of(as_of) + 1)
-        inside = (span[0], *range(max(day_of(since), span[0] + 1), span[-1] + 1))
-        asked = {"id": endpoint_id, "days": list(span), "inside": inside, "as_of": as_of}
+        near = max(day_of(since), span[0] + 1)
+        asked = {
+            "id": endpoint_id,
+            "as_of": as_of,
+            "near": near,
+            **dict(zip(_NAMES, span, strict=True)),
+        }
         self.as_of = as_of
-        self.fresh = tx.execute(_FRESH, asked).all()
-        self.closed = {row.day: row for row in tx.execute(_CLOSED, asked)}
-        self._tx, self._id, self._inside = tx, endpoint_id, inside
+        self.fresh = _FRESH.rows(tx, asked)
+        self.closed = {row.day: row for row in _CLOSED.rows(tx, asked)}
+        self._tx, self._id, self._inside = tx, endpoint_id, (span[0], *range(near, span[-1] + 1))
         self._unpacked: dict[int, tuple[ProbeResult, ...]] = {}
 
     def unpacked(self, day: int) -> tuple[ProbeResult, ...]:
@@ -103,7 +115,7 @@ class _Rows:
         if day not in self._unpacked:
             packed = self.closed[day].packed
             if day not in self._inside:
-                packed = self._tx.execute(_PACKED, {"id": self._id, "day": day}).scalar_one()
+                packed = _PACKED.first(self._tx, {"id": self._id, "day": day}).packed
             found = unpack(packed) if packed is not None else ()
             self._unpacked[day] = tuple(one for one in found if one.at <= self.as_of)
         return self._unpacked[day]
