@@ -234,7 +234,7 @@ def _prepare(
     cursor = connection.cursor()
     for pragma in (
         f"busy_timeout = {busy_ms}",
-        "page_size = 16384",
+        "page_size = 8192",
         "journal_mode = WAL",
         f"synchronous = {synchronous}",
         "foreign_keys = ON",
