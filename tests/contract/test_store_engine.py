@@ -228,7 +228,7 @@ async def test_sqlite_is_opened_to_survive_a_power_cut(tmp_path: Path) -> None:
         "journal_mode": "wal",
         "synchronous": 2,
         "foreign_keys": 1,
-        "page_size": 16384,
+        "page_size": 8192,
     }
 
 

@@ -1,14 +1,12 @@
 """SQLite: connections on threads of their own.
 
 Rules:
-- one thread writes, and says BEGIN IMMEDIATE: a transaction that reads first and then wants to
-  write would fail as busy, whatever its time-out. The driver never begins by itself, and
-  SQLAlchemy runs its statements as if there were no transaction;
+- one thread writes (store/writer), and says BEGIN IMMEDIATE: a transaction that reads first and
+  then wants to write would fail as busy, whatever its time-out. The driver never begins by itself,
+  and SQLAlchemy runs its statements as if there were no transaction;
 - a few rows by their keys are read on the spot, by the event loop's thread: a crossing to another
   and back costs many times as much. Nothing waits there: where the file is busy, a thread does;
-- what takes one function takes one crossing: begin, work and commit. Functions that want to write
-  and wait for their turn go together: each in a savepoint of its own, with one commit for all,
-  because a commit waits for the disk;
+- what takes one function takes one crossing: begin, work and commit;
 - `synchronous=FULL`: what was committed survives a power cut.
 """
 
@@ -24,7 +22,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
@@ -32,7 +30,8 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from tollgauge.store.transaction import Transaction
-from tollgauge.store.worker import Worker, settable
+from tollgauge.store.worker import Worker
+from tollgauge.store.writer import Writer
 
 R = TypeVar("R")
 
@@ -69,15 +68,12 @@ class Sqlite:
             self._forget = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         lasting = self._folder is None
         engine = _engine(url, lasting=lasting, busy_ms=BUSY_MS)
-        self._writer = Worker(engine, words="BEGIN IMMEDIATE")
+        self._writer = Writer(engine)
         self._reading = engine
         self._near = Worker(_engine(url, lasting=lasting, busy_ms=0))
         self._readers: list[Worker] = []
         self._idle: list[Worker] = []
         self._turn = asyncio.Lock()
-        self._wishes: list[tuple[Callable[[sa.Connection], Any], asyncio.Future[Any]]] = []
-        self._turns: set[asyncio.Task[None]] = set()
-        self._asked: asyncio.Task[None] | None = None
         self._most = readers
         self._free = asyncio.Semaphore(readers)
 
@@ -99,7 +95,7 @@ class Sqlite:
     async def once(self, work: Callable[[sa.Connection], R], *, writing: bool) -> R:
         """Work in a transaction, in one crossing; with others that wait for their turn."""
         if writing:
-            return await self._wish(work)
+            return await self._writer.wish(work)
         async with self._worker(writing=False) as worker:
             return await worker.do(partial(worker.once, work))
 
@@ -114,51 +110,6 @@ class Sqlite:
                 raise
         return await self.once(work, writing=False)
 
-    def _wish(self, work: Callable[[sa.Connection], R]) -> asyncio.Future[R]:
-        """Have work done with the next who write."""
-        wished: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._wishes.append((work, wished))
-        self._ask()
-        return wished
-
-    def _ask(self) -> None:
-        """Ask for a turn, unless one is asked for that has not come yet."""
-        if self._asked is None:
-            self._asked = asyncio.create_task(self._grant())
-            self._turns.add(self._asked)  # the loop itself keeps no hold of a task
-            self._asked.add_done_callback(self._over)
-
-    def _over(self, turn: asyncio.Task[None]) -> None:
-        """Who waits for a turn that was cancelled before it came gets another."""
-        self._turns.discard(turn)
-        if turn is self._asked:
-            self._asked = None
-            self._wishes = [wish for wish in self._wishes if not wish[1].done()]
-            if self._wishes:
-                self._ask()
-
-    async def _grant(self) -> None:
-        """Do what is wished when the turn has come; nothing for those who left by then."""
-        async with self._worker(writing=True) as worker:
-            wishes = [wish for wish in self._wishes if not wish[1].done()]
-            self._wishes, self._asked = [], None
-            if not wishes:
-                return
-            works = [work for work, _ in wishes]
-            try:
-                outcomes = await worker.do(partial(worker.together, works))
-            except BaseException:  # cancelled: nobody else would answer
-                for _, wished in wishes:
-                    wished.cancel()
-                raise
-        for (_, wished), outcome in zip(wishes, outcomes, strict=True):
-            if wished.done():
-                continue
-            if outcome.error is None:
-                wished.set_result(outcome.value)
-            else:
-                wished.set_exception(settable(outcome.error))
-
     async def close(self) -> None:
         """Close every connection; what was in memory is gone."""
         self._near.close()
@@ -171,7 +122,10 @@ class Sqlite:
     async def _worker(self, *, writing: bool) -> AsyncIterator[Worker]:
         if writing:
             async with self._turn:
-                yield self._writer
+                try:
+                    yield self._writer
+                finally:
+                    self._writer.ask()
             return
         await self._take_turn()
         worker = self._reader()

@@ -14,8 +14,7 @@ import contextlib
 import sqlite3
 import threading
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -23,8 +22,6 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 R = TypeVar("R")
-
-_Job = tuple[Callable[[], Any], "asyncio.Future[Any]", asyncio.AbstractEventLoop]
 
 
 class Worker:
@@ -34,7 +31,7 @@ class Worker:
         self._engine = engine
         self._words = words
         self._connection: sa.Connection | None = None
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._todo = 0
         self._thread: threading.Thread | None = None
 
@@ -45,9 +42,7 @@ class Worker:
 
     def do(self, work: Callable[[], R]) -> asyncio.Future[R]:
         """Run work on the thread. It is done in any case, also when nobody waits any more."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._live, name="tollgauge-sqlite", daemon=True)
-            self._thread.start()
+        self._start()
         return self._submit(work)
 
     def once(self, work: Callable[[sa.Connection], R]) -> R:
@@ -60,18 +55,6 @@ class Worker:
             self.rollback()
             raise
         return made
-
-    def together(self, works: Sequence[Callable[[sa.Connection], Any]]) -> Sequence[Outcome]:
-        """On the thread: several works in one transaction. One that fails leaves nothing behind
-        and takes nobody with it; a transaction that fails does so for all.
-        """
-        try:
-            if len(works) == 1:
-                return [Outcome(value=self.once(works[0]))]
-            return self.once(lambda connection: [_part(connection, work) for work in works])
-        except BaseException as error:  # noqa: BLE001 - it is the callers'
-            _let_go(error)
-            return [Outcome(error=error)] * len(works)
 
     def begin(self) -> None:
         """On the thread: begin a transaction of several jobs."""
@@ -92,12 +75,16 @@ class Worker:
         """On the thread: end a transaction, where one was begun, as if it had not been. A
         connection that cannot do even that is given up.
         """
-        if self._connection is not None:
-            try:
-                if self._driver.in_transaction:
-                    self._driver.execute("ROLLBACK")
-            except sqlite3.Error:
-                self.close()
+        try:
+            if self.in_transaction:
+                self._driver.execute("ROLLBACK")
+        except sqlite3.Error:
+            self.close()
+
+    @property
+    def in_transaction(self) -> bool:
+        """On the thread: whether a transaction is open."""
+        return self._connection is not None and bool(self._driver.in_transaction)
 
     @property
     def _driver(self) -> Any:
@@ -123,25 +110,38 @@ class Worker:
             self._thread.join()
             self._thread = None
 
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._live, name="tollgauge-sqlite", daemon=True)
+            self._thread.start()
+
     def _submit(self, work: Callable[[], R]) -> asyncio.Future[R]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
         self._todo += 1
-        self._jobs.put((work, future, loop))
+        self._jobs.put(partial(self._finish, work, future, loop))
         return future
 
     def _live(self) -> None:
         while (job := self._jobs.get()) is not None:
-            work, future, loop = job
-            try:
-                report = partial(self._answer, future, work())
-            except BaseException as error:  # noqa: BLE001 - it is the caller's
-                _let_go(error)
-                report = partial(self._fail, future, error)
-            with contextlib.suppress(RuntimeError):  # nobody is left: the loop is closed
-                loop.call_soon_threadsafe(report)
-            del job, work, future, report
+            job()
+            del job  # what it held is free while the next is waited for
         self.close()  # work that came while it was being closed opened it again
+
+    def _finish(
+        self,
+        work: Callable[[], Any],
+        future: asyncio.Future[Any],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """On the thread: one job, and its outcome to whom it may concern."""
+        try:
+            report = partial(self._answer, future, work())
+        except BaseException as error:  # noqa: BLE001 - it is the caller's
+            let_go(error)
+            report = partial(self._fail, future, error)
+        with contextlib.suppress(RuntimeError):  # nobody is left: the loop is closed
+            loop.call_soon_threadsafe(report)
 
     def _answer(self, future: asyncio.Future[Any], value: Any) -> None:
         self._todo -= 1
@@ -154,38 +154,12 @@ class Worker:
             future.set_exception(settable(error))
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What one of several works came to."""
-
-    value: Any = None
-    error: BaseException | None = None
-
-
-def _part(connection: sa.Connection, work: Callable[[sa.Connection], Any]) -> Outcome:
-    """Work in a savepoint. Raises what the work raised where SQLite ended the transaction with it,
-    as it does when the disk is full.
-    """
-    driver: Any = connection.connection.dbapi_connection
-    driver.execute("SAVEPOINT part")
-    try:
-        made = Outcome(value=work(connection))
-    except Exception as error:  # whatever it is, it is the caller's, and the others go on
-        if not driver.in_transaction:
-            raise
-        driver.execute("ROLLBACK TO part")
-        _let_go(error)
-        made = Outcome(error=error)
-    driver.execute("RELEASE part")
-    return made
-
-
 def settable(error: BaseException) -> BaseException:
     """What a future takes: it refuses a StopIteration, and its caller would wait for ever."""
     return RuntimeError("work raised StopIteration") if type(error) is StopIteration else error
 
 
-def _let_go(error: BaseException) -> None:
+def let_go(error: BaseException) -> None:
     """Free what the functions that failed still hold. Rows that were not read to the end would
     keep their moment of the database for the next transactions, as long as anybody holds the
     error: readers would see an old moment, and the writer could not begin (SQLITE_BUSY_SNAPSHOT).
