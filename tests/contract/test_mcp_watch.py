@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import pytest_asyncio
 from mcp import Client
@@ -27,7 +28,7 @@ from tests.contract.test_watch_routes import QUOTE, Till, opened, path
 from tollgauge.demo.serving import serve
 from tollgauge.store.engine import StoreUnavailable
 from tollgauge.web import app as web
-from tollgauge.web.front import FrontSettings
+from tollgauge.web.front import Front, FrontSettings
 
 TOOL = "x402_watch_events"
 HERE = Path(__file__).parent
@@ -221,15 +222,13 @@ async def test_the_typescript_client_reads_a_watch(
     assert watched["structuredContent"]["state"] == "active"
 
 
-async def test_guesses_of_secrets_count_against_the_rate_limit(
-    till: Till, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(till.running.app, "settings", FrontSettings(free_per_minute=5))
+async def test_guesses_of_secrets_count_against_the_rate_limit(till: Till) -> None:
+    limited = Front(till.running.app.app, FrontSettings(free_per_minute=5))
     params = {"name": TOOL, "arguments": {"watch_id": "wat_0", "secret": "whsec_0"}}
     asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     headers = {"Accept": "application/json, text/event-stream", "Host": "trust.test"}
-    http = till.running.http
-    answers = [await http.post("/mcp", json=asked, headers=headers) for _ in range(6)]
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(limited), base_url=BASE) as http:
+        answers = [await http.post("/mcp", json=asked, headers=headers) for _ in range(6)]
     statuses = [answer.status_code for answer in answers]
     assert statuses == sorted(statuses)
     assert statuses[-1] == 429

@@ -70,32 +70,31 @@ class Postgres:
 
     @asynccontextmanager
     async def _begun(self, *, writing: bool) -> AsyncIterator[AsyncConnection]:
-        async with self._turn if writing else nullcontext(), self._place():
-            with translated(connecting=True):
-                connection = await self._begin(_WRITE if writing else _READ)
+        async with self._turn if writing else nullcontext():
+            await self._take_place()
             try:
-                yield connection
-                await _commit(connection)
-            except Exception:
-                await self._undo(connection)
-                raise
-            except BaseException:
-                await _give_up(connection)
-                raise
-            self._idle.append(connection)
+                with translated(connecting=True):
+                    connection = await self._begin(_WRITE if writing else _READ)
+                try:
+                    yield connection
+                    await _commit(connection)
+                except Exception:
+                    await self._undo(connection)
+                    raise
+                except BaseException:
+                    await _give_up(connection)
+                    raise
+                self._idle.append(connection)
+            finally:
+                self._free.release()
 
-    @asynccontextmanager
-    async def _place(self) -> AsyncIterator[None]:
-        """A place among the connections. Raises SQLAlchemy's TimeoutError, as its pools do."""
+    async def _take_place(self) -> None:
+        """Wait for a connection. Raises SQLAlchemy's TimeoutError, as its pools do."""
         try:
             async with asyncio.timeout(_STATEMENT_MS / 1_000 if self._free.locked() else None):
                 await self._free.acquire()
         except TimeoutError as error:
             raise sa.exc.TimeoutError("every connection is in use") from error
-        try:
-            yield
-        finally:
-            self._free.release()
 
     async def _begin(self, words: str) -> AsyncConnection:
         """A connection with a transaction begun: one that nobody holds, or a new one."""
