@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tollgauge.core.strictjson import DEPTH_MAX, StrictJsonError, depth, loads
@@ -58,3 +58,30 @@ def test_a_deep_text_is_refused_before_the_parser_sees_it() -> None:
 def test_brackets_inside_texts_do_not_count_as_depth() -> None:
     assert depth(b'{"a": "[[[[\\"[[["}') == 1
     assert loads(b'["' + b"[" * 100 + b'"]') == ["[" * 100]
+
+
+def counted(data: bytes) -> int:
+    """The depth of a text, byte by byte."""
+    level = deepest = 0
+    inside = escaped = False
+    for char in data:
+        if inside:
+            inside = escaped or char != ord('"')
+            escaped = not escaped and char == ord("\\")
+        elif char == ord('"'):
+            inside = True
+        else:
+            level += (char in b"[{") - (char in b"]}")
+            deepest = max(deepest, level)
+    return deepest
+
+
+@given(st.lists(st.sampled_from([b'"', b"\\", b"[", b"]", b"{", b"}", b"a", b"\n"])).map(b"".join))
+@example(b'"\\"[[')
+def test_the_depth_is_that_of_the_brackets_outside_strings(data: bytes) -> None:
+    assert depth(data) == counted(data)
+
+
+def test_a_string_of_quotes_that_does_not_end_is_read_once() -> None:
+    with pytest.raises(StrictJsonError):  # once from each of its quotes would take minutes
+        loads(b'"' + b'\\"' * 100_000 + b"[")

@@ -15,7 +15,10 @@ from tollgauge.core.errors import TollgaugeError
 
 DEPTH_MAX: Final = 32
 _OTHERS: Final = bytes(set(range(256)) - set(b"[{]}"))
-_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+"""A string, or what is left of a text whose last string does not end: each byte is looked at once,
+whatever the text.
+"""
 
 
 class StrictJsonError(TollgaugeError):
