@@ -8,6 +8,7 @@ import pkgutil
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tollgauge.core.payment import State
 from tollgauge.store import meta, migrations, payments
 from tollgauge.store.engine import Store, StoreError, StoreUnavailable
 from tollgauge.store.schema import metadata
+from tollgauge.store.transaction import Transaction
 
 OpenStore = Callable[[], Store]
 POSTGRES = pytest.param("postgres", marks=pytest.mark.postgres)
@@ -304,6 +306,30 @@ async def test_a_lost_connection_is_unavailable_and_the_next_one_works(
             await meta.get(tx, "a")
     async with store.read() as tx:
         assert await meta.get(tx, "a") is None
+
+
+@POSTGRES_ONLY
+@pytest.mark.parametrize("how", [Store.read, Store.write])
+async def test_a_connection_lost_before_the_end_is_unavailable_and_nothing_was_written(
+    store: Store,
+    open_store: OpenStore,
+    how: Callable[[Store], AbstractAsyncContextManager[Transaction]],
+) -> None:
+    other = open_store()
+    with pytest.raises(StoreUnavailable):  # noqa: PT012
+        async with how(store) as tx:
+            if how is Store.write:
+                await meta.put(tx, "a", "1")
+            await meta.get(tx, "a")
+            async with other.write() as killer:
+                await killer.execute(
+                    sa.text(
+                        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                    )
+                )
+            await asyncio.sleep(0.05)
+    assert await store.reading(meta.get, "a") is None
 
 
 @pytest.mark.parametrize(

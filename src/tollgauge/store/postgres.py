@@ -23,7 +23,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from tollgauge.store.faults import translated
+from tollgauge.store.faults import StoreUnavailable, translated
 from tollgauge.store.transaction import Transaction
 
 R = TypeVar("R")
@@ -101,7 +101,7 @@ class Postgres:
         while self._idle:
             connection = self._idle.pop()
             try:
-                await _driver(connection).execute(words)
+                await _say(connection, words)
             except BaseException as error:
                 await _give_up(connection)
                 if not isinstance(error, Exception):
@@ -110,7 +110,7 @@ class Postgres:
                 return connection
         connection = await self._engine.connect()
         try:
-            await _driver(connection).execute(words)
+            await _say(connection, words)
         except BaseException:
             await _give_up(connection)
             raise
@@ -119,7 +119,7 @@ class Postgres:
     async def _undo(self, connection: AsyncConnection) -> None:
         """End a transaction as if it had not been; with its connection, where that was lost."""
         try:
-            await _driver(connection).execute("ROLLBACK")
+            await _say(connection, "ROLLBACK")
         except BaseException as error:
             await _give_up(connection)
             if not isinstance(error, Exception):
@@ -136,11 +136,19 @@ def _driver(connection: AsyncConnection) -> Any:
     return found.connection.driver_connection
 
 
+async def _say(connection: AsyncConnection, words: str) -> str:
+    """What the server answers. Raises StoreUnavailable when the connection was lost."""
+    try:
+        return str(await _driver(connection).execute(words))
+    except (asyncpg.InterfaceError, OSError) as error:
+        raise StoreUnavailable("the connection was lost") from error
+
+
 async def _commit(connection: AsyncConnection) -> None:
     """End a transaction. The server answers ROLLBACK where a statement had failed: work that lets
     such an error pass would believe itself done.
     """
-    if await _driver(connection).execute("COMMIT") != "COMMIT":
+    if await _say(connection, "COMMIT") != "COMMIT":
         raise RuntimeError("a statement of this transaction failed: nothing was written")
 
 
