@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import sys
 import threading
+from asyncio.subprocess import PIPE
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,6 +96,37 @@ async def test_a_lookup_in_a_file_that_another_holds_keeps_the_event_loop_free(
     holder.close()
     assert await asked is None
     await store.close()
+
+
+RESTORER = """
+import fcntl, sys
+with open(sys.argv[1], "r+b", buffering=0) as index:
+    fcntl.lockf(index, fcntl.LOCK_EX, 3, 120)  # to write, to checkpoint, to recover
+    index.write(bytes(96))  # both copies of the header: it is to be made anew
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+async def test_a_lookup_in_a_file_that_another_restores_keeps_the_event_loop_free(
+    store: Store, database: str
+) -> None:
+    """As after a crash: who comes first makes the index of the write-ahead log anew."""
+    await store.writing(meta.put, "a", "1")
+    assert await store.lookup(meta.get, "a") == "1"
+    index = database.removeprefix("sqlite:///") + "-shm"
+    restorer = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", RESTORER, index, stdin=PIPE, stdout=PIPE
+    )
+    assert restorer.stdout is not None
+    assert await restorer.stdout.readline() == b"ready\n"
+    asked = asyncio.create_task(store.lookup(meta.get, "a"))
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+        assert not asked.done()
+    await restorer.communicate(b"")
+    assert await asked == "1"
 
 
 async def test_a_store_in_memory_outlives_a_cancelled_reader() -> None:
@@ -294,14 +327,15 @@ async def test_an_error_that_somebody_keeps_holds_no_moment_of_the_database(data
         raise KeyError(rows.fetchone())
 
     kept = []
-    for how in (store.reading, store.writing):
+    for how in (store.reading, store.writing, store.lookup):
         with pytest.raises(KeyError) as caught:
             await how(broken)
         kept.append(caught.value)
     await other.writing(meta.put, "late", "1")
     assert await store.reading(meta.get, "late") == "1"
+    assert await store.lookup(meta.get, "late") == "1"
     await store.writing(meta.put, "later", "1")
-    assert len(kept) == 2
+    assert len(kept) == 3
     await store.close()
     await other.close()
 

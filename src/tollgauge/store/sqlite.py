@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import shutil
 import sqlite3
+import sys
 import tempfile
 import weakref
 from collections.abc import AsyncIterator, Callable
@@ -30,7 +31,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from tollgauge.store.transaction import Transaction
-from tollgauge.store.worker import Worker
+from tollgauge.store.worker import Worker, let_go
 from tollgauge.store.writer import Writer
 
 R = TypeVar("R")
@@ -103,10 +104,12 @@ class Sqlite:
         """Read a few rows on the spot; where another process has the file, beside the event loop,
         which must not wait for it.
         """
+        handled = sys.exception()
         try:
             return self._near.once(work)
-        except (sqlite3.OperationalError, sa.exc.OperationalError) as error:
-            if getattr(getattr(error, "orig", error), "sqlite_errorcode", 0) != sqlite3.SQLITE_BUSY:
+        except BaseException as error:
+            let_go(error, handled=handled)
+            if not _busy(error):
                 raise
         return await self.once(work, writing=False)
 
@@ -160,6 +163,12 @@ def in_memory(url: URL) -> bool:
     all the same: what SQLite keeps in memory belongs to one connection.
     """
     return url.database in _IN_MEMORY
+
+
+def _busy(error: BaseException) -> bool:
+    """Whether another process has the file, or restores it."""
+    origin = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+    return getattr(origin, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _engine(url: URL, *, lasting: bool, busy_ms: int) -> sa.Engine:

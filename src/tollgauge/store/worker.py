@@ -159,12 +159,13 @@ def settable(error: BaseException) -> BaseException:
     return RuntimeError("work raised StopIteration") if type(error) is StopIteration else error
 
 
-def let_go(error: BaseException) -> None:
+def let_go(error: BaseException, *, handled: BaseException | None = None) -> None:
     """Free what the functions that failed still hold. Rows that were not read to the end would
     keep their moment of the database for the next transactions, as long as anybody holds the
     error: readers would see an old moment, and the writer could not begin (SQLITE_BUSY_SNAPSHOT).
+    What the caller `handled` when it asked is its own.
     """
     held: BaseException | None = error
-    while held is not None:
+    while held is not None and held is not handled:
         traceback.clear_frames(held.__traceback__)
         held = held.__context__
