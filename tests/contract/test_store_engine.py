@@ -332,6 +332,28 @@ async def test_a_connection_lost_before_the_end_is_unavailable_and_nothing_was_w
     assert await store.reading(meta.get, "a") is None
 
 
+@POSTGRES_ONLY
+async def test_a_connection_lost_while_it_is_made_is_unavailable(
+    store: Store, open_store: OpenStore
+) -> None:
+    """The server ends each connection as soon as it is idle, somewhere before its first work."""
+    await store.writing(
+        lambda tx: tx.exec_driver_sql(
+            "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET idle_session_timeout = 1',"
+            " current_database()); END $$"
+        ).close()
+    )
+    outcomes = [
+        outcome
+        for _ in range(40)
+        for outcome in await asyncio.gather(
+            *(open_store().reading(meta.get, "a") for _ in range(3)), return_exceptions=True
+        )
+    ]
+    assert {type(outcome) for outcome in outcomes} <= {StoreUnavailable, type(None)}
+    assert any(outcomes)
+
+
 @pytest.mark.parametrize(
     "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
 )

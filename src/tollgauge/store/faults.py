@@ -102,6 +102,8 @@ def _driver_reason(error: sqlite3.Error | asyncpg.PostgresError) -> str | None:
 def _connect_reason(error: Exception) -> str | None:
     if isinstance(error, OSError):  # refused, no such socket, timed out
         return "no connection"
+    if isinstance(error, asyncpg.InterfaceError) and not isinstance(error, ValueError):
+        return "the connection was lost"  # a ValueError: the driver was asked for the wrong thing
     return _state_reason(getattr(error, "sqlstate", None))
 
 
