@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection
+from sqlalchemy.exc import OperationalError
 
 from tollgauge.store import endpoints, meta
 from tollgauge.store.engine import Store, StoreUnavailable
@@ -250,6 +251,19 @@ async def test_a_commit_that_fails_fails_for_all_of_them(store: Store) -> None:
     assert [await store.reading(meta.get, f"row {n}") for n in range(4)] == [None] * 4
     await store.writing(meta.put, "a", "1")
     assert await store.reading(meta.get, "a") == "1"
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+async def test_steps_after_a_full_disk_write_nothing(store: Store) -> None:
+    await store.writing(lambda tx: tx.exec_driver_sql("PRAGMA max_page_count = 1").close())
+    with pytest.raises(RuntimeError, match="has ended"):  # noqa: PT012
+        async with store.write() as tx:
+            await meta.put(tx, "before", "1")
+            with pytest.raises(OperationalError):
+                await meta.put(tx, "full", "x" * 1_000_000)
+            await meta.put(tx, "after", "1")
+    assert await store.reading(meta.get, "before") is None
+    assert await store.reading(meta.get, "after") is None
 
 
 async def test_writers_in_steps_and_in_one_function_take_turns(store: Store) -> None:

@@ -63,8 +63,12 @@ class Worker:
         self._driver.execute(self._words)
 
     def run(self, work: Callable[[sa.Connection], R]) -> R:
-        """On the thread: one job of a transaction that was begun."""
-        assert self._connection is not None  # noqa: S101 - begin opened it
+        """On the thread: one job of a transaction that was begun. Raises RuntimeError where SQLite
+        has ended it, as it does when the disk is full: what is written then would stay.
+        """
+        if not self.in_transaction:
+            raise RuntimeError("this transaction has ended: nothing of it was written")
+        assert self._connection is not None  # noqa: S101 - a transaction is open on it
         return work(self._connection)
 
     def commit(self) -> None:
