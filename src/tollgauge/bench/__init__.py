@@ -1,8 +1,8 @@
 """Measurements of the service itself, one file each: `tollgauge bench NAME`.
 
-A measurement is a module with `run()`, which answers a JSON object with its figures, its `limits`
-and whether each is `held`. Each compares itself with a peer in the same run, so that its ratios
-mean the same on any machine.
+A measurement is a module with `run()`, which answers a JSON object: all that was measured, the
+`figures` that have `limits`, and whether each is `held`. Each compares itself with a peer in the
+same run, so that its ratios mean the same on any machine.
 """
 
 from __future__ import annotations

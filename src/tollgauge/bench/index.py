@@ -58,7 +58,7 @@ def run(decoded: int = DECODED, stored: int = STORED, followed: int = 60) -> dic
     decoding = measure_decoding(decoded)
     indexing = asyncio.run(measure_indexing(stored))
     following = asyncio.run(measure_following(followed))
-    held = {
+    figures = {
         "decode_logs_per_cpu_s": decoding["logs_per_cpu_s"],
         "index_logs_per_s": indexing["logs_per_s"],
         "follow_share_of_a_core": following["share_of_a_core"],
@@ -70,10 +70,11 @@ def run(decoded: int = DECODED, stored: int = STORED, followed: int = 60) -> dic
         "decode": decoding,
         "index": indexing,
         "follow": following,
+        "figures": figures,
         "limits": LIMITS,
         "held": {
             name: value >= LIMITS[name] if name in least else value <= LIMITS[name]
-            for name, value in held.items()
+            for name, value in figures.items()
         },
     }
 

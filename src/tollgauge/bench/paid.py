@@ -50,6 +50,8 @@ from tollgauge.web.paid import HISTORY, SIMILAR, TRUST
 
 POSTGRES: Final = "TOLLGAUGE_BENCH_POSTGRES"
 SALES: Final = 200
+SALE_ROUNDS: Final = 5
+"""Rounds of so many sales; the least counts."""
 ROUNDS: Final = 3
 CALLERS: Final = 300
 """Callers whose payments hang, each on a connection of its own."""
@@ -59,7 +61,12 @@ ARRIVING_S: Final = 1.0
 ALONE_S: Final = 6.0
 HOLE_S: Final = 15.0
 """Longer than the default time-out of verify: what hangs ends, and comes again."""
-LIMITS: Final = {"sale_cpu_ms": 3.0, "free_p99_ratio": 2.0, "free_rps_share": 0.8}
+LIMITS: Final = {
+    "sale_cpu_ms": 3.0,
+    "sale_cpu_ms_postgresql": 3.0,
+    "free_p99_ratio": 2.0,
+    "free_rps_share": 0.8,
+}
 
 
 def run(sales: int = SALES, rounds: int = ROUNDS, callers: int = CALLERS) -> dict[str, Any]:
@@ -71,21 +78,24 @@ def run(sales: int = SALES, rounds: int = ROUNDS, callers: int = CALLERS) -> dic
 async def measure(sales: int, rounds: int, callers: int) -> dict[str, Any]:
     """Sales on each database, then the black hole on SQLite."""
     async with opened("sqlite") as running:
-        sqlite = await selling(running, sales, rounds)
+        sqlite = await selling(running, sales)
         free = await holding(running, rounds, callers)
     databases = {"sqlite": sqlite}
     server = os.environ.get(POSTGRES, "")
     if server:
         async with opened(server) as running:
-            databases["postgresql"] = await selling(running, sales, rounds)
+            databases["postgresql"] = await selling(running, sales)
     figures = {
-        "sale_cpu_ms": max(each["trust"]["own_cpu_ms"] for each in databases.values()),
+        **{
+            "sale_cpu_ms" + ("" if name == "sqlite" else f"_{name}"): each["trust"]["own_cpu_ms"]
+            for name, each in databases.items()
+        },
         "free_p99_ratio": free["p99_ratio"],
         "free_rps_share": free["rps_share"],
     }
     held = {
-        name: figures[name] >= limit if name == "free_rps_share" else figures[name] < limit
-        for name, limit in LIMITS.items()
+        name: found >= LIMITS[name] if name == "free_rps_share" else found < LIMITS[name]
+        for name, found in figures.items()
     }
     left_out = {} if server else {"postgresql": f"left out: {POSTGRES} names no server"}
     return {
@@ -162,7 +172,7 @@ class Signing:
         ]
 
 
-async def selling(running: Running, sales: int, rounds: int) -> dict[str, Any]:
+async def selling(running: Running, sales: int) -> dict[str, Any]:
     """The CPU of a sale, by product."""
     known, live = shop.known(), shop.live()
     found: dict[str, Any] = {}
@@ -178,7 +188,7 @@ async def selling(running: Running, sales: int, rounds: int) -> dict[str, Any]:
         for kind, made in (("own", False), ("whole", True)):
             await running.told(do="calls", made=made)
             found[name] |= _cost(
-                kind, [await sold(running, route, bodies, sales) for _ in range(rounds)]
+                kind, [await sold(running, route, bodies, sales) for _ in range(SALE_ROUNDS)]
             )
     bodies = [orjson.dumps({"resource": each.resource}) for each in live]
     await running.told(do="calls", made=False)

@@ -48,7 +48,8 @@ def run(hosts: int = HOSTS) -> dict[str, Any]:
         "cpu_share_at_pace": found["cpu_share_at_pace"] <= LIMITS["cpu_share_at_pace"],
         "left": found["left"] <= LIMITS["left"],
     }
-    return {**found, "limits": LIMITS, "held": held}
+    figures = {name: found[name] for name in LIMITS}
+    return {**found, "figures": figures, "limits": LIMITS, "held": held}
 
 
 async def measure(hosts: int) -> dict[str, Any]:

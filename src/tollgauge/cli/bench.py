@@ -20,5 +20,6 @@ def bench(name: str, as_json: Json = False) -> None:
     else:
         for figure, held in found["held"].items():
             limit = found["limits"][figure]
-            errors.print(f"{figure} (limit {limit}): {'held' if held else 'NOT held'}")
+            value = found["figures"][figure]
+            errors.print(f"{figure} {value} (limit {limit}): {'held' if held else 'NOT held'}")
     sys.exit(GOOD if all(found["held"].values()) else BAD)
