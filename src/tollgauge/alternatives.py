@@ -144,7 +144,7 @@ def _found(
     tx: Connection, index: Index, endpoint_id: str, *, limit: int, delta_tenths: int
 ) -> Found | None:
     """What an index proposes, as it stands in the store now."""
-    target = similar.standings(tx, (endpoint_id,)).get(endpoint_id)
+    target = similar.standing(tx, endpoint_id)
     if target is None:
         return None
     least = (target.score_tenths or 0) + delta_tenths

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -18,6 +18,7 @@ from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.store import schema, upsert
 from tollgauge.store.endpoint_rows import from_row
 from tollgauge.store.endpoints import chunks
+from tollgauge.store.prepared import Prepared
 from tollgauge.store.transaction import step
 
 AVOID: Final = "avoid"
@@ -41,6 +42,7 @@ _ROWS: Final = sa.select(
     _S.c.recommendation,
     _S.c.confidence_hundredths,
 ).outerjoin(_S, _S.c.endpoint_id == _E.c.id)
+_ONE: Final = Prepared(_ROWS.where(_E.c.id == sa.bindparam("id")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,13 @@ def page(tx: Connection, *, after: str, limit: int) -> tuple[Standing, ...]:
     """Every known endpoint in the order of ids, those after an id."""
     query = _ROWS.where(_E.c.id > after).order_by(_E.c.id).limit(limit)
     return tuple(_standing(row) for row in tx.execute(query).mappings())
+
+
+@step
+def standing(tx: Connection, endpoint_id: str) -> Standing | None:
+    """An endpoint as it stands now, or None."""
+    row = _ONE.first(tx, {"id": endpoint_id})
+    return None if row is None else _standing(row._asdict())
 
 
 @step
@@ -97,7 +106,7 @@ def counts(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def _standing(row: sa.RowMapping) -> Standing:
+def _standing(row: Mapping[Any, Any]) -> Standing:
     score, recommendation = row["score_tenths"], row["recommendation"] or ""
     listed = row["status"] == Listing.LISTED.value and not row["adopted"]
     return Standing(
