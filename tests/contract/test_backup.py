@@ -15,9 +15,12 @@ import pytest
 import sqlalchemy as sa
 from tests.conftest import Postgres
 
-from tollgauge.store import backup, payments, pgtools
+from tollgauge.core.endpoint import Endpoint, endpoint_id
+from tollgauge.core.units import DAY_MS
+from tollgauge.store import backup, endpoints, moving, payments, pgtools
 from tollgauge.store.backup import BackupDamagedError, BackupError
 from tollgauge.store.engine import Store
+from tollgauge.store.migrations import upgrade, versions
 from tollgauge.store.payments import Attempt
 
 STAMP = "20260102T030405Z"
@@ -252,3 +255,107 @@ def test_where_pg_dump_is_missing_its_command_is_told_without_the_password(
     )
     assert "hunter2" not in str(caught.value) + caught.value.hint
     assert not list(tmp_path.iterdir())
+
+
+async def filled(path: Path) -> None:
+    """Rows of many kinds: texts, bytes, truths, keys that are counted up, rows that need others."""
+    resource = "https://api.example.com/é"
+    endpoint = Endpoint(
+        id=endpoint_id(resource),
+        resource=resource,
+        host="api.example.com",
+        first_seen=DAY_MS,
+        last_seen=DAY_MS,
+        simulated=True,
+    )
+    store = Store.open(f"sqlite:///{path}")
+    async with store.write() as tx:
+        await endpoints.insert(tx, endpoint)
+        await tx.execute(payments.payment_answer.insert(), ANSWER)
+    await write_pairs(store, 0, 1_200)
+    await store.close()
+
+
+ANSWER = {"payment_id": "pay_1", "status": 200, "body": b"\x00\xff"}
+
+
+def contents(connection: sa.Connection) -> dict[str, list[tuple[object, ...]]]:
+    tables = sa.MetaData()
+    tables.reflect(connection)
+    return {
+        table.name: sorted(map(tuple, connection.execute(sa.select(table))), key=repr)
+        for table in tables.sorted_tables
+    }
+
+
+@pytest.mark.postgres
+async def test_a_copy_moves_from_sqlite_to_an_empty_postgresql_with_every_row(
+    running: Path, tmp_path: Path, postgres: Postgres
+) -> None:
+    await filled(running)
+    copy = tmp_path / "move.sqlite"
+    backup.save(running, copy, force=False, progress=quiet)
+    postgres.sql("CREATE DATABASE moved")
+    heard: list[tuple[int, int]] = []
+    url = postgres.url("moved")
+    found = await moving.move(copy, url, progress=lambda *told: heard.append(told))
+    assert found.rows["endpoint"] == 1
+    assert heard[-1][0] == heard[-1][1] >= 2_403
+    store = Store.open(url)
+    await store.migrate()
+    before = Store.open(f"sqlite:///{copy}")
+    assert await store.reading(contents) == await before.reading(contents)
+    await before.close()
+    await write_pairs(store, 5_000, 1)  # the keys go on where they were
+    async with store.read() as tx:
+        newest = sa.select(sa.func.max(payments.payment_attempt.c.id))
+        assert (await tx.execute(newest)).scalar_one() == 2_402
+    await store.close()
+    with pytest.raises(BackupError, match="into an empty one"):
+        await moving.move(copy, url, progress=quiet)
+
+
+@pytest.mark.postgres
+async def test_a_copy_of_an_older_version_is_moved_and_brought_up_to_date(
+    tmp_path: Path, postgres: Postgres
+) -> None:
+    path = tmp_path / "old.sqlite"
+    old = Store.open(f"sqlite:///{path}")
+    before_answers = versions()[versions().index("0010") - 1]
+    await old.writing(lambda tx: upgrade(tx, to=before_answers))
+    await write_pairs(old, 0, 3)
+    await old.close()
+    postgres.sql("CREATE DATABASE older")
+    found = await moving.move(path, postgres.url("older"), progress=quiet)
+    assert (found.newest, found.version) == (False, before_answers)
+    store = Store.open(postgres.url("older"))
+    await store.migrate()
+    assert len((await store.reading(contents))["payment_attempt"]) == 6
+    await store.close()
+
+
+@pytest.mark.postgres
+async def test_a_move_that_fails_leaves_the_database_empty(
+    running: Path, tmp_path: Path, postgres: Postgres
+) -> None:
+    await filled(running)
+    copy = tmp_path / "move.sqlite"
+    backup.save(running, copy, force=False, progress=quiet)
+    postgres.sql("CREATE DATABASE stopped")
+
+    def stop(done: int, _total: int) -> None:
+        if done > 1_000:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await moving.move(copy, postgres.url("stopped"), progress=stop)
+    await pgtools.check_empty(postgres.url("stopped"))
+
+
+async def test_what_is_no_whole_copy_is_not_moved(tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.sqlite"
+    damaged.write_bytes(b"SQLite format 3\0" + b"x" * 5_000)
+    assert moving.is_sqlite_file(damaged)
+    assert not moving.is_sqlite_file(tmp_path / "none")
+    with pytest.raises(BackupDamagedError):
+        await moving.move(damaged, "postgresql://nobody@localhost/none", progress=quiet)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -71,10 +72,11 @@ def restore(
     """Put a copy in the place of the database, which must not be in use.
 
     What stood there is kept beside it. On PostgreSQL the database must be
-    empty. Exit 1 when the copy is damaged.
+    empty; a copy from SQLite is moved there row by row. Exit 1 when the
+    copy is damaged.
     """
     from tollgauge.store import backup as files
-    from tollgauge.store import pgtools
+    from tollgauge.store import moving, pgtools
     from tollgauge.store.engine import is_sqlite, parse_url
 
     url, kept = load_config(config).store.url, None
@@ -87,6 +89,10 @@ def restore(
                     stamp=datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"),
                     progress=lambda done, total: progress("pages copied", done, total),
                 )
+        elif moving.is_sqlite_file(file):
+            with progress_bar() as progress:
+                rows = partial(progress, "rows moved")
+                copy = asyncio.run(moving.move(file, url, progress=rows))
         else:
             copy = asyncio.run(pgtools.restore(file, url))
     except files.BackupDamagedError as error:

@@ -86,6 +86,17 @@ async def restore(dumped: Path, url: str) -> Copy:
     not of ours, BackupError for a database that holds something, and StoreUnavailable.
     """
     parsed, copy = parse_url(url), examine(dumped)
+    await check_empty(url)
+    words = ["pg_restore", "--no-owner", "--no-privileges", "--single-transaction"]
+    command = [*words, f"--dbname={parsed.database}", str(dumped)]
+    _run(command, parsed, by_hand=command)
+    return copy
+
+
+async def check_empty(url: str) -> None:
+    """Whether a database holds nothing yet. Raises BackupError where it does, and
+    StoreUnavailable.
+    """
     store = Store.open(url, pool_size=1)
     try:
         async with store.read() as tx:
@@ -94,14 +105,11 @@ async def restore(dumped: Path, url: str) -> Copy:
         await store.close()
     if tables:
         raise BackupError(
-            f"The database {parsed.database} holds {tables} tables; a dump goes into an empty one.",
+            f"The database {parse_url(url).database} holds {tables} tables; a copy goes into an "
+            "empty one.",
             hint="Make one (createdb NEW), set DATABASE_URL to it and try again. The service "
             "then works on NEW, and what it replaces is kept.",
         )
-    words = ["pg_restore", "--no-owner", "--no-privileges", "--single-transaction"]
-    command = [*words, f"--dbname={parsed.database}", str(dumped)]
-    _run(command, parsed, by_hand=command)
-    return copy
 
 
 _TABLES: Final = sa.text(

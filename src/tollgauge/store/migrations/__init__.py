@@ -28,9 +28,9 @@ def _scripts() -> Config:
     return config
 
 
-def upgrade(connection: Connection) -> None:
-    """Apply every version that the database lacks."""
-    command.upgrade(configuration(connection), "head")
+def upgrade(connection: Connection, *, to: str = "head") -> None:
+    """Apply every version that the database lacks, up to one or to the newest."""
+    command.upgrade(configuration(connection), to)
 
 
 def versions() -> tuple[str, ...]:
