@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.conftest import Postgres
 from tests.contract.http_service import NOW, PAY_TO
 
 from tollgauge import cli
@@ -405,6 +406,22 @@ def test_help_loads_no_part_of_the_service() -> None:
         [sys.executable, "-c", asked, *heavy], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == ""
+
+
+@pytest.mark.postgres
+def test_a_copy_from_sqlite_is_restored_into_an_empty_postgresql_database(
+    tollgauge: Command, tmp_path: Path, postgres: Postgres
+) -> None:
+    before = f"sqlite:///{tmp_path}/t.sqlite"
+    tollgauge("migrate", DATABASE_URL=before)
+    tollgauge("backup", "move.sqlite", DATABASE_URL=before)
+    postgres.sql("CREATE DATABASE from_sqlite")
+    after = postgres.url("from_sqlite")
+    moved = tollgauge("restore", "move.sqlite", "--json", DATABASE_URL=after)
+    assert (moved.code, moved.json["newest"]) == (0, True), moved.err
+    again = tollgauge("restore", "move.sqlite", DATABASE_URL=after)
+    assert (again.code, again.out) == (2, "")
+    assert "goes into an empty one" in again.err
 
 
 def test_a_copy_of_the_database_is_made_and_put_back(tollgauge: Command, tmp_path: Path) -> None:
