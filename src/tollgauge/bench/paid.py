@@ -23,7 +23,6 @@ import os
 import secrets
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -45,6 +44,7 @@ from x402.mechanisms.evm.signers import EthAccountSigner
 from x402.schemas import PaymentPayload, PaymentRequired
 
 from tollgauge.bench import shop, traffic
+from tollgauge.bench.child import Child, started
 from tollgauge.bench.others import ANSWER, HOLE, NETWORK
 from tollgauge.web.paid import HISTORY, SIMILAR, TRUST
 
@@ -106,27 +106,6 @@ async def measure(sales: int, rounds: int, callers: int) -> dict[str, Any]:
         "figures": figures,
         "held": held,
     }
-
-
-class Child:
-    """A process that obeys lines."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-
-    async def line(self) -> bytes:
-        """Its next line. Raises RuntimeError when it ended."""
-        assert self._process.stdout is not None  # noqa: S101 - a pipe was asked for
-        found = await self._process.stdout.readline()
-        if not found:
-            raise RuntimeError("a process of the measurement ended: see its messages above")
-        return found
-
-    async def obey(self, order: str) -> bytes:
-        """Give an order; what it says."""
-        assert self._process.stdin is not None  # noqa: S101 - a pipe was asked for
-        self._process.stdin.write(f"{order}\n".encode())
-        return await self.line()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,7 +304,7 @@ async def opened(store: str) -> AsyncIterator[Running]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         key_file, ca_file = _certificates(folder)
         others_command = [sys.executable, "-m", "tollgauge.bench.others", str(key_file)]
-        others = await stack.enter_async_context(_child(others_command, folder / "others"))
+        others = await stack.enter_async_context(started(others_command, folder / "others"))
         till, seller = (await others.line()).split()
         url = f"sqlite:///{folder / 'bench.db'}"
         if store != "sqlite":
@@ -338,34 +317,13 @@ async def opened(store: str) -> AsyncIterator[Running]:
             ca_file=str(ca_file),
         )
         service = await stack.enter_async_context(
-            _child(shop.command(settings), folder / "service")
+            started(shop.command(settings), folder / "service")
         )
         await service.line()
         signing = Signing()
         for route in (TRUST, HISTORY, SIMILAR):
             await signing.learn(settings.port, route)
         yield Running(service=service, others=others, port=settings.port, signing=signing)
-
-
-@contextlib.asynccontextmanager
-async def _child(command: list[str], log: Path) -> AsyncIterator[Child]:
-    with log.open("wb") as messages:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=messages
-        )
-        try:
-            yield Child(process)
-        except RuntimeError:
-            sys.stderr.write((await asyncio.to_thread(log.read_text))[-4_000:])
-            raise
-        finally:
-            if process.stdin is not None:
-                process.stdin.close()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), 10)
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
 
 
 @contextlib.asynccontextmanager
