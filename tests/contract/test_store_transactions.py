@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
@@ -264,6 +265,30 @@ async def test_steps_after_a_full_disk_write_nothing(store: Store) -> None:
             await meta.put(tx, "after", "1")
     assert await store.reading(meta.get, "before") is None
     assert await store.reading(meta.get, "after") is None
+
+
+@pytest.mark.parametrize(
+    "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
+)
+async def test_a_connection_at_work_while_its_store_is_closed_is_closed_afterwards(
+    store: Store, open_store: Callable[[], Store]
+) -> None:
+    other = open_store()
+    async with other.write() as tx:
+        await meta.put(tx, "a", "1")
+        await other.close()
+    others = sa.text(
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    async with store.read() as tx:
+        assert await meta.get(tx, "a") == "1"
+        for _ in range(100):  # a backend takes a moment to end
+            if (await tx.execute(others)).scalar_one() == 0:
+                break
+            await asyncio.sleep(0.02)
+            await tx.execute(sa.text("SELECT pg_stat_clear_snapshot()"))
+        assert (await tx.execute(others)).scalar_one() == 0
 
 
 async def test_writers_in_steps_and_in_one_function_take_turns(store: Store) -> None:

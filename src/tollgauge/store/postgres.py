@@ -42,6 +42,7 @@ class Postgres:
         self._turn = asyncio.Lock()
         self._free = asyncio.Semaphore(connections)
         self._idle: list[AsyncConnection] = []
+        self._closed = False
 
     @asynccontextmanager
     async def transaction(self, *, writing: bool) -> AsyncIterator[Transaction]:
@@ -63,7 +64,8 @@ class Postgres:
         return await self.once(work, writing=False)
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close every connection; those at work when they are done."""
+        self._closed = True
         while self._idle:
             await self._idle.pop().close()
         await self._engine.dispose()
@@ -84,7 +86,7 @@ class Postgres:
                 except BaseException:
                     await _give_up(connection)
                     raise
-                self._idle.append(connection)
+                await self._keep(connection)
             finally:
                 self._free.release()
 
@@ -124,6 +126,13 @@ class Postgres:
             await _give_up(connection)
             if not isinstance(error, Exception):
                 raise
+        else:
+            await self._keep(connection)
+
+    async def _keep(self, connection: AsyncConnection) -> None:
+        """Let a connection wait for the next transaction, unless there will be none."""
+        if self._closed:
+            await connection.close()
         else:
             self._idle.append(connection)
 
