@@ -86,7 +86,8 @@ def _reason(error: exc.SQLAlchemyError) -> str | None:
     origin = error.orig
     if isinstance(origin, sqlite3.Error):
         return _driver_reason(origin)
-    if error.connection_invalidated:
+    gone = origin is not None and isinstance(origin.__cause__, InternalClientError)
+    if error.connection_invalidated or gone:
         return "the connection was lost"
     return _state_reason(getattr(origin, "sqlstate", None))
 
