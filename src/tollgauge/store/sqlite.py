@@ -18,6 +18,7 @@ import shutil
 import sqlite3
 import sys
 import tempfile
+import time
 import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -27,7 +28,7 @@ from typing import Final, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from tollgauge.store.transaction import Transaction
@@ -187,6 +188,22 @@ def _engine(url: URL, *, lasting: bool, busy_ms: int) -> sa.Engine:
     return engine
 
 
+def _use_wal(cursor: DBAPICursor, busy_ms: int) -> None:
+    """Keep a log beside the file. SQLite itself does not wait here for another process that reads
+    a new file, and several that open one at once would stop each other.
+    """
+    until = time.monotonic() + busy_ms / 1_000
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if not _busy(error) or time.monotonic() >= until:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
 def _prepare(
     synchronous: str, busy_ms: int, connection: DBAPIConnection, _entry: ConnectionPoolEntry
 ) -> None:
@@ -195,13 +212,9 @@ def _prepare(
     """
     connection.isolation_level = None
     cursor = connection.cursor()
-    for pragma in (
-        f"busy_timeout = {busy_ms}",
-        "page_size = 8192",
-        "journal_mode = WAL",
-        f"synchronous = {synchronous}",
-        "foreign_keys = ON",
-        "cache_size = -32768",
-    ):
+    cursor.execute(f"PRAGMA busy_timeout = {busy_ms}")
+    cursor.execute("PRAGMA page_size = 8192")
+    _use_wal(cursor, busy_ms)
+    for pragma in (f"synchronous = {synchronous}", "foreign_keys = ON", "cache_size = -32768"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
