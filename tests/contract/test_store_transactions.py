@@ -131,21 +131,6 @@ async def test_a_lookup_in_a_file_that_another_restores_keeps_the_event_loop_fre
     assert await asked == "1"
 
 
-async def test_a_new_file_that_another_reads_is_opened_when_it_is_done(tmp_path: Path) -> None:
-    other = sqlite3.connect(tmp_path / "new.db", isolation_level=None)
-    other.execute("CREATE TABLE theirs (id)")
-    other.execute("BEGIN")
-    other.execute("SELECT * FROM theirs").fetchall()
-    store = Store.open(f"sqlite:///{tmp_path / 'new.db'}")
-    opening = asyncio.create_task(store.migrate())
-    await asyncio.sleep(0.2)
-    assert not opening.done()
-    other.execute("COMMIT")
-    other.close()
-    await opening
-    await store.close()
-
-
 async def test_a_store_in_memory_outlives_a_cancelled_reader() -> None:
     store = Store.open("sqlite://")
     await store.migrate()
