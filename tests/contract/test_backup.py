@@ -288,13 +288,18 @@ def contents(connection: sa.Connection) -> dict[str, list[tuple[object, ...]]]:
     }
 
 
+async def copy_of_many(running: Path, folder: Path) -> Path:
+    await filled(running)
+    copy = folder / "move.sqlite"
+    backup.save(running, copy, force=False, progress=quiet)
+    return copy
+
+
 @pytest.mark.postgres
 async def test_a_copy_moves_from_sqlite_to_an_empty_postgresql_with_every_row(
     running: Path, tmp_path: Path, postgres: Postgres
 ) -> None:
-    await filled(running)
-    copy = tmp_path / "move.sqlite"
-    backup.save(running, copy, force=False, progress=quiet)
+    copy = await copy_of_many(running, tmp_path)
     postgres.sql("CREATE DATABASE moved")
     heard: list[tuple[int, int]] = []
     url = postgres.url("moved")
@@ -338,9 +343,7 @@ async def test_a_copy_of_an_older_version_is_moved_and_brought_up_to_date(
 async def test_a_move_that_fails_leaves_the_database_empty(
     running: Path, tmp_path: Path, postgres: Postgres
 ) -> None:
-    await filled(running)
-    copy = tmp_path / "move.sqlite"
-    backup.save(running, copy, force=False, progress=quiet)
+    copy = await copy_of_many(running, tmp_path)
     postgres.sql("CREATE DATABASE stopped")
 
     def stop(done: int, _total: int) -> None:

@@ -286,6 +286,17 @@ async def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path) -> None
         await store.close()
 
 
+async def end_others(store: Store) -> None:
+    """End every other connection to a store's database, and wait until they have ended."""
+    async with store.write() as tx:
+        await tx.execute(
+            sa.text(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        )
+
+
 @pytest.mark.parametrize(
     "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
 )
@@ -295,13 +306,7 @@ async def test_a_lost_connection_is_unavailable_and_the_next_one_works(
     other = open_store()
     with pytest.raises(StoreUnavailable):  # noqa: PT012
         async with store.read() as tx:
-            async with other.write() as killer:
-                await killer.execute(
-                    sa.text(
-                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-                    )
-                )
+            await end_others(other)
             await asyncio.sleep(0.05)
             await meta.get(tx, "a")
     async with store.read() as tx:
@@ -321,13 +326,7 @@ async def test_a_connection_lost_before_the_end_is_unavailable_and_nothing_was_w
             if how is Store.write:
                 await meta.put(tx, "a", "1")
             await meta.get(tx, "a")
-            async with other.write() as killer:
-                await killer.execute(
-                    sa.text(
-                        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
-                        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-                    )
-                )
+            await end_others(other)
             await asyncio.sleep(0.05)
     assert await store.reading(meta.get, "a") is None
 
@@ -362,13 +361,7 @@ async def test_connections_that_were_lost_while_they_stood_idle_are_replaced_unn
 ) -> None:
     await asyncio.gather(*(store.reading(meta.get, "a") for _ in range(4)))
     other = open_store()
-    async with other.write() as killer:
-        await killer.execute(
-            sa.text(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            )
-        )
+    await end_others(other)
     await store.writing(meta.put, "a", "1")
     found = await asyncio.gather(*(store.reading(meta.get, "a") for _ in range(4)))
     assert found == ["1"] * 4

@@ -80,7 +80,7 @@ class Postgres:
                 try:
                     yield connection
                     await _commit(connection)
-                except Exception:
+                except Exception:  # whatever the work raised is its caller's; nothing of it stays
                     await self._undo(connection)
                     raise
                 except BaseException:
