@@ -24,7 +24,7 @@ from sqlalchemy import Connection
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.similarity import Entry, Index, Match, Terms, terms_of, wording_of
 from tollgauge.store import similar
-from tollgauge.store.engine import Store
+from tollgauge.store.engine import ReadOnlyStore
 from tollgauge.store.similar import Standing
 
 PAGE: Final = 500
@@ -74,7 +74,7 @@ class Alternatives:
         self._took = 0.0
         self._refreshing: asyncio.Task[Index] | None = None
 
-    def begin(self, store: Store) -> None:
+    def begin(self, store: ReadOnlyStore) -> None:
         """Begin with the first index, so that the first who asks need not wait for all of it."""
         self._refresh(store).add_done_callback(_looked_at)
 
@@ -85,7 +85,7 @@ class Alternatives:
             await asyncio.wait((self._refreshing,))
 
     async def find(
-        self, store: Store, endpoint_id: str, *, limit: int, delta_tenths: int
+        self, store: ReadOnlyStore, endpoint_id: str, *, limit: int, delta_tenths: int
     ) -> Found | None:
         """At most `limit` endpoints that score at least `delta_tenths` better, best first; None
         for an endpoint that nobody knows.
@@ -97,7 +97,7 @@ class Alternatives:
             _found, index, endpoint_id, limit=limit, delta_tenths=delta_tenths
         )
 
-    async def fresh(self, store: Store) -> Index:
+    async def fresh(self, store: ReadOnlyStore) -> Index:
         """An index that is as new as refreshing allows. Raises IndexBuilding."""
         index = self._index
         age = asyncio.get_running_loop().time() - self._built_at
@@ -112,17 +112,17 @@ class Alternatives:
             raise IndexBuilding("The index of similar endpoints is being built.")
         return index
 
-    async def refresh(self, store: Store) -> Index:
+    async def refresh(self, store: ReadOnlyStore) -> Index:
         """An index of everything as it is now."""
         return await asyncio.shield(self._refresh(store))
 
-    def _refresh(self, store: Store) -> asyncio.Task[Index]:
+    def _refresh(self, store: ReadOnlyStore) -> asyncio.Task[Index]:
         """The refresh in flight, or a new one."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._rebuild(store))
         return self._refreshing
 
-    async def _rebuild(self, store: Store) -> Index:
+    async def _rebuild(self, store: ReadOnlyStore) -> Index:
         began = asyncio.get_running_loop().time()
         terms: dict[str, tuple[int, Terms]] = {}
         entries: list[Entry] = []

@@ -30,6 +30,7 @@ from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.core.payment import State
 from tollgauge.store.engine import Store
 from tollgauge.web import paywall
+from tollgauge.web.claim import HeldClaim
 from tollgauge.web.paywall import Gate
 from tollgauge.web.problem import Problem
 from tollgauge.web.sale import Sale
@@ -122,7 +123,7 @@ def serve(order: dict[str, str], listener: socket.socket) -> None:
 def sale(folder: Path) -> Sale:
     """The world's sale, whose handler leaves a line of its own in a file at each run."""
 
-    async def compute(_order: object) -> bytes:
+    async def compute(_order: object, _claim: HeldClaim) -> bytes:
         body = json.dumps({"run": os.urandom(8).hex()}).encode()
         with (folder / "runs").open("ab") as runs:
             runs.write(body + b"\n")

@@ -33,6 +33,7 @@ from tollgauge.store.engine import StoreUnavailable
 from tollgauge.web import app as web
 from tollgauge.web import mcp
 from tollgauge.web.api import FreeApi
+from tollgauge.web.claim import HeldClaim
 from tollgauge.web.products import trust
 from tollgauge.web.tools import PAYMENT, RECEIPT, Tools, as_header
 
@@ -68,7 +69,7 @@ class World:
         answer: Response = getattr(self, verb)()
         return answer
 
-    async def answer(self, _order: object) -> bytes:
+    async def answer(self, _order: object, _claim: HeldClaim) -> bytes:
         self.calls["compute"] += 1
         return self.compute()
 

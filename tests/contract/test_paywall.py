@@ -29,6 +29,7 @@ from tollgauge.store import payments, unpaid
 from tollgauge.store.engine import Store
 from tollgauge.store.payments import KEEP_REJECTED_MS
 from tollgauge.web import paywall
+from tollgauge.web.claim import HeldClaim
 from tollgauge.web.paywall import LEASE_MS, SETTLE_LEASE_MS, Gate
 from tollgauge.web.problem import Problem
 from tollgauge.web.sale import Sale
@@ -144,7 +145,7 @@ async def opened(store: Store, world: World) -> AsyncIterator[Shop]:
 
 
 def sale(world: World, path: str) -> Sale:
-    async def compute(order: object) -> bytes:
+    async def compute(order: object, _claim: HeldClaim) -> bytes:
         world.computed += 1
         if world.compute is not None:
             await world.compute()

@@ -29,6 +29,7 @@ from tollgauge.core.payment import Offer, canonical_body, decode, request_digest
 from tollgauge.core.settlement import AUTHORIZATION_CANCELED, AUTHORIZATION_USED, TRANSFER
 from tollgauge.store.engine import Store
 from tollgauge.store.transaction import Transaction, Work
+from tollgauge.web.claim import HeldClaim
 from tollgauge.web.paywall import Gate
 from tollgauge.web.problem import Problem
 from tollgauge.web.sale import Sale
@@ -429,7 +430,7 @@ class LedgerWorld:
         return Answer(response.status_code, bytes(response.body))
 
     def sale(self) -> Sale:
-        async def compute(_order: object) -> bytes:
+        async def compute(_order: object, _claim: HeldClaim) -> bytes:
             self.computed += 1
             number = self.computed
             await asyncio.sleep(0)

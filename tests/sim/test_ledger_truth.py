@@ -22,6 +22,7 @@ from tollgauge.observe import LEDGER_ALARMS
 from tollgauge.store import payments, unpaid
 from tollgauge.store.engine import Store
 from tollgauge.web import paywall
+from tollgauge.web.claim import HeldClaim
 from tollgauge.web.paywall import LEASE_MS
 from tollgauge.web.problem import Problem
 from tollgauge.web.sale import Sale
@@ -215,11 +216,11 @@ async def test_a_worker_that_was_overtaken_by_another_request_does_not_give_its_
     gate = world.gate(store, Worker())
     fast = world.sale()
 
-    async def slowly(order: object) -> bytes:
+    async def slowly(order: object, claim: HeldClaim) -> bytes:
         world.now += LEASE_MS + 1
         other = await world.send(gate, path="/v1/b", sale=fast)
         assert other.status == 200
-        return await fast.compute(order)
+        return await fast.compute(order, claim)
 
     answer = await world.send(gate, sale=replace(fast, compute=slowly))
     assert (answer.status, answer.body) == (409, b"payment-reused")
@@ -232,7 +233,7 @@ async def test_a_worker_that_was_overtaken_does_not_say_that_nothing_was_charged
     gate = world.gate(store, Worker())
     fast = world.sale()
 
-    async def slowly(_order: object) -> bytes:
+    async def slowly(_order: object, _claim: HeldClaim) -> bytes:
         world.now += LEASE_MS + 1
         world.settle, world.node_down = "did: nothing", True
         assert (await world.send(gate, sale=fast)).status == 503
@@ -247,7 +248,7 @@ async def test_a_client_that_goes_away_stops_nothing(store: Store) -> None:
     gate = world.gate(store, Worker())
     begun = asyncio.Event()
 
-    async def compute(_order: object) -> bytes:
+    async def compute(_order: object, _claim: HeldClaim) -> bytes:
         begun.set()
         await asyncio.sleep(0.05)
         return b'{"run": 1}'

@@ -15,9 +15,9 @@ What the rows mean is the sibling modules' work; each takes a transaction as its
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, ParamSpec, Self, TypeVar
+from typing import Any, Final, ParamSpec, Protocol, Self, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
@@ -31,7 +31,7 @@ from tollgauge.store.postgres import Postgres
 from tollgauge.store.sqlite import Sqlite
 from tollgauge.store.transaction import Database, Transaction, Work
 
-__all__ = ["Store", "StoreError", "StoreSettings", "StoreUnavailable"]
+__all__ = ["ReadOnlyStore", "Store", "StoreError", "StoreSettings", "StoreUnavailable"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -65,6 +65,21 @@ class StoreSettings:
         """Whether the database ends with the process."""
         url = parse_url(self.url)
         return is_sqlite(url) and sqlite.in_memory(url)
+
+
+class ReadOnlyStore(Protocol):
+    """The part of a store that reads. What a paid route makes its answer from: it writes under its
+    payment's claim alone (web/claim).
+    """
+
+    def read(self) -> AbstractAsyncContextManager[Transaction]:
+        """As `Store.read`."""
+
+    async def reading(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """As `Store.reading`."""
+
+    async def lookup(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """As `Store.lookup`."""
 
 
 class Store:

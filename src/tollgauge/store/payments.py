@@ -29,10 +29,12 @@ from sqlalchemy import (
     UniqueConstraint,
     bindparam,
     delete,
+    literal_column,
     select,
     update,
 )
 
+from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.payment import PATHS, TRANSITIONS, Authorization, Offer, Payment, State, decode
 from tollgauge.core.units import DAY_MS
 from tollgauge.store.prepared import Prepared
@@ -106,8 +108,21 @@ _MOVE: Final = update(payment).where(
 )
 _CHANGE: Final = Prepared(_MOVE)
 _CHANGE_SEEN: Final = Prepared(_MOVE.where(payment.c.updated_at == bindparam("updated_at_")))
+_HELD: Final = Prepared(
+    select(payment.c.id)
+    .where(
+        payment.c.id == bindparam("id_"),
+        payment.c.state == literal_column(f"'{State.CLAIMED.value}'"),
+        payment.c.owner == bindparam("owner_"),
+    )
+    .with_for_update()
+)
 _ANSWER: Final = Prepared(payment_answer.insert())
 _ATTEMPT: Final = Prepared(payment_attempt.insert().inline())
+
+
+class ClaimLost(TollgaugeError):  # noqa: N818 - it names a state, not a bug
+    """Another worker has taken a claimed payment over: what its claim justified may not be done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,6 +322,15 @@ def move(
         _ANSWER.run(tx, made)
     _record(tx, row.id, attempts)
     return moved
+
+
+def check_claim(tx: Connection, row: LedgerRow) -> None:
+    """Hold a claim until this transaction ends, so that what is written in it is written by the
+    payment's own worker (docs/payments.md). Raises ClaimLost if another worker has taken the
+    payment over, or if it is no longer claimed.
+    """
+    if _HELD.first(tx, {"id_": row.id, "owner_": row.owner}) is None:
+        raise ClaimLost(f"payment {row.id} is no longer claimed by {row.owner}")
 
 
 @step

@@ -189,8 +189,7 @@ def _sell(app: FastAPI, services: Services, product: Product) -> None:
     async def answer(request: Request) -> Response:
         status = 500
         try:
-            header = request.headers.get("payment-signature")
-            call = Call(path=request.url.path, parameters=request.path_params, header=header)
+            call = Call(path=request.url.path, parameters=request.path_params)
             response = await services.gate.serve(request, product.sale(call))
             status = response.status_code
             if status == 200 and product.reveal is not None:

@@ -31,6 +31,7 @@ from tollgauge.store import discovery, endpoints, observations, probes
 from tollgauge.store.engine import Store
 from tollgauge.store.merging import new_endpoint
 from tollgauge.store.observations import Observation
+from tollgauge.web.claim import HeldClaim
 from tollgauge.web.problem import Problem
 
 SHARE_MS: Final = 10 * SECOND_MS
@@ -50,7 +51,11 @@ class LiveProbe:
     references: tuple[str, ...] = ()
 
     async def look(
-        self, resource: Resource, *, accept: Callable[[ProbeResult], None] = lambda _: None
+        self,
+        resource: Resource,
+        claim: HeldClaim,
+        *,
+        accept: Callable[[ProbeResult], None] = lambda _: None,
     ) -> tuple[Endpoint, ProbeResult]:
         """The endpoint and a result at most 10 seconds old. `accept` sees the result of a resource
         that nobody knows and may raise Problem: then the resource is not adopted.
@@ -78,7 +83,7 @@ class LiveProbe:
             probe, result = await self._probe(endpoint)
         if known is None and not _failed_here(result):
             await self._accepted(endpoint, result, accept, owner)
-        endpoint = await self.store.writing(self._record, resource, probe, result, owner)
+        endpoint = await claim.writing(self._record, resource, probe, result, owner)
         if _failed_here(result):
             raise Problem(
                 503,

@@ -49,7 +49,7 @@ def _add(routes: APIRouter, product: Product, terms: Any) -> None:
     async def look(request: Request) -> Response:
         if "payment-signature" in request.headers:
             raise _NotByGetProblem
-        call = Call(path=request.url.path, parameters=request.path_params, header=None)
+        call = Call(path=request.url.path, parameters=request.path_params)
         return owed(product.sale(call), REASON)
 
     routes.add_api_route(

@@ -24,9 +24,9 @@ from tollgauge.core.endpoint import Perimeter, Resource, ResourceError, parse_re
 from tollgauge.core.payment import Offer
 from tollgauge.core.text import clean_text
 from tollgauge.core.units import known_asset
-from tollgauge.store.engine import Store
+from tollgauge.store.engine import ReadOnlyStore
 from tollgauge.web import wire
-from tollgauge.web.incoming import read_payment
+from tollgauge.web.claim import HeldClaim
 from tollgauge.web.live import LiveProbe
 from tollgauge.web.problem import Invalid, Problem
 from tollgauge.web.sale import Sale
@@ -102,9 +102,9 @@ def micro_usd(text: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shop:
-    """What the paid routes need to make their answers."""
+    """What the paid routes need to make their answers. They write under a claim alone."""
 
-    store: Store
+    store: ReadOnlyStore
     live: LiveProbe
     clock: Callable[[], int]
     settings: SaleSettings
@@ -197,18 +197,10 @@ def _unknown(name: str, words: str) -> Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One request to a paid route, beside its body: its path, the path's parameters, and the
-    payment header as it came.
-    """
+    """One request to a paid route, beside its body: its path and the path's parameters."""
 
     path: str
     parameters: Mapping[str, str]
-    header: str | None
-
-    @property
-    def payment_id(self) -> str:
-        """The ledger's id of the payment. Raises Problem 400."""
-        return read_payment(self.header or "").id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,10 +211,10 @@ class Product:
     `body` is the JSON Schema of the request, `example` a request and `answer` the start of an
     answer, `shape` the model of the whole answer, `refusals` what the route's own problem statuses
     mean. `validate` turns the parsed body into the route's order or raises Problem; `compute`
-    makes the whole answer's JSON bytes or raises one.
+    makes the whole answer's JSON bytes under the payment's claim, or raises one.
 
-    A route whose path has `parameters` (name, pattern, example) or that must know its payment
-    has `place`, which finishes an order from the call. `reveal` turns what was stored of an
+    A route whose path has `parameters` (name, pattern, example) has `place`, which finishes an
+    order from the call. `reveal` turns what was stored of an
     answer into what leaves.
     """
 
@@ -235,7 +227,7 @@ class Product:
     answer: dict[str, Any]
     shape: type[wire.Shape]
     validate: Callable[[object], object]
-    compute: Callable[[Any], Awaitable[bytes]]
+    compute: Callable[[Any, HeldClaim], Awaitable[bytes]]
     refusals: Mapping[int, str] = field(default_factory=dict)
     place: Callable[[object, Call], object] | None = None
     parameters: tuple[tuple[str, str, str], ...] = ()

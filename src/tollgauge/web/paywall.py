@@ -50,6 +50,7 @@ from tollgauge.observe import alarm
 from tollgauge.store import payments, unpaid
 from tollgauge.store.engine import Store
 from tollgauge.store.payments import Attempt, LedgerRow, StoredAnswer
+from tollgauge.web.claim import HeldClaim
 from tollgauge.web.incoming import read_body, read_payment, unpaid_reason
 from tollgauge.web.outcome import pending, reused, stands
 from tollgauge.web.problem import Problem
@@ -262,7 +263,10 @@ class Gate:
     ) -> StoredAnswer:
         """Make the whole answer; anything else gives the claim back."""
         try:
-            body = await sale.compute(order)
+            body = await sale.compute(order, HeldClaim(store=self.store, row=row))
+        except payments.ClaimLost:
+            await self._overtaken(row)
+            raise
         except Problem as problem:
             tried: tuple[Attempt, ...] = (verified,)
             if problem.status == VAIN:

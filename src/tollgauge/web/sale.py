@@ -14,6 +14,7 @@ from starlette.responses import Response
 from x402.schemas import PaymentRequired, PaymentRequirements, ResourceInfo
 
 from tollgauge.core.payment import EXTENSION, Offer
+from tollgauge.web.claim import HeldClaim
 
 TICKET_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
@@ -27,14 +28,15 @@ class Sale:
     """What a paid route sells: its offer, its words, and how to make the answer.
 
     `validate` turns the parsed body into the route's request or raises Problem 422; `compute`
-    makes the whole answer's JSON bytes or raises Problem. `info` and `schema` describe input and
-    output to directories (the `bazaar` extension). Where `bodyless`, no body is an empty object.
+    makes the whole answer's JSON bytes under the payment's claim, or raises Problem. `info` and
+    `schema` describe input and output to directories (the `bazaar` extension). Where `bodyless`,
+    no body is an empty object.
     """
 
     offer: Offer
     description: str
     validate: Callable[[object], object]
-    compute: Callable[[object], Awaitable[bytes]]
+    compute: Callable[[object, HeldClaim], Awaitable[bytes]]
     info: dict[str, object] = field(default_factory=dict)
     schema: dict[str, object] = field(default_factory=dict)
     tags: tuple[str, ...] = ("x402", "trust", "reliability")

@@ -25,6 +25,7 @@ from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.store import discovery, endpoints
 from tollgauge.store.discovery import DiscoveryEvent
 from tollgauge.web import paid, wire
+from tollgauge.web.claim import HeldClaim
 from tollgauge.web.paid import Product, Shop
 from tollgauge.web.problem import Problem
 
@@ -171,7 +172,7 @@ def _order(shop: Shop, document: object) -> Order:
     return Order(resource=resource, days=days)
 
 
-async def _answer(shop: Shop, order: Order) -> bytes:
+async def _answer(shop: Shop, order: Order, _claim: HeldClaim) -> bytes:
     """The whole answer. Raises Problem 404 for a resource that nobody knows."""
     until = shop.clock()
     since = until - round(order.days * DAY_MS)

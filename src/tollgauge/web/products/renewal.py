@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from sqlalchemy import Connection
+
 from tollgauge.core import notice
 from tollgauge.core.watch import State
 from tollgauge.store import endpoints, watch_payments, watches
 from tollgauge.web import paid, wire
+from tollgauge.web.claim import HeldClaim
 from tollgauge.web.paid import Call, Product, Shop
 from tollgauge.web.problem import Problem
 from tollgauge.web.products.watching import EXAMPLE_ID, ID, SnakeShape, links
@@ -30,10 +33,9 @@ class RenewedShape(SnakeShape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenewOrder:
-    """Which watch to renew, and by which payment."""
+    """Which watch to renew."""
 
     watch_id: str
-    payment_id: str
 
 
 def product(shop: Shop) -> Product:
@@ -72,29 +74,37 @@ def _placed(_order: object, call: Call) -> RenewOrder:
     watch_id = call.parameters.get("id", "")
     if not ID.fullmatch(watch_id):
         raise Problem(404, "unknown-watch", _NO_WATCH)
-    return RenewOrder(watch_id=watch_id, payment_id=call.payment_id)
+    return RenewOrder(watch_id=watch_id)
 
 
-async def _renew(shop: Shop, order: RenewOrder) -> bytes:
-    now = shop.clock()
-    async with shop.store.write() as tx:
-        await watch_payments.apply(tx, now=now, watch_id=order.watch_id)
-        found = await watches.get(tx, order.watch_id)
-        if found is None or found.state is State.PENDING:
-            raise Problem(404, "unknown-watch", _NO_WATCH)
-        if found.state is State.CANCELLED:
-            raise Problem(
-                422,
-                "watch-cancelled",
-                "This watch was cancelled; make a new one. Nothing was charged.",
-                extra={"notCharged": True},
-            )
-        until = await watch_payments.renew(tx, found.id, payment_id=order.payment_id, now=now)
-        endpoint = await endpoints.get(tx, found.endpoint_id)
+async def _renew(shop: Shop, order: RenewOrder, claim: HeldClaim) -> bytes:
+    resource, until = await claim.writing(
+        _renewed, order.watch_id, payment_id=claim.payment_id, now=shop.clock()
+    )
     shape = RenewedShape(
-        watch_id=found.id,
-        resource=endpoint.resource if endpoint else "",
+        watch_id=order.watch_id,
+        resource=resource,
         expires_at=notice.iso(until),
-        **links(shop.base_url, found.id, "poll_url", "renew_url"),
+        **links(shop.base_url, order.watch_id, "poll_url", "renew_url"),
     )
     return wire.dump(shape)
+
+
+def _renewed(tx: Connection, watch_id: str, *, payment_id: str, now: int) -> tuple[str, int]:
+    """Note the renewal: the resource that is watched, and when the watch will then end. Raises
+    Problem 404 or 422.
+    """
+    watch_payments.apply(tx, now=now, watch_id=watch_id)
+    found = watches.get(tx, watch_id)
+    if found is None or found.state is State.PENDING:
+        raise Problem(404, "unknown-watch", _NO_WATCH)
+    if found.state is State.CANCELLED:
+        raise Problem(
+            422,
+            "watch-cancelled",
+            "This watch was cancelled; make a new one. Nothing was charged.",
+            extra={"notCharged": True},
+        )
+    until = watch_payments.renew(tx, found.id, payment_id=payment_id, now=now)
+    endpoint = endpoints.get(tx, found.endpoint_id)
+    return endpoint.resource if endpoint else "", until

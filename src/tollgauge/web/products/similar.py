@@ -18,6 +18,7 @@ from pydantic import Field
 from tollgauge.alternatives import Alternative, Found, IndexBuilding
 from tollgauge.core.endpoint import Resource
 from tollgauge.web import paid, wire
+from tollgauge.web.claim import HeldClaim
 from tollgauge.web.paid import Product, Shop
 from tollgauge.web.problem import Problem
 
@@ -141,7 +142,7 @@ def _number(
     return value
 
 
-async def _answer(shop: Shop, order: Order) -> bytes:
+async def _answer(shop: Shop, order: Order, _claim: HeldClaim) -> bytes:
     try:
         found = await shop.alternatives.find(
             shop.store, order.resource.id, limit=order.limit, delta_tenths=order.delta_tenths

@@ -39,6 +39,7 @@ from tollgauge.core.trace import (
 from tollgauge.store import endpoints
 from tollgauge.store.booked import Booked, Key, booked
 from tollgauge.web import paid, wire
+from tollgauge.web.claim import HeldClaim
 from tollgauge.web.paid import Product, Shop
 from tollgauge.web.problem import Invalid, Problem
 
@@ -264,7 +265,7 @@ def _hint_resource(shop: Shop, value: object) -> Resource | None:
         raise
 
 
-async def _answer(shop: Shop, transactions: Transactions, order: Order) -> bytes:
+async def _answer(shop: Shop, transactions: Transactions, order: Order, _claim: HeldClaim) -> bytes:
     """The whole answer. Raises Problem 404 for an unknown hash, 503 where nobody can tell."""
     found = await _traced(transactions, order)
     if found.status is Status.NOT_FOUND:

@@ -15,6 +15,7 @@ from tollgauge import reports
 from tollgauge.core.endpoint import Resource
 from tollgauge.store import scores
 from tollgauge.web import paid, wire
+from tollgauge.web.claim import HeldClaim
 from tollgauge.web.live import known_now
 from tollgauge.web.paid import Product, Shop
 
@@ -49,12 +50,12 @@ def _order(shop: Shop, document: object) -> Resource:
     return paid.resource_of(document.get("resource"), shop.perimeter)
 
 
-async def _answer(shop: Shop, order: Resource) -> bytes:
+async def _answer(shop: Shop, order: Resource, claim: HeldClaim) -> bytes:
     report = await shop.store.lookup(_shared, order.id, now=shop.clock())
     if report is None:
-        endpoint, probe = await shop.live.look(order)
+        endpoint, probe = await shop.live.look(order, claim)
         report = await shop.store.reading(reports.live, endpoint, probe, now=shop.clock())
-        await shop.store.writing(scores.save, report.row)
+        await claim.writing(scores.save, report.row)
     return wire.dump(wire.trust_report(report))
 
 

@@ -14,12 +14,14 @@ Rules (docs/watching.md):
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Final
 
 import orjson
 from pydantic import Field
+from sqlalchemy import Connection
 
 from tollgauge.clients import webhooks
 from tollgauge.clients.seal import SealError, watch_context
@@ -32,10 +34,12 @@ from tollgauge.core.flips import EVENTS
 from tollgauge.core.probe import Outcome, ProbeResult
 from tollgauge.core.watch import Kind, Target, Wish
 from tollgauge.store import discovery, endpoints, flips, watch_payments
+from tollgauge.store.destinations import Destination
 from tollgauge.store.watches import Watch
 from tollgauge.web import paid
+from tollgauge.web.claim import HeldClaim
 from tollgauge.web.connect import Connector
-from tollgauge.web.paid import Call, Product, Shop
+from tollgauge.web.paid import Product, Shop
 from tollgauge.web.problem import Invalid, Problem
 from tollgauge.web.products.watching import EXAMPLE_ID, SnakeShape, links
 from tollgauge.web.wishes import FIELDS, targets_of, wish_of
@@ -115,12 +119,11 @@ class WatchShape(SnakeShape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateOrder:
-    """What a watch was asked for, and by which payment."""
+    """What a watch was asked for."""
 
     resource: Resource
     wish: Wish
     targets: tuple[Target, ...]
-    payment_id: str = ""
 
 
 def product(shop: Shop) -> Product:
@@ -138,7 +141,6 @@ def product(shop: Shop) -> Product:
         shape=WatchShape,
         validate=partial(_order, shop),
         compute=partial(_create, shop),
-        place=_placed,
         reveal=partial(_reveal, shop),
         refusals={
             422: "Invalid input, a URL that answers and asks for no payment, or a destination that "
@@ -168,12 +170,6 @@ def _order(shop: Shop, document: object) -> CreateOrder:
     return CreateOrder(resource=resource, wish=wish_of(document, now=Wish()), targets=targets)
 
 
-def _placed(order: object, call: Call) -> CreateOrder:
-    if not isinstance(order, CreateOrder):
-        raise TypeError("a watch is made of its own order")
-    return replace(order, payment_id=call.payment_id)
-
-
 def connector(shop: Shop) -> Connector:
     """What tries destinations."""
     return Connector(
@@ -181,7 +177,7 @@ def connector(shop: Shop) -> Connector:
     )
 
 
-async def _create(shop: Shop, order: CreateOrder) -> bytes:
+async def _create(shop: Shop, order: CreateOrder, claim: HeldClaim) -> bytes:
     watch_id = f"wat_{secrets.token_hex(12)}"
     key = secrets.token_bytes(webhooks.SECRET_BYTES)
     secret = webhooks.new_secret(key)
@@ -190,7 +186,7 @@ async def _create(shop: Shop, order: CreateOrder) -> bytes:
     tested = await connect.test(
         order.targets, watch_id=watch_id, resource=order.resource.url, signing=signing
     )
-    seen = await _contact(shop, order.resource)
+    seen = await _contact(shop, order.resource, claim)
     now = shop.clock()
     signed = any(target.kind is Kind.JSON for target in order.targets)
     made = Watch(
@@ -203,9 +199,7 @@ async def _create(shop: Shop, order: CreateOrder) -> bytes:
         wish=order.wish,
     )
     kept = connect.kept(order.targets, watch_id=watch_id, now=now)
-    async with shop.store.write() as tx:
-        await discovery.adopt(tx, order.resource, source=ASKED_FOR, now=now)
-        await watch_payments.create(tx, made, kept, payment_id=order.payment_id)
+    await claim.writing(_add, order.resource, made, kept, payment_id=claim.payment_id)
     document = bought(made, resource=order.resource.url, secret=secret, base_url=shop.base_url)
     document["delivery"] = {"connection_test": tested}
     document["next_steps"] = seen + document["next_steps"]
@@ -213,7 +207,20 @@ async def _create(shop: Shop, order: CreateOrder) -> bytes:
     return _SEALED + sealed.hex().encode() + b'"}'
 
 
-async def _contact(shop: Shop, resource: Resource) -> list[str]:
+def _add(
+    tx: Connection,
+    resource: Resource,
+    made: Watch,
+    destinations: Sequence[Destination],
+    *,
+    payment_id: str,
+) -> None:
+    """Add a watch that the payment will start, of an endpoint that is known from now on."""
+    discovery.adopt(tx, resource, source=ASKED_FOR, now=made.created_at)
+    watch_payments.create(tx, made, destinations, payment_id=payment_id)
+
+
+async def _contact(shop: Shop, resource: Resource, claim: HeldClaim) -> list[str]:
     """Make sure that there is something to watch; what its buyer must know of it now. Raises
     Problem 422 for what is no pay-per-call endpoint, 503 when we could not probe.
     """
@@ -223,7 +230,7 @@ async def _contact(shop: Shop, resource: Resource) -> list[str]:
     listed = endpoint is not None and _was_listed(endpoint)
     if standing is not None and standing.seen_up and (listed or standing.quote is not None):
         return [] if standing.recent.endswith("1") else [_DOWN.format(what="the last check failed")]
-    _, result = await shop.live.look(resource, accept=_check_sells)
+    _, result = await shop.live.look(resource, claim, accept=_check_sells)
     if not listed:
         _check_sells(result)
     if result.quote is not None:
