@@ -15,6 +15,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -141,7 +142,8 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
-def main() -> None:
+def nursery(become: Callable[[dict[str, str], socket.socket], None]) -> None:
+    """Fork a server for each order on standard input."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how they ended
     end_with_parent()
     for line in sys.stdin:
@@ -153,7 +155,8 @@ def main() -> None:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             end_with_parent()
             os.close(0)
-            serve(json.loads(line), listener)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # that pipe is the nursery's alone
+            become(json.loads(line), listener)
             os._exit(0)
         born = {"pid": child, "port": listener.getsockname()[1]}
         sys.stdout.write(json.dumps(born) + "\n")
@@ -162,4 +165,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    nursery(serve)

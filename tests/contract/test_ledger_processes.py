@@ -8,14 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from tests.contract.ledger_process import POINTS
+from tests.contract.nursery import Nursery, started
 from tests.sim.ledger_world import LedgerWorld, Worker
 
 from tollgauge.clients.authorization import Prover
@@ -35,48 +31,11 @@ from tollgauge.jobs import settle
 from tollgauge.store import payments
 from tollgauge.store.engine import Store
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-@dataclass
-class Nursery:
-    """The process that forks servers."""
-
-    process: subprocess.Popen[str]
-    born: list[int] = field(default_factory=list)
-
-    def fork(self, **order: str) -> str:
-        """A new server's address."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
-        child = json.loads(self.process.stdout.readline())
-        self.born.append(child["pid"])
-        return f"http://127.0.0.1:{child['port']}/v1/a"
-
-    def end_servers(self) -> None:
-        for pid in self.born:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.born.clear()
-
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.contract.ledger_process"],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    found = Nursery(process)
-    try:
-        yield found
-    finally:
-        found.end_servers()
-        process.communicate(timeout=10)
+    with started("tests.contract.ledger_process") as nursery:
+        yield nursery
 
 
 @dataclass
@@ -92,7 +51,7 @@ class Town:
 
     def server(self, kill: str = "", waits: str = "no") -> str:
         self.set_clock()
-        return self.nursery.fork(
+        server = self.nursery.fork(
             database=self.database,
             facilitator=f"http://127.0.0.1:{self.port}",
             node=f"http://127.0.0.1:{self.port}/node",
@@ -100,6 +59,7 @@ class Town:
             kill=kill,
             waits=waits,
         )
+        return f"{server}/v1/a"
 
     def set_clock(self) -> None:
         """Replaced in one step: a reader never meets half a number."""
