@@ -48,6 +48,7 @@ class World:
     calls: Counter[str] = field(default_factory=Counter)
     verify: Any = None
     settle: Any = None
+    bend: Any = None
     compute: Any = None
     computed: int = 0
 
@@ -57,6 +58,9 @@ class World:
     async def facilitator(self, request: Request) -> Response:
         verb = request.url.path.strip("/")
         self.calls[verb] += 1
+        if self.bend is not None:
+            bent: Response = await self.bend(request)
+            return bent
         bend = getattr(self, verb)
         if bend is not None:
             made = bend()
@@ -267,6 +271,64 @@ async def test_invalid_input_is_refused_before_any_claim(shop: Shop) -> None:
 async def test_a_junk_payment_header_is_400(shop: Shop) -> None:
     for junk in ("x", "e30=", base64.b64encode(b"[" * 9_000).decode()):
         assert (await shop.buy(junk)).status_code == 400
+    assert not shop.world.calls
+
+
+def unaccepted(nonce: int = 1, **changes: Any) -> str:
+    """The form of published clients: scheme and network, and no `accepted`."""
+    document = json.loads(base64.b64decode(payment(nonce)))
+    accepted = document.pop("accepted")
+    document |= {"scheme": accepted["scheme"], "network": accepted["network"]} | changes
+    return base64.b64encode(json.dumps(document).encode()).decode()
+
+
+async def test_a_payment_without_accepted_pays_the_offer_of_its_scheme_and_network(
+    shop: Shop,
+) -> None:
+    asked: list[Any] = []
+
+    async def kept(request: Request) -> Response:
+        asked.append(await request.json())
+        return JSONResponse({"isValid": True}) if "verify" in request.url.path else settled()
+
+    shop.world.bend = kept
+    answer = await shop.buy(unaccepted())
+    assert answer.status_code == 200, answer.text
+    assert (await shop.buy(unaccepted())).content == answer.content
+    assert shop.world.computed == 1
+    (offer,) = (await shop.buy()).json()["accepts"]
+    assert len(asked) == 2
+    for sent in asked:
+        assert sent["paymentPayload"]["accepted"] == offer
+        assert sent["paymentPayload"].keys() == {"x402Version", "accepted", "payload"}
+        assert sent["paymentRequirements"] == offer
+
+
+async def test_with_and_without_accepted_it_is_one_payment(shop: Shop) -> None:
+    first = await shop.buy(unaccepted())
+    again = await shop.buy(payment())
+    assert (again.status_code, again.content) == (200, first.content)
+    assert shop.world.calls["settle"] == 1
+
+
+@pytest.mark.parametrize(
+    "changes", [{"network": "eip155:1"}, {"scheme": "upto"}, {"network": None}, {"scheme": 1}]
+)
+async def test_a_payment_without_accepted_that_names_no_offer_is_400(
+    shop: Shop, changes: dict[str, Any]
+) -> None:
+    answer = await shop.buy(unaccepted(**changes))
+    assert answer.status_code == 400
+    assert "accepted" in answer.json()["detail"]
+    assert not shop.world.calls
+
+
+async def test_what_was_signed_without_accepted_is_compared_as_always(shop: Shop) -> None:
+    document = json.loads(base64.b64decode(unaccepted()))
+    document["payload"]["authorization"]["value"] = "1"
+    header = base64.b64encode(json.dumps(document).encode()).decode()
+    answer = await shop.buy(header)
+    assert (answer.status_code, answer.json()["error"]) == (402, "amount_mismatch")
     assert not shop.world.calls
 
 
@@ -491,7 +553,6 @@ async def test_a_copy_that_waits_is_not_given_the_answer_of_another_request(
             tx,
             decode(payment()),
             sale(shop.world, "/v1/a").offer,
-            header=payment(),
             digest="of another request",
             owner="other",
             now=NOW,
@@ -516,7 +577,6 @@ async def abandon(shop: Shop, state: State) -> None:
             tx,
             decode(payment()),
             sale(shop.world, "/v1/a").offer,
-            header=payment(),
             digest=digest,
             owner="dead",
             now=NOW,

@@ -315,7 +315,6 @@ async def claimed(store: Store, header: str, *, route: str = paid.TRUST) -> paym
             tx,
             decode(header),
             offer,
-            header=header,
             digest="d" * 64,
             owner="o",
             now=NOW,

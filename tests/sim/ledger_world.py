@@ -422,7 +422,6 @@ class LedgerWorld:
                 sale or self.sale(),
                 decode(header),
                 document,
-                header=header,
                 digest=request_digest("POST", path, canonical_body(document)),
             )
         except Problem as problem:

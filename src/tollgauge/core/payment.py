@@ -27,6 +27,8 @@ from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.units import MINUTE_MS, parse_amount
 
 X402_VERSION: Final = 2
+SCHEME: Final = "exact"
+"""The one scheme that is sold."""
 EXTENSION: Final = "tollgauge"
 """The extension of our 402 that carries a ticket (x402 v2, extensions)."""
 HEADER_MAX: Final = 16_384
@@ -96,6 +98,19 @@ class Offer:
     domain_version: str
     timeout_seconds: int = 300
 
+    @property
+    def requirements(self) -> dict[str, object]:
+        """The offer as an entry of `accepts` (x402 v2, PaymentRequirements)."""
+        return {
+            "scheme": SCHEME,
+            "network": self.network,
+            "asset": self.asset,
+            "amount": str(self.amount),
+            "payTo": self.pay_to,
+            "maxTimeoutSeconds": self.timeout_seconds,
+            "extra": {"name": self.domain_name, "version": self.domain_version},
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payment:
@@ -103,8 +118,8 @@ class Payment:
 
     `accepted` and `resource_url` are what the client claims to answer, and `ticket` is the random
     text of the 402 that it repeats (extension EXTENSION, empty where the client repeats none);
-    only the other fields are signed. `document` is the decoded object, to be handed to the
-    facilitator as it came.
+    only the other fields are signed. `document` is the decoded object with `accepted`, to be
+    handed to the facilitator, and `header` its base64.
     """
 
     network: str
@@ -119,7 +134,8 @@ class Payment:
     signature: str
     resource_url: str | None
     ticket: str = ""
-    document: dict[str, object] = field(hash=False, compare=False)
+    header: str = field(repr=False, compare=False)
+    document: dict[str, object] = field(repr=False, compare=False)
 
     @property
     def id(self) -> str:
@@ -142,8 +158,11 @@ class Payment:
 
 
 @lru_cache(maxsize=256)  # a sale reads it when it comes and when it is settled
-def decode(header: str) -> Payment:
+def decode(header: str, offers: tuple[Offer, ...] = ()) -> Payment:
     """The payment in a `PAYMENT-SIGNATURE` header.
+
+    Published clients leave `accepted` out and name `scheme` and `network` only: then the one of
+    `offers` that has both stands in its place.
 
     Raises PaymentHeaderError unless the header is strict base64 (RFC 4648 section 4, padded, no
     spaces) of one JSON object with the fields of an x402 v2 `exact` EIP-3009 payment.
@@ -158,11 +177,28 @@ def decode(header: str) -> Payment:
         document = strictjson.loads(raw)
     except strictjson.StrictJsonError as error:
         raise PaymentHeaderError(f"PAYMENT-SIGNATURE: {error}") from error
-    return _read(document)
-
-
-def _read(document: object) -> Payment:
     root = _object(document, "the payment")
+    if root.get("accepted") is not None:
+        return _read(root, header)
+    complete = _completed(root, offers)
+    return _read(complete, base64.b64encode(json.dumps(complete).encode()).decode())
+
+
+def _completed(root: dict[str, object], offers: tuple[Offer, ...]) -> dict[str, object]:
+    """A payment without `accepted`, with the offer that it names by scheme and network."""
+    scheme, network = root.get("scheme"), root.get("network")
+    named = [offer for offer in offers if (SCHEME, offer.network) == (scheme, network)]
+    if len(named) != 1:
+        raise PaymentHeaderError(
+            "PAYMENT-SIGNATURE has no accepted object, and its scheme and network name "
+            f"{len(named)} offers of this route instead of one. Send the entry of accepts that "
+            "was signed as accepted."
+        )
+    kept = {key: root[key] for key in root if key not in ("scheme", "network", "accepted")}
+    return kept | {"accepted": named[0].requirements}
+
+
+def _read(root: dict[str, object], header: str) -> Payment:
     version = root.get("x402Version")
     if type(version) is not int or version != X402_VERSION:
         raise PaymentHeaderError(
@@ -186,6 +222,7 @@ def _read(document: object) -> Payment:
         signature=_match(payload, "signature", _SIGNATURE),
         resource_url=url if isinstance(url, str) else None,
         ticket=_ticket(root),
+        header=header,
         document=root,
     )
 
@@ -204,7 +241,7 @@ def refusal(payment: Payment, offer: Offer, *, now_s: int) -> str | None:
     Only what can be told without asking anyone: exact signed fields and the validity window.
     """
     checks = (
-        (payment.scheme == "exact", "unsupported_scheme"),
+        (payment.scheme == SCHEME, "unsupported_scheme"),
         (payment.network == offer.network, "network_mismatch"),
         (payment.asset == offer.asset.lower(), "asset_mismatch"),
         (payment.to == offer.pay_to.lower(), "recipient_mismatch"),

@@ -198,7 +198,6 @@ def claim(
     paid: Payment,
     offer: Offer,
     *,
-    header: str,
     digest: str,
     owner: str,
     now: int,
@@ -216,7 +215,7 @@ def claim(
         "amount": str(paid.value),
         "pay_to": paid.to,
         "valid_before": str(paid.valid_before),
-        "header": header,
+        "header": paid.header,
     }
     held = {"owner": owner, "lease_until": now + lease_ms, "updated_at": now}
     values = {

@@ -7,18 +7,18 @@ from typing import Final
 from starlette.requests import Request
 
 from tollgauge.core import strictjson
-from tollgauge.core.payment import HEADER_MAX, Payment, PaymentHeaderError, decode
+from tollgauge.core.payment import HEADER_MAX, Offer, Payment, PaymentHeaderError, decode
 from tollgauge.web.problem import Problem
 
 BODY_MAX: Final = 65_536
 
 
-def read_payment(header: str) -> Payment:
-    """The payment of a header, or Problem 431 or 400."""
+def read_payment(header: str, offer: Offer) -> Payment:
+    """The payment of a header to a route with one offer, or Problem 431 or 400."""
     if len(header) > HEADER_MAX:
         raise Problem(431, "payment-header-too-large", f"Keep it under {HEADER_MAX} bytes.")
     try:
-        return decode(header)
+        return decode(header, (offer,))
     except PaymentHeaderError as error:
         raise Problem(400, "payment-header-invalid", str(error)) from error
 

@@ -54,7 +54,7 @@ from tollgauge.web.claim import HeldClaim
 from tollgauge.web.incoming import read_body, read_payment, unpaid_reason
 from tollgauge.web.outcome import pending, reused, stands
 from tollgauge.web.problem import Problem
-from tollgauge.web.sale import Sale, owed, requirements
+from tollgauge.web.sale import Sale, owed
 
 Clock = Callable[[], int]
 
@@ -104,17 +104,16 @@ class Gate:
         if not sent:
             return owed(sale, unpaid_reason(request))
         # Several lines are one list (RFC 9110 section 5.3), which is not base64.
-        header = ", ".join(sent)
-        payment = read_payment(header)
+        payment = read_payment(", ".join(sent), sale.offer)
         document = await read_body(request, bodyless=sale.bodyless)
         digest = request_digest(request.method, request.url.path, canonical_body(document))
-        return await self.sell(sale, payment, document, header=header, digest=digest)
+        return await self.sell(sale, payment, document, digest=digest)
 
     async def sell(
-        self, sale: Sale, payment: Payment, document: object, *, header: str, digest: str
+        self, sale: Sale, payment: Payment, document: object, *, digest: str
     ) -> Response:
-        """Answer a request that came with a payment, whatever carried them. `header` is the
-        payment as it came, `digest` names the request that it pays. Raises Problem.
+        """Answer a request that came with a payment, whatever carried them. `digest` names the
+        request that it pays. Raises Problem.
 
         From the claim on a caller that goes away stops nothing.
         """
@@ -123,7 +122,7 @@ class Gate:
         if reason is not None and not await self._was_taken(payment, reason):
             return owed(sale, reason)
         await self._admit(payment)
-        selling = self._sell(sale, payment, order, header=header, digest=digest)
+        selling = self._sell(sale, payment, order, digest=digest)
         task = asyncio.create_task(selling, name=SALE)
         self._selling.add(task)  # the loop itself keeps no hold of a task
         task.add_done_callback(self._selling.discard)
@@ -158,10 +157,8 @@ class Gate:
             return False
         return reason == EXPIRED or row.state not in (State.CLAIMED, State.REJECTED)
 
-    async def _sell(
-        self, sale: Sale, payment: Payment, order: object, *, header: str, digest: str
-    ) -> Response:
-        row, mine = await self._claim(sale, payment, header, digest)
+    async def _sell(self, sale: Sale, payment: Payment, order: object, *, digest: str) -> Response:
+        row, mine = await self._claim(sale, payment, digest)
         try:
             if not mine:
                 return await self._again(sale, payment, row, digest)
@@ -174,23 +171,18 @@ class Gate:
         except _OvertakenError as overtaken:
             return told(sale, payment, overtaken.row, digest)
 
-    async def _claim(
-        self, sale: Sale, payment: Payment, header: str, digest: str
-    ) -> tuple[LedgerRow, bool]:
+    async def _claim(self, sale: Sale, payment: Payment, digest: str) -> tuple[LedgerRow, bool]:
         """Insert the key before any work. A ledger that cannot be written takes no payment."""
-        claim = await self.store.writing(
-            self._claimed, payment, sale.offer, header=header, digest=digest
-        )
+        claim = await self.store.writing(self._claimed, payment, sale.offer, digest=digest)
         return claim.row, claim.mine
 
     def _claimed(
-        self, tx: Connection, payment: Payment, offer: Offer, *, header: str, digest: str
+        self, tx: Connection, payment: Payment, offer: Offer, *, digest: str
     ) -> payments.Claim:
         claim = payments.claim(
             tx,
             payment,
             offer,
-            header=header,
             digest=digest,
             owner=secrets.token_hex(8),
             now=self.clock(),
@@ -219,7 +211,7 @@ class Gate:
         """Ask the facilitator; a refusal or silence gives the claim back."""
         started = self.clock()
         try:
-            answer = await self.facilitator.verify(payment, requirements(sale.offer))
+            answer = await self.facilitator.verify(payment, sale.offer.requirements)
         except FacilitatorUnavailable as error:
             tried = self._tried("verify", started, "unavailable")
             await self._release(row, "facilitator unavailable", tried)
@@ -299,7 +291,7 @@ class Gate:
         paid.
         """
         started = self.clock()
-        reply = await self.facilitator.settle(decode(row.header), requirements(asked(sale, row)))
+        reply = await self.facilitator.settle(decode(row.header), asked(sale, row).requirements)
         said = "settled" if isinstance(reply, SettledReply) else reply.reason
         tried = self._tried("settle", started, said, reply.transaction)
         if self.chain is None and isinstance(reply, SettledReply):

@@ -6,7 +6,6 @@ import base64
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -43,24 +42,6 @@ class Sale:
     bodyless: bool = False
 
 
-def requirements(offer: Offer) -> dict[str, object]:
-    """The offer as an x402 v2 `accepts` entry."""
-    return dict(_requirements(offer))
-
-
-@lru_cache(maxsize=256)
-def _requirements(offer: Offer) -> dict[str, object]:
-    return PaymentRequirements(
-        scheme="exact",
-        network=offer.network,
-        asset=offer.asset,
-        amount=str(offer.amount),
-        pay_to=offer.pay_to,
-        max_timeout_seconds=offer.timeout_seconds,
-        extra={"name": offer.domain_name, "version": offer.domain_version},
-    ).model_dump(by_alias=True, exclude_none=True)
-
-
 def _ticket() -> dict[str, object]:
     """A random text that clients repeat in their payment (x402 v2, extensions). What they signed
     is public once it settled; the stored answer goes to those alone who know this too.
@@ -82,7 +63,7 @@ def owed(sale: Sale, reason: str) -> Response:
             service_name="tollgauge",
             tags=list(sale.tags),
         ),
-        accepts=[PaymentRequirements.model_validate(requirements(sale.offer))],
+        accepts=[PaymentRequirements.model_validate(sale.offer.requirements)],
         extensions=extensions,
     ).model_dump(by_alias=True, exclude_none=True)
     body = orjson.dumps(document)

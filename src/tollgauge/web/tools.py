@@ -249,11 +249,10 @@ class Tools:
         sale = _sale(product, words)
         if payment is None:
             return owed(sale, UNPAID)
-        header = as_header(payment)
-        paid_with = read_payment(header)
+        paid_with = read_payment(as_header(payment), sale.offer)
         document = strict(arguments)
         digest = request_digest("MCP", sale.offer.resource, canonical_body(document))
-        return await self.gate.sell(sale, paid_with, document, header=header, digest=digest)
+        return await self.gate.sell(sale, paid_with, document, digest=digest)
 
 
 def as_header(payment: object) -> str:
