@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from tests.contract import watch_shop
 from tests.contract.http_service import configuration, fill, opened
+from tests.contract.watch_shop import Till
 
 
 @pytest.fixture(scope="session")
@@ -27,3 +29,16 @@ def market_database(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path]
         return f"sqlite:///{path}"
 
     return copy
+
+
+@pytest.fixture
+async def till(tmp_path: Path, empty_sqlite: Path) -> AsyncIterator[Till]:
+    database = shutil.copy(empty_sqlite, tmp_path / "till.db")
+    async with watch_shop.opened(f"sqlite:///{database}", tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+async def everywhere(database: str, tmp_path: Path) -> AsyncIterator[Till]:
+    async with watch_shop.opened(database, tmp_path) as found:
+        yield found

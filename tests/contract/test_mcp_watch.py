@@ -23,7 +23,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import CallToolResult, TextContent
 from tests.contract.http_service import BASE, PAY_TO
-from tests.contract.test_watch_routes import QUOTE, Till, opened, path
+from tests.contract.watch_shop import QUOTE, Till, opened, path
 
 from tollgauge.demo.serving import serve
 from tollgauge.store.engine import StoreUnavailable

@@ -13,7 +13,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 from tests.contract.receivers import SELLER
-from tests.contract.test_watch_routes import CREATE, ID, QUOTE, RESOURCE, Till, opened
+from tests.contract.watch_shop import CREATE, ID, QUOTE, RESOURCE, Till, opened
 
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.store import discovery, endpoints, probes, watches

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from tests.contract.http_service import NOW
 from tests.contract.receivers import ALERTS, OTHER, SLACK
-from tests.contract.test_watch_routes import QUOTE, Till, opened, path
+from tests.contract.watch_shop import QUOTE, Till, opened, path
 
 from tollgauge.core.payment import State as PaymentState
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS

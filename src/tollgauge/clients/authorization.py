@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from tollgauge.clients.rpc import Node, RpcError, RpcLimit, RpcUnavailable
+from tollgauge.clients.rpc import Node, RpcError, RpcLimit, RpcRefused, RpcUnavailable
 from tollgauge.core.payment import Authorization, Proof
 from tollgauge.core.settlement import (
     AUTHORIZATION_CANCELED,
@@ -32,6 +32,8 @@ from tollgauge.core.settlement import (
 
 AUTHORIZATION_STATE: Final = "0xe94a0102"
 """Selector of `authorizationState(address,bytes32)`, EIP-3009."""
+SIGNATURE_ACCEPTED: Final = "0x1626ba7e"
+"""Selector of `isValidSignature(bytes32,bytes)`, and what it returns for a good one (ERC-1271)."""
 _QUANTITY: Final = re.compile(r"0x[0-9a-fA-F]{1,16}", re.ASCII)
 _WORD: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
 _NETWORK: Final = re.compile(r"eip155:(\d{1,18})", re.ASCII)
@@ -81,6 +83,23 @@ class Prover:
             try:
                 await self._check_chain(node, wanted.network)
                 return await _proof(node, wanted, hint)
+            except RpcError as error:
+                problem = error
+        raise problem
+
+    async def accepts(self, network: str, wallet: str, digest: bytes, signature: bytes) -> bool:
+        """Whether a contract wallet takes a signature of a digest for its own (ERC-1271); an
+        address without a contract takes none. Raises RpcError when no node can tell.
+        """
+        data = _signature_call(digest, signature)
+        problem: RpcError = RpcUnavailable("There is no node.")
+        for node in self._nodes:
+            try:
+                await self._check_chain(node, network)
+                said = await node.call("eth_call", {"to": wallet, "data": data}, "latest")
+                return isinstance(said, str) and said.lower().startswith(SIGNATURE_ACCEPTED)
+            except RpcRefused:
+                return False  # the wallet reverted
             except RpcError as error:
                 problem = error
         raise problem
@@ -212,6 +231,14 @@ def _truth(value: Any) -> bool:
 
 def _state_call(wanted: Authorization) -> str:
     return AUTHORIZATION_STATE + _topic(wanted.payer)[2:] + wanted.nonce[2:]
+
+
+def _signature_call(digest: bytes, signature: bytes) -> str:
+    """`isValidSignature(bytes32,bytes)` as call data."""
+    size = len(signature)
+    padded = signature.ljust(-(-size // 32) * 32, b"\0")
+    words = digest + (64).to_bytes(32) + size.to_bytes(32) + padded
+    return SIGNATURE_ACCEPTED + words.hex()
 
 
 def _topic(address: str) -> str:

@@ -157,6 +157,11 @@ def own_event(number: int) -> str:
     return f"own:{number}"
 
 
+def rotation_text(watch_id: str, base_url: str, signed_at: object) -> str:
+    """What the payer of a watch signs for another secret; `signed_at` is in unix seconds."""
+    return f"Rotate the secret of watch {watch_id} at {base_url}.\nSigned at: {signed_at}"
+
+
 def renewed_until(expires_at: int, *, now: int) -> int:
     """The end of a watch that is renewed now: what is left is kept."""
     return max(expires_at, now) + PERIOD_MS

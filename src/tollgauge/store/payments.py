@@ -80,6 +80,8 @@ payment_answer = Table(
     Column("payment_id", String(32), primary_key=True),
     Column("status", Integer, nullable=False),
     Column("body", LargeBinary, nullable=False),
+    # When an answer that holds a secret was shown to a buyer who repeats no ticket.
+    Column("shown_at", BigInteger),
 )
 
 payment_attempt = Table(
@@ -98,7 +100,10 @@ payment_attempt = Table(
 _EMPTY: Final[dict[str, object]] = dict.fromkeys(payment.c.keys())
 _INSERT: Final = Prepared(either(payment, lambda insert: insert.on_conflict_do_nothing()))
 _WHOLE: Final = select(
-    payment, payment_answer.c.status.label("answer_status"), payment_answer.c.body
+    payment,
+    payment_answer.c.status.label("answer_status"),
+    payment_answer.c.body,
+    payment_answer.c.shown_at,
 ).outerjoin(payment_answer, payment_answer.c.payment_id == payment.c.id)
 _ONE: Final = Prepared(_WHOLE.where(payment.c.id == bindparam("id_")))
 _MOVE: Final = update(payment).where(
@@ -118,6 +123,11 @@ _HELD: Final = Prepared(
     .with_for_update()
 )
 _ANSWER: Final = Prepared(payment_answer.insert())
+_SHOW: Final = Prepared(
+    update(payment_answer).where(
+        payment_answer.c.payment_id == bindparam("id_"), payment_answer.c.shown_at.is_(None)
+    )
+)
 _ATTEMPT: Final = Prepared(payment_attempt.insert().inline())
 
 
@@ -127,10 +137,13 @@ class ClaimLost(TollgaugeError):  # noqa: N818 - it names a state, not a bug
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredAnswer:
-    """The whole answer that a payment bought: HTTP status and body bytes."""
+    """The whole answer that a payment bought: HTTP status and body bytes. `shown_at` is when its
+    secret was shown to a buyer who repeats no ticket (milliseconds UTC), None while it was not.
+    """
 
     status: int
     body: bytes
+    shown_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,6 +388,13 @@ def finish(tx: Connection, row: LedgerRow, *, transaction: str) -> None:
     _CHANGE_SEEN.run(tx, {"lease_until": 0, "tx_hash": transaction} | _seen(row))
 
 
+def show_secret(tx: Connection, payment_id: str, *, now: int) -> bool:
+    """Note that the secret in an answer is shown now. False, and nothing changed, if it was shown
+    before: of several requests at once, one shows it.
+    """
+    return _SHOW.run(tx, {"shown_at": now, "id_": payment_id}) == 1
+
+
 @step
 def record_attempt(tx: Connection, payment_id: str, attempt: Attempt) -> None:
     """Append what a question about a payment came to."""
@@ -482,7 +502,7 @@ def forget_rejected(tx: Connection, *, now: int) -> int:
 
 
 def _row(found: dict[str, object]) -> LedgerRow:
-    status, body = found.get("answer_status"), found.get("body")
+    status, body, shown_at = (found.get(name) for name in ("answer_status", "body", "shown_at"))
     return LedgerRow(
         id=str(found["id"]),
         state=State(str(found["state"])),
@@ -498,7 +518,11 @@ def _row(found: dict[str, object]) -> LedgerRow:
         pay_to=str(found["pay_to"]),
         valid_before_s=int(str(found["valid_before"])),
         header=str(found["header"]),
-        answer=StoredAnswer(status=int(str(status)), body=body)
+        answer=StoredAnswer(
+            status=int(str(status)),
+            body=body,
+            shown_at=None if shown_at is None else int(str(shown_at)),
+        )
         if isinstance(body, bytes)
         else None,
         transaction=str(found["tx_hash"]) if found["tx_hash"] else None,

@@ -103,6 +103,17 @@ def apply(tx: Connection, *, now: int, watch_id: str | None = None) -> int:
     return applied
 
 
+def payer(tx: Connection, watch_id: str) -> tuple[str, str] | None:
+    """(network, address) of who bought a watch, or None."""
+    query = (
+        sa.select(payment.c.network, payment.c.payer)
+        .join(watch_payment, watch_payment.c.payment_id == payment.c.id)
+        .where(watch_payment.c.watch_id == watch_id, watch_payment.c.kind == CREATE)
+    )
+    row = tx.execute(query).first()
+    return None if row is None else (row.network, row.payer)
+
+
 @step
 def ready(tx: Connection) -> bool:
     """Whether `apply` has anything to do."""

@@ -52,6 +52,8 @@ watch = sa.Table(
     sa.Column("due", sa.BigInteger, nullable=False),
     sa.Column("expiring_told", sa.Boolean, nullable=False),
     sa.Column("digest_at", sa.BigInteger, nullable=False),
+    # When the payer last signed for a new secret.
+    sa.Column("rotated_at", sa.BigInteger),
     sa.Index("ix_watch_endpoint_id_state", "endpoint_id", "state"),
     sa.Index("ix_watch_state_due", "state", "due"),
 )
@@ -72,6 +74,7 @@ class Watch:
     ended_at: int | None = None
     expiring_told: bool = False
     digest_at: int = 0
+    rotated_at: int | None = None
 
     @property
     def told_until(self) -> int:
@@ -178,6 +181,27 @@ def edit(
     destinations.remove(tx, removed, now=now)
     if changes:
         note(tx, found.id, rules.EDITED, changes, now=now)
+
+
+def rotate(
+    tx: Connection,
+    watch_id: str,
+    *,
+    secret_hash: str,
+    sealed_key: bytes | None,
+    signed_at: int,
+    now: int,
+) -> bool:
+    """Give a watch another secret, asked for by a signature of an instant. False, and nothing
+    changed, if a signature of that instant or of a later one was used before.
+    """
+    newer = sa.or_(watch.c.rotated_at.is_(None), watch.c.rotated_at < signed_at)
+    values = {"secret_hash": secret_hash, "sealed_key": sealed_key, "rotated_at": signed_at}
+    done = tx.execute(watch.update().where(watch.c.id == watch_id, newer).values(**values))
+    if done.rowcount != 1:
+        return False
+    note(tx, watch_id, rules.EDITED, {"secret_rotated": True}, now=now)
+    return True
 
 
 @step
@@ -297,4 +321,5 @@ def _watch(row: sa.RowMapping) -> Watch:
         ended_at=row["ended_at"],
         expiring_told=row["expiring_told"],
         digest_at=row["digest_at"],
+        rotated_at=row["rotated_at"],
     )

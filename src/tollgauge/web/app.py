@@ -36,6 +36,7 @@ from tollgauge.web.polling import Polling
 from tollgauge.web.problem import Invalid, Problem, fault, store_unavailable
 from tollgauge.web.products import products, trust
 from tollgauge.web.products.watch import connector
+from tollgauge.web.rotation import Rotation
 from tollgauge.web.sale import owed
 from tollgauge.web.site import HTML, Site
 from tollgauge.web.tools import Tools
@@ -125,6 +126,14 @@ def create(services: Services) -> Front:
     app.include_router(Upgrade(shop=services.shop).router())
     app.include_router(polling(services).router())
     app.include_router(watching(services).router())
+    rotation = Rotation(
+        store=services.store,
+        clock=services.clock,
+        base_url=base_url,
+        sealer=services.shop.sealer,
+        chain=services.gate.chain,
+    )
+    app.include_router(rotation.router())
     feeds = Feeds(store=services.store, base_url=base_url, clock=services.clock)
     app.include_router(feeds.router())
     _add_health(app, services.store)
@@ -192,8 +201,6 @@ def _sell(app: FastAPI, services: Services, product: Product) -> None:
             call = Call(path=request.url.path, parameters=request.path_params)
             response = await services.gate.serve(request, product.sale(call))
             status = response.status_code
-            if status == 200 and product.reveal is not None:
-                response = _revealed(response, product.reveal)
             response = await compressed(request, response)
         except Problem as problem:
             status = problem.status
@@ -248,13 +255,6 @@ def _payment_info(price: str) -> dict[str, Any]:
             "protocols": [{"x402": {}}],
         }
     }
-
-
-def _revealed(response: Response, reveal: Callable[[bytes], bytes]) -> Response:
-    """A paid answer whose stored form is not what its buyer gets."""
-    response.body = reveal(bytes(response.body))
-    response.headers["Content-Length"] = str(len(response.body))
-    return response
 
 
 def _owed_example(product: Product) -> Any:

@@ -29,7 +29,7 @@ from tollgauge.web import wire
 from tollgauge.web.claim import HeldClaim
 from tollgauge.web.live import LiveProbe
 from tollgauge.web.problem import Invalid, Problem
-from tollgauge.web.sale import Sale
+from tollgauge.web.sale import Reveal, Sale
 
 TRUST: Final = "/v1/x402-trust"
 HISTORY: Final = "/v1/x402-history"
@@ -214,8 +214,7 @@ class Product:
     makes the whole answer's JSON bytes under the payment's claim, or raises one.
 
     A route whose path has `parameters` (name, pattern, example) has `place`, which finishes an
-    order from the call. `reveal` turns what was stored of an
-    answer into what leaves.
+    order from the call. `reveal` is that of the sale.
     """
 
     shop: Shop
@@ -231,7 +230,7 @@ class Product:
     refusals: Mapping[int, str] = field(default_factory=dict)
     place: Callable[[object, Call], object] | None = None
     parameters: tuple[tuple[str, str, str], ...] = ()
-    reveal: Callable[[bytes], bytes] | None = None
+    reveal: Reveal | None = None
 
     def sale(self, made: Call | None = None) -> Sale:
         """What the gate serves, of one call where the product places its orders. Raises Problem
@@ -246,6 +245,7 @@ class Product:
             info={"input": call, "output": {"type": "json", "example": beginning(self.answer)}},
             schema=_bazaar_schema(self.body),
             bodyless=self.bodyless,
+            reveal=self.reveal,
         )
 
     @property

@@ -74,6 +74,8 @@ VAIN: Final = 422
 costs us a look only."""
 BUSY_RETRY_S: Final = 5
 """After how many seconds a sale that was not begun may be tried again."""
+HEAD_START_MS: Final = 5_000
+"""How long after a settlement its own request alone may show a secret to who repeats no ticket."""
 SALE: Final = "sale"
 """The name of a task that sells; one that shuts down lets these finish."""
 
@@ -87,6 +89,14 @@ class _OvertakenError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class _Sold:
+    """What became of a payment: its row, and whether this very request made it so."""
+
+    row: LedgerRow
+    here: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Gate:
     """The gate's resources: the ledger's store, the facilitator, and, where the operator names a
     node, the chain that proves what the facilitator says.
@@ -96,7 +106,9 @@ class Gate:
     facilitator: Facilitator
     clock: Clock
     chain: Prover | None = None
-    _selling: set[asyncio.Task[Response]] = field(default_factory=set, init=False, repr=False)
+    _selling: set[asyncio.Task[Response | _Sold]] = field(
+        default_factory=set, init=False, repr=False
+    )
 
     async def serve(self, request: Request, sale: Sale) -> Response:
         """Answer one HTTP request to a paid route. Raises Problem."""
@@ -127,9 +139,29 @@ class Gate:
         self._selling.add(task)  # the loop itself keeps no hold of a task
         task.add_done_callback(self._selling.discard)
         try:
-            return await asyncio.wait_for(asyncio.shield(task), ANSWER_S)
+            sold = await asyncio.wait_for(asyncio.shield(task), ANSWER_S)
         except TimeoutError:
             raise pending(payment.id) from None
+        if isinstance(sold, Response):
+            return sold
+        return await self._leave(sale, payment, sold)
+
+    async def _leave(self, sale: Sale, payment: Payment, sold: _Sold) -> Response:
+        """The answer that a row allows. A secret in it is shown to everybody who repeats the
+        ticket; to those who repeat none once, because what they send can be read on the chain.
+        """
+        response = stands(sale, sold.row)
+        answer = sold.row.answer
+        if sold.row.state is not State.SETTLED or answer is None or sale.reveal is None:
+            return response
+        secret = bool(payment.ticket)
+        if not secret and answer.shown_at is None:
+            if not sold.here and self.clock() - sold.row.updated_at < HEAD_START_MS:
+                raise _in_flight()
+            secret = await self.store.writing(payments.show_secret, sold.row.id, now=self.clock())
+        response.body = await sale.reveal(answer.body, secret=secret)
+        response.headers["Content-Length"] = str(len(response.body))
+        return response
 
     async def _admit(self, payment: Payment) -> None:
         """Begin no new sale while the facilitator stays silent or too many sales are in work:
@@ -157,7 +189,9 @@ class Gate:
             return False
         return reason == EXPIRED or row.state not in (State.CLAIMED, State.REJECTED)
 
-    async def _sell(self, sale: Sale, payment: Payment, order: object, *, digest: str) -> Response:
+    async def _sell(
+        self, sale: Sale, payment: Payment, order: object, *, digest: str
+    ) -> Response | _Sold:
         row, mine = await self._claim(sale, payment, digest)
         try:
             if not mine:
@@ -167,9 +201,9 @@ class Gate:
                 return verified
             answer = await self._compute(sale, row, order, verified)
             row = await self._intend(row, verified, answer=answer)
-            return await self._settle(sale, row)
+            return _Sold(await self._settle(sale, row), here=True)
         except _OvertakenError as overtaken:
-            return told(sale, payment, overtaken.row, digest)
+            return _Sold(told(payment, overtaken.row, digest), here=False)
 
     async def _claim(self, sale: Sale, payment: Payment, digest: str) -> tuple[LedgerRow, bool]:
         """Insert the key before any work. A ledger that cannot be written takes no payment."""
@@ -286,16 +320,14 @@ class Gate:
             attempts=(*attempts, intent),
         )
 
-    async def _settle(self, sale: Sale, row: LedgerRow) -> Response:
-        """Settle what was claimed, write the outcome; the answer is released only when it is
-        paid.
-        """
+    async def _settle(self, sale: Sale, row: LedgerRow) -> LedgerRow:
+        """Settle what was claimed, and write the outcome: the row as it is then."""
         started = self.clock()
         reply = await self.facilitator.settle(decode(row.header), asked(sale, row).requirements)
         said = "settled" if isinstance(reply, SettledReply) else reply.reason
         tried = self._tried("settle", started, said, reply.transaction)
         if self.chain is None and isinstance(reply, SettledReply):
-            row = await self._move(
+            return await self._move(
                 row,
                 State.SETTLED,
                 transaction=reply.transaction,
@@ -303,11 +335,10 @@ class Gate:
                 lease_ms=FINAL_MS,
                 attempts=(tried,),
             )
-            return stands(sale, row)
         found = await self._prove(row, reply)
         if isinstance(reply, SettledReply) and found and found.proof is not Proof.PAID:
             alarm("unproven", row.id)
-        return stands(sale, await self._conclude(row, found, said, tried))
+        return await self._conclude(row, found, said, tried)
 
     async def _prove(self, row: LedgerRow, reply: SettledReply | Unclear) -> ChainAnswer | None:
         """What the chain says after a settle call. Where the facilitator says that it settled,
@@ -321,10 +352,10 @@ class Gate:
             found = await self._ask(row, reply.transaction)
         return found
 
-    async def _again(self, sale: Sale, payment: Payment, row: LedgerRow, digest: str) -> Response:
-        """The same payment once more: its answer, its wait, or 409 for another request."""
+    async def _again(self, sale: Sale, payment: Payment, row: LedgerRow, digest: str) -> _Sold:
+        """The same payment once more: its row after a wait, or Problem 409 for another request."""
         if row.state is State.REJECTED or not payments.same(row, payment, digest):
-            return told(sale, payment, row, digest)
+            return _Sold(told(payment, row, digest), here=False)
         for pause in WAITS_S:
             if row.state not in (State.CLAIMED, State.SETTLING):
                 break
@@ -337,8 +368,8 @@ class Gate:
         if row.state is State.UNKNOWN and row.valid_before_s > self._now_s():
             # Safe, because the authorization can be used only once, and identical: it is the
             # claimed header that is sent.
-            return await self._settle(sale, await self._intend(row))
-        return told(sale, payment, row, digest)
+            return _Sold(await self._settle(sale, await self._intend(row)), here=True)
+        return _Sold(told(payment, row, digest), here=False)
 
     async def _ask(self, row: LedgerRow, transaction: str | None = None) -> ChainAnswer | None:
         """What the chain says of a row; None where nobody can tell."""
@@ -444,10 +475,21 @@ def asked(sale: Sale, row: LedgerRow) -> Offer:
     return replace(sale.offer, amount=row.amount, pay_to=row.pay_to)
 
 
-def told(sale: Sale, payment: Payment, row: LedgerRow, digest: str) -> Response:
-    """What may be said of a row that others may have moved: its state, but to nobody else than
-    whom it holds the payment of, for the request that it holds.
+def told(payment: Payment, row: LedgerRow, digest: str) -> LedgerRow:
+    """A row that others may have moved, for nobody else than whom it holds the payment of, and for
+    the request that it holds. Raises Problem 409.
     """
     if row.state is not State.REJECTED and not payments.same(row, payment, digest):
         raise reused()
-    return stands(sale, row)
+    return row
+
+
+def _in_flight() -> Problem:
+    """503 for a copy that came while the request that bought is being answered."""
+    return Problem(
+        503,
+        "payment-in-flight",
+        "The request that this payment was first sent with is being answered. Do not pay again: "
+        "send the same request with the same payment in a few seconds.",
+        retry_after=HEAD_START_MS // 1000,
+    )

@@ -6,7 +6,7 @@ import base64
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import orjson
 from starlette.responses import Response
@@ -22,6 +22,13 @@ TICKET_SCHEMA: Final[dict[str, Any]] = {
 }
 
 
+class Reveal(Protocol):
+    """Makes what leaves of an answer that holds a secret."""
+
+    def __call__(self, body: bytes, /, *, secret: bool) -> Awaitable[bytes]:
+        """The answer's JSON bytes; `secret` says whether the secret may be in them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sale:
     """What a paid route sells: its offer, its words, and how to make the answer.
@@ -30,6 +37,9 @@ class Sale:
     makes the whole answer's JSON bytes under the payment's claim, or raises Problem. `info` and
     `schema` describe input and output to directories (the `bazaar` extension). Where `bodyless`,
     no body is an empty object.
+
+    An answer that holds a secret has `reveal`, which turns what the ledger keeps into what leaves,
+    with the secret or without it.
     """
 
     offer: Offer
@@ -40,6 +50,7 @@ class Sale:
     schema: dict[str, object] = field(default_factory=dict)
     tags: tuple[str, ...] = ("x402", "trust", "reliability")
     bodyless: bool = False
+    reveal: Reveal | None = None
 
 
 def _ticket() -> dict[str, object]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from coincurve import PublicKey
 from eth_utils.crypto import keccak
 
+from tollgauge.core.signature import recovered
 from tollgauge.core.trace.calldata import Authorized, Method
 from tollgauge.core.units import ASSETS, Asset
 
@@ -26,14 +26,10 @@ _TYPE_HASHES: Final = {
 _DOMAIN: Final = keccak(
     text="EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"
 )
-_HALF_ORDER: Final = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
-"""A larger `s` is the malleable twin of a signature, which tokens refuse (EIP-2)."""
 
 
 def asset_signed_for(call: Authorized, network: str) -> Asset | None:
     """The known asset of a network (CAIP-2) that a call's payer signed for, or None."""
-    if len(call.signature) != 65:
-        return None
     for asset in ASSETS.values():
         if asset.network == network and _signer(call, asset) == call.payer:
             return asset
@@ -42,16 +38,7 @@ def asset_signed_for(call: Authorized, network: str) -> Asset | None:
 
 def _signer(call: Authorized, asset: Asset) -> str | None:
     """Who signed, if the call were for this asset."""
-    r_s, v = call.signature[:64], call.signature[64]
-    recovery = v - 27 if v >= 27 else v
-    if recovery not in (0, 1) or int.from_bytes(r_s[32:]) > _HALF_ORDER:
-        return None
-    digest = keccak(b"\x19\x01" + _domain(asset) + _message(call))
-    try:
-        key = PublicKey.from_signature_and_message(r_s + bytes([recovery]), digest, hasher=None)
-    except ValueError:
-        return None
-    return "0x" + keccak(key.format(compressed=False)[1:])[-20:].hex()
+    return recovered(keccak(b"\x19\x01" + _domain(asset) + _message(call)), call.signature)
 
 
 def _domain(asset: Asset) -> bytes:

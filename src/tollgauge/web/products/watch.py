@@ -8,11 +8,14 @@ Rules (docs/watching.md):
   may come up: sold, and the answer says so;
 - the secret is 256 random bits, shown in this answer and nowhere else. The ledger keeps a paid
   answer for 30 days, to give it again to the same payment: it lies there sealed and is opened on
-  its way out, so no watch is sold without a key to seal with.
+  its way out, so no watch is sold without a key to seal with;
+- a copy of a payment that repeats no ticket can be made by whoever reads the chain: it gets the
+  answer without the secret, and how the payer gets another (web/rotation).
 """
 
 from __future__ import annotations
 
+import hmac
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +36,7 @@ from tollgauge.core.exchange import FaultKind
 from tollgauge.core.flips import EVENTS
 from tollgauge.core.probe import Outcome, ProbeResult
 from tollgauge.core.watch import Kind, Target, Wish
-from tollgauge.store import discovery, endpoints, flips, watch_payments
+from tollgauge.store import discovery, endpoints, flips, watch_payments, watches
 from tollgauge.store.destinations import Destination
 from tollgauge.store.watches import Watch
 from tollgauge.web import paid
@@ -56,6 +59,7 @@ EXAMPLE: Final[dict[str, Any]] = {
     "delivery": {"webhook_url": "https://alerts.example.com/tollgauge"},
 }
 _SEALED: Final = b'{"sealed":"'
+_KEEP: Final = "Keep the secret: it is shown only once."
 _ANSWER_CONTEXT: Final = "answer:watch"
 ASKED_FOR: Final = "request"
 """The source of an endpoint that is known because somebody asked for it."""
@@ -98,11 +102,12 @@ class DeliveryShape(SnakeShape):
 
 class WatchShape(SnakeShape):
     """A watch as it was bought. `secret` is shown here only: it is the bearer of every later
-    request and what signatures are checked with (Standard Webhooks).
+    request and what signatures are checked with (Standard Webhooks). It is absent from an answer
+    that may be read by others than the buyer, and after it was rotated.
     """
 
     watch_id: str
-    secret: str
+    secret: str | None = None
     resource: str
     created_at: str
     expires_at: str
@@ -111,6 +116,7 @@ class WatchShape(SnakeShape):
     digest: bool
     poll_url: str
     renew_url: str
+    rotate_url: str
     edit_url: str
     cancel_url: str
     next_steps: list[str]
@@ -259,8 +265,28 @@ def _check_sells(result: ProbeResult) -> None:
     )
 
 
-def _reveal(shop: Shop, body: bytes) -> bytes:
-    """The answer as it leaves: what the ledger keeps of it may be sealed."""
+async def _reveal(shop: Shop, body: bytes, *, secret: bool) -> bytes:
+    """The answer as it leaves: what the ledger keeps of it may be sealed. Without its secret where
+    that may not be shown, or has been rotated since.
+    """
+    opened = _opened(shop, body)
+    document = orjson.loads(opened)
+    watch = await shop.store.lookup(watches.get, document["watch_id"])
+    hashed = webhooks.secret_hash(document["secret"])
+    if secret and (watch is None or hmac.compare_digest(watch.secret_hash, hashed)):
+        return opened
+    del document["secret"]
+    text = rules.rotation_text(document["watch_id"], shop.base_url, "<unix seconds>")
+    document |= links(shop.base_url, document["watch_id"], "rotate_url")
+    document["next_steps"][document["next_steps"].index(_KEEP)] = (
+        "The secret was shown once, in the first answer to this payment, or has been rotated. If "
+        "you do not have it, rotate it: sign this text with the wallet that paid (personal_sign) "
+        f"and POST signed_at and signature to {document['rotate_url']}: {text!r}"
+    )
+    return orjson.dumps(document)
+
+
+def _opened(shop: Shop, body: bytes) -> bytes:
     if not body.startswith(_SEALED):
         return body
     try:
@@ -278,7 +304,8 @@ def _reveal(shop: Shop, body: bytes) -> bytes:
 
 def bought(found: Watch, *, resource: str, secret: str, base_url: str) -> dict[str, Any]:
     """The answer to a new watch, without its destinations."""
-    urls = links(base_url, found.id, "poll_url", "renew_url", "edit_url", "cancel_url")
+    names = ("poll_url", "renew_url", "rotate_url", "edit_url", "cancel_url")
+    urls = links(base_url, found.id, *names)
     return {
         "watch_id": found.id,
         "secret": secret,
@@ -290,7 +317,7 @@ def bought(found: Watch, *, resource: str, secret: str, base_url: str) -> dict[s
         "digest": found.wish.digest,
         **urls,
         "next_steps": [
-            "Keep the secret: it is shown only once.",
+            _KEEP,
             f"Poll with GET {urls['poll_url']} and the header Authorization: Bearer <secret>.",
             "Check deliveries with the secret and any Standard Webhooks library.",
             f"Renew before {notice.iso(found.expires_at)} with a paid POST {urls['renew_url']}.",

@@ -25,6 +25,7 @@ def links(base_url: str, watch_id: str, *names: str) -> dict[str, str]:
     every = {
         "poll_url": f"{here}/events",
         "renew_url": f"{here}/renew",
+        "rotate_url": f"{here}/rotate",
         "edit_url": here,
         "cancel_url": here,
     }

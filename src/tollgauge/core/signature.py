@@ -1,0 +1,40 @@
+"""Signatures of wallets: who signed a digest, and what a wallet signs when it signs a text.
+
+An externally owned account signs with secp256k1, and the signature gives its address back.
+Contract wallets (ERC-1271) sign as they like: their signatures recover to nobody here, and only
+the chain can say whether they are good (clients/authorization).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from coincurve import PublicKey
+from eth_utils.crypto import keccak
+
+_HALF_ORDER: Final = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
+"""A larger `s` is the malleable twin of a signature, which tokens refuse (EIP-2)."""
+_LENGTH: Final = 65
+
+
+def recovered(digest: bytes, signature: bytes) -> str | None:
+    """The address (lower-case hex) that signed a digest of 32 bytes with `r, s, v`, or None for
+    what is no such signature.
+    """
+    if len(signature) != _LENGTH:
+        return None
+    r_s, v = signature[:64], signature[64]
+    recovery = v - 27 if v >= 27 else v
+    if recovery not in (0, 1) or int.from_bytes(r_s[32:]) > _HALF_ORDER:
+        return None
+    try:
+        key = PublicKey.from_signature_and_message(r_s + bytes([recovery]), digest, hasher=None)
+    except ValueError:
+        return None
+    return "0x" + keccak(key.format(compressed=False)[1:])[-20:].hex()
+
+
+def text_digest(text: str) -> bytes:
+    """What `personal_sign` signs of a text (EIP-191, version 0x45)."""
+    message = text.encode()
+    return keccak(b"\x19Ethereum Signed Message:\n" + str(len(message)).encode() + message)
