@@ -51,6 +51,7 @@ class World:
     bend: Any = None
     compute: Any = None
     computed: int = 0
+    hosts: tuple[str, ...] = ()
 
     def clock(self) -> int:
         return self.now
@@ -170,7 +171,13 @@ def sale(world: World, path: str) -> Sale:
         domain_name="USD Coin",
         domain_version="2",
     )
-    return Sale(offer=offer, description="", validate=validate, compute=compute)
+    return Sale(
+        offer=offer,
+        description="",
+        validate=validate,
+        compute=compute,
+        hosts=lambda _order: world.hosts,
+    )
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from tests.contract.test_paywall import World, payment, sale, settled
+from tests.contract.signed_payments import signed
+from tests.contract.test_paywall import World, sale, settled
 
 from tollgauge.clients import breaker
 from tollgauge.clients.breaker import SILENT
@@ -40,7 +41,7 @@ class Shop:
     silent: set[str] = field(default_factory=set)
 
     async def buy(self, nonce: int) -> httpx.Response:
-        headers = {"PAYMENT-SIGNATURE": payment(nonce)}
+        headers = {"PAYMENT-SIGNATURE": signed(nonce, nonce)}
         return await self.http.post("/v1/a", json={"q": 1}, headers=headers)
 
     async def states(self) -> list[State]:

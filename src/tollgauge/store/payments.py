@@ -31,6 +31,7 @@ from sqlalchemy import (
     delete,
     literal_column,
     select,
+    text,
     update,
 )
 
@@ -94,7 +95,16 @@ payment_attempt = Table(
     Column("ended_at", BigInteger, nullable=False),
     Column("outcome", String(200), nullable=False),
     Column("tx_hash", String(66)),
+    # The host that made the work of an attempt vain.
+    Column("host", Text),
     Index("payment_attempt_of", "payment_id"),
+    Index(
+        "payment_attempt_host",
+        "host",
+        "at",
+        sqlite_where=text("host IS NOT NULL"),
+        postgresql_where=text("host IS NOT NULL"),
+    ),
 )
 
 _EMPTY: Final[dict[str, object]] = dict.fromkeys(payment.c.keys())
@@ -148,8 +158,9 @@ class StoredAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One step that was tried: `kind` is verify, answer (one that the request itself prevented),
-    intent (to settle, written before it is tried), settle or chain; `outcome` is a short text.
+    """One step that was tried: `kind` is verify, answer (one that the request or its target
+    prevented), intent (to settle, written before it is tried), settle or chain; `outcome` is a
+    short text. `host` is the one that made the work vain.
     """
 
     kind: str
@@ -157,6 +168,7 @@ class Attempt:
     ended_at: int
     outcome: str
     transaction: str | None = None
+    host: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -410,6 +422,7 @@ def _record(tx: Connection, payment_id: str, attempts: Sequence[Attempt]) -> Non
             "ended_at": attempt.ended_at,
             "outcome": attempt.outcome[:200],
             "tx_hash": attempt.transaction,
+            "host": attempt.host,
         }
         for attempt in attempts
     ]
@@ -461,6 +474,7 @@ def attempts(tx: Connection, ids: Sequence[str]) -> dict[str, tuple[Attempt, ...
                 ended_at=row["ended_at"],
                 outcome=row["outcome"],
                 transaction=row["tx_hash"],
+                host=row["host"],
             )
         )
     return {each: tuple(rows) for each, rows in found.items()}

@@ -1,4 +1,4 @@
-"""Unpaid: payers who have answers made and do not pay for them.
+"""Unpaid: payers who have answers made and do not pay for them, and hosts that make work vain.
 
 Each such answer costs us as much as a sale, and the payer nothing.
 """
@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from tollgauge.core.payment import State
-from tollgauge.core.units import HOUR_MS
+from tollgauge.core.units import HOUR_MS, MINUTE_MS
 from tollgauge.store.payments import LedgerRow, payment, payment_attempt
 from tollgauge.store.prepared import Prepared
 from tollgauge.store.transaction import step
@@ -30,6 +30,9 @@ from tollgauge.store.transaction import step
 MOST: Final = 10
 """So many answers are made for one payer in an hour without being paid."""
 WITHIN_MS: Final = HOUR_MS
+HOST_MOST: Final = 20
+"""So many sales may be made vain by one host within HOST_WITHIN_MS."""
+HOST_WITHIN_MS: Final = 10 * MINUTE_MS
 _UNPAID = (State.UNKNOWN.value, State.FAILED.value, State.EXPIRED.value)
 _LEFT = (State.SETTLING.value,)
 _UNMADE = (State.CLAIMED.value, State.REJECTED.value)
@@ -63,6 +66,13 @@ def _in(states: Sequence[str]) -> ColumnElement[bool]:
 
 
 _LAST_UNPAID: Final = Prepared(_last_unpaid())
+_LAST_VAIN: Final = Prepared(
+    select(payment_attempt.c.at)
+    .where(payment_attempt.c.host == bindparam("host"), payment_attempt.c.at > bindparam("since"))
+    .order_by(payment_attempt.c.at.desc())
+    .offset(HOST_MOST - 1)
+    .limit(1)
+)
 
 
 @step
@@ -84,3 +94,11 @@ def until(tx: Connection, row: LedgerRow, *, now: int) -> int | None:
     }
     oldest = _LAST_UNPAID.first(tx, asked)
     return None if oldest is None else int(oldest.at) + WITHIN_MS
+
+
+def host_until(tx: Connection, host: str, *, now: int) -> int | None:
+    """Until when no sale is begun that needs a host (milliseconds UTC), None while one may be:
+    it made too many of the last minutes vain, whoever sent them.
+    """
+    oldest = _LAST_VAIN.first(tx, {"host": host, "since": now - HOST_WITHIN_MS})
+    return None if oldest is None else int(oldest.at) + HOST_WITHIN_MS

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any, Final
 
 import orjson
+from sqlalchemy import Connection
 
 from tollgauge.alternatives import Alternatives
 from tollgauge.clients.seal import Sealer
@@ -214,7 +215,8 @@ class Product:
     makes the whole answer's JSON bytes under the payment's claim, or raises one.
 
     A route whose path has `parameters` (name, pattern, example) has `place`, which finishes an
-    order from the call. `reveal` is that of the sale.
+    order from the call. `reveal`, `hosts` and `check` are
+    those of the sale.
     """
 
     shop: Shop
@@ -231,6 +233,8 @@ class Product:
     place: Callable[[object, Call], object] | None = None
     parameters: tuple[tuple[str, str, str], ...] = ()
     reveal: Reveal | None = None
+    hosts: Callable[[Any], tuple[str, ...]] = lambda _order: ()
+    check: Callable[[Connection, Any], None] = lambda _tx, _order: None
 
     def sale(self, made: Call | None = None) -> Sale:
         """What the gate serves, of one call where the product places its orders. Raises Problem
@@ -246,6 +250,8 @@ class Product:
             schema=_bazaar_schema(self.body),
             bodyless=self.bodyless,
             reveal=self.reveal,
+            hosts=self.hosts,
+            check=self.check,
         )
 
     @property

@@ -47,9 +47,10 @@ from tollgauge.core.payment import (
     resolved,
 )
 from tollgauge.observe import alarm
-from tollgauge.store import payments, unpaid
+from tollgauge.store import payments
 from tollgauge.store.engine import Store
 from tollgauge.store.payments import Attempt, LedgerRow, StoredAnswer
+from tollgauge.web import admission
 from tollgauge.web.claim import HeldClaim
 from tollgauge.web.incoming import read_body, read_payment, unpaid_reason
 from tollgauge.web.outcome import pending, reused, stands
@@ -72,8 +73,6 @@ itself goes on, and its answer is fetched with the same payment."""
 VAIN: Final = 422
 """The status of an answer that the request itself prevented, after work was done for it. A 404
 costs us a look only."""
-BUSY_RETRY_S: Final = 5
-"""After how many seconds a sale that was not begun may be tried again."""
 HEAD_START_MS: Final = 5_000
 """How long after a settlement its own request alone may show a secret to who repeats no ticket."""
 SALE: Final = "sale"
@@ -106,8 +105,8 @@ class Gate:
     facilitator: Facilitator
     clock: Clock
     chain: Prover | None = None
-    _selling: set[asyncio.Task[Response | _Sold]] = field(
-        default_factory=set, init=False, repr=False
+    _selling: dict[asyncio.Task[Response | _Sold], Payment] = field(
+        default_factory=dict, init=False, repr=False
     )
 
     async def serve(self, request: Request, sale: Sale) -> Response:
@@ -136,8 +135,8 @@ class Gate:
         await self._admit(payment)
         selling = self._sell(sale, payment, order, digest=digest)
         task = asyncio.create_task(selling, name=SALE)
-        self._selling.add(task)  # the loop itself keeps no hold of a task
-        task.add_done_callback(self._selling.discard)
+        self._selling[task] = payment  # the loop itself keeps no hold of a task
+        task.add_done_callback(self._selling.pop)
         try:
             sold = await asyncio.wait_for(asyncio.shield(task), ANSWER_S)
         except TimeoutError:
@@ -164,20 +163,16 @@ class Gate:
         return response
 
     async def _admit(self, payment: Payment) -> None:
-        """Begin no new sale while the facilitator stays silent or too many sales are in work:
-        Problem 503 before any claim. A payment that may have been charged goes on.
+        """Begin no new sale while the facilitator stays silent, too many sales are in work, or
+        too many of this payer: Problem 429 or 503 before any claim. A payment that may have been
+        charged goes on.
         """
-        if len(self._selling) < self.facilitator.sales_at_once and self.facilitator.takes_sales():
+        problem = admission.refused(payment, self._selling.values(), self.facilitator)
+        if problem is None:
             return
         row = await self._look(payment.id)
         if row is None or row.state in (State.CLAIMED, State.REJECTED):
-            raise Problem(
-                503,
-                "facilitator-unavailable",
-                "Payments cannot be verified now: our facilitator does not answer, or too many "
-                "payments wait for it. Nothing was charged; send the same request again.",
-                retry_after=BUSY_RETRY_S,
-            )
+            raise problem
 
     async def _was_taken(self, payment: Payment, reason: str) -> bool:
         """Whether a payment that would be refused now was taken before, at other prices or in
@@ -192,7 +187,7 @@ class Gate:
     async def _sell(
         self, sale: Sale, payment: Payment, order: object, *, digest: str
     ) -> Response | _Sold:
-        row, mine = await self._claim(sale, payment, digest)
+        row, mine = await self._claim(sale, payment, order, digest)
         try:
             if not mine:
                 return await self._again(sale, payment, row, digest)
@@ -205,41 +200,30 @@ class Gate:
         except _OvertakenError as overtaken:
             return _Sold(told(payment, overtaken.row, digest), here=False)
 
-    async def _claim(self, sale: Sale, payment: Payment, digest: str) -> tuple[LedgerRow, bool]:
+    async def _claim(
+        self, sale: Sale, payment: Payment, order: object, digest: str
+    ) -> tuple[LedgerRow, bool]:
         """Insert the key before any work. A ledger that cannot be written takes no payment."""
-        claim = await self.store.writing(self._claimed, payment, sale.offer, digest=digest)
+        claim = await self.store.writing(self._claimed, sale, payment, order, digest=digest)
         return claim.row, claim.mine
 
     def _claimed(
-        self, tx: Connection, payment: Payment, offer: Offer, *, digest: str
+        self, tx: Connection, sale: Sale, payment: Payment, order: object, *, digest: str
     ) -> payments.Claim:
         claim = payments.claim(
             tx,
             payment,
-            offer,
+            sale.offer,
             digest=digest,
             owner=secrets.token_hex(8),
             now=self.clock(),
             lease_ms=LEASE_MS,
         )
         if claim.mine:
-            self._check_unpaid(tx, claim.row)
+            admission.check_payer(tx, claim.row, now=self.clock())
+            admission.check_hosts(tx, sale.hosts(order), now=self.clock())
+            sale.check(tx, order)
         return claim
-
-    def _check_unpaid(self, tx: Connection, row: LedgerRow) -> None:
-        """Make nothing more for a payer whose answers stay unpaid: Problem 429, and what was
-        claimed in this transaction is not.
-        """
-        now = self.clock()
-        until = unpaid.until(tx, row, now=now)
-        if until is not None:
-            raise Problem(
-                429,
-                "payer-unpaid",
-                f"{unpaid.MOST} answers were made for this payer within an hour that were "
-                "not paid. Nothing was charged for this one; come back later with a new payment.",
-                retry_after=max(1, (until - now) // 1000),
-            )
 
     async def _verify(self, sale: Sale, payment: Payment, row: LedgerRow) -> Attempt | Response:
         """Ask the facilitator; a refusal or silence gives the claim back."""
@@ -295,8 +279,9 @@ class Gate:
             raise
         except Problem as problem:
             tried: tuple[Attempt, ...] = (verified,)
-            if problem.status == VAIN:
-                tried += (self._tried("answer", self.clock(), problem.code),)
+            if problem.status == VAIN or problem.host is not None:
+                vain = self._tried("answer", self.clock(), problem.code)
+                tried += (replace(vain, host=problem.host),)
             await self._release(row, problem.code, *tried)
             raise
         except BaseException:

@@ -26,7 +26,9 @@ class Invalid:
 
 
 class Problem(TollgaugeError):  # noqa: N818 - RFC 9457 names it so
-    """An answer other than success. `retry_after` is in seconds."""
+    """An answer other than success. `retry_after` is in seconds. `host` is the one that made the
+    work for it vain, where that was the doing of the host and not ours.
+    """
 
     def __init__(
         self,
@@ -37,6 +39,7 @@ class Problem(TollgaugeError):  # noqa: N818 - RFC 9457 names it so
         errors: tuple[Invalid, ...] = (),
         retry_after: int | None = None,
         extra: dict[str, object] | None = None,
+        host: str | None = None,
     ) -> None:
         super().__init__(detail)
         self.status = status
@@ -44,6 +47,7 @@ class Problem(TollgaugeError):  # noqa: N818 - RFC 9457 names it so
         self.errors = errors
         self.retry_after = retry_after
         self.extra = extra or {}
+        self.host = host
 
     def response(self) -> Response:
         """The problem as an HTTP response."""

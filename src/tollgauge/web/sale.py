@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import orjson
+from sqlalchemy import Connection
 from starlette.responses import Response
 from x402.schemas import PaymentRequired, PaymentRequirements, ResourceInfo
 
@@ -39,7 +40,8 @@ class Sale:
     no body is an empty object.
 
     An answer that holds a secret has `reveal`, which turns what the ledger keeps into what leaves,
-    with the secret or without it.
+    with the secret or without it. `hosts` are those that an order has us connect to, and `check`
+    raises Problem, in the transaction of the claim, for an order that cannot be served now.
     """
 
     offer: Offer
@@ -51,6 +53,8 @@ class Sale:
     tags: tuple[str, ...] = ("x402", "trust", "reliability")
     bodyless: bool = False
     reveal: Reveal | None = None
+    hosts: Callable[[Any], tuple[str, ...]] = lambda _order: ()
+    check: Callable[[Connection, Any], None] = lambda _tx, _order: None
 
 
 def _ticket() -> dict[str, object]:

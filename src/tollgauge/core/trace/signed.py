@@ -8,13 +8,15 @@ a node. Signatures of contract wallets (ERC-1271) recover to nobody and prove no
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from eth_utils.crypto import keccak
 
+from tollgauge.core.payment import Payment
 from tollgauge.core.signature import recovered
 from tollgauge.core.trace.calldata import Authorized, Method
-from tollgauge.core.units import ASSETS, Asset
+from tollgauge.core.units import ASSETS, Asset, known_asset
 
 _FIELDS: Final = (
     "(address from,address to,uint256 value,uint256 validAfter,uint256 validBefore,bytes32 nonce)"
@@ -34,6 +36,25 @@ def asset_signed_for(call: Authorized, network: str) -> Asset | None:
         if asset.network == network and _signer(call, asset) == call.payer:
             return asset
     return None
+
+
+@lru_cache(maxsize=1024)  # asked again for each sale that one payer has in work
+def signed_by_payer(payment: Payment) -> bool:
+    """Whether a payment's signature is that of the account it names as its payer. False says
+    nothing of contract wallets (ERC-1271), whose signatures the chain alone can judge.
+    """
+    call = Authorized(
+        method=Method.TRANSFER,
+        payer=payment.payer,
+        payee=payment.to,
+        value=payment.value,
+        valid_after=payment.valid_after,
+        valid_before=payment.valid_before,
+        nonce=payment.nonce,
+        signature=bytes.fromhex(payment.signature[2:]),
+    )
+    asset = known_asset(payment.network, payment.asset)
+    return asset is not None and _signer(call, asset) == payment.payer
 
 
 def _signer(call: Authorized, asset: Asset) -> str | None:
