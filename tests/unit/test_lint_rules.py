@@ -3,128 +3,32 @@
 from __future__ import annotations
 
 import base64
-import copy
 import json
 from typing import Any
 
 import pytest
+from tests.unit.lint_envelopes import (
+    GOOD_HEADERS,
+    MISSING,
+    PAYEE,
+    SEPOLIA_USDC,
+    URL,
+    USDC,
+    V1,
+    V2,
+    changed,
+    encoded,
+    fired,
+    judged,
+    wheres,
+)
 
-from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind
-from tollgauge.core.finding import Lint, Severity
+from tollgauge.core.exchange import Exchange, Fault, FaultKind
+from tollgauge.core.finding import Severity
 from tollgauge.core.lint import RULES, drift, lint
 from tollgauge.core.lint.accepts import ENTRIES_MAX
 from tollgauge.core.lint.judge import HITS_MAX
 from tollgauge.core.terms import Quote
-
-URL = "https://api.example.com/weather"
-USDC = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
-SEPOLIA_USDC = "0x036CbD53842c5426634e7929541eC2318f3dCF7e"
-PAYEE = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
-BAZAAR: dict[str, Any] = {
-    "info": {
-        "input": {"type": "http", "method": "GET", "queryParams": {"city": "Paris"}},
-        "output": {"type": "json", "example": {"fog": True}},
-    },
-    "schema": {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "type": "object",
-        "properties": {"input": {"type": "object", "required": ["type", "method"]}},
-    },
-}
-V2: dict[str, Any] = {
-    "x402Version": 2,
-    "error": "Payment required",
-    "resource": {
-        "url": URL,
-        "description": "Weather by city",
-        "mimeType": "application/json",
-        "serviceName": "Example Weather",
-        "tags": ["weather", "fog"],
-        "iconUrl": "https://api.example.com/icon.png",
-    },
-    "accepts": [
-        {
-            "scheme": "exact",
-            "network": "eip155:8453",
-            "amount": "10000",
-            "asset": USDC,
-            "payTo": PAYEE,
-            "maxTimeoutSeconds": 60,
-            "extra": {"name": "USD Coin", "version": "2"},
-        }
-    ],
-    "extensions": {"bazaar": BAZAAR},
-}
-V1: dict[str, Any] = {
-    "x402Version": 1,
-    "error": "X-PAYMENT header is required",
-    "accepts": [
-        {
-            "scheme": "exact",
-            "network": "base",
-            "maxAmountRequired": "10000",
-            "resource": URL,
-            "description": "Weather by city",
-            "mimeType": "application/json",
-            "payTo": PAYEE,
-            "maxTimeoutSeconds": 60,
-            "asset": USDC,
-            "outputSchema": None,
-            "extra": {"name": "USD Coin", "version": "2"},
-        }
-    ],
-}
-GOOD_HEADERS = (
-    ("cache-control", "no-store"),
-    ("access-control-expose-headers", "PAYMENT-REQUIRED, PAYMENT-RESPONSE"),
-)
-MISSING: Any = object()
-
-
-def changed(envelope: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """A copy of an envelope with one member set, or removed when the value is MISSING."""
-    root = copy.deepcopy(envelope)
-    holder: Any = root
-    *parents, last = path.split(".")
-    for key in parents:
-        holder = holder[int(key) if key.isdigit() else key]
-    if value is MISSING:
-        del holder[last]
-    else:
-        holder[last] = value
-    return root
-
-
-def encoded(document: object) -> str:
-    return base64.b64encode(json.dumps(document).encode()).decode()
-
-
-def judged(
-    header: object = None,
-    body: object = None,
-    *,
-    status: int = 402,
-    raw: str | None = None,
-    more: tuple[tuple[str, str], ...] = GOOD_HEADERS,
-    url: str = URL,
-    method: str = "GET",
-) -> Lint:
-    value = raw if raw is not None else encoded(header) if header is not None else None
-    headers = more if value is None else (*more, ("payment-required", value))
-    content = (
-        body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-    )
-    answer = Answer(status=status, headers=headers, body=content)
-    return lint(Exchange(url=url, method=method, at=0, result=answer))
-
-
-def fired(result: Lint, *, at_least: Severity | None = None) -> set[str]:
-    wanted = {None: set(Severity), Severity.WARN: {Severity.WARN, Severity.ERROR}}[at_least]
-    return {finding.rule for finding in result.findings if finding.severity in wanted}
-
-
-def wheres(result: Lint, rule: str) -> set[str]:
-    return {finding.where for finding in result.findings if finding.rule == rule}
 
 
 def test_a_perfect_v2_answer_has_no_findings() -> None:
@@ -323,12 +227,6 @@ def test_version_2_members_do_not_belong_in_version_1() -> None:
     assert (result.payable, result.compliant) == (True, False)
 
 
-def test_a_version_1_network_that_nobody_knows_is_a_warning() -> None:
-    result = judged(body=changed(V1, ENTRY + "network", "bsc"))
-    assert "network-unknown" in fired(result)
-    assert result.payable
-
-
 def test_a_good_v1_body_does_not_rescue_a_bad_header() -> None:
     assert not judged(changed(V2, ENTRY + "network", "base"), V1).payable
 
@@ -444,9 +342,26 @@ def test_a_scheme_that_we_do_not_know_is_not_judged_by_evm_shapes() -> None:
         "payTo": "merchant",
     }
     result = judged(changed(V2, "accepts", [entry]))
-    assert fired(result) == {"network-caip2"}
+    assert fired(result) == {"network-caip2", "network-not-evaluated"}
     assert (result.payable, result.compliant) == (True, True)
-    assert judged(changed(V2, "accepts", [{**entry, "network": "eip155:8453"}])).payable
+    foreign = {**entry, "scheme": "deferred", "network": "eip155:8453"}
+    alone = judged(changed(V2, "accepts", [foreign]))
+    assert (fired(alone), alone.payable, alone.compliant) == ({"scheme-unknown"}, False, True)
+    beside = judged(changed(V2, "accepts", [*V2["accepts"], foreign]))
+    assert (fired(beside), beside.payable, beside.compliant) == ({"scheme-unknown"}, True, True)
+
+
+@pytest.mark.parametrize("scheme", ["Exact", "EXACT", " exact", "upTo"])
+def test_a_scheme_in_other_letters_than_clients_compare_is_an_error(scheme: str) -> None:
+    result = judged(changed(V2, ENTRY + "scheme", scheme))
+    assert wheres(result, "scheme-form") == {"accepts[0].scheme"}
+    assert not result.payable
+
+
+def test_clients_of_version_1_have_the_exact_scheme_only() -> None:
+    result = judged(body=changed(V1, ENTRY + "scheme", "upto"))
+    assert "scheme-unknown" in fired(result)
+    assert not result.payable
 
 
 def test_solana_takes_base58_and_needs_a_fee_payer() -> None:
@@ -528,4 +443,4 @@ def test_rules_have_distinct_slugs_and_say_how_to_mend() -> None:
     for rule in RULES:
         assert rule.doc
         assert rule.fix.endswith(".")
-        assert not (rule.fatal and rule.severity is not Severity.ERROR)
+        assert not (rule.fatal and rule.severity is Severity.INFO)

@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.lint import entry, token
+from tollgauge.core.lint import entry, network, scheme, token
 from tollgauge.core.lint.accepts import ENTRIES_MAX, terms_of_accepts
 from tollgauge.core.lint.reading import Entry, Envelope, Reading
 from tollgauge.core.lint.rule import Rule, error, note, warning
 from tollgauge.core.terms import Quote
 
-ENTRY_RULES: Final[tuple[Rule[Entry], ...]] = (*entry.RULES, *token.RULES)
+ENTRY_RULES: Final[tuple[Rule[Entry], ...]] = (
+    *entry.RULES,
+    *network.RULES,
+    *token.RULES,
+    *scheme.RULES,
+)
 """Everything that is asked of one entry."""
 
 

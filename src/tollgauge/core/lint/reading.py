@@ -20,6 +20,7 @@ import orjson
 
 from tollgauge.core.exchange import Answer, Exchange
 from tollgauge.core.lint.accepts import AMOUNT_KEYS, ENTRIES_MAX
+from tollgauge.core.lint.account import OTHER_CHAINS
 from tollgauge.core.lint.schema import Verdict, evaluate, has_external_reference
 from tollgauge.core.units import legacy_network
 
@@ -27,7 +28,13 @@ HEADER: Final = "payment-required"
 DEPTH_MAX: Final = 32
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]*", re.ASCII)
 _SPACE: Final = re.compile(r"\s+", re.ASCII)
-_EVM_SCHEMES: Final = frozenset({"exact", "upto"})
+_SCHEMES: Final = {
+    ("eip155", 2): frozenset({"exact", "upto", "batch-settlement", "auth-capture"}),
+    ("eip155", 1): frozenset({"exact"}),
+    ("solana", 2): frozenset({"exact"}),
+    ("solana", 1): frozenset({"exact"}),
+}
+"""The schemes that an official client has, by kind of network and version (TypeScript 2.27)."""
 
 
 class HeaderFault(StrEnum):
@@ -78,33 +85,64 @@ class Entry:
         return AMOUNT_KEYS[self.version]
 
     @property
+    def scheme(self) -> str:
+        """The scheme, empty when it is not a text."""
+        scheme = self.fields.get("scheme")
+        return scheme if isinstance(scheme, str) else ""
+
+    @property
     def network(self) -> str:
-        """The network, empty when it is not a text."""
+        """The network, empty when it is not a text; a plain name that is known as CAIP-2."""
         text = self.fields.get("network")
-        if not isinstance(text, str):
-            return ""
-        return (legacy_network(text) or text) if self.version == 1 else text
+        return (legacy_network(text) or text) if isinstance(text, str) else ""
+
+    @property
+    def chain(self) -> str:
+        """The kind of network: its CAIP-2 namespace, or what a plain name stands for. A name that
+        nobody knows is taken for an EVM network, as most are; empty when there is none.
+        """
+        namespace, colon, _ = self.network.partition(":")
+        if colon or not namespace:
+            return namespace
+        word = re.split(r"[^a-z]", namespace.lower(), maxsplit=1)[0]
+        return word if word == "solana" or word in OTHER_CHAINS else "eip155"
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether it is on a kind of network whose rules we know."""
+        return self.chain in ("eip155", "solana")
+
+    @property
+    def schemes(self) -> frozenset[str]:
+        """The schemes that an official client has on its kind of network in its version."""
+        return _SCHEMES.get((self.chain, self.version), frozenset())
 
     @property
     def evm(self) -> bool:
-        """Whether EVM shapes apply: a scheme we know on an eip155 network, and no other."""
-        return self.network.startswith("eip155:") and self._known_scheme
+        """Whether EVM shapes apply: an EVM network, and no scheme that clients do not have."""
+        return self.chain == "eip155" and self._known_scheme
 
     @property
     def solana(self) -> bool:
-        """Whether this is the `exact` scheme on Solana."""
-        return self.network.startswith("solana:") and self.fields.get("scheme") == "exact"
+        """Whether Solana's shapes apply, likewise."""
+        return self.chain == "solana" and self._known_scheme
+
+    @property
+    def method(self) -> str:
+        """How the token is moved on an EVM network; clients of version 1 know EIP-3009 only."""
+        method = self.extra.get("assetTransferMethod")
+        if self.scheme == "upto":
+            return "permit2"
+        return method if self.version == 2 and isinstance(method, str) else "eip3009"
 
     @property
     def eip3009(self) -> bool:
         """Whether a client signs an EIP-3009 authorization for it."""
-        permit2 = self.extra.get("assetTransferMethod") == "permit2"
-        return self.evm and self.fields.get("scheme") == "exact" and not permit2
+        return self.evm and self.method not in ("permit2", "erc7710")
 
     @property
     def _known_scheme(self) -> bool:
-        scheme = self.fields.get("scheme")
-        return isinstance(scheme, str) and scheme in _EVM_SCHEMES
+        return not self.scheme or self.scheme.strip().lower() in self.schemes
 
     def at(self, field: str) -> str:
         """The path of one of its members."""

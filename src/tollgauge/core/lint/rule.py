@@ -47,9 +47,13 @@ def error(
     return _rule(slug, Severity.ERROR, fix, fatal=fatal)
 
 
-def warning(slug: str, fix: str) -> Callable[[Callable[[Subject], Iterator[str]]], Rule[Subject]]:
-    """The rule of a function whose finding costs some clients."""
-    return _rule(slug, Severity.WARN, fix, fatal=False)
+def warning(
+    slug: str, fix: str, *, fatal: bool = False
+) -> Callable[[Callable[[Subject], Iterator[str]]], Rule[Subject]]:
+    """The rule of a function whose finding costs some clients; `fatal` when it costs the stock
+    ones although nothing is broken.
+    """
+    return _rule(slug, Severity.WARN, fix, fatal=fatal)
 
 
 def note(slug: str, fix: str) -> Callable[[Callable[[Subject], Iterator[str]]], Rule[Subject]]:
