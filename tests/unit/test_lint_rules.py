@@ -394,8 +394,38 @@ def test_empty_accepts_with_a_sign_in_is_called_so() -> None:
     signed = changed(V2, "accepts", [])
     signed["extensions"]["sign-in-with-x"] = {"info": {}, "schema": {}}
     result = judged(signed)
-    assert {"accepts-empty", "auth-only"} <= fired(result)
-    assert (result.payable, result.accepts) == (False, 0)
+    assert fired(result) == {"auth-only"}
+    assert (result.payable, result.compliant, result.accepts) == (False, True, 0)
+
+
+def test_bare_requirements_in_the_header_get_one_finding_that_helps() -> None:
+    for bare in (V2["accepts"][0], {"x402Version": 2, **V2["accepts"][0]}):
+        for body in (None, {}, V1):
+            result = judged(bare, body)
+            assert [one.rule for one in result.findings] == ["header-requirements"]
+            assert (result.payable, result.compliant) == (False, False)
+
+
+def test_message_signatures_need_no_schema_and_other_extensions_do() -> None:
+    info = {"info": {"tags": ["web-bot-auth"]}}
+    signed = changed(V2, "extensions.http-message-signatures", info)
+    assert judged(signed).findings == ()
+    assert wheres(judged(changed(V2, "extensions.other", info)), "extension-shape") == {
+        "extensions.other"
+    }
+
+
+def test_extensions_of_any_type_do_not_keep_clients_of_version_1_from_paying() -> None:
+    assert judged(body={**V1, "extensions": []}).payable
+
+
+def test_an_empty_url_of_the_resource_is_no_bar_to_paying() -> None:
+    for result in (
+        judged(changed(V2, "resource.url", "")),
+        judged(body=changed(V1, ENTRY + "resource", "")),
+    ):
+        assert "resource-url" in fired(result)
+        assert result.payable
 
 
 def test_upfront_payment_is_worth_a_note() -> None:

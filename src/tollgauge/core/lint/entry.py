@@ -171,8 +171,8 @@ def flow_upfront(entry: Entry) -> Iterator[str]:
 
 @error("v1-resource", "Write the resource's URL in accepts[].resource in version 1.", fatal=True)
 def v1_resource(entry: Entry) -> Iterator[str]:
-    """Version 1 keeps the resource in the entry, and every client's schema demands it."""
-    if entry.version == 1 and not _filled(entry.fields.get("resource")):
+    """Version 1 keeps the resource in the entry, and the official Python client demands it."""
+    if entry.version == 1 and not isinstance(entry.fields.get("resource"), str):
         yield entry.at("resource")
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from tollgauge.core.lint import entry, network, scheme, token
 from tollgauge.core.lint.accepts import ENTRIES_MAX, terms_of_accepts
-from tollgauge.core.lint.reading import Entry, Envelope, Reading
+from tollgauge.core.lint.reading import Entry, Envelope, HeaderFault, Reading
 from tollgauge.core.lint.rule import Rule, error, note, warning
 from tollgauge.core.terms import Quote
 
@@ -43,7 +43,8 @@ def no_envelope(reading: Reading) -> Iterator[str]:
     """A 402 whose header and body hold no envelope: HTML, another protocol, nothing, or a body
     cut off at the probe's size limit.
     """
-    if _challenged(reading) and reading.envelope is None:
+    bare = reading.header.fault is HeaderFault.REQUIREMENTS
+    if _challenged(reading) and reading.envelope is None and not bare:
         yield "body"
 
 
@@ -114,16 +115,26 @@ def accepts_missing(reading: Reading) -> Iterator[str]:
 
 @error("accepts-empty", "List at least one payment option in accepts.", fatal=True)
 def accepts_empty(reading: Reading) -> Iterator[str]:
-    """An empty `accepts`: there is nothing that a client could pay."""
-    if reading.envelope and reading.envelope.document.get("accepts") == []:
+    """An empty `accepts`: there is nothing that a client could pay, nor a signature asked in its
+    place (auth-only).
+    """
+    if _asks_nothing(reading) and not _signs_in(reading):
         yield "accepts"
 
 
 @note("auth-only", "This resource asks for a signature (sign-in-with-x), not for a payment.")
 def auth_only(reading: Reading) -> Iterator[str]:
-    """An empty `accepts` beside the sign-in-with-x extension."""
-    if next(accepts_empty.check(reading), None) and reading.envelope:
-        yield from ("extensions" for key in reading.envelope.extensions if key == "sign-in-with-x")
+    """An empty `accepts` beside the sign-in-with-x extension: authentication only."""
+    if _asks_nothing(reading) and _signs_in(reading):
+        yield "extensions"
+
+
+def _asks_nothing(reading: Reading) -> bool:
+    return reading.envelope is not None and reading.envelope.document.get("accepts") == []
+
+
+def _signs_in(reading: Reading) -> bool:
+    return reading.envelope is not None and "sign-in-with-x" in reading.envelope.extensions
 
 
 @warning("accepts-many", "Offer fewer payment options: only the first ones are read.")

@@ -20,6 +20,9 @@ _BODY_METHODS: Final = frozenset({"POST", "PUT", "PATCH"})
 _BODY_TYPES: Final = frozenset({"json", "form-data", "text"})
 _ROUTE: Final = re.compile(r"/[a-zA-Z0-9_/:.\-~%]+", re.ASCII)
 _BAZAAR: Final = "bazaar"
+_WITHOUT_SCHEMA: Final = frozenset({"http-message-signatures"})
+_SPONSORING: Final = frozenset({"eip2612GasSponsoring", "erc20ApprovalGasSponsoring"})
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
 def _members(value: object) -> dict[str, object]:
@@ -50,9 +53,15 @@ def _http_method(reading: Reading) -> str | None:
 
 @error("extensions-object", "Make extensions an object, or leave it out.", fatal=True)
 def extensions_object(reading: Reading) -> Iterator[str]:
-    """`extensions` is there and no object; the official Python client refuses the envelope."""
+    """In version 2, `extensions` is there and no object; the official Python client refuses the
+    envelope.
+    """
     envelope = reading.envelope
-    if envelope and not isinstance(envelope.document.get("extensions"), dict | None):
+    if (
+        envelope
+        and envelope.version == 2
+        and not isinstance(envelope.document.get("extensions"), dict | None)
+    ):
         yield "extensions"
 
 
@@ -69,13 +78,31 @@ def bazaar_shape(reading: Reading) -> Iterator[str]:
 
 @warning("extension-shape", "Give every extension an info object and a schema.")
 def extension_shape(reading: Reading) -> Iterator[str]:
-    """Another extension without `info` or `schema`. The specification asks for both, but profiles
-    that it publishes itself leave the schema out, so it is no error.
+    """Another extension without `info` or `schema`. The specification asks for both, except where
+    it publishes a profile of its own without (http-message-signatures has no schema).
     """
     for name, extension in _extensions(reading).items():
-        if name != _BAZAAR and not {"info", "schema"} <= _members(extension).keys():
-            yield "extensions"
+        wanted = {"info"} if name in _WITHOUT_SCHEMA else {"info", "schema"}
+        if name != _BAZAAR and not wanted <= _members(extension).keys():
+            yield f"extensions.{name}" if _NAME.fullmatch(name) else "extensions"
             return
+
+
+@note(
+    "permit2-allowance",
+    "Declare the extension eip2612GasSponsoring or erc20ApprovalGasSponsoring, or expect payers to"
+    " have approved Permit2 before.",
+)
+def permit2_allowance(reading: Reading) -> Iterator[str]:
+    """A payment by Permit2 and neither sponsoring extension: the payer's first payment in this
+    token fails until he has sent an approval transaction of his own.
+    """
+    envelope = reading.envelope
+    if envelope is None or _SPONSORING & envelope.extensions.keys():
+        return
+    for entry in envelope.entries:
+        if entry.evm and entry.method == "permit2":
+            yield entry.at("extra")
 
 
 @error(
@@ -217,6 +244,7 @@ RULES: Final[tuple[Rule[Reading], ...]] = (
     extensions_object,
     bazaar_shape,
     extension_shape,
+    permit2_allowance,
     schema_external_ref,
     schema_mismatch,
     schema_broken,

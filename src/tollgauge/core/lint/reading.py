@@ -1,7 +1,8 @@
 """Reading: the envelope as it lies in an answer's bytes, before anyone judges it.
 
 Rules (x402 v2 HTTP transport, and the official clients' order):
-- a `PAYMENT-REQUIRED` header that decodes to an object governs, however bad the object is;
+- a `PAYMENT-REQUIRED` header that decodes to an object governs, however bad the object is; the
+  requirements of one payment without an envelope around them are no envelope;
 - without one, or with one that does not decode, the JSON body is read;
 - a header or body that is nested deeper than 32 levels is not read.
 Every function takes any bytes and never raises.
@@ -43,6 +44,7 @@ class HeaderFault(StrEnum):
     BASE64 = "base64"
     JSON = "json"
     OBJECT = "object"
+    REQUIREMENTS = "requirements"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +204,9 @@ def read(exchange: Exchange) -> Reading:
         return Reading(exchange=exchange, answer=answer, header=Header())
     header = read_header(answer)
     body = load_json(answer.body)
-    in_body = _body_envelope(body)
+    # A client of version 2 stops at bare requirements, as it does at any other object.
+    bare = header.fault is HeaderFault.REQUIREMENTS
+    in_body = None if bare else _body_envelope(body)
     in_header = _header_envelope(header)
     governing = in_header or in_body
     return Reading(
@@ -248,6 +252,8 @@ def read_header(answer: Answer) -> Header:
         return _with(flaws, fault=HeaderFault.JSON)
     if not isinstance(document, dict):
         return _with(flaws, fault=HeaderFault.OBJECT)
+    if "accepts" not in document and {"scheme", "payTo"} <= document.keys():
+        return _with(flaws, fault=HeaderFault.REQUIREMENTS)
     return _with(flaws, document=document)
 
 

@@ -71,7 +71,7 @@ def _places(envelope: Envelope | None) -> Iterator[tuple[str, object]]:
         yield "resource.url", envelope.resource["url"]
     if envelope.version == 1:
         for item in envelope.entries:
-            if item.fields.get("resource"):
+            if "resource" in item.fields:
                 yield item.at("resource"), item.fields["resource"]
 
 
@@ -103,7 +103,7 @@ def resource_shape(reading: Reading) -> Iterator[str]:
         yield "resource"
         return
     resource = envelope.resource
-    if not isinstance(resource.get("url"), str) or not resource["url"]:
+    if not isinstance(resource.get("url"), str):
         yield "resource.url"
     yield from (
         f"resource.{key}" for key in _TEXTS if not isinstance(resource.get(key), str | None)
@@ -119,9 +119,9 @@ def _texts(value: object) -> bool:
 
 @error("resource-url", "Write the resource's URL in full, with https:// and the host.")
 def resource_url(reading: Reading) -> Iterator[str]:
-    """The URL is relative, an opaque id, or of another scheme."""
+    """The URL is empty, relative, an opaque id, or of another scheme."""
     for where, text in _places(reading.envelope):
-        if isinstance(text, str) and text and _split(text) is None:
+        if isinstance(text, str) and _split(text) is None:
             yield where
 
 

@@ -29,7 +29,7 @@ _FEES: Final = ("minFeeBps", "maxFeeBps")
 _DEADLINE_BITS: Final = 48
 _FEE_MAX: Final = 10_000
 _EXACT_METHODS: Final = (None, "eip3009", "permit2", "erc7710")
-_CHANNEL_METHODS: Final = (None, "", "eip3009", "permit2")
+_CHANNEL_METHODS: Final = (None, "eip3009", "permit2")
 
 
 def _is(entry: Entry, scheme: str) -> bool:
@@ -168,6 +168,8 @@ def capture_terms(entry: Entry) -> Iterator[str]:
     """
     if not _is(entry, "auth-capture"):
         return
+    if (_whole(entry.fields.get("maxTimeoutSeconds")) or 0) >= 2 ** (_DEADLINE_BITS - 1):
+        yield entry.at("maxTimeoutSeconds")
     for keys, top in ((_DEADLINES, 2**_DEADLINE_BITS - 1), (_FEES, _FEE_MAX)):
         first, last = (_whole(entry.extra.get(key)) for key in keys)
         bad = [
@@ -188,7 +190,7 @@ def capture_terms(entry: Entry) -> Iterator[str]:
 def capture_escrow(entry: Entry) -> Iterator[str]:
     """`auth-capture` with an escrow that clients do not know."""
     escrow = entry.extra.get("authCaptureEscrow")
-    if not _is(entry, "auth-capture") or escrow is None or escrow == "":
+    if not _is(entry, "auth-capture") or "authCaptureEscrow" not in entry.extra or escrow == "":
         return
     known = isinstance(escrow, str) and evm_address(escrow) in ESCROWS and checksummed(escrow)
     if not known:
