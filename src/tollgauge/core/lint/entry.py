@@ -192,7 +192,7 @@ def v1_texts(entry: Entry) -> Iterator[str]:
         yield entry.at("outputSchema")
 
 
-@error(
+@warning(
     "v1-fields",
     "Leave maxAmountRequired, resource, description, mimeType and outputSchema out of accepts in"
     " version 2: the amount is called amount, the rest belongs to the top-level resource.",
@@ -203,7 +203,7 @@ def v1_fields(entry: Entry) -> Iterator[str]:
         yield from (entry.at(key) for key in _V1_KEYS if key in entry.fields)
 
 
-@error("v2-amount", "Call the amount maxAmountRequired in version 1.")
+@warning("v2-amount", "Call the amount maxAmountRequired in version 1.")
 def v2_amount(entry: Entry) -> Iterator[str]:
     """The version 2 name of the amount in an entry of version 1."""
     if entry.version == 1 and "amount" in entry.fields:

@@ -152,7 +152,7 @@ def error_text(reading: Reading) -> Iterator[str]:
         yield "error"
 
 
-@error(
+@warning(
     "v2-fields",
     "Leave resource and extensions out of the top level in version 1, or move to version 2.",
 )

@@ -65,7 +65,7 @@ def extensions_object(reading: Reading) -> Iterator[str]:
         yield "extensions"
 
 
-@error("bazaar-shape", "Give extensions.bazaar an info object and a schema object.")
+@warning("bazaar-shape", "Give extensions.bazaar an info object and a schema object.")
 def bazaar_shape(reading: Reading) -> Iterator[str]:
     """The bazaar extension lacks `info` or `schema`; directories do not list it."""
     extension = _extensions(reading).get(_BAZAAR)
@@ -105,7 +105,7 @@ def permit2_allowance(reading: Reading) -> Iterator[str]:
             yield entry.at("extra")
 
 
-@error(
+@warning(
     "schema-external-ref",
     "Refer only to places inside the schema itself (#/...): external $ref and $id are never"
     " fetched.",
@@ -118,7 +118,7 @@ def schema_external_ref(reading: Reading) -> Iterator[str]:
             return
 
 
-@error("schema-mismatch", "Make bazaar.info fit bazaar.schema (JSON Schema draft 2020-12).")
+@warning("schema-mismatch", "Make bazaar.info fit bazaar.schema (JSON Schema draft 2020-12).")
 def schema_mismatch(reading: Reading) -> Iterator[str]:
     """The example does not fit its own schema: facilitators then drop the listing silently.
     Keywords with regular expressions are not evaluated.
@@ -127,7 +127,7 @@ def schema_mismatch(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info"
 
 
-@error("schema-broken", "Write bazaar.schema as a valid JSON Schema (draft 2020-12).")
+@warning("schema-broken", "Write bazaar.schema as a valid JSON Schema (draft 2020-12).")
 def schema_broken(reading: Reading) -> Iterator[str]:
     """The schema itself cannot be evaluated."""
     if reading.example is Verdict.BROKEN:
@@ -149,7 +149,7 @@ def bazaar_absent(reading: Reading) -> Iterator[str]:
         yield "extensions"
 
 
-@error("bazaar-input", 'Give bazaar.info an input object with type "http" or "mcp".')
+@warning("bazaar-input", 'Give bazaar.info an input object with type "http" or "mcp".')
 def bazaar_input(reading: Reading) -> Iterator[str]:
     """The input has no `type`, which is read first and decides how the rest is understood."""
     if _bazaar(reading) is None:
@@ -159,7 +159,7 @@ def bazaar_input(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input"
 
 
-@error("bazaar-method", "Name the HTTP method in bazaar.info.input.method.")
+@warning("bazaar-method", "Name the HTTP method in bazaar.info.input.method.")
 def bazaar_method(reading: Reading) -> Iterator[str]:
     """An http input without a method that x402 knows."""
     known = _QUERY_METHODS | _BODY_METHODS
@@ -167,7 +167,7 @@ def bazaar_method(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input.method"
 
 
-@error(
+@warning(
     "bazaar-method-mismatch",
     "Declare in bazaar.info.input.method the method that the resource answers 402 to.",
 )
@@ -178,7 +178,7 @@ def bazaar_method_mismatch(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input.method"
 
 
-@error(
+@warning(
     "bazaar-body",
     "Give a POST, PUT or PATCH input a bodyType (json, form-data or text) and an example body.",
 )
@@ -192,7 +192,7 @@ def bazaar_body(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input.body"
 
 
-@error("bazaar-query", "Put the input of GET, HEAD and DELETE into queryParams, not into a body.")
+@warning("bazaar-query", "Put the input of GET, HEAD and DELETE into queryParams, not into a body.")
 def bazaar_query(reading: Reading) -> Iterator[str]:
     """A method without a body whose input has one, or `queryParams` that is no object."""
     if _http_method(reading) not in _QUERY_METHODS:
@@ -203,7 +203,7 @@ def bazaar_query(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input.queryParams"
 
 
-@error("bazaar-mcp", "Give an mcp input a toolName and an inputSchema.")
+@warning("bazaar-mcp", "Give an mcp input a toolName and an inputSchema.")
 def bazaar_mcp(reading: Reading) -> Iterator[str]:
     """An mcp input that names no tool (under `toolName` or the older `tool`) or no schema."""
     declared = _members(_input(reading))
@@ -222,7 +222,7 @@ def bazaar_tool_name(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input.tool"
 
 
-@error(
+@warning(
     "bazaar-route",
     "Write routeTemplate as a path such as /users/:id, without .. and without a host.",
 )

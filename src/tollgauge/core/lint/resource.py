@@ -75,7 +75,7 @@ def _places(envelope: Envelope | None) -> Iterator[tuple[str, object]]:
                 yield item.at("resource"), item.fields["resource"]
 
 
-@error(
+@warning(
     "resource-missing",
     "Describe the resource in a top-level resource object with its url.",
 )
@@ -117,7 +117,7 @@ def _texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-@error("resource-url", "Write the resource's URL in full, with https:// and the host.")
+@warning("resource-url", "Write the resource's URL in full, with https:// and the host.")
 def resource_url(reading: Reading) -> Iterator[str]:
     """The URL is empty, relative, an opaque id, or of another scheme."""
     for where, text in _places(reading.envelope):
@@ -125,7 +125,7 @@ def resource_url(reading: Reading) -> Iterator[str]:
             yield where
 
 
-@error(
+@warning(
     "resource-mismatch",
     "Write the public URL of the resource that was asked: host and path differ. Behind a proxy,"
     " build it from the forwarded host.",
