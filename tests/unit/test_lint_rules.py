@@ -192,6 +192,7 @@ def test_a_defect_of_what_only_describes_the_resource_is_a_warning(
     ("path", "value", "rule"),
     [
         (ENTRY + "amount", "1000001", "amount-above-cap"),
+        (ENTRY + "amount", "0010000", "amount-padded"),
         (ENTRY + "asset", "0x" + "ab" * 20, "asset-not-default"),
         (ENTRY + "payTo", "0x209693bC6afc0C5328bA36FaF03C514EF312287C", "address-checksum"),
         (ENTRY + "maxTimeoutSeconds", 6, "timeout-tight"),

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.lint.accepts import terms_of_accepts, timeout_seconds
+from tollgauge.core.lint.accepts import atomic_amount, terms_of_accepts, timeout_seconds
 from tollgauge.core.lint.reading import Entry
 from tollgauge.core.lint.rule import Rule, error, note, warning
-from tollgauge.core.units import parse_amount
 
 SETTLE_MARGIN_S: Final = 6
 """Facilitators want this much validity left when they verify (exact EVM scheme)."""
@@ -54,7 +53,7 @@ def amount_form(entry: Entry) -> Iterator[str]:
     ledgers write decimals.
     """
     amount = entry.fields.get(entry.amount_key)
-    value = parse_amount(amount)
+    value = atomic_amount(amount)
     atomic = value is not None and value.bit_length() <= _amount_bits(entry)
     if not (atomic if entry.evm or entry.solana else _filled(amount)):
         yield entry.at(entry.amount_key)
@@ -71,14 +70,22 @@ def _amount_bits(entry: Entry) -> int:
 def amount_not_atomic(entry: Entry) -> Iterator[str]:
     """A text that is no whole number, on a network where that may be lawful."""
     amount = entry.fields.get(entry.amount_key)
-    if _filled(amount) and parse_amount(amount) is None and not (entry.evm or entry.solana):
+    if _filled(amount) and atomic_amount(amount) is None and not (entry.evm or entry.solana):
+        yield entry.at(entry.amount_key)
+
+
+@warning("amount-padded", "Write the amount without leading zeros.")
+def amount_padded(entry: Entry) -> Iterator[str]:
+    """Leading zeros. Clients read the number, but whoever compares texts sees another price."""
+    amount = entry.fields.get(entry.amount_key)
+    if atomic_amount(amount) is not None and str(atomic_amount(amount)) != amount:
         yield entry.at(entry.amount_key)
 
 
 @error("amount-zero", "Ask for more than nothing, or serve the resource without a 402.")
 def amount_zero(entry: Entry) -> Iterator[str]:
     """An amount of zero. Clients sign it, so it can be paid, but it settles nothing."""
-    if parse_amount(entry.fields.get(entry.amount_key)) == 0:
+    if atomic_amount(entry.fields.get(entry.amount_key)) == 0:
         yield entry.at(entry.amount_key)
 
 
@@ -214,6 +221,7 @@ RULES: Final[tuple[Rule[Entry], ...]] = (
     entry_object,
     amount_form,
     amount_not_atomic,
+    amount_padded,
     amount_zero,
     amount_above_cap,
     timeout_form,
