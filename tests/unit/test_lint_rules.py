@@ -404,6 +404,14 @@ def test_one_payable_option_is_enough() -> None:
     assert wheres(result, "amount-form") == {"accepts[0].amount"}
 
 
+def test_an_entry_that_is_no_object_is_told_once_and_null_spoils_the_rest() -> None:
+    good = V2["accepts"][0]
+    text = judged(changed(V2, "accepts", ["exact", good]))
+    assert (fired(text), text.payable) == ({"entry-object"}, True)
+    null = judged(changed(V2, "accepts", [None, good]))
+    assert (fired(null), null.payable) == ({"entry-object", "accepts-null"}, False)
+
+
 def test_empty_accepts_with_a_sign_in_is_called_so() -> None:
     signed = changed(V2, "accepts", [])
     signed["extensions"]["sign-in-with-x"] = {"info": {}, "schema": {}}

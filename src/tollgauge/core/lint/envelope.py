@@ -24,9 +24,14 @@ ENTRY_RULES: Final[tuple[Rule[Entry], ...]] = (
 """Everything that is asked of one entry."""
 
 
+def rules_of(subject: Entry) -> tuple[Rule[Entry], ...]:
+    """What is asked of an entry: of one that is no object, only that."""
+    return ENTRY_RULES if isinstance(subject.raw, dict) else (entry.entry_object,)
+
+
 def payable_entry(subject: Entry) -> bool:
     """Whether no fatal rule fires for an entry."""
-    return not any(next(rule.check(subject), None) for rule in ENTRY_RULES if rule.fatal)
+    return not any(next(rule.check(subject), None) for rule in rules_of(subject) if rule.fatal)
 
 
 def _challenged(reading: Reading) -> bool:
@@ -110,6 +115,14 @@ def version_form(reading: Reading) -> Iterator[str]:
 def accepts_missing(reading: Reading) -> Iterator[str]:
     """`accepts` is missing or no array."""
     if reading.envelope and not isinstance(reading.envelope.document.get("accepts"), list):
+        yield "accepts"
+
+
+@error("accepts-null", "Remove null from accepts.", fatal=True)
+def accepts_null(reading: Reading) -> Iterator[str]:
+    """A null in `accepts`: both official clients stop at it, whatever else is offered."""
+    entries = reading.envelope.entries if reading.envelope else ()
+    if any(subject.raw is None for subject in entries):
         yield "accepts"
 
 
@@ -208,6 +221,7 @@ RULES: Final[tuple[Rule[Reading], ...]] = (
     v1_only,
     version_form,
     accepts_missing,
+    accepts_null,
     accepts_empty,
     auth_only,
     accepts_many,

@@ -15,6 +15,7 @@ import binascii
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Final
 
 import orjson
@@ -62,20 +63,22 @@ class Header:
     fault: HeaderFault | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One element of `accepts`. `network` is CAIP-2 where the text could be translated."""
+    """One element of `accepts`. `network` is CAIP-2 where the text could be translated. What every
+    rule asks is worked out once.
+    """
 
     index: int
     version: int
     raw: object
 
-    @property
+    @cached_property
     def fields(self) -> dict[str, object]:
         """The entry's members; none when it is not an object."""
         return self.raw if isinstance(self.raw, dict) else {}
 
-    @property
+    @cached_property
     def extra(self) -> dict[str, object]:
         """The members of `extra`; none when it is not an object."""
         extra = self.fields.get("extra")
@@ -86,19 +89,19 @@ class Entry:
         """The amount's name in this version."""
         return AMOUNT_KEYS[self.version]
 
-    @property
+    @cached_property
     def scheme(self) -> str:
         """The scheme, empty when it is not a text."""
         scheme = self.fields.get("scheme")
         return scheme if isinstance(scheme, str) else ""
 
-    @property
+    @cached_property
     def network(self) -> str:
         """The network, empty when it is not a text; a plain name that is known as CAIP-2."""
         text = self.fields.get("network")
         return (legacy_network(text) or text) if isinstance(text, str) else ""
 
-    @property
+    @cached_property
     def chain(self) -> str:
         """The kind of network: its CAIP-2 namespace, or what a plain name stands for. A name that
         nobody knows is taken for an EVM network, as most are; empty when there is none.
@@ -119,12 +122,12 @@ class Entry:
         """The schemes that an official client has on its kind of network in its version."""
         return _SCHEMES.get((self.chain, self.version), frozenset())
 
-    @property
+    @cached_property
     def evm(self) -> bool:
         """Whether EVM shapes apply: an EVM network, and no scheme that clients do not have."""
         return self.chain == "eip155" and self._known_scheme
 
-    @property
+    @cached_property
     def solana(self) -> bool:
         """Whether Solana's shapes apply, likewise."""
         return self.chain == "solana" and self._known_scheme
@@ -151,7 +154,7 @@ class Entry:
         return f"accepts[{self.index}].{field}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Envelope:
     """A payment challenge: where it lay, the version that its reader takes it for, its object."""
 
@@ -159,7 +162,7 @@ class Envelope:
     version: int
     document: dict[str, object]
 
-    @property
+    @cached_property
     def entries(self) -> tuple[Entry, ...]:
         """The entries that are judged, at most ENTRIES_MAX."""
         accepts = self.document.get("accepts")
