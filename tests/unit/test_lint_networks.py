@@ -27,6 +27,7 @@ from x402.mechanisms.evm.v1.constants import V1_NETWORK_CHAIN_IDS, V1_NETWORKS
 
 from tollgauge.core import units
 from tollgauge.core.finding import Lint, Severity
+from tollgauge.core.lint.network import MEMO_MAX
 from tollgauge.core.units import ASSETS, SOLANA_NETWORKS, V1_NETWORKS_DIVIDED
 
 ENTRY = "accepts.0."
@@ -249,6 +250,7 @@ def test_the_names_of_version_1_are_those_of_the_installed_sdks() -> None:
     registered = {name for name in V1_NETWORKS if python.get(name) == typescript.get(name)}
     assert units.V1_NETWORKS.keys() - registered - solana.keys() == V1_NETWORKS_DIVIDED
     assert set(solana.values()) == SOLANA_NETWORKS
+    assert sdk_file("mechanisms", "svm", "constants.py").MAX_MEMO_BYTES == MEMO_MAX
 
 
 @pytest.mark.node

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,8 @@ from tests.unit.lint_envelopes import (
 )
 from x402 import x402ClientSync
 from x402.http.x402_http_client import x402HTTPClientSync
+from x402.mechanisms.evm import constants
+from x402.mechanisms.evm.batch_settlement import constants as channels
 from x402.mechanisms.evm.batch_settlement.client.scheme import BatchSettlementEvmScheme
 from x402.mechanisms.evm.exact import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSigner
@@ -38,6 +41,8 @@ from x402.mechanisms.evm.upto.client import UptoEvmScheme
 
 from tollgauge.core.finding import Lint, Severity
 from tollgauge.core.lint import RULES
+from tollgauge.core.lint.scheme import ESCROWS, WITHDRAW_DELAY
+from tollgauge.core.lint.token import X402_CONTRACTS
 
 sys.setrecursionlimit(1_000)
 # The EVM libraries raise it to 100000 on import, under which CPython's own json can be crashed.
@@ -198,6 +203,26 @@ def test_asset_and_payee_that_are_mixed_up_are_told() -> None:
 def test_an_amount_fits_the_contract_of_its_scheme(offer: Document, bits: int) -> None:
     assert judged(changed(offer, ENTRY + "amount", str(2**bits - 1))).payable
     assert not judged(changed(offer, ENTRY + "amount", str(2**bits))).payable
+
+
+def test_the_contracts_and_bounds_are_those_of_the_installed_sdks() -> None:
+    named = {
+        constants.PERMIT2_ADDRESS,
+        constants.X402_EXACT_PERMIT2_PROXY_ADDRESS,
+        constants.X402_UPTO_PERMIT2_PROXY_ADDRESS,
+        channels.BATCH_SETTLEMENT_ADDRESS,
+    }
+    assert {address.lower() for address in named} == X402_CONTRACTS
+    bounds = (channels.MIN_WITHDRAW_DELAY, channels.MAX_WITHDRAW_DELAY)
+    assert bounds == (WITHDRAW_DELAY[0], WITHDRAW_DELAY[-1])
+
+
+@pytest.mark.node
+def test_the_escrows_of_auth_capture_are_those_of_the_installed_sdk() -> None:
+    module = Path(__file__).parents[2] / "node_modules/@x402/evm/dist/cjs/auth-capture/client"
+    source = (module / "index.js").read_text(encoding="utf-8")
+    found = re.findall(r'AUTH_CAPTURE_ESCROW_V\w+ = "(0x[0-9a-fA-F]{40})"', source)
+    assert {address.lower() for address in found} == ESCROWS
 
 
 ADDRESSES = [

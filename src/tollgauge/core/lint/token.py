@@ -24,7 +24,7 @@ from tollgauge.core.units import ASSETS, Asset, known_asset
 
 _KNOWN_ADDRESSES: Final = frozenset(address for _, address in ASSETS)
 _NOBODY: Final = (ZERO_ADDRESS, ZERO_KEY)
-_X402_CONTRACTS: Final = frozenset(
+X402_CONTRACTS: Final = frozenset(
     {
         "0x000000000022d473030f116ddee9f6b43ac78ba3",  # Permit2
         "0x402085c248eea27d92e8b30b2c58ed07f9e20001",  # the Permit2 proxy of exact
@@ -125,7 +125,7 @@ def payto_asset(entry: Entry) -> Iterator[str]:
     if payee is None:
         return
     taken = payee == _account(entry, "asset") or known_asset(entry.network, payee) is not None
-    if taken or payee in _X402_CONTRACTS:
+    if taken or payee in X402_CONTRACTS:
         yield entry.at("payTo")
 
 
