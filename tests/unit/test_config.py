@@ -15,6 +15,7 @@ from tollgauge.jobs.discover import Source
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "tollgauge.example.toml"
 PAY_TO = "0x" + "ab" * 20
+MEGA_USD = "0xfafddbb3fc7688494971a79cc65dca3ef82079e7"
 SELLS = f"""
 [sale]
 pay_to = "{PAY_TO}"
@@ -268,6 +269,7 @@ def test_a_database_password_is_refused_in_the_file(tmp_path: Path) -> None:
         ('[sale]\npay_to = "0x12"\n', "sale.pay_to must be an address"),
         (f'[sale]\npay_to = "{PAY_TO}"\n', "facilitator.url is not"),
         ('[sale]\nasset = "0x00"\n', "sale.asset is not native USDC"),
+        (f'[sale]\nnetwork = "eip155:4326"\nasset = "{MEGA_USD}"\n', "not native USDC"),
         ("[score]\nmax_age_ms = 86_400_001\n", "score: batch"),
     ],
 )

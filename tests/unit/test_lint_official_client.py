@@ -221,8 +221,9 @@ def test_what_we_call_payable_in_a_v1_body_the_client_signs(
 def test_an_answer_is_payable_when_one_of_its_options_alone_is(
     entries: list[Document],
 ) -> None:
-    found = [one["accepts"][0] for one in entries if isinstance(one.get("accepts"), list)
-             and one["accepts"]]  # fmt: skip
+    firsts = [one["accepts"][:1] for one in entries if isinstance(one.get("accepts"), list)]
+    found = [entry for first in firsts for entry in first if entry is not None]
+    # Null is left out: both clients stop at it, whatever else is offered.
     together = we_say(*in_header({**V2, "accepts": found}))
     assert together == any(we_say(*in_header({**V2, "accepts": [one]})) for one in found)
 
@@ -239,7 +240,7 @@ STRICTER: list[tuple[tuple[str | int, ...], Any, str]] = [
     ((*ENTRY, "extra"), {"name": "USD Coin"}, "the TypeScript client wants the version"),
     ((*ENTRY, "extra"), {}, "the TypeScript client wants the domain"),
     ((*ENTRY, "extra", "name"), "USDC", "the signature is invalid for this token"),
-    ((*ENTRY, "amount"), "010", "not the canonical text, so comparisons fail"),
+    ((*ENTRY, "amount"), " 10", "the specification wants digits only"),
     ((*ENTRY, "payTo"), PAYEE[2:], "the TypeScript client wants 0x"),
     ((*ENTRY, "payTo"), "0x" + "0" * 40, "tokens refuse the zero address"),
     ((*ENTRY, "payTo"), USDC, "the token refuses itself"),

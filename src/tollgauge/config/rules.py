@@ -55,6 +55,7 @@ def check(config: Config, *, broken: frozenset[str] = frozenset()) -> list[str]:
 
 def _selling(config: Config) -> Iterator[Rule]:
     sale, facilitator = config.sale, config.facilitator
+    token = known_asset(sale.network, sale.asset)
     yield (
         frozenset({"sale", "facilitator"}),
         bool(sale.pay_to) and not facilitator.url,
@@ -67,7 +68,7 @@ def _selling(config: Config) -> Iterator[Rule]:
     )
     yield (
         frozenset({"sale"}),
-        known_asset(sale.network, sale.asset) is None,
+        token is None or token.symbol != "USDC" or not token.eip3009,
         "sale.asset is not native USDC of sale.network",
     )
     longest = facilitator.verify_timeout_s + facilitator.settle_timeout_s

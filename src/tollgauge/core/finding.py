@@ -9,7 +9,9 @@ from tollgauge.core.terms import Terms
 
 
 class Severity(StrEnum):
-    """How bad a finding is. An error breaks the protocol; a warning costs some clients."""
+    """How bad a finding is. An error: a stock client could not pay, or would pay the wrong thing.
+    A warning: it costs some clients, or what describes the resource is defective.
+    """
 
     ERROR = "error"
     WARN = "warn"

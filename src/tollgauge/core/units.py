@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 SECOND_MS: Final = 1_000
 MINUTE_MS: Final = 60 * SECOND_MS
@@ -27,68 +27,212 @@ UINT256_MAX: Final = 2**256 - 1
 CAIP2_PATTERN: Final = re.compile(r"[-a-z0-9]{3,8}:[-_a-zA-Z0-9]{1,32}", re.ASCII)
 """CAIP-2: namespace and reference."""
 
-LEGACY_NETWORKS: Final[dict[str, str]] = {
+V1_NETWORKS: Final[dict[str, str]] = {
+    "ethereum": "eip155:1",
+    "sepolia": "eip155:11155111",
     "base": "eip155:8453",
     "base-sepolia": "eip155:84532",
     "avalanche": "eip155:43114",
     "avalanche-fuji": "eip155:43113",
     "polygon": "eip155:137",
     "polygon-amoy": "eip155:80002",
-    "ethereum": "eip155:1",
-    "arbitrum": "eip155:42161",
-    "optimism": "eip155:10",
-    "iotex": "eip155:4689",
-    "sei": "eip155:1329",
-    "sei-testnet": "eip155:1328",
-    "peaq": "eip155:3338",
     "abstract": "eip155:2741",
     "abstract-testnet": "eip155:11124",
+    "celo": "eip155:42220",
+    "educhain": "eip155:41923",
+    "flare": "eip155:14",
+    "iotex": "eip155:4689",
+    "megaeth": "eip155:4326",
+    "monad": "eip155:143",
+    "monad-testnet": "eip155:10143",
+    "peaq": "eip155:3338",
+    "sei": "eip155:1329",
+    "sei-testnet": "eip155:1328",
+    "skale-base-sepolia": "eip155:324705682",
+    "stable": "eip155:988",
+    "stable-testnet": "eip155:2201",
+    "story": "eip155:1514",
     "solana": "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp",
     "solana-devnet": "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1",
+    "solana-testnet": "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z",
 }
-"""The short network names of x402 v1, as CAIP-2."""
+"""The network names of x402 v1 that an official client knows, as CAIP-2."""
+
+V1_NETWORKS_DIVIDED: Final = frozenset(
+    {
+        *("ethereum", "sepolia", "flare", "monad-testnet"),
+        *("story", "educhain", "skale-base-sepolia"),
+    }
+)
+"""Those of V1_NETWORKS that one official client does not register, or takes for another chain."""
+
+LEGACY_NETWORKS: Final[dict[str, str]] = {
+    **V1_NETWORKS,
+    "arbitrum": "eip155:42161",
+    "bsc": "eip155:56",
+    "optimism": "eip155:10",
+    "x-layer": "eip155:196",
+    "xdc": "eip155:50",
+}
+"""Every plain network name that can be translated: those of V1_NETWORKS, and names that sellers
+write although no client of version 1 knows them.
+"""
+
+SOLANA_NETWORKS: Final = frozenset(
+    network for network in V1_NETWORKS.values() if network.startswith("solana:")
+)
+"""The clusters that clients on Solana know: mainnet, devnet, testnet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asset:
-    """A token that stock clients know: its place, its decimals and its EIP-712 domain."""
+    """A dollar token that clients know: its place, its decimals and its EIP-712 domain (empty
+    outside the EVM).
+
+    `default`: the official clients pay it without being told that they may. `eip3009`: it takes
+    transfers by signature (EIP-3009), else Permit2 only.
+    """
 
     network: str
     address: str
     symbol: str
-    decimals: int
     domain_name: str
     domain_version: str
+    decimals: int = 6
+    default: bool = True
+    eip3009: bool = True
 
 
-_USDC: Final = (
-    ("eip155:8453", "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913", "USD Coin"),
-    ("eip155:84532", "0x036cbd53842c5426634e7929541ec2318f3dcf7e", "USDC"),
-    ("eip155:1", "0xa0b86991c6218b36c1d19d4a2e9eb0ce3606eb48", "USD Coin"),
-    ("eip155:10", "0x0b2c639c533813f4aa9d7837caf62653d097ff85", "USD Coin"),
-    ("eip155:137", "0x3c499c542cef5e3811e1192ce70d8cc03d5c3359", "USD Coin"),
-    ("eip155:80002", "0x41e94eb019c0762f9bfcf9fb1e58725bfb0e7582", "USDC"),
-    ("eip155:42161", "0xaf88d065e77c8cc2239327c5edb3a432268e5831", "USD Coin"),
-    ("eip155:43114", "0xb97ef9ef8734c71904d8002f8b6bc66dd9c48a6e", "USD Coin"),
-    ("eip155:43113", "0x5425890298aed601595a70ab815c96711a31bc65", "USD Coin"),
-    ("eip155:4689", "0xcdf79194c6c285077a58da47641d4dbe51f63542", "Bridged USDC"),
-    ("eip155:1329", "0xe15fc38f6d8c56af07bbcbe3baf5708a2bf42392", "USDC"),
-    ("solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v", ""),
+def _token(
+    network: str, address: str, name: str, symbol: str = "USDC", version: str = "2", **more: Any
+) -> Asset:
+    """A row of the table; `more` is what differs from a token of six decimals with EIP-3009."""
+    return Asset(
+        network=network,
+        address=address,
+        symbol=symbol,
+        domain_name=name,
+        domain_version=version,
+        **more,
+    )
+
+
+_TOKENS: Final = (
+    _token("eip155:8453", "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913", "USD Coin"),
+    _token("eip155:84532", "0x036cbd53842c5426634e7929541ec2318f3dcf7e", "USDC"),
+    _token("eip155:1", "0xa0b86991c6218b36c1d19d4a2e9eb0ce3606eb48", "USD Coin"),
+    _token("eip155:137", "0x3c499c542cef5e3811e1192ce70d8cc03d5c3359", "USD Coin"),
+    _token("eip155:42161", "0xaf88d065e77c8cc2239327c5edb3a432268e5831", "USD Coin"),
+    _token("eip155:421614", "0x75faf114eafb1bdbe2f0316df893fd58ce46aa4d", "USD Coin"),
+    _token("eip155:43114", "0xb97ef9ef8734c71904d8002f8b6bc66dd9c48a6e", "USD Coin"),
+    _token("eip155:143", "0x754704bc059f8c67012fed69bc8a327a5aafb603", "USDC"),
+    _token("eip155:10143", "0x534b2f3a21130d7a60830c2df862319e593943a3", "USDC"),
+    _token("eip155:50", "0xfa2958cb79b0491cc627c1557f441ef849ca8eb1", "USDC"),
+    _token("eip155:51", "0xb5ab69f7bbada22b28e79c8ffaece55ef1c771d4", "USDC"),
+    _token("eip155:42220", "0xceba9300f2b948710d2653dd7b07f33a8b32118c", "USDC"),
+    _token("eip155:11142220", "0x01c5c0122039549ad1493b8220cabedd739bc44e", "USDC"),
+    _token("eip155:1329", "0xe15fc38f6d8c56af07bbcbe3baf5708a2bf42392", "USDC"),
+    _token("eip155:1328", "0x4fcf1784b31630811181f670aea7a7bef803eaed", "USDC"),
+    _token("eip155:5042", "0x3600000000000000000000000000000000000000", "USDC"),
+    _token("eip155:5042002", "0x3600000000000000000000000000000000000000", "USDC"),
+    _token("eip155:10", "0x0b2c639c533813f4aa9d7837caf62653d097ff85", "USD Coin", default=False),
+    _token("eip155:80002", "0x41e94eb019c0762f9bfcf9fb1e58725bfb0e7582", "USDC", default=False),
+    _token("eip155:43113", "0x5425890298aed601595a70ab815c96711a31bc65", "USD Coin", default=False),
+    _token(
+        "eip155:4689", "0xcdf79194c6c285077a58da47641d4dbe51f63542", "Bridged USDC", default=False
+    ),
+    _token("eip155:988", "0x779ded0c9e1022225f8e0630b35a9b54be713736", "USDT0", "USDT0", "1"),
+    _token("eip155:2201", "0x78cf24370174180738c5b8e352b6d14c83a6c9a9", "USDT0", "USDT0", "1"),
+    _token("eip155:14", "0xe7cd86e13ac4309349f30b3435a9d337750fc82d", "USD\u20ae0", "USDT0", "1"),
+    _token("eip155:42220", "0x48065fbbe25f71c9282ddf5e1cd6d6a887483d5e", "Tether USD", "USDT", "1"),
+    _token(
+        "eip155:42220",
+        "0xd2ab3c9a02dbbab236bfec45d1d755df4267f771",
+        "Tether America USD",
+        "USAT",
+        "1",
+    ),
+    _token("eip155:36900", "0x9cb8142aebbcdc60af7c97af897a67a8f3ca71c2", "USDC.e", "USDC.e"),
+    _token("eip155:190415", "0x401ecb1d350407f13ba348573e5630b83638e30d", "Bridged USDC", "USDC.e"),
+    _token("eip155:181228", "0x401ecb1d350407f13ba348573e5630b83638e30d", "Bridged USDC", "USDC.e"),
+    _token(
+        "eip155:4326",
+        "0xfafddbb3fc7688494971a79cc65dca3ef82079e7",
+        "MegaUSD",
+        "MegaUSD",
+        "1",
+        decimals=18,
+        eip3009=False,
+    ),
+    _token(
+        "eip155:31612",
+        "0xdd468a1ddc392dcdbef6db6e34e89aa338f9f186",
+        "Mezo USD",
+        "mUSD",
+        "1",
+        decimals=18,
+        eip3009=False,
+    ),
+    _token(
+        "eip155:31611",
+        "0x118917a40faf1cd7a13db0ef56c86de7973ac503",
+        "Mezo USD",
+        "mUSD",
+        "1",
+        decimals=18,
+        eip3009=False,
+    ),
+    _token(
+        "eip155:723487",
+        "0x33ad9e4bd16b69b5bfded37d8b5d9ff9aba014fb",
+        "Stable Coin",
+        "SBC",
+        "1",
+        eip3009=False,
+    ),
+    _token(
+        "eip155:72344",
+        "0x33ad9e4bd16b69b5bfded37d8b5d9ff9aba014fb",
+        "Stable Coin",
+        "SBC",
+        "1",
+        eip3009=False,
+    ),
+    _token(
+        "eip155:38833",
+        "0xa5b8bf902b2844da17d4506cc827f7f1681735e7",
+        "USDC",
+        "USDC",
+        "1",
+        eip3009=False,
+    ),
+)
+_MINTS: Final = (
+    ("solana", "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v", "USDC"),
+    ("solana", "Es9vMFrzaCERmJfrF4H2FYD4KCoNkY11McCe8BenwNYB", "USDT"),
+    ("solana", "2u1tszSeqZ3qBWF3uNGPFc8TzMk2tdiwknnRMWGWjGWH", "USDG"),
+    ("solana", "2b1kV6DkPAnxd5ixfnxCpjxmKwqjjaYmCZfHsFu24GXo", "PYUSD"),
+    ("solana", "CASHx9KJUStyftLFWGvEVf59SGeG9sh5FfcnZMVPCASH", "CASH"),
+    ("solana-devnet", "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", "USDC"),
+    ("solana-devnet", "4F6PM96JJxngmHnZLBh9n58RH4aTVNWvDs2nuwrT5BP7", "USDG"),
+    ("solana-devnet", "CXk2AMBfi3TwaEL2468s6zP8xq9NxTXjp9gjMgzeUynM", "PYUSD"),
+    ("solana-testnet", "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", "USDC"),
+    ("solana-testnet", "4F6PM96JJxngmHnZLBh9n58RH4aTVNWvDs2nuwrT5BP7", "USDG"),
+    ("solana-testnet", "CXk2AMBfi3TwaEL2468s6zP8xq9NxTXjp9gjMgzeUynM", "PYUSD"),
 )
 
 ASSETS: Final[dict[tuple[str, str], Asset]] = {
-    (network, address): Asset(
-        network=network,
-        address=address,
-        symbol="USDC",
-        decimals=6,
-        domain_name=name,
-        domain_version="2",
+    (asset.network, asset.address): asset
+    for asset in (
+        *_TOKENS,
+        *(
+            _token(V1_NETWORKS[cluster], mint, "", symbol, "", eip3009=False)
+            for cluster, mint, symbol in _MINTS
+        ),
     )
-    for network, address, name in _USDC
 }
-"""Circle's native USDC by (network, address), hex in lower case. A token outside the EVM has no
-EIP-712 domain.
+"""Dollar tokens by (network, address), hex in lower case: those that the official clients pay by
+default, and Circle's USDC where they do not.
 """
 
 
@@ -98,13 +242,8 @@ def known_asset(network: str, address: str) -> Asset | None:
     return ASSETS.get((network, key))
 
 
-def default_asset(network: str) -> Asset | None:
-    """Native USDC of a network, or None where the table has none."""
-    return next((asset for asset in ASSETS.values() if asset.network == network), None)
-
-
 def legacy_network(name: str) -> str | None:
-    """The CAIP-2 id of a v1 network name, or None when the name is unknown."""
+    """The CAIP-2 id of a plain network name, or None when it cannot be translated."""
     return LEGACY_NETWORKS.get(name)
 
 

@@ -151,5 +151,6 @@ def _dollars(text: str) -> str:
     changed; a bare amount is in the six decimals of native USDC, an unknown token stays as it is.
     """
     amount, _, asset = text.partition(" ")
-    known = not asset or any(each.address == asset for each in ASSETS.values())
-    return f"${usd_text(int(amount))}" if known and amount.isdigit() else text
+    decimals = next((each.decimals for each in ASSETS.values() if each.address == asset), None)
+    known = decimals is not None or not asset
+    return f"${usd_text(int(amount), decimals or 6)}" if known and amount.isdigit() else text

@@ -7,10 +7,11 @@ reader, so a listing and a challenge with the same words have the same terms.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from tollgauge.core.terms import Terms
-from tollgauge.core.units import UINT256_MAX, legacy_network, parse_amount
+from tollgauge.core.units import UINT256_MAX, legacy_network
 
 ENTRIES_MAX: Final = 64
 """Entries that are looked at; no real challenge comes near, a hostile one may hold thousands."""
@@ -18,6 +19,7 @@ TEXT_MAX: Final = 256
 """Longest identifier that is kept; a Cardano asset needs 120."""
 TIMEOUT_MAX: Final = 2**53
 """Largest timeout a JavaScript client adds without losing a second."""
+_DIGITS: Final = re.compile(r"[0-9]{1,78}", re.ASCII)
 AMOUNT_KEYS: Final = {1: "maxAmountRequired", 2: "amount"}
 """The name of the amount, by envelope version."""
 
@@ -32,6 +34,16 @@ def terms_of_accepts(accepts: object, *, version: int) -> tuple[Terms, ...]:
         return ()
     read = (_terms(entry, version) for entry in accepts[:ENTRIES_MAX])
     return tuple(terms for terms in read if terms is not None)
+
+
+def atomic_amount(text: object) -> int | None:
+    """An amount of atomic units from its decimal digits, or None unless it fits a uint256. Leading
+    zeros are read: clients and facilitators compare the number.
+    """
+    if not isinstance(text, str) or not _DIGITS.fullmatch(text):
+        return None
+    value = int(text)
+    return value if value <= UINT256_MAX else None
 
 
 def timeout_seconds(value: object) -> int | None:
@@ -79,7 +91,7 @@ def _amount(entry: dict[str, object], version: int) -> int | None:
         value = entry.get(key)
         if isinstance(value, int) and not isinstance(value, bool):
             return value if 0 <= value <= UINT256_MAX else None
-        amount = parse_amount(value)
+        amount = atomic_amount(value)
         if amount is not None:
             return amount
     return None

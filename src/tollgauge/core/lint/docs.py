@@ -12,10 +12,15 @@ _HEAD: Final = """# Lint rules
 
 Written by `tollgauge.core.lint.docs.markdown()`; do not edit.
 
-What the envelope linter looks for in the answer to an unpaid request. An *error* breaks the
-protocol, a *warning* costs some clients, *info* is only worth knowing. A **fatal** rule means that
-a stock client cannot pay: for a rule about the envelope not at all, for a rule about an entry of
-`accepts` not by that entry (one payable entry is enough). `compliant` means no error.
+What the envelope linter looks for in the answer to an unpaid request. An *error* means that a
+stock client could not pay, or would pay the wrong thing; a *warning* that it costs some clients,
+or that what describes the resource is defective; *info* is only worth knowing. A **fatal** rule
+means that a stock client cannot pay: for a rule about the envelope not at all, for a rule about an
+entry of `accepts` not by that entry (one payable entry is enough). A fatal warning breaks nothing:
+clients of its maker may pay where the official ones cannot. `compliant` means no error.
+
+Every scheme that an official client has is evaluated on EVM networks and on Solana; other networks
+are named as not evaluated and never called wrong.
 """
 _TABLE: Final = "| rule | severity | fatal |\n|---|---|---|\n"
 

@@ -1,20 +1,19 @@
-"""Rules about one entry of `accepts`: its scheme, network, amount, time-out and flow.
+"""Rules about one entry of `accepts`: its amount, its time-out, its flow, its version's members.
 
-Shapes of a network's own kind are asked only of schemes and networks that we know: a scheme with
-`asset: "USD"` and no time-out is lawful where its own specification says so.
+Shapes are asked only of schemes and networks that we know: a scheme with `asset: "USD"` and no
+time-out is lawful where its own specification says so. What belongs to a network or to one scheme
+is asked in network.py and scheme.py.
 Sources: x402 v2 specification (PaymentRequirements), the official clients' schemas and signers.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.lint.accepts import terms_of_accepts, timeout_seconds
+from tollgauge.core.lint.accepts import atomic_amount, terms_of_accepts, timeout_seconds
 from tollgauge.core.lint.reading import Entry
 from tollgauge.core.lint.rule import Rule, error, note, warning
-from tollgauge.core.units import CAIP2_PATTERN, legacy_network, parse_amount
 
 SETTLE_MARGIN_S: Final = 6
 """Facilitators want this much validity left when they verify (exact EVM scheme)."""
@@ -22,7 +21,9 @@ TIGHT_S: Final = 10
 LONG_S: Final = 3_600
 CLIENT_CAP_MICRO_USD: Final = 1_000_000
 """The official clients refuse more than a dollar a payment unless told otherwise."""
-_CHAIN: Final = re.compile(r"eip155:[1-9][0-9]{0,31}", re.ASCII)
+_AMOUNT_BITS: Final = {"batch-settlement": 128, "auth-capture": 120}
+"""Width of the amount in the contracts of a scheme; a uint256 elsewhere, a u64 on Solana."""
+_SOLANA_BITS: Final = 64
 _FLOWS: Final = (None, "authorization", "upfront", "escrow")
 _V1_KEYS: Final = ("maxAmountRequired", "resource", "description", "mimeType", "outputSchema")
 
@@ -38,66 +39,6 @@ def entry_object(entry: Entry) -> Iterator[str]:
         yield f"accepts[{entry.index}]"
 
 
-@error("scheme-form", 'Name the payment scheme, for example "exact".', fatal=True)
-def scheme_form(entry: Entry) -> Iterator[str]:
-    """`scheme` is missing or not a text."""
-    if not _filled(entry.fields.get("scheme")):
-        yield entry.at("scheme")
-
-
-@error(
-    "network-form",
-    'Write the network as CAIP-2 in version 2 ("eip155:8453") and as a plain name in version 1'
-    ' ("base").',
-    fatal=True,
-)
-def network_form(entry: Entry) -> Iterator[str]:
-    """The network's name is missing, or in the other version's form. Clients of version 2 demand
-    the colon; clients of version 1 know a closed list of plain names.
-    """
-    text = entry.fields.get("network")
-    if not isinstance(text, str) or not text or (":" in text) != (entry.version == 2):
-        yield entry.at("network")
-
-
-@error(
-    "network-chain",
-    'Write the chain id of an EVM network as a plain decimal number: "eip155:8453".',
-    fatal=True,
-)
-def network_chain(entry: Entry) -> Iterator[str]:
-    """`eip155:` with something that is no chain id: the signature's domain cannot be built."""
-    if entry.evm and not _CHAIN.fullmatch(entry.network):
-        yield entry.at("network")
-
-
-@warning(
-    "network-caip2",
-    "Write the network as CAIP-2: 3 to 8 characters of namespace, a colon, at most 32 characters"
-    " of reference (letters, digits, - and _).",
-)
-def network_caip2(entry: Entry) -> Iterator[str]:
-    """A network with a colon that CAIP-2 does not allow. Some official mechanisms do it (Algorand
-    writes its base64 genesis hash), so it is no error.
-    """
-    text = entry.network
-    if entry.version == 2 and ":" in text and not CAIP2_PATTERN.fullmatch(text):
-        yield entry.at("network")
-
-
-@warning(
-    "network-unknown",
-    "Name a network that clients of version 1 know, such as base, or move to version 2.",
-)
-def network_unknown(entry: Entry) -> Iterator[str]:
-    """A version 1 network name outside the table: no client can be expected to have it."""
-    text = entry.fields.get("network")
-    if entry.version != 1 or not isinstance(text, str) or not text or ":" in text:
-        return
-    if legacy_network(text) is None:
-        yield entry.at("network")
-
-
 @error(
     "amount-form",
     'Write the amount as a decimal string of atomic units, for example "10000" for one cent of'
@@ -107,13 +48,19 @@ def network_unknown(entry: Entry) -> Iterator[str]:
 )
 def amount_form(entry: Entry) -> Iterator[str]:
     """The amount is missing, under the other version's name, a JSON number (the official Python
-    client refuses it), or not a whole number that fits a uint256. On networks that we do not know
-    only a text is asked: some ledgers write decimals.
+    client refuses it), or not a whole number that the network's contracts can hold (a uint256 on
+    EVM networks, 64 bits on Solana). On networks that we do not know only a text is asked: some
+    ledgers write decimals.
     """
     amount = entry.fields.get(entry.amount_key)
-    atomic = parse_amount(amount) is not None
+    value = atomic_amount(amount)
+    atomic = value is not None and value.bit_length() <= _amount_bits(entry)
     if not (atomic if entry.evm or entry.solana else _filled(amount)):
         yield entry.at(entry.amount_key)
+
+
+def _amount_bits(entry: Entry) -> int:
+    return _SOLANA_BITS if entry.solana else _AMOUNT_BITS.get(entry.scheme, 256)
 
 
 @warning(
@@ -123,14 +70,22 @@ def amount_form(entry: Entry) -> Iterator[str]:
 def amount_not_atomic(entry: Entry) -> Iterator[str]:
     """A text that is no whole number, on a network where that may be lawful."""
     amount = entry.fields.get(entry.amount_key)
-    if _filled(amount) and parse_amount(amount) is None and not (entry.evm or entry.solana):
+    if _filled(amount) and atomic_amount(amount) is None and not (entry.evm or entry.solana):
+        yield entry.at(entry.amount_key)
+
+
+@warning("amount-padded", "Write the amount without leading zeros.")
+def amount_padded(entry: Entry) -> Iterator[str]:
+    """Leading zeros. Clients read the number, but whoever compares texts sees another price."""
+    amount = entry.fields.get(entry.amount_key)
+    if atomic_amount(amount) is not None and str(atomic_amount(amount)) != amount:
         yield entry.at(entry.amount_key)
 
 
 @error("amount-zero", "Ask for more than nothing, or serve the resource without a 402.")
 def amount_zero(entry: Entry) -> Iterator[str]:
     """An amount of zero. Clients sign it, so it can be paid, but it settles nothing."""
-    if parse_amount(entry.fields.get(entry.amount_key)) == 0:
+    if atomic_amount(entry.fields.get(entry.amount_key)) == 0:
         yield entry.at(entry.amount_key)
 
 
@@ -154,7 +109,7 @@ def amount_above_cap(entry: Entry) -> Iterator[str]:
 def timeout_form(entry: Entry) -> Iterator[str]:
     """The time-out is missing, quoted, fractional or not positive. JavaScript clients add it to
     the clock: a quoted one concatenates into the year 60000, a missing one gives NaN. Only asked
-    of `exact` on networks that we know, and in version 1: other schemes may leave it out.
+    of schemes and networks that we know, and in version 1: others may leave it out.
     """
     known = entry.evm or entry.solana or entry.version == 1
     if known and timeout_seconds(entry.fields.get("maxTimeoutSeconds")) is None:
@@ -223,8 +178,8 @@ def flow_upfront(entry: Entry) -> Iterator[str]:
 
 @error("v1-resource", "Write the resource's URL in accepts[].resource in version 1.", fatal=True)
 def v1_resource(entry: Entry) -> Iterator[str]:
-    """Version 1 keeps the resource in the entry, and every client's schema demands it."""
-    if entry.version == 1 and not _filled(entry.fields.get("resource")):
+    """Version 1 keeps the resource in the entry, and the official Python client demands it."""
+    if entry.version == 1 and not isinstance(entry.fields.get("resource"), str):
         yield entry.at("resource")
 
 
@@ -244,7 +199,7 @@ def v1_texts(entry: Entry) -> Iterator[str]:
         yield entry.at("outputSchema")
 
 
-@error(
+@warning(
     "v1-fields",
     "Leave maxAmountRequired, resource, description, mimeType and outputSchema out of accepts in"
     " version 2: the amount is called amount, the rest belongs to the top-level resource.",
@@ -255,7 +210,7 @@ def v1_fields(entry: Entry) -> Iterator[str]:
         yield from (entry.at(key) for key in _V1_KEYS if key in entry.fields)
 
 
-@error("v2-amount", "Call the amount maxAmountRequired in version 1.")
+@warning("v2-amount", "Call the amount maxAmountRequired in version 1.")
 def v2_amount(entry: Entry) -> Iterator[str]:
     """The version 2 name of the amount in an entry of version 1."""
     if entry.version == 1 and "amount" in entry.fields:
@@ -264,13 +219,9 @@ def v2_amount(entry: Entry) -> Iterator[str]:
 
 RULES: Final[tuple[Rule[Entry], ...]] = (
     entry_object,
-    scheme_form,
-    network_form,
-    network_chain,
-    network_caip2,
-    network_unknown,
     amount_form,
     amount_not_atomic,
+    amount_padded,
     amount_zero,
     amount_above_cap,
     timeout_form,

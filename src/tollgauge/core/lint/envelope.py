@@ -9,19 +9,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.lint import entry, token
+from tollgauge.core.lint import entry, network, scheme, token
 from tollgauge.core.lint.accepts import ENTRIES_MAX, terms_of_accepts
-from tollgauge.core.lint.reading import Entry, Envelope, Reading
+from tollgauge.core.lint.reading import Entry, Envelope, HeaderFault, Reading
 from tollgauge.core.lint.rule import Rule, error, note, warning
 from tollgauge.core.terms import Quote
 
-ENTRY_RULES: Final[tuple[Rule[Entry], ...]] = (*entry.RULES, *token.RULES)
+ENTRY_RULES: Final[tuple[Rule[Entry], ...]] = (
+    *entry.RULES,
+    *network.RULES,
+    *token.RULES,
+    *scheme.RULES,
+)
 """Everything that is asked of one entry."""
+
+
+def rules_of(subject: Entry) -> tuple[Rule[Entry], ...]:
+    """What is asked of an entry: of one that is no object, only that."""
+    return ENTRY_RULES if isinstance(subject.raw, dict) else (entry.entry_object,)
 
 
 def payable_entry(subject: Entry) -> bool:
     """Whether no fatal rule fires for an entry."""
-    return not any(next(rule.check(subject), None) for rule in ENTRY_RULES if rule.fatal)
+    return not any(next(rule.check(subject), None) for rule in rules_of(subject) if rule.fatal)
 
 
 def _challenged(reading: Reading) -> bool:
@@ -38,7 +48,8 @@ def no_envelope(reading: Reading) -> Iterator[str]:
     """A 402 whose header and body hold no envelope: HTML, another protocol, nothing, or a body
     cut off at the probe's size limit.
     """
-    if _challenged(reading) and reading.envelope is None:
+    bare = reading.header.fault is HeaderFault.REQUIREMENTS
+    if _challenged(reading) and reading.envelope is None and not bare:
         yield "body"
 
 
@@ -107,18 +118,36 @@ def accepts_missing(reading: Reading) -> Iterator[str]:
         yield "accepts"
 
 
+@error("accepts-null", "Remove null from accepts.", fatal=True)
+def accepts_null(reading: Reading) -> Iterator[str]:
+    """A null in `accepts`: both official clients stop at it, whatever else is offered."""
+    entries = reading.envelope.entries if reading.envelope else ()
+    if any(subject.raw is None for subject in entries):
+        yield "accepts"
+
+
 @error("accepts-empty", "List at least one payment option in accepts.", fatal=True)
 def accepts_empty(reading: Reading) -> Iterator[str]:
-    """An empty `accepts`: there is nothing that a client could pay."""
-    if reading.envelope and reading.envelope.document.get("accepts") == []:
+    """An empty `accepts`: there is nothing that a client could pay, nor a signature asked in its
+    place (auth-only).
+    """
+    if _asks_nothing(reading) and not _signs_in(reading):
         yield "accepts"
 
 
 @note("auth-only", "This resource asks for a signature (sign-in-with-x), not for a payment.")
 def auth_only(reading: Reading) -> Iterator[str]:
-    """An empty `accepts` beside the sign-in-with-x extension."""
-    if next(accepts_empty.check(reading), None) and reading.envelope:
-        yield from ("extensions" for key in reading.envelope.extensions if key == "sign-in-with-x")
+    """An empty `accepts` beside the sign-in-with-x extension: authentication only."""
+    if _asks_nothing(reading) and _signs_in(reading):
+        yield "extensions"
+
+
+def _asks_nothing(reading: Reading) -> bool:
+    return reading.envelope is not None and reading.envelope.document.get("accepts") == []
+
+
+def _signs_in(reading: Reading) -> bool:
+    return reading.envelope is not None and "sign-in-with-x" in reading.envelope.extensions
 
 
 @warning("accepts-many", "Offer fewer payment options: only the first ones are read.")
@@ -136,7 +165,7 @@ def error_text(reading: Reading) -> Iterator[str]:
         yield "error"
 
 
-@error(
+@warning(
     "v2-fields",
     "Leave resource and extensions out of the top level in version 1, or move to version 2.",
 )
@@ -192,6 +221,7 @@ RULES: Final[tuple[Rule[Reading], ...]] = (
     v1_only,
     version_form,
     accepts_missing,
+    accepts_null,
     accepts_empty,
     auth_only,
     accepts_many,

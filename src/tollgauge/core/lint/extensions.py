@@ -20,6 +20,9 @@ _BODY_METHODS: Final = frozenset({"POST", "PUT", "PATCH"})
 _BODY_TYPES: Final = frozenset({"json", "form-data", "text"})
 _ROUTE: Final = re.compile(r"/[a-zA-Z0-9_/:.\-~%]+", re.ASCII)
 _BAZAAR: Final = "bazaar"
+_WITHOUT_SCHEMA: Final = frozenset({"http-message-signatures"})
+_SPONSORING: Final = frozenset({"eip2612GasSponsoring", "erc20ApprovalGasSponsoring"})
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
 def _members(value: object) -> dict[str, object]:
@@ -50,13 +53,19 @@ def _http_method(reading: Reading) -> str | None:
 
 @error("extensions-object", "Make extensions an object, or leave it out.", fatal=True)
 def extensions_object(reading: Reading) -> Iterator[str]:
-    """`extensions` is there and no object; the official Python client refuses the envelope."""
+    """In version 2, `extensions` is there and no object; the official Python client refuses the
+    envelope.
+    """
     envelope = reading.envelope
-    if envelope and not isinstance(envelope.document.get("extensions"), dict | None):
+    if (
+        envelope
+        and envelope.version == 2
+        and not isinstance(envelope.document.get("extensions"), dict | None)
+    ):
         yield "extensions"
 
 
-@error("bazaar-shape", "Give extensions.bazaar an info object and a schema object.")
+@warning("bazaar-shape", "Give extensions.bazaar an info object and a schema object.")
 def bazaar_shape(reading: Reading) -> Iterator[str]:
     """The bazaar extension lacks `info` or `schema`; directories do not list it."""
     extension = _extensions(reading).get(_BAZAAR)
@@ -69,16 +78,34 @@ def bazaar_shape(reading: Reading) -> Iterator[str]:
 
 @warning("extension-shape", "Give every extension an info object and a schema.")
 def extension_shape(reading: Reading) -> Iterator[str]:
-    """Another extension without `info` or `schema`. The specification asks for both, but profiles
-    that it publishes itself leave the schema out, so it is no error.
+    """Another extension without `info` or `schema`. The specification asks for both, except where
+    it publishes a profile of its own without (http-message-signatures has no schema).
     """
     for name, extension in _extensions(reading).items():
-        if name != _BAZAAR and not {"info", "schema"} <= _members(extension).keys():
-            yield "extensions"
+        wanted = {"info"} if name in _WITHOUT_SCHEMA else {"info", "schema"}
+        if name != _BAZAAR and not wanted <= _members(extension).keys():
+            yield f"extensions.{name}" if _NAME.fullmatch(name) else "extensions"
             return
 
 
-@error(
+@note(
+    "permit2-allowance",
+    "Declare the extension eip2612GasSponsoring or erc20ApprovalGasSponsoring, or expect payers to"
+    " have approved Permit2 before.",
+)
+def permit2_allowance(reading: Reading) -> Iterator[str]:
+    """A payment by Permit2 and neither sponsoring extension: the payer's first payment in this
+    token fails until he has sent an approval transaction of his own.
+    """
+    envelope = reading.envelope
+    if envelope is None or _SPONSORING & envelope.extensions.keys():
+        return
+    for entry in envelope.entries:
+        if entry.evm and entry.method == "permit2":
+            yield entry.at("extra")
+
+
+@warning(
     "schema-external-ref",
     "Refer only to places inside the schema itself (#/...): external $ref and $id are never"
     " fetched.",
@@ -91,7 +118,7 @@ def schema_external_ref(reading: Reading) -> Iterator[str]:
             return
 
 
-@error("schema-mismatch", "Make bazaar.info fit bazaar.schema (JSON Schema draft 2020-12).")
+@warning("schema-mismatch", "Make bazaar.info fit bazaar.schema (JSON Schema draft 2020-12).")
 def schema_mismatch(reading: Reading) -> Iterator[str]:
     """The example does not fit its own schema: facilitators then drop the listing silently.
     Keywords with regular expressions are not evaluated.
@@ -100,7 +127,7 @@ def schema_mismatch(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info"
 
 
-@error("schema-broken", "Write bazaar.schema as a valid JSON Schema (draft 2020-12).")
+@warning("schema-broken", "Write bazaar.schema as a valid JSON Schema (draft 2020-12).")
 def schema_broken(reading: Reading) -> Iterator[str]:
     """The schema itself cannot be evaluated."""
     if reading.example is Verdict.BROKEN:
@@ -122,7 +149,7 @@ def bazaar_absent(reading: Reading) -> Iterator[str]:
         yield "extensions"
 
 
-@error("bazaar-input", 'Give bazaar.info an input object with type "http" or "mcp".')
+@warning("bazaar-input", 'Give bazaar.info an input object with type "http" or "mcp".')
 def bazaar_input(reading: Reading) -> Iterator[str]:
     """The input has no `type`, which is read first and decides how the rest is understood."""
     if _bazaar(reading) is None:
@@ -132,7 +159,7 @@ def bazaar_input(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input"
 
 
-@error("bazaar-method", "Name the HTTP method in bazaar.info.input.method.")
+@warning("bazaar-method", "Name the HTTP method in bazaar.info.input.method.")
 def bazaar_method(reading: Reading) -> Iterator[str]:
     """An http input without a method that x402 knows."""
     known = _QUERY_METHODS | _BODY_METHODS
@@ -140,7 +167,7 @@ def bazaar_method(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input.method"
 
 
-@error(
+@warning(
     "bazaar-method-mismatch",
     "Declare in bazaar.info.input.method the method that the resource answers 402 to.",
 )
@@ -151,7 +178,7 @@ def bazaar_method_mismatch(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input.method"
 
 
-@error(
+@warning(
     "bazaar-body",
     "Give a POST, PUT or PATCH input a bodyType (json, form-data or text) and an example body.",
 )
@@ -165,7 +192,7 @@ def bazaar_body(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input.body"
 
 
-@error("bazaar-query", "Put the input of GET, HEAD and DELETE into queryParams, not into a body.")
+@warning("bazaar-query", "Put the input of GET, HEAD and DELETE into queryParams, not into a body.")
 def bazaar_query(reading: Reading) -> Iterator[str]:
     """A method without a body whose input has one, or `queryParams` that is no object."""
     if _http_method(reading) not in _QUERY_METHODS:
@@ -176,7 +203,7 @@ def bazaar_query(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input.queryParams"
 
 
-@error("bazaar-mcp", "Give an mcp input a toolName and an inputSchema.")
+@warning("bazaar-mcp", "Give an mcp input a toolName and an inputSchema.")
 def bazaar_mcp(reading: Reading) -> Iterator[str]:
     """An mcp input that names no tool (under `toolName` or the older `tool`) or no schema."""
     declared = _members(_input(reading))
@@ -195,7 +222,7 @@ def bazaar_tool_name(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input.tool"
 
 
-@error(
+@warning(
     "bazaar-route",
     "Write routeTemplate as a path such as /users/:id, without .. and without a host.",
 )
@@ -217,6 +244,7 @@ RULES: Final[tuple[Rule[Reading], ...]] = (
     extensions_object,
     bazaar_shape,
     extension_shape,
+    permit2_allowance,
     schema_external_ref,
     schema_mismatch,
     schema_broken,

@@ -7,9 +7,13 @@ or sign it, or when what it signs could never settle whatever the chain holds (z
 another signature domain than the known token's, no time left).
 Two departures, both as published verdicts have it: variants of base64 in the header are read,
 since the specification names no alphabet; and an entry that cannot be read does not spoil the
-others, although the official Python client then refuses the whole envelope.
+others, although the official Python client then refuses the whole envelope (only null, at which
+the TypeScript client stops too, does).
 
-Schemes and networks that we do not know are judged by the protocol alone, never by EVM shapes.
+Schemes and networks that we do not know are judged by the protocol alone, never by EVM shapes,
+and a network that is not evaluated is never called wrong. On EVM networks and Solana, where the
+official clients' schemes are known, an entry in any other scheme is not payable: only clients of
+that scheme's maker could pay by it.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from tollgauge.core.exchange import Exchange
 from tollgauge.core.finding import Finding, Lint, Severity
 from tollgauge.core.lint import envelope, extensions, resource, status, transport
 from tollgauge.core.lint.accepts import terms_of_accepts
+from tollgauge.core.lint.entry import entry_object
 from tollgauge.core.lint.envelope import ENTRY_RULES, payable_entry
 from tollgauge.core.lint.reading import Entry, Envelope, Reading, read
 from tollgauge.core.lint.rule import Rule
@@ -71,7 +76,8 @@ def _findings(reading: Reading, entries: tuple[Entry, ...]) -> Iterator[Finding]
 
 def _over(rule: Rule[Entry], entries: Iterable[Entry]) -> Iterator[Finding]:
     for entry in entries:
-        yield from rule.findings(entry)
+        if isinstance(entry.raw, dict) or rule is entry_object:
+            yield from rule.findings(entry)
 
 
 def _count(found: Envelope | None) -> int | None:

@@ -1,7 +1,8 @@
 """Reading: the envelope as it lies in an answer's bytes, before anyone judges it.
 
 Rules (x402 v2 HTTP transport, and the official clients' order):
-- a `PAYMENT-REQUIRED` header that decodes to an object governs, however bad the object is;
+- a `PAYMENT-REQUIRED` header that decodes to an object governs, however bad the object is; the
+  requirements of one payment without an envelope around them are no envelope;
 - without one, or with one that does not decode, the JSON body is read;
 - a header or body that is nested deeper than 32 levels is not read.
 Every function takes any bytes and never raises.
@@ -14,12 +15,14 @@ import binascii
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Final
 
 import orjson
 
 from tollgauge.core.exchange import Answer, Exchange
 from tollgauge.core.lint.accepts import AMOUNT_KEYS, ENTRIES_MAX
+from tollgauge.core.lint.account import OTHER_CHAINS
 from tollgauge.core.lint.schema import Verdict, evaluate, has_external_reference
 from tollgauge.core.units import legacy_network
 
@@ -27,7 +30,13 @@ HEADER: Final = "payment-required"
 DEPTH_MAX: Final = 32
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]*", re.ASCII)
 _SPACE: Final = re.compile(r"\s+", re.ASCII)
-_EVM_SCHEMES: Final = frozenset({"exact", "upto"})
+_SCHEMES: Final = {
+    ("eip155", 2): frozenset({"exact", "upto", "batch-settlement", "auth-capture"}),
+    ("eip155", 1): frozenset({"exact"}),
+    ("solana", 2): frozenset({"exact"}),
+    ("solana", 1): frozenset({"exact"}),
+}
+"""The schemes that an official client has, by kind of network and version (TypeScript 2.27)."""
 
 
 class HeaderFault(StrEnum):
@@ -36,6 +45,7 @@ class HeaderFault(StrEnum):
     BASE64 = "base64"
     JSON = "json"
     OBJECT = "object"
+    REQUIREMENTS = "requirements"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,20 +63,22 @@ class Header:
     fault: HeaderFault | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One element of `accepts`. `network` is CAIP-2 where the text could be translated."""
+    """One element of `accepts`. `network` is CAIP-2 where the text could be translated. What every
+    rule asks is worked out once.
+    """
 
     index: int
     version: int
     raw: object
 
-    @property
+    @cached_property
     def fields(self) -> dict[str, object]:
         """The entry's members; none when it is not an object."""
         return self.raw if isinstance(self.raw, dict) else {}
 
-    @property
+    @cached_property
     def extra(self) -> dict[str, object]:
         """The members of `extra`; none when it is not an object."""
         extra = self.fields.get("extra")
@@ -77,41 +89,72 @@ class Entry:
         """The amount's name in this version."""
         return AMOUNT_KEYS[self.version]
 
-    @property
+    @cached_property
+    def scheme(self) -> str:
+        """The scheme, empty when it is not a text."""
+        scheme = self.fields.get("scheme")
+        return scheme if isinstance(scheme, str) else ""
+
+    @cached_property
     def network(self) -> str:
-        """The network, empty when it is not a text."""
+        """The network, empty when it is not a text; a plain name that is known as CAIP-2."""
         text = self.fields.get("network")
-        if not isinstance(text, str):
-            return ""
-        return (legacy_network(text) or text) if self.version == 1 else text
+        return (legacy_network(text) or text) if isinstance(text, str) else ""
+
+    @cached_property
+    def chain(self) -> str:
+        """The kind of network: its CAIP-2 namespace, or what a plain name stands for. A name that
+        nobody knows is taken for an EVM network, as most are; empty when there is none.
+        """
+        namespace, colon, _ = self.network.partition(":")
+        if colon or not namespace:
+            return namespace
+        word = re.split(r"[^a-z]", namespace.lower(), maxsplit=1)[0]
+        return word if word == "solana" or word in OTHER_CHAINS else "eip155"
 
     @property
+    def evaluated(self) -> bool:
+        """Whether it is on a kind of network whose rules we know."""
+        return self.chain in ("eip155", "solana")
+
+    @property
+    def schemes(self) -> frozenset[str]:
+        """The schemes that an official client has on its kind of network in its version."""
+        return _SCHEMES.get((self.chain, self.version), frozenset())
+
+    @cached_property
     def evm(self) -> bool:
-        """Whether EVM shapes apply: a scheme we know on an eip155 network, and no other."""
-        return self.network.startswith("eip155:") and self._known_scheme
+        """Whether EVM shapes apply: an EVM network, and no scheme that clients do not have."""
+        return self.chain == "eip155" and self._known_scheme
+
+    @cached_property
+    def solana(self) -> bool:
+        """Whether Solana's shapes apply, likewise."""
+        return self.chain == "solana" and self._known_scheme
 
     @property
-    def solana(self) -> bool:
-        """Whether this is the `exact` scheme on Solana."""
-        return self.network.startswith("solana:") and self.fields.get("scheme") == "exact"
+    def method(self) -> str:
+        """How the token is moved on an EVM network; clients of version 1 know EIP-3009 only."""
+        method = self.extra.get("assetTransferMethod")
+        if self.scheme == "upto":
+            return "permit2"
+        return method if self.version == 2 and isinstance(method, str) else "eip3009"
 
     @property
     def eip3009(self) -> bool:
         """Whether a client signs an EIP-3009 authorization for it."""
-        permit2 = self.extra.get("assetTransferMethod") == "permit2"
-        return self.evm and self.fields.get("scheme") == "exact" and not permit2
+        return self.evm and self.method not in ("permit2", "erc7710")
 
     @property
     def _known_scheme(self) -> bool:
-        scheme = self.fields.get("scheme")
-        return isinstance(scheme, str) and scheme in _EVM_SCHEMES
+        return not self.scheme or self.scheme.strip().lower() in self.schemes
 
     def at(self, field: str) -> str:
         """The path of one of its members."""
         return f"accepts[{self.index}].{field}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Envelope:
     """A payment challenge: where it lay, the version that its reader takes it for, its object."""
 
@@ -119,7 +162,7 @@ class Envelope:
     version: int
     document: dict[str, object]
 
-    @property
+    @cached_property
     def entries(self) -> tuple[Entry, ...]:
         """The entries that are judged, at most ENTRIES_MAX."""
         accepts = self.document.get("accepts")
@@ -164,7 +207,9 @@ def read(exchange: Exchange) -> Reading:
         return Reading(exchange=exchange, answer=answer, header=Header())
     header = read_header(answer)
     body = load_json(answer.body)
-    in_body = _body_envelope(body)
+    # A client of version 2 stops at bare requirements, as it does at any other object.
+    bare = header.fault is HeaderFault.REQUIREMENTS
+    in_body = None if bare else _body_envelope(body)
     in_header = _header_envelope(header)
     governing = in_header or in_body
     return Reading(
@@ -210,6 +255,8 @@ def read_header(answer: Answer) -> Header:
         return _with(flaws, fault=HeaderFault.JSON)
     if not isinstance(document, dict):
         return _with(flaws, fault=HeaderFault.OBJECT)
+    if "accepts" not in document and {"scheme", "payTo"} <= document.keys():
+        return _with(flaws, fault=HeaderFault.REQUIREMENTS)
     return _with(flaws, document=document)
 
 

@@ -71,11 +71,11 @@ def _places(envelope: Envelope | None) -> Iterator[tuple[str, object]]:
         yield "resource.url", envelope.resource["url"]
     if envelope.version == 1:
         for item in envelope.entries:
-            if item.fields.get("resource"):
+            if "resource" in item.fields:
                 yield item.at("resource"), item.fields["resource"]
 
 
-@error(
+@warning(
     "resource-missing",
     "Describe the resource in a top-level resource object with its url.",
 )
@@ -103,7 +103,7 @@ def resource_shape(reading: Reading) -> Iterator[str]:
         yield "resource"
         return
     resource = envelope.resource
-    if not isinstance(resource.get("url"), str) or not resource["url"]:
+    if not isinstance(resource.get("url"), str):
         yield "resource.url"
     yield from (
         f"resource.{key}" for key in _TEXTS if not isinstance(resource.get(key), str | None)
@@ -117,15 +117,15 @@ def _texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-@error("resource-url", "Write the resource's URL in full, with https:// and the host.")
+@warning("resource-url", "Write the resource's URL in full, with https:// and the host.")
 def resource_url(reading: Reading) -> Iterator[str]:
-    """The URL is relative, an opaque id, or of another scheme."""
+    """The URL is empty, relative, an opaque id, or of another scheme."""
     for where, text in _places(reading.envelope):
-        if isinstance(text, str) and text and _split(text) is None:
+        if isinstance(text, str) and _split(text) is None:
             yield where
 
 
-@error(
+@warning(
     "resource-mismatch",
     "Write the public URL of the resource that was asked: host and path differ. Behind a proxy,"
     " build it from the forwarded host.",

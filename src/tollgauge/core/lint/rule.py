@@ -43,13 +43,17 @@ class Rule(Generic[Subject]):
 def error(
     slug: str, fix: str, *, fatal: bool = False
 ) -> Callable[[Callable[[Subject], Iterator[str]]], Rule[Subject]]:
-    """The rule of a function whose finding breaks the protocol."""
+    """The rule of a function whose finding keeps a stock client from paying the right thing."""
     return _rule(slug, Severity.ERROR, fix, fatal=fatal)
 
 
-def warning(slug: str, fix: str) -> Callable[[Callable[[Subject], Iterator[str]]], Rule[Subject]]:
-    """The rule of a function whose finding costs some clients."""
-    return _rule(slug, Severity.WARN, fix, fatal=False)
+def warning(
+    slug: str, fix: str, *, fatal: bool = False
+) -> Callable[[Callable[[Subject], Iterator[str]]], Rule[Subject]]:
+    """The rule of a function whose finding costs some clients or is a defect of what only
+    describes the resource; `fatal` when it costs the stock clients although nothing is broken.
+    """
+    return _rule(slug, Severity.WARN, fix, fatal=fatal)
 
 
 def note(slug: str, fix: str) -> Callable[[Callable[[Subject], Iterator[str]]], Rule[Subject]]:

@@ -1,56 +1,80 @@
 """Rules about the token and the payee of one entry of `accepts`.
 
-EVM shapes are asked only of schemes that we know on eip155 networks (EIP-55, EIP-712, EIP-3009);
-the known tokens are those of core/units. What only the chain can tell (does the payee exist, is
-the domain separator right for an unknown token) is not asked here.
+Shapes are asked only of schemes that we know on EVM networks (EIP-55, EIP-712, EIP-3009) and on
+Solana; the known tokens are those of core/units. What only the chain can tell (does the payee
+exist, is the domain separator right for an unknown token) is not asked here.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
-from eth_utils.address import to_checksum_address
-
+from tollgauge.core.lint.account import (
+    NATIVE_COIN,
+    ZERO_ADDRESS,
+    ZERO_KEY,
+    checksummed,
+    evm_address,
+    solana_key,
+)
 from tollgauge.core.lint.reading import Entry
 from tollgauge.core.lint.rule import Rule, error, warning
-from tollgauge.core.units import ASSETS, default_asset, known_asset
+from tollgauge.core.units import ASSETS, Asset, known_asset
 
-_ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{40}", re.ASCII)
-_ZERO: Final = "0x" + "0" * 40
 _KNOWN_ADDRESSES: Final = frozenset(address for _, address in ASSETS)
+_NOBODY: Final = (ZERO_ADDRESS, ZERO_KEY)
+X402_CONTRACTS: Final = frozenset(
+    {
+        "0x000000000022d473030f116ddee9f6b43ac78ba3",  # Permit2
+        "0x402085c248eea27d92e8b30b2c58ed07f9e20001",  # the Permit2 proxy of exact
+        "0x4020a4f3b7b90cca423b9fabcc0ce57c6c240002",  # the Permit2 proxy of upto
+        "0x4020074e9df2ce1dee5a9c1b5c3f541d02a10003",  # the escrow of batch-settlement
+    }
+)
+"""Contracts that x402 settles through, on every EVM network."""
 
 
-def _address(value: object) -> str | None:
-    """A 20-byte address in lower case, or None."""
-    return value.lower() if isinstance(value, str) and _ADDRESS.fullmatch(value) else None
+def _account(entry: Entry, field: str) -> str | None:
+    """An account of the entry's network in the form in which it is compared, or None."""
+    value = entry.fields.get(field)
+    if entry.solana:
+        return solana_key(value)
+    return evm_address(value) if entry.evm else None
 
 
 def _bad(entry: Entry, field: str) -> bool:
+    if entry.evm or entry.solana:
+        return _account(entry, field) is None
     value = entry.fields.get(field)
-    return _address(value) is None if entry.evm else not (isinstance(value, str) and value)
+    return not (isinstance(value, str) and value)
+
+
+def _token(entry: Entry) -> Asset | None:
+    asset = _account(entry, "asset")
+    return known_asset(entry.network, asset) if asset else None
 
 
 @error(
     "asset-form",
-    "Write the asset as the token's contract address (0x and 40 hex digits on EVM networks), not"
-    " as a ticker, a CAIP-19 id or an object.",
+    "Write the asset as the token's contract address (0x and 40 hex digits on EVM networks, the"
+    " mint in base58 on Solana), not as a ticker, a CAIP-19 id or an object.",
     fatal=True,
 )
 def asset_form(entry: Entry) -> Iterator[str]:
-    """The asset is missing, no text, or no address on an EVM network: the signature names it."""
+    """The asset is missing, no text, or no address of the network: the signature names it."""
     if _bad(entry, "asset"):
         yield entry.at("asset")
 
 
 @error(
     "payto-form",
-    "Write payTo as one account of the network (0x and 40 hex digits on EVM networks).",
+    "Write payTo as one account of the network (0x and 40 hex digits on EVM networks, 32 bytes in"
+    " base58 on Solana).",
     fatal=True,
 )
 def payto_form(entry: Entry) -> Iterator[str]:
-    """The payee is missing, no text, a placeholder, or no address on an EVM network."""
+    """The payee is missing, no text, a placeholder, or no account of the network."""
     if _bad(entry, "payTo"):
         yield entry.at("payTo")
 
@@ -60,14 +84,15 @@ def payto_form(entry: Entry) -> Iterator[str]:
     "Write the address with its EIP-55 checksum or all in lower case: one digit may be wrong.",
 )
 def address_checksum(entry: Entry) -> Iterator[str]:
-    """Mixed case that is not the EIP-55 checksum. The official clients pay it all the same."""
+    """Mixed case that is not the EIP-55 checksum. The official clients pay it all the same by
+    `exact` and `upto`.
+    """
     for field in ("asset", "payTo"):
         text = entry.fields.get(field)
-        if not entry.evm or _address(text) is None or not isinstance(text, str):
+        if not entry.evm or evm_address(text) is None or not isinstance(text, str):
             continue
         digits = text[2:]
-        mixed = digits not in (digits.lower(), digits.upper())
-        if mixed and to_checksum_address(text.lower()) != text:
+        if digits != digits.upper() and not checksummed(text):
             yield entry.at(field)
 
 
@@ -77,45 +102,59 @@ def address_checksum(entry: Entry) -> Iterator[str]:
     fatal=True,
 )
 def address_zero(entry: Entry) -> Iterator[str]:
-    """The zero address; tokens refuse transfers to it."""
+    """The zero address (on Solana the system program), to which tokens refuse transfers; or the
+    address that stands for a chain's own coin, which is no token.
+    """
     for field in ("asset", "payTo"):
-        if entry.evm and _address(entry.fields.get(field)) == _ZERO:
+        if _account(entry, field) in _NOBODY:
             yield entry.at(field)
+    if _account(entry, "asset") == NATIVE_COIN:
+        yield entry.at("asset")
 
 
-@error("payto-asset", "Write your own account in payTo: this is the token contract.", fatal=True)
+@error(
+    "payto-asset",
+    "Write your own account in payTo: this is a token or a contract of x402 itself.",
+    fatal=True,
+)
 def payto_asset(entry: Entry) -> Iterator[str]:
-    """The payee is the token itself; USDC refuses such a transfer."""
-    payee = _address(entry.fields.get("payTo"))
-    if entry.evm and payee is not None and payee == _address(entry.fields.get("asset")):
+    """The payee is the token itself (USDC refuses such a transfer), a known token, as when asset
+    and payTo are mixed up, or a contract that x402 settles through.
+    """
+    payee = _account(entry, "payTo")
+    if payee is None:
+        return
+    taken = payee == _account(entry, "asset") or known_asset(entry.network, payee) is not None
+    if taken or payee in X402_CONTRACTS:
         yield entry.at("payTo")
 
 
 @error(
     "asset-network",
-    "Write the token's address on this network: this one is USDC of another network (a test"
+    "Write the token's address on this network: this one is a token of another network (a test"
     " network's on the main network, or the other way round).",
 )
 def asset_network(entry: Entry) -> Iterator[str]:
-    """An address that is native USDC elsewhere and not here. Clients sign it, and what the chain
+    """An address that is a known token elsewhere and not here. Clients sign it, and what the chain
     holds at that address is not ours to say, so it is no bar to paying.
     """
-    asset = _address(entry.fields.get("asset"))
-    if entry.evm and asset in _KNOWN_ADDRESSES and known_asset(entry.network, asset) is None:
+    asset = _account(entry, "asset")
+    if entry.evm and asset in _KNOWN_ADDRESSES and _token(entry) is None:
         yield entry.at("asset")
 
 
 @warning(
     "asset-not-default",
-    "Take native USDC: the official clients refuse other tokens unless their owner allows them.",
+    "Take a token that the official clients pay without being asked, USDC on most networks: they"
+    " refuse others unless their owner allows them.",
 )
 def asset_not_default(entry: Entry) -> Iterator[str]:
-    """Another token than native USDC, on a network that has it."""
-    asset = _address(entry.fields.get("asset"))
-    if not entry.evm or asset is None or asset in _KNOWN_ADDRESSES:
+    """A token outside the official clients' table of default tokens for this network."""
+    asset = _account(entry, "asset")
+    token = _token(entry)
+    if asset is None or (token and token.default) or (token is None and asset in _KNOWN_ADDRESSES):
         return
-    if default_asset(entry.network) is not None:
-        yield entry.at("asset")
+    yield entry.at("asset")
 
 
 @error(
@@ -125,10 +164,11 @@ def asset_not_default(entry: Entry) -> Iterator[str]:
     fatal=True,
 )
 def domain_missing(entry: Entry) -> Iterator[str]:
-    """No name or version for an EIP-3009 payment; the official TypeScript client then refuses to
-    sign. Permit2 payments need none.
+    """No name or version for a payment that is signed over the token's domain (EIP-3009, and the
+    auth-capture scheme always); the official TypeScript client then refuses to sign. Permit2 and
+    ERC-7710 need none.
     """
-    if not entry.eip3009:
+    if not (entry.eip3009 or (entry.evm and entry.scheme == "auth-capture")):
         return
     for key in ("name", "version"):
         value = entry.extra.get(key)
@@ -145,8 +185,7 @@ def domain_missing(entry: Entry) -> Iterator[str]:
 )
 def domain_wrong(entry: Entry) -> Iterator[str]:
     """A known token under another name or version: every signature over it is invalid."""
-    asset = _address(entry.fields.get("asset"))
-    token = known_asset(entry.network, asset) if entry.eip3009 and asset else None
+    token = _token(entry) if entry.eip3009 else None
     if token is None:
         return
     wanted = {"name": token.domain_name, "version": token.domain_version}
@@ -157,16 +196,17 @@ def domain_wrong(entry: Entry) -> Iterator[str]:
 
 
 @error(
-    "fee-payer-missing",
-    "Write the facilitator's account in extra.feePayer: clients on Solana cannot build the"
-    " transaction without it.",
+    "asset-permit2",
+    'Write "assetTransferMethod": "permit2" in extra: this token takes no EIP-3009 authorization.',
     fatal=True,
 )
-def fee_payer_missing(entry: Entry) -> Iterator[str]:
-    """`exact` on Solana without the account that pays the network's fee."""
-    payer = entry.extra.get("feePayer")
-    if entry.solana and not (isinstance(payer, str) and payer):
-        yield entry.at("extra.feePayer")
+def asset_permit2(entry: Entry) -> Iterator[str]:
+    """A known token without EIP-3009 that is offered without Permit2: what clients sign for it
+    can never settle.
+    """
+    token = _token(entry) if entry.eip3009 else None
+    if token is not None and not token.eip3009:
+        yield entry.at("extra.assetTransferMethod")
 
 
 RULES: Final[tuple[Rule[Entry], ...]] = (
@@ -179,5 +219,5 @@ RULES: Final[tuple[Rule[Entry], ...]] = (
     asset_not_default,
     domain_missing,
     domain_wrong,
-    fee_payer_missing,
+    asset_permit2,
 )

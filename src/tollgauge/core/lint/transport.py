@@ -49,6 +49,20 @@ def header_object(reading: Reading) -> Iterator[str]:
         yield "header"
 
 
+@error(
+    "header-requirements",
+    'Wrap the payment requirements in an envelope: {"x402Version": 2, "resource": {"url": ...},'
+    ' "accepts": [the requirements]}.',
+    fatal=True,
+)
+def header_requirements(reading: Reading) -> Iterator[str]:
+    """The header holds the requirements of one payment where the envelope that lists them in
+    `accepts` belongs. Both official clients stop here.
+    """
+    if reading.header.fault is HeaderFault.REQUIREMENTS:
+        yield "header"
+
+
 @error("header-repeated", "Send exactly one PAYMENT-REQUIRED header.")
 def header_repeated(reading: Reading) -> Iterator[str]:
     """Clients join repeated headers with a comma (RFC 9110 section 5.3), which does not decode."""
@@ -135,6 +149,7 @@ RULES: Final[tuple[Rule[Reading], ...]] = (
     header_base64,
     header_json,
     header_object,
+    header_requirements,
     header_repeated,
     header_name,
     header_base64url,

@@ -1,0 +1,72 @@
+"""Accounts: what the account of a network looks like.
+
+EVM addresses (EIP-55) and Solana's keys are judged; the other chains' forms are only recognised,
+loosely, to tell one chain's account from another's. Nothing here raises.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from eth_utils.address import to_checksum_address
+
+_EVM: Final = re.compile(r"0x[0-9a-fA-F]{40}", re.ASCII)
+_KEY: Final = re.compile(r"[1-9A-HJ-NP-Za-km-z]{32,44}", re.ASCII)
+_BASE58: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_KEY_BYTES: Final = 32
+ZERO_ADDRESS: Final = "0x" + "0" * 40
+NATIVE_COIN: Final = "0x" + "e" * 40
+"""What exchanges write for a chain's own coin; it is no token."""
+ZERO_KEY: Final = "1" * 32
+"""Solana's system program, whose key is all zeros."""
+
+OTHER_CHAINS: Final[dict[str, re.Pattern[str] | None]] = {
+    "algorand": re.compile(r"[A-Z2-7]{58}", re.ASCII),
+    "aptos": re.compile(r"0x[0-9a-fA-F]{1,39}|0x[0-9a-fA-F]{41,64}", re.ASCII),
+    "bip122": None,
+    "cardano": re.compile(r"addr[0-9a-z_]{20,130}", re.ASCII),
+    "cosmos": None,
+    "hedera": re.compile(r"[0-9]+\.[0-9]+\.[0-9]+(-[a-z]{5})?|0x[0-9a-fA-F]{40}", re.ASCII),
+    "kaspa": re.compile(r"kaspa(test)?:[0-9a-z]{50,80}", re.ASCII),
+    "near": re.compile(r"[0-9a-f]{64}|[0-9a-z_-]+(\.[0-9a-z_-]+)*", re.ASCII),
+    "starknet": None,
+    "stellar": re.compile(r"[GC][A-Z2-7]{55}|M[A-Z2-7]{68}", re.ASCII),
+    "sui": re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII),
+    "ton": None,
+    "tron": re.compile(r"T[1-9A-HJ-NP-Za-km-z]{33}", re.ASCII),
+    "tvm": re.compile(r"-?[0-9]+:[0-9a-fA-F]{64}|[0-9A-Za-z_/+-]{48}", re.ASCII),
+    "xrpl": re.compile(r"[rX][1-9A-HJ-NP-Za-km-z]{24,47}", re.ASCII),
+}
+"""Chains that sellers name and that we do not evaluate, by CAIP-2 namespace or by the first word
+of a plain name, with the form of their accounts where we know it.
+"""
+
+
+def evm_address(value: object) -> str | None:
+    """A 20-byte EVM address in lower case, or None."""
+    return value.lower() if isinstance(value, str) and _EVM.fullmatch(value) else None
+
+
+def checksummed(text: str) -> bool:
+    """Whether an EVM address is in lower case or has its EIP-55 checksum."""
+    return text == text.lower() or text == to_checksum_address(text.lower())
+
+
+def solana_key(value: object) -> str | None:
+    """An account or mint of Solana, that is 32 bytes in base58, or None."""
+    if not isinstance(value, str) or not _KEY.fullmatch(value):
+        return None
+    number = 0
+    for sign in value:
+        number = number * 58 + _BASE58.index(sign)
+    zeros = len(value) - len(value.lstrip("1"))
+    return value if zeros + (number.bit_length() + 7) // 8 == _KEY_BYTES else None
+
+
+def fits_other_chain(chain: str, account: str) -> bool:
+    """Whether an account may be one of a chain of OTHER_CHAINS; yes where its form is unknown."""
+    form = OTHER_CHAINS.get(chain)
+    if form is not None:
+        return form.fullmatch(account) is not None
+    return chain not in OTHER_CHAINS or not _EVM.fullmatch(account)

@@ -1,0 +1,239 @@
+"""Rules about the scheme and the network of one entry, and what only Solana asks.
+
+CAIP-2; the tables of names and clusters are those of the official clients (core/units). Chains
+that we do not evaluate are never called wrong: at most a payee that belongs to another chain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from tollgauge.core.lint.account import fits_other_chain, solana_key
+from tollgauge.core.lint.reading import Entry
+from tollgauge.core.lint.rule import Rule, error, note, warning
+from tollgauge.core.units import (
+    ASSETS,
+    CAIP2_PATTERN,
+    LEGACY_NETWORKS,
+    SOLANA_NETWORKS,
+    V1_NETWORKS,
+    V1_NETWORKS_DIVIDED,
+    known_asset,
+)
+
+MEMO_MAX: Final = 256
+"""Longest memo in bytes that clients on Solana take."""
+_CHAIN: Final = re.compile(r"eip155:([1-9][0-9]{0,15})", re.ASCII)
+_SAFE_INTEGER: Final = 2**53 - 1
+_MISWRITTEN: Final = frozenset({"eip155", "solana", "evm", "eth", *LEGACY_NETWORKS})
+"""What sellers write before the colon for a network whose namespace is eip155 or solana."""
+_MINTS: Final = frozenset(address for network, address in ASSETS if network in SOLANA_NETWORKS)
+
+
+def _text(entry: Entry) -> str:
+    text = entry.fields.get("network")
+    return text if isinstance(text, str) else ""
+
+
+@error("scheme-form", 'Name the payment scheme in lower case, for example "exact".', fatal=True)
+def scheme_form(entry: Entry) -> Iterator[str]:
+    """`scheme` is missing, not a text, or a known scheme in capitals or with white space: clients
+    compare it letter by letter.
+    """
+    scheme = entry.scheme
+    plain = scheme.strip().lower()
+    if not scheme or (plain != scheme and plain in entry.schemes):
+        yield entry.at("scheme")
+
+
+@warning(
+    "scheme-unknown",
+    "Offer the exact scheme too: the official clients have no such scheme on this network (version"
+    " 1 has exact only), so they cannot pay by this entry.",
+    fatal=True,
+)
+def scheme_unknown(entry: Entry) -> Iterator[str]:
+    """A scheme that no official client has on this kind of network in this version. Clients of
+    its maker may pay by it, so it breaks nothing, but a stock client cannot.
+    """
+    scheme = entry.scheme
+    if entry.evaluated and scheme and scheme.strip().lower() not in entry.schemes:
+        yield entry.at("scheme")
+
+
+@error(
+    "network-form",
+    'Write the network as CAIP-2 in version 2 ("eip155:8453") and as a plain name in version 1'
+    ' ("base").',
+    fatal=True,
+)
+def network_form(entry: Entry) -> Iterator[str]:
+    """The network's name is missing, in the other version's form, or has another word than
+    `eip155` or `solana` before the colon. Clients of version 2 demand the colon and compare the
+    namespace letter by letter; clients of version 1 know a closed list of plain names.
+    """
+    text = _text(entry)
+    namespace = text.partition(":")[0]
+    miswritten = namespace.strip().lower() in _MISWRITTEN and namespace not in ("eip155", "solana")
+    if not text or (":" in text) != (entry.version == 2) or (entry.version == 2 and miswritten):
+        yield entry.at("network")
+
+
+@error(
+    "network-chain",
+    'Write the chain id of an EVM network as a plain decimal number: "eip155:8453".',
+    fatal=True,
+)
+def network_chain(entry: Entry) -> Iterator[str]:
+    """`eip155:` with something that is no chain id, or one above 2^53, which JavaScript cannot
+    hold: the signature's domain cannot be built.
+    """
+    found = _CHAIN.fullmatch(entry.network)
+    chain = int(found[1]) if found else 0
+    if entry.network.startswith("eip155:") and not 0 < chain <= _SAFE_INTEGER:
+        yield entry.at("network")
+
+
+@warning(
+    "network-caip2",
+    "Write the network as CAIP-2: 3 to 8 characters of namespace, a colon, at most 32 characters"
+    " of reference (letters, digits, - and _).",
+)
+def network_caip2(entry: Entry) -> Iterator[str]:
+    """A network with a colon that CAIP-2 does not allow. Some official mechanisms do it (Algorand
+    writes its base64 genesis hash), so it is no error.
+    """
+    text = entry.network
+    if entry.version == 2 and ":" in text and not CAIP2_PATTERN.fullmatch(text):
+        yield entry.at("network")
+
+
+@error(
+    "network-unknown",
+    "Name a network that clients of version 1 know, such as base or polygon, or move to version 2"
+    ' and write it as CAIP-2 (Arbitrum is "eip155:42161", BNB Smart Chain "eip155:56").',
+    fatal=True,
+)
+def network_unknown(entry: Entry) -> Iterator[str]:
+    """A version 1 network name that no official client knows: they stop with an error."""
+    text = _text(entry)
+    plain = entry.version == 1 and text and ":" not in text
+    if plain and entry.evaluated and text not in V1_NETWORKS:
+        yield entry.at("network")
+
+
+@note(
+    "network-divided",
+    "Offer this network in version 2 too: the official clients of version 1 do not agree on it.",
+)
+def network_divided(entry: Entry) -> Iterator[str]:
+    """A version 1 network name that one official client does not register, or takes for another
+    chain id than the other does.
+    """
+    if entry.version == 1 and _text(entry) in V1_NETWORKS_DIVIDED:
+        yield entry.at("network")
+
+
+@note(
+    "network-not-evaluated",
+    "Nothing to mend: this network is not evaluated, only EVM networks and Solana are.",
+)
+def network_not_evaluated(entry: Entry) -> Iterator[str]:
+    """A chain whose rules are not known here. Whether a client can pay there is not said."""
+    if entry.chain and not entry.evaluated:
+        yield entry.at("network")
+
+
+@warning("payto-network", "Write an account of this network in payTo.")
+def payto_network(entry: Entry) -> Iterator[str]:
+    """On a chain that is not evaluated, a payee that does not look like one of its accounts: an
+    EVM address on Stellar, say.
+    """
+    payee = entry.fields.get("payTo")
+    if isinstance(payee, str) and payee and not fits_other_chain(entry.chain, payee):
+        yield entry.at("payTo")
+
+
+@error(
+    "solana-cluster",
+    "Name the cluster by its genesis hash: solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp is mainnet,"
+    " solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1 devnet, solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z"
+    " testnet.",
+    fatal=True,
+)
+def solana_cluster(entry: Entry) -> Iterator[str]:
+    """A cluster of Solana that clients do not know; `solana:mainnet` is none."""
+    if entry.network.startswith("solana:") and entry.network not in SOLANA_NETWORKS:
+        yield entry.at("network")
+
+
+@error(
+    "solana-mint",
+    "Write the token's mint on this cluster: USDC is EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v"
+    " on mainnet and 4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU on devnet and testnet.",
+    fatal=True,
+)
+def solana_mint(entry: Entry) -> Iterator[str]:
+    """A known mint of another cluster. Clients read the mint from the chain before they sign, and
+    it is not there.
+    """
+    mint = solana_key(entry.fields.get("asset"))
+    known = entry.solana and entry.network in SOLANA_NETWORKS and mint in _MINTS
+    if known and mint is not None and known_asset(entry.network, mint) is None:
+        yield entry.at("asset")
+
+
+@error(
+    "solana-memo",
+    "Shorten extra.memo to 256 bytes in UTF-8.",
+    fatal=True,
+)
+def solana_memo(entry: Entry) -> Iterator[str]:
+    """A memo that clients refuse to put into the transaction."""
+    memo = entry.extra.get("memo")
+    if entry.solana and isinstance(memo, str) and len(memo.encode("utf-8", "replace")) > MEMO_MAX:
+        yield entry.at("extra.memo")
+
+
+@error(
+    "fee-payer-missing",
+    "Write the facilitator's account in extra.feePayer: clients on Solana cannot build the"
+    " transaction without it.",
+    fatal=True,
+)
+def fee_payer_missing(entry: Entry) -> Iterator[str]:
+    """`exact` on Solana without the account that pays the network's fee."""
+    if entry.solana and not entry.extra.get("feePayer"):
+        yield entry.at("extra.feePayer")
+
+
+@error(
+    "fee-payer-form",
+    "Write extra.feePayer as the base58 key of the facilitator's account (32 bytes).",
+    fatal=True,
+)
+def fee_payer_form(entry: Entry) -> Iterator[str]:
+    """A fee payer that is no account of Solana."""
+    payer = entry.extra.get("feePayer")
+    if entry.solana and payer and solana_key(payer) is None:
+        yield entry.at("extra.feePayer")
+
+
+RULES: Final[tuple[Rule[Entry], ...]] = (
+    scheme_form,
+    scheme_unknown,
+    network_form,
+    network_chain,
+    network_caip2,
+    network_unknown,
+    network_divided,
+    network_not_evaluated,
+    payto_network,
+    solana_cluster,
+    solana_mint,
+    solana_memo,
+    fee_payer_missing,
+    fee_payer_form,
+)

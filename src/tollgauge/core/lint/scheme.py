@@ -1,0 +1,211 @@
+"""Rules about what one scheme asks in `extra`: upto, batch-settlement, auth-capture, and the ways
+in which `exact` moves the token.
+
+x402 scheme specifications for EVM networks, as the official clients (Python 2.25, TypeScript 2.27)
+and facilitators read them. These schemes belong to version 2; an entry of version 1 has none of
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from tollgauge.core.lint.account import ZERO_ADDRESS, checksummed, evm_address
+from tollgauge.core.lint.reading import Entry
+from tollgauge.core.lint.rule import Rule, error, warning
+
+WITHDRAW_DELAY: Final = range(900, 2_592_001)
+"""Seconds that a channel's payer waits for his money: 15 minutes to 30 days, both included."""
+ESCROWS: Final = frozenset(
+    {
+        "0xbdea0d1bcc5966192b070fdf62ab4ef5b4420cff",
+        "0xf96815976523e00e65be8f34ca5e64b4f41eb19c",
+    }
+)
+"""The deployments of the escrow that clients take for auth-capture."""
+_DEADLINES: Final = ("captureDeadline", "refundDeadline")
+_FEES: Final = ("minFeeBps", "maxFeeBps")
+_DEADLINE_BITS: Final = 48
+_FEE_MAX: Final = 10_000
+_EXACT_METHODS: Final = (None, "eip3009", "permit2", "erc7710")
+_CHANNEL_METHODS: Final = (None, "eip3009", "permit2")
+
+
+def _is(entry: Entry, scheme: str) -> bool:
+    return entry.evm and entry.scheme == scheme and entry.version == 2
+
+
+def _whole(value: object) -> int | None:
+    """A whole JSON number, or None; the official Python client reads no other."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _somebody(value: object) -> bool:
+    return evm_address(value) not in (None, ZERO_ADDRESS)
+
+
+@error(
+    "upto-facilitator",
+    "Write the facilitator's address (0x and 40 hex digits) in extra.facilitatorAddress.",
+    fatal=True,
+)
+def upto_facilitator(entry: Entry) -> Iterator[str]:
+    """`upto` without the address of the facilitator, which the payer's signature names: only that
+    one can settle it.
+    """
+    if _is(entry, "upto") and not _somebody(entry.extra.get("facilitatorAddress")):
+        yield entry.at("extra.facilitatorAddress")
+
+
+@warning(
+    "upto-domain",
+    "Write the token's EIP-712 domain in extra.name and extra.version: clients need it to sign the"
+    " permit (EIP-2612) that spares the payer a transaction of his own.",
+)
+def upto_domain(entry: Entry) -> Iterator[str]:
+    """`upto` without name or version. Clients sign the payment without them, but not the permit."""
+    if not _is(entry, "upto"):
+        return
+    for key in ("name", "version"):
+        value = entry.extra.get(key)
+        if not isinstance(value, str) or not value:
+            yield entry.at(f"extra.{key}")
+
+
+@warning(
+    "transfer-method",
+    "Write eip3009, permit2 or erc7710 in extra.assetTransferMethod, or leave it out.",
+)
+def transfer_method(entry: Entry) -> Iterator[str]:
+    """`exact` with a way of moving the token that the specification does not name: clients sign
+    an EIP-3009 authorization for it.
+    """
+    method = entry.extra.get("assetTransferMethod")
+    if _is(entry, "exact") and method not in _EXACT_METHODS:
+        yield entry.at("extra.assetTransferMethod")
+
+
+@error(
+    "batch-authorizer",
+    "Write the address that signs for the seller (0x and 40 hex digits) in"
+    " extra.receiverAuthorizer.",
+    fatal=True,
+)
+def batch_authorizer(entry: Entry) -> Iterator[str]:
+    """`batch-settlement` without the authorizer that is part of the channel's identity."""
+    if _is(entry, "batch-settlement") and not _somebody(entry.extra.get("receiverAuthorizer")):
+        yield entry.at("extra.receiverAuthorizer")
+
+
+@error(
+    "batch-delay",
+    "Write extra.withdrawDelay as a whole number of seconds from 900 to 2592000.",
+    fatal=True,
+)
+def batch_delay(entry: Entry) -> Iterator[str]:
+    """`batch-settlement` without the delay that is part of the channel's identity, or with one
+    that the contract refuses.
+    """
+    delay = _whole(entry.extra.get("withdrawDelay"))
+    if _is(entry, "batch-settlement") and delay not in WITHDRAW_DELAY:
+        yield entry.at("extra.withdrawDelay")
+
+
+@error(
+    "batch-method",
+    "Write eip3009 or permit2 in extra.assetTransferMethod, or leave it out.",
+    fatal=True,
+)
+def batch_method(entry: Entry) -> Iterator[str]:
+    """`batch-settlement` with a deposit that clients cannot make."""
+    method = entry.extra.get("assetTransferMethod")
+    if _is(entry, "batch-settlement") and method not in _CHANNEL_METHODS:
+        yield entry.at("extra.assetTransferMethod")
+
+
+@error(
+    "address-strict",
+    "Write the address with its EIP-55 checksum or all in lower case.",
+    fatal=True,
+)
+def address_strict(entry: Entry) -> Iterator[str]:
+    """An address without its EIP-55 checksum in a scheme that hashes it as it is written
+    (`batch-settlement`, `auth-capture`): the official TypeScript client refuses it.
+    """
+    if _is(entry, "batch-settlement") or _is(entry, "auth-capture"):
+        for field in ("asset", "payTo"):
+            text = entry.fields.get(field)
+            if isinstance(text, str) and evm_address(text) and not checksummed(text):
+                yield entry.at(field)
+
+
+@error(
+    "capture-account",
+    "Write the addresses of the capture authorizer and of the fee recipient in"
+    " extra.captureAuthorizer and extra.feeRecipient, with their EIP-55 checksum or in lower case.",
+    fatal=True,
+)
+def capture_account(entry: Entry) -> Iterator[str]:
+    """`auth-capture` without one of the two accounts that the payer's signature names."""
+    if not _is(entry, "auth-capture"):
+        return
+    for key in ("captureAuthorizer", "feeRecipient"):
+        text = entry.extra.get(key)
+        if not (isinstance(text, str) and evm_address(text) and checksummed(text)):
+            yield entry.at(f"extra.{key}")
+
+
+@error(
+    "capture-terms",
+    "Write captureDeadline and refundDeadline as seconds since 1970 (the refund not before the"
+    " capture), minFeeBps and maxFeeBps as whole numbers up to 10000 (the least first).",
+    fatal=True,
+)
+def capture_terms(entry: Entry) -> Iterator[str]:
+    """`auth-capture` with a deadline or a fee that is missing, no whole number, too large for the
+    contract, or in the wrong order.
+    """
+    if not _is(entry, "auth-capture"):
+        return
+    if (_whole(entry.fields.get("maxTimeoutSeconds")) or 0) >= 2 ** (_DEADLINE_BITS - 1):
+        yield entry.at("maxTimeoutSeconds")
+    for keys, top in ((_DEADLINES, 2**_DEADLINE_BITS - 1), (_FEES, _FEE_MAX)):
+        first, last = (_whole(entry.extra.get(key)) for key in keys)
+        bad = [
+            key
+            for key, value in zip(keys, (first, last), strict=True)
+            if value is None or not 0 <= value <= top
+        ]
+        if not bad and first is not None and last is not None and first > last:
+            bad = [keys[1]]
+        yield from (entry.at(f"extra.{key}") for key in bad)
+
+
+@error(
+    "capture-escrow",
+    "Name a deployed escrow in extra.authCaptureEscrow, or leave it out.",
+    fatal=True,
+)
+def capture_escrow(entry: Entry) -> Iterator[str]:
+    """`auth-capture` with an escrow that clients do not know."""
+    escrow = entry.extra.get("authCaptureEscrow")
+    if not _is(entry, "auth-capture") or "authCaptureEscrow" not in entry.extra or escrow == "":
+        return
+    known = isinstance(escrow, str) and evm_address(escrow) in ESCROWS and checksummed(escrow)
+    if not known:
+        yield entry.at("extra.authCaptureEscrow")
+
+
+RULES: Final[tuple[Rule[Entry], ...]] = (
+    upto_facilitator,
+    upto_domain,
+    transfer_method,
+    batch_authorizer,
+    batch_delay,
+    batch_method,
+    address_strict,
+    capture_account,
+    capture_terms,
+    capture_escrow,
+)
