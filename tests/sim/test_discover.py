@@ -18,7 +18,8 @@ import trustme
 from tollgauge.clients.directories.document import DirectoryError
 from tollgauge.clients.egress import Egress, EgressSettings
 from tollgauge.core.endpoint import Listing, parse_resource
-from tollgauge.jobs.discover import Source, SourceError, Tally, load_file, run, source_name
+from tollgauge.jobs.discover import Source, SourceError, Tally, run
+from tollgauge.jobs.discovery_files import load_files, source_name
 from tollgauge.store import discovery, endpoints
 from tollgauge.store.engine import Store
 
@@ -119,6 +120,11 @@ def item(number: int, *, amount: str = "1000", **changes: Any) -> dict[str, Any]
     }
     url = f"https://s{number}.dev/x"
     return {"resource": url, "type": "http", "x402Version": 2, "accepts": [terms | changes]}
+
+
+async def load_file(store: Store, path: Path, *, source: str | None, now: int) -> Tally:
+    (tally,) = await load_files(store, [path], source=source, now=now)
+    return tally
 
 
 def accounted(tally: Tally) -> bool:
@@ -380,10 +386,23 @@ async def test_two_real_crawls_yield_the_events_of_their_difference(store: Store
     assert (again.new, again.seen, again.delisted, again.events) == (0, len(raw[1]), 0, ())
 
 
+def undated(name: str, path: Path, **changes: Any) -> Path:
+    """A real crawl that does not say when it was taken."""
+    crawl = json.loads(gzip.decompress((DATA / name).read_bytes())) | changes
+    del crawl["crawledAt"]
+    path.write_bytes(gzip.compress(json.dumps(crawl).encode(), 1))
+    return path
+
+
 @needs_real_input
-async def test_the_real_crawls_the_other_way_round_delist_nothing(store: Store) -> None:
+async def test_the_real_crawls_the_other_way_round_delist_nothing(
+    store: Store, tmp_path: Path
+) -> None:
     names = ("bazaar-2025-12-20.json.gz", "bazaar-2025-12-18.json.gz")
-    tallies = [await load_file(store, DATA / name, source=None, now=NOW) for name in names]
+    tallies = [
+        await load_file(store, undated(name, tmp_path / name), source=None, now=NOW)
+        for name in names
+    ]
     assert tallies[1].delisted == 0
     expected = raw_changes(raw_listing(names[0]), raw_listing(names[1]))
     assert dict(tallies[1].events) == dict(expected)
@@ -393,13 +412,12 @@ async def test_the_real_crawls_the_other_way_round_delist_nothing(store: Store) 
 async def test_what_a_later_whole_crawl_lacks_is_delisted(store: Store, tmp_path: Path) -> None:
     names = ("bazaar-2025-12-20.json.gz", "bazaar-2025-12-18.json.gz")
     raw = [raw_listing(name) for name in names]
-    whole = json.loads(gzip.decompress((DATA / names[1]).read_bytes())) | {"partial": False}
-    path = tmp_path / "whole.json.gz"
-    path.write_bytes(gzip.compress(json.dumps(whole).encode(), 1))
-    await load_file(store, DATA / names[0], source=None, now=NOW)
+    path = undated(names[1], tmp_path / "whole.json.gz", partial=False)
+    first = undated(names[0], tmp_path / "first.json.gz")
+    await load_file(store, first, source=None, now=NOW)
     tally = await load_file(store, path, source=None, now=NOW + HOUR)
     assert tally.delisted == len(raw[0].keys() - raw[1].keys()) > 0
-    back = await load_file(store, DATA / names[0], source=None, now=NOW + 2 * HOUR)
+    back = await load_file(store, first, source=None, now=NOW + 2 * HOUR)
     assert dict(back.events)["relisted"] == tally.delisted
 
 

@@ -335,9 +335,7 @@ def test_a_page_is_read_in_every_form_in_use() -> None:
         items=(1,), total=1_313, limit=100, offset=200
     )
     crawl = {"resources": [1], "total": 9, "partial": True, "facilitatorUrl": "https://f.dev"}
-    assert read_page(crawl) == Page(
-        items=(1,), total=9, complete=False, facilitator="https://f.dev"
-    )
+    assert read_page(crawl) == Page(items=(1,), total=9, complete=False, origin="https://f.dev")
     assert read_page(crawl | {"partial": False}).complete is True
     assert read_page(["https://a.dev"]) == Page(items=("https://a.dev",))
     assert read_page({"items": None, "resources": [2], "pagination": None}).items == (2,)
