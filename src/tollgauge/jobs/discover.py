@@ -61,7 +61,7 @@ class SourceError(TollgaugeError):
     """A configured source that cannot be used."""
 
 
-class OldListing(DirectoryError):
+class OldListingError(DirectoryError):
     """A file that is older than what was read of its source before."""
 
 
@@ -227,7 +227,7 @@ async def record_file(
 ) -> Tally:
     """One crawl of a file that was read, for the source of that name.
 
-    Raises OldListing when a newer listing of the source was read before, and StoreUnavailable.
+    Raises OldListingError when a newer listing of the source was read before; StoreUnavailable.
     """
     check_newer(source, page.taken_at, last=await store.reading(crawls.last_taken, source))
     crawl = await store.writing(crawls.begin_file, source, taken_at=page.taken_at, now=now)
@@ -237,11 +237,11 @@ async def record_file(
 
 
 def check_newer(source: str, taken_at: int | None, *, last: int | None) -> None:
-    """Raises OldListing when what a file holds was taken before the `last` listing of its source:
-    told backwards, its changes would be wrong.
+    """Raises OldListingError when what a file holds was taken before the `last` listing of its
+    source: told backwards, its changes would be wrong.
     """
     if taken_at is not None and last is not None and taken_at < last:
-        raise OldListing(
+        raise OldListingError(
             f"The file was taken {iso(taken_at)}, and a listing of {source} from {iso(last)} was "
             "read before it.",
             hint="Load the files of one directory oldest first, or give this one its own --name.",

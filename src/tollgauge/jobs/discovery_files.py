@@ -1,8 +1,9 @@
 """Directories that are loaded from files: which source each file belongs to, and in which order.
 
 Rules:
-- changes are told between the crawls of one source, so files of one directory must have one source:
-  the name that was asked for, else the host of the origin that the document declares, else `file:<name>`;
+- changes are told between the crawls of one source, so files of one directory must have one
+  source: the name that was asked for, else the host of the origin that the document declares, else
+  `file:` and the file's name;
 - a file that declares no origin and looks like a listing that is known already is not loaded before
   somebody says by a name what it is: a guess would delist what is there, or tell no change;
 - everything is checked before anything is written;
@@ -36,7 +37,7 @@ FILE: Final = "file:"
 """What the names of sources begin with that are named after a file."""
 
 
-class UnclearSource(TollgaugeError):
+class UnclearSourceError(TollgaugeError):
     """Files of which nobody can know whether they belong to one directory."""
 
 
@@ -65,9 +66,9 @@ async def load_files(
     """One crawl of each file, in the order in which they were loaded. `source` is the name that was
     asked for, for all of them.
 
-    Raises, before anything is written, DirectoryError when a file cannot be read, OldListing when
-    a newer listing of its source was read before, and UnclearSource when its source must be asked
-    for; and StoreUnavailable.
+    Raises, before anything is written, DirectoryError when a file cannot be read, OldListingError
+    when a newer listing of its source was read before, and UnclearSourceError when its source must
+    be asked for; and StoreUnavailable.
     """
     planned = [
         await asyncio.to_thread(_plan, path, source, perimeter, keep=len(paths) == 1)
@@ -89,8 +90,8 @@ async def load_files(
 
 
 def source_name(origin: str | None, path: Path) -> str:
-    """The name of a file's source: the host of the origin that it declares, so that files and crawls
-    of one directory are one source, else `file:` and the file's name.
+    """The name of a file's source: the host of the origin that it declares, so that files and
+    crawls of one directory are one source, else `file:` and the file's name.
     """
     try:
         parts = urlsplit(origin or "")
@@ -121,7 +122,7 @@ def _ids(page: Page, perimeter: Perimeter) -> Iterator[str]:
 
 
 async def _check_sources(store: Store, planned: Sequence[_Planned]) -> None:
-    """Raises UnclearSource for a file that looks like a listing of another name."""
+    """Raises UnclearSourceError for a file that looks like a listing of another name."""
     unsure = [plan for plan in planned if plan.ids]
     known = await store.reading(crawls.listed_by) if unsure else {}
     for plan in unsure:
@@ -148,7 +149,7 @@ async def _check_sources(store: Store, planned: Sequence[_Planned]) -> None:
 
 
 async def _check_order(store: Store, planned: Sequence[_Planned], *, now: int) -> None:
-    """Raises OldListing for a file that is older than what its source is read of before it."""
+    """Raises OldListingError for a file that is older than what its source is read of before it."""
     last = {
         name: await store.reading(crawls.last_taken, name)
         for name in {plan.source for plan in planned}
@@ -158,9 +159,9 @@ async def _check_order(store: Store, planned: Sequence[_Planned], *, now: int) -
         last[plan.source] = now if plan.taken_at is None else min(plan.taken_at, now)
 
 
-def _like_source(plan: _Planned, name: str, shared: int) -> UnclearSource:
+def _like_source(plan: _Planned, name: str, shared: int) -> UnclearSourceError:
     own = shlex.quote(_stem(plan.path))
-    return UnclearSource(
+    return UnclearSourceError(
         f"{plan.path.name} looks like another crawl of the directory that the source {name} lists: "
         f"it lists {shared} of the {len(plan.ids)} endpoints in the file.",
         hint=f"If it is, load it with --name {shlex.quote(name)}, and what changed is told. If it "
@@ -168,8 +169,8 @@ def _like_source(plan: _Planned, name: str, shared: int) -> UnclearSource:
     )
 
 
-def _like_file(one: _Planned, other: _Planned, shared: int) -> UnclearSource:
-    return UnclearSource(
+def _like_file(one: _Planned, other: _Planned, shared: int) -> UnclearSourceError:
+    return UnclearSourceError(
         f"{one.path.name} and {other.path.name} look like crawls of one directory: they share "
         f"{shared} of {len(one.ids)} and {len(other.ids)} endpoints.",
         hint=f"If they are, give them one name, oldest file first: --name "
@@ -177,8 +178,8 @@ def _like_file(one: _Planned, other: _Planned, shared: int) -> UnclearSource:
     )
 
 
-def _unlike(plan: _Planned, count: int) -> UnclearSource:
-    return UnclearSource(
+def _unlike(plan: _Planned, count: int) -> UnclearSourceError:
+    return UnclearSourceError(
         f"None of the {count} endpoints that {plan.source} lists is in this {plan.path.name}.",
         hint="If it is another directory, give it a --name of its own. If it is the same one, say "
         f"so: --name {shlex.quote(plan.source)}.",

@@ -87,7 +87,7 @@ def last_taken(tx: Connection, source: str) -> int | None:
 def listed_by(tx: Connection) -> dict[str, int]:
     """How many endpoints each source lists now."""
     query = sa.select(_L.c.source, sa.func.count()).where(_L.c.gone_at.is_(None))
-    return {source: count for source, count in tx.execute(query.group_by(_L.c.source))}
+    return dict(tx.execute(query.group_by(_L.c.source)).all())
 
 
 @step
@@ -98,7 +98,7 @@ def shared_with(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
         query = sa.select(_L.c.source, sa.func.count()).where(
             _L.c.endpoint_id.in_(chunk), _L.c.gone_at.is_(None)
         )
-        found.update({source: count for source, count in tx.execute(query.group_by(_L.c.source))})
+        found.update(dict(tx.execute(query.group_by(_L.c.source)).all()))
     return dict(found)
 
 

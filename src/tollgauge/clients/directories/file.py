@@ -59,7 +59,7 @@ def read(path: Path, *, size_max: int = SIZE_MAX) -> Page:
     file cannot be read, unpacks to more than `size_max` bytes, or holds no list of entries.
     """
     data = _bytes(path, size_max=size_max)
-    if not looks_like_json(data):
+    if not looks_like_json(data) or lines.starts_with_link(data):
         return Page(items=lines.read(data, name=path.name), complete=True)
     page = _json_page(data, name=path.name)
     items = entries(page)

@@ -30,9 +30,15 @@ _ROW: Final = re.compile(r"\s*(?:[-*+]\s+|\d{1,9}[.)]\s+|\|)")
 _LINK: Final = re.compile(
     r"(!?)\[((?:!\[[^\]]{0,200}\]\([^)]{0,500}\)|[^\]]){0,300})\]\(\s*<?(https://[^\s)>]+)"
 )
+_FIRST_LINK: Final = re.compile(rb'\s*\[(?:!\[)?[^\]\n"]{1,300}\]\(')
 _BARE: Final = re.compile(r"https://[^\s<>()\[\]|\"'`]+")
 _METHOD: Final = re.compile(r"\b(GET|HEAD|POST|PUT|PATCH|DELETE)\b")
 _YAML: Final = re.compile(r"^(?:openapi|swagger)\s*:", re.MULTILINE)
+
+
+def starts_with_link(data: bytes) -> bool:
+    """Whether a text that could be a JSON array starts with a Markdown link instead."""
+    return bool(_FIRST_LINK.match(data))
 
 
 def read(data: bytes, *, name: str) -> tuple[object, ...]:

@@ -152,10 +152,12 @@ def from_well_known(document: Mapping[str, object], origin: str) -> tuple[object
             url = _own(rest, origin)
             if url:
                 found.append(f"{method} {url}".strip())
-        elif not isinstance(item, dict) or not isinstance(item.get("resource"), str):
+            continue
+        named = as_mapping(item).get("resource") or as_mapping(item).get("url")
+        if not isinstance(named, str):
             found.append(item)
-        elif url := _own(item["resource"], origin):
-            found.append({**item, "resource": url})
+        elif url := _own(named, origin):
+            found.append({**as_mapping(item), "resource": url})
     return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""What a crawl listed and when its listing was taken: a crawl that shrank is told from a whole one."""
+"""What a crawl listed, and when that was taken: so that one that shrank is noticed."""
 
 from __future__ import annotations
 
