@@ -11,9 +11,9 @@ import sqlalchemy as sa
 from tollgauge.core.endpoint import Endpoint, Listing, parse_resource
 from tollgauge.core.evidence import Change
 from tollgauge.core.listing import ListedItem
-from tollgauge.core.terms import Quote
+from tollgauge.core.terms import Quote, UnpricedTerms
 from tollgauge.core.units import DAY_MS, MINUTE_MS
-from tollgauge.store import crawls, discovery, endpoints, schema
+from tollgauge.store import crawls, discovery, endpoints, flips, schema
 from tollgauge.store.crawls import Crawl
 from tollgauge.store.discovery import PageTally
 from tollgauge.store.engine import Store
@@ -228,6 +228,53 @@ async def test_a_price_that_comes_back_different_after_a_gap_is_a_change(store: 
         ("listed", "bazaar", "", ""),
         ("price-changed", "bazaar", "10000", "20000"),
     ]
+
+
+async def test_a_new_receiver_without_an_amount_is_an_event_a_flip_and_the_endpoints(
+    store: Store,
+) -> None:
+    one = item()
+    unpriced = UnpricedTerms(network=CENT.network, asset=CENT.asset, pay_to="0xcc")
+    await crawl(store, "bazaar", one)
+    await crawl(store, "bazaar", replace(one, quote=None, unpriced=unpriced), now=NOW + 1)
+    await crawl(store, "bazaar", replace(one, quote=replace(TWO, pay_to="0xcc")), now=NOW + 2)
+    assert await told(store, one) == [
+        ("listed", "bazaar", "", ""),
+        ("payto-changed", "bazaar", "0xbb", "0xcc"),
+        ("price-changed", "bazaar", "10000", "20000"),
+    ]
+    async with store.read() as tx:
+        found = await tx.execute(sa.select(flips.flip.c.type, flips.flip.c.at))
+    assert sorted(tuple(row) for row in found) == [
+        ("payto_change", NOW + 1),
+        ("price_change", NOW + 2),
+    ]
+
+
+async def test_what_a_file_holds_is_dated_as_it_says_and_due_now(store: Store) -> None:
+    one, two = item("/1"), item("/2")
+    for taken_at, items in ((NOW - 9 * DAY_MS, (one, two)), (NOW - 8 * DAY_MS, (one,))):
+        async with store.write() as tx:
+            begun = await crawls.begin_file(tx, "dir", taken_at=taken_at, now=NOW)
+            await discovery.record_page(tx, begun, items, next_offset=2, now=NOW, spread_ms=0)
+            await discovery.finish_crawl(tx, begun, complete=True, now=NOW)
+    found = await stored(store, two)
+    assert (found.first_seen, found.next_due, found.quote_at) == (NOW, NOW, NOW - 9 * DAY_MS)
+    async with store.read() as tx:
+        events = await discovery.events(tx, two.resource.id, since=0, until=NOW)
+    assert [(event.event, NOW - event.at) for event in events] == [
+        ("listed", 9 * DAY_MS),
+        ("delisted", 8 * DAY_MS),
+    ]
+
+
+async def test_a_file_is_read_from_its_start_also_after_a_broken_crawl(store: Store) -> None:
+    async with store.write() as tx:
+        broken = await crawls.begin_crawl(tx, "dir", now=NOW)
+        await discovery.record_page(tx, broken, [item()], next_offset=100, now=NOW)
+        begun = await crawls.begin_file(tx, "dir", taken_at=NOW + DAY_MS, now=NOW)
+        last = await crawls.last_taken(tx, "dir")
+    assert (begun.offset, begun.id > broken.id, begun.taken_at, last) == (0, True, NOW, NOW)
 
 
 async def test_the_first_source_speaks_and_the_others_fill_in(store: Store) -> None:

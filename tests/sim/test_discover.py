@@ -15,13 +15,15 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import trustme
 
+from tollgauge import app
 from tollgauge.clients.directories.document import DirectoryError
 from tollgauge.clients.egress import Egress, EgressSettings
+from tollgauge.config import Config
 from tollgauge.core.endpoint import Listing, parse_resource
 from tollgauge.jobs.discover import Source, SourceError, Tally, run
 from tollgauge.jobs.discovery_files import load_files, source_name
 from tollgauge.store import discovery, endpoints
-from tollgauge.store.engine import Store
+from tollgauge.store.engine import Store, StoreSettings
 
 HOST = "directory.test"
 NOW = 1_766_283_370_973
@@ -285,6 +287,32 @@ async def test_a_file_may_be_a_configured_source(
     assert (tally.new, tally.complete) == (1, True)
     gone = await run(store, egress, Source("gone", "file", str(tmp_path / "none")), now=NOW)
     assert "cannot be read" in gone.problem
+
+
+async def test_the_loop_says_that_a_source_shrank(tmp_path: Path) -> None:
+    path = tmp_path / "list.txt"
+    config = Config(
+        store=StoreSettings(url=f"sqlite:///{tmp_path}/d.db"),
+        sources=(Source("mine", "file", str(path)),),
+    )
+    async with app.opened(config) as service:
+        said = []
+        for count in (10, 4, 4):
+            path.write_text("".join(f"https://s{n}.dev/x\n" for n in range(count)))
+            said.append((await service.discover_round())["mine"])
+    assert said[0] == "10 new of 10"
+    assert "Suspicious: it lists 4 endpoints, and the last complete crawl listed 10" in str(said[1])
+    assert said[2] == "0 new of 4"
+
+
+async def test_a_long_file_tells_how_far_it_is_read(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "list.txt"
+    path.write_text("".join(f"https://s{n}.dev/x\n" for n in range(1_100)))
+    heard: list[tuple[int, int]] = []
+    await load_files(
+        store, [path], source=None, now=NOW, told=lambda done, total: heard.append((done, total))
+    )
+    assert heard == [(500, 1_100), (1_000, 1_100), (1_100, 1_100)]
 
 
 async def test_a_partial_file_delists_nothing(store: Store, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def source_name(origin: str | None, path: Path) -> str:
 
 def _plan(path: Path, source: str | None, perimeter: Perimeter, *, keep: bool) -> _Planned:
     page = file.read(path)
-    name = source or source_name(page.origin, path)
+    name = source or source_name(page.origin or page.base, path)
     unsure = source is None and name.startswith(FILE)
     return _Planned(
         path=path,
