@@ -131,6 +131,7 @@ def crawled_before(connection: sa.Connection) -> None:
     command.upgrade(migrations.configuration(connection), "0010")
     fill(connection, "crawl", id=1, source="dir", started=7, finished_at=8, complete=True)
     fill(connection, "crawl", id=2, source="dir", started=9)
+    fill(connection, "host")
     for number in range(3):
         fill(connection, "endpoint", id=str(number), resource=str(number))
         fill(connection, "listing", endpoint_id=str(number), source="dir", crawl_id=1)
