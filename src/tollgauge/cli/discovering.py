@@ -22,7 +22,7 @@ def discover(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE...|URL",
+            metavar="FILE|URL",
             help="Files, or the https:// URL of a directory.",
             show_default=False,
         ),
@@ -34,12 +34,13 @@ def discover(
     kind: Annotated[str, typer.Option(help="bazaar or openapi, for a URL.")] = "bazaar",
     as_json: Json = False,
 ) -> None:
-    """Load a directory into the store. Exit 1 when it could not be read to its end, or shrank so
-    much that it is not believed yet; exit 2 when nothing was loaded.
+    """Load a directory into the store. Exit 1 when it could not be read to its end,
+    or shrank so much that it is not believed yet; 2 when nothing was loaded.
 
-    A directory is a Bazaar listing, an origin's own documents (--kind openapi), or files: JSON,
-    OpenAPI, CSV, Markdown or one URL a line, also gzipped. Several files are crawls, oldest first;
-    what changed from one crawl of a directory to the next is told if both have one name.
+    A directory is a Bazaar listing, an origin's own documents (--kind
+    openapi), or files: JSON, OpenAPI, CSV, Markdown or one URL a line, also
+    gzipped. Several files are crawls, oldest first; what changed from one
+    crawl of a directory to the next is told if both have one name.
     """
     _check_sources(sources)
     found = load_config(config)

@@ -61,7 +61,7 @@ def read(data: bytes, *, name: str) -> tuple[object, ...]:
     elif columns and not any(map(_starts_with_url, plain)):
         raise DirectoryError(
             f"{name} is a CSV without a URL column. Its columns: {', '.join(columns)}.",
-            hint=f"Name the column that holds the URL {URL_COLUMNS[1]}.",
+            hint="Call the column that holds the URL `url`.",
         )
     else:
         items = tuple(map(_line, plain))
