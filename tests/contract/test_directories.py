@@ -443,6 +443,115 @@ def test_a_file_is_read_by_its_content_not_its_name(tmp_path: Path, content: byt
     assert file.read(path).complete is True
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "- [A](https://a.dev/x) does A\n- [B](https://b.dev/y)\n",
+        "# Paid APIs\n\nSome words.\n\n* https://a.dev/x\n* `GET https://b.dev/y`.\n",
+        "| name | url |\n|---|---|\n| A | https://a.dev/x |\n| B | [B](https://b.dev/y) |\n",
+        "1. ![logo](https://img.dev/l.png) [A](https://a.dev/x)\n2. <https://b.dev/y>\n",
+        "[A](https://a.dev/x)\n```\ncurl https://c.dev/z\n- https://d.dev/\n```\n+ https://b.dev/y\n",
+    ],
+)
+def test_a_markdown_list_is_read_by_its_links(tmp_path: Path, content: str) -> None:
+    path = write(tmp_path / "list.md", content)
+    assert names(path) == TWO
+    assert file.read(path).complete is True
+
+
+def test_a_markdown_link_says_its_name_and_its_line_the_method(tmp_path: Path) -> None:
+    path = write(tmp_path / "l.md", "| [Desk](https://a.dev/x) | POST | $0.01 |\n")
+    item = read_item(file.read(path).items[0])
+    assert isinstance(item, ListedItem)
+    assert (item.method, item.service_name) == ("POST", "Desk")
+
+
+@pytest.mark.parametrize(
+    "content", ["name,price\nA,0.01\nB,0.02\n", "name;price\nA;1\n", "name\tprice\nA\t1\n"]
+)
+def test_a_csv_without_a_url_column_is_refused_with_its_columns(
+    tmp_path: Path, content: str
+) -> None:
+    with pytest.raises(DirectoryError, match=r"without a URL column.*: name, price"):
+        file.read(write(tmp_path / "l.csv", content))
+
+
+def test_a_csv_may_be_separated_by_semicolons_and_call_its_urls_links(tmp_path: Path) -> None:
+    path = write(tmp_path / "l.csv", "name;link\nA;https://a.dev/x\nB;https://b.dev/y\n")
+    assert names(path) == TWO
+
+
+def on_disk(**changes: Any) -> str:
+    return json.dumps(OPENAPI | {"servers": [{"url": "https://news.dev/v1"}]} | changes)
+
+
+def test_an_openapi_file_lists_its_paid_operations(tmp_path: Path) -> None:
+    page = file.read(write(tmp_path / "openapi.json", on_disk()))
+    assert (page.origin, page.complete) == ("https://news.dev", True)
+    news, ask, loop = [read_item(item) for item in page.items]
+    assert isinstance(news, ListedItem)
+    assert isinstance(ask, ListedItem)
+    assert isinstance(loop, ListedItem)
+    assert news.resource.url == "https://news.dev/v1/news/%7Bid%7D"
+    assert (ask.method, ask.body, ask.service_name) == ("POST", b'{"q":"hi"}', "News Desk")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (on_disk(servers=[]), "names no server"),
+        (on_disk(paths={"/a": {"get": {}}}), "no operation is for sale"),
+        ("openapi: 3.1.0\npaths: {}\n", "YAML"),
+    ],
+)
+def test_an_openapi_file_that_cannot_be_used_says_why(
+    tmp_path: Path, content: str, message: str
+) -> None:
+    with pytest.raises(DirectoryError, match=message):
+        file.read(write(tmp_path / "openapi", content))
+
+
+@pytest.mark.parametrize(
+    "payment",
+    [
+        {"type": "free"},
+        {"price": "0", "protocols": ["mpp"]},
+        {"price": {"mode": "fixed", "currency": "USD", "amount": "0.00"}},
+    ],
+)
+def test_an_operation_that_is_marked_as_free_is_not_for_sale(
+    tmp_path: Path, payment: dict[str, Any]
+) -> None:
+    paths = {
+        "/free": {"get": {"x-payment-info": payment}},
+        "/paid": {"get": {"x-payment-info": {"price": {"mode": "fixed", "amount": "0.01"}}}},
+    }
+    path = write(tmp_path / "o.json", on_disk(paths=paths))
+    assert names(path) == ["free", "https://news.dev/v1/paid"]
+
+
+def test_an_operations_protocols_may_hold_its_terms(tmp_path: Path) -> None:
+    terms = {"scheme": "exact", "network": "eip155:8453", "asset": "0xA", "amount": "80000"}
+    payment = {"protocols": [{"mpp": {}}, {"x402": terms | {"payTo": "0xB"}}]}
+    paths = {"/p": {"get": {"x-payment-info": payment}}}
+    item = read_item(file.read(write(tmp_path / "o", on_disk(paths=paths))).items[0])
+    assert isinstance(item, ListedItem)
+    assert item.quote is not None
+    assert (item.quote.amount, item.quote.pay_to) == (80_000, "0xb")
+
+
+async def test_the_well_known_document_may_list_endpoints_as_objects(
+    directory: tuple[Directory, int], egress: Egress
+) -> None:
+    listed = [{"path": "/a", "method": "post"}, {"url": "https://elsewhere.dev/x"}]
+    known = json.dumps({"version": 1, "endpoints": listed}).encode()
+    directory[0].answer = lambda path: (
+        (200, {}, known) if path == "/.well-known/x402" else (404, {}, b"")
+    )
+    found = await origin(egress)
+    assert [(item.method, item.resource.path) for item in found] == [("POST", "/a")]
+
+
 def test_csv_columns_reach_the_entry(tmp_path: Path) -> None:
     path = write(tmp_path / "l.csv", "url,method,service,tags\nhttps://a.dev/x,post,Desk,a|b\n")
     item = read_item(file.read(path).items[0])

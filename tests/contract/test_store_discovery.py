@@ -11,10 +11,11 @@ import sqlalchemy as sa
 from tollgauge.core.endpoint import Endpoint, Listing, parse_resource
 from tollgauge.core.evidence import Change
 from tollgauge.core.listing import ListedItem
-from tollgauge.core.terms import Quote
+from tollgauge.core.terms import Quote, UnpricedTerms
 from tollgauge.core.units import DAY_MS, MINUTE_MS
-from tollgauge.store import discovery, endpoints, schema
-from tollgauge.store.discovery import Crawl, PageTally
+from tollgauge.store import crawls, discovery, endpoints, flips, schema
+from tollgauge.store.crawls import Crawl
+from tollgauge.store.discovery import PageTally
 from tollgauge.store.engine import Store
 
 OpenStore = Callable[[], Store]
@@ -38,7 +39,7 @@ async def crawl(
 ) -> tuple[PageTally, int]:
     """One crawl of one page; its tally and how many endpoints it delisted."""
     async with store.write() as tx:
-        begun = await discovery.begin_crawl(tx, source, now=now)
+        begun = await crawls.begin_crawl(tx, source, now=now)
         tally = await discovery.record_page(
             tx, begun, items, next_offset=len(items), now=now, spread_ms=spread_ms
         )
@@ -94,7 +95,7 @@ async def test_a_listed_resource_becomes_an_endpoint(store: Store) -> None:
 async def test_a_page_recorded_twice_changes_nothing(store: Store) -> None:
     one, two = item("/1"), item("/2")
     async with store.write() as tx:
-        begun = await discovery.begin_crawl(tx, "bazaar", now=NOW)
+        begun = await crawls.begin_crawl(tx, "bazaar", now=NOW)
         for expected in (2, 0):
             tally = await discovery.record_page(
                 tx, begun, [one, two], next_offset=2, now=NOW + 2 - expected
@@ -109,7 +110,7 @@ async def test_a_resource_named_twice_in_a_crawl_counts_once_as_first_named(
     one = item("/?a=1")
     again = item("/?a=2", quote=TWO)
     async with store.write() as tx:
-        begun = await discovery.begin_crawl(tx, "bazaar", now=NOW)
+        begun = await crawls.begin_crawl(tx, "bazaar", now=NOW)
         for page in ([one, again], [again]):
             await discovery.record_page(tx, begun, page, next_offset=1, now=NOW)
     found = await stored(store, one)
@@ -131,13 +132,13 @@ async def test_first_probes_are_spread_over_the_cadence_always_alike(store: Stor
 
 async def test_a_crawl_that_was_broken_off_is_resumed_within_a_day(store: Store) -> None:
     async with store.write() as tx:
-        begun = await discovery.begin_crawl(tx, "bazaar", now=NOW)
+        begun = await crawls.begin_crawl(tx, "bazaar", now=NOW)
         assert (begun.offset, begun.started) == (0, NOW)
         await discovery.record_page(tx, begun, [item()], next_offset=100, now=NOW)
     async with store.write() as tx:
-        resumed = await discovery.begin_crawl(tx, "bazaar", now=NOW + DAY_MS - 1)
-        other = await discovery.begin_crawl(tx, "x402scan", now=NOW)
-        fresh = await discovery.begin_crawl(tx, "bazaar", now=NOW + DAY_MS)
+        resumed = await crawls.begin_crawl(tx, "bazaar", now=NOW + DAY_MS - 1)
+        other = await crawls.begin_crawl(tx, "x402scan", now=NOW)
+        fresh = await crawls.begin_crawl(tx, "bazaar", now=NOW + DAY_MS)
     assert resumed == Crawl(id=begun.id, source="bazaar", offset=100, started=NOW)
     assert (other.offset, fresh.offset) == (0, 0)
     assert len({begun.id, other.id, fresh.id}) == 3
@@ -147,8 +148,8 @@ async def test_only_a_complete_crawl_says_when_the_source_was_read(store: Store)
     await crawl(store, "bazaar", now=NOW, complete=True)
     await crawl(store, "bazaar", now=NOW + 5, complete=False)
     async with store.read() as tx:
-        assert await discovery.last_complete(tx, "bazaar") == NOW
-        assert await discovery.last_complete(tx, "x402scan") is None
+        assert await crawls.last_complete(tx, "bazaar") == NOW
+        assert await crawls.last_complete(tx, "x402scan") is None
 
 
 async def test_a_source_that_is_down_delists_nothing(store: Store) -> None:
@@ -156,7 +157,7 @@ async def test_a_source_that_is_down_delists_nothing(store: Store) -> None:
     await crawl(store, "bazaar", one)
     assert (await crawl(store, "bazaar", complete=False, now=NOW + 1))[1] == 0
     async with store.write() as tx:  # never finished
-        await discovery.begin_crawl(tx, "bazaar", now=NOW + 2)
+        await crawls.begin_crawl(tx, "bazaar", now=NOW + 2)
     assert (await stored(store, one)).status is Listing.LISTED
     assert await told(store, one) == [("listed", "bazaar", "", "")]
 
@@ -227,6 +228,53 @@ async def test_a_price_that_comes_back_different_after_a_gap_is_a_change(store: 
         ("listed", "bazaar", "", ""),
         ("price-changed", "bazaar", "10000", "20000"),
     ]
+
+
+async def test_a_new_receiver_without_an_amount_is_an_event_a_flip_and_the_endpoints(
+    store: Store,
+) -> None:
+    one = item()
+    unpriced = UnpricedTerms(network=CENT.network, asset=CENT.asset, pay_to="0xcc")
+    await crawl(store, "bazaar", one)
+    await crawl(store, "bazaar", replace(one, quote=None, unpriced=unpriced), now=NOW + 1)
+    await crawl(store, "bazaar", replace(one, quote=replace(TWO, pay_to="0xcc")), now=NOW + 2)
+    assert await told(store, one) == [
+        ("listed", "bazaar", "", ""),
+        ("payto-changed", "bazaar", "0xbb", "0xcc"),
+        ("price-changed", "bazaar", "10000", "20000"),
+    ]
+    async with store.read() as tx:
+        found = await tx.execute(sa.select(flips.flip.c.type, flips.flip.c.at))
+    assert sorted(tuple(row) for row in found) == [
+        ("payto_change", NOW + 1),
+        ("price_change", NOW + 2),
+    ]
+
+
+async def test_what_a_file_holds_is_dated_as_it_says_and_due_now(store: Store) -> None:
+    one, two = item("/1"), item("/2")
+    for taken_at, items in ((NOW - 9 * DAY_MS, (one, two)), (NOW - 8 * DAY_MS, (one,))):
+        async with store.write() as tx:
+            begun = await crawls.begin_file(tx, "dir", taken_at=taken_at, now=NOW)
+            await discovery.record_page(tx, begun, items, next_offset=2, now=NOW, spread_ms=0)
+            await discovery.finish_crawl(tx, begun, complete=True, now=NOW)
+    found = await stored(store, two)
+    assert (found.first_seen, found.next_due, found.quote_at) == (NOW, NOW, NOW - 9 * DAY_MS)
+    async with store.read() as tx:
+        events = await discovery.events(tx, two.resource.id, since=0, until=NOW)
+    assert [(event.event, NOW - event.at) for event in events] == [
+        ("listed", 9 * DAY_MS),
+        ("delisted", 8 * DAY_MS),
+    ]
+
+
+async def test_a_file_is_read_from_its_start_also_after_a_broken_crawl(store: Store) -> None:
+    async with store.write() as tx:
+        broken = await crawls.begin_crawl(tx, "dir", now=NOW)
+        await discovery.record_page(tx, broken, [item()], next_offset=100, now=NOW)
+        begun = await crawls.begin_file(tx, "dir", taken_at=NOW + DAY_MS, now=NOW)
+        last = await crawls.last_taken(tx, "dir")
+    assert (begun.offset, begun.id > broken.id, begun.taken_at, last) == (0, True, NOW, NOW)
 
 
 async def test_the_first_source_speaks_and_the_others_fill_in(store: Store) -> None:
@@ -322,7 +370,7 @@ async def test_two_sources_that_crawl_at_once_merge_into_one_endpoint(
         own = open_store()
         for start in range(0, len(order), 10):
             async with own.write() as tx:
-                begun = await discovery.begin_crawl(tx, source, now=NOW)
+                begun = await crawls.begin_crawl(tx, source, now=NOW)
                 await discovery.record_page(
                     tx, begun, order[start : start + 10], next_offset=start + 10, now=NOW
                 )

@@ -19,8 +19,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 import tollgauge.store
+from tollgauge.core.discovery import Census
 from tollgauge.core.payment import State
-from tollgauge.store import meta, migrations, payments
+from tollgauge.store import crawls, meta, migrations, payments
 from tollgauge.store.engine import Store, StoreError, StoreUnavailable
 from tollgauge.store.schema import metadata
 from tollgauge.store.transaction import Transaction
@@ -110,6 +111,41 @@ async def test_answers_that_were_stored_before_can_still_be_fetched(empty: str) 
         (State.SETTLED, None),
         (State.UNKNOWN, payments.StoredAnswer(status=200, body=b"not yet")),
     ]
+    await store.close()
+
+
+def fill(connection: sa.Connection, name: str, **values: object) -> None:
+    """A row of a table as it is now, every column that must have a value filled."""
+    table = sa.Table(name, sa.MetaData(), autoload_with=connection)
+    needed = {
+        column.name: False if isinstance(column.type, sa.Boolean) else 1
+        for column in table.c
+        if not column.nullable and column.server_default is None
+    }
+    texts = {key: "1" for key in needed if isinstance(table.c[key].type, sa.String)}
+    connection.execute(table.insert().values(needed | texts | values))
+
+
+def crawled_before(connection: sa.Connection) -> None:
+    """The tables of the version before crawls were counted, with a complete and an open crawl."""
+    command.upgrade(migrations.configuration(connection), "0010")
+    fill(connection, "crawl", id=1, source="dir", started=7, finished_at=8, complete=True)
+    fill(connection, "crawl", id=2, source="dir", started=9)
+    fill(connection, "host")
+    for number in range(3):
+        fill(connection, "endpoint", id=str(number), resource=str(number))
+        fill(connection, "listing", endpoint_id=str(number), source="dir", crawl_id=1)
+
+
+async def test_a_crawl_from_before_an_upgrade_is_what_the_next_one_is_compared_with(
+    empty: str,
+) -> None:
+    store = Store.open(empty)
+    await store.writing(crawled_before)
+    await store.migrate()
+    crawl = await store.writing(crawls.begin_crawl, "dir", now=10)
+    assert await store.reading(crawls.census, crawl) == Census(listed=0, complete=3)
+    assert await store.reading(crawls.last_taken, "dir") == 9
     await store.close()
 
 

@@ -16,6 +16,7 @@ from tollgauge.core.units import DAY_MS
 from tollgauge.core.watch import PERIOD_MS, READABLE_MS, Kind, State, Wish
 from tollgauge.store import (
     claims,
+    crawls,
     destinations,
     discovery,
     endpoints,
@@ -241,7 +242,7 @@ async def test_a_crawl_tells_changed_terms_until_a_probe_has_seen_some(
     for number, amount in enumerate(("100", "100", "200")):
         at = NOW + number * DAY_MS
         async with store.write() as tx:
-            crawl = await discovery.begin_crawl(tx, "cdp", now=at)
+            crawl = await crawls.begin_crawl(tx, "cdp", now=at)
             await discovery.record_page(tx, crawl, [item(amount)], next_offset=1, now=at)
             await discovery.finish_crawl(tx, crawl, complete=True, now=at)
             endpoint = await endpoints.get(tx, RESOURCE.id)

@@ -16,7 +16,7 @@ from tests.contract.receivers import SELLER
 from tests.contract.watch_shop import CREATE, ID, QUOTE, RESOURCE, Till, opened
 
 from tollgauge.core.units import MINUTE_MS
-from tollgauge.store import discovery, endpoints, probes, watches
+from tollgauge.store import crawls, discovery, endpoints, probes, watches
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ async def listed(till: Till) -> None:
     item = read_item({"resource": RESOURCE})
     assert isinstance(item, ListedItem)
     async with till.store.write() as tx:
-        crawl = await discovery.begin_crawl(tx, "cdp", now=till.clock())
+        crawl = await crawls.begin_crawl(tx, "cdp", now=till.clock())
         await discovery.record_page(tx, crawl, [item], next_offset=1, now=till.clock())
         await discovery.finish_crawl(tx, crawl, complete=True, now=till.clock())
 

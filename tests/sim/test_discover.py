@@ -15,12 +15,15 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import trustme
 
+from tollgauge import app
 from tollgauge.clients.directories.document import DirectoryError
 from tollgauge.clients.egress import Egress, EgressSettings
+from tollgauge.config import Config
 from tollgauge.core.endpoint import Listing, parse_resource
-from tollgauge.jobs.discover import Source, SourceError, Tally, load_file, run, source_name
+from tollgauge.jobs.discover import Source, SourceError, Tally, run
+from tollgauge.jobs.discovery_files import load_files, source_name
 from tollgauge.store import discovery, endpoints
-from tollgauge.store.engine import Store
+from tollgauge.store.engine import Store, StoreSettings
 
 HOST = "directory.test"
 NOW = 1_766_283_370_973
@@ -119,6 +122,11 @@ def item(number: int, *, amount: str = "1000", **changes: Any) -> dict[str, Any]
     }
     url = f"https://s{number}.dev/x"
     return {"resource": url, "type": "http", "x402Version": 2, "accepts": [terms | changes]}
+
+
+async def load_file(store: Store, path: Path, *, source: str | None, now: int) -> Tally:
+    (tally,) = await load_files(store, [path], source=source, now=now)
+    return tally
 
 
 def accounted(tally: Tally) -> bool:
@@ -281,6 +289,32 @@ async def test_a_file_may_be_a_configured_source(
     assert "cannot be read" in gone.problem
 
 
+async def test_the_loop_says_that_a_source_shrank(tmp_path: Path) -> None:
+    path = tmp_path / "list.txt"
+    config = Config(
+        store=StoreSettings(url=f"sqlite:///{tmp_path}/d.db"),
+        sources=(Source("mine", "file", str(path)),),
+    )
+    async with app.opened(config) as service:
+        said = []
+        for count in (10, 4, 4):
+            path.write_text("".join(f"https://s{n}.dev/x\n" for n in range(count)))
+            said.append((await service.discover_round())["mine"])
+    assert said[0] == "10 new of 10"
+    assert "Suspicious: it lists 4 endpoints, and the last complete crawl listed 10" in str(said[1])
+    assert said[2] == "0 new of 4"
+
+
+async def test_a_long_file_tells_how_far_it_is_read(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "list.txt"
+    path.write_text("".join(f"https://s{n}.dev/x\n" for n in range(1_100)))
+    heard: list[tuple[int, int]] = []
+    await load_files(
+        store, [path], source=None, now=NOW, told=lambda done, total: heard.append((done, total))
+    )
+    assert heard == [(500, 1_100), (1_000, 1_100), (1_100, 1_100)]
+
+
 async def test_a_partial_file_delists_nothing(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "crawl.json"
     crawl: dict[str, Any] = {"facilitatorUrl": "https://facilitator.dev/v2"}
@@ -380,10 +414,23 @@ async def test_two_real_crawls_yield_the_events_of_their_difference(store: Store
     assert (again.new, again.seen, again.delisted, again.events) == (0, len(raw[1]), 0, ())
 
 
+def undated(name: str, path: Path, **changes: Any) -> Path:
+    """A real crawl that does not say when it was taken."""
+    crawl = json.loads(gzip.decompress((DATA / name).read_bytes())) | changes
+    del crawl["crawledAt"]
+    path.write_bytes(gzip.compress(json.dumps(crawl).encode(), 1))
+    return path
+
+
 @needs_real_input
-async def test_the_real_crawls_the_other_way_round_delist_nothing(store: Store) -> None:
+async def test_the_real_crawls_the_other_way_round_delist_nothing(
+    store: Store, tmp_path: Path
+) -> None:
     names = ("bazaar-2025-12-20.json.gz", "bazaar-2025-12-18.json.gz")
-    tallies = [await load_file(store, DATA / name, source=None, now=NOW) for name in names]
+    tallies = [
+        await load_file(store, undated(name, tmp_path / name), source=None, now=NOW)
+        for name in names
+    ]
     assert tallies[1].delisted == 0
     expected = raw_changes(raw_listing(names[0]), raw_listing(names[1]))
     assert dict(tallies[1].events) == dict(expected)
@@ -393,13 +440,12 @@ async def test_the_real_crawls_the_other_way_round_delist_nothing(store: Store) 
 async def test_what_a_later_whole_crawl_lacks_is_delisted(store: Store, tmp_path: Path) -> None:
     names = ("bazaar-2025-12-20.json.gz", "bazaar-2025-12-18.json.gz")
     raw = [raw_listing(name) for name in names]
-    whole = json.loads(gzip.decompress((DATA / names[1]).read_bytes())) | {"partial": False}
-    path = tmp_path / "whole.json.gz"
-    path.write_bytes(gzip.compress(json.dumps(whole).encode(), 1))
-    await load_file(store, DATA / names[0], source=None, now=NOW)
+    path = undated(names[1], tmp_path / "whole.json.gz", partial=False)
+    first = undated(names[0], tmp_path / "first.json.gz")
+    await load_file(store, first, source=None, now=NOW)
     tally = await load_file(store, path, source=None, now=NOW + HOUR)
     assert tally.delisted == len(raw[0].keys() - raw[1].keys()) > 0
-    back = await load_file(store, DATA / names[0], source=None, now=NOW + 2 * HOUR)
+    back = await load_file(store, first, source=None, now=NOW + 2 * HOUR)
     assert dict(back.events)["relisted"] == tally.delisted
 
 

@@ -52,7 +52,7 @@ from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import alert
 from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.store import discovery, endpoints, flips, payments, watch_payments, watches
+from tollgauge.store import crawls, discovery, endpoints, flips, payments, watch_payments, watches
 from tollgauge.store.destinations import Destination
 from tollgauge.store.watches import Watch
 
@@ -221,7 +221,7 @@ async def test_each_injected_change_is_told_once_within_two_probes(tmp_path: Pat
         assert isinstance(item, ListedItem)
         for items in ([item], []):
             async with shop.service.store.write() as tx:
-                crawl = await discovery.begin_crawl(tx, "cdp", now=shop.clock())
+                crawl = await crawls.begin_crawl(tx, "cdp", now=shop.clock())
                 await discovery.record_page(tx, crawl, items, next_offset=1, now=shop.clock())
                 shop.clock.now += 1
                 await discovery.finish_crawl(tx, crawl, complete=True, now=shop.clock())

@@ -19,61 +19,93 @@ if TYPE_CHECKING:
 
 
 def discover(
-    source: Annotated[str, typer.Argument(help="A file, or the https:// URL of a directory.")],
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE|URL",
+            help="Files, or the https:// URL of a directory.",
+            show_default=False,
+        ),
+    ],
     config: ConfigFile = None,
-    name: Annotated[str, typer.Option(help="The source's name in discovery events.")] = "",
+    name: Annotated[
+        str, typer.Option(help="The source's name in discovery events; that of all files.")
+    ] = "",
     kind: Annotated[str, typer.Option(help="bazaar or openapi, for a URL.")] = "bazaar",
     as_json: Json = False,
 ) -> None:
-    """Load a directory into the store. Exit 1 when it could not be read to its end.
+    """Load a directory into the store. Exit 1 when it could not be read to its end,
+    or shrank so much that it is not believed yet; 2 when nothing was loaded.
 
     A directory is a Bazaar listing, an origin's own documents (--kind
-    openapi), or a file: JSON, CSV or one URL a line, also gzipped.
+    openapi), or files: JSON, OpenAPI, CSV, Markdown or one URL a line, also
+    gzipped. Several files are crawls, oldest first; what changed from one
+    crawl of a directory to the next is told if both have one name.
     """
-    _check_source(source)
+    _check_sources(sources)
     found = load_config(config)
     with progress_bar() as progress:
-        tally = asyncio.run(_discover(found, source, name, kind, progress))
-    document = {
+        tallies = asyncio.run(_discover(found, sources, name, kind, progress))
+    if as_json:
+        documents = [_document(tally) for tally in tallies]
+        print_json(documents if len(sources) > 1 else documents[0])
+    else:
+        for number, tally in enumerate(tallies):
+            if number:
+                print()
+            _print_tally(tally)
+    raise typer.Exit(GOOD if all(tally.complete for tally in tallies) else BAD)
+
+
+def _check_sources(sources: list[str]) -> None:
+    """Raises TollgaugeError for what is neither files nor one https:// URL."""
+    for source in sources:
+        scheme, found, _ = source.partition("://")
+        if found and scheme.lower() != "https":
+            raise TollgaugeError(
+                f"{source} is no https:// URL, and a directory is asked over https only.",
+                hint="Save what it answers, and give the file.",
+            )
+        if found and len(sources) > 1:
+            raise TollgaugeError(
+                "One directory is asked at a time.", hint="Give one URL, or files alone."
+            )
+        if not found and not Path(source).exists():
+            raise TollgaugeError(
+                f"There is no file {source}.",
+                hint="Give a file, or the https:// URL of a directory.",
+            )
+
+
+def _document(tally: Tally) -> dict[str, object]:
+    return {
         "source": tally.source,
         "items": tally.items,
         "new": tally.new,
         "seen": tally.seen,
         "merged": tally.merged,
         "skipped": dict(tally.skipped),
+        "examples": dict(tally.examples),
         "events": dict(tally.events),
         "delisted": tally.delisted,
         "complete": tally.complete,
+        "suspicious": tally.suspicious,
         "problem": tally.problem or None,
     }
-    if as_json:
-        print_json(document)
-    else:
-        _print_tally(tally)
-    raise typer.Exit(GOOD if tally.complete else BAD)
-
-
-def _check_source(source: str) -> None:
-    """Raises TollgaugeError for what is neither a file nor a https:// URL."""
-    scheme, found, _ = source.partition("://")
-    if found and scheme.lower() != "https":
-        raise TollgaugeError(
-            f"{source} is no https:// URL, and a directory is asked over https only.",
-            hint="Save what it answers, and give the file.",
-        )
-    if not found and not Path(source).exists():
-        raise TollgaugeError(
-            f"There is no file {source}.",
-            hint="Give a file, or the https:// URL of a directory.",
-        )
 
 
 def _print_tally(tally: Tally) -> None:
+    from tollgauge.core.listing import REASONS
+
     for key in ("source", "items", "new", "seen", "merged", "delisted"):
         print(f"{key:10} {getattr(tally, key)}")
-    for title, counts in (("skipped", tally.skipped), ("events", tally.events)):
-        for word, count in counts:
-            print(f"{title:10} {count} {word}")
+    examples = dict(tally.examples)
+    for reason, count in tally.skipped:
+        shown = ", ".join(examples.get(reason, ()))
+        words = f"{reason}: {REASONS.get(reason, reason)}"
+        print(f"{'skipped':10} {count} {words}{f' ({shown})' if shown else ''}")
+    for event, count in tally.events:
+        print(f"{'events':10} {count} {event}")
     if tally.complete:
         print("complete   yes")
         return
@@ -83,28 +115,40 @@ def _print_tally(tally: Tally) -> None:
 
 
 async def _discover(
-    config: Config, source: str, name: str, kind: str, progress: Callable[[str, int, int], None]
-) -> Tally:
+    config: Config,
+    sources: list[str],
+    name: str,
+    kind: str,
+    progress: Callable[[str, int, int], None],
+) -> tuple[Tally, ...]:
     from tollgauge import app as root
-    from tollgauge.jobs.discover import Source, load_file
+    from tollgauge.jobs.discover import Source
     from tollgauge.jobs.discover import run as crawl
+    from tollgauge.jobs.discovery_files import load_files
 
     perimeter = config.egress.perimeter
-    is_url = "://" in source
-    wanted = Source(name=name or _host(source), kind=kind, location=source) if is_url else None
+    url = sources[0] if "://" in sources[0] else ""
+    wanted = Source(name=name or _host(url), kind=kind, location=url) if url else None
 
     def told(items: int, total: int) -> None:
         progress("entries read", items, total)
 
+    progress("reading", 0, 0)
     async with root.opened(config) as service:
         now = service.clock()
         if wanted is not None:
-            return await crawl(
-                service.store, service.egress, wanted, now=now, perimeter=perimeter, told=told
+            return (
+                await crawl(
+                    service.store, service.egress, wanted, now=now, perimeter=perimeter, told=told
+                ),
             )
-        path = Path(source)
-        return await load_file(
-            service.store, path, source=name or None, now=now, perimeter=perimeter, told=told
+        return await load_files(
+            service.store,
+            [Path(source) for source in sources],
+            source=name or None,
+            now=now,
+            perimeter=perimeter,
+            told=told,
         )
 
 

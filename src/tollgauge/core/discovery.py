@@ -1,15 +1,20 @@
-"""What changed between two advertised quotes of one endpoint.
+"""What changed between two crawls of a directory: the terms of an entry, and how much is listed.
 
-Rules (docs/methodology.md, *components*):
+Rules (docs/methodology.md, *components*; docs/operating.md, *directories*):
 - a price changed when its amount or its asset did; the same dollar on another network is the same
   asset, so a move from Base to Polygon alone is news about the network, not about the price;
-- absence is not a price: without a quote on either side nothing changed;
-- hexadecimal addresses have no case (core/terms lowers them), other addresses do.
+- absence is not a price: what either side does not name did not change; who is paid counts
+  without an amount too;
+- hexadecimal addresses have no case (core/terms lowers them), other addresses do;
+- a whole crawl that lists less than half of what the last complete crawl of its source listed is
+  suspicious and takes nothing away, until a second one agrees.
 """
 
 from __future__ import annotations
 
-from tollgauge.core.terms import Quote
+from dataclasses import dataclass, replace
+
+from tollgauge.core.terms import Advertised, Quote, UnpricedTerms
 from tollgauge.core.units import known_asset
 
 PRICE_CHANGED = "price-changed"
@@ -17,23 +22,87 @@ PAYTO_CHANGED = "payto-changed"
 NETWORK_CHANGED = "network-changed"
 
 
-def changes(before: Quote | None, after: Quote | None) -> tuple[tuple[str, str, str], ...]:
-    """The changes from one quote to the next, as (kind, text before, text after), in the order
-    price, payTo, network; empty when nothing changed or either side is missing.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Census:
+    """How many endpoints a whole crawl listed, beside what its source listed before.
+
+    `complete` is the count of the source's last complete crawl, None before the first.
+    `suspicious` is the count of the last suspicious crawl since then, None without one, and
+    `repeated` how many of those endpoints were listed again after it.
+    """
+
+    listed: int
+    complete: int | None = None
+    suspicious: int | None = None
+    repeated: int = 0
+
+    @property
+    def shrank(self) -> bool:
+        """Whether more than half of what was listed is missing, by count."""
+        return self.complete is not None and self.listed * 2 < self.complete
+
+    @property
+    def agrees(self) -> bool:
+        """Whether this crawl lists about as much as the suspicious one before it (the smaller of
+        the two counts is at least three quarters of the larger), and at least three quarters of
+        the same endpoints.
+        """
+        if self.suspicious is None:
+            return False
+        few, many = sorted((self.listed, self.suspicious))
+        return few * 4 >= many * 3 and self.repeated * 4 >= self.suspicious * 3
+
+    @property
+    def is_suspicious(self) -> bool:
+        """Whether the crawl must not take listings away."""
+        return self.shrank and not self.agrees
+
+
+def looks_same(one: int, other: int, shared: int, *, named_alike: bool = False) -> bool:
+    """Whether two listings look like crawls of one directory, by how many endpoints each lists and
+    both share: at least half of the smaller and a tenth of the larger one. A tenth of the smaller
+    one is enough where their files' names differ in digits only.
+    """
+    few, many = sorted((one, other))
+    if named_alike and shared and shared * 10 >= few:
+        return True
+    return shared > 0 and shared * 2 >= few and shared * 10 >= many
+
+
+def carried(before: Advertised | None, after: Advertised | None) -> Advertised | None:
+    """The terms to compare the next crawl with: those of this crawl, completed with what it does
+    not name and the one before did.
+    """
+    if before is None or not isinstance(after, UnpricedTerms):
+        return after or before
+    after = replace(
+        after, network=after.network or before.network, asset=after.asset or before.asset
+    )
+    if isinstance(before, Quote) and (before.network, before.asset) == (after.network, after.asset):
+        return replace(before, pay_to=after.pay_to)
+    return after
+
+
+def changes(
+    before: Advertised | None, after: Advertised | None
+) -> tuple[tuple[str, str, str], ...]:
+    """The changes from one entry's terms to the next, as (kind, text before, text after), in the
+    order price, payTo, network; empty when nothing changed or either side is missing.
 
     The text of a price is its atomic amount, followed by its asset where that changed.
     """
     if before is None or after is None:
         return ()
     found: list[tuple[str, str, str]] = []
-    new_asset = not same_asset(before, after)
-    if before.amount != after.amount or new_asset:
-        found.append(
-            (PRICE_CHANGED, _price(before, asset=new_asset), _price(after, asset=new_asset))
-        )
+    if isinstance(before, Quote) and isinstance(after, Quote):
+        new_asset = not same_asset(before, after)
+        if before.amount != after.amount or new_asset:
+            found.append(
+                (PRICE_CHANGED, _price(before, asset=new_asset), _price(after, asset=new_asset))
+            )
     if before.pay_to != after.pay_to:
         found.append((PAYTO_CHANGED, before.pay_to, after.pay_to))
-    if before.network != after.network:
+    if before.network and after.network and before.network != after.network:
         found.append((NETWORK_CHANGED, before.network, after.network))
     return tuple(found)
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 from tollgauge.core.discovery import same_asset
 from tollgauge.core.finding import Severity
 from tollgauge.core.probe import ProbeResult
-from tollgauge.core.terms import Quote
+from tollgauge.core.terms import Advertised, Quote
 from tollgauge.core.units import usd_text
 
 PAYTO: Final = "payto_change"
@@ -86,8 +86,8 @@ class Baseline:
     at: int
 
 
-def payto_change(before: Quote, after: Quote, *, at: int, source: str) -> Flip | None:
-    """The address that payments go to is another one."""
+def payto_change(before: Advertised, after: Advertised, *, at: int, source: str) -> Flip | None:
+    """The address that payments go to is another one, whether or not an amount is named."""
     if before.pay_to == after.pay_to:
         return None
     return Flip(
@@ -255,20 +255,26 @@ def calm(result: ProbeResult, baseline: Baseline) -> bool:
     return result.up and result.timings.total <= limit
 
 
-def term_flips(before: Quote, after: Quote, *, at: int, source: str) -> tuple[Flip, ...]:
-    """The flips from one quote to the next: payTo, price, asset or network."""
-    rules = (payto_change, price_change, asset_network_change)
-    found = (rule(before, after, at=at, source=source) for rule in rules)
+def term_flips(before: Advertised, after: Advertised, *, at: int, source: str) -> tuple[Flip, ...]:
+    """The flips from one entry's terms to the next: payTo, and where both sides name an amount
+    price, asset or network.
+    """
+    found = [payto_change(before, after, at=at, source=source)]
+    if isinstance(before, Quote) and isinstance(after, Quote):
+        found += [
+            rule(before, after, at=at, source=source)
+            for rule in (price_change, asset_network_change)
+        ]
     return tuple(flip for flip in found if flip is not None)
 
 
-def _terms(after: Quote, source: str) -> dict[str, Any]:
+def _terms(after: Advertised, source: str) -> dict[str, Any]:
     return {
         "source": source,
         "payTo": after.pay_to,
         "network": after.network,
         "asset": after.asset,
-        **_amount(after),
+        **(_amount(after) if isinstance(after, Quote) else {}),
     }
 
 

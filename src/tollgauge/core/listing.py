@@ -4,6 +4,7 @@ Rules (x402 specification, discovery):
 - an entry is an object of x402 v1 or v2, or a bare URL, also as `METHOD url`;
 - identity is host and path: `http://` on its default port is upgraded, other schemes, MCP tools and
   what is not public are skipped with a reason, a path template is kept;
+- an entry without terms that says itself that it is free is not for sale;
 - the input is core/declared's reading, the terms are core/lint's, the text is core/text's;
 - reading never raises: an entry is a ListedItem or a SkippedItem. Documents are core/page's.
 """
@@ -25,14 +26,31 @@ from tollgauge.core.endpoint import (
     parse_resource,
 )
 from tollgauge.core.lint import terms_of_accepts
-from tollgauge.core.terms import Quote, preferred
+from tollgauge.core.terms import Quote, UnpricedTerms, preferred
 from tollgauge.core.text import DESCRIPTION_MAX, NAME_MAX, clean_tags, clean_text
+from tollgauge.core.units import legacy_network
 
 EXCERPT_MAX: Final = 80
+_ADDRESS_MAX: Final = 256
 _ACCEPTS_MAX: Final = 64
 _SECONDS_BELOW: Final = 10**11
 """A number below this is seconds since the epoch, above it milliseconds."""
 _INSTANT_MAX: Final = 4_102_444_800_000  # 2100-01-01
+_FREE_KEYS: Final = ("type", "mode", "pricingMode", "pricing", "price", "access")
+
+REASONS: Final[Mapping[str, str]] = {
+    "not-an-object": "neither an object nor a URL",
+    "no-resource": "no resource URL in it",
+    "mcp": "a tool of an MCP server, not an HTTP endpoint",
+    "free": "free of charge, so nothing is sold",
+    "scheme-not-http": "a scheme other than https",
+    "not-https": "plain http on a port of its own",
+    "not-public": "not on the public internet",
+    "invalid-url": "not a URL",
+    "too-large": "too large to be read",
+    "unreadable": "broken where it stands",
+}
+"""What each reason to skip an entry means."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +58,9 @@ class ListedItem:
     """One directory entry that could be read.
 
     `method`, `body` (JSON bytes) and the resource's query are the declared input; `quote` is the
-    preferred advertised price, None when the entry names none. Text is the provider's own and
-    untrusted: already capped in length, with control and bidi characters removed.
+    preferred advertised price, None when the entry names none; then `unpriced` says who is paid, if
+    the entry does. Text is the provider's own and untrusted: already capped in length, with control
+    and bidi characters removed.
     """
 
     resource: Resource
@@ -49,6 +68,7 @@ class ListedItem:
     method: str | None = None
     body: bytes | None = None
     quote: Quote | None = None
+    unpriced: UnpricedTerms | None = None
     service_name: str = ""
     description: str = ""
     tags: tuple[str, ...] = ()
@@ -58,10 +78,9 @@ class ListedItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedItem:
-    """One entry that could not be read: `reason` is a stable slug, `excerpt` short and safe.
+    """One entry that could not be read: `reason` is one of REASONS, `excerpt` short and safe.
 
-    Reasons: `not-an-object`, `no-resource`, `mcp`, `scheme-not-http`, `not-https`, `not-public`,
-    `invalid-url`; directories add `too-large` and `unreadable` for entries that never arrived.
+    `too-large` and `unreadable` are of entries that never arrived.
     """
 
     reason: str
@@ -88,19 +107,51 @@ def read_item(item: object, perimeter: Perimeter = PUBLIC) -> ListedItem | Skipp
     except ResourceError as error:
         return SkippedItem(reason=_reason(error, url), excerpt=excerpt)
     accepts = _accepts(item)
+    if not accepts and is_free(item):
+        return SkippedItem(reason="free", excerpt=excerpt)
     version = _version(item, accepts)
+    quote = preferred(terms_of_accepts(accepts, version=version or 2))
     return ListedItem(
         resource=resource if resource.query else _with_query(resource, declared.query),
         version=version,
         method=declared.method,
         body=declared.body,
-        quote=preferred(terms_of_accepts(accepts, version=version or 2)),
+        quote=quote,
+        unpriced=None if quote else _unpriced(item, accepts),
         service_name=_first_text(item, accepts, "serviceName", NAME_MAX),
         description=_first_text(item, accepts, "description", DESCRIPTION_MAX),
         tags=next((t for h in _holders(item, accepts) if (t := clean_tags(h.get("tags")))), ()),
         updated=read_instant(item.get("lastUpdated")),
         upgraded_from_http=url.lower().startswith("http:"),
     )
+
+
+def is_free(terms: Mapping[str, object]) -> bool:
+    """Whether an entry, or what an operation says of its payment (`x-payment-info`), says that
+    nothing is paid: `free: true`, a word like `type: "free"`, `authMode: "unprotected"`, or a fixed
+    price of zero.
+    """
+    if terms.get("free") is True or _word(terms.get("authMode")) == "unprotected":
+        return True
+    if any(_word(terms.get(key)) == "free" for key in _FREE_KEYS):
+        return True
+    if "dynamic" in (_word(terms.get("mode")), _word(terms.get("pricingMode"))):
+        return False
+    price = terms.get("price", terms.get("amount"))
+    if isinstance(price, dict):
+        return is_free(price)
+    return _is_zero(price)
+
+
+def _word(value: object) -> str:
+    return value.strip().lower() if isinstance(value, str) else ""
+
+
+def _is_zero(price: object) -> bool:
+    if isinstance(price, str):
+        digits = price.strip().removeprefix("$").strip()
+        return digits.isascii() and "0" in digits and not digits.replace(".", "", 1).strip("0")
+    return isinstance(price, int | float) and not isinstance(price, bool) and price == 0
 
 
 def read_instant(value: object) -> int | None:
@@ -149,6 +200,28 @@ def _accepts(item: Mapping[str, object]) -> list[dict[str, object]]:
     value = item.get("accepts")
     entries = value[:_ACCEPTS_MAX] if isinstance(value, list) else []
     return [entry for entry in entries if isinstance(entry, dict)]
+
+
+def _unpriced(item: Mapping[str, object], accepts: list[dict[str, object]]) -> UnpricedTerms | None:
+    """Who is paid, by the first of the terms (on Base if there is one) that names a receiver."""
+    named = [terms for terms in map(_receiver, (*accepts, item)) if terms is not None]
+    return min(named, key=lambda terms: terms.network != "eip155:8453", default=None)
+
+
+def _receiver(entry: Mapping[str, object]) -> UnpricedTerms | None:
+    pay_to, asset, network = (
+        _address(entry.get("payTo")),
+        _address(entry.get("asset")),
+        clean_text(entry.get("network"), _ADDRESS_MAX),
+    )
+    if not pay_to:
+        return None
+    return UnpricedTerms(network=legacy_network(network) or network, asset=asset, pay_to=pay_to)
+
+
+def _address(value: object) -> str:
+    text = clean_text(value, _ADDRESS_MAX)
+    return text.lower() if text.startswith("0x") else text
 
 
 def _version(item: Mapping[str, object], accepts: list[dict[str, object]]) -> int | None:

@@ -1,29 +1,53 @@
 """Page: one document of a directory, whatever form it came in.
 
-Rules (x402 specification, discovery): the list is `items` or `resources` or the document itself,
-paging is `pagination` or `total`, and a crawl file says with `partial` whether it is whole. Reading
-never raises. What one entry means is core/listing's reading.
+Rules (x402 specification, discovery):
+- the list is the document itself, or stands under one of LISTS, or is an object whose names are
+  paths or URLs, with or without a method before them;
+- an entry that holds such a list itself (a service with its endpoints) is a group: the entries
+  inside count, at the group's base URL and with its name and tags;
+- paging is `pagination` or `total`; a crawl file says with `partial` whether it is whole, and may
+  say where and when it was read.
+
+Reading never raises. What one entry means is core/listing's reading.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
-from tollgauge.core.declared import as_mapping
+from tollgauge.core.declared import as_mapping, read_method
 from tollgauge.core.endpoint import URL_MAX
+from tollgauge.core.listing import read_instant
+
+LISTS: Final = ("items", "resources", "services", "endpoints", "routes", "origins", "apis")
+"""The names that a list of entries goes by; the first that holds one counts."""
 
 _COUNT_MAX: Final = 10**9
+_LEVELS_MAX: Final = 3
+_BASE_KEYS: Final = ("baseUrl", "base_url", "baseURL", "origin", "url", "resource", "host")
+_URL_KEYS: Final = ("resource", "url", "endpoint", "uri", "href", "path", "route")
+_ORIGIN_KEYS: Final = ("facilitatorUrl", "directoryUrl", "sourceUrl", "source", "origin")
+_TAKEN_KEYS: Final = (
+    *("crawledAt", "crawled_at", "generatedAt", "generated_at", "fetchedAt", "fetched_at"),
+    *("indexedAt", "capturedAt", "snapshotAt", "timestamp"),
+)
+_WEB: Final = re.compile(r"https?://[^/\s]", re.IGNORECASE)
+_NAMED: Final = re.compile(r"(?:[A-Za-z]{3,7} +)?(?:/|https?://)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One document of a directory. `items` are raw entries for `read_item`.
+    """One document of a directory. `items` are its raw entries and groups; `entries` opens the
+    groups.
 
     `total` is the directory's own count, `limit` and `offset` its paging, None where it says
     nothing. `complete` is whether the directory's listing ends with this page and nothing was
-    missed on the way, None where the document does not tell. `facilitator` is the URL that a
-    crawl file names as its origin.
+    missed on the way, None where the document does not tell. `base` is the URL that its paths are
+    relative to, empty without one. `origin` is the URL that a crawl file names as the place where
+    it was read, and `taken_at` when that was, in milliseconds UTC.
     """
 
     items: tuple[object, ...] = ()
@@ -31,28 +55,43 @@ class Page:
     limit: int | None = None
     offset: int | None = None
     complete: bool | None = None
-    facilitator: str | None = None
+    base: str = ""
+    origin: str | None = None
+    taken_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """What an entry takes over from the group that it stands in."""
+
+    base: str = ""
+    texts: Mapping[str, object] = field(default_factory=dict)
+
+    def inner(self, entry: Mapping[str, object]) -> _Group:
+        """The group that an entry of this one is."""
+        name = entry.get("serviceName") or entry.get("name") or entry.get("title")
+        texts = {"serviceName": name, "tags": entry.get("tags")}
+        said = {key: value for key, value in texts.items() if value}
+        return _Group(base=_joined(self.base, _base(entry)), texts={**self.texts, **said})
 
 
 def read_page(document: object) -> Page:
-    """One document: a bare array, or an object with `items` or `resources`, with `pagination` or
-    `total` beside them, or a crawl file (`partial`, `facilitatorUrl`). Never raises; a document
-    without a list of entries is a page without items.
+    """One document: a bare array, or an object with one of LISTS, with `pagination` or `total`
+    beside it, or a crawl file (`partial`, `facilitatorUrl`, `crawledAt`, the latter two also in
+    its `meta`). Never raises; a document without a list of entries is a page without items.
     """
-    if isinstance(document, list):
-        return Page(items=tuple(document))
     fields = as_mapping(document)
-    lists = (fields.get(key) for key in ("items", "resources"))
     paging = as_mapping(fields.get("pagination"))
     partial = fields.get("partial")
-    facilitator = fields.get("facilitatorUrl")
     return Page(
-        items=tuple(next((found for found in lists if isinstance(found, list)), ())),
+        items=tuple(_list(document)),
         total=_count(paging.get("total", fields.get("total"))),
         limit=_count(paging.get("limit")),
         offset=_count(paging.get("offset")),
         complete=not partial if isinstance(partial, bool) else None,
-        facilitator=facilitator[:URL_MAX] if isinstance(facilitator, str) else None,
+        base=_base(fields),
+        origin=next((str(url) for url in _said(fields, _ORIGIN_KEYS) if _is_web(url)), None),
+        taken_at=next(filter(None, map(read_instant, _said(fields, _TAKEN_KEYS))), None),
     )
 
 
@@ -60,8 +99,108 @@ def is_page(document: object) -> bool:
     """Whether a document holds a list of entries in any form that `read_page` knows."""
     fields = as_mapping(document)
     return isinstance(document, list) or any(
-        isinstance(fields.get(key), list) for key in ("items", "resources")
+        isinstance(fields.get(key), list) or _named(fields.get(key)) for key in LISTS
     )
+
+
+def entries(page: Page) -> tuple[object, ...]:
+    """The entries of a page for `read_item`, groups opened. Never raises; opening twice changes
+    nothing.
+    """
+    return tuple(_opened(page.items, _Group(base=page.base), level=0))
+
+
+def _said(fields: Mapping[str, object], keys: Iterable[str]) -> Iterator[object]:
+    for holder in (fields, as_mapping(fields.get("meta")), as_mapping(fields.get("metadata"))):
+        for key in keys:
+            yield holder.get(key)
+
+
+def _list(document: object) -> list[object]:
+    """The entries of a document or a group: those of the first list that holds any."""
+    if isinstance(document, list):
+        return document
+    fields = as_mapping(document)
+    found = (
+        value if isinstance(value, list) else _named(value)
+        for value in (fields.get(key) for key in LISTS)
+    )
+    return next((each for each in found if each), [])
+
+
+def _named(value: object) -> list[object]:
+    """The entries of an object whose names are paths or URLs (`"GET /weather": {…}`)."""
+    found: list[object] = []
+    for name, entry in as_mapping(value).items():
+        if _NAMED.match(name):
+            method, _, url = name.strip().rpartition(" ")
+            said = {"method": method} if method else {}
+            found.append({**as_mapping(entry), "resource": url, **said})
+    return found
+
+
+def _opened(items: Iterable[object], group: _Group, *, level: int) -> Iterator[object]:
+    for item in items:
+        inner = _inside(item) if level < _LEVELS_MAX else []
+        if inner:
+            yield from _opened(inner, group.inner(as_mapping(item)), level=level + 1)
+        else:
+            yield _entry(item, group)
+
+
+def _inside(item: object) -> list[object]:
+    """What a group holds; nothing for an entry, which has terms or no entries inside."""
+    if not isinstance(item, dict) or item.get("accepts"):
+        return []
+    return [
+        inner
+        for inner in _list(item)
+        if isinstance(inner, dict) or (isinstance(inner, str) and _NAMED.match(inner))
+    ]
+
+
+def _entry(item: object, group: _Group) -> object:
+    """An entry as it is read alone: its path becomes a URL, and what it does not say of itself is
+    the group's.
+    """
+    if isinstance(item, str):
+        method, _, url = item.strip().rpartition(" ")
+        if not group.texts and not (group.base and url.startswith("/")):
+            return item
+        item = {"resource": url} | ({"method": method} if read_method(method) else {})
+    if not isinstance(item, dict):
+        return item
+    added = {key: value for key, value in group.texts.items() if not item.get(key)}
+    named = next((value for key in _URL_KEYS if (value := item.get(key))), None)
+    if isinstance(named, str):
+        url = _joined(group.base, named.strip())
+        if url and url not in (item.get("resource"), item.get("url")):
+            added["resource"] = url
+    elif named is None and not item.get("accepts") and (url := _base(item)):
+        added["resource"] = url
+    return {**item, **added} if added else item
+
+
+def _base(fields: Mapping[str, object]) -> str:
+    """The URL that the entries of a document or a group stand under, or a path; empty without."""
+    for key in _BASE_KEYS:
+        value = fields.get(key)
+        if isinstance(value, str) and (_is_web(value) or value.startswith("/")):
+            return value[:URL_MAX].strip()
+        if key == "host" and isinstance(value, str) and value and "/" not in value:
+            return f"https://{value}"[:URL_MAX]
+    return ""
+
+
+def _joined(base: str, url: str) -> str:
+    """A URL, or a path under a base: appended to the base's own path, as OpenAPI's servers are."""
+    if not url.startswith("/") or url.startswith("//"):
+        return url or base
+    return base.rstrip("/") + url if base else ""
+
+
+def _is_web(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= URL_MAX and bool(_WEB.match(value))
 
 
 def _count(value: object) -> int | None:

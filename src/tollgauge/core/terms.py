@@ -70,6 +70,23 @@ class Quote:
         return (self.amount * 10**7 // int(10**self.decimals) + 5) // 10
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnpricedTerms:
+    """Terms of a directory's entry that names a receiver and no amount that could be read.
+
+    `network` is CAIP-2 where the text could be translated; `network` and `asset` are empty where
+    the entry does not name them. Hex is lower case.
+    """
+
+    network: str
+    asset: str
+    pay_to: str
+
+
+Advertised = Quote | UnpricedTerms
+"""What a directory's entry asks for."""
+
+
 def preferred(terms: tuple[Terms, ...], network: str = "eip155:8453") -> Quote | None:
     """The quote that stands for an endpoint: its first `exact` entry on `network` in a known
     asset, else the first in a known asset, else the first; None without terms.

@@ -35,7 +35,7 @@ from tollgauge.demo.world import World
 from tollgauge.jobs.discover import Source
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.store import archive, discovery, endpoints, probes, schema, scores, volumes
+from tollgauge.store import archive, crawls, discovery, endpoints, probes, schema, scores, volumes
 from tollgauge.store.engine import Store
 from tollgauge.web.app import ServerSettings
 from tollgauge.web.front import FrontSettings
@@ -154,7 +154,7 @@ async def _crawl(store: Store, *, at: int, present: int, perimeter: Perimeter) -
     read = (read_item(raw, perimeter) for raw in past.listed_items(at, present=present))
     items = [item for item in read if isinstance(item, ListedItem)]
     async with store.write() as tx:
-        crawl = await discovery.begin_crawl(tx, SOURCE, now=at)
+        crawl = await crawls.begin_crawl(tx, SOURCE, now=at)
         await discovery.record_page(tx, crawl, items, next_offset=len(items), now=at, spread_ms=0)
         await discovery.finish_crawl(tx, crawl, complete=True, now=at)
 

@@ -6,21 +6,27 @@ Rules:
 - a bad entry is counted with its reason and skipped, it never stops a crawl;
 - entries that name an endpoint which this crawl has had already are merged into the first;
 - only a crawl that read the whole of a listing, and something in it, may delist: a source that
-  fails, stops half-way or suddenly lists nothing delists nothing, and the tally says why.
+  fails, stops half-way or suddenly lists nothing delists nothing, and neither does one that shrank
+  by more than half until a second crawl agrees; the tally says why;
+- what a file holds is dated with the instant that the file names; a file that is older than what
+  was read of its source before is refused.
 
-What an entry means is core/listing's reading; what changed is core/discovery's.
+What an entry means is core/listing's reading; what changed and what is suspicious is
+core/discovery's. Which source a file belongs to is jobs/discovery_files'.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
+
+from sqlalchemy import Connection
 
 from tollgauge.clients.directories import bazaar, file, openapi
 from tollgauge.clients.directories.document import DirectoryError, Step
@@ -28,14 +34,19 @@ from tollgauge.clients.egress import Egress
 from tollgauge.core.endpoint import PUBLIC, Perimeter
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.listing import ListedItem, SkippedItem, read_item
+from tollgauge.core.notice import iso
+from tollgauge.core.page import Page, entries
 from tollgauge.core.text import clean_text
-from tollgauge.store import discovery
+from tollgauge.store import crawls, discovery
+from tollgauge.store.crawls import Crawl
 from tollgauge.store.engine import Store
 
 Told = Callable[[int, int], None]
 """Hears how many entries were read, and how many the source says there are (0: it does not)."""
 
 NAME_MAX: Final = 100
+EXAMPLES_MAX: Final = 3
+"""How many entries of each reason to skip one are shown."""
 
 
 class SourceKind(StrEnum):
@@ -48,6 +59,10 @@ class SourceKind(StrEnum):
 
 class SourceError(TollgaugeError):
     """A configured source that cannot be used."""
+
+
+class OldListingError(DirectoryError):
+    """A file that is older than what was read of its source before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +103,9 @@ class Tally:
     """What one crawl brought. `items` = `new` + `seen` + `merged` + every count in `skipped`.
 
     `new` endpoints were unknown, `seen` ones known; `skipped` counts entries by reason, `events`
-    discovery events by kind. `problem` says why a crawl did not end, empty when it did.
+    discovery events by kind, `examples` some of the entries behind each reason. `suspicious` is a
+    whole crawl that shrank so much that it is not believed yet. `problem` says why a crawl did not
+    end, or is not believed; empty when it is complete.
     """
 
     source: str
@@ -97,9 +114,11 @@ class Tally:
     seen: int = 0
     merged: int = 0
     skipped: tuple[tuple[str, int], ...] = ()
+    examples: tuple[tuple[str, tuple[str, ...]], ...] = ()
     events: tuple[tuple[str, int], ...] = ()
     delisted: int = 0
     complete: bool = False
+    suspicious: bool = False
     problem: str = ""
 
 
@@ -112,8 +131,8 @@ class _Count:
     new: int = 0
     seen: int = 0
     merged: int = 0
-    delisted: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[str]] = field(default_factory=dict)
     events: Counter[str] = field(default_factory=Counter)
     had: set[str] = field(default_factory=set)
 
@@ -125,6 +144,9 @@ class _Count:
             item = read_item(raw, perimeter)
             if isinstance(item, SkippedItem):
                 self.skipped[item.reason] += 1
+                shown = self.examples.setdefault(item.reason, [])
+                if item.excerpt and len(shown) < EXAMPLES_MAX and item.excerpt not in shown:
+                    shown.append(item.excerpt)
             elif item.resource.id in self.had:
                 self.merged += 1
             else:
@@ -138,7 +160,8 @@ class _Count:
         self.seen += page.seen - page.new
         self.events.update(page.kinds)
 
-    def tally(self, *, complete: bool, problem: str = "") -> Tally:
+    def tally(self, ending: _Ending) -> Tally:
+        events = self.events + Counter(delisted=ending.delisted)
         return Tally(
             source=self.source,
             items=self.items,
@@ -146,11 +169,23 @@ class _Count:
             seen=self.seen,
             merged=self.merged,
             skipped=tuple(sorted(self.skipped.items())),
-            events=tuple(sorted(self.events.items())),
-            delisted=self.delisted,
-            complete=complete,
-            problem=problem,
+            examples=tuple((name, tuple(shown)) for name, shown in sorted(self.examples.items())),
+            events=tuple(sorted(events.items())),
+            delisted=ending.delisted,
+            complete=ending.complete,
+            suspicious=ending.suspicious,
+            problem=ending.problem,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ending:
+    """How a crawl ended."""
+
+    complete: bool = False
+    suspicious: bool = False
+    delisted: int = 0
+    problem: str = ""
 
 
 async def run(
@@ -168,70 +203,91 @@ async def run(
     A source that fails is no error of ours: the tally's `problem` says why, and the crawl stays
     unfinished. Raises StoreUnavailable when the database cannot serve.
     """
-    crawl = await store.writing(discovery.begin_crawl, source.name, now=now)
+    if source.kind == SourceKind.FILE:
+        try:
+            page = await asyncio.to_thread(file.read, Path(source.location))
+            return await record_file(
+                store, source.name, page, now=now, perimeter=perimeter, told=told
+            )
+        except DirectoryError as error:
+            return Tally(source=source.name, problem=str(error))
+    crawl = await store.writing(crawls.begin_crawl, source.name, now=now)
     steps = _steps(egress, source, offset=crawl.offset, at=now)
     return await _record(store, crawl, steps, now=now, perimeter=perimeter, told=told)
 
 
-async def load_file(
+async def record_file(
     store: Store,
-    path: Path,
+    source: str,
+    page: Page,
     *,
-    source: str | None,
     now: int,
     perimeter: Perimeter = PUBLIC,
     told: Told | None = None,
 ) -> Tally:
-    """One crawl of a file. Without a `source` it is the host of the facilitator that the file
-    names, so that files and crawls of one directory are one source, else `file:<name>`.
+    """One crawl of a file that was read, for the source of that name.
 
-    Raises DirectoryError when the file cannot be read, and StoreUnavailable.
+    Raises OldListingError when a newer listing of the source was read before; StoreUnavailable.
     """
-    steps = file.pages(path)
-    first = await anext(steps)
-    name = source or source_name(first.page.facilitator, path)
-    crawl = await store.writing(discovery.begin_crawl, name, now=now)
-    steps = _again(first, steps)
-    return await _record(store, crawl, steps, now=now, perimeter=perimeter, told=told)
+    check_newer(source, page.taken_at, last=await store.reading(crawls.last_taken, source))
+    crawl = await store.writing(crawls.begin_file, source, taken_at=page.taken_at, now=now)
+    return await _record(
+        store, crawl, _each(file.parts(page)), now=now, perimeter=perimeter, told=told
+    )
 
 
-def source_name(facilitator: str | None, path: Path) -> str:
-    """The name of a file's source."""
-    try:
-        host = urlsplit(facilitator or "").hostname
-    except ValueError:
-        host = None
-    return clean_text(host, NAME_MAX) or f"file:{clean_text(path.name, NAME_MAX - 5)}"
+def check_newer(source: str, taken_at: int | None, *, last: int | None) -> None:
+    """Raises OldListingError when what a file holds was taken before the `last` listing of its
+    source: told backwards, its changes would be wrong.
+    """
+    if taken_at is not None and last is not None and taken_at < last:
+        raise OldListingError(
+            f"The file was taken {iso(taken_at)}, and a listing of {source} from {iso(last)} was "
+            "read before it.",
+            hint="Load the files of one directory oldest first, or give this one its own --name.",
+        )
 
 
 async def _record(
     store: Store,
-    crawl: discovery.Crawl,
+    crawl: Crawl,
     steps: AsyncGenerator[Step, None],
     *,
     now: int,
     perimeter: Perimeter,
     told: Told | None,
 ) -> Tally:
-    count, complete = _Count(crawl.source), False
+    count, whole = _Count(crawl.source), False
     try:
         async with aclosing(steps):
             async for step in steps:
-                items = count.take(step.page.items, perimeter)
+                items = count.take(entries(step.page), perimeter)
                 page = await store.writing(
                     discovery.record_page, crawl, items, next_offset=step.next_offset, now=now
                 )
                 count.add(page)
-                complete = step.page.complete is True
+                whole = step.page.complete is True
                 if told is not None:
                     told(count.items, step.page.total or 0)
     except DirectoryError as error:
-        return count.tally(complete=False, problem=str(error))
-    complete = complete and (bool(count.had) or crawl.offset > 0)
-    count.delisted = await store.writing(discovery.finish_crawl, crawl, complete=complete, now=now)
-    if count.delisted:
-        count.events["delisted"] += count.delisted
-    return count.tally(complete=complete)
+        return count.tally(_Ending(problem=str(error)))
+    return count.tally(await store.writing(_finish, crawl, whole=whole, now=now))
+
+
+def _finish(tx: Connection, crawl: Crawl, *, whole: bool, now: int) -> _Ending:
+    """End a crawl: `whole` is whether it read the listing to its end."""
+    census = crawls.census(tx, crawl)
+    whole = whole and census.listed > 0
+    suspicious = whole and census.is_suspicious
+    complete = whole and not suspicious
+    delisted = discovery.finish_crawl(tx, crawl, complete=complete, suspicious=suspicious, now=now)
+    problem = ""
+    if suspicious:
+        problem = (
+            f"Suspicious: it lists {census.listed} endpoints, and the last complete crawl listed "
+            f"{census.complete}. Nothing is delisted until a second crawl agrees."
+        )
+    return _Ending(complete=complete, suspicious=suspicious, delisted=delisted, problem=problem)
 
 
 def _steps(egress: Egress, source: Source, *, offset: int, at: int) -> AsyncGenerator[Step, None]:
@@ -244,12 +300,9 @@ def _steps(egress: Egress, source: Source, *, offset: int, at: int) -> AsyncGene
             limit=source.limit,
             pause_ms=source.pause_ms,
         )
-    if source.kind == SourceKind.OPENAPI:
-        return openapi.pages(egress, source.location, at=at)
-    return file.pages(Path(source.location))
+    return openapi.pages(egress, source.location, at=at)
 
 
-async def _again(first: Step, rest: AsyncGenerator[Step, None]) -> AsyncGenerator[Step, None]:
-    yield first
-    async for step in rest:
+async def _each(steps: Iterable[Step]) -> AsyncGenerator[Step, None]:
+    for step in steps:
         yield step

@@ -4,7 +4,8 @@ Rules:
 - text from outside is stored without NUL and lone surrogates, because PostgreSQL refuses both;
   what is compared with stored text must be cleaned the same way first (`clean_quote`);
 - integers from outside that no column holds are unknown (None), never an error;
-- a quote is `[network, asset, amount, payTo]`, its amount a decimal string; a finding is
+- a quote is `[network, asset, amount, payTo]`, its amount a decimal string, which is empty in a
+  listing that names none; a finding is
   `[rule, severity, message, where]`, cut short where the tail is empty.
 """
 
@@ -18,7 +19,7 @@ from typing import Any, Final
 import orjson
 
 from tollgauge.core.finding import Finding, Severity
-from tollgauge.core.terms import Quote
+from tollgauge.core.terms import Advertised, Quote, UnpricedTerms
 
 _INT_MAX: Final = 2**31 - 1
 
@@ -80,6 +81,32 @@ def quote_to_json(quote: Quote | None) -> str | None:
 def quote_from_json(text: str | None) -> Quote | None:
     """The inverse of `quote_to_json`."""
     return None if text is None else quote_from_fields(orjson.loads(text))
+
+
+def clean_terms(terms: Advertised | None) -> Advertised | None:
+    """A listing's terms as they come back from the store."""
+    if isinstance(terms, UnpricedTerms):
+        return UnpricedTerms(
+            network=plain(terms.network), asset=plain(terms.asset), pay_to=plain(terms.pay_to)
+        )
+    return clean_quote(terms) if terms else None
+
+
+def terms_to_json(terms: Advertised | None) -> str | None:
+    """A listing's terms as JSON text, None without any."""
+    if isinstance(terms, UnpricedTerms):
+        return orjson.dumps([terms.network, terms.asset, "", terms.pay_to]).decode()
+    return quote_to_json(terms)
+
+
+def terms_from_json(text: str | None) -> Advertised | None:
+    """The inverse of `terms_to_json`."""
+    if text is None:
+        return None
+    network, asset, amount, pay_to = orjson.loads(text)
+    if amount:
+        return Quote(network=network, asset=asset, amount=int(amount), pay_to=pay_to)
+    return UnpricedTerms(network=network, asset=asset, pay_to=pay_to)
 
 
 def finding_fields(finding: Finding, *, slug_only: bool = False) -> list[str]:

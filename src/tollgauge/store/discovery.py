@@ -1,15 +1,15 @@
-"""Crawls, listings and discovery events: who lists an endpoint, since when, and at what price.
+"""Listings and discovery events: who lists an endpoint, since when, and at what price.
 
 Rules:
 - a listing belongs to one source; an endpoint is listed while any source lists it;
-- only a complete crawl takes listings away: those of its source that it did not see;
+- only a complete crawl takes listings away: those of its source that it did not see; whether a
+  whole crawl is complete or suspicious is core/discovery's decision;
 - a resource that one crawl names twice counts once, as it was named first;
 - an endpoint that was adopted on request has no listing and is never delisted;
 - transactions that change listings take turns, so that two sources merge into one endpoint.
 
 What an item means for an endpoint is store/merging's, what counts as a change core/discovery's
-decision; counting it twice because two sources saw
-it is prevented in `changes`.
+decision; counting it twice because two sources saw it is prevented in `changes`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from tollgauge.core.evidence import Change
 from tollgauge.core.flips import term_flips
 from tollgauge.core.listing import ListedItem
 from tollgauge.core.terms import Quote
-from tollgauge.core.units import DAY_MS, MINUTE_MS
-from tollgauge.store import endpoints, flips, meta, schema, upsert
-from tollgauge.store.codec import clean_quote, quote_from_json, texts_to_json
+from tollgauge.core.units import MINUTE_MS
+from tollgauge.store import crawls, endpoints, flips, meta, schema, upsert
+from tollgauge.store.codec import clean_quote, clean_terms, terms_from_json, texts_to_json
+from tollgauge.store.crawls import Crawl
 from tollgauge.store.endpoint_rows import from_row, quote_columns, quote_from_row
 from tollgauge.store.merging import (
     DELISTED,
@@ -47,7 +48,6 @@ from tollgauge.store.transaction import step
 SPREAD_MS: Final = 30 * MINUTE_MS
 """Over how long the first probes of new endpoints are spread: the normal cadence."""
 
-_RESUME_MS: Final = DAY_MS
 _TURN: Final = "listings"
 _E: Final = schema.endpoint
 _L: Final = schema.listing
@@ -62,16 +62,6 @@ _EVENTS: Final = (
     )
     .order_by(_V.c.at, _V.c.id)
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Crawl:
-    """A crawl of a source under way: `offset` is where its next page starts."""
-
-    id: int
-    source: str
-    offset: int
-    started: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,29 +88,6 @@ class DiscoveryEvent:
 
 
 @step
-def begin_crawl(tx: Connection, source: str, *, now: int) -> Crawl:
-    """Start a crawl of a source, or go on with one that was broken off within a day."""
-    stale = (_C.c.source == source, _C.c.finished_at.is_(None), _C.c.started <= now - _RESUME_MS)
-    tx.execute(_C.update().where(*stale).values(finished_at=now, complete=False))
-    row = upsert.insert(tx, _C).values(source=source, started=now, offset=0)
-    tx.execute(row.on_conflict_do_nothing())
-    query = sa.select(_C.c.id, _C.c.source, _C.c.offset, _C.c.started).where(
-        _C.c.source == source, _C.c.finished_at.is_(None)
-    )
-    return Crawl(**tx.execute(query).mappings().one())
-
-
-@step
-def last_complete(tx: Connection, source: str) -> int | None:
-    """When the last complete crawl of a source ended, None before the first."""
-    query = sa.select(sa.func.max(_C.c.finished_at)).where(
-        _C.c.source == source, _C.c.complete.is_(True)
-    )
-    ended: int | None = tx.execute(query).scalar_one()
-    return ended
-
-
-@step
 def record_page(
     tx: Connection,
     crawl: Crawl,
@@ -135,6 +102,7 @@ def record_page(
     First probes of new endpoints are spread over `spread_ms` by their ids; 0 makes them due now.
     Recording a page again changes nothing.
     """
+    at = crawl.at(now)
     meta.take_turn(tx, _TURN)
     by_id: dict[str, ListedItem] = {}
     for item in items:
@@ -153,29 +121,38 @@ def record_page(
                 row=rows.get(id_),
                 listing=listing,
                 now=now,
+                at=at,
                 spread_ms=spread_ms,
             )
     _write(tx, page)
-    _flip_terms(tx, crawl.source, by_id, rows, known, now=now)
+    _flip_terms(tx, crawl.source, by_id, rows, known, at=at)
     tx.execute(_C.update().where(_C.c.id == crawl.id).values(offset=next_offset))
     kinds = Counter(str(event["event"]) for event in page.events)
     return PageTally(new=len(page.new), seen=len(by_id), events=len(page.events), kinds=kinds)
 
 
 @step
-def finish_crawl(tx: Connection, crawl: Crawl, *, complete: bool, now: int) -> int:
+def finish_crawl(
+    tx: Connection, crawl: Crawl, *, complete: bool, now: int, suspicious: bool = False
+) -> int:
     """End a crawl. A complete one takes away the listings of its source that it did not see;
     returns how many endpoints no source lists any more.
     """
     meta.take_turn(tx, _TURN)
-    tx.execute(_C.update().where(_C.c.id == crawl.id).values(finished_at=now, complete=complete))
+    listed = crawls.seen_by(tx, crawl.source, crawl.id)
+    tx.execute(
+        _C.update()
+        .where(_C.c.id == crawl.id)
+        .values(finished_at=now, complete=complete, suspicious=suspicious, listed=listed)
+    )
     if not complete:
         return 0
+    at = crawl.at(now)
     unseen = (_L.c.source == crawl.source, _L.c.crawl_id < crawl.id, _L.c.gone_at.is_(None))
-    gone = tx.execute(_L.update().where(*unseen).values(gone_at=now).returning(_L.c.endpoint_id))
+    gone = tx.execute(_L.update().where(*unseen).values(gone_at=at).returning(_L.c.endpoint_id))
     delisted = 0
     for chunk in endpoints.chunks(sorted(gone.scalars())):
-        delisted += _without(tx, chunk, crawl.source, now=now)
+        delisted += _without(tx, chunk, crawl.source, now=now, at=at)
     return delisted
 
 
@@ -301,17 +278,18 @@ def _flip_terms(
     rows: Mapping[str, sa.RowMapping],
     listings: Mapping[str, sa.RowMapping],
     *,
-    now: int,
+    at: int,
 ) -> None:
     """Changed terms are news to watchers, unless a probe saw terms of its own or another source
     speaks for the endpoint.
     """
     for id_ in sorted(items.keys() & rows.keys() & listings.keys()):
-        row, quote = rows[id_], items[id_].quote
-        before = quote_from_json(listings[id_]["quote"])
+        row, item = rows[id_], items[id_]
+        before = terms_from_json(listings[id_]["quote"])
+        after = discovery.carried(before, clean_terms(item.quote or item.unpriced))
         speaks = from_row(row).sources[:1] == (source,) and row["quote_source"] != PROBE
-        if speaks and before is not None and quote is not None:
-            found = term_flips(before, clean_quote(quote), at=now, source=source)
+        if speaks and before is not None and after is not None:
+            found = term_flips(before, after, at=at, source=source)
             flips.add(tx, id_, found)
 
 
@@ -325,7 +303,7 @@ def _update_many(tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
     tx.execute(statement, [{f"{name}_": row[name] for name in row} for row in rows])
 
 
-def _without(tx: Connection, ids: Sequence[str], source: str, *, now: int) -> int:
+def _without(tx: Connection, ids: Sequence[str], source: str, *, now: int, at: int) -> int:
     """Take a source from endpoints; how many have none left and are delisted now."""
     changed: list[dict[str, Any]] = []
     delisted: list[dict[str, Any]] = []
@@ -342,10 +320,10 @@ def _without(tx: Connection, ids: Sequence[str], source: str, *, now: int) -> in
             }
         )
         if gone:
-            delisted.append(event_row(id_, DELISTED, source, now, "", ""))
+            delisted.append(event_row(id_, DELISTED, source, at, "", ""))
     _update_many(tx, changed)
     if delisted:
         tx.execute(_V.insert(), delisted)
         ids = [str(event["endpoint_id"]) for event in delisted]
-        flips.delisted(tx, ids, source=source, at=now)
+        flips.delisted(tx, ids, source=source, at=at)
     return len(delisted)

@@ -5,7 +5,8 @@ Rules:
   price until a probe saw one); the others fill in what it left out;
 - the first directory to list an endpoint is the event `listed`, the first after it was delisted
   `relisted`; a further source is no news;
-- terms are compared with what the same source said before.
+- terms are compared with what the same source said before;
+- what happened is dated `at`, when the listing was taken; what is due counts from `now`.
 
 Nothing is read or written here; store/discovery does that.
 """
@@ -18,9 +19,11 @@ from typing import Any, Final, TypeVar
 import sqlalchemy as sa
 
 from tollgauge.core import discovery
+from tollgauge.core.discovery import carried
 from tollgauge.core.endpoint import Endpoint, Listing, Resource
 from tollgauge.core.listing import ListedItem
-from tollgauge.store.codec import clean_quote, quote_from_json, quote_to_json
+from tollgauge.core.terms import Quote
+from tollgauge.store.codec import clean_quote, clean_terms, terms_from_json, terms_to_json
 from tollgauge.store.endpoint_rows import from_row, to_row
 
 LISTED: Final = "listed"
@@ -51,33 +54,36 @@ def merge(
     row: sa.RowMapping | None,
     listing: sa.RowMapping | None,
     now: int,
+    at: int,
     spread_ms: int,
 ) -> None:
     """Add to the page what an item means for the endpoint and the listing that are there."""
     id_ = item.resource.id
     fresh = new_endpoint(item.resource, now=now, spread_ms=spread_ms)
+    before = terms_from_json(listing["quote"]) if listing is not None else None
     # A listing that names no price now keeps its last one: what comes back is compared with that.
-    before = quote_from_json(listing["quote"]) if listing is not None else None
-    quote = clean_quote(item.quote) if item.quote else before
+    terms = carried(before, clean_terms(item.quote or item.unpriced))
+    if item.unpriced is not None and isinstance(terms, Quote):
+        item = replace(item, quote=terms)
     if row is None:
-        page.new.append(_described(replace(fresh, sources=(source,)), item, now=now))
+        page.new.append(_described(replace(fresh, sources=(source,)), item, at=at))
         kinds = [(LISTED, "", "")]
     else:
         kinds = _relisting(row)
-        kinds += discovery.changes(before, quote)
+        kinds += discovery.changes(before, terms)
         page.changed.append(
-            _changed(row, item, source, now=now, due=fresh.next_due, owed=bool(kinds))
+            _changed(row, item, source, now=now, at=at, due=fresh.next_due, owed=bool(kinds))
         )
-    page.events += [event_row(id_, kind, source, now, *texts) for kind, *texts in kinds]
+    page.events += [event_row(id_, kind, source, at, *texts) for kind, *texts in kinds]
     page.listings.append(
         {
             "endpoint_id": id_,
             "source": source,
             "crawl_id": crawl_id,
-            "first_seen": now,
-            "last_seen": now,
+            "first_seen": at,
+            "last_seen": at,
             "gone_at": None,
-            "quote": quote_to_json(quote),
+            "quote": terms_to_json(terms),
         }
     )
 
@@ -89,7 +95,7 @@ def _relisting(row: sa.RowMapping) -> list[tuple[str, str, str]]:
 
 
 def _changed(
-    row: sa.RowMapping, item: ListedItem, source: str, *, now: int, due: int, owed: bool
+    row: sa.RowMapping, item: ListedItem, source: str, *, now: int, at: int, due: int, owed: bool
 ) -> dict[str, Any]:
     """The new column values of an endpoint that a source lists."""
     endpoint = from_row(row)
@@ -106,7 +112,7 @@ def _changed(
     merged = _described(
         endpoint,
         item,
-        now=now,
+        at=at,
         speaks=listed[0] == source,
         priced=row["quote_source"] != PROBE,
     )
@@ -123,7 +129,7 @@ def _changed(
 
 
 def _described(
-    endpoint: Endpoint, item: ListedItem, *, now: int, speaks: bool = True, priced: bool = True
+    endpoint: Endpoint, item: ListedItem, *, at: int, speaks: bool = True, priced: bool = True
 ) -> Endpoint:
     """The endpoint with a listing's words: all of them if its source speaks for the endpoint,
     else those that are still missing. `priced`: a listing's price counts.
@@ -138,7 +144,7 @@ def _described(
         query=_either(item.resource.query, endpoint.query, first=speaks),
     )
     if priced and item.quote is not None and (speaks or endpoint.quote is None):
-        return replace(described, quote=clean_quote(item.quote), quote_at=now)
+        return replace(described, quote=clean_quote(item.quote), quote_at=at)
     return described
 
 

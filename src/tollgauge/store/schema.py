@@ -118,6 +118,11 @@ crawl = sa.Table(
     sa.Column("offset", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("finished_at", sa.BigInteger),
     sa.Column("complete", sa.Boolean),
+    # When what it reads was taken: now, or the instant that a file names.
+    sa.Column("taken_at", sa.BigInteger),
+    # How many endpoints it listed, once it has ended.
+    sa.Column("listed", sa.Integer),
+    sa.Column("suspicious", sa.Boolean, nullable=False, server_default=sa.false()),
     # At most one open crawl a source.
     sa.Index("ix_crawl_open", "source", unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN),
 )

@@ -2,14 +2,17 @@
 
 Rules (OpenAPI 3.1):
 - an origin lists itself only: a server or a resource on another host is left out;
-- an operation is listed when it carries `x-payment-info`; its price has no payTo and no network
-  there, so that it becomes no quote unless `accepts` stands beside it;
+- an operation is listed when it carries `x-payment-info`, and skipped as free when that says so;
+- its price has no payTo and no network there, so that it becomes no quote unless `accepts` stands
+  beside it, or `protocols` holds x402's terms;
 - parameter and body examples become the declared input; `$ref` never leaves the document.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 from urllib.parse import urljoin, urlsplit
 
@@ -17,7 +20,9 @@ from tollgauge.clients.directories.document import DirectoryError, Step, ask, pa
 from tollgauge.clients.egress import Egress
 from tollgauge.core.declared import METHODS, as_mapping
 from tollgauge.core.exchange import Answer
-from tollgauge.core.page import Page
+from tollgauge.core.listing import EXCERPT_MAX, SkippedItem, is_free
+from tollgauge.core.page import Page, entries, read_page
+from tollgauge.core.text import clean_text
 
 _REF_HOPS: Final = 8
 _ITEMS_MAX: Final = 5_000
@@ -41,7 +46,7 @@ async def pages(egress: Egress, location: str, *, at: int) -> AsyncGenerator[Ste
             problems.append(f"{path}: {answer.status}{', too large' if answer.truncated else ''}")
         else:
             items = _items(answer.body, origin, read=read, problems=problems, path=path)
-            if items:
+            if sells(items):
                 page = Page(items=items, total=len(items), complete=True)
                 yield Step(page=page, next_offset=len(items))
                 return
@@ -61,9 +66,34 @@ def _items(
     except DirectoryError as error:
         problems.append(f"{path}: {error}")
         return ()
-    if not items:
+    if not sells(items):
         problems.append(f"{path}: no paid operation")
     return items
+
+
+def sells(items: tuple[object, ...]) -> bool:
+    """Whether any entry of a document is for sale."""
+    return any(not isinstance(item, SkippedItem) for item in items)
+
+
+def is_openapi(document: object) -> bool:
+    """Whether a document is an OpenAPI description (3.x, or Swagger 2.0)."""
+    fields = as_mapping(document)
+    return isinstance(fields.get("paths"), dict) and bool({"openapi", "swagger"} & fields.keys())
+
+
+def server_of(document: Mapping[str, object]) -> str | None:
+    """The origin of the first server that an OpenAPI document names in full, None without one."""
+    servers = document.get("servers")
+    named = servers if isinstance(servers, list) else []
+    urls = [as_mapping(server).get("url") for server in named]
+    host = document.get("host")  # Swagger 2.0
+    urls += [f"https://{host}"] if isinstance(host, str) and host else []
+    for url in urls:
+        if isinstance(url, str) and url.startswith(("https://", "http://")) and "{" not in url:
+            with contextlib.suppress(DirectoryError):
+                return origin_of(url)
+    return None
 
 
 def origin_of(location: str) -> str:
@@ -78,7 +108,9 @@ def origin_of(location: str) -> str:
 
 
 def from_openapi(document: Mapping[str, object], origin: str) -> tuple[object, ...]:
-    """The paid operations of an OpenAPI document as directory entries. Never raises."""
+    """The paid operations of an OpenAPI document as directory entries; what is marked as free is a
+    SkippedItem. Never raises.
+    """
     base = _base(document, origin)
     service = as_mapping(document.get("info")).get("title")
     found: list[object] = []
@@ -88,7 +120,10 @@ def from_openapi(document: Mapping[str, object], origin: str) -> tuple[object, .
             if method.upper() not in METHODS or len(found) >= _ITEMS_MAX:
                 continue
             payment = as_mapping(as_mapping(operation).get("x-payment-info"))
-            if payment:
+            if payment and is_free(payment):
+                excerpt = clean_text(f"{method.upper()} {path}", EXCERPT_MAX)
+                found.append(SkippedItem(reason="free", excerpt=excerpt))
+            elif payment:
                 found.append(
                     _entry(
                         document,
@@ -105,19 +140,24 @@ def from_openapi(document: Mapping[str, object], origin: str) -> tuple[object, .
 
 
 def from_well_known(document: Mapping[str, object], origin: str) -> tuple[object, ...]:
-    """The resources of a `/.well-known/x402` document as directory entries: absolute URLs of this
-    origin, or paths, each with or without a method before it. Never raises.
+    """The entries of a `/.well-known/x402` document: absolute URLs of this origin, or paths, each
+    with or without a method before it, or objects (core/page). Never raises.
     """
-    listed = document.get("resources")
+    page = read_page(document)
+    base = (_own(page.base, origin) if page.base else None) or origin
     found: list[object] = []
-    for line in listed[:_ITEMS_MAX] if isinstance(listed, list) else ():
-        if not isinstance(line, str):
-            found.append(line)
+    for item in entries(replace(page, base=base))[:_ITEMS_MAX]:
+        if isinstance(item, str):
+            method, _, rest = item.strip().rpartition(" ")
+            url = _own(rest, origin)
+            if url:
+                found.append(f"{method} {url}".strip())
             continue
-        method, _, rest = line.strip().rpartition(" ")
-        url = _own(rest, origin)
-        if url:
-            found.append(f"{method} {url}".strip())
+        named = as_mapping(item).get("resource") or as_mapping(item).get("url")
+        if not isinstance(named, str):
+            found.append(item)
+        elif url := _own(named, origin):
+            found.append({**as_mapping(item), "resource": url})
     return tuple(found)
 
 
@@ -129,7 +169,8 @@ def _base(document: Mapping[str, object], origin: str) -> str:
         own = _own(url, origin) if isinstance(url, str) and "{" not in url else None
         if own:
             return own.rstrip("/")
-    return origin
+    path = document.get("basePath")  # Swagger 2.0
+    return (origin + path).rstrip("/") if isinstance(path, str) and path[:1] == "/" else origin
 
 
 def _own(url: str, origin: str) -> str | None:
@@ -147,7 +188,7 @@ def _entry(
 ) -> dict[str, object]:
     return {
         "type": "http",
-        "accepts": payment.get("accepts"),
+        "accepts": payment.get("accepts") or _protocol_terms(payment),
         "description": operation.get("description") or operation.get("summary"),
         "tags": operation.get("tags"),
         "extensions": {
@@ -161,6 +202,14 @@ def _entry(
             }
         },
     }
+
+
+def _protocol_terms(payment: Mapping[str, object]) -> list[object]:
+    """The terms that `protocols` holds for x402 (`[{"x402": {…}}]`)."""
+    protocols = payment.get("protocols")
+    named = protocols if isinstance(protocols, list) else [protocols]
+    terms = (as_mapping(as_mapping(protocol).get("x402")) for protocol in named)
+    return [each for each in terms if "payTo" in each]
 
 
 def _query_parameters(

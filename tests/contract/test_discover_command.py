@@ -1,0 +1,272 @@
+"""`tollgauge discover` with files: their sources, what changed between them, what is said."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from tollgauge import cli
+
+USDC = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
+ONE, OTHER = "0x" + "1" * 40, "0x" + "2" * 40
+SERIES = Path(__file__).parents[2].parent / "shared" / "data" / "uptime-series"
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return orjson.loads(self.out)
+
+
+class Shop:
+    """The command line in a folder of its own, and the events in its database."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self._capsys = capsys
+
+    def discover(self, *words: str) -> Done:
+        sys.argv = ["tollgauge", "discover", *words]
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        found = self._capsys.readouterr()
+        return Done(int(str(ended.value.code or 0)), found.out, found.err)
+
+    def write(self, name: str, content: object) -> str:
+        text = content if isinstance(content, str) else json.dumps(content)
+        (self.folder / name).parent.mkdir(exist_ok=True)
+        (self.folder / name).write_text(text)
+        return name
+
+    def events(self, columns: str = "event") -> list[Any]:
+        with sqlite3.connect(self.folder / "d.db") as database:
+            rows = database.execute(f"SELECT {columns} FROM discovery_event ORDER BY id")
+            return [row[0] if len(row) == 1 else row for row in rows]
+
+    def endpoints(self) -> int:
+        with sqlite3.connect(self.folder / "d.db") as database:
+            return int(database.execute("SELECT count(*) FROM endpoint").fetchone()[0])
+
+
+@pytest.fixture
+def shop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Shop:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path}/d.db")
+    return Shop(tmp_path, capsys)
+
+
+def entry(number: int, *, amount: str | None = "1000", pay_to: str = ONE) -> dict[str, Any]:
+    terms = {"scheme": "exact", "network": "eip155:8453", "asset": USDC, "payTo": pay_to}
+    if amount is not None:
+        terms["amount"] = amount
+    url = f"https://s{number}.dev/x"
+    return {"resource": url, "type": "http", "x402Version": 2, "accepts": [terms]}
+
+
+FOUR: list[list[dict[str, Any]]] = [
+    [entry(n) for n in range(10)],
+    [entry(n) for n in range(8)] + [entry(20)],
+    [entry(n) for n in range(1, 9)] + [entry(0, amount="2000"), entry(20)],
+    [entry(n) for n in range(10) if n != 1] + [entry(1, pay_to=OTHER), entry(20)],
+]
+"""Four crawls of one directory: 8 and 9 leave, 8 is back and 0 costs more, 9 is back, 0 costs what
+it did, and 1 is paid elsewhere.
+"""
+TOLD = Counter({"listed": 11, "delisted": 2, "relisted": 2, "price-changed": 2, "payto-changed": 1})
+
+
+def crawl(number: int, **fields: Any) -> dict[str, Any]:
+    return {"x402Version": 2, "items": FOUR[number - 1]} | fields
+
+
+def dated(number: int) -> dict[str, Any]:
+    """A crawl that says where and when it was read."""
+    taken = f"2026-0{number}-01T00:00:00Z"
+    return crawl(number, meta={"facilitatorUrl": "https://dir.dev/x402", "generatedAt": taken})
+
+
+def test_four_crawls_of_a_named_directory_tell_what_changed(shop: Shop) -> None:
+    for number in (1, 2, 3, 4):
+        path = shop.write(f"crawl-{number}.json", dated(number))
+        done = shop.discover(path, "--json")
+        assert (done.code, done.json["source"]) == (0, "dir.dev"), done.err
+    assert Counter(shop.events()) == TOLD
+    at = shop.events("event, at")
+    assert next(when for event, when in at if event == "delisted") == 1_769_904_000_000  # February
+
+
+def test_four_crawls_in_one_command_are_read_oldest_first_whatever_their_order(
+    shop: Shop,
+) -> None:
+    paths = [shop.write(f"{5 - number}.json", dated(number)) for number in (3, 1, 4, 2)]
+    done = shop.discover(*paths, "--json")
+    assert done.code == 0, done.err
+    assert [tally["source"] for tally in done.json] == ["dir.dev"] * 4
+    assert Counter(shop.events()) == TOLD
+
+
+def test_four_crawls_without_an_origin_are_one_source_by_their_name(shop: Shop) -> None:
+    paths = [shop.write(f"crawl-{number}.json", crawl(number)) for number in (1, 2, 3, 4)]
+    done = shop.discover(*paths, "--name", "dir")
+    assert done.code == 0, done.err
+    assert Counter(shop.events()) == TOLD
+    assert done.out.count("source     dir\n") == 4
+
+
+def test_files_that_look_like_one_directory_are_not_loaded_without_a_name(shop: Shop) -> None:
+    paths = [shop.write(f"crawl-{number}.json", crawl(number)) for number in (1, 2, 3, 4)]
+    asked = shop.discover(*paths)
+    assert (asked.code, asked.out) == (2, "")
+    assert "crawl-1.json and crawl-2.json look like crawls of one directory" in asked.err
+    assert "--name crawl" in asked.err
+    assert shop.events() == []
+    assert shop.discover(*paths, "--name", "crawl").code == 0
+    assert Counter(shop.events()) == TOLD
+
+
+def test_a_second_file_that_looks_like_a_known_directory_asks_for_a_name(shop: Shop) -> None:
+    assert shop.discover(shop.write("crawl-1.json", crawl(1))).code == 0
+    second = shop.write("crawl-2.json", crawl(2))
+    asked = shop.discover(second, "--json")
+    assert (asked.code, asked.out) == (2, "")
+    assert "the source file:crawl-1.json" in asked.err
+    assert "8 of the 9 endpoints" in asked.err
+    assert "--name file:crawl-1.json" in asked.err
+    assert Counter(shop.events()) == {"listed": 10}
+    known = shop.discover(second, "--name", "file:crawl-1.json", "--json")
+    assert known.json["events"] == {"listed": 1, "delisted": 2}
+
+
+def test_a_name_of_its_own_makes_a_like_file_another_directory(shop: Shop) -> None:
+    shop.discover(shop.write("crawl-1.json", crawl(1)))
+    done = shop.discover(shop.write("crawl-2.json", crawl(2)), "--name", "another", "--json")
+    assert (done.code, done.json["events"]) == (0, {"listed": 1})
+
+
+def test_files_of_different_directories_need_no_name(shop: Shop) -> None:
+    one = shop.write("one.json", {"items": [entry(n) for n in range(10)]})
+    two = shop.write("two.json", {"items": [entry(n) for n in range(9, 30)]})
+    done = shop.discover(one, two, "--json")
+    assert done.code == 0, done.err
+    assert [tally["source"] for tally in done.json] == ["file:one.json", "file:two.json"]
+    assert Counter(shop.events()) == {"listed": 30}
+
+
+def test_a_file_of_the_same_name_that_shares_nothing_asks_for_a_name(shop: Shop) -> None:
+    shop.discover(shop.write("a/list.json", {"items": [entry(n) for n in range(4)]}))
+    again = shop.write("b/list.json", {"items": [entry(n) for n in range(4, 8)]})
+    asked = shop.discover(again)
+    assert asked.code == 2
+    assert "None of the 4 endpoints that file:list.json lists" in asked.err
+    assert Counter(shop.events()) == {"listed": 4}
+
+
+def test_a_file_that_is_older_than_what_was_read_is_refused(shop: Shop) -> None:
+    shop.discover(shop.write("new.json", dated(2)))
+    asked = shop.discover(shop.write("old.json", dated(1)))
+    assert asked.code == 2
+    assert "2026-01-01" in asked.err
+    assert "2026-02-01" in asked.err
+    assert "oldest first" in asked.err
+    assert Counter(shop.events()) == {"listed": 9}
+
+
+def test_a_crawl_that_shrank_by_more_than_half_is_suspicious_until_a_second_agrees(
+    shop: Shop,
+) -> None:
+    def load(*numbers: int) -> Done:
+        path = shop.write("list.json", {"items": [entry(n) for n in numbers]})
+        return shop.discover(path, "--name", "dir", "--json")
+
+    assert load(*range(20)).json["complete"] is True
+    first = load(*range(9)).json
+    assert (first["complete"], first["suspicious"], first["delisted"]) == (False, True, 0)
+    assert "lists 9 endpoints, and the last complete crawl listed 20" in first["problem"]
+    assert load(*range(3)).json["suspicious"] is True  # much less again: no agreement
+    assert load(*range(11, 14)).json["suspicious"] is True  # as much, but others
+    again = load(*range(11, 15)).json
+    assert (again["complete"], again["suspicious"], again["delisted"]) == (True, False, 16)
+    told = load(*range(11, 15), 30).json
+    assert (told["complete"], told["events"]) == (True, {"listed": 1})
+
+
+def test_half_of_a_directory_may_leave_at_once(shop: Shop) -> None:
+    for count, delisted in ((20, 0), (10, 10)):
+        path = shop.write("list.json", {"items": [entry(n) for n in range(count)]})
+        done = shop.discover(path, "--json")
+        assert (done.code, done.json["delisted"]) == (0, delisted)
+
+
+def test_a_directory_that_recovers_is_compared_with_its_last_complete_crawl(shop: Shop) -> None:
+    for count, code in ((20, 0), (9, 1), (20, 0), (9, 1)):
+        path = shop.write("list.json", {"items": [entry(n) for n in range(count)]})
+        assert shop.discover(path).code == code
+    assert "delisted" not in shop.events()
+
+
+def test_a_suspicious_crawl_says_so_in_text_too(shop: Shop) -> None:
+    for count in (20, 3):
+        path = shop.write("list.json", {"items": [entry(n) for n in range(count)]})
+        done = shop.discover(path)
+    assert done.code == 1
+    assert "Suspicious" in done.err
+    assert "until a second crawl agrees" in done.err
+
+
+@pytest.mark.parametrize("first", ["1000", None])
+def test_a_new_receiver_is_told_where_the_entry_names_no_amount(
+    shop: Shop, first: str | None
+) -> None:
+    for amount, pay_to in ((first, ONE), (None, OTHER)):
+        path = shop.write("list.json", {"items": [entry(1, amount=amount, pay_to=pay_to)]})
+        assert shop.discover(path).code == 0
+    assert shop.events("event, before, after") == [
+        ("listed", "", ""),
+        ("payto-changed", ONE, OTHER),
+    ]
+
+
+def test_what_could_not_be_read_is_counted_with_its_reason_and_examples(shop: Shop) -> None:
+    bad = [f"ftp://h{n}.dev/" for n in range(5)]
+    path = shop.write("list.json", {"items": [entry(1), *bad, 7]})
+    found = shop.discover(path, "--json").json
+    assert found["skipped"] == {"scheme-not-http": 5, "not-an-object": 1}
+    assert found["examples"]["scheme-not-http"] == bad[:3]
+    text = shop.discover(path).out
+    assert "5 scheme-not-http: a scheme other than https (ftp://h0.dev/, ftp://h1.dev/" in text
+
+
+def test_two_directories_are_not_asked_at_once(shop: Shop) -> None:
+    asked = shop.discover("https://a.dev/", "https://b.dev/")
+    assert asked.code == 2
+    assert "One directory is asked at a time" in asked.err
+
+
+@pytest.mark.skipif(
+    not SERIES.is_dir(), reason="the real snapshots (../shared/data/uptime-series) are not here"
+)
+def test_real_snapshots_of_one_directory_change_from_one_to_the_next(shop: Shop) -> None:
+    paths = [str(path) for path in sorted(SERIES.glob("*.json.gz"))[8:88:8]]
+    read = shop.discover(*paths, "--json").json
+    assert {tally["source"] for tally in read} == {"api.cdp.coinbase.com"}
+    kinds = Counter(shop.events())
+    assert min(kinds["listed"], kinds["delisted"], kinds["relisted"]) > 20
+    assert kinds["listed"] == shop.endpoints()
