@@ -32,7 +32,7 @@ _CHUNK: Final = 5_000
 _E: Final = schema.endpoint
 _H: Final = schema.host
 _S: Final = schema.score
-_STATE: Final = (_H.c.host, _H.c.wildcard, _H.c.wildcard_at, _H.c.free_at)
+_STATE: Final = (_H.c.host, _H.c.wildcard, _H.c.wildcard_at, _H.c.free_at, _H.c.lease_until)
 _ONE: Final = Prepared(sa.select(_E).where(_E.c.id == sa.bindparam("id")))
 # What is asked most often is built once: building a statement costs more than asking it.
 _HOST: Final = sa.select(*_STATE).where(_H.c.host == sa.bindparam("host"))
@@ -44,13 +44,14 @@ _SHARING: Final = sa.select(sa.func.count(_E.c.host.distinct())).where(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostState:
     """What is known of a host. `wildcard`: a random path answered 402 too; None while untried.
-    No probe before `free_at`.
+    No probe before `free_at`, nor, by another than its holder, before the end of a lease.
     """
 
     host: str
     wildcard: bool | None = None
     wildcard_at: int | None = None
     free_at: int = 0
+    lease_until: int = 0
 
 
 @step

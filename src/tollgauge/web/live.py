@@ -3,15 +3,21 @@
 Rules:
 - at most one live probe a host and 10 seconds; callers that come meanwhile share its result;
 - a resource that nobody monitors yet is adopted with its first result;
-- a target that is down is a result; a fault of ours is 503 and costs nothing.
+- a target that is down is a result; a fault of ours is 503 and costs nothing;
+- a host that asked for silence (Retry-After) is left alone: what was seen of a resource within the
+  last ten minutes is its answer, and without that the request is refused at once;
+- callers wait for a host in turn, a few at most, and none for longer than a published client does.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
 from typing import Final
 
 from sqlalchemy import Connection
@@ -25,9 +31,10 @@ from tollgauge.core.endpoint import Endpoint, Resource
 from tollgauge.core.lint import lint
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult, judge
 from tollgauge.core.schedule import Cadence, pause_ms
-from tollgauge.core.units import SECOND_MS
+from tollgauge.core.units import MINUTE_MS, SECOND_MS
 from tollgauge.observe import LIVE_PROBES
 from tollgauge.store import discovery, endpoints, observations, probes
+from tollgauge.store.endpoints import HostState
 from tollgauge.store.engine import Store
 from tollgauge.store.merging import new_endpoint
 from tollgauge.store.observations import Observation
@@ -36,8 +43,47 @@ from tollgauge.web.problem import Problem
 
 SHARE_MS: Final = 10 * SECOND_MS
 LEASE_MS: Final = 45 * SECOND_MS
-WAIT_S: Final = 25.0
-STEP_S: Final = 0.1
+RECENT_MS: Final = 10 * MINUTE_MS
+"""How old a result may be that stands for a host on hold."""
+HOLD_MS: Final = 5 * SECOND_MS
+"""A longer pause of a host is not waited for."""
+WAIT_S: Final = 12.0
+"""How long a caller waits for its turn: published clients give up after 20 seconds."""
+WAITING_MAX: Final = 8
+"""So many resources of one host wait for it at most: each holds a sale that others need."""
+PAUSES_S: Final = (0.25, 0.5, 1.0)
+"""How long to wait for a host that another process probes; the last is repeated."""
+
+
+class Turns:
+    """Callers of one process have a thing for themselves, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._locks: Final[dict[str, asyncio.Lock]] = {}
+        self._callers: Final[Counter[str]] = Counter()
+
+    def count(self, key: str) -> int:
+        """How many have a thing or wait for it."""
+        return self._callers[key]
+
+    @contextlib.asynccontextmanager
+    async def turn(self, key: str, *, until: float) -> AsyncIterator[None]:
+        """Have a thing for oneself. Raises TimeoutError where that takes until an instant of the
+        event loop's clock.
+        """
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        self._callers[key] += 1
+        try:
+            async with asyncio.timeout_at(until):
+                await lock.acquire()
+            try:
+                yield
+            finally:
+                lock.release()
+        finally:
+            self._callers[key] -= 1
+            if not self._callers[key]:
+                del self._callers[key], self._locks[key]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +95,7 @@ class LiveProbe:
     clock: Callable[[], int]
     cadence: Cadence
     references: tuple[str, ...] = ()
+    _turns: Turns = field(default_factory=Turns, init=False, repr=False)
 
     async def look(
         self,
@@ -62,23 +109,61 @@ class LiveProbe:
 
         Raises Problem 503 when we could not probe.
         """
+        until = asyncio.get_running_loop().time() + WAIT_S
+        try:
+            async with self._turns.turn(resource.id, until=until):
+                known, usable, _ = await self.store.lookup(self._held, resource)
+                if known is not None and usable is not None:
+                    return known, usable
+                if self._turns.count(resource.host) > WAITING_MAX:
+                    raise _busy(resource.host)
+                async with self._turns.turn(resource.host, until=until):
+                    return await self._look(resource, known, claim, accept=accept, until=until)
+        except TimeoutError:
+            raise _busy(resource.host) from None
+
+    def check(self, tx: Connection, resource: Resource) -> None:
+        """Raises Problem 503 for a resource of a host on hold of which nothing is known that could
+        stand for an answer.
+        """
+        self._held(tx, resource)
+
+    def _held(
+        self, tx: Connection, resource: Resource
+    ) -> tuple[Endpoint | None, ProbeResult | None, HostState]:
+        """The endpoint if it is known, a result that is young enough, and its host. Raises Problem
+        503 for a host on hold without such a result.
+        """
+        now = self.clock()
+        host = endpoints.host_state(tx, resource.host)
+        on_hold = host.free_at > now + HOLD_MS
+        known, usable = known_now(
+            tx, resource.id, now=now, age_ms=RECENT_MS if on_hold else SHARE_MS
+        )
+        if on_hold and usable is None:
+            raise Problem(
+                503,
+                "host-busy",
+                f"{resource.host} asked not to be probed for a while, and nothing was seen of "
+                "this resource within the last ten minutes. Nothing was charged.",
+                retry_after=-(-(host.free_at - now) // 1000),
+                host=resource.host,
+            )
+        return known, usable, host
+
+    async def _look(
+        self,
+        resource: Resource,
+        known: Endpoint | None,
+        claim: HeldClaim,
+        *,
+        accept: Callable[[ProbeResult], None],
+        until: float,
+    ) -> tuple[Endpoint, ProbeResult]:
+        """Probe a resource and record what was seen, when no other process has its host."""
         owner = f"live-{secrets.token_hex(8)}"
-        deadline = asyncio.get_running_loop().time() + WAIT_S
-        while True:
-            known, fresh = await self.store.lookup(known_now, resource.id, now=self.clock())
-            if known is not None and fresh is not None:
-                return known, fresh
-            endpoint = known or new_endpoint(resource, now=self.clock(), spread_ms=0)
-            if await self._take_host(endpoint.host, owner):
-                break
-            if asyncio.get_running_loop().time() > deadline:
-                raise Problem(
-                    503,
-                    "host-busy",
-                    "This host is being probed for others. Nothing was charged; try again.",
-                    retry_after=10,
-                )
-            await asyncio.sleep(STEP_S)
+        await self._take_host(resource, owner, until=until)
+        endpoint = known or new_endpoint(resource, now=self.clock(), spread_ms=0)
         with LIVE_PROBES.track_inprogress():
             probe, result = await self._probe(endpoint)
         if known is None and not _failed_here(result):
@@ -111,10 +196,21 @@ class LiveProbe:
             )
             raise
 
-    async def _take_host(self, host: str, owner: str) -> bool:
-        return await self.store.writing(
-            endpoints.claim_host, host, owner=owner, now=self.clock(), lease_ms=LEASE_MS
-        )
+    async def _take_host(self, resource: Resource, owner: str, *, until: float) -> None:
+        """Take the lease of a host. Raises TimeoutError, or Problem 503 for a host on hold."""
+        loop = asyncio.get_running_loop()
+        for pause in chain(PAUSES_S, repeat(PAUSES_S[-1])):
+            _, _, host = await self.store.lookup(self._held, resource)
+            now = self.clock()
+            free = max(host.free_at, host.lease_until) <= now
+            if free and await self.store.writing(
+                endpoints.claim_host, resource.host, owner=owner, now=now, lease_ms=LEASE_MS
+            ):
+                return
+            wait = max((host.free_at - now) / 1000, pause)
+            if loop.time() + wait > until:
+                raise TimeoutError
+            await asyncio.sleep(wait)
 
     async def _probe(self, endpoint: Endpoint) -> tuple[Probe, ProbeResult]:
         probe = await x402.exchange(self.egress, endpoint, now=self.clock())
@@ -146,12 +242,21 @@ class LiveProbe:
 
 
 def known_now(
-    tx: Connection, endpoint_id: str, *, now: int
+    tx: Connection, endpoint_id: str, *, now: int, age_ms: int = SHARE_MS
 ) -> tuple[Endpoint | None, ProbeResult | None]:
     """An endpoint, and its last result if that is young enough to be shared."""
-    last = probes.latest(tx, endpoint_id, since=now - SHARE_MS, until=now)
+    last = probes.latest(tx, endpoint_id, since=now - age_ms, until=now)
     fresh = None if last is None or last.outcome is Outcome.LOCAL else last
     return endpoints.get(tx, endpoint_id), fresh
+
+
+def _busy(host: str) -> Problem:
+    return Problem(
+        503,
+        "host-busy",
+        f"{host} is being probed for others. Nothing was charged; try again.",
+        retry_after=10,
+    )
 
 
 def _failed_here(result: ProbeResult) -> bool:

@@ -41,6 +41,8 @@ def product(shop: Shop) -> Product:
         shape=wire.TrustReportShape,
         validate=partial(_order, shop),
         compute=partial(_answer, shop),
+        hosts=lambda order: (order.host,),
+        check=shop.live.check,
     )
 
 
