@@ -136,7 +136,7 @@ def _probed(
         sensitivities=standing.sensitivities(wanted),
         templated=endpoint.templated,
         last_good=_last_good(tx, endpoint.id, known, result),
-        slow_here=slow_here or result.late_here,
+        slow_here=slow_here,
     )
 
 
