@@ -165,19 +165,26 @@ async def test_an_idle_thread_is_never_late(world: World, egress: Egress) -> Non
 
 def test_the_largest_delay_is_that_of_the_time_in_flight() -> None:
     lateness = Lateness()
-    for now in (10.0, 10.1, 11.1, 11.2, 11.8, 11.9):  # late by 0.9 at 11.1, by 0.5 at 11.8
+    now = 10.0
+    woken = []
+    for delay in (0.0, 0.9, 0.0, 0.5, 0.0):
         lateness.beat(now)
-    assert lateness.largest(10.0, 11.9) == pytest.approx(0.9)
-    assert lateness.largest(11.1, 11.9) == pytest.approx(0.5)
-    assert lateness.largest(11.5, 11.9) == pytest.approx(0.3), "no longer than it was in flight"
-    assert lateness.largest(11.85, 11.9) == 0
+        now += TICK + delay
+        woken.append(now)
+    lateness.beat(now)
+    _, first, _, second, end = woken
+    assert lateness.largest(10.0, end) == pytest.approx(0.9)
+    assert lateness.largest(first, end) == pytest.approx(0.5)
+    inside = second - 0.2
+    assert lateness.largest(inside, end) == pytest.approx(0.2), "no longer than it was in flight"
+    assert lateness.largest(second + TICK / 2, end) == 0
 
 
 def test_a_delay_that_still_lasts_counts() -> None:
     lateness = Lateness()
     lateness.beat(10.0)
-    assert lateness.largest(10.0, 10.05) == 0
-    assert lateness.largest(10.0, 13.0) == pytest.approx(2.9)
+    assert lateness.largest(10.0, 10.0 + TICK) == 0
+    assert lateness.largest(10.0, 13.0) == pytest.approx(3 - TICK)
     lateness.rest()
     assert lateness.largest(10.0, 13.0) == 0
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-TICK: Final = 0.1
+TICK: Final = 0.05
 """Seconds between the wake-ups of a loop that has work in flight."""
 _NOISE: Final = 0.01
 """Every sleep ends a little late; less than this is not worth a note."""
