@@ -450,3 +450,37 @@ async def test_a_past_of_thirty_days_is_recorded_fast_enough_to_demonstrate(stor
         assert await probes.record_many(tx, A.id, results) == len(results)
         rate = len(results) / (time.perf_counter() - began)
     assert rate > 1_000  # 10 000 to 28 000 on an idle machine
+
+
+async def test_recent_results_are_those_of_all_endpoints_across_midnight(store: Store) -> None:
+    other = Endpoint(
+        id=endpoint_id("https://b.com/"),
+        resource="https://b.com/",
+        host="b.com",
+        first_seen=START,
+        last_seen=START,
+    )
+    midnight = START + DAY_MS
+    instants = [midnight - 2 * MINUTE_MS, midnight - MINUTE_MS, midnight + MINUTE_MS]
+    async with store.write() as tx:
+        await endpoints.insert_many(tx, [A, B, other])
+        await probes.record_many(tx, A.id, [replace(GOOD, at=at) for at in instants])
+        await probes.record_many(tx, B.id, [replace(DOWN, at=instants[0])])
+        await probes.record_many(tx, other.id, [replace(OURS, at=midnight)])
+        found = await probes.recent(tx, since=instants[0], until=instants[2])
+        earlier = await probes.recent(tx, since=instants[0], until=instants[2] - 1)
+    assert [(host, result.at) for host, result in found] == [
+        ("a.com", instants[1]),
+        ("b.com", midnight),
+        ("a.com", instants[2]),
+    ]
+    assert found[1][1].attribution is Attribution.OURS
+    assert earlier == found[:2]
+
+
+async def test_a_delay_of_our_own_is_no_part_of_what_is_stored(store: Store) -> None:
+    late = replace(OURS, timings=replace(OURS.timings, delay=13_900, overrun=4_344))
+    await prepare(store, [late])
+    async with store.read() as tx:
+        (found,) = await probes.history(tx, A.id, since=0, until=START + DAY_MS)
+    assert found == replace(late, timings=replace(late.timings, delay=0, overrun=0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import socket
 import ssl
 from collections import Counter
@@ -448,15 +449,141 @@ class Counting:
 
 
 @contextlib.asynccontextmanager
-async def counting(tmp_path: Path, hosts: set[str]) -> AsyncIterator[Counting]:
+async def counting(
+    tmp_path: Path, hosts: set[str], *, not_after: dt.datetime | None = None
+) -> AsyncIterator[Counting]:
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert(*hosts).configure_cert(context)
+    authority.issue_cert(*hosts, not_after=not_after).configure_cert(context)
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     server = Counting(ca_file=str(tmp_path / "ca.pem"))
     async with serve(server, tls=context) as port:
         server.mapped = dict.fromkeys(hosts, (LOOPBACK, port))
         yield server
+
+
+# Our own trust anchors and clock
+
+
+REFERENCE = "https://reference.example/"
+SITES = [f"https://api.site-{number}.example/paid" for number in range(40)]
+
+
+def hosts_of(urls: Sequence[str]) -> set[str]:
+    return {url.split("/")[2] for url in urls}
+
+
+@contextlib.asynccontextmanager
+async def no_tls_of_ours(tmp_path: Path, how: str) -> AsyncIterator[Counting]:
+    """40 unrelated sites and a reference, none of whose certificates we can believe."""
+    past = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+    expired = past if how == "wrong clock" else None
+    hosts = hosts_of([*SITES, REFERENCE])
+    async with counting(tmp_path, hosts, not_after=expired) as server:
+        if how == "wrong CA file":
+            trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
+            server.ca_file = str(tmp_path / "other.pem")
+        yield server
+
+
+@pytest.mark.parametrize("how", ["wrong CA file", "wrong clock"])
+@pytest.mark.parametrize("references", [(REFERENCE,), ()])
+async def test_our_own_tls_outage_changes_no_score(
+    empty: Store, tmp_path: Path, references: tuple[str, ...], how: str
+) -> None:
+    added = [endpoint(url) for url in SITES]
+    async with (
+        no_tls_of_ours(tmp_path, how) as server,
+        worker(empty, server.mapped, ca_file=server.ca_file, references=references) as loop,
+    ):
+        before = await past(loop, added[:3])
+        await loop.add(*added[3:])
+        assert (await loop.probe())["tls-failure"] == len(added)
+        newest = [(await loop.history(each.id))[-1] for each in added]
+        await loop.score()
+        after = [await loop.score_of(each.id) for each in added[:3]]
+    assert {result.attribution for result in newest} == {Attribution.OURS}
+    assert {r.reason for r in newest} == {"no-connectivity" if references else "common-mode"}
+    assert [row.score_tenths for row in after] == [row.score_tenths for row in before]
+    assert [row.recommendation for row in after] == [row.recommendation for row in before]
+
+
+@pytest.mark.parametrize("references", [(REFERENCE,), ()])
+async def test_in_waves_of_one_our_tls_outage_is_found_out_as_well(
+    empty: Store, tmp_path: Path, references: tuple[str, ...]
+) -> None:
+    """Without references the first bad certificate is its owner's; the second is in doubt."""
+    added = [endpoint(url) for url in SITES[:4]]
+    async with (
+        no_tls_of_ours(tmp_path, "wrong CA file") as server,
+        worker(empty, server.mapped, ca_file=server.ca_file, references=references) as loop,
+    ):
+        loop.settings = replace(loop.settings, wave=1)
+        await loop.add(*added)
+        clock = loop.clock
+        assert isinstance(clock, Clock)
+        found = []
+        for _ in added:
+            clock.now += 10 * SECOND_MS
+            assert (await loop.probe())["probed"] == 1
+        for each in added:
+            found += await loop.history(each.id)
+    told = [result.attribution for result in sorted(found, key=lambda result: result.at)]
+    doubt = [Attribution.THEIRS, *[Attribution.UNKNOWN] * 3]
+    assert told == ([Attribution.OURS] * 4 if references else doubt)
+
+
+@pytest.mark.parametrize("others", [0, 6])
+async def test_one_bad_certificate_is_its_owner_s_while_others_work(
+    empty: Store, tmp_path: Path, others: int
+) -> None:
+    """Alone in its wave, because the reference answers; among others, because they do."""
+    good = [endpoint(url) for url in SITES[:others]]
+    bad = endpoint("https://api.careless.example/paid")
+    stranger = tmp_path / "stranger"
+    stranger.mkdir()
+    async with (
+        counting(tmp_path, hosts_of([*SITES, REFERENCE])) as server,
+        counting(stranger, {bad.host}) as careless,
+        worker(
+            empty,
+            server.mapped | careless.mapped,
+            ca_file=server.ca_file,
+            references=(REFERENCE,),
+        ) as loop,
+    ):
+        await loop.add(*good, bad)
+        assert (await loop.probe())["probed"] == others + 1
+        (result,) = await loop.history(bad.id)
+    assert (result.outcome, result.attribution) == (Outcome.TLS, Attribution.THEIRS)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("references", [(REFERENCE,), ()])
+async def test_a_resolver_that_answers_private_addresses_is_believed_with_a_reference_only(
+    empty: Store, tmp_path: Path, count: int, references: tuple[str, ...]
+) -> None:
+    added = [endpoint(f"https://api.shop-{number}.com/paid") for number in range(count)]
+    async with (
+        counting(tmp_path, hosts_of([REFERENCE])) as server,
+        worker(
+            empty,
+            server.mapped,
+            ca_file=server.ca_file,
+            references=references,
+            resolver=lambda _host: ("10.0.0.1",),
+        ) as loop,
+    ):
+        before = await past(loop, added)
+        assert (await loop.probe())["connect-failure"] == count
+        newest = [(await loop.history(each.id))[-1] for each in added]
+        await loop.score()
+        after = [await loop.score_of(each.id) for each in added]
+    whose = (Attribution.THEIRS, "address-not-public")
+    nobodys = (Attribution.UNKNOWN, "no-reference")
+    assert {(r.attribution, r.reason) for r in newest} == {whose if references else nobodys}
+    lowered = [new.score_tenths < old.score_tenths for new, old in zip(after, before, strict=True)]
+    assert set(lowered) == {bool(references)}
 
 
 async def test_two_workers_never_probe_one_host_at_once(

@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
+import trustme
 from eth_account import Account
 from eth_account.messages import encode_typed_data
 from x402 import x402Client
@@ -238,6 +239,20 @@ async def test_our_own_fault_is_503_and_charges_nothing(world: World) -> None:
         answer = await lonely.ask(dead.url, await lonely.header())
         assert (answer.status_code, answer.json()["code"]) == (503, "probe-failed-here")
         assert "Retry-After" in answer.headers
+        assert await lonely.income() == before
+
+
+async def test_our_own_tls_outage_is_503_and_charges_nothing(world: World, tmp_path: Path) -> None:
+    """With trust anchors that are not the sellers', nor the reference's."""
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
+    config = configuration(world, port=0, store_url="sqlite://")
+    assert config.probe.references
+    unsure = replace(config.egress, ca_file=str(tmp_path / "other.pem"))
+    async with running(world, egress=unsure, sources=()) as lonely:
+        before = await lonely.income()
+        for _ in range(2):
+            answer = await lonely.ask(WEATHER, await lonely.header())
+            assert (answer.status_code, answer.json()["code"]) == (503, "probe-failed-here")
         assert await lonely.income() == before
 
 

@@ -17,7 +17,7 @@ from tollgauge.core.exchange import Timings
 from tollgauge.core.finding import Finding, Severity
 from tollgauge.core.flips import EVENTS, Baseline, Flip
 from tollgauge.core.liveness import STEADY, turns
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe import LATE_MS, Attribution, Outcome, ProbeResult
 from tollgauge.core.standing import (
     CALM,
     HEAL,
@@ -486,6 +486,20 @@ def test_chats_make_no_link_of_an_address_that_a_provider_wrote() -> None:
     embed = notice.discord(told_of(flip))["embeds"][0]
     for text in (embed["description"], *(each["value"] for each in embed["fields"])):
         assert "https://evil" not in text
+
+
+def test_an_answer_is_not_called_slow_while_we_were_late_ourselves() -> None:
+    def told(delay: int) -> list[str]:
+        state, found = Standing(baseline=BASELINE), []
+        for number in range(5):
+            slow = probe(number, ms=2_000)
+            slow = replace(slow, timings=replace(slow.timings, delay=delay))
+            state, flipped = advance(state, Probed(result=slow))
+            found += [each.type for each in flipped]
+        return found
+
+    assert told(LATE_MS) == ["latency_regression"]
+    assert told(LATE_MS + 1) == []
 
 
 def test_what_unrelated_endpoints_share_is_our_own_slowness() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind, Timings
 from tollgauge.core.finding import Finding, Lint, Severity
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult, judge
+from tollgauge.core.probe import LATE_HERE, LATE_MS, Attribution, Outcome, ProbeResult, judge
 from tollgauge.core.terms import Terms
 
 NOTHING = Lint(payable=False, compliant=False, version=None)
@@ -140,3 +140,57 @@ def test_only_an_answer_can_be_up_and_compliance_stays_in_its_range(
     result = probe(seen, Lint(payable=payable, compliant=False, version=None))
     assert 0 <= result.compliance <= 100
     assert not result.up or isinstance(seen, Answer)
+
+
+# Our own lateness
+
+
+def timed(kind: FaultKind, timings: Timings) -> ProbeResult:
+    fault = Fault(kind=kind)
+    exchange = Exchange(url="https://a.com/x", method="GET", at=0, result=fault, timings=timings)
+    return judge(exchange, NOTHING)
+
+
+def whose(result: ProbeResult) -> tuple[Attribution, str]:
+    return result.attribution, result.reason
+
+
+@pytest.mark.parametrize("kind", [FaultKind.TIMEOUT, FaultKind.CONNECT_TIMEOUT])
+def test_a_time_out_is_theirs_until_we_were_late_ourselves(kind: FaultKind) -> None:
+    punctual = timed(kind, Timings(total=10_004, delay=LATE_MS, overrun=4))
+    assert whose(punctual) == (Attribution.THEIRS, kind.value)
+    late = timed(kind, Timings(total=10_004, delay=LATE_MS + 1, overrun=4))
+    assert whose(late) == (Attribution.OURS, LATE_HERE)
+    assert late.outcome is Outcome.TIMEOUT
+
+
+@pytest.mark.parametrize("kind", [FaultKind.RESET, FaultKind.EMPTY, FaultKind.TLS])
+def test_a_connection_that_was_ended_on_us_while_we_were_late_is_ours(kind: FaultKind) -> None:
+    assert whose(timed(kind, Timings(total=9_000, delay=8_000))) == (Attribution.OURS, LATE_HERE)
+
+
+@pytest.mark.parametrize(
+    "kind", [FaultKind.DNS_NOT_FOUND, FaultKind.CONNECT, FaultKind.TLS_INVALID, FaultKind.MALFORMED]
+)
+def test_what_no_delay_of_ours_can_cause_stays_theirs(kind: FaultKind) -> None:
+    made = timed(kind, Timings(total=900, delay=800))
+    assert whose(made) == (Attribution.THEIRS, kind.value)
+
+
+@pytest.mark.parametrize("kind", list(FaultKind))
+def test_a_fault_that_ends_far_past_the_deadline_is_ours(kind: FaultKind) -> None:
+    made = timed(kind, Timings(total=14_344, overrun=4_344))
+    assert whose(made) == (Attribution.OURS, LATE_HERE)
+
+
+def test_an_answer_is_theirs_though_we_were_late_but_not_past_the_deadline() -> None:
+    def answered(timings: Timings) -> ProbeResult:
+        answer = Answer(status=402)
+        return judge(
+            Exchange(url="https://a.com/x", method="GET", at=0, result=answer, timings=timings),
+            NOTHING,
+        )
+
+    assert whose(answered(Timings(total=700, delay=600))) == (Attribution.THEIRS, "")
+    past = answered(Timings(total=14_000, delay=13_000, overrun=4_000))
+    assert whose(past) == (Attribution.OURS, LATE_HERE)

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tollgauge.core.attribution import COMMON_MODE, NO_CONNECTIVITY, NO_REFERENCE
+from tollgauge.core.exchange import FaultKind
 from tollgauge.core.methodology import methodology
 from tollgauge.core.policy import POLICIES, POLICY_1
+from tollgauge.core.probe import LATE_HERE, LATE_MS, Outcome
 from tollgauge.core.schema.evidence import schema_text
 from tollgauge.core.scoring import FLAG_RULES
 
@@ -34,3 +37,11 @@ def test_the_methodology_names_every_component_flag_and_cap() -> None:
         assert f"| `{rule.code}` | {rule.severity.value} | {rule.words} |" in page
     for cap in POLICY_1.caps:
         assert f"| `{cap.code}` | {cap.limit} | {cap.reason} |" in page
+
+
+def test_the_methodology_names_every_reason_that_is_not_the_target_s() -> None:
+    page = methodology(POLICY_1)
+    network = (COMMON_MODE, NO_CONNECTIVITY, NO_REFERENCE)
+    for reason in (*network, LATE_HERE, FaultKind.LOCAL, FaultKind.DNS_FAILED, Outcome.THROTTLED):
+        assert f"| `{reason}` | " in page
+    assert f"late by more than {LATE_MS} ms" in page

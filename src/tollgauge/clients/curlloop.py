@@ -1,7 +1,8 @@
 """The thread that drives libcurl: one multi handle for every transfer of an egress.
 
 One multi handle, because it keeps the parsed trust anchors (performance.md A); a thread of its
-own, because hostile answers must not delay the event loop. Only clients/egress uses this.
+own, because hostile answers must not delay the event loop. Each outcome says how late this thread
+was at most while it was in flight (clients/lateness). Only clients/egress uses this.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pycurl
 
+from tollgauge.clients.lateness import TICK, Lateness
 from tollgauge.clients.transfer import Outcome, Transfer
 from tollgauge.core.exchange import Fault, FaultKind
 
@@ -32,15 +35,24 @@ _INTEREST: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """Whom to tell about a transfer, and when it was submitted, on the monotonic clock."""
+
+    done: Done
+    since: float
+
+
 class CurlLoop:
     """Runs transfers until stopped. `submit`, `cancel` and `stop` may be called on any thread."""
 
     def __init__(self) -> None:
-        self._inbox: deque[tuple[Transfer, Done | None]] = deque()
+        self._inbox: deque[tuple[Transfer, _Job | None]] = deque()
         self._lock = threading.Lock()
         self._ended = False
         self._stopping = False
-        self._running: dict[Transfer, Done] = {}
+        self._running: dict[Transfer, _Job] = {}
+        self._lateness = Lateness()
         self._due: float | None = None
         self._ears, self._mouth = socket.socketpair()
         self._ears.settimeout(0)
@@ -57,7 +69,7 @@ class CurlLoop:
         """Run a transfer; `done` gets its outcome, at once when the loop has ended."""
         with self._lock:
             if self._thread.is_alive() and not self._ended:
-                self._inbox.append((transfer, done))
+                self._inbox.append((transfer, _Job(done=done, since=time.monotonic())))
                 self._wake()
                 return
         done(_ENDED)
@@ -98,24 +110,35 @@ class CurlLoop:
 
     def _take(self, multi: Any) -> None:
         while self._inbox:
-            transfer, done = self._inbox.popleft()
-            if done is None:
+            transfer, job = self._inbox.popleft()
+            if job is None:
                 if self._running.pop(transfer, None):
                     self._drop(multi, transfer)
                 continue
+            now = time.monotonic()
+            self._lateness.note(now, now - job.since)
             try:
                 multi.add_handle(transfer.open())
             except (pycurl.error, OSError, MemoryError):
                 transfer.close()
                 fault = Fault(kind=FaultKind.LOCAL, detail="the transfer could not be set up")
-                done(Outcome(result=fault))
+                job.done(Outcome(result=fault))
             else:
                 transfer.handle.transfer = transfer
-                self._running[transfer] = done
+                self._running[transfer] = job
+
+    def _await(self) -> list[tuple[selectors.SelectorKey, int]]:
+        """What is ready, with a note of how late we are told."""
+        waits = [] if self._due is None else [max(0.0, self._due - time.monotonic())]
+        if self._running:
+            ready = self._selector.select(min([TICK, *waits]))
+            self._lateness.beat(time.monotonic())
+            return ready
+        self._lateness.rest()
+        return self._selector.select(min(waits, default=None))
 
     def _step(self, multi: Any) -> None:
-        wait = None if self._due is None else max(0.0, self._due - time.monotonic())
-        for key, events in self._selector.select(wait):
+        for key, events in self._await():
             if key.fileobj is self._ears:
                 with contextlib.suppress(BlockingIOError):
                     self._ears.recv(4_096)
@@ -137,10 +160,12 @@ class CurlLoop:
                 self._finish(multi, handle.transfer, code, message)
 
     def _finish(self, multi: Any, transfer: Transfer, code: int, message: str) -> None:
-        done = self._running.pop(transfer)
+        job = self._running.pop(transfer)
         outcome = transfer.outcome(code, message)
         self._drop(multi, transfer)
-        done(outcome)
+        delay = self._lateness.largest(job.since, time.monotonic())
+        timings = replace(outcome.timings, delay=int(delay * 1_000 + 0.5))
+        job.done(replace(outcome, timings=timings))
 
     def _drop(self, multi: Any, transfer: Transfer) -> None:
         multi.remove_handle(transfer.handle)
@@ -149,11 +174,11 @@ class CurlLoop:
     def _end(self, multi: Any) -> None:
         with self._lock:
             self._ended = True
-        waiting = {transfer: done for transfer, done in self._inbox if done is not None}
+        waiting = {transfer: job for transfer, job in self._inbox if job is not None}
         for transfer in self._running:
             self._drop(multi, transfer)
-        for done in (*self._running.values(), *waiting.values()):
-            done(_ENDED)
+        for job in (*self._running.values(), *waiting.values()):
+            job.done(_ENDED)
         self._running.clear()
         multi.close()
         self._shut()

@@ -6,7 +6,8 @@ Probes, live probes and webhook deliveries go through `Egress.fetch`. Rules:
   again (clients/transfer);
 - no redirects, cookies, proxies or credentials; TLS verified; a fresh connection each time;
 - one deadline for everything, caps on wire, header and body bytes;
-- a failed attempt is an Exchange with a Fault, never an exception.
+- a failed attempt is an Exchange with a Fault, never an exception;
+- every attempt says how late we were ourselves (`Timings.delay` and `overrun`).
 What an exchange means, core/probe decides. How often a host is asked, jobs decide.
 """
 
@@ -24,6 +25,7 @@ from typing import Final
 import certifi
 
 from tollgauge.clients.curlloop import CurlLoop
+from tollgauge.clients.lateness import LoopLateness
 from tollgauge.clients.resolve import Lookup, Resolver, system_lookup
 from tollgauge.clients.transfer import Outcome, Plan, Transfer
 from tollgauge.core.endpoint import PUBLIC, Perimeter, Resource, ResourceError, parse_resource
@@ -120,6 +122,7 @@ class Egress:
             deadline_ms=min(settings.dns_deadline_ms, settings.deadline_ms),
         )
         self._loop = CurlLoop()
+        self._lateness = LoopLateness()
 
     def start(self) -> None:
         """Start the thread that makes the transfers."""
@@ -148,21 +151,37 @@ class Egress:
             fault = Fault(kind=FaultKind.NOT_PUBLIC, detail=str(error))
             return _exchange(request, request.url, at, Outcome(result=fault))
         async with self._slots:
-            return _exchange(
-                request, resource.probe_url, at, await self._attempt(request, resource)
-            )
+            with self._lateness.in_flight():
+                outcome = await self._attempt(request, resource)
+            return _exchange(request, resource.probe_url, at, outcome)
 
     async def _attempt(self, request: Request, resource: Resource) -> Outcome:
+        """One attempt, with its total time and our own part in it."""
         begin = time.monotonic()
+        outcome, end = await self._looked_up_and_asked(request, resource, begin)
+        total = _milliseconds(begin, end)
+        late = self._lateness.largest(begin, time.monotonic())
+        timings = replace(
+            outcome.timings,
+            total=total,
+            delay=max(outcome.timings.delay, _milliseconds(0, late)),
+            overrun=max(0, total - self._settings.deadline_ms),
+        )
+        return replace(outcome, timings=timings)
+
+    async def _looked_up_and_asked(
+        self, request: Request, resource: Resource, begin: float
+    ) -> tuple[Outcome, float]:
+        """The outcome and its moment on the monotonic clock."""
         addresses, dial_port = await self._locate(resource)
-        dns = _milliseconds(begin, time.monotonic())
+        found = time.monotonic()
+        dns = _milliseconds(begin, found)
         if isinstance(addresses, Fault):
-            return Outcome(result=addresses, timings=Timings(dns=dns, total=dns))
+            return Outcome(result=addresses, timings=Timings(dns=dns)), found
         left = self._settings.deadline_ms - dns
         plan = self._plan(request, resource, addresses, dial_port, left)
         outcome, end = await self._transfer(plan)
-        timings = replace(outcome.timings, dns=dns, total=_milliseconds(begin, end))
-        return replace(outcome, timings=timings)
+        return replace(outcome, timings=replace(outcome.timings, dns=dns)), end
 
     async def _locate(self, resource: Resource) -> tuple[tuple[str, ...] | Fault, int]:
         """Where to connect: the addresses and the port."""

@@ -87,7 +87,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a transfer ended. `timings.total` is egress's to fill in."""
+    """How a transfer ended. `timings.total` and `overrun` are egress's to fill in, `delay` is the
+    curl loop's.
+    """
 
     result: Answer | Fault
     timings: Timings = field(default_factory=Timings)

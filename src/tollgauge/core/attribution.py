@@ -1,9 +1,9 @@
 """Attribution across hosts: failures that unrelated hosts share are ours.
 
 One target that does not answer is down. Many unrelated targets that stop answering in the same
-wave have one cause in common, and that is us: our resolver, our route, our limit
-(docs/methodology.md). An HTTP answer came from the target whatever else is
-wrong, so it is never re-attributed, and neither is a broken certificate or broken HTTP.
+wave have one cause in common, and that is us: our resolver, our route, our trust anchors, our
+clock, our limit (docs/methodology.md, *Whose fault*). An HTTP answer came from the target whatever
+else is wrong, so it is never re-attributed, and neither is broken HTTP.
 """
 
 from __future__ import annotations
@@ -12,40 +12,62 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from tollgauge.core.exchange import FaultKind
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.units import MINUTE_MS
 
 COMMON_MODE: Final = "common-mode"
 NO_CONNECTIVITY: Final = "no-connectivity"
 NO_REFERENCE: Final = "no-reference"
 SITES_MIN: Final = 5
 """Fewer unrelated sites that fail together may be chance, or one provider's outage."""
-NETWORK_OUTCOMES: Final = frozenset({Outcome.DNS, Outcome.CONNECT, Outcome.TIMEOUT})
-"""Failures that our own network could have caused."""
+TLS_SITES_MIN: Final = 2
+"""Without references: one bad certificate is its owner's, a second one of an unrelated site with
+no answer from anybody in between may be our trust anchors or our clock."""
+RECENT_MS: Final = 5 * MINUTE_MS
+"""How far back `recent` results reach."""
+NETWORK_OUTCOMES: Final = frozenset({Outcome.DNS, Outcome.CONNECT, Outcome.TLS, Outcome.TIMEOUT})
+"""Failures that our own network, resolver, trust anchors or clock could have caused; an empty
+reply is one as well, which shares its outcome with broken HTTP."""
+
+Wave = Sequence[tuple[str, ProbeResult]]
+"""The results of one wave as (host, result)."""
 
 
 def common_mode(
-    results: Sequence[tuple[str, ProbeResult]], *, connected: bool | None
+    results: Wave, *, connected: bool | None, recent: Wave = ()
 ) -> tuple[tuple[str, ProbeResult], ...]:
-    """The results of one wave, (host, result) in the order given, with shared failures made ours.
+    """The results of one wave, in the order given, with shared failures made ours.
 
     Network failures become `ours` when `connected` is False (our own connectivity check failed;
-    None: not checked), or when at least SITES_MIN unrelated sites failed so and these are more
-    than half of the sites probed. Sites are told apart by `site`; a site failed when all its
-    probes of the wave failed so.
+    None: not checked), when at least SITES_MIN unrelated sites failed so and these are more than
+    half of the sites probed, or when `recent` (results recorded up to now) says that of the last
+    minute. Sites are told apart by `site`; a site
+    failed when all its probes of the wave failed so.
     """
-    reason = NO_CONNECTIVITY if connected is False else COMMON_MODE if _shared(results) else None
+    shared = _shared(results) or _shared_lately(results, recent)
+    reason = NO_CONNECTIVITY if connected is False else COMMON_MODE if shared else None
     if reason is None:
         return tuple(results)
     return tuple((host, _ours(result, reason)) for host, result in results)
 
 
-def unproven(result: ProbeResult) -> ProbeResult:
-    """A result of a wave without any answer where there was no reference to ask: a name that is
-    not found is nobody's fault then, as a resolver of ours that answers wrongly looks the same.
+def unproven(results: Wave, *, recent: Wave = ()) -> tuple[tuple[str, ProbeResult], ...]:
+    """The results of a wave without any answer where there was no reference to ask.
+
+    A name that is not found, or that leads to a private address, is nobody's fault then, as a
+    resolver of ours that answers wrongly looks the same. So is a TLS failure when at least
+    TLS_SITES_MIN unrelated sites had one, here or in `recent`, since anybody last answered.
     """
-    if result.outcome is not Outcome.DNS or not network_failure(result):
-        return result
-    return replace(result, attribution=Attribution.UNKNOWN, reason=NO_REFERENCE)
+    failed_tls = {site(host) for host, result in results if _blamed(result, Outcome.TLS)}
+    failed_tls |= {
+        site(host) for host, result in _since_an_answer(recent) if result.outcome is Outcome.TLS
+    }
+    tls_in_doubt = len(failed_tls) >= TLS_SITES_MIN
+    return tuple(
+        (host, _unknown(result) if _in_doubt(result, tls=tls_in_doubt) else result)
+        for host, result in results
+    )
 
 
 def shared_slowness(wave: Sequence[tuple[str, bool]]) -> bool:
@@ -67,18 +89,51 @@ def site(host: str) -> str:
 
 
 def network_failure(result: ProbeResult) -> bool:
-    """Whether a result is a failure that our own network could have caused."""
+    """Whether a result is a failure that our own network, resolver, trust anchors or clock could
+    have caused and that is not known to be ours.
+    """
     no_answer = result.status is None and not result.up
     blamed = result.attribution is not Attribution.OURS
-    return no_answer and blamed and result.outcome in NETWORK_OUTCOMES
+    empty = result.reason == FaultKind.EMPTY.value
+    return no_answer and blamed and (empty or result.outcome in NETWORK_OUTCOMES)
 
 
-def _shared(results: Sequence[tuple[str, ProbeResult]]) -> bool:
+def _shared(results: Wave) -> bool:
     told = [(site(host), result) for host, result in results if not _untold(result)]
     probed = {name for name, _ in told}
     answered = {name for name, result in told if not network_failure(result)}
     failed = len(probed - answered)
     return failed >= SITES_MIN and 2 * failed > len(probed)
+
+
+def _shared_lately(results: Wave, recent: Wave) -> bool:
+    """Whether most of what the last minute before these results brought was found to be shared
+    failures.
+    """
+    since = max((result.at for _, result in results), default=0) - MINUTE_MS
+    minute = [(site(host), result) for host, result in recent if result.at > since]
+    found = {name for name, result in minute if result.reason == COMMON_MODE}
+    return len(found) >= SITES_MIN and 2 * len(found) > len({name for name, _ in minute})
+
+
+def _since_an_answer(recent: Wave) -> Wave:
+    """What came after the last result with an answer."""
+    last = max((result.at for _, result in recent if result.status is not None), default=-1)
+    return [(host, result) for host, result in recent if result.at > last]
+
+
+def _blamed(result: ProbeResult, outcome: Outcome) -> bool:
+    return result.outcome is outcome and network_failure(result)
+
+
+def _in_doubt(result: ProbeResult, *, tls: bool) -> bool:
+    private = result.reason == FaultKind.NOT_PUBLIC.value
+    named = result.outcome is Outcome.DNS or private
+    return network_failure(result) and (named or (tls and result.outcome is Outcome.TLS))
+
+
+def _unknown(result: ProbeResult) -> ProbeResult:
+    return replace(result, attribution=Attribution.UNKNOWN, reason=NO_REFERENCE)
 
 
 def _untold(result: ProbeResult) -> bool:

@@ -34,6 +34,10 @@ class Timings:
     """How long each phase took, in whole milliseconds; None for a phase that was not reached.
 
     `total` runs from the start of the attempt to its end, whatever ended it.
+
+    Two are of our own making, and 0 once a probe is stored: `delay`, the largest scheduling delay
+    of the thread and the event loop that served the attempt (clients/lateness), and `overrun`, how
+    far `total` went past the attempt's deadline.
     """
 
     dns: int | None = None
@@ -41,6 +45,8 @@ class Timings:
     tls: int | None = None
     ttfb: int | None = None
     total: int = 0
+    delay: int = 0
+    overrun: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

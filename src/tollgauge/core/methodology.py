@@ -12,8 +12,18 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Final
 
+from tollgauge.core.attribution import (
+    COMMON_MODE,
+    NO_CONNECTIVITY,
+    NO_REFERENCE,
+    RECENT_MS,
+    SITES_MIN,
+    TLS_SITES_MIN,
+)
+from tollgauge.core.exchange import FaultKind
 from tollgauge.core.finding import Severity
 from tollgauge.core.policy import Policy, Table
+from tollgauge.core.probe import LATE_HERE, LATE_MS, Outcome
 from tollgauge.core.rounding import half_up
 from tollgauge.core.scoring import FLAG_RULES, recommend
 from tollgauge.core.signals import (
@@ -26,7 +36,27 @@ from tollgauge.core.signals import (
     uptime,
 )
 from tollgauge.core.signals.settled import settled
+from tollgauge.core.units import MINUTE_MS
 from tollgauge.core.verdict import verdict
+
+_LOCAL: Final = "this machine could not ask: no socket, no memory, no route, a limit of our own"
+_NETWORK: Final = (
+    "it takes names not found, connections, TLS and certificates, time-outs and empty replies"
+)
+_LATE: Final = (
+    f"our own thread or event loop was late by more than {LATE_MS} ms while we waited, and it was "
+    f"a time-out or the other side ended the connection; or whatever came, answer or not, came "
+    f"more than {LATE_MS} ms past the deadline"
+)
+_COMMON: Final = (
+    f"at least {SITES_MIN} unrelated sites failed in one wave, more than half of those probed, or "
+    "that was found of the last minute"
+)
+_UNPROVEN: Final = (
+    "nobody answered and there was no reference to ask: a name that is not found or that leads to "
+    f"a private address; TLS or a certificate when {TLS_SITES_MIN} or more unrelated sites failed "
+    f"so within {RECENT_MS // MINUTE_MS} minutes and nobody answered since"
+)
 
 _QUESTIONS: Final[dict[str, Callable[..., Fraction]]] = {
     "uptime": uptime.subscore,
@@ -42,6 +72,7 @@ def methodology(policy: Policy) -> str:
     """The page of a policy, in Markdown."""
     sections = (
         _head(policy),
+        _whose_fault(),
         _components(policy),
         _tables(policy),
         _settlements(),
@@ -64,6 +95,30 @@ def _head(policy: Policy) -> str:
         "Every probe has an attribution. Only what a target did itself (`theirs`) is scored; our "
         "own faults and what cannot be told apart are excluded, counted and shown. "
         "Our fault never lowers a score."
+    )
+
+
+def _whose_fault() -> str:
+    return (
+        "## Whose fault\n\n"
+        "An HTTP answer is the target's own. A failure without one is the target's too "
+        "(`theirs`), unless one of these holds; the reason is kept with the probe.\n\n"
+        + _table(
+            ("reason", "attribution", "holds when"),
+            (
+                (f"`{Outcome.THROTTLED.value}`", "ours", "the target answered 429"),
+                (f"`{FaultKind.LOCAL.value}`", "ours", _LOCAL),
+                (f"`{LATE_HERE}`", "ours", _LATE),
+                (f"`{NO_CONNECTIVITY}`", "ours", f"no reference answered; {_NETWORK}"),
+                (f"`{COMMON_MODE}`", "ours", f"{_COMMON}; {_NETWORK}"),
+                (f"`{NO_REFERENCE}`", "unknown", _UNPROVEN),
+                (f"`{FaultKind.DNS_FAILED.value}`", "unknown", "name servers gave no answer"),
+            ),
+        )
+        + "\n\nSites are told apart by the last two labels of their hosts. The references are "
+        "asked, over the same way out, when nobody in a wave of probes answered, and when a paid "
+        "report's probe failed. A paid report whose probe is ours or unknown (429 apart) is a 503 "
+        "that costs nothing, and its result is not given to the next caller."
     )
 
 

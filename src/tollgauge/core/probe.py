@@ -4,6 +4,8 @@ Rules (docs/methodology.md):
 - only an attribution `theirs` is scored; our own faults are excluded, counted and shown;
 - up is an HTTP answer with status 402, 2xx, 400, 401, 403 or 422; 429 is excluded; every other
   answer, TLS and connection failures and time-outs are down;
+- a time-out, or a connection that was ended on us, while our own thread or event loop was late by
+  more than LATE_MS, and whatever ends that far past the deadline, is ours;
 - compliance of a scored probe is 100 less 4 for each warning (at most 20) without errors, 50 when
   a stock client could still pay, 0 when it could not.
 """
@@ -21,6 +23,10 @@ from tollgauge.core.terms import Quote, preferred
 WARNING_COST: Final = 4
 WARNINGS_COST_MAX: Final = 20
 PAYABLE_WITH_ERRORS: Final = 50
+LATE_MS: Final = 250
+"""A longer scheduling delay of our own, in milliseconds, may be what a target is blamed for."""
+LATE_HERE: Final = "late-here"
+"""The reason of a result that our own lateness may have made."""
 
 
 class Attribution(StrEnum):
@@ -88,6 +94,17 @@ _FAULT_ATTRIBUTIONS: Final = {
 }
 """Whose doing a fault is where it is not theirs: a resolver that fails may be our own."""
 
+_LATENESS_FAULTS: Final = frozenset(
+    {
+        FaultKind.TIMEOUT,
+        FaultKind.CONNECT_TIMEOUT,
+        FaultKind.RESET,
+        FaultKind.EMPTY,
+        FaultKind.TLS,
+    }
+)
+"""Faults that our own lateness can cause: we ask too late, or the other side stops waiting."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult:
@@ -125,6 +142,11 @@ class ProbeResult:
         """Whole milliseconds of the exchange, None when the target was not up."""
         return self.timings.total if self.up else None
 
+    @property
+    def late_here(self) -> bool:
+        """Whether we were late ourselves, so that slowness tells nothing of the target."""
+        return self.timings.delay > LATE_MS
+
 
 def judge(exchange: Exchange, lint: Lint) -> ProbeResult:
     """What an exchange and its lint mean for the score. Never raises.
@@ -135,11 +157,11 @@ def judge(exchange: Exchange, lint: Lint) -> ProbeResult:
         return _faulted(exchange, exchange.result)
     status = exchange.result.status
     outcome, up = _outcome(status)
-    throttled = outcome is Outcome.THROTTLED
+    excluded = _excluded(exchange, outcome)
     return ProbeResult(
         at=exchange.at,
         outcome=outcome,
-        attribution=Attribution.OURS if throttled else Attribution.THEIRS,
+        attribution=Attribution.OURS if excluded else Attribution.THEIRS,
         up=up,
         timings=exchange.timings,
         status=status,
@@ -150,20 +172,35 @@ def judge(exchange: Exchange, lint: Lint) -> ProbeResult:
         quote=preferred(lint.terms),
         accepts=lint.accepts,
         findings=lint.findings,
-        reason=Outcome.THROTTLED.value if throttled else "",
+        reason=excluded,
         method=exchange.method,
         tls_not_after=exchange.tls_not_after,
     )
 
 
+def _excluded(exchange: Exchange, outcome: Outcome) -> str:
+    """Why an answer is not scored, empty where it is."""
+    if outcome is Outcome.THROTTLED:
+        return Outcome.THROTTLED.value
+    return LATE_HERE if exchange.timings.overrun > LATE_MS else ""
+
+
+def _late(exchange: Exchange, fault: Fault) -> bool:
+    """Whether our own lateness may be all that a fault is."""
+    waited = fault.kind in _LATENESS_FAULTS and exchange.timings.delay > LATE_MS
+    return waited or exchange.timings.overrun > LATE_MS
+
+
 def _faulted(exchange: Exchange, fault: Fault) -> ProbeResult:
+    late = _late(exchange, fault)
+    attribution = _FAULT_ATTRIBUTIONS.get(fault.kind, Attribution.THEIRS)
     return ProbeResult(
         at=exchange.at,
         outcome=FAULT_OUTCOMES[fault.kind],
-        attribution=_FAULT_ATTRIBUTIONS.get(fault.kind, Attribution.THEIRS),
+        attribution=Attribution.OURS if late else attribution,
         up=False,
         timings=exchange.timings,
-        reason=fault.kind.value,
+        reason=LATE_HERE if late else fault.kind.value,
         method=exchange.method,
         tls_not_after=exchange.tls_not_after,
     )

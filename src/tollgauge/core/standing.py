@@ -171,9 +171,10 @@ def _envelope(standing: Standing, probed: Probed) -> tuple[Standing, list[Flip]]
 
 
 def _latency(standing: Standing, probed: Probed) -> tuple[Standing, list[Flip]]:
-    """Needs a baseline, which only watched endpoints have."""
+    """Needs a baseline, which only watched endpoints have. Slowness of ours tells nothing."""
     result, baseline = probed.result, standing.baseline
-    if baseline is None or not result.up or baseline.count < BASELINE_MIN or probed.slow_here:
+    ours = probed.slow_here or result.late_here
+    if baseline is None or not result.up or baseline.count < BASELINE_MIN or ours:
         return standing, []
     if standing.calm is not None:
         calm = standing.calm + 1 if flips.calm(result, baseline) else 0

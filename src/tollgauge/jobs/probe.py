@@ -1,8 +1,8 @@
 """The probe loop: claim what is due, make one exchange each, judge, record.
 
 A round takes one wave of endpoints, at most one a host, and has each host for itself until it
-gives it back. What answered is recorded at once. Network failures wait for the end of their wave
-and are judged together, because when unrelated hosts fail at once the fault is ours
+gives it back. What answered is recorded at once. Network failures, TLS failures included, wait for
+the end of their wave and are judged together: when unrelated hosts fail at once the fault is ours
 (core/attribution); so do watched endpoints, whose slowness may be ours. Each result is recorded
 in one transaction that also gives its host back. Rounds overlap (`lanes`), so that a target that
 never answers holds up its own wave alone.
@@ -21,14 +21,21 @@ from tollgauge.clients import x402
 from tollgauge.clients.connectivity import connected
 from tollgauge.clients.egress import Egress
 from tollgauge.clients.x402 import Probe
-from tollgauge.core.attribution import common_mode, network_failure, unproven
+from tollgauge.core.attribution import (
+    RECENT_MS,
+    SITES_MIN,
+    Wave,
+    common_mode,
+    network_failure,
+    unproven,
+)
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.lint import lint
 from tollgauge.core.probe import ProbeResult, judge
 from tollgauge.core.schedule import Cadence, pause_ms
 from tollgauge.core.units import DAY_MS, SECOND_MS
 from tollgauge.observe import PROBES
-from tollgauge.store import endpoints, flips, observations
+from tollgauge.store import endpoints, flips, observations, probes
 from tollgauge.store.endpoints import HostState
 from tollgauge.store.engine import Store
 from tollgauge.store.observations import Observation
@@ -151,15 +158,28 @@ class Prober:
 
     async def _together(self, visits: Sequence[Visit]) -> tuple[Visit, ...]:
         """The wave with failures that are not the targets' doing attributed to us."""
-        silent = not any(each.result.status for each in visits)
-        online = await connected(self.egress, self.settings.references) if silent else True
-        wave = [(each.endpoint.host, each.result) for each in visits]
-        judged = [result for _, result in common_mode(wave, connected=online)]
-        if online is None:
-            judged = [unproven(result) for result in judged]
+        wave: Wave = [(each.endpoint.host, each.result) for each in visits]
+        if not any(network_failure(result) for _, result in wave):
+            return tuple(visits)
+        if any(result.status for _, result in wave):
+            wave = common_mode(wave, connected=True)
+        else:
+            wave = await self._without_answer(wave)
         return tuple(
-            replace(visit, result=result) for visit, result in zip(visits, judged, strict=True)
+            replace(visit, result=result) for visit, (_, result) in zip(visits, wave, strict=True)
         )
+
+    async def _without_answer(self, wave: Wave) -> Wave:
+        """A wave that nobody answered, judged with what the references and, where the wave is
+        too small to tell, the last minutes say.
+        """
+        recent: Wave = ()
+        if len(wave) < SITES_MIN:
+            now = self.clock()
+            recent = await self.store.reading(probes.recent, since=now - RECENT_MS, until=now)
+        online = await connected(self.egress, self.settings.references)
+        wave = common_mode(wave, connected=online, recent=recent)
+        return unproven(wave, recent=recent) if online is None else wave
 
     async def _record_as_they_come(self, alone: asyncio.Queue[Visit | None]) -> None:
         """Record what stands alone until None comes; what comes while the store is busy shares

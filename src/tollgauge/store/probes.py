@@ -39,6 +39,7 @@ __all__ = [
     "history",
     "latest",
     "prune",
+    "recent",
     "record",
     "record_each",
     "record_many",
@@ -58,6 +59,9 @@ _PROBED: Final = (
         **dirty(_AT),
     )
 )
+
+RECENT_MAX: Final = 200
+"""Enough to tell whether unrelated sites fail together."""
 
 _BETWEEN: Final = sa.select(_P).where(
     _P.c.endpoint_id == sa.bindparam("id_"),
@@ -173,6 +177,30 @@ def latest(tx: Connection, endpoint_id: str, *, since: int, until: int) -> Probe
         if row is not None:
             return result_from_row(row)
     return None
+
+
+@step
+def recent(tx: Connection, *, since: int, until: int) -> tuple[tuple[str, ProbeResult], ...]:
+    """The results of all endpoints, (host, result), with `since < at <= until`, oldest first, of
+    days that are not closed yet. Of the endpoints probed last, at most RECENT_MAX.
+    """
+    lately = (
+        sa.select(_E.c.id, _E.c.host)
+        .where(_E.c.last_probed > since)
+        .order_by(_E.c.last_probed.desc())
+        .limit(RECENT_MAX)
+    )
+    hosts = {row.id: row.host for row in tx.execute(lately)}
+    rows = tx.execute(
+        sa.select(_P).where(
+            _P.c.day.in_(range(day_of(since + 1), day_of(until) + 1)),
+            _P.c.endpoint_id.in_(hosts),
+            _P.c.at > since,
+            _P.c.at <= until,
+        )
+    ).all()
+    found = [(hosts[row.endpoint_id], result_from_row(row)) for row in rows]
+    return tuple(sorted(found, key=lambda each: each[1].at))
 
 
 def _known(tx: Connection, found: Sequence[NewProbe]) -> set[tuple[str, int]]:

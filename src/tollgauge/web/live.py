@@ -1,7 +1,8 @@
 """The live probe behind a paid report: one exchange now, judged, recorded, shared.
 
 Rules:
-- at most one live probe a host and 10 seconds; callers that come meanwhile share its result;
+- at most one live probe a host and 10 seconds; callers that come meanwhile share its result,
+  unless it was made by a fault of ours or nobody can vouch for it;
 - a resource that nobody monitors yet is adopted with its first result;
 - a target that is down is a result; a fault of ours is 503 and costs nothing;
 - a host that asked for silence (Retry-After) is left alone: what was seen of a resource within the
@@ -16,7 +17,7 @@ import contextlib
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, repeat
 from typing import Final
 
@@ -26,7 +27,7 @@ from tollgauge.clients import x402
 from tollgauge.clients.connectivity import connected
 from tollgauge.clients.egress import Egress
 from tollgauge.clients.x402 import Probe
-from tollgauge.core.attribution import common_mode
+from tollgauge.core.attribution import RECENT_MS, common_mode, network_failure, unproven
 from tollgauge.core.endpoint import Endpoint, Resource
 from tollgauge.core.lint import lint
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult, judge
@@ -215,13 +216,19 @@ class LiveProbe:
     async def _probe(self, endpoint: Endpoint) -> tuple[Probe, ProbeResult]:
         probe = await x402.exchange(self.egress, endpoint, now=self.clock())
         result = judge(probe.exchange, lint(probe.exchange))
-        if result.status is None:
-            online = await connected(self.egress, self.references)
-            ((_, result),) = common_mode([(endpoint.host, result)], connected=online)
-            if online is None and result.outcome is Outcome.DNS:
-                # With no reference to ask, a resolver of ours that answers wrongly looks the same.
-                result = replace(result, attribution=Attribution.UNKNOWN, reason="no-reference")
+        if network_failure(result):
+            result = await self._whose_fault(endpoint.host, result)
         return probe, result
+
+    async def _whose_fault(self, host: str, result: ProbeResult) -> ProbeResult:
+        """A failure, judged with what the references and other probes of these minutes say."""
+        now = self.clock()
+        recent = await self.store.reading(probes.recent, since=now - RECENT_MS, until=now)
+        online = await connected(self.egress, self.references)
+        judged = common_mode([(host, result)], connected=online, recent=recent)
+        if online is None:
+            judged = unproven(judged, recent=recent)
+        return judged[0][1]
 
     def _record(
         self, tx: Connection, resource: Resource, probe: Probe, result: ProbeResult, owner: str
@@ -244,9 +251,11 @@ class LiveProbe:
 def known_now(
     tx: Connection, endpoint_id: str, *, now: int, age_ms: int = SHARE_MS
 ) -> tuple[Endpoint | None, ProbeResult | None]:
-    """An endpoint, and its last result if that is young enough to be shared."""
+    """An endpoint, and its last result if that is young enough to be shared and tells of the
+    target: what our own fault made, or what nobody can vouch for, is probed anew.
+    """
     last = probes.latest(tx, endpoint_id, since=now - age_ms, until=now)
-    fresh = None if last is None or last.outcome is Outcome.LOCAL else last
+    fresh = None if last is None or _failed_here(last) else last
     return endpoints.get(tx, endpoint_id), fresh
 
 
@@ -260,4 +269,6 @@ def _busy(host: str) -> Problem:
 
 
 def _failed_here(result: ProbeResult) -> bool:
-    return result.status is None and result.attribution is not Attribution.THEIRS
+    """Whether a result tells nothing of the target; 429 does, though it is not scored."""
+    told = result.attribution is Attribution.THEIRS or result.outcome is Outcome.THROTTLED
+    return not told

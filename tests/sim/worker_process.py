@@ -1,0 +1,43 @@
+"""A worker that makes one wave and prints what it recorded: a process of its own, to be stopped.
+
+Arguments: the endpoint's URL, the port that its host is mapped to, the file of trust anchors, the
+deadline of a probe in milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+from tollgauge.app import now_ms
+from tollgauge.clients.egress import Egress, EgressSettings
+from tollgauge.core.endpoint import Endpoint, endpoint_id
+from tollgauge.jobs import probe
+from tollgauge.jobs.probe import ProbeSettings
+from tollgauge.store import endpoints, probes
+from tollgauge.store.engine import Store
+
+
+async def main(url: str, port: int, ca_file: str, deadline_ms: int) -> None:
+    """Probe once, from a store in memory, and print the result as JSON."""
+    host, now = url.split("/")[2], now_ms()
+    known = Endpoint(id=endpoint_id(url), resource=url, host=host, first_seen=now, last_seen=now)
+    store = Store.open("sqlite://")
+    await store.migrate()
+    async with store.write() as tx:
+        await endpoints.insert_many(tx, [known])
+    mapped = {host: ("127.0.0.1", port)}
+    egress = Egress(EgressSettings(mapped=mapped, ca_file=ca_file, deadline_ms=deadline_ms))
+    egress.start()
+    await probe.run(store, egress, settings=ProbeSettings(), clock=now_ms, owner="worker")
+    async with store.read() as tx:
+        (result,) = await probes.history(tx, known.id, since=0, until=now_ms())
+    await egress.close()
+    await store.close()
+    told = {"outcome": result.outcome, "attribution": result.attribution, "reason": result.reason}
+    sys.stdout.write(json.dumps(told | {"total": result.timings.total}))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])))
