@@ -21,16 +21,20 @@ def trace(
     network: Annotated[
         str | None, typer.Option(help="The network's name; base-mainnet if none is named.")
     ] = None,
-    tx: Annotated[str, typer.Option(help="A captured transaction instead, or -.")] = "",
-    receipt: Annotated[str, typer.Option(help="Its captured receipt.")] = "",
-    calls: Annotated[str, typer.Option(help="Its captured call trace (callTracer).")] = "",
+    tx: Annotated[str, typer.Option(help="A saved transaction instead, or -.")] = "",
+    receipt: Annotated[str, typer.Option(help="Its saved receipt or logs.")] = "",
+    calls: Annotated[str, typer.Option(help="Its saved call trace (callTracer).")] = "",
     model: Annotated[
         str | None, typer.Option(help="A decoder; the cheapest that does if none is named.")
     ] = None,
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """Decode the payments (EIP-3009) of a transaction. Exit 1 when there is no payment in it."""
+    """Decode the payments (EIP-3009) of a transaction. Exit 1 when there is no payment in it.
+
+    What is saved may come from a node, cast, viem, ethers, web3.py or
+    Blockscout. Without a receipt it is not known whether money moved.
+    """
     from tollgauge.core.trace import trace_files, trace_json
 
     if bool(txhash) == bool(tx) or (txhash and (receipt or calls)):
@@ -87,10 +91,11 @@ def _variables(config: Config, name: str, network: str) -> str:
 
 
 def _print_trace(found: TraceResult) -> None:
-    print(f"{found.status or 'unknown outcome'}, decoded from {found.decoder}")
+    print(f"{found.status}, decoded from {found.decoder}")
+    verb = "" if found.proven else "asks for "
     for payment in found.payments:
         name = payment.token.symbol or payment.token.address
-        print(f"{payment.amount} atomic {name} from {payment.payer} to {payment.payee}")
+        print(f"{verb}{payment.amount} atomic {name} from {payment.payer} to {payment.payee}")
         print(f"  by {payment.method or 'an unknown method'}, nonce {payment.nonce}")
         if payment.suffix:
             print(f"  data suffix 0x{payment.suffix.hex()}")
