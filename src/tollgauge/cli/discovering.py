@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from tollgauge.cli.inputs import load_config
-from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, print_json, progress_bar
+from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, progress_bar, show
 from tollgauge.core.errors import TollgaugeError
 
 if TYPE_CHECKING:
@@ -46,10 +46,10 @@ def discover(
         "complete": tally.complete,
         "problem": tally.problem or None,
     }
-    if as_json:
-        print_json(document)
-    else:
-        _print_tally(tally)
+    show(document, _lines(tally), as_json=as_json)
+    if not tally.complete and not as_json:
+        why = tally.problem or _NOT_WHOLE
+        errors.print(why, soft_wrap=True, markup=False)
     raise typer.Exit(GOOD if tally.complete else BAD)
 
 
@@ -68,18 +68,17 @@ def _check_source(source: str) -> None:
         )
 
 
-def _print_tally(tally: Tally) -> None:
+_NOT_WHOLE: Final = "The source says itself that this is not all of it, or holds nothing."
+
+
+def _lines(tally: Tally) -> Iterator[str]:
     for key in ("source", "items", "new", "seen", "merged", "delisted"):
-        print(f"{key:10} {getattr(tally, key)}")
+        yield f"{key:10} {getattr(tally, key)}"
     for title, counts in (("skipped", tally.skipped), ("events", tally.events)):
         for word, count in counts:
-            print(f"{title:10} {count} {word}")
-    if tally.complete:
-        print("complete   yes")
-        return
-    why = tally.problem or "The source says itself that this is not all of it, or holds nothing."
-    print("complete   no: what is missing from it is not taken for delisted")
-    errors.print(why, soft_wrap=True, markup=False)
+            yield f"{title:10} {count} {word}"
+    told = "yes" if tally.complete else "no: what is missing from it is not taken for delisted"
+    yield f"complete   {told}"
 
 
 async def _discover(
