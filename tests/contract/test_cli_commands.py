@@ -320,7 +320,8 @@ def report_of_a_dead_endpoint(tollgauge: Command) -> dict[str, Any]:
     report = examples.trust_report()
     digest = evidence_digest(from_json(document))
     evidence = report["evidence"] | {"document": document, "digest": digest}
-    return report | score | {"evidence": evidence}
+    honest: dict[str, Any] = report | score | {"evidence": evidence}
+    return honest
 
 
 def test_an_honest_report_that_says_avoid_is_not_forged(tollgauge: Command) -> None:

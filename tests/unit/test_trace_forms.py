@@ -341,6 +341,16 @@ def test_a_saved_error_is_not_taken_for_an_unknown_transaction() -> None:
         trace_files({"jsonrpc": "2.0", "id": 1, "error": {"code": -32005, "message": "limit"}})
 
 
+def test_a_chain_that_nothing_names_is_said_to_be_assumed() -> None:
+    assumed = trace_files(blockscout(), blockscout_logs())
+    assert (
+        assumed.reason == "Nothing says which chain it is of: it is taken for one of base-mainnet."
+    )
+    named = trace_files(blockscout(), blockscout_logs(), network="base-mainnet")
+    assert named.reason is None
+    assert trace_files(*rpc()[:2]).reason is None
+
+
 def test_a_log_is_no_transaction() -> None:
     with pytest.raises(CaptureError, match="no transaction"):
         trace_files(rpc()[1]["logs"][0])

@@ -104,5 +104,6 @@ def captured(source: str) -> object | None:
         return document
     except orjson.JSONDecodeError as error:
         raise TollgaugeError(
-            f"{source} is not JSON.", hint="Save what the node answered, as it came."
+            f"{source} is not JSON.",
+            hint="Save what the node or explorer answered, as it came; cast needs --json.",
         ) from error

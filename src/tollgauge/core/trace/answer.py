@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from tollgauge.core.trace import reason
 from tollgauge.core.trace.calls import read_call_trace
 from tollgauge.core.trace.captured import (
     Block,
@@ -39,7 +40,8 @@ def trace_files(
     `tx` is a transaction, `receipt` its receipt, `calls` its call trace, each as a node, a client
     or an explorer wrote it (core/trace/forms), with or without the JSON-RPC envelope; a `tx` of
     null is a transaction that is not known. The chain is the one that the transaction names, else
-    `network` (a name of the catalogue). Raises CaptureError.
+    `network` (a name of the catalogue), else the default, and the reason says so. Raises
+    CaptureError.
     """
     tx, receipt, calls = unwrapped(tx), unwrapped(receipt), unwrapped(calls)
     fallback = named_network(network or DEFAULT_NETWORK)
@@ -55,6 +57,9 @@ def trace_files(
     )
     if network is not None and found.network != fallback:
         raise CaptureError(f"The transaction is not one of {network}: it names another chain.")
+    if network is None and sent.chain_id is None:
+        said = (found.reason, reason.NO_CHAIN.format(name=DEFAULT_NETWORK))
+        found = replace(found, reason=" ".join(filter(None, said)))
     return known_tokens(found)
 
 

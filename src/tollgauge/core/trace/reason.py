@@ -22,6 +22,7 @@ PENDING: Final = (
     "disappear."
 )
 INCOMPLETE: Final = "The call data is incomplete: it ends before its arguments do."
+NO_CHAIN: Final = "Nothing says which chain it is of: it is taken for one of {name}."
 NOT_FOUND: Final = "No node that was asked knows this transaction."
 _UNREADABLE: Final = "The call data is missing or no hex."
 _UNSHOWN: Final = (
