@@ -666,10 +666,34 @@ def test_every_command_prints_text_unless_it_is_asked_for_json(
         told = tollgauge(*words, **database)
         assert told.out, name
         assert told.out[0] not in "{[", name
+        for kept in tmp_path.glob("*.replaced-*"):
+            kept.unlink()  # a second restore of the same second would not replace it
         asked = tollgauge(*words, "--json", **database)
         assert isinstance(asked.json, dict), name
         assert told.code in (0, 1), told.err
         assert (asked.code, asked.err) == (told.code, ""), name
+
+
+def on_a_terminal(command: list[str], stream: str, **how: Any) -> bytes:
+    """What a command prints where one of its streams is a terminal."""
+    ours, theirs = os.openpty()
+    subprocess.run(command, **{"stdout": subprocess.DEVNULL} | how | {stream: theirs}, check=True)
+    os.close(theirs)
+    seen = b""
+    with contextlib.suppress(OSError):  # what Linux says when the other end is closed
+        while part := os.read(ours, 65_536):
+            seen += part
+    os.close(ours)
+    return seen
+
+
+def test_work_that_may_be_long_is_shown_on_a_terminal_alone(tmp_path: Path) -> None:
+    settings = {"PATH": os.environ["PATH"], "TERM": "xterm", "DATABASE_URL": "sqlite://"}
+    command = [TOLLGAUGE, "migrate"]
+    seen = on_a_terminal(command, "stderr", cwd=tmp_path, env=settings)
+    assert b"bringing the database up to date" in seen
+    piped = subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True, check=True)
+    assert piped.stderr == b""
 
 
 def test_a_terminal_and_a_pipe_get_the_same(tmp_path: Path) -> None:
@@ -677,14 +701,7 @@ def test_a_terminal_and_a_pipe_get_the_same(tmp_path: Path) -> None:
     for more in ((), ("--json",)):
         command = [TOLLGAUGE, "lint", "exchange.json", *more]
         piped = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True).stdout
-        ours, theirs = os.openpty()
-        subprocess.run(command, cwd=tmp_path, stdout=theirs, check=True)
-        os.close(theirs)
-        seen = b""
-        with contextlib.suppress(OSError):  # what Linux says when the other end is closed
-            while part := os.read(ours, 65_536):
-                seen += part
-        os.close(ours)
+        seen = on_a_terminal(command, "stdout", cwd=tmp_path)
         assert seen.replace(b"\r\n", b"\n") == piped
         assert seen.startswith(b"{") is bool(more)
 
