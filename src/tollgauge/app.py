@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import gc
 import os
 import secrets
@@ -36,10 +35,11 @@ from tollgauge.config import Config
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.jobs import alert, discover, index, probe, prune, score, settle, similar
 from tollgauge.jobs.runner import Job, turn
-from tollgauge.observe import log, metrics_text
+from tollgauge.observe import metrics_text
 from tollgauge.store.engine import Store
 from tollgauge.web import app as web
 from tollgauge.web import mcp
+from tollgauge.web.listen import Listeners, listening
 from tollgauge.web.live import LiveProbe
 from tollgauge.web.paid import Shop
 from tollgauge.web.paywall import SALE, Gate
@@ -309,18 +309,41 @@ async def run(
     jobs: tuple[Job, ...] = (),
     stop: asyncio.Event | None = None,
     on_ready: Callable[[], None] | None = None,
+    listeners: Listeners | None = None,
 ) -> None:
-    """Serve and turn the loops until SIGINT, SIGTERM or `stop`; then drain."""
-    halt = stop or asyncio.Event()
+    """Serve and turn the loops until SIGINT, SIGTERM or `stop`; then drain.
+
+    Whoever took the addresses before opening the resources hands in the `listeners`; without
+    them they are taken now. Raises ListenError.
+    """
+    with contextlib.ExitStack() as stack:
+        taken = listeners or stack.enter_context(listen(resources.config, serve=serve))
+        await _run(resources, taken, jobs=jobs, stop=stop or asyncio.Event(), on_ready=on_ready)
+
+
+def listen(config: Config, *, serve: bool) -> contextlib.AbstractContextManager[Listeners]:
+    """Take the addresses that a configuration names. Raises ListenError when it is entered."""
+    server = config.server
+    return listening(server.host, server.port, admin_port=server.admin_port, serve=serve)
+
+
+async def _run(
+    resources: Opened,
+    listeners: Listeners,
+    *,
+    jobs: tuple[Job, ...],
+    stop: asyncio.Event,
+    on_ready: Callable[[], None] | None,
+) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, halt.set)
-    listening = _listening(resources, serve=serve)
-    servers = [_server(app) for app, _ in listening]
-    if serve:
+        loop.add_signal_handler(number, stop.set)
+    served = _served(resources, listeners)
+    servers = [_server(app) for app, _ in served]
+    if listeners.public is not None:
         resources.alternatives.begin(resources.store)
     async with asyncio.TaskGroup() as group:
-        for server, (_, listener) in zip(servers, listening, strict=True):
+        for server, (_, listener) in zip(servers, served, strict=True):
             group.create_task(server.serve(sockets=[listener]))
         turning = group.create_task(
             turn(
@@ -328,15 +351,15 @@ async def run(
                 store=resources.store,
                 clock=resources.clock,
                 owner=resources.owner,
-                stop=halt,
+                stop=stop,
             )
         )
         # uvicorn tells that it started through an attribute only.
-        while servers and not servers[0].started and not halt.is_set():  # noqa: ASYNC110 - see above
+        while servers and not servers[0].started and not stop.is_set():  # noqa: ASYNC110 - see above
             await asyncio.sleep(0.02)
         if on_ready is not None:
             on_ready()
-        await halt.wait()
+        await stop.wait()
         for server in servers:
             server.should_exit = True
         with contextlib.suppress(TimeoutError):
@@ -348,17 +371,6 @@ class FolderError(TollgaugeError):
     """A database whose folder cannot be made."""
 
 
-class ListenError(TollgaugeError):
-    """An address that this process cannot listen on."""
-
-    def __init__(self, host: str, port: int, setting: str, *, taken: bool) -> None:
-        why = "another program listens there" if taken else "this machine does not allow it"
-        super().__init__(
-            f"Cannot listen on {host}, port {port}: {why}.",
-            hint=f"Stop that program, or set {setting} to another port.",
-        )
-
-
 class _Server(uvicorn.Server):
     """A server that leaves the signals to `run`, which drains servers and loops together."""
 
@@ -367,22 +379,13 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _listening(resources: Opened, *, serve: bool) -> list[tuple[Any, socket.socket]]:
-    """The applications with their sockets: the routes of a process that serves, and the metrics on
-    loopback. A worker whose metrics have no free port does its work without them.
-    """
-    settings = resources.config.server
+def _served(resources: Opened, listeners: Listeners) -> list[tuple[Any, socket.socket]]:
+    """The applications with their sockets: the routes of a process that serves, and the metrics."""
     found: list[tuple[Any, socket.socket]] = []
-    if serve:
-        public = _bound(settings.host, settings.port, "server.port")
-        found.append((web.create(resources.server()), public))
-    if settings.admin_port:
-        try:
-            found.append((_metrics, _bound("127.0.0.1", settings.admin_port, "server.admin_port")))
-        except ListenError as error:
-            if serve:
-                raise
-            log().warning("metrics.off", problem=str(error), advice=error.hint)
+    if listeners.public is not None:
+        found.append((web.create(resources.server()), listeners.public))
+    if listeners.admin is not None:
+        found.append((_metrics, listeners.admin))
     return found
 
 
@@ -401,27 +404,6 @@ def _server(app: Any) -> _Server:
             lifespan="off",
         )
     )
-
-
-def _bound(host: str, port: int, setting: str) -> socket.socket:
-    """A socket bound to an address of this machine. Raises ListenError.
-
-    Named as TCP, else asyncio leaves Nagle's delay on the connections that it accepts.
-    """
-    try:
-        found = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
-        )
-        family, kind, protocol, _, address = found[0]
-        listener = socket.socket(family, kind, protocol)
-        with contextlib.ExitStack() as undo:
-            undo.callback(listener.close)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            undo.pop_all()
-    except OSError as error:
-        raise ListenError(host, port, setting, taken=error.errno == errno.EADDRINUSE) from error
-    return listener
 
 
 async def _metrics(scope: Scope, receive: Receive, send: Send) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import ctypes
 import gzip
 import io
 import json
+import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,8 @@ from tests.conftest import Postgres
 from tests.contract.http_service import NOW, PAY_TO
 
 from tollgauge import cli
-from tollgauge.core.evidence import to_json
+from tollgauge.core.evidence import digest as evidence_digest
+from tollgauge.core.evidence import from_json, to_json
 from tollgauge.demo.directory import items_at
 from tollgauge.web import examples
 
@@ -92,7 +96,7 @@ def captured(**changes: Any) -> dict[str, Any]:
 def test_lint_says_what_a_captured_exchange_asks(tollgauge: Command, tmp_path: Path) -> None:
     path = tmp_path / "exchange.json"
     path.write_text(json.dumps(captured()))
-    done = tollgauge("lint", str(path))
+    done = tollgauge("lint", str(path), "--json")
     assert (done.code, done.err) == (0, "")
     assert set(done.json) == {"payable", "compliant", "version", "findings", "terms"}
     assert done.json["payable"] is True
@@ -132,21 +136,54 @@ def test_lint_reads_a_header_envelope_from_standard_input(tollgauge: Command) ->
     }
     header = base64.b64encode(json.dumps(envelope).encode()).decode()
     exchange = {"status": 402, "headers": {"PAYMENT-REQUIRED": header}, "body": "{}"}
-    done = tollgauge("lint", "-", stdin=json.dumps(exchange).encode())
+    done = tollgauge("lint", "-", "--json", stdin=json.dumps(exchange).encode())
     assert done.code == 0
     assert done.json["version"] == 2
+
+
+CURL = """HTTP/1.1 301 Moved Permanently
+Location: https://api.example.com/weather
+
+HTTP/2 402
+content-type: application/json
+
+"""
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_lint_reads_what_curl_prints_and_what_windows_saves(
+    tollgauge: Command, tmp_path: Path, encoding: str, end: str
+) -> None:
+    text = CURL.replace("\n", end) + captured()["body"]
+    (tmp_path / "curl.txt").write_bytes(text.encode(encoding))
+    (tmp_path / "exchange.json").write_bytes(json.dumps(captured()).encode(encoding))
+    for name in ("curl.txt", "exchange.json"):
+        done = tollgauge("lint", name)
+        assert (done.code, done.err) == (0, "")
+        assert done.out.startswith("payable   yes\n")
+    from_pipe = tollgauge("lint", "-", "--json", stdin=text.encode(encoding))
+    assert (from_pipe.code, from_pipe.json["payable"]) == (0, True)
+
+
+def test_a_status_may_be_a_text(tollgauge: Command) -> None:
+    exchange = captured() | {"status": "402"}
+    done = tollgauge("lint", "-", stdin=json.dumps(exchange).encode())
+    assert done.code == 0, done.err
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("missing.json", None, "missing.json cannot be read"),
-        ("broken.json", b"{", "broken.json is not JSON"),
-        ("empty.json", b"", "empty.json is not JSON"),
+        ("broken.json", b"{", "broken.json: This is not JSON"),
+        ("empty.json", b"", "empty.json: This is not JSON"),
+        ("head.txt", b"HTTP/1.1 402 X\r\nno colon\r\n\r\n", "head.txt: A line of the head"),
+        ("half.txt", b"\xff\xfe{", "half.txt begins as UTF-16 and does not go on so"),
         ("list.json", b"[]", "not an object"),
         ("no-gzip.json.gz", b"{}", "cannot be read"),
         ("cut.json.gz", gzip.compress(b'{"status": 402}' * 50, mtime=0)[:40], "cannot be read"),
-        ("deep.json", b"[" * 100_000, "is not JSON"),
+        ("deep.json", b"[" * 100_000, "This is not JSON"),
         (".", None, ". cannot be read"),
     ],
 )
@@ -176,7 +213,10 @@ def test_score_recomputes_evidence_and_reports(tollgauge: Command, tmp_path: Pat
         done = tollgauge("score", name, "--json")
         assert (done.code, done.err) == (0, "")
         assert {"score", "grade", "stats", "flags", "policy"} < set(done.json)
-        for field, value in done.json.items():
+        found = done.json
+        claim = {"agrees": True, "differences": []} if name == "report.json" else None
+        assert found.pop("claim", None) == claim
+        for field, value in found.items():
             assert value == report[field], field
     told = tollgauge("score", "report.json")
     assert told.code == 0
@@ -198,6 +238,8 @@ def test_score_exits_1_when_the_advice_is_to_avoid(tollgauge: Command, tmp_path:
         (b"{", "Standard input is no evidence that a score could be computed from: This is not"),
         (b"{}", "could be computed from: 'asOf' is a required property"),
         (b'{"evidence": {}}', "could be computed from at evidence.document: The report does"),
+        (b'{"score": 99.9, "grade": "A"}', "at evidence.document: The report does not carry"),
+        (b'{"score": 1, "evidence": {"digest": "00"}}', "The report does not carry its evidence"),
         (b"7", "could be computed from: 7 is not of type 'object'"),
     ],
 )
@@ -210,12 +252,118 @@ def test_score_exits_2_for_what_is_no_evidence(
     assert "Give a whole trust report" in done.err
 
 
-def test_score_refuses_evidence_that_was_changed(tollgauge: Command) -> None:
+def forged(field: str, claimed: Any) -> tuple[bytes, Any]:
+    """A report that claims something else in one field, and what it claimed before."""
+    report = orjson.loads(orjson.dumps(examples.trust_report()))
+    *way, last = field.split("/")
+    place = report
+    for name in way:
+        place = place[name]
+    before, place[last] = place.get(last), claimed
+    return orjson.dumps(report), before
+
+
+def test_score_says_what_a_forged_report_claims_and_what_its_evidence_gives(
+    tollgauge: Command,
+) -> None:
+    text, before = forged("score", 99.9)
+    done = tollgauge("score", "-", stdin=text)
+    assert (done.code, done.err) == (1, "")
+    assert done.out.startswith(f"report claims 99.9, evidence gives {before}\n")
+    shown = tollgauge("score", "-", "--json", stdin=text)
+    assert shown.code == 1
+    assert shown.json["score"] == before
+    assert shown.json["claim"] == {
+        "agrees": False,
+        "differences": [{"field": "score", "claimed": 99.9, "given": before}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "claimed"),
+    [
+        ("grade", "F"),
+        ("recommendation", "avoid"),
+        ("confidence", 0.01),
+        ("resource", "https://another.example.com/x"),
+        ("scoreRange/high", 100.5),
+        ("breakdown/uptime", 12.5),
+        ("stats/uptime30d", 1.5),
+        ("stats/excluded30d", {"our-timeout": 999}),
+        ("policy/weights/uptime", 99),
+        ("policy/caps", [{"code": "down-now", "limit": 49, "reason": "x"}]),
+        ("flags", {"invented": {"severity": "info", "message": "x"}}),
+        ("flagsDetailed", [{"code": "invented", "severity": "info", "message": "x"}]),
+        ("evidence/asOf", "2020-01-01T00:00:00Z"),
+        ("evidence/digest", "00" * 32),
+    ],
+)
+def test_score_exits_1_for_any_claim_that_the_evidence_does_not_give(
+    tollgauge: Command, field: str, claimed: Any
+) -> None:
+    text, before = forged(field, claimed)
+    assert before != claimed, "the example must change"
+    done = tollgauge("score", "-", stdin=text)
+    assert (done.code, done.err) == (1, "")
+    assert f"report claims {field.replace('/', '.')}" in done.out
+    assert "they agree" not in done.out
+
+
+def report_of_a_dead_endpoint(tollgauge: Command) -> dict[str, Any]:
+    """An honest report that says avoid."""
+    document = orjson.loads(to_json(examples._evidence()))
+    for day in document["days"]:
+        day.update(up=0, compliant=0, payable=0, compliance=0, latency=[], latencySum=0)
+    document["recent"] = {"scored": 6, "up": 0}
+    score = tollgauge("score", "-", "--json", stdin=orjson.dumps(document)).json
+    assert score["recommendation"] == "avoid"
+    report = examples.trust_report()
+    digest = evidence_digest(from_json(document))
+    evidence = report["evidence"] | {"document": document, "digest": digest}
+    honest: dict[str, Any] = report | score | {"evidence": evidence}
+    return honest
+
+
+def test_an_honest_report_that_says_avoid_is_not_forged(tollgauge: Command) -> None:
+    report = report_of_a_dead_endpoint(tollgauge)
+    done = tollgauge("score", "-", stdin=orjson.dumps(report))
+    assert (done.code, done.err) == (0, ""), done.out
+
+
+def test_a_flag_that_a_report_hides_is_a_forgery(tollgauge: Command) -> None:
+    report = report_of_a_dead_endpoint(tollgauge)
+    done = tollgauge("score", "-", stdin=orjson.dumps(report | {"flags": {}}))
+    assert done.code == 1
+    assert report["flags"]
+    for code in report["flags"]:
+        assert f"report claims flags.{code} none, evidence gives" in done.out
+
+
+def test_a_claim_of_nothing_is_compared_too(tollgauge: Command) -> None:
+    text, before = forged("score", None)
+    done = tollgauge("score", "-", stdin=text)
+    assert done.code == 1
+    assert f"report claims none, evidence gives {before}" in done.out
+
+
+def test_words_and_what_no_evidence_gives_are_no_claims(tollgauge: Command) -> None:
+    report = orjson.loads(orjson.dumps(examples.trust_report()))
+    report |= {"advertisedBy": {"serviceName": "x", "description": "y"}, "added": "later"}
+    for flag in [*report["flags"].values(), *report["flagsDetailed"]]:
+        flag["message"] = "In the words of another version."
+    del report["stats"], report["policy"]
+    done = tollgauge("score", "-", stdin=orjson.dumps(report))
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(f"report claims {report['score']}, evidence gives ")
+    assert "they agree" in done.out
+
+
+def test_score_tells_evidence_that_was_changed_by_its_digest(tollgauge: Command) -> None:
     report = orjson.loads(orjson.dumps(examples.trust_report()))
     report["evidence"]["document"]["firstSeen"] -= 1
     done = tollgauge("score", "-", stdin=orjson.dumps(report))
-    assert done.code == 2
-    assert "digest" in done.err
+    assert done.code == 1
+    assert f"report claims evidence.digest {report['evidence']['digest']}, evidence" in done.out
 
 
 def test_discover_loads_a_file_into_the_database(tollgauge: Command, tmp_path: Path) -> None:
@@ -341,7 +489,10 @@ def test_migrate_makes_the_database(tollgauge: Command, tmp_path: Path) -> None:
     for _ in range(2):
         done = tollgauge("migrate", DATABASE_URL=f"sqlite:///{tmp_path}/a/b.db")
         assert done.code == 0
-        assert "up to date" in done.err
+        assert "up to date" in done.out
+    assert tollgauge("migrate", "--json", DATABASE_URL=f"sqlite:///{tmp_path}/a/b.db").json[
+        "version"
+    ]
     assert (tmp_path / "a" / "b.db").exists()
 
 
@@ -459,30 +610,182 @@ def test_trace_names_the_variable_that_is_missing(tollgauge: Command) -> None:
         assert named in done.err
 
 
-def test_a_port_that_is_taken_is_said_and_nothing_is_left_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("mcp",),
+        ("payments",),
+        ("payments", "--books", "--json"),
+        ("watch", "list"),
+        ("watch", "show", "wat_1"),
+        ("watch", "resend", "dlv_1"),
+        ("backup", "copy.sqlite"),
+    ],
+)
+def test_a_command_that_reads_makes_no_database(
+    tollgauge: Command, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    done = tollgauge(*words)
+    assert (done.code, done.out) == (2, "")
+    assert "There is no database tollgauge.sqlite" in done.err
+    assert "store.url" in done.err
+    named = tollgauge(*words, DATABASE_URL=f"sqlite:///{tmp_path}/far/away.db")
+    assert (named.code, named.out) == (2, "")
+    assert f"There is no database {tmp_path}/far/away.db" in named.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def result_commands(tmp_path: Path) -> dict[str, tuple[str, ...]]:
+    """Every command that prints a result and needs nobody else's machine."""
+    (tmp_path / "exchange.json").write_text(json.dumps(captured()))
+    (tmp_path / "report.json").write_bytes(orjson.dumps(examples.trust_report()))
+    (tmp_path / "tx.json").write_text('{"hash": "0x' + "ab" * 32 + '", "input": "0xa9059cbb"}')
+    (tmp_path / "list.json").write_text('["https://api.example.com/paid"]')
+    return {
+        "migrate": ("migrate",),
+        "lint": ("lint", "exchange.json"),
+        "score": ("score", "report.json"),
+        "trace": ("trace", "--tx", "tx.json"),
+        "discover": ("discover", "list.json", "--name", "x"),
+        "payments": ("payments",),
+        "books": ("payments", "--books"),
+        "watches": ("watch", "list"),
+        "dead": ("watch", "list", "--dead"),
+        "resend": ("watch", "resend", "dlv_1"),
+        "config": ("config", "check"),
+        "backup": ("backup", "copy.sqlite", "--force"),
+        "restore": ("restore", "copy.sqlite"),
+    }
+
+
+def test_every_command_prints_text_unless_it_is_asked_for_json(
+    tollgauge: Command, tmp_path: Path
+) -> None:
+    database = {"DATABASE_URL": f"sqlite:///{tmp_path}/t.sqlite"}
+    for name, words in result_commands(tmp_path).items():
+        told = tollgauge(*words, **database)
+        assert told.out, name
+        assert told.out[0] not in "{[", name
+        for kept in tmp_path.glob("*.replaced-*"):
+            kept.unlink()  # a second restore of the same second would not replace it
+        asked = tollgauge(*words, "--json", **database)
+        assert isinstance(asked.json, dict), name
+        assert told.code in (0, 1), told.err
+        assert (asked.code, asked.err) == (told.code, ""), name
+
+
+def on_a_terminal(command: list[str], stream: str, **how: Any) -> bytes:
+    """What a command prints where one of its streams is a terminal."""
+    ours, theirs = os.openpty()
+    subprocess.run(command, **{"stdout": subprocess.DEVNULL} | how | {stream: theirs}, check=True)
+    os.close(theirs)
+    seen = b""
+    with contextlib.suppress(OSError):  # what Linux says when the other end is closed
+        while part := os.read(ours, 65_536):
+            seen += part
+    os.close(ours)
+    return seen
+
+
+def test_work_that_may_be_long_is_shown_on_a_terminal_alone(tmp_path: Path) -> None:
+    settings = {"PATH": os.environ["PATH"], "TERM": "xterm", "DATABASE_URL": "sqlite://"}
+    command = [TOLLGAUGE, "migrate"]
+    seen = on_a_terminal(command, "stderr", cwd=tmp_path, env=settings)
+    assert b"bringing the database up to date" in seen
+    piped = subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True, check=True)
+    assert piped.stderr == b""
+
+
+def test_a_terminal_and_a_pipe_get_the_same(tmp_path: Path) -> None:
+    (tmp_path / "exchange.json").write_text(json.dumps(captured()))
+    for more in ((), ("--json",)):
+        command = [TOLLGAUGE, "lint", "exchange.json", *more]
+        piped = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True).stdout
+        seen = on_a_terminal(command, "stdout", cwd=tmp_path)
+        assert seen.replace(b"\r\n", b"\n") == piped
+        assert seen.startswith(b"{") is bool(more)
+
+
+CAP_NET_BIND_SERVICE = 10
+PR_CAPBSET_DROP = 24
+
+
+def without_privileges() -> None:
+    """In the child: root may then bind no more ports than anybody."""
+    ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_NET_BIND_SERVICE)
+
+
+def started(tmp_path: Path, *words: str, **changes: str) -> tuple[int, str, str]:
+    """A command that should not come far: its exit code and what it printed."""
+    folder = tmp_path / "-".join(words)
+    folder.mkdir(exist_ok=True)
+    settings = {"TOLLGAUGE_SERVER_PORT": "0", "TOLLGAUGE_SERVER_ADMIN_PORT": "0"}
+    process = subprocess.Popen(
+        [TOLLGAUGE, *words],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"]} | settings | changes,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=without_privileges,
+    )
+    try:
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert list(folder.iterdir()) == [], "nothing is made"
+    return process.returncode, out, err
+
+
+@pytest.fixture
+def taken_port() -> Iterator[str]:
+    """A port that another program listens on."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        port = str(taken.getsockname()[1])
-        started = {
-            setting: subprocess.Popen(
-                [TOLLGAUGE, "serve"],
-                cwd=tmp_path,
-                env={
-                    "DATABASE_URL": "sqlite://",
-                    "TOLLGAUGE_SERVER_PORT": "0",
-                    "TOLLGAUGE_SERVER_ADMIN_PORT": "0",
-                    f"TOLLGAUGE_SERVER_{setting.upper()}": port,
-                },
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for setting in ("port", "admin_port")
-        }
-        for setting, process in started.items():
-            out, err = process.communicate(timeout=60)
-            assert (process.returncode, out) == (2, "")
-            assert f"port {port}: another program listens there" in err
-            assert f"server.{setting}" in err
-            assert "Traceback" not in err
+        yield str(taken.getsockname()[1])
+
+
+@pytest.mark.parametrize("command", ["run", "serve"])
+@pytest.mark.parametrize("setting", ["port", "admin_port"])
+def test_a_port_that_is_taken_is_one_line_and_nothing_is_made(
+    tmp_path: Path, taken_port: str, command: str, setting: str
+) -> None:
+    code, out, err = started(
+        tmp_path, command, **{f"TOLLGAUGE_SERVER_{setting.upper()}": taken_port}
+    )
+    assert (code, out) == (2, "")
+    assert err == (
+        f"tollgauge: Cannot listen on 127.0.0.1, port {taken_port}: another program listens "
+        f"there; stop it, or set server.{setting} to another port.\n"
+    )
+
+
+def test_the_demo_says_that_its_port_is_taken_before_it_starts(
+    tmp_path: Path, taken_port: str
+) -> None:
+    code, out, err = started(tmp_path, "demo", "--port", taken_port, "--folder", ".")
+    assert (code, out) == (2, "")
+    assert "another program listens there; stop it, or set --port to another port" in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"TOLLGAUGE_SERVER_HOST": "192.0.2.1"}, "this machine has no such address"),
+        ({"TOLLGAUGE_SERVER_HOST": "no.such.invalid"}, "this name has no address"),
+        ({"TOLLGAUGE_SERVER_PORT": "443"}, "ports below 1024 need a privilege"),
+    ],
+)
+def test_an_address_that_cannot_be_had_is_one_line(
+    tmp_path: Path, changes: dict[str, str], message: str
+) -> None:
+    free_for_all = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+    if "TOLLGAUGE_SERVER_PORT" in changes and int(free_for_all.read_text()) <= 443:
+        pytest.skip("on this machine everybody may listen on port 443")
+    code, out, err = started(tmp_path, "serve", **changes)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "server." in err
+    assert len(err.splitlines()) == 1

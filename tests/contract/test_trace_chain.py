@@ -290,7 +290,7 @@ async def test_a_transaction_in_the_pool_is_pending_and_moved_nothing_yet(
             found = await asks.trace(NETWORK, tx_hash, model)
             assert found.status is Status.PENDING
             assert found.block is None
-            assert "nothing has moved" in str(found.reason)
+            assert "nothing had moved" in str(found.reason)
     finally:
         await world.chain.rpc("evm_setAutomine", True)
         await world.chain.rpc("evm_mine")

@@ -98,6 +98,27 @@ def test_people_read_the_same(saved: Saved, run: Run) -> None:
     assert f"4321 atomic USDC from {saved.expected['payer']}" in text
 
 
+def test_without_a_receipt_nobody_is_told_that_money_moved(saved: Saved, run: Run) -> None:
+    code, text = run("--tx", saved.tx)
+    assert code == 0
+    assert text.startswith("unknown, decoded from calldata\nasks for 4321 atomic USDC")
+    assert "not known whether it moved" in text
+    shown = json.loads(run("--tx", saved.tx, "--json")[1])
+    assert shown["status"] == "unknown"
+    assert "not known whether it moved" in shown["reason"]
+
+
+def test_call_data_that_was_cut_is_said_to_be_incomplete(saved: Saved, run: Run) -> None:
+    cut = json.loads(Path(saved.tx).read_text())
+    cut["input"] = cut["input"][:200]
+    path = saved.folder / "cut.json"
+    path.write_text(json.dumps(cut))
+    code, text = run("--tx", str(path))
+    assert code == 1
+    assert "is incomplete" in text
+    assert "not known whether it moved" in text
+
+
 @pytest.mark.parametrize("name", ["other", "null"])
 def test_no_payment_is_exit_1(saved: Saved, run: Run, name: str) -> None:
     code, text = run("--tx", str(saved.folder / f"{name}.json"), "--json")

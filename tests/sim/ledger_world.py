@@ -27,6 +27,7 @@ from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.clients.rpc import Node
 from tollgauge.core.payment import Offer, canonical_body, decode, request_digest
 from tollgauge.core.settlement import AUTHORIZATION_CANCELED, AUTHORIZATION_USED, TRANSFER
+from tollgauge.store import payments
 from tollgauge.store.engine import Store
 from tollgauge.store.transaction import Transaction, Work
 from tollgauge.web.claim import HeldClaim
@@ -446,6 +447,22 @@ class LedgerWorld:
             domain_version="2",
         )
         return Sale(offer=offer, description="", validate=lambda found: found, compute=compute)
+
+
+async def held_claim(store: Store, *, now: int) -> HeldClaim:
+    """A payment that is claimed now, for what a product does under its claim."""
+    world = LedgerWorld()
+    claim = await store.writing(
+        payments.claim,
+        decode(world.header),
+        world.sale().offer,
+        digest="of a request",
+        owner="a worker",
+        now=now,
+        lease_ms=60_000,
+    )
+    assert claim.mine
+    return HeldClaim(store=store, row=claim.row)
 
 
 @functools.cache

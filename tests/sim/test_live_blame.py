@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import trustme
+from tests.sim.ledger_world import held_claim
 
 from tollgauge.clients.egress import Egress, EgressSettings
 from tollgauge.core.endpoint import Endpoint, Perimeter, endpoint_id, parse_resource
@@ -66,7 +67,9 @@ class Ours:
         )
 
     async def look(self, url: str) -> ProbeResult:
-        _, result = await self.live.look(parse_resource(url, EVERYBODY))
+        _, result = await self.live.look(
+            parse_resource(url, EVERYBODY), await held_claim(self.store, now=self.clock.now)
+        )
         return result
 
     async def wave(self, urls: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.exchange import Answer, Exchange
-from tollgauge.core.lint import exchange_from_capture, lint, lint_json
+from tollgauge.core.lint import exchange_from_capture, lint, lint_json, read_capture
 
 V1_BODY = {
     "x402Version": 1,
@@ -79,7 +79,9 @@ def test_url_and_method_may_be_missing() -> None:
         [],
         "402",
         {},
-        {"status": "402"},
+        {"status": "402.5"},
+        {"status": "4020"},
+        {"status": "٤٠٢"},
         {"status": True},
         {"status": 42},
         {"status": 402, "headers": "a: b"},
@@ -96,6 +98,94 @@ def test_a_malformed_capture_is_refused_with_a_hint(capture: object) -> None:
     with pytest.raises(TollgaugeError) as caught:
         exchange_from_capture(capture)
     assert "status" in caught.value.hint
+
+
+@pytest.mark.parametrize("status", ["402", " 402 ", "402 Payment Required"])
+def test_a_status_may_be_a_text(status: str) -> None:
+    exchange = exchange_from_capture({"status": status, "body": V1_BODY})
+    assert answer_of(exchange).status == 402
+    assert lint(exchange).payable
+
+
+HEADERS = "Content-Type: application/json\nX-Twice: 1\nx-twice: 2\nX-Empty:\nLong: a\n  b"
+EARLIER = {
+    "nothing": "",
+    "continue": "HTTP/1.1 100 Continue\n\n",
+    "proxy": "HTTP/1.0 200 Connection established\nVia: proxy\n\n",
+    "redirects": "HTTP/1.1 301 Moved\nLocation: /x\n\nHTTP/2 302 \nlocation: /y\n\n",
+    "hints": "HTTP/2 103 \nlink: </a>\n\n",
+}
+
+
+@pytest.mark.parametrize("earlier", EARLIER)
+@pytest.mark.parametrize("status", ["HTTP/1.1 402 Payment Required", "HTTP/2 402 ", "HTTP/3 402"])
+@pytest.mark.parametrize("end", ["\r\n", "\n"])
+def test_what_curl_prints_is_read_and_the_last_head_counts(
+    earlier: str, status: str, end: str
+) -> None:
+    head = f"{EARLIER[earlier]}{status}\n{HEADERS}\n\n".replace("\n", end)
+    body = json.dumps(V1_BODY, indent=1).encode()
+    exchange = read_capture(head.encode() + body)
+    answer = answer_of(exchange)
+    assert (answer.status, answer.body) == (402, body)
+    assert answer.headers == (
+        ("content-type", "application/json"),
+        ("x-twice", "1"),
+        ("x-twice", "2"),
+        ("x-empty", ""),
+        ("long", "a b"),
+    )
+    assert (exchange.url, exchange.method) == ("", "")
+    assert lint(exchange).payable
+
+
+def test_a_head_without_a_body_is_read() -> None:
+    for text in (b"HTTP/2 402 \r\na: b\r\n\r\n", b"HTTP/2 402 \r\na: b\r\n", b"HTTP/2 402\na: b"):
+        assert answer_of(read_capture(text)).headers == (("a", "b"),)
+        assert answer_of(read_capture(text)).body == b""
+
+
+def test_a_body_keeps_its_bytes() -> None:
+    body = b"\xff\x00\r\n\r\nHTTP is what this says\n"
+    assert answer_of(read_capture(b"HTTP/1.1 402 X\r\n\r\n" + body)).body == body
+
+
+def test_white_space_before_it_changes_nothing() -> None:
+    as_json = json.dumps({"status": 402, "body": V1_BODY}).encode()
+    as_http = b"HTTP/1.1 402 Payment Required\r\n\r\n" + json.dumps(V1_BODY).encode()
+    for text in (as_json, as_http):
+        assert lint(read_capture(b"\r\n  " + text)).payable
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{",
+        b"\xff\xfe\x00",
+        b"HTTP",
+        b"HTTP/1.1",
+        b"HTTP/1.1 4020 X\r\n\r\n",
+        b"HTTP/1.1 042 X\r\n\r\n",
+        b"HTTP/1.1 402 X\r\nno colon\r\n\r\n",
+        b"HTTP/1.1 402 X\r\n folded: before any\r\n\r\n",
+        b"> GET / HTTP/1.1\r\n\r\n",
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_neither_json_nor_http_is_refused_with_a_hint(text: bytes) -> None:
+    with pytest.raises(TollgaugeError) as caught:
+        read_capture(text)
+    assert "curl -i" in caught.value.hint
+
+
+@given(st.binary(max_size=80) | st.builds(lambda tail: b"HTTP/1.1 402\r\n" + tail, st.binary()))
+def test_any_bytes_are_either_read_or_refused(data: bytes) -> None:
+    try:
+        exchange = read_capture(data)
+    except TollgaugeError:
+        return
+    assert json.dumps(lint_json(lint(exchange)))
 
 
 @given(JSON | st.fixed_dictionaries({"status": st.just(402), "headers": JSON, "body": JSON}))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from eth_abi.abi import encode
 from eth_account import Account
+from eth_utils.abi import function_signature_to_4byte_selector
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ from tollgauge.core.trace import (
     trace_files,
     trace_json,
 )
+from tollgauge.core.trace.listed import ARRAYS
 
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 OTHER = "0x" + "0f" * 20
@@ -52,6 +54,22 @@ def call(value: int = 5, nonce: int = 1, *, receive: bool = False, after: int = 
     ).signature
     selector = "0x88b7ab63" if receive else "0xcf092995"
     return selector + encode(_TYPES, (*values, bytes(signed))).hex()
+
+
+def wrapped(data: str) -> str:
+    """A call as `execute(address,uint256,bytes)` of a smart account."""
+    values = (USDC, 0, bytes.fromhex(data[2:]))
+    return "0xb61d27f6" + encode(["address", "uint256", "bytes"], values).hex()
+
+
+def encoded_list() -> str:
+    """One transfer of 7 that a batch contract takes as lists: it names no token."""
+    columns = [[PAYER.address], [PAYEE], [7], [0], [2**255], [b"\1" * 32], [27]]
+    types = "address[] address[] uint256[] uint256[] uint256[] bytes32[] uint8[]"
+    rest = ([b"\2" * 32], [b"\3" * 32], 0)
+    selector = function_signature_to_4byte_selector(ARRAYS).hex()
+    kinds = [*types.split(), "bytes32[]", "bytes32[]", "uint256"]
+    return f"0x{selector}{encode(kinds, (*columns, *rest)).hex()}"
 
 
 def word(address: str) -> str:
@@ -210,10 +228,54 @@ def test_a_receipt_from_before_status_existed_held_where_it_has_logs() -> None:
     assert trace_files(sent(call()), receipt).status is Status.SUCCESS
 
 
-def test_without_a_receipt_the_reason_says_that_nothing_is_proven() -> None:
-    found = trace_files(sent(call()))
-    assert (found.status, paid(found)) == (None, [(TWA, 5, USDC)])
-    assert "not proof" in str(found.reason)
+def test_without_a_receipt_it_is_not_known_whether_it_moved() -> None:
+    unnamed = sent(encoded_list(), to=OTHER)
+    for tx in (sent(call()), sent("0xa9059cbb" + "00" * 64), sent("0x12345678"), unnamed):
+        shown = trace_json(trace_files(tx))
+        assert shown["status"] == "unknown"
+        assert "not known whether it moved" in shown["reason"]
+        assert "Nothing moved" not in shown["reason"]
+    assert paid(trace_files(sent(call()))) == [(TWA, 5, USDC)]
+    assert "asks for transferWithAuthorization of 7" in str(trace_files(unnamed).reason)
+
+
+def test_a_receipt_without_logs_or_status_leaves_it_unknown() -> None:
+    held = trace_files(sent(call()), {"transactionHash": TX, "status": "0x1"})
+    assert (held.status, held.proven) == (Status.SUCCESS, False)
+    assert "has no logs, so it is not known whether it moved" in str(held.reason)
+    nothing = trace_files(sent(call()), {"transactionHash": TX})
+    assert nothing.status is Status.UNKNOWN
+
+
+def test_a_call_trace_alone_is_not_proof_that_the_transaction_held() -> None:
+    found = trace_files(sent(call()), None, calls=frame(call()))
+    assert (found.status, paid(found)) == (Status.UNKNOWN, [(TWA, 5, USDC)])
+    assert "not known whether it moved" in str(found.reason)
+
+
+@pytest.mark.parametrize("to_logs", [None, "some"])
+@pytest.mark.parametrize("kind", ["bytes", "odd", "marked", "selector", "wrapper", "list"])
+def test_call_data_that_was_cut_is_incomplete(kind: str, to_logs: str | None) -> None:
+    data = {
+        "bytes": call()[:300],
+        "odd": call()[:301],
+        "marked": call()[:100] + "...",
+        "selector": "0xcf09",
+        "wrapper": wrapped(call())[:-130],
+        "list": encoded_list()[:-200],
+    }[kind]
+    found = trace_files(sent(data), told(used(), moved()) if to_logs else None)
+    assert "is incomplete" in str(found.reason)
+    assert found.status is (Status.SUCCESS if to_logs else Status.UNKNOWN)
+    assert [payment.method for payment in found.payments] == ([None] if to_logs else [])
+    assert "holds no" not in str(found.reason)
+    assert "is incomplete" in str(trace_files(sent(data), told(status="0x0")).reason)
+
+
+def test_call_data_that_is_whole_is_not_called_incomplete() -> None:
+    for data in ("0x", call(), wrapped(call()), encoded_list(), "0x12345678", call() + "a161"):
+        for receipt in (None, told(used(), moved()), told(), told(status="0x0")):
+            assert "incomplete" not in str(trace_files(sent(data), receipt).reason)
 
 
 def test_a_pending_transaction_has_moved_nothing_yet() -> None:
@@ -221,7 +283,7 @@ def test_a_pending_transaction_has_moved_nothing_yet() -> None:
     for model in (None, "receipt-logs", "calldata", "call-trace"):
         found = trace_files(pending, None, model)
         assert found.status is Status.PENDING
-        assert "nothing has moved" in str(found.reason)
+        assert "nothing had moved" in str(found.reason)
 
 
 def test_a_null_transaction_is_not_known() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
-from tollgauge.cli.terminal import BAD, GOOD, Json, errors, print_json
+from tollgauge.cli.terminal import BAD, GOOD, Json, errors, show
 
 
 def bench(name: str, as_json: Json = False) -> None:
@@ -14,12 +15,16 @@ def bench(name: str, as_json: Json = False) -> None:
     from tollgauge.observe import configure_logs
 
     configure_logs(json_lines=False, level="error")
+    if errors.is_terminal:  # nothing that moves: it would take a part of the processor
+        errors.print(f"Measuring {name}; this takes minutes.", markup=False)
     found = benches.run(name)
-    if as_json:
-        print_json(found)
-    else:
-        for figure, held in found["held"].items():
-            limit = found["limits"][figure]
-            value = found["figures"][figure]
-            errors.print(f"{figure} {value} (limit {limit}): {'held' if held else 'NOT held'}")
+    show(found, _lines(found), as_json=as_json)
     sys.exit(GOOD if all(found["held"].values()) else BAD)
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    words = {True: "held", False: "NOT held"}
+    return [
+        f"{figure} {found['figures'][figure]} (limit {found['limits'][figure]}): {words[held]}"
+        for figure, held in found["held"].items()
+    ]

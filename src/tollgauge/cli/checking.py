@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tollgauge.cli.inputs import load_config
-from tollgauge.cli.terminal import BAD, FAILED, ConfigFile, Json, errors, plain, print_json
+from tollgauge.cli.terminal import BAD, FAILED, ConfigFile, Json, errors, plain, show
 
 if TYPE_CHECKING:
     from tollgauge.config import Config
@@ -32,19 +32,19 @@ def config_check(config: ConfigFile = None, as_json: Json = False) -> None:
     try:
         found = load_config(config)
     except ConfigError as error:
-        if as_json:
-            print_json({"good": False, "problems": error.problems, "warnings": []})
-        else:
+        show({"good": False, "problems": error.problems, "warnings": []}, (), as_json=as_json)
+        if not as_json:
             errors.print(f"[bold]tollgauge:[/] {plain(str(error))}", soft_wrap=True)
         raise typer.Exit(FAILED if error.unread else BAD) from error
     warnings = advised(found)
-    if as_json:
-        print_json({"good": True, "problems": [], "warnings": warnings, **_summary(found)})
-        return
     sells = "sells reports" if found.sale.pay_to else "sells nothing (sale.pay_to is not set)"
     store = found.store.url.split("://", 1)[0]
-    print(f"good: serves {found.server.base_url}, stores in {store}, {sells}")
-    for words in warnings:
+    show(
+        {"good": True, "problems": [], "warnings": warnings, **_summary(found)},
+        [f"good: serves {found.server.base_url}, stores in {store}, {sells}"],
+        as_json=as_json,
+    )
+    for words in () if as_json else warnings:
         errors.print(f"warning: {plain(words)}", soft_wrap=True)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from tollgauge.cli.terminal import Json, print_json, progress_bar
+from tollgauge.cli.terminal import Json, progress_bar, show
 
 PORT: Final = 8402
 _PLACES: Final = (
@@ -49,14 +49,11 @@ def demo(
     options = command.Options(once=once, history_days=history_days, port=port, folder=folder)
     with progress_bar() as progress:
 
-        def show(found: dict[str, Any]) -> None:
+        def bought(found: dict[str, Any]) -> None:
             progress("", 1, 1)
-            if as_json:
-                print_json(found)
-            else:
-                _print_demo(found, stays=not once)
+            show(found, _lines(found, stays=not once), as_json=as_json)
 
-        asyncio.run(command.play(options, progress=progress, show=show))
+        asyncio.run(command.play(options, progress=progress, show=bought))
 
 
 @demo_app.command()
@@ -76,36 +73,28 @@ def fault(
     if seller and not kind:
         raise typer.BadParameter("Name the fault too: run `tollgauge demo fault` for the list.")
     found = control.switch(url, seller, kind, on=state == "on") if seller else control.state(url)
-    if as_json:
-        print_json(found)
-        return
-    if not seller:
-        for name, meaning in found["kinds"].items():
-            print(f"{name:10} {meaning}")
-    for label, kinds in found["on"].items():
-        print(f"on at {label}: {', '.join(kinds)}")
-    if not found["on"]:
-        print("no fault is on")
+    lines = [] if seller else [f"{name:10} {told}" for name, told in found["kinds"].items()]
+    lines += [f"on at {label}: {', '.join(kinds)}" for label, kinds in found["on"].items()]
+    show(found, lines if found["on"] else [*lines, "no fault is on"], as_json=as_json)
 
 
-def _print_demo(found: dict[str, Any], *, stays: bool) -> None:
+def _lines(found: dict[str, Any], *, stays: bool) -> Iterator[str]:
     report, payment = found["report"], found["payment"]
     grades = ", ".join(f"{letter} {count}" for letter, count in found["grades"].items())
-    print(f"{found['endpoints']} endpoints listed, {found['probes']} probed, {grades}")
-    print(f"bought the report of {report['resource']}: {report['grade']} {report['score']}")
-    print(f"paid {int(payment['amount']) / 10**6:.6f} USDC in {payment['transaction']}")
+    yield f"{found['endpoints']} endpoints listed, {found['probes']} probed, {grades}"
+    yield f"bought the report of {report['resource']}: {report['grade']} {report['score']}"
+    yield f"paid {int(payment['amount']) / 10**6:.6f} USDC in {payment['transaction']}"
     if stays:
-        _print_places(found["links"])
-    sys.stdout.flush()
+        yield from _places(found["links"])
 
 
-def _print_places(links: dict[str, str]) -> None:
+def _places(links: dict[str, str]) -> Iterator[str]:
     """Where to go, what to try, and how to end it."""
     door = links["faults"].removesuffix("/faults").rpartition(":")[2]
     where = "" if int(door) == PORT + 1 else f" --port {door}"
     rows = [(words, links[key]) for key, words in _PLACES]
     rows.append(("break a seller", f"tollgauge demo fault weather down on{where}"))
-    print()
+    yield ""
     for words, place in rows:
-        print(f"  {words:30}{place}")
-    print("\nCtrl-C ends it.")
+        yield f"  {words:30}{place}"
+    yield "\nCtrl-C ends it."

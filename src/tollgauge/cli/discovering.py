@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from tollgauge.cli.inputs import load_config
-from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, print_json, progress_bar
+from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, progress_bar, show
 from tollgauge.core.errors import TollgaugeError
 
 if TYPE_CHECKING:
@@ -46,14 +47,15 @@ def discover(
     found = load_config(config)
     with progress_bar() as progress:
         tallies = asyncio.run(_discover(found, sources, name, kind, progress))
-    if as_json:
-        documents = [_document(tally) for tally in tallies]
-        print_json(documents if len(sources) > 1 else documents[0])
-    else:
-        for number, tally in enumerate(tallies):
-            if number:
-                print()
-            _print_tally(tally)
+    documents = [_document(tally) for tally in tallies]
+    show(
+        documents if len(sources) > 1 else documents[0],
+        itertools.chain.from_iterable(map(_lines, tallies)),
+        as_json=as_json,
+    )
+    for tally in tallies:
+        if not tally.complete and not as_json:
+            errors.print(tally.problem or _NOT_WHOLE, soft_wrap=True, markup=False)
     raise typer.Exit(GOOD if all(tally.complete for tally in tallies) else BAD)
 
 
@@ -94,24 +96,23 @@ def _document(tally: Tally) -> dict[str, object]:
     }
 
 
-def _print_tally(tally: Tally) -> None:
+_NOT_WHOLE: Final = "The source says itself that this is not all of it, or holds nothing."
+
+
+def _lines(tally: Tally) -> Iterator[str]:
     from tollgauge.core.listing import REASONS
 
     for key in ("source", "items", "new", "seen", "merged", "delisted"):
-        print(f"{key:10} {getattr(tally, key)}")
+        yield f"{key:10} {getattr(tally, key)}"
     examples = dict(tally.examples)
     for reason, count in tally.skipped:
         shown = ", ".join(examples.get(reason, ()))
         words = f"{reason}: {REASONS.get(reason, reason)}"
-        print(f"{'skipped':10} {count} {words}{f' ({shown})' if shown else ''}")
+        yield f"{'skipped':10} {count} {words}{f' ({shown})' if shown else ''}"
     for event, count in tally.events:
-        print(f"{'events':10} {count} {event}")
-    if tally.complete:
-        print("complete   yes")
-        return
-    why = tally.problem or "The source says itself that this is not all of it, or holds nothing."
-    print("complete   no: what is missing from it is not taken for delisted")
-    errors.print(why, soft_wrap=True, markup=False)
+        yield f"{'events':10} {count} {event}"
+    whole = "yes" if tally.complete else "no: what is missing from it is not taken for delisted"
+    yield f"complete   {whole}"
 
 
 async def _discover(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
 
-from tollgauge.cli.inputs import json_input, load_config, read_input
-from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, print_json
+from tollgauge.cli.inputs import exchange_input, load_config, read_input
+from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, progress_bar, show
 from tollgauge.core.errors import TollgaugeError
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tollgauge.core.exchange import Exchange
     from tollgauge.core.finding import Lint
     from tollgauge.core.score import Score
+    from tollgauge.web.wire import Difference
 
 
 def probe(url: str, config: ConfigFile = None, as_json: Json = False) -> None:
@@ -26,7 +27,7 @@ def probe(url: str, config: ConfigFile = None, as_json: Json = False) -> None:
     from tollgauge.core.lint import lint, lint_json
     from tollgauge.core.probe import judge
 
-    made = asyncio.run(_exchange(load_config(config), url))
+    made = _asked(load_config(config), url)
     found = lint(made)
     result = judge(made, found)
     document = {
@@ -40,32 +41,32 @@ def probe(url: str, config: ConfigFile = None, as_json: Json = False) -> None:
         "reason": result.reason or None,
         **lint_json(found),
     }
-    if as_json:
-        print_json(document)
-    else:
-        line = f"{result.outcome.value} ({result.status or result.reason}) in "
-        print(f"{line}{result.timings.total} ms from {made.method} {made.url}")
-        _print_lint(found)
+    line = (
+        f"{result.outcome.value} ({result.status or result.reason}) in "
+        f"{result.timings.total} ms from {made.method} {made.url}"
+    )
+    show(document, [line, *_lint_lines(found)], as_json=as_json)
     raise typer.Exit(GOOD if result.up else BAD)
 
 
 def lint_command(
-    source: Annotated[str, typer.Argument(help="A captured exchange, a https:// URL, or -.")],
+    source: Annotated[str, typer.Argument(help="A saved exchange, a https:// URL, or -.")],
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """Check the 402 of a captured exchange or a live URL. Exit 1 when no client could pay it."""
-    from tollgauge.core.lint import exchange_from_capture, lint, lint_json
+    """Check the 402 of a saved exchange or a live URL. Exit 1 when no client could pay it.
+
+    A saved exchange is what `curl -i` prints, or JSON: {status, headers,
+    body, url?, method?}.
+    """
+    from tollgauge.core.lint import lint, lint_json
 
     if source.startswith("https://"):
-        made = asyncio.run(_exchange(load_config(config), source))
+        made = _asked(load_config(config), source)
     else:
-        made = exchange_from_capture(json_input(source))
+        made = exchange_input(source)
     found = lint(made)
-    if as_json or not sys.stdout.isatty():
-        print_json(lint_json(found))
-    else:
-        _print_lint(found)
+    show(lint_json(found), _lint_lines(found), as_json=as_json)
     raise typer.Exit(GOOD if found.payable else BAD)
 
 
@@ -73,24 +74,42 @@ def score(
     evidence: Annotated[str, typer.Argument(help="An evidence document or a trust report, or -.")],
     as_json: Json = False,
 ) -> None:
-    """Compute a score again from its evidence. Exit 1 when the advice is to avoid."""
+    """Compute a score again from its evidence, and compare a report's claim with it.
+
+    Exit 1 when a report claims anything that its evidence does not give,
+    or when an evidence document alone says to avoid the endpoint.
+    """
     from tollgauge.core.evidence import EvidenceError
-    from tollgauge.core.scoring import recompute
     from tollgauge.web import wire
 
     try:
-        found = recompute(read_input(evidence))
+        found = wire.checked(read_input(evidence))
     except EvidenceError as error:
         raise _no_evidence(evidence, error) from error
-    if as_json:
-        print_json(orjson.loads(wire.dump(wire.score_alone(found))))
-    else:
-        _print_score(found)
-    raise typer.Exit(BAD if found.recommendation in ("avoid", "not-payable") else GOOD)
+    different = found.differences
+    if different is None:
+        show(found.given, _score_lines(found.score), as_json=as_json)
+        raise typer.Exit(BAD if found.score.recommendation in ("avoid", "not-payable") else GOOD)
+    claim = {
+        "agrees": not different,
+        "differences": [
+            {"field": each.field, "claimed": each.claimed, "given": each.given}
+            for each in different
+        ],
+    }
+    lines = [*_claim_lines(found.score, different), *_score_lines(found.score)]
+    show(found.given | {"claim": claim}, lines, as_json=as_json)
+    raise typer.Exit(BAD if different else GOOD)
+
+
+def _asked(config: Config, url: str) -> Exchange:
+    """One probe of a URL that need not be known."""
+    with progress_bar() as progress:
+        progress(f"asking {url}", 0, 0)
+        return asyncio.run(_exchange(config, url))
 
 
 async def _exchange(config: Config, url: str) -> Exchange:
-    """One probe of a URL that need not be known."""
     from tollgauge import app as root
     from tollgauge.clients import x402
     from tollgauge.clients.egress import Egress
@@ -126,20 +145,38 @@ def _no_evidence(source: str, error: EvidenceError) -> TollgaugeError:
     )
 
 
-def _print_lint(found: Lint) -> None:
+def _lint_lines(found: Lint) -> Iterator[str]:
     words = {True: "yes", False: "no"}
-    print(f"payable   {words[found.payable]}\ncompliant {words[found.compliant]}")
+    yield f"payable   {words[found.payable]}"
+    yield f"compliant {words[found.compliant]}"
     for finding in found.findings:
-        print(f"{finding.severity.value:5} {finding.rule}: {finding.message} ({finding.where})")
+        yield f"{finding.severity.value:5} {finding.rule}: {finding.message} ({finding.where})"
     for terms in found.terms:
-        print(f"terms {terms.amount} of {terms.asset} on {terms.network} to {terms.pay_to}")
+        yield f"terms {terms.amount} of {terms.asset} on {terms.network} to {terms.pay_to}"
 
 
-def _print_score(found: Score) -> None:
+def _claim_lines(found: Score, different: tuple[Difference, ...]) -> Iterator[str]:
+    """What the report claims where that is not so; else that it agrees."""
+    for each in different:
+        field = "" if each.field == "score" else f"{each.field} "
+        claimed, given = _shown(each.claimed), _shown(each.given)
+        yield f"report claims {field}{claimed}, evidence gives {given}"
+    if not different:
+        point = _shown(None if found.score_tenths is None else found.score_tenths / 10)
+        yield f"report claims {point}, evidence gives {point}: they agree"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return "none" if value is None else orjson.dumps(value).decode()
+
+
+def _score_lines(found: Score) -> Iterator[str]:
     from tollgauge.core.verdict import summary
 
-    print(summary(found))
+    yield summary(found)
     for part in found.components:
-        print(f"{part.name:10} {part.tenths / 10:6.1f} of 100, weight {part.weight}")
+        yield f"{part.name:10} {part.tenths / 10:6.1f} of 100, weight {part.weight}"
     for flag in found.flags:
-        print(f"{flag.severity.value:5} {flag.code}: {flag.message}")
+        yield f"{flag.severity.value:5} {flag.code}: {flag.message}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import os
 import sys
@@ -15,6 +16,7 @@ from tollgauge.core.errors import TollgaugeError
 
 if TYPE_CHECKING:
     from tollgauge.config import Config
+    from tollgauge.core.exchange import Exchange
 
 INPUT_MAX: Final = 16 * 1024 * 1024
 
@@ -30,8 +32,27 @@ def load_config(path: Path | None) -> Config:
     return load(path, os.environ)
 
 
+def load_existing(path: Path | None) -> Config:
+    """The configuration of a service whose database is there: who only reads makes none.
+
+    Raises TollgaugeError where there is no such file.
+    """
+    from tollgauge.store.engine import is_sqlite, parse_url
+
+    found = load_config(path)
+    url = parse_url(found.store.url)
+    if is_sqlite(url) and not found.store.in_memory and not Path(str(url.database)).is_file():
+        raise TollgaugeError(
+            f"There is no database {url.database}, and this command makes none.",
+            hint="Name the service's own: --config FILE (its store.url), or DATABASE_URL. "
+            "`tollgauge run` makes a new one.",
+        )
+    return found
+
+
 def read_input(source: str) -> bytes:
-    """The bytes of a file (unpacked where its name ends in .gz), or of standard input for -.
+    """The bytes of a file (unpacked where its name ends in .gz), or of standard input for -; a
+    text that begins with a byte order mark comes as UTF-8 without it.
 
     Raises TollgaugeError for what cannot be read or is too large.
     """
@@ -44,7 +65,18 @@ def read_input(source: str) -> bytes:
         ) from error
     if len(data) > INPUT_MAX:
         raise TollgaugeError(f"{source} is larger than {INPUT_MAX // 1024 // 1024} MB.")
-    return data
+    try:
+        return _unmarked(data)
+    except UnicodeError as error:
+        raise TollgaugeError(
+            f"{source} begins as UTF-16 and does not go on so.", hint="Save it as UTF-8."
+        ) from error
+
+
+def _unmarked(data: bytes) -> bytes:
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16").encode()
+    return data.removeprefix(codecs.BOM_UTF8)
 
 
 def _file(path: Path) -> bytes:
@@ -53,15 +85,14 @@ def _file(path: Path) -> bytes:
         return bytes(stream.read(INPUT_MAX + 1))
 
 
-def json_input(source: str) -> object:
-    """The JSON of a captured exchange. Raises TollgaugeError."""
+def exchange_input(source: str) -> Exchange:
+    """A captured exchange. Raises TollgaugeError."""
+    from tollgauge.core.lint import CaptureError, read_capture
+
     try:
-        return orjson.loads(read_input(source))
-    except orjson.JSONDecodeError as error:
-        raise TollgaugeError(
-            f"{source} is not JSON.",
-            hint="A captured exchange is {status, headers, body, url?, method?}.",
-        ) from error
+        return read_capture(read_input(source))
+    except CaptureError as error:
+        raise TollgaugeError(f"{source}: {error}", hint=error.hint) from error
 
 
 def captured(source: str) -> object | None:
@@ -73,5 +104,6 @@ def captured(source: str) -> object | None:
         return document
     except orjson.JSONDecodeError as error:
         raise TollgaugeError(
-            f"{source} is not JSON.", hint="Save what the node answered, as it came."
+            f"{source} is not JSON.",
+            hint="Save what the node or explorer answered, as it came; cast needs --json.",
         ) from error

@@ -17,8 +17,8 @@ from tollgauge.cli.terminal import (
     Json,
     errors,
     plain,
-    print_json,
     progress_bar,
+    show,
 )
 
 if TYPE_CHECKING:
@@ -26,10 +26,16 @@ if TYPE_CHECKING:
     from tollgauge.store.backup import BackupDamagedError, Copy
 
 
-def migrate(config: ConfigFile = None) -> None:
+def migrate(config: ConfigFile = None, as_json: Json = False) -> None:
     """Bring the database to the newest version. Every start does so too."""
-    asyncio.run(_migrate(load_config(config)))
-    errors.print("The database is up to date.")
+    from tollgauge.store.migrations import versions
+
+    with progress_bar() as progress:
+        progress("bringing the database up to date", 0, 0)
+        asyncio.run(_migrate(load_config(config)))
+    newest = versions()[-1]
+    words = f"The database is up to date (version {newest})."
+    show({"version": newest}, [words], as_json=as_json)
 
 
 def backup(
@@ -61,7 +67,7 @@ def backup(
             copy = pgtools.dump(url, file, force=force)
     except files.BackupDamagedError as error:
         raise _damaged(error) from error
-    _show(copy, as_json=as_json)
+    _show_copy(copy, as_json=as_json)
 
 
 def restore(
@@ -94,10 +100,11 @@ def restore(
                 rows = partial(progress, "rows moved")
                 copy = asyncio.run(moving.move(file, url, progress=rows))
         else:
+            errors.print("pg_restore reads the copy.")
             copy = asyncio.run(pgtools.restore(file, url))
     except files.BackupDamagedError as error:
         raise _damaged(error) from error
-    _show(copy, as_json=as_json, restored=True, kept=kept)
+    _show_copy(copy, as_json=as_json, restored=True, kept=kept)
 
 
 def _damaged(error: BackupDamagedError) -> typer.Exit:
@@ -106,7 +113,9 @@ def _damaged(error: BackupDamagedError) -> typer.Exit:
     return typer.Exit(BAD)
 
 
-def _show(copy: Copy, *, as_json: bool, restored: bool = False, kept: Path | None = None) -> None:
+def _show_copy(
+    copy: Copy, *, as_json: bool, restored: bool = False, kept: Path | None = None
+) -> None:
     document = {
         "file": str(copy.path),
         "bytes": copy.bytes,
@@ -114,18 +123,17 @@ def _show(copy: Copy, *, as_json: bool, restored: bool = False, kept: Path | Non
         "newest": copy.newest,
         "rows": copy.rows,
     }
-    if as_json:
-        more = {"replaced": None if kept is None else str(kept)} if restored else {}
-        print_json(document | more)
-        return
+    more = {"replaced": None if kept is None else str(kept)} if restored else {}
     verb = "restored" if restored else "wrote"
-    print(f"{verb} {copy.path}: {copy.bytes} bytes, checked, version {copy.version}")
-    for name, count in copy.rows.items():
-        print(f"{name:10} {count}")
+    lines = [
+        f"{verb} {copy.path}: {copy.bytes} bytes, checked, version {copy.version}",
+        *(f"{name:10} {count}" for name, count in copy.rows.items()),
+    ]
     if kept is not None:
-        print(f"What stood there is kept in {kept}")
+        lines.append(f"What stood there is kept in {kept}")
     if restored and not copy.newest:
-        print("The next start, or tollgauge migrate, brings it to the newest version.")
+        lines.append("The next start, or tollgauge migrate, brings it to the newest version.")
+    show(document | more, lines, as_json=as_json)
 
 
 async def _migrate(config: Config) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tollgauge.cli.inputs import load_config
-from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, print_json
+from tollgauge.cli.inputs import load_existing
+from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, show
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
     from tollgauge.config import Config
@@ -32,57 +33,55 @@ def payments(
     nothing follow. With --books each day's sums stand beside the chain's.
     """
     if books:
-        _print_books(load_config(config), days, as_json=as_json)
+        _show_books(load_existing(config), days, as_json=as_json)
         return
-    rows, attempts, strays = asyncio.run(_newest(load_config(config), limit))
-    if as_json:
-        print_json(
-            {
-                "payments": [_payment(row, attempts[row.id]) for row in rows],
-                "unattributed": [_stray(each) for each in strays],
-            }
-        )
-        return
-    _print_payments(rows, attempts)
-    _print_strays(strays)
+    rows, attempts, strays = asyncio.run(_newest(load_existing(config), limit))
+    document = {
+        "payments": [_payment(row, attempts[row.id]) for row in rows],
+        "unattributed": [_stray(each) for each in strays],
+    }
+    show(document, [*_payment_lines(rows, attempts), *_stray_lines(strays)], as_json=as_json)
 
 
-def _print_payments(rows: tuple[LedgerRow, ...], attempts: dict[str, tuple[Attempt, ...]]) -> None:
+def _payment_lines(
+    rows: tuple[LedgerRow, ...], attempts: dict[str, tuple[Attempt, ...]]
+) -> Iterator[str]:
     from tollgauge.web import wire
 
     if not rows:
-        print("The ledger is empty: nobody has paid for anything yet.")
+        yield "The ledger is empty: nobody has paid for anything yet."
     for row in rows:
         words = (row.id, row.state.value, row.amount, row.route, row.transaction or "")
-        print(wire.iso(row.created_at), *words)
+        yield _line(wire.iso(row.created_at), *words)
         for tried in attempts[row.id]:
-            print(" ", wire.iso(tried.at), tried.kind, tried.outcome, tried.transaction or "")
+            told = (tried.kind, tried.outcome, tried.transaction or "")
+            yield _line(" ", wire.iso(tried.at), *told)
 
 
-def _print_strays(strays: tuple[Stray, ...]) -> None:
+def _line(*words: object) -> str:
+    return " ".join(map(str, words))
+
+
+def _stray_lines(strays: tuple[Stray, ...]) -> Iterator[str]:
     from tollgauge.web import wire
 
     if strays:
-        print("Transfers to us that paid for nothing (unattributed; they unlock nothing):")
+        yield "Transfers to us that paid for nothing (unattributed; they unlock nothing):"
     for each in strays:
         payment = f"payment {each.payment_id} is {each.state}" if each.payment_id else ""
-        print(wire.iso(each.at), each.value, "from", each.payer, each.transaction, payment)
+        yield _line(wire.iso(each.at), each.value, "from", each.payer, each.transaction, payment)
 
 
-def _print_books(config: Config, days: int, *, as_json: bool) -> None:
+def _show_books(config: Config, days: int, *, as_json: bool) -> None:
     """Print the books and exit: 1 when a complete day's sums do not match."""
     accounts, found = asyncio.run(_books(config, days))
     unexplained = [day for day in found if day.unexplained]
-    if as_json:
-        print_json(
-            {
-                "accounts": [_account(each) for each in accounts],
-                "days": [_day(each) for each in found],
-                "unexplained": len(unexplained),
-            }
-        )
-    else:
-        _print_days(accounts, found)
+    document = {
+        "accounts": [_account(each) for each in accounts],
+        "days": [_day(each) for each in found],
+        "unexplained": len(unexplained),
+    }
+    show(document, _day_lines(accounts, found), as_json=as_json)
     if unexplained and not as_json:
         errors.print(
             "A complete day's sales are not what the chain brought. `tollgauge payments` shows "
@@ -95,23 +94,24 @@ def _print_books(config: Config, days: int, *, as_json: bool) -> None:
 _COLUMNS = ("sales", "settled", "received", "unattributed", "awaited", "difference")
 
 
-def _print_days(accounts: tuple[Account, ...], found: tuple[Day, ...]) -> None:
+def _day_lines(accounts: tuple[Account, ...], found: tuple[Day, ...]) -> Iterator[str]:
     from tollgauge.web import wire
 
     if not accounts:
-        print("There are no books: sale.pay_to is not set, and nobody has paid for anything yet.")
+        yield "There are no books: sale.pay_to is not set, and nobody has paid for anything yet."
     for account in accounts:
-        print(f"{account.address}, atomic units of {account.asset} on {account.network}")
+        yield f"{account.address}, atomic units of {account.asset} on {account.network}"
         if account.read_to is None:
-            print("  The chain is not read for it: set rpc.url, and let the index loop run.")
+            yield "  The chain is not read for it: set rpc.url, and let the index loop run."
         else:
-            print(f"  The chain is read, for good, up to {wire.iso(account.read_to)}.")
-        print(" ", "day".ljust(10), *(name.rjust(12) for name in _COLUMNS))
+            yield f"  The chain is read, for good, up to {wire.iso(account.read_to)}."
+        yield _line(" ", "day".ljust(10), *(name.rjust(12) for name in _COLUMNS))
         for day in (each for each in found if each.account == account):
             shown = _day(day)
             outcome = "complete" if day.complete else "open"
             words = "NOT EXPLAINED" if day.unexplained else outcome
-            print(" ", shown["day"], *(str(shown[name]).rjust(12) for name in _COLUMNS), words)
+            figures = (str(shown[name]).rjust(12) for name in _COLUMNS)
+            yield _line(" ", shown["day"], *figures, words)
 
 
 async def _newest(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tollgauge.cli.checking import advised
-from tollgauge.cli.inputs import load_config
+from tollgauge.cli.inputs import load_config, load_existing
 from tollgauge.cli.terminal import ConfigFile, errors
 from tollgauge.core.errors import TollgaugeError
 
@@ -45,7 +46,7 @@ def mcp(config: ConfigFile = None) -> None:
     """Tools for an agent on this machine: MCP over standard input and output."""
     # Nothing can interrupt a read of standard input, and the ledger is made for a sudden end.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    asyncio.run(_mcp(load_config(config)))
+    asyncio.run(_mcp(load_existing(config)))
 
 
 def _forever(serving: Coroutine[Any, Any, None]) -> None:
@@ -61,9 +62,12 @@ async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> 
     from tollgauge.observe import configure_logs, log
 
     configure_logs(json_lines=config.server.json_logs)
-    for words in advised(config):
-        log().warning("config.advice", advice=words)
-    async with root.opened(config) as service:
+    async with contextlib.AsyncExitStack() as stack:
+        # First of all: who finds its address taken has opened and changed nothing.
+        listeners = stack.enter_context(root.listen(config, serve=serve))
+        for words in advised(config):
+            log().warning("config.advice", advice=words)
+        service = await stack.enter_async_context(root.opened(config))
         jobs = service.jobs()
         if only is not None:
             unknown = set(only) - {job.name for job in jobs}
@@ -80,7 +84,7 @@ async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> 
             if serve:
                 errors.print(f"tollgauge serves {config.server.base_url}")
 
-        await root.run(service, serve=serve, jobs=jobs, on_ready=ready)
+        await root.run(service, serve=serve, jobs=jobs, on_ready=ready, listeners=listeners)
 
 
 async def _mcp(config: Config) -> None:

@@ -1,13 +1,14 @@
 """What the commands share of a terminal: where results and words go, and how options read.
 
-Results go to standard output, everything else to standard error.
+Results go to standard output, everything else to standard error. A result is text, on a terminal
+and through a pipe alike, and JSON with --json only.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -28,10 +29,14 @@ ConfigFile = Annotated[
 ]
 
 
-def print_json(document: Any) -> None:
-    """Print a result as indented JSON."""
-    sys.stdout.buffer.write(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
-    sys.stdout.buffer.flush()
+def show(document: Any, lines: Iterable[str], *, as_json: bool) -> None:
+    """Print a result: the document as indented JSON where --json asks for it, else the lines."""
+    if as_json:
+        sys.stdout.buffer.write(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+    else:
+        for line in lines:
+            print(line)
+    sys.stdout.flush()
 
 
 @contextlib.contextmanager

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tollgauge.cli.inputs import captured, load_config
-from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, print_json
+from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, progress_bar, show
 from tollgauge.core.errors import TollgaugeError
 
 if TYPE_CHECKING:
@@ -21,16 +22,20 @@ def trace(
     network: Annotated[
         str | None, typer.Option(help="The network's name; base-mainnet if none is named.")
     ] = None,
-    tx: Annotated[str, typer.Option(help="A captured transaction instead, or -.")] = "",
-    receipt: Annotated[str, typer.Option(help="Its captured receipt.")] = "",
-    calls: Annotated[str, typer.Option(help="Its captured call trace (callTracer).")] = "",
+    tx: Annotated[str, typer.Option(help="A saved transaction instead, or -.")] = "",
+    receipt: Annotated[str, typer.Option(help="Its saved receipt or logs.")] = "",
+    calls: Annotated[str, typer.Option(help="Its saved call trace (callTracer).")] = "",
     model: Annotated[
         str | None, typer.Option(help="A decoder; the cheapest that does if none is named.")
     ] = None,
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """Decode the payments (EIP-3009) of a transaction. Exit 1 when there is no payment in it."""
+    """Decode the payments (EIP-3009) of a transaction. Exit 1 when there is no payment in it.
+
+    What is saved may come from a node, cast, viem, ethers, web3.py or
+    Blockscout. Without a receipt it is not known whether money moved.
+    """
     from tollgauge.core.trace import trace_files, trace_json
 
     if bool(txhash) == bool(tx) or (txhash and (receipt or calls)):
@@ -42,11 +47,10 @@ def trace(
         sent, told, made = (captured(source) for source in (tx, receipt, calls))
         found = trace_files(sent, told, model, calls=made, network=network)
     else:
-        found = asyncio.run(_trace(load_config(config), txhash, network, model))
-    if as_json:
-        print_json(trace_json(found))
-    else:
-        _print_trace(found)
+        with progress_bar() as progress:
+            progress("asking a node", 0, 0)
+            found = asyncio.run(_trace(load_config(config), txhash, network, model))
+    show(trace_json(found), _lines(found), as_json=as_json)
     raise typer.Exit(GOOD if found.payments else BAD)
 
 
@@ -86,13 +90,14 @@ def _variables(config: Config, name: str, network: str) -> str:
     return f"{own} (or TOLLGAUGE_RPC_URL)" if network == config.sale.network else own
 
 
-def _print_trace(found: TraceResult) -> None:
-    print(f"{found.status or 'unknown outcome'}, decoded from {found.decoder}")
+def _lines(found: TraceResult) -> Iterator[str]:
+    yield f"{found.status}, decoded from {found.decoder}"
+    verb = "" if found.proven else "asks for "
     for payment in found.payments:
         name = payment.token.symbol or payment.token.address
-        print(f"{payment.amount} atomic {name} from {payment.payer} to {payment.payee}")
-        print(f"  by {payment.method or 'an unknown method'}, nonce {payment.nonce}")
+        yield f"{verb}{payment.amount} atomic {name} from {payment.payer} to {payment.payee}"
+        yield f"  by {payment.method or 'an unknown method'}, nonce {payment.nonce}"
         if payment.suffix:
-            print(f"  data suffix 0x{payment.suffix.hex()}")
+            yield f"  data suffix 0x{payment.suffix.hex()}"
     if found.reason:
-        print(found.reason)
+        yield found.reason

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tollgauge.cli.inputs import load_config
-from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, print_json
+from tollgauge.cli.inputs import load_existing
+from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, show
 from tollgauge.core.errors import TollgaugeError
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
@@ -26,36 +27,40 @@ def watch_list(
     as_json: Json = False,
 ) -> None:
     """The newest watches, or the deliveries that were given up. Exit 1 when any was."""
-    found = asyncio.run(_watches(load_config(config), limit))
+    found = asyncio.run(_watches(load_existing(config), limit))
     rows = found["dead"] if dead else found["watches"]
-    if as_json:
-        print_json(found)
-    for row in () if as_json else rows:
-        print(" ".join(str(value) for value in row.values() if not isinstance(value, list)))
+    lines = (
+        " ".join(str(value) for value in row.values() if not isinstance(value, list))
+        for row in rows
+    )
+    none = "No delivery was given up." if dead else "There is no watch."
+    show(found, lines if rows else [none], as_json=as_json)
     raise typer.Exit(BAD if found["dead"] else GOOD)
 
 
 @watch_app.command(name="show")
 def watch_show(watch_id: str, config: ConfigFile = None, as_json: Json = False) -> None:
     """One watch: what it listens to, where to, and its newest deliveries. URLs are masked."""
-    found = asyncio.run(_watch(load_config(config), watch_id))
-    if as_json:
-        print_json(found)
-        return
+    found = asyncio.run(_watch(load_existing(config), watch_id))
+    show(found, _lines(found), as_json=as_json)
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
     for key, value in found.items():
         for row in value if isinstance(value, list) else [value]:
             shown = " ".join(map(str, row.values())) if isinstance(row, dict) else row
-            print(f"{key:12} {shown}")
+            yield f"{key:12} {shown}"
 
 
 @watch_app.command(name="resend")
 def watch_resend(
     ids: Annotated[list[str], typer.Argument(help="Dead deliveries (dlv_…), or a watch (wat_…).")],
     config: ConfigFile = None,
+    as_json: Json = False,
 ) -> None:
     """Queue dead letters again, with all their tries. Exit 1 when there was none."""
-    again = asyncio.run(_resend(load_config(config), tuple(ids)))
-    errors.print(f"{again} queued again.")
+    again = asyncio.run(_resend(load_existing(config), tuple(ids)))
+    show({"queued": again}, [f"{again} queued again."], as_json=as_json)
     raise typer.Exit(GOOD if again else BAD)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,9 +22,11 @@ from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.settlements import Settlements
 from tollgauge.demo.stage import Progress, configuration, prepare
 from tollgauge.demo.world import World
+from tollgauge.web.listen import LOOPBACK, listening
 
 PORT: Final = 8402
 SALE_SECONDS: Final = 7.0
+_PORT_MAX: Final = 65_535
 WATCHED: Final = SELLERS[0]
 """The seller whose watch the demo buys."""
 
@@ -53,6 +54,10 @@ async def play(
     has been bought. Raises TollgaugeError when a part does not start or the round finds nothing.
     """
     async with contextlib.AsyncExitStack() as stack:
+        # First of all: who finds the port taken has started and changed nothing.
+        wanted = 0 if options.once else options.port
+        listeners = stack.enter_context(listening(LOOPBACK, wanted, setting="--port"))
+        port = listeners.port
         progress("starting a chain, a facilitator and the sellers", 0, 1)
         began = app.now_ms() - options.history_days * DAY_MS if options.history_days else None
         world = await stack.enter_async_context(
@@ -60,12 +65,11 @@ async def play(
         )
         sales = Settlements(world.chain)
         await _settle(sales, began=began, now=app.now_ms(), progress=progress)
-        port = _free_port() if options.once else options.port or _free_port()
         control = (
             ""
             if options.once
             else await stack.enter_async_context(
-                run_control(world.faults, world.market.receiver, port=port + 1)
+                run_control(world.faults, world.market.receiver, port=_next(port))
             )
         )
         # A file even where nobody keeps it: a cancelled query takes a database in memory with it.
@@ -80,7 +84,9 @@ async def play(
         stop, ready = asyncio.Event(), asyncio.Event()
         jobs = () if options.once else service.jobs()
         async with asyncio.TaskGroup() as group:
-            running = group.create_task(app.run(service, jobs=jobs, stop=stop, on_ready=ready.set))
+            running = group.create_task(
+                app.run(service, jobs=jobs, stop=stop, on_ready=ready.set, listeners=listeners)
+            )
             try:
                 await _either(ready.wait(), running)
                 progress("buying a trust report", 0, 1)
@@ -130,7 +136,7 @@ async def _either(wanted: Any, running: asyncio.Task[None]) -> None:
     waiting.cancel()
     if running.done():
         running.result()
-        raise DemoError("The server stopped before it answered.", hint="Is its port taken?")
+        raise DemoError("The server stopped before it answered.")
 
 
 async def _best(service: app.Opened) -> str:
@@ -171,7 +177,6 @@ def _links(base_url: str, resource: str, *, control: str, world: World) -> dict[
     }
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _next(port: int) -> int:
+    """The port after a port; 0, which is any free one, after the last."""
+    return port + 1 if port < _PORT_MAX else 0

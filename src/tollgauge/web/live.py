@@ -44,7 +44,7 @@ from tollgauge.web.problem import Problem
 
 SHARE_MS: Final = 10 * SECOND_MS
 LEASE_MS: Final = 45 * SECOND_MS
-RECENT_MS: Final = 10 * MINUTE_MS
+STAND_IN_MS: Final = 10 * MINUTE_MS
 """How old a result may be that stands for a host on hold."""
 HOLD_MS: Final = 5 * SECOND_MS
 """A longer pause of a host is not waited for."""
@@ -139,7 +139,7 @@ class LiveProbe:
         host = endpoints.host_state(tx, resource.host)
         on_hold = host.free_at > now + HOLD_MS
         known, usable = known_now(
-            tx, resource.id, now=now, age_ms=RECENT_MS if on_hold else SHARE_MS
+            tx, resource.id, now=now, age_ms=STAND_IN_MS if on_hold else SHARE_MS
         )
         if on_hold and usable is None:
             raise Problem(

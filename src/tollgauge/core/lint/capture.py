@@ -1,11 +1,12 @@
-"""Captured exchanges: the JSON in which people hand an answer to the linter, and its report.
+"""Captured exchanges: the forms in which people hand an answer to the linter, and its report.
 
-The forms are those of `tollgauge lint`: `{status, headers, body, url?, method?}` in,
-`{payable, compliant, version, findings, terms}` out.
+The forms are those of `tollgauge lint`: `{status, headers, body, url?, method?}` as JSON or what
+`curl -i` prints in, `{payable, compliant, version, findings, terms}` out.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -18,8 +19,13 @@ from tollgauge.core.terms import Terms
 
 _FORM: Final = (
     'Write {"status": 402, "headers": {"name": "value"}, "body": "text", "url": "https://…",'
-    ' "method": "GET"}; only status is required.'
+    ' "method": "GET"}; only status is required. Or save what curl -i prints.'
 )
+_STATUS_LINE: Final = re.compile(
+    rb"HTTP/[0-9](?:\.[0-9])? ([1-9][0-9]{2})(?: [^\r\n]*)?(?:\r?\n|\r?\Z)"
+)
+"""RFC 9112, section 4; HTTP/2 and HTTP/3 have none, and curl prints one without a reason."""
+_STATUS_TEXT: Final = re.compile(r"\s*([1-9][0-9]{2})(?:\s.*)?", re.ASCII | re.DOTALL)
 
 
 class CaptureError(TollgaugeError):
@@ -29,20 +35,30 @@ class CaptureError(TollgaugeError):
         super().__init__(message, hint=_FORM)
 
 
+def read_capture(text: bytes) -> Exchange:
+    """The exchange that a file describes: what `curl -i` prints, or JSON. Raises CaptureError."""
+    text = text.lstrip()
+    if text.startswith(b"HTTP/"):
+        return _printed(text)
+    try:
+        return exchange_from_capture(orjson.loads(text))
+    except orjson.JSONDecodeError as error:
+        raise CaptureError("This is not JSON, and no answer that begins with HTTP/.") from error
+
+
 def exchange_from_capture(obj: object) -> Exchange:
     """The exchange that a capture describes; `at` is 0, for a capture has no clock.
 
-    `headers` is a mapping or a list of pairs, names in any case; `body` a text, or JSON that is
-    serialised, or null. A missing `url` or `method` leaves out the rules that compare them.
-    Raises CaptureError for anything else.
+    `status` is a number, also as a text; `headers` a mapping or a list of pairs, names in any
+    case; `body` a text, or JSON that is serialised, or null. A missing `url` or `method` leaves
+    out the rules that compare them. Raises CaptureError for anything else.
     """
     if not isinstance(obj, dict):
         raise CaptureError("The captured exchange is not an object.")
-    status = obj.get("status")
-    if isinstance(status, bool) or not isinstance(status, int) or not 100 <= status <= 999:
-        raise CaptureError("The captured exchange has no HTTP status.")
     answer = Answer(
-        status=status, headers=tuple(_headers(obj.get("headers"))), body=_body(obj.get("body"))
+        status=_status(obj.get("status")),
+        headers=tuple(_headers(obj.get("headers"))),
+        body=_body(obj.get("body")),
     )
     return Exchange(url=_text(obj, "url"), method=_text(obj, "method").upper(), at=0, result=answer)
 
@@ -64,6 +80,49 @@ def lint_json(lint: Lint) -> dict[str, object]:
         ],
         "terms": [_terms_json(terms) for terms in lint.terms],
     }
+
+
+def _printed(text: bytes) -> Exchange:
+    """The last of the answers that curl printed: those before it asked to go on (100), to go
+    elsewhere (redirects), or were a proxy's.
+    """
+    at, status = 0, 0
+    headers: tuple[tuple[str, str], ...] = ()
+    while line := _STATUS_LINE.match(text, at):
+        status = int(line[1])
+        headers, at = _head(text, line.end())
+    if not status:
+        raise CaptureError("This begins with HTTP/, but not with a status line.")
+    answer = Answer(status=status, headers=headers, body=text[at:])
+    return Exchange(url="", method="", at=0, result=answer)
+
+
+def _head(text: bytes, at: int) -> tuple[tuple[tuple[str, str], ...], int]:
+    """The headers that begin at an offset, and where the body begins."""
+    found: list[tuple[str, str]] = []
+    while at < len(text):
+        end = text.find(b"\n", at)
+        end = len(text) if end < 0 else end
+        line, at = text[at:end].removesuffix(b"\r").decode("latin-1"), end + 1
+        name, colon, value = line.partition(":")
+        if not line:
+            break
+        if line[0] in " \t" and found:  # a folded line (RFC 9112, section 5.2)
+            found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip()}")
+        elif colon and name.strip() and not line[0].isspace():
+            found.append((name.strip().lower(), value.strip()))
+        else:
+            raise CaptureError("A line of the head is no header.")
+    return tuple(found), min(at, len(text))
+
+
+def _status(value: object) -> int:
+    if isinstance(value, str):
+        named = _STATUS_TEXT.fullmatch(value)
+        value = int(named[1]) if named else None
+    if isinstance(value, bool) or not isinstance(value, int) or not 100 <= value <= 999:
+        raise CaptureError("The captured exchange has no HTTP status.")
+    return value
 
 
 def _terms_json(terms: Terms) -> dict[str, object]:

@@ -7,10 +7,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from tollgauge.core.trace import reason
 from tollgauge.core.trace.calls import read_call_trace
 from tollgauge.core.trace.captured import (
     Block,
     CaptureError,
+    Receipt,
+    completed,
+    own_receipt,
     read_receipt,
     read_transaction,
     unwrapped,
@@ -33,9 +37,10 @@ def trace_files(
 ) -> TraceResult:
     """The payments of captured JSON-RPC objects, without a node.
 
-    `tx` is a transaction, `receipt` its receipt, `calls` its call trace, each as the node sent it,
-    with or without the JSON-RPC envelope; a `tx` of null is a transaction that is not known. The
-    chain is the one that the transaction names, else `network` (a name of the catalogue). Raises
+    `tx` is a transaction, `receipt` its receipt, `calls` its call trace, each as a node, a client
+    or an explorer wrote it (core/trace/forms), with or without the JSON-RPC envelope; a `tx` of
+    null is a transaction that is not known. The chain is the one that the transaction names, else
+    `network` (a name of the catalogue), else the default, and the reason says so. Raises
     CaptureError.
     """
     tx, receipt, calls = unwrapped(tx), unwrapped(receipt), unwrapped(calls)
@@ -45,14 +50,26 @@ def trace_files(
     sent = read_transaction(tx)
     found = decode(
         sent,
-        None if receipt is None else read_receipt(receipt),
+        _told(tx, receipt),
         None if calls is None else read_call_trace(calls),
         network=fallback if sent.chain_id is None else f"eip155:{sent.chain_id}",
         model=None if model is None else named_model(model),
     )
     if network is not None and found.network != fallback:
         raise CaptureError(f"The transaction is not one of {network}: it names another chain.")
+    if network is None and sent.chain_id is None:
+        said = (found.reason, reason.NO_CHAIN.format(name=DEFAULT_NETWORK))
+        found = replace(found, reason=" ".join(filter(None, said)))
     return known_tokens(found)
+
+
+def _told(tx: object, receipt: object | None) -> Receipt | None:
+    """What is known of the outcome: from the receipt, and from a transaction that tells it too."""
+    own = own_receipt(tx)
+    if receipt is None:
+        return own
+    told = read_receipt(receipt)
+    return told if own is None else completed(told, own)
 
 
 def named_model(name: str) -> Model:

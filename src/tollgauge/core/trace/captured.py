@@ -1,30 +1,48 @@
-"""Captured: a transaction, its receipt and its logs, read from the objects of JSON-RPC.
+"""Captured: a transaction, its receipt and its logs, read from what a node or a client wrote.
 
 Rules:
 - what a node sent, or what somebody saved of it, is read once into the small types below; hex is
-  lower case, numbers are integers (saved ones may be decimal);
+  lower case, numbers are integers. Names and values are those of JSON-RPC, of client libraries or
+  of explorers (core/trace/forms);
 - a part that is missing is None, because absence and emptiness differ: a receipt without `logs`
   says nothing of transfers, one with an empty list says that there were none;
 - a part that is present and malformed raises CaptureError, except call data that is no hex, which
   is unreadable and hence None.
 
-Field names are those of the Ethereum execution API (eth_getTransactionByHash and
-eth_getTransactionReceipt). What the parts mean is the other modules' work.
+What the parts mean is the other modules' work.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
 
 from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.trace import forms
+from tollgauge.core.trace.forms import ADDRESS, TX_HASH
 
-TX_HASH: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
-ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{40}", re.ASCII)
-_HEX: Final = re.compile(r"0x(?:[0-9a-fA-F]{2})*", re.ASCII)
-_QUANTITY: Final = re.compile(r"0x[0-9a-fA-F]{1,16}|[0-9]{1,19}", re.ASCII)
+__all__ = [
+    "ADDRESS",
+    "TX_HASH",
+    "Block",
+    "CaptureError",
+    "Log",
+    "Receipt",
+    "Transaction",
+    "completed",
+    "own_receipt",
+    "read_receipt",
+    "read_transaction",
+    "unwrapped",
+]
+
+T = TypeVar("T")
+
+_CUT: Final = re.compile(r"0x[0-9a-fA-F]|[0-9a-fA-F]{8}", re.ASCII)
 _TOPICS_MAX: Final = 4
+_OF_RECEIPT: Final = frozenset({*forms.STATUS, *forms.HASH, "isError", "logs", "items"})
 
 
 class CaptureError(TollgaugeError):
@@ -47,7 +65,8 @@ class Block:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
     """What was sent. `pending` is None where the capture does not say whether it was mined;
-    `data` is None where the call data is missing or unreadable; `to` is None for a creation.
+    `data` is None where the call data is missing or unreadable, and `cut` says that it begins as
+    hex and does not end so; `to` is None for a creation.
     """
 
     hash: str | None
@@ -57,70 +76,117 @@ class Transaction:
     data: bytes | None
     pending: bool | None
     block: Block | None
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """One event log. `index` is its place in the block, None where the capture leaves it out."""
+    """One event log. `index` is its place in the block, `tx_hash` the transaction that it names;
+    None where the capture leaves them out.
+    """
 
     address: str
     topics: tuple[str, ...]
     data: str
     index: int | None
+    tx_hash: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What became of a transaction. `ok` and `logs` are None where the capture leaves them out."""
+    """What became of a transaction. `ok` and `logs` are None where the capture leaves them out;
+    `whole` is False where there may be more logs than these.
+    """
 
     hash: str | None
     ok: bool | None
     sender: str | None
     block: Block | None
     logs: tuple[Log, ...] | None
+    whole: bool = True
 
 
 def unwrapped(value: object) -> object:
-    """The result of a saved JSON-RPC reply, or the value itself."""
-    if isinstance(value, dict) and "jsonrpc" in value:
-        return value.get("result")
-    return value
+    """The result of a saved reply, or the value itself. Raises CaptureError for a saved error."""
+    try:
+        return forms.unwrapped(value)
+    except ValueError as error:
+        raise CaptureError(
+            "The saved reply is an error and not an answer.", hint="Ask the node again."
+        ) from error
 
 
 def read_transaction(value: object) -> Transaction:
     """A transaction object. Raises CaptureError."""
     found = _object(value, "The transaction")
-    if not found.keys() & {"hash", "input", "data"}:
+    if not found.keys() & {*forms.HASH, *forms.DATA} or "topics" in found:
         raise CaptureError("The object has neither a hash nor an input: it is no transaction.")
-    number = found.get("blockNumber")
-    data = found.get("input", found.get("data"))
-    readable = isinstance(data, str) and _HEX.fullmatch(data)
+    _, data = forms.named(found, forms.DATA)
+    readable = _data(data)
+    mined = [found[name] for name in forms.BLOCK if name in found]
     return Transaction(
-        hash=_hex(found, "hash", TX_HASH),
-        chain_id=_quantity(found, "chainId"),
-        sender=_hex(found, "from", ADDRESS),
-        to=_hex(found, "to", ADDRESS),
-        data=bytes.fromhex(str(data)[2:]) if readable else None,
-        pending=number is None if "blockNumber" in found else None,
+        hash=_read(found, forms.HASH, _hash),
+        chain_id=_read(found, forms.CHAIN, forms.number),
+        sender=_read(found, ("from",), forms.address),
+        to=_read(found, ("to",), forms.address),
+        data=readable,
+        pending=all(each is None for each in mined) if mined else None,
         block=_block(found),
+        cut=readable is None and isinstance(data, str) and bool(_CUT.match(data)),
     )
 
 
 def read_receipt(value: object) -> Receipt:
-    """A receipt object. Raises CaptureError."""
+    """A receipt object, or a transaction's logs alone: a list of them, or a page of Blockscout.
+    Raises CaptureError.
+    """
+    if isinstance(value, list) and value:
+        value = {"logs": value, forms.MORE: {}}  # nobody says that these are all of them
     found = _object(value, "The receipt")
-    status = _quantity(found, "status")
-    if status not in (None, 0, 1):
-        raise CaptureError("The receipt's status is neither 0 nor 1.")
-    logs = found.get("logs")
+    if not found.keys() & _OF_RECEIPT:
+        raise CaptureError("The object has neither a status nor logs: it is no receipt.")
+    name, logs = forms.named(found, ("logs", "items"))
     if logs is not None and not isinstance(logs, list):
         raise CaptureError("The receipt's logs are no list.")
+    read = [_log(item) for item in logs or ()]
+    if name == "items" and all(log.index is not None for log in read):
+        read.sort(key=lambda log: log.index or 0)  # an explorer may show the newest first
     return Receipt(
-        hash=_hex(found, "transactionHash", TX_HASH),
-        ok=None if status is None else status == 1,
-        sender=_hex(found, "from", ADDRESS),
+        hash=_read(found, forms.HASH, _hash),
+        ok=_outcome(found),
+        sender=_read(found, ("from",), forms.address),
         block=_block(found),
-        logs=None if logs is None else tuple(_log(item) for item in logs),
+        logs=None if logs is None else tuple(read),
+        whole=found.get(forms.MORE) is None,
+    )
+
+
+def own_receipt(value: object) -> Receipt | None:
+    """What a transaction object itself says of its outcome, as explorers' objects do; None where
+    it says nothing. Raises CaptureError.
+    """
+    found = _object(value, "The transaction")
+    if not found.keys() & {*forms.STATUS, "isError", "logs"}:
+        return None
+    receipt = read_receipt(found)
+    return None if receipt.ok is None and receipt.logs is None else receipt
+
+
+def completed(receipt: Receipt, other: Receipt) -> Receipt:
+    """A receipt with what only another one of the same transaction says. Raises CaptureError
+    where they disagree.
+    """
+    if None not in (receipt.ok, other.ok) and receipt.ok != other.ok:
+        raise CaptureError("The receipt and the transaction tell different outcomes.")
+    logs = receipt if receipt.logs is not None else other
+    return replace(
+        receipt,
+        hash=receipt.hash or other.hash,
+        ok=other.ok if receipt.ok is None else receipt.ok,
+        sender=receipt.sender or other.sender,
+        block=receipt.block or other.block,
+        logs=logs.logs,
+        whole=logs.whole,
     )
 
 
@@ -129,30 +195,33 @@ def _log(value: object) -> Log:
     topics = found.get("topics")
     if not isinstance(topics, list) or len(topics) > _TOPICS_MAX:
         raise CaptureError("A log's topics are no list of at most four.")
-    if not all(isinstance(topic, str) and TX_HASH.fullmatch(topic) for topic in topics):
-        raise CaptureError("A log's topic is not 32 bytes of hex.")
-    address, data = found.get("address"), found.get("data")
-    if not isinstance(address, str) or not ADDRESS.fullmatch(address):
-        raise CaptureError("A log's address is not 20 bytes of hex.")
-    if not isinstance(data, str) or not _HEX.fullmatch(data):
-        raise CaptureError("A log's data is not hex.")
+    if found.get("removed") is True:
+        raise CaptureError("A log was removed: its block is not part of the chain any more.")
+    while topics and topics[-1] is None:
+        topics = topics[:-1]
+    address = _read(found, ("address",), forms.address)
+    data = _read(found, ("data",), _bytes)
+    if address is None or data is None:
+        raise CaptureError("A log has no address or no data.")
+    try:
+        read = tuple(forms.hexadecimal(topic, TX_HASH) for topic in topics)
+    except ValueError as error:
+        raise CaptureError("A log's topic is not 32 bytes of hex.") from error
     return Log(
-        address=address.lower(),
-        topics=tuple(topic.lower() for topic in topics),
-        data=data.lower(),
-        index=_quantity(found, "logIndex"),
+        address=address,
+        topics=read,
+        data=data,
+        index=_read(found, forms.LOG_INDEX, _index),
+        tx_hash=_read(found, forms.HASH, _hash),
     )
 
 
-def _block(found: dict[str, Any]) -> Block | None:
-    number, at = _quantity(found, "blockNumber"), _quantity(found, "blockTimestamp")
+def _block(found: Mapping[str, Any]) -> Block | None:
+    number, at = _read(found, forms.BLOCK, forms.number), None
     if number is None:
         return None
-    return Block(
-        number=number,
-        hash=_hex(found, "blockHash", TX_HASH),
-        at=None if at is None else at * 1_000,
-    )
+    at = _read(found, forms.TIME, forms.milliseconds)
+    return Block(number=number, hash=_read(found, forms.BLOCK_HASH, _hash), at=at)
 
 
 def _object(value: object, what: str) -> dict[str, Any]:
@@ -161,22 +230,42 @@ def _object(value: object, what: str) -> dict[str, Any]:
     return value
 
 
-def _hex(found: dict[str, Any], key: str, pattern: re.Pattern[str]) -> str | None:
-    value = found.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise CaptureError(f"The field {key} is not the expected hex.")
-    return value.lower()
+def _read(
+    found: Mapping[str, Any], names: tuple[str, ...], form: Callable[[object], T]
+) -> T | None:
+    """The value under one of some names, None where there is none. Raises CaptureError."""
+    name, value = forms.named(found, names)
+    try:
+        return None if value is None else form(value)
+    except ValueError as error:
+        words = str(error) if str(error).startswith("is ") else "is malformed"
+        raise CaptureError(f"The field {name} {words}.") from error
 
 
-def _quantity(found: dict[str, Any], key: str) -> int | None:
-    """A number below 2**64: as JSON-RPC writes it, or as a person saved it."""
-    value = found.get(key)
-    if value is None:
+def _outcome(found: Mapping[str, Any]) -> bool | None:
+    try:
+        return forms.outcome(found)
+    except ValueError as error:
+        raise CaptureError(
+            "The receipt's status is neither 0 nor 1, and no word for it."
+        ) from error
+
+
+def _data(value: object) -> bytes | None:
+    """Call data; None for what is no hex."""
+    try:
+        return bytes.fromhex(_bytes(value)[2:])
+    except ValueError:
         return None
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**64:
-        return value
-    if not isinstance(value, str) or not _QUANTITY.fullmatch(value):
-        raise CaptureError(f"The field {key} is not a number.")
-    return int(value, 16 if value.startswith("0x") else 10)
+
+
+def _hash(value: object) -> str:
+    return forms.hexadecimal(value, TX_HASH)
+
+
+def _bytes(value: object) -> str:
+    return forms.hexadecimal(value, forms.BYTES)
+
+
+def _index(value: object) -> int:
+    return forms.number("0x0" if value == "0x" else value)

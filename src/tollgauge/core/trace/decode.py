@@ -6,7 +6,10 @@ Rules (EIP-3009):
   pair when payer and nonce agree and it names the same token or moves the same amount to the same
   payee (a proxy in front of the token);
 - a reverted transaction has no payments;
-- without logs, the payments are what the call data asks for, and the reason says so;
+- without logs, the payments are what the call data asks for, and the reason says that it is not
+  known whether anything moved;
+- the receipt alone says `success` (or its logs, as a transaction that reverted has none): a call
+  trace may be of a transaction that was never mined. One that failed moved nothing either way;
 - bytes that only look like a call (core/trace/nesting.scanned) count where a log pair or the
   payer's signature proves them, and only where nothing better was found;
 - calls that contradict each other prove nothing, unless the payer's signature picks one.
@@ -62,10 +65,19 @@ def decode(
     )
     calls = _calls(tx, trace)
     if status is Status.REVERTED:
-        return replace(found, decoder=model or Model.RECEIPT_LOGS, reason=reason.reverted(calls))
-    if receipt is None or receipt.logs is None:
+        return replace(
+            found, decoder=model or Model.RECEIPT_LOGS, reason=reason.reverted(tx, calls)
+        )
+    if receipt is None or not _tells(receipt):
         return _from_calls(found, tx, receipt, trace, model=model)
     return _from_logs(found, tx, receipt, trace, model=model)
+
+
+def _tells(receipt: Receipt) -> bool:
+    """Whether a receipt's logs tell what moved: all logs do, some do where they hold a payment."""
+    if receipt.logs is None:
+        return False
+    return receipt.whole or bool(moved(receipt.logs))
 
 
 def not_found(tx_hash: str | None, *, network: str) -> TraceResult:
@@ -87,6 +99,10 @@ def _fit(
 ) -> None:
     if receipt and tx.hash and receipt.hash and tx.hash != receipt.hash:
         raise CaptureError("The receipt is that of another transaction.")
+    logs = receipt.logs or () if receipt else ()
+    named = {log.tx_hash for log in logs} | {tx.hash, receipt.hash if receipt else None}
+    if len(named - {None}) > 1:
+        raise CaptureError("A log is that of another transaction.")
     if tx.pending:
         return
     if model is Model.RECEIPT_LOGS and (receipt is None or receipt.logs is None):
@@ -95,14 +111,14 @@ def _fit(
         raise CaptureError("The decoder call-trace needs a call trace.")
 
 
-def _status(tx: Transaction, receipt: Receipt | None, trace: CallTrace | None) -> Status | None:
+def _status(tx: Transaction, receipt: Receipt | None, trace: CallTrace | None) -> Status:
     ok = receipt.ok if receipt is not None else None
-    if ok is None and trace is not None:
-        ok = trace.ok
+    if ok is None and trace is not None and not trace.ok:
+        ok = False
     if ok is None and receipt is not None and receipt.logs:
         ok = True  # before status existed (EIP-658): a reverted transaction has no logs
     if ok is None:
-        return Status.PENDING if tx.pending and receipt is None else None
+        return Status.PENDING if tx.pending and receipt is None else Status.UNKNOWN
     return Status.SUCCESS if ok else Status.REVERTED
 
 
@@ -124,7 +140,7 @@ def _from_logs(
     pairs = moved(receipt.logs or ())
     if not pairs:
         asked = () if model is Model.RECEIPT_LOGS else _calls(tx, trace)
-        why = reason.without_payment(tx, receipt, asked)
+        why = reason.nothing_moved(tx, receipt.logs or (), asked)
         return replace(found, decoder=model or Model.RECEIPT_LOGS, reason=why)
     read = _matched(pairs, _sources(tx, None, pairs), found.network)
     used = Model.CALLDATA if any(read) else Model.RECEIPT_LOGS
@@ -138,8 +154,17 @@ def _from_logs(
         found,
         decoder=model or used,
         payments=payments,
-        reason=None if all(read) else reason.LOGS_ONLY,
+        reason=_rest(tx, receipt, known=all(read)),
+        proven=True,
     )
+
+
+def _rest(tx: Transaction, receipt: Receipt, *, known: bool) -> str | None:
+    """What the payments of logs rest on, None where nothing is open."""
+    said = [] if known else [reason.LOGS_ONLY]
+    said += [reason.INCOMPLETE] if not known and reason.is_cut(tx) else []
+    said += [] if receipt.whole else [reason.MORE_LOGS]
+    return " ".join(said) or None
 
 
 def _sources(
@@ -212,7 +237,6 @@ def _from_calls(
     model: Model | None,
 ) -> TraceResult:
     """What the calls ask for, where no logs are there to prove it."""
-    pending = found.status is Status.PENDING
     if trace is not None and model is not Model.CALLDATA:
         calls, used = trace.calls, Model.CALL_TRACE
     else:
@@ -224,11 +248,13 @@ def _from_calls(
     )
     if not payments and tx.data is not None and trace is None:
         payments = tuple(_guessed(tx.data, found.network))
-    if not payments:
-        why = reason.PENDING if pending else reason.without_payment(tx, receipt, calls)
+    pending = found.status is Status.PENDING
+    said = [reason.PENDING if pending else reason.unproven(receipt)]
+    if payments:
+        said += [reason.ASKED, *([reason.INCOMPLETE] if reason.is_cut(tx) else [])]
     else:
-        why = reason.PENDING if pending else reason.NO_RECEIPT
-    return replace(found, decoder=model or used, payments=payments, reason=why)
+        said.insert(0, reason.unshown(tx, calls))
+    return replace(found, decoder=model or used, payments=payments, reason=" ".join(said))
 
 
 def _token(call: Authorized, network: str) -> str | None:

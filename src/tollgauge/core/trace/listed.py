@@ -3,7 +3,7 @@
 Two are known: `batchTransferWithAuthorization`, whose parallel arrays are the arguments of the
 token's function, and Circle's FiatTokenUtil, which packs them tightly (168 bytes of terms and 65
 of v, r, s each). Both call `transferWithAuthorization` for every row; the token is their own, so
-a row names none. A list that does not fit the data is left out.
+a row names none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from eth_utils.abi import function_signature_to_4byte_selector
 
-from tollgauge.core.trace.abi import Arguments, OutsideError
+from tollgauge.core.trace.abi import Arguments
 from tollgauge.core.trace.calldata import WORD, Authorized, Method, word
 
 ARRAYS: Final = (
@@ -29,15 +29,14 @@ _SIGNATURE_SIZE: Final = 65
 
 
 def listed(data: memoryview) -> Iterator[Authorized]:
-    """The transfers that a call lists, in order; nothing for any other call."""
+    """The transfers that a call lists, in order; nothing for any other call.
+
+    Raises OutsideError where a list does not fit the data.
+    """
     readers = {_ARRAYS: _arrays, _PACKED: _packed}
     reader = readers.get(bytes(data[:4]))
-    if reader is None:
-        return
-    try:
+    if reader is not None:
         yield from reader(Arguments(data, 4))
-    except OutsideError:
-        return
 
 
 def _arrays(arguments: Arguments) -> Iterator[Authorized]:

@@ -14,9 +14,10 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
-from typing import Final
+from itertools import chain, islice
+from typing import Final, TypeVar
 
 from eth_utils.abi import function_signature_to_4byte_selector
 
@@ -27,6 +28,9 @@ from tollgauge.core.trace.listed import listed
 CALLS_MAX: Final = 4_096
 DEPTH_MAX: Final = 16
 SCAN_MAX: Final = 4_096
+_SELECTOR_SIZE: Final = 4
+
+P = TypeVar("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +55,27 @@ def authorized(data: bytes, target: str | None) -> tuple[Authorized, ...]:
         if made is not None:
             found.append(made)
             continue
-        found += islice(listed(call.data), CALLS_MAX - len(found))
+        found += islice(_fitting(listed(call.data)), CALLS_MAX - len(found))
         if depth < DEPTH_MAX:
-            inner = list(islice(_inner(call), budget))
+            inner = list(islice(_fitting(_inner(call)), budget))
             budget -= len(inner)
             waiting += [(each, depth + 1) for each in reversed(inner)]
     return tuple(found)
+
+
+def incomplete(data: bytes) -> bool:
+    """Whether call data ends before the arguments that it announces: it was cut, or its contract
+    would have reverted. Data of functions that are not known here is never called so.
+    """
+    call = Inner(None, memoryview(data))
+    if data[:_SELECTOR_SIZE] in SELECTORS:
+        return read_call(data) is None
+    try:
+        for _ in islice(chain(listed(call.data), _inner(call)), CALLS_MAX):
+            pass
+    except OutsideError:
+        return True
+    return 0 < len(data) < _SELECTOR_SIZE
 
 
 def scanned(data: bytes) -> tuple[Authorized, ...]:
@@ -75,14 +94,18 @@ def scanned(data: bytes) -> tuple[Authorized, ...]:
 
 
 def _inner(call: Inner) -> Iterator[Inner]:
-    """The calls that a known wrapper makes, in order; nothing for anything else."""
+    """The calls that a known wrapper makes, in order; nothing for anything else. Raises
+    OutsideError where one does not fit the data.
+    """
     reader = _WRAPPERS.get(bytes(call.data[:4]))
-    if reader is None:
-        return
-    try:
+    if reader is not None:
         yield from reader(Arguments(call.data, 4), call.target)
-    except OutsideError:
-        return
+
+
+def _fitting(parts: Iterator[P]) -> Iterator[P]:
+    """The parts up to the first that does not fit the data."""
+    with suppress(OutsideError):
+        yield from parts
 
 
 def _single(target: int, data: int) -> Reader:

@@ -7,21 +7,27 @@ from typing import Final
 
 from tollgauge.core.settlement import AUTHORIZATION_CANCELED, AUTHORIZATION_USED
 from tollgauge.core.trace.calldata import Authorized
-from tollgauge.core.trace.captured import Receipt, Transaction
+from tollgauge.core.trace.captured import Log, Receipt, Transaction
 from tollgauge.core.trace.logs import holds
+from tollgauge.core.trace.nesting import incomplete
 
 NONE: Final = "The transaction holds no transferWithAuthorization and no receiveWithAuthorization."
 LOGS_ONLY: Final = (
     "Logs prove the payments; by which method, only the calls inside the transaction tell."
 )
-NO_RECEIPT: Final = (
-    "No receipt was given: this is what the call data asks for, not proof that it happened."
-)
+MORE_LOGS: Final = "The logs are incomplete: there may be more payments."
+ASKED: Final = "This is only what the calls ask for."
 PENDING: Final = (
-    "The transaction is not mined yet: nothing has moved, and it may still fail or disappear."
+    "The transaction was not mined when this was read: nothing had moved, and it may still fail or "
+    "disappear."
 )
-UNREADABLE: Final = "The call data is missing or no hex, and no receipt was given: nothing to read."
-NOT_FOUND: Final = "The chain does not know this transaction."
+INCOMPLETE: Final = "The call data is incomplete: it ends before its arguments do."
+NO_CHAIN: Final = "Nothing says which chain it is of: it is taken for one of {name}."
+NOT_FOUND: Final = "No node that was asked knows this transaction."
+_UNREADABLE: Final = "The call data is missing or no hex."
+_UNSHOWN: Final = (
+    "The call data shows no transferWithAuthorization and no receiveWithAuthorization."
+)
 _SHOWN: Final = 3
 
 _KINDS: Final = {
@@ -41,24 +47,52 @@ _KINDS: Final = {
 }
 
 
-def without_payment(tx: Transaction, receipt: Receipt | None, calls: Sequence[Authorized]) -> str:
-    """Why a transaction that did not revert holds no payment."""
-    logs = receipt.logs if receipt is not None else None
-    if logs is not None and holds(logs, AUTHORIZATION_USED):
+def unproven(receipt: Receipt | None) -> str:
+    """What is missing to know whether money moved."""
+    if receipt is None:
+        lacks = "No receipt was given"
+    else:
+        lacks = "The receipt has no logs" if receipt.logs is None else "The logs are incomplete"
+    return f"{lacks}, so it is not known whether it moved."
+
+
+def is_cut(tx: Transaction) -> bool:
+    """Whether the call data ends before it should."""
+    return tx.cut if tx.data is None else incomplete(tx.data)
+
+
+def unshown(tx: Transaction, calls: Sequence[Authorized]) -> str:
+    """What a transaction asks for where neither logs nor readable calls tell of a payment."""
+    if is_cut(tx):
+        return INCOMPLETE
+    if calls:
+        return f"It asks for {_asked(calls)}, of a token that it does not name."
+    if tx.data is None:
+        return _UNREADABLE
+    return " ".join(filter(None, (_UNSHOWN, _kind(tx.data))))
+
+
+def nothing_moved(tx: Transaction, logs: Sequence[Log], calls: Sequence[Authorized]) -> str:
+    """Why a transaction whose logs are all there, and did not revert, holds no payment."""
+    if holds(logs, AUTHORIZATION_USED):
         return "An authorization was used, but its token made no transfer from the authorizer."
     if calls:
         return f"Nothing moved, although the call data asks for {_asked(calls)}."
-    if logs is not None and holds(logs, AUTHORIZATION_CANCELED):
+    if holds(logs, AUTHORIZATION_CANCELED):
         return f"{NONE} It cancels an authorization."
-    if tx.data is None:
-        return UNREADABLE if logs is None else NONE
-    return " ".join(filter(None, (NONE, _KINDS.get(tx.data[:4].hex()))))
+    return " ".join(filter(None, (NONE, None if tx.data is None else _kind(tx.data))))
 
 
-def reverted(calls: Sequence[Authorized]) -> str:
+def reverted(tx: Transaction, calls: Sequence[Authorized]) -> str:
     """What a reverted transaction would have done."""
-    asked = f" Its call data asks for {_asked(calls)}." if calls else ""
-    return f"The transaction reverted: nothing moved.{asked}"
+    asked = f"Its call data asks for {_asked(calls)}." if calls else None
+    cut = INCOMPLETE if asked is None and is_cut(tx) else None
+    return " ".join(filter(None, ("The transaction reverted: nothing moved.", asked, cut)))
+
+
+def _kind(data: bytes) -> str | None:
+    """What call data that holds no payment is for, where its function is well known."""
+    return _KINDS.get(data[:4].hex())
 
 
 def _asked(calls: Sequence[Authorized]) -> str:

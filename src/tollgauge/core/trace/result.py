@@ -12,11 +12,12 @@ from tollgauge.core.units import known_asset
 
 
 class Status(StrEnum):
-    """What became of a transaction."""
+    """What became of a transaction; `unknown` where nothing that was given tells it."""
 
     SUCCESS = "success"
     REVERTED = "reverted"
     PENDING = "pending"
+    UNKNOWN = "unknown"
     NOT_FOUND = "not-found"
 
 
@@ -59,18 +60,20 @@ class TracedPayment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceResult:
-    """A transaction's payments. `network` is CAIP-2; `status` is None where no receipt told it;
-    `reason` says in plain words why there is no payment, or what the payments rest on.
+    """A transaction's payments. `network` is CAIP-2. `proven` says that logs prove the payments;
+    without them, these are only what was asked for. `reason` says in plain words why there is no
+    payment, or what the payments rest on.
     """
 
     tx_hash: str | None
     network: str
-    status: Status | None
+    status: Status
     block: Block | None
     submitter: str | None
     decoder: Model
     payments: tuple[TracedPayment, ...]
     reason: str | None = None
+    proven: bool = False
 
     @property
     def chain_id(self) -> int:

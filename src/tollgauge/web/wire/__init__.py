@@ -7,6 +7,7 @@ one, `snapshots` what is free of it, `counts` the ecosystem. Products keep the s
 answers beside them.
 """
 
+from tollgauge.web.wire.claims import Checked, Difference, checked
 from tollgauge.web.wire.counts import EcosystemShape, ecosystem
 from tollgauge.web.wire.figures import day, iso, micro_usd, minute, permille, tenths
 from tollgauge.web.wire.scores import ScoreShape, score_alone
@@ -15,6 +16,8 @@ from tollgauge.web.wire.snapshots import LeaderboardShape, SnapshotShape, leader
 from tollgauge.web.wire.trust import PreviewShape, TrustReportShape, preview, trust_report
 
 __all__ = [
+    "Checked",
+    "Difference",
     "EcosystemShape",
     "Grade",
     "LeaderboardShape",
@@ -27,6 +30,7 @@ __all__ = [
     "SnapshotShape",
     "TrustReportShape",
     "camel",
+    "checked",
     "day",
     "dump",
     "ecosystem",

@@ -1,0 +1,99 @@
+"""Claims: what a trust report says of an endpoint, against what the evidence in it gives.
+
+Rules:
+- whatever follows from the evidence is compared: the score and all its parts, the resource, and
+  the evidence's own digest, time and policy. Human words (`WORDS`) may change with the version;
+- a field that the report leaves out claims nothing, but a flag that is left out is hidden;
+- the rest of a report (the live probe, the advertised terms, the provider's words) is not in the
+  evidence: nothing here can say whether it is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from tollgauge.core import evidence as evidence_form
+from tollgauge.core.scoring import Score, recompute
+from tollgauge.web.wire.figures import iso
+from tollgauge.web.wire.scores import score_alone
+from tollgauge.web.wire.shape import dump
+
+WORDS: Final = frozenset({"message", "reason", "latencyVantage"})
+_ALL_OF_IT: Final = ("flags", "stats.excluded30d")
+"""Objects whose names are the claim: one that is left out or added is a difference."""
+_ABSENT: Final = object()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One field (`score`, `stats.uptime30d`) with what a report claims and its evidence gives;
+    None where either has nothing.
+    """
+
+    field: str
+    claimed: Any
+    given: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A score that was computed again, and its JSON form. `differences` is None for an evidence
+    document alone, which claims no score.
+    """
+
+    score: Score
+    given: dict[str, Any]
+    differences: tuple[Difference, ...] | None
+
+
+def checked(document: bytes) -> Checked:
+    """The score of an evidence document, or of the one in a trust report and how the report
+    differs from it. Raises EvidenceError and ScoreError, as `recompute` does.
+    """
+    score = recompute(document)
+    given = orjson.loads(dump(score_alone(score)))
+    report = evidence_form.parse(document)
+    carried = report.get("evidence") if isinstance(report, dict) else None
+    if not isinstance(report, dict) or not isinstance(carried, dict):
+        return Checked(score=score, given=given, differences=None)
+    evidence = evidence_form.from_json(carried["document"])
+    proof = {
+        "policyVersion": score.policy_version,
+        "asOf": iso(evidence.as_of),
+        "digest": evidence_form.digest(evidence),
+    }
+    whole = given | {"resource": evidence.resource, "evidence": proof}
+    return Checked(score=score, given=given, differences=tuple(_differences("", report, whole)))
+
+
+def _differences(field: str, claimed: Any, given: Any) -> Iterator[Difference]:
+    if isinstance(claimed, dict) and isinstance(given, dict):
+        names = claimed.keys() | given.keys() if field in _ALL_OF_IT else claimed.keys()
+        for name in sorted(names, key=_order(given)):
+            if name in WORDS or (name not in given and field not in _ALL_OF_IT):
+                continue
+            path = f"{field}.{name}" if field else name
+            yield from _differences(path, claimed.get(name, _ABSENT), given.get(name, _ABSENT))
+    elif _plain(claimed) != _plain(given):
+        yield Difference(field=field, claimed=_shown(claimed), given=_shown(given))
+
+
+def _order(given: Mapping[str, Any]) -> Any:
+    """What the evidence gives in its own order, the score first; then what it does not give."""
+    places = {name: place for place, name in enumerate(given)}
+    return lambda name: (places.get(name, len(places)), name)
+
+
+def _plain(value: Any) -> Any:
+    """A value without human words."""
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items() if name not in WORDS}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def _shown(value: Any) -> Any:
+    return None if value is _ABSENT else value
