@@ -47,8 +47,10 @@ from tollgauge.store.transaction import step
 SPREAD_MS: Final = 30 * MINUTE_MS
 """Over how long the first probes of new endpoints are spread: the normal cadence."""
 
+LISTINGS_TURN: Final = "listings"
+"""The turn of whoever adds or removes endpoints or changes listings."""
+
 _RESUME_MS: Final = DAY_MS
-_TURN: Final = "listings"
 _E: Final = schema.endpoint
 _L: Final = schema.listing
 _C: Final = schema.crawl
@@ -135,7 +137,7 @@ def record_page(
     First probes of new endpoints are spread over `spread_ms` by their ids; 0 makes them due now.
     Recording a page again changes nothing.
     """
-    meta.take_turn(tx, _TURN)
+    meta.take_turn(tx, LISTINGS_TURN)
     by_id: dict[str, ListedItem] = {}
     for item in items:
         by_id.setdefault(item.resource.id, item)
@@ -167,7 +169,7 @@ def finish_crawl(tx: Connection, crawl: Crawl, *, complete: bool, now: int) -> i
     """End a crawl. A complete one takes away the listings of its source that it did not see;
     returns how many endpoints no source lists any more.
     """
-    meta.take_turn(tx, _TURN)
+    meta.take_turn(tx, LISTINGS_TURN)
     tx.execute(_C.update().where(_C.c.id == crawl.id).values(finished_at=now, complete=complete))
     if not complete:
         return 0
@@ -184,7 +186,7 @@ def adopt(tx: Connection, resource: Resource, *, source: str, now: int) -> Endpo
     """The endpoint of a resource; a new one, due within the normal cadence, if nobody listed it
     yet.
     """
-    meta.take_turn(tx, _TURN)
+    meta.take_turn(tx, LISTINGS_TURN)
     known = endpoints.get(tx, resource.id)
     if known is not None:
         return known

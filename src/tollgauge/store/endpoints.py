@@ -32,6 +32,9 @@ _CHUNK: Final = 5_000
 _E: Final = schema.endpoint
 _H: Final = schema.host
 _S: Final = schema.score
+_NO_WILDCARD: Final = sa.exists().where(_H.c.host == _E.c.host, _H.c.wildcard.is_(False))
+PUBLIC: Final = sa.or_(_E.c.adopted.is_(False), sa.and_(_E.c.learned.is_not(None), _NO_WILDCARD))
+"""Which endpoints anyone may see (store/public)."""
 _STATE: Final = (_H.c.host, _H.c.wildcard, _H.c.wildcard_at, _H.c.free_at)
 _ONE: Final = Prepared(sa.select(_E).where(_E.c.id == sa.bindparam("id")))
 # What is asked most often is built once: building a statement costs more than asking it.
@@ -291,11 +294,11 @@ def count_hosts_sharing(tx: Connection, network: str, pay_to: str) -> int:
 
 @step
 def of_host(tx: Connection, host: str, *, limit: int) -> tuple[Endpoint, ...]:
-    """Endpoints of a host, those with the best scores first, then those without."""
+    """Public endpoints of a host, those with the best scores first, then those without."""
     query = (
         sa.select(_E)
         .outerjoin(_S, _S.c.endpoint_id == _E.c.id)
-        .where(_E.c.host == host)
+        .where(_E.c.host == host, PUBLIC)
         .order_by(_S.c.score_tenths.desc().nulls_last(), _E.c.id)
         .limit(limit)
     )

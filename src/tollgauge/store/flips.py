@@ -31,7 +31,7 @@ from tollgauge.core.rollup import Rollup
 from tollgauge.core.standing import BASELINE_MIN, PUBLIC_N, Probed, Standing
 from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
 from tollgauge.core.watch import Wish
-from tollgauge.store import probes, schema, upsert, watch_events, watches
+from tollgauge.store import endpoints, probes, schema, upsert, watch_events, watches
 from tollgauge.store.codec import clean_quote
 from tollgauge.store.schema import ForeignText, Serial, metadata
 from tollgauge.store.transaction import step
@@ -240,7 +240,7 @@ def public(
     query = (
         sa.select(flip, _E.c.resource)
         .join(_E, _E.c.id == flip.c.endpoint_id)
-        .where(mine, _told_at(PUBLIC_N))
+        .where(mine, endpoints.PUBLIC, _told_at(PUBLIC_N))
         .order_by(flip.c.id.desc())
         .limit(limit)
     )
