@@ -1,7 +1,7 @@
 """What anyone may see: endpoints that a directory lists or once listed, and those that were seen
 to ask for payment.
 
-Rules (docs/operating.md, *what is forgotten*):
+Rules (docs/operating.md, *what is public*):
 - anyone can have any URL probed by buying a report on it, so a URL alone says nothing of its host:
   until it is listed or answers 402 it is known to its buyer only;
 - where a random path of the host answers 402 too, a 402 says nothing either; while that has not
