@@ -169,6 +169,30 @@ async def test_every_paid_route_describes_what_it_sells(document: Any) -> None:
         assert document["components"]["schemas"][name]["properties"]
 
 
+async def test_every_refusal_in_it_is_the_same_class_of_a_generated_client(document: Any) -> None:
+    bodies = [
+        (media_type, status, body["schema"])
+        for row in document["paths"].values()
+        for operation in row.values()
+        for status, answer in operation["responses"].items()
+        for media_type, body in answer.get("content", {}).items()
+    ]
+    problems = [schema for media_type, _, schema in bodies if "problem+json" in media_type]
+    owed = [schema for media_type, status, schema in bodies if status == "402"]
+    assert len(problems) > 100
+    assert all(each == {"$ref": "#/components/schemas/Problem"} for each in problems)
+    assert all(each == {"$ref": "#/components/schemas/PaymentRequired"} for each in owed)
+
+
+async def test_a_number_may_stand_where_a_word_may(document: Any) -> None:
+    """Generators that find a `const` among alternatives refuse every other one."""
+    snapshot = document["components"]["schemas"]["SnapshotShape"]["properties"]
+    either = snapshot["advertisedPriceUsd"]["anyOf"]
+    assert [each["type"] for each in either] == ["number", "string"]
+    assert either[1]["enum"] == ["not advertised"]
+    assert "const" not in either[1]
+
+
 async def test_it_is_compressed_for_who_can_read_that(running: Running) -> None:
     plain = await running.get("/openapi.json", headers={"accept-encoding": "identity"})
     zipped = await running.get("/openapi.json", headers={"accept-encoding": "br, gzip"})
