@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from tollgauge.store import (
 )
 from tollgauge.store import similar as similar_rows
 from tollgauge.store.engine import Store
+from tollgauge.store.migrations import upgrade
 from tollgauge.store.observations import Observation
 from tollgauge.store.watches import Watch
 
@@ -87,6 +89,20 @@ def asked_for(
 async def running(tmp_path: Path, market_database: Callable[[Path], str]) -> AsyncIterator[Running]:
     async with opened(configuration(store_url=market_database(tmp_path / "service.db"))) as found:
         yield found
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def empty_database(
+    request: pytest.FixtureRequest, tmp_path: Path, database_numbers: Iterator[int]
+) -> str:
+    """The URL of a database without tables."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'old.db'}"
+    server = request.getfixturevalue("postgres")
+    name = f"unlisted_{next(database_numbers)}"
+    server.sql(f"CREATE DATABASE {name}")
+    url: str = server.url(name)
+    return url
 
 
 PAGES = (
@@ -218,6 +234,18 @@ async def test_a_402_says_nothing_where_every_path_answers_it_or_none_was_tried(
     assert (await running.get(f"/endpoint/{endpoint_id(WEATHER)}")).status_code == 200
 
 
+async def test_it_shares_nobodys_address(store: Store) -> None:
+    listed = Endpoint(
+        id="a" * 16, resource="https://a.dev/", host="a.dev", first_seen=NOW, last_seen=NOW
+    )
+    await store.writing(endpoints.insert, replace(listed, quote=QUOTE))
+    await store.writing(asked_for, DEFAMING, at=NOW, sells=True, wildcard=True)
+    async with store.write() as tx:
+        assert await endpoints.count_hosts_sharing(tx, QUOTE.network, QUOTE.pay_to) == 1
+        await endpoints.set_wildcard(tx, HOST, wildcard=False, at=NOW)
+        assert await endpoints.count_hosts_sharing(tx, QUOTE.network, QUOTE.pay_to) == 2
+
+
 async def one(store: Store, resource: Resource = DEFAMING) -> Endpoint:
     found = await store.reading(endpoints.get, resource.id)
     assert found is not None
@@ -313,6 +341,44 @@ async def test_a_watch_holds_on_to_what_it_watches(store: Store) -> None:
     await store.writing(lambda tx: tx.execute(watches.watch.delete()))
     await pruned(store, now=NOW + PERIOD_MS + WEEK_MS)
     assert await store.reading(endpoints.get, DEFAMING.id) is None
+
+
+async def test_a_watch_that_is_bought_meanwhile_keeps_what_it_watches(
+    open_store: Callable[[], Store],
+) -> None:
+    buyer, worker = open_store(), open_store()
+    await buyer.writing(asked_for, DEFAMING, at=NOW)
+    made = Watch(
+        id="wat_1",
+        secret_hash="0" * 64,
+        endpoint_id=DEFAMING.id,
+        created_at=NOW,
+        expires_at=NOW + PERIOD_MS,
+        wish=Wish(),
+    )
+    async with buyer.write() as tx:
+        await discovery.adopt(tx, DEFAMING, source="request", now=NOW + WEEK_MS)
+        forgetting = asyncio.create_task(
+            worker.writing(public.forget, now=NOW + WEEK_MS, limit=prune.ENDPOINTS)
+        )
+        await asyncio.wait((forgetting,), timeout=0.2)  # time enough to do wrong
+        await tx.run(lambda raw: watches.add(raw, made))
+    assert await forgetting == 0
+    assert await buyer.reading(endpoints.get, DEFAMING.id) is not None
+
+
+async def test_a_database_of_the_version_before_hides_and_forgets_too(empty_database: str) -> None:
+    store = Store.open(empty_database)
+    await store.writing(lambda tx: upgrade(tx, to="0010"))
+    sells = parse_resource("https://sells.dev/a")
+    await store.writing(asked_for, DEFAMING, at=NOW)
+    await store.writing(asked_for, sells, at=NOW, sells=True, wildcard=False)
+    await store.migrate()
+    shown = [await store.reading(public.get, each.id) for each in (DEFAMING, sells)]
+    assert [each is not None for each in shown] == [False, True]
+    assert (await pruned(store, now=NOW + WEEK_MS))["unlisted"] == 1
+    assert await store.reading(endpoints.get, sells.id) is not None
+    await store.close()
 
 
 async def test_many_are_forgotten_a_batch_at_a_time(store: Store) -> None:

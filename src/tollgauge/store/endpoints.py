@@ -40,7 +40,9 @@ _ONE: Final = Prepared(sa.select(_E).where(_E.c.id == sa.bindparam("id")))
 # What is asked most often is built once: building a statement costs more than asking it.
 _HOST: Final = sa.select(*_STATE).where(_H.c.host == sa.bindparam("host"))
 _SHARING: Final = sa.select(sa.func.count(_E.c.host.distinct())).where(
-    _E.c.quote_pay_to == sa.bindparam("pay_to"), _E.c.quote_network == sa.bindparam("network")
+    _E.c.quote_pay_to == sa.bindparam("pay_to"),
+    _E.c.quote_network == sa.bindparam("network"),
+    PUBLIC,
 )
 
 
@@ -286,7 +288,7 @@ def host_states(tx: Connection, hosts: Iterable[str]) -> dict[str, HostState]:
 
 @step
 def count_hosts_sharing(tx: Connection, network: str, pay_to: str) -> int:
-    """How many hosts have an endpoint whose price goes to this address on this network."""
+    """How many hosts have a public endpoint whose price goes to this address on this network."""
     address = pay_to.lower() if pay_to.startswith("0x") else pay_to
     count: int = tx.execute(_SHARING, {"pay_to": address, "network": network}).scalar_one()
     return count
