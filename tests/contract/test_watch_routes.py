@@ -37,13 +37,14 @@ from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.exchange import Timings
+from tollgauge.core.listing import ListedItem
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import alert
-from tollgauge.store import claims, endpoints, observations, outbox, watches
+from tollgauge.store import claims, discovery, endpoints, observations, outbox, watches
 from tollgauge.store.transaction import Transaction
 
 RESOURCE = "https://api.example.com/v1/weather"
@@ -117,6 +118,13 @@ class Till:
             found: Endpoint | None = await endpoints.get(tx, ID)
         assert found is not None
         return found
+
+    async def list_it(self) -> None:
+        """A directory lists the endpoint, so that it is public."""
+        item = ListedItem(resource=parse_resource(RESOURCE))
+        async with self.store.write() as tx:
+            crawl = await discovery.begin_crawl(tx, "bazaar", now=self.clock())
+            await discovery.record_page(tx, crawl, [item], next_offset=1, now=self.clock())
 
     async def probe(self, *, up: bool = True, ours: bool = False, **more: Any) -> None:
         """One check, five minutes after the last, as the probe loop records it."""
@@ -729,6 +737,7 @@ async def test_a_lease_that_ran_out_sends_once_more_under_the_same_id(till: Till
 
 async def test_feeds_show_public_incidents(till: Till) -> None:
     bought = await till.buy()
+    await till.list_it()
     await till.probe()
     await till.probe(quote=replace(QUOTE, pay_to="0x" + "dd" * 20))
     for _ in range(2):
@@ -751,6 +760,7 @@ async def test_feeds_show_public_incidents(till: Till) -> None:
 
 async def test_feeds_are_found_from_their_pages(till: Till) -> None:
     await till.buy()
+    await till.list_it()
     for page in (f"/endpoint/{ID}", "/provider/api.example.com"):
         answer = await till.running.get(page, headers={"Accept": "text/html"})
         found = re.search(r'<link rel="alternate" type="application/atom\+xml"[^>]*>', answer.text)
