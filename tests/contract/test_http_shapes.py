@@ -25,7 +25,7 @@ from tests.contract.http_service import (
 from tollgauge import reports
 from tollgauge.core.endpoint import endpoint_id, parse_resource
 from tollgauge.core.scoring import recompute
-from tollgauge.store import discovery
+from tollgauge.store import discovery, endpoints
 from tollgauge.web import wire
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("http")]
@@ -219,7 +219,9 @@ async def test_the_snapshot_has_the_fields_of_the_contract(running: Running) -> 
 async def test_what_no_directory_lists_is_not_called_listed(running: Running) -> None:
     resource = parse_resource("https://asked-for.dev/v1/quote")
     async with running.service.store.write() as tx:
-        await discovery.adopt(tx, resource, source="request", now=running.clock())
+        asked = await discovery.adopt(tx, resource, source="request", now=running.clock())
+        await endpoints.update(tx, replace(asked, learned="GET"))  # it answered 402 once
+        await endpoints.set_wildcard(tx, asked.host, wildcard=False, at=running.clock())
     found = (await running.get(f"/trust/snapshot/{resource.id}")).json()
     assert (found["status"], found["sources"]) == ("unlisted", [])
     assert "listed" not in found["summary"]

@@ -143,6 +143,89 @@ async def test_paid_routes_carry_their_price_and_a_402(document: Any) -> None:
     )
 
 
+async def test_generators_of_clients_find_one_name_for_each_schema(document: Any) -> None:
+    schemas = document["components"]["schemas"]
+    names = [*schemas, *(each["title"] for each in schemas.values())]
+    assert not [name for name in names if not re.fullmatch("[A-Z][A-Za-z0-9]*", name)]
+    assert [each["title"] for each in schemas.values()] == [*schemas]
+    assert len({name.lower() for name in schemas}) == len(schemas) > 40
+
+
+async def test_every_reference_in_it_leads_somewhere(document: Any) -> None:
+    found = set(references(document))
+    assert found <= {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert len(found) > 40
+
+
+async def test_every_paid_route_describes_what_it_sells(document: Any) -> None:
+    described = {
+        path: row["post"]["responses"]["200"]["content"]["application/json"]["schema"]
+        for path, row in document["paths"].items()
+        if "paid" in row.get("post", {}).get("tags", ())
+    }
+    assert described.keys() == paid.PRICES.keys()
+    for schema in described.values():
+        name = schema["$ref"].rpartition("/")[2]
+        assert document["components"]["schemas"][name]["properties"]
+
+
+async def test_every_refusal_in_it_is_the_same_class_of_a_generated_client(document: Any) -> None:
+    bodies = [
+        (media_type, status, body["schema"])
+        for row in document["paths"].values()
+        for operation in row.values()
+        for status, answer in operation["responses"].items()
+        for media_type, body in answer.get("content", {}).items()
+    ]
+    problems = [schema for media_type, _, schema in bodies if "problem+json" in media_type]
+    owed = [schema for media_type, status, schema in bodies if status == "402"]
+    assert len(problems) > 100
+    assert all(each == {"$ref": "#/components/schemas/Problem"} for each in problems)
+    assert all(each == {"$ref": "#/components/schemas/PaymentRequired"} for each in owed)
+
+
+async def test_a_number_may_stand_where_a_word_may(document: Any) -> None:
+    """Generators that find a `const` among alternatives refuse every other one."""
+    snapshot = document["components"]["schemas"]["SnapshotShape"]["properties"]
+    either = snapshot["advertisedPriceUsd"]["anyOf"]
+    assert [each["type"] for each in either] == ["number", "string"]
+    assert either[1]["enum"] == ["not advertised"]
+    assert "const" not in either[1]
+
+
+async def test_it_is_compressed_for_who_can_read_that(running: Running) -> None:
+    plain = await running.get("/openapi.json", headers={"accept-encoding": "identity"})
+    zipped = await running.get("/openapi.json", headers={"accept-encoding": "br, gzip"})
+    assert "content-encoding" not in plain.headers
+    assert zipped.headers["content-encoding"] == "gzip"
+    assert zipped.json() == plain.json()
+    sizes = [int(each.headers["content-length"]) for each in (plain, zipped)]
+    assert sizes[1] < sizes[0] / 8
+    for each in (plain, zipped):
+        assert each.headers["vary"] == "Accept-Encoding"
+        assert "public" in each.headers["cache-control"]
+
+
+async def test_each_form_of_it_has_an_entity_tag_of_its_own(running: Running) -> None:
+    tags = {}
+    for coding in ("identity", "gzip"):
+        headers = {"accept-encoding": coding}
+        tags[coding] = (await running.get("/openapi.json", headers=headers)).headers["etag"]
+        same = await running.get("/openapi.json", headers=headers | {"if-none-match": tags[coding]})
+        assert (same.status_code, same.content) == (304, b"")
+        assert (same.headers["etag"], same.headers["vary"]) == (tags[coding], "Accept-Encoding")
+    assert tags["identity"] != tags["gzip"]
+    for coding, other in (("identity", "gzip"), ("gzip", "identity")):
+        headers = {"accept-encoding": coding, "if-none-match": tags[other]}
+        assert (await running.get("/openapi.json", headers=headers)).status_code == 200
+
+
+async def test_what_is_small_stays_plain(running: Running) -> None:
+    answer = await running.get("/trust/stats", headers={"accept-encoding": "gzip"})
+    assert "content-encoding" not in answer.headers
+    assert "vary" not in answer.headers
+
+
 async def test_a_fuzzer_that_reads_it_finds_nothing(running: Running, tmp_path: Path) -> None:
     await fuzz(running.app, tmp_path, FUZZER)
 
@@ -240,6 +323,19 @@ async def fuzz(app: Any, folder: Path, settings: str, *options: str) -> None:
         out, _ = await process.communicate()
     assert process.returncode == 0, out.decode()[:8000]
     assert b"no issues found" in out.lower(), out.decode()[-2000:]
+
+
+def references(node: Any) -> Iterator[str]:
+    """Every `$ref` below a node, examples left out."""
+    if isinstance(node, dict):
+        if isinstance(node.get("$ref"), str):
+            yield node["$ref"]
+        for key, value in node.items():
+            if key not in ("example", "examples"):
+                yield from references(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from references(value)
 
 
 def json_bodies(document: Any) -> Iterator[tuple[str, Any]]:

@@ -15,7 +15,8 @@ from tests.contract.test_pages import BASE, BIDI, FORBIDDEN, HOSTILE, Reader, sn
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.payment import Offer
 from tollgauge.reports import Snapshot
-from tollgauge.store import discovery
+from tollgauge.store import endpoints
+from tollgauge.store.merging import new_endpoint
 from tollgauge.web.assets import ASSETS
 from tollgauge.web.paid import SaleSettings
 from tollgauge.web.upgrade import upgrade_html
@@ -116,7 +117,7 @@ async def test_the_page_is_served_for_what_is_known_and_nothing_else() -> None:
             answer = await running.get(unknown)
             assert (answer.status_code, answer.json()["code"]) == (404, "unknown-resource")
         async with running.service.store.write() as tx:
-            await discovery.adopt(tx, RESOURCE, source="test", now=running.clock())
+            await endpoints.insert(tx, new_endpoint(RESOURCE, now=running.clock(), spread_ms=0))
         answer = await running.get(path)
         assert answer.status_code == 200
         assert answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -132,7 +133,7 @@ async def test_a_server_that_sells_nothing_says_so_and_offers_no_button() -> Non
     config = replace(http_service.configuration(), sale=SaleSettings())
     async with http_service.opened(config) as running:
         async with running.service.store.write() as tx:
-            await discovery.adopt(tx, RESOURCE, source="test", now=running.clock())
+            await endpoints.insert(tx, new_endpoint(RESOURCE, now=running.clock(), spread_ms=0))
         answer = await running.get(f"/endpoint/{RESOURCE.id}/upgrade")
         assert answer.status_code == 200
         assert "This server sells nothing now" in answer.text

@@ -558,6 +558,7 @@ async def test_a_lease_that_ran_out_sends_once_more_under_the_same_id(till: Till
 
 async def test_feeds_show_public_incidents(till: Till) -> None:
     bought = await till.buy()
+    await till.list_it()
     await till.probe()
     await till.probe(quote=replace(QUOTE, pay_to="0x" + "dd" * 20))
     for _ in range(2):
@@ -580,6 +581,7 @@ async def test_feeds_show_public_incidents(till: Till) -> None:
 
 async def test_feeds_are_found_from_their_pages(till: Till) -> None:
     await till.buy()
+    await till.list_it()
     for page in (f"/endpoint/{ID}", "/provider/api.example.com"):
         answer = await till.running.get(page, headers={"Accept": "text/html"})
         found = re.search(r'<link rel="alternate" type="application/atom\+xml"[^>]*>', answer.text)

@@ -25,13 +25,14 @@ from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.exchange import Timings
+from tollgauge.core.listing import ListedItem
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import alert
-from tollgauge.store import endpoints, observations
+from tollgauge.store import crawls, discovery, endpoints, observations
 from tollgauge.store.transaction import Transaction
 
 RESOURCE = "https://api.example.com/v1/weather"
@@ -106,6 +107,13 @@ class Till:
             found: Endpoint | None = await endpoints.get(tx, ID)
         assert found is not None
         return found
+
+    async def list_it(self) -> None:
+        """A directory lists the endpoint, so that it is public."""
+        item = ListedItem(resource=parse_resource(RESOURCE))
+        async with self.store.write() as tx:
+            crawl = await crawls.begin_crawl(tx, "bazaar", now=self.clock())
+            await discovery.record_page(tx, crawl, [item], next_offset=1, now=self.clock())
 
     async def probe(self, *, up: bool = True, ours: bool = False, **more: Any) -> None:
         """One check, five minutes after the last, as the probe loop records it."""

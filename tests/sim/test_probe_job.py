@@ -17,10 +17,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import trustme
+from tests.sim.ledger_world import held_claim
 
+from tollgauge import reports
 from tollgauge.app import now_ms
 from tollgauge.clients.egress import Egress, EgressSettings
-from tollgauge.core.endpoint import Endpoint, endpoint_id
+from tollgauge.core.endpoint import Endpoint, Listing, Perimeter, endpoint_id, parse_resource
 from tollgauge.core.exchange import Answer, Timings
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.schedule import Cadence
@@ -36,6 +38,7 @@ from tollgauge.jobs.runner import Job, turn
 from tollgauge.jobs.score import ScoreSettings
 from tollgauge.store import endpoints, leases, probes, scores
 from tollgauge.store.engine import Store
+from tollgauge.web.live import LiveProbe
 
 START = 1_795_000_000_000 // DAY_MS * DAY_MS
 Mapped = dict[str, tuple[str, int]]
@@ -265,6 +268,34 @@ async def test_a_host_that_asks_for_payment_everywhere_is_found_out_once_a_day(
     flags = (await loop.score_of(everywhere.id)).result
     assert b"wildcard" in flags
     assert b"wildcard" not in (await loop.score_of(honest.id)).result
+
+
+@marked
+async def test_a_bought_report_makes_public_what_sells_and_no_other_path(loop: Loop) -> None:
+    honest, wild = seller("perfect-v2"), seller("wildcard-402")
+    live = LiveProbe(
+        store=loop.store, egress=loop.egress, clock=loop.clock, cadence=Cadence(host_gap_ms=0)
+    )
+    market = Perimeter(mapped=frozenset({honest.host, wild.host}))
+    shown: dict[str, bool] = {}
+    for url in (
+        f"https://{honest.host}/this-seller-steals",
+        honest.url,
+        f"https://{wild.host}/this-seller-steals",
+    ):
+        resource = parse_resource(url, market)
+        claim = await held_claim(loop.store, now=loop.clock())
+        endpoint, _ = await live.look(resource, claim)
+        assert endpoint.status is Listing.UNLISTED
+        found = await loop.store.reading(reports.snapshot, resource.id, now=loop.clock())
+        shown[url] = found is not None
+    assert list(shown.values()) == [False, True, False]
+    provider = await loop.store.reading(reports.provider, honest.host, now=loop.clock())
+    assert provider is not None
+    assert [row.resource for row in provider.rows] == [honest.url]
+    assert await loop.store.reading(reports.provider, wild.host, now=loop.clock()) is None
+    states = await loop.store.reading(endpoints.host_states, [honest.host, wild.host])
+    assert [states[each.host].wildcard for each in (honest, wild)] == [False, True]
 
 
 @marked

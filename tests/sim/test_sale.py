@@ -21,25 +21,29 @@ import pytest_asyncio
 import trustme
 from eth_account import Account
 from eth_account.messages import encode_typed_data
+from sqlalchemy import Connection
 from x402 import x402Client
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSigner
 from x402.schemas import PaymentRequired
 
 from tollgauge import app
+from tollgauge.core.endpoint import Perimeter, parse_resource
 from tollgauge.core.payment import Proof, State, decode
 from tollgauge.core.scoring import recompute
+from tollgauge.core.units import DAY_MS
 from tollgauge.demo.buyer import buy
 from tollgauge.demo.chain import ChainError, find_anvil
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.serving import serve
 from tollgauge.demo.stage import configuration, prepare
 from tollgauge.demo.world import World
-from tollgauge.store import payments, probes
+from tollgauge.store import payments, probes, schema
 from tollgauge.web import app as web
 
 ROOT = Path(__file__).resolve().parents[2]
 WEATHER = "https://weather.sellers.example/v1/current"
+HOST = "weather.sellers.example"
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 
 pytestmark = [
@@ -206,16 +210,29 @@ async def test_a_target_that_is_down_is_a_normal_charged_report(business: Busine
 
 async def test_a_resource_nobody_listed_is_probed_adopted_and_reported(business: Business) -> None:
     resource = "https://weather.sellers.example/v9/never-listed"
-    bought = await buy(business.url, resource, account=business.world.buyer)
-    assert "first-contact" in bought.report["flags"]
-    assert bought.report["confidence"] < 0.2
+    header = await business.header()
+    bought = await business.ask(resource, header)
+    report = bought.json()
+    assert (report["resource"], report["stats"]["uptime30d"]) == (resource, 0)
+    assert "first-contact" in report["flags"]
+    assert report["confidence"] < 0.2
     async with httpx.AsyncClient() as http:
         known = await http.get(f"{business.url}/trust/snapshot", params={"resource": resource})
-    assert known.status_code == 200
-    snapshot = known.json()
-    assert (snapshot["status"], snapshot["sources"]) == ("unlisted", [])
-    assert snapshot["score"] == bought.report["score"]
-    assert (snapshot["probes30d"], snapshot["verdict"]) == (1, "failed every check")
+        host = await http.get(f"{business.url}/provider/{HOST}")
+    assert known.status_code == 404, "it was never seen to sell: only its buyer knows it"
+    assert "never-listed" not in host.text
+    endpoint = parse_resource(resource, Perimeter(mapped=frozenset({HOST})))
+    store = business.service.store
+    await store.writing(_age, endpoint.id)
+    assert (await business.service.prune_round())["unlisted"] == 1
+    again = await business.ask(resource, header)
+    assert again.json() == report, "the ledger keeps what was bought"
+
+
+def _age(tx: Connection, endpoint_id: str) -> None:
+    """Let an endpoint have been known for more than a week."""
+    known = schema.endpoint.update().where(schema.endpoint.c.id == endpoint_id)
+    tx.execute(known.values(first_seen=app.now_ms() - 8 * DAY_MS))
 
 
 async def test_callers_within_ten_seconds_share_one_live_probe(business: Business) -> None:

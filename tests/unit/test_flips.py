@@ -16,6 +16,7 @@ from tollgauge.core.attribution import shared_slowness
 from tollgauge.core.exchange import Timings
 from tollgauge.core.finding import Finding, Severity
 from tollgauge.core.flips import EVENTS, Baseline, Flip
+from tollgauge.core.lint import ERROR_RULES, RULES, RuleSet
 from tollgauge.core.liveness import STEADY, turns
 from tollgauge.core.probe import LATE_MS, Attribution, Outcome, ProbeResult
 from tollgauge.core.standing import (
@@ -291,6 +292,78 @@ def test_a_rule_that_breaks_is_named_once(
         (number, sorted(rule["rule"] for rule in flip.evidence["rules"])) for number, flip in told
     ]
     assert names == expected
+
+
+OLD = RuleSet({"a": 1, "b": 1})
+NEW = RuleSet({"a": 1, "b": 2, "c": 1})
+
+
+def judged(series: list[tuple[RuleSet, tuple[str, ...]]], state: Standing) -> list[list[str]]:
+    """What a series of answers tells that different versions judged, each as its broken rules."""
+    sets = {each.id: each for each in (OLD, NEW)}
+    told: list[list[str]] = []
+    for number, (rules, broken) in enumerate(series):
+        known = sets.get(state.rules or "")
+        result = probe(number, broken=broken)
+        state, found = advance(state, Probed(result=result, rules=rules, rules_before=known))
+        told += [[rule["rule"] for rule in flip.evidence["rules"]] for flip in found]
+    return told
+
+
+UPGRADES = [
+    ("a new rule", [(OLD, ()), (NEW, ("c",)), (NEW, ("c",)), (NEW, ("c",))], []),
+    ("a rule that finds more", [(OLD, ()), (NEW, ("b",)), (NEW, ("b",)), (NEW, ("b",))], []),
+    ("what both know", [(OLD, ()), (NEW, ("a", "c")), (NEW, ("a", "c"))], [["a"]]),
+    ("begun before", [(OLD, ()), (OLD, ("a",)), (NEW, ("a", "c"))], [["a"]]),
+    ("a new rule, broken later", [(OLD, ()), (NEW, ()), (NEW, ("c",)), (NEW, ("c",))], [["c"]]),
+    ("the way back", [(NEW, ()), (OLD, ("b",)), (OLD, ("b",)), (OLD, ("b", "a"))], []),
+    ("two versions in turns", [(OLD, ("b",)), (NEW, ("b", "c"))] * 20, []),
+    (
+        "two versions, long turns",
+        ([(OLD, ())] * (HEAL + 2) + [(NEW, ("b", "c"))] * (HEAL + 2)) * 3,
+        [],
+    ),
+    ("a regression meanwhile", [(OLD, ()), (NEW, ("c",)), *[(OLD, ("a",))] * 2], [["a"]]),
+]
+
+
+@pytest.mark.parametrize(("what", "series", "told"), UPGRADES, ids=lambda v: str(v)[:24])
+def test_what_another_version_of_the_rules_finds_is_no_change(
+    what: str, series: list[tuple[RuleSet, tuple[str, ...]]], told: list[list[str]]
+) -> None:
+    assert judged(series, Standing()) == told
+
+
+def test_a_standing_that_names_no_rules_takes_in_everything_once() -> None:
+    old = Standing(judged=True, broken={"a": 0})
+    assert judged([(NEW, ("a", "b", "c"))] * 3, old) == []
+    assert judged([(NEW, ("c",)), (NEW, ("b", "c")), (NEW, ("b", "c"))], old) == [["b"]]
+
+
+def test_rules_that_no_one_kept_are_as_good_as_unnamed() -> None:
+    forgotten = Standing(judged=True, rules=RuleSet({"z": 1}).id)
+    assert judged([(NEW, ("a", "c"))] * 3, forgotten) == []
+
+
+def test_an_answer_without_a_request_for_payment_holds_it_to_no_new_rule() -> None:
+    state = Standing(judged=True, rules=OLD.id)
+    free = probe(0, outcome=Outcome.OPEN, status=200, quote=None)
+    state, _ = advance(state, Probed(result=free, rules=NEW, rules_before=OLD))
+    assert judged([(NEW, ("c",))] * 3, state) == []
+
+
+def test_a_standing_can_be_read_by_a_version_that_knows_less() -> None:
+    document = to_json(Standing(recent="11", rules=NEW.id)) | {"later": {"x": 1}}
+    assert from_json(document) == Standing(recent="11", rules=NEW.id)
+    del document["rules"]
+    assert from_json(document).rules is None
+
+
+def test_sets_with_the_same_rules_have_the_same_id() -> None:
+    assert RuleSet({"b": 1, "a": 1}).id == OLD.id
+    assert len({OLD.id, NEW.id, RuleSet({"a": 1}).id, RuleSet({"a": 1, "b": 2}).id}) == 4
+    errors = {rule.slug for rule in RULES if rule.severity is Severity.ERROR}
+    assert ERROR_RULES.revisions.keys() == errors
 
 
 def test_an_outage_breaks_no_rule() -> None:

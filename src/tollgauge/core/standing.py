@@ -3,19 +3,23 @@
 One step takes one scored probe and gives the new standing and the flips. The first probe of an
 endpoint is no change of anything. A standing is small, changes only when there is something to
 remember, and travels as JSON.
+
+A change of the linter is no change of an endpoint: a standing names the rules that it was judged
+by, and what only other rules find is taken in silently (docs/watching.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
 from tollgauge.core import flips
 from tollgauge.core.finding import Severity
 from tollgauge.core.flips import Baseline, Flip
+from tollgauge.core.lint import ERROR_RULES, RuleSet
 from tollgauge.core.liveness import HITS, RECENT, Liveness, run_length, step
-from tollgauge.core.probe import ProbeResult
+from tollgauge.core.probe import Outcome, ProbeResult
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS
 
@@ -37,9 +41,11 @@ BASELINE_MIN: Final = 48
 class Standing:
     """What is remembered. `recent` holds the last scored results as `1` and `0`; `since` the
     first miss of the current run, `last_good` the last answer before it; `changes` the instants of
-    the day's changes by type; `broken` the rules known to be broken with how many answers in a row
-    kept them since, `suspects` those that broke in the last answer only; `slow` counts slow
-    answers in a row, `calm` calm ones after a regression was told (None: none was).
+    the day's changes by type; `rules` the id of the set of rules that the last request for payment
+    was judged by, None where that was not noted; `broken` the rules known to be broken with how
+    many answers in a row kept them since, `suspects` those that broke in the last answer only;
+    `slow` counts slow answers in a row, `calm` calm ones after a regression was told (None: none
+    was).
     """
 
     recent: str = ""
@@ -50,6 +56,7 @@ class Standing:
     quote: Quote | None = None
     changes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     judged: bool = False
+    rules: str | None = None
     broken: Mapping[str, int] = field(default_factory=dict)
     suspects: tuple[str, ...] = ()
     baseline: Baseline | None = None
@@ -67,11 +74,15 @@ class Standing:
         return replace(public, n=n)
 
 
+_NAMES: Final = frozenset(each.name for each in fields(Standing))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
     """A scored probe and what it is compared with: the sensitivities of the endpoint's watches,
     whether it is `templated`, and the last answer `last_good` before this probe. `slow_here` says
-    that unrelated endpoints were slow at the same time: then slowness is ours.
+    that unrelated endpoints were slow at the same time: then slowness is ours. `rules` judged this
+    probe; `rules_before` is the set that the standing names, None where nobody knows it.
     """
 
     result: ProbeResult
@@ -79,6 +90,8 @@ class Probed:
     templated: bool = False
     last_good: int | None = None
     slow_here: bool = False
+    rules: RuleSet = ERROR_RULES
+    rules_before: RuleSet | None = None
 
 
 def advance(standing: Standing, probed: Probed) -> tuple[Standing, tuple[Flip, ...]]:
@@ -155,19 +168,35 @@ def _envelope(standing: Standing, probed: Probed) -> tuple[Standing, list[Flip]]
     if not result.up:
         return standing, []
     errors = {f.rule for f in result.findings if f.severity is Severity.ERROR}
+    rules = probed.rules.id
     if not standing.judged:
-        return replace(standing, judged=True, broken=dict.fromkeys(sorted(errors), 0)), []
+        broken = dict.fromkeys(sorted(errors), 0)
+        return replace(standing, judged=True, rules=rules, broken=broken), []
     kept = {rule: 0 if rule in errors else n + 1 for rule, n in standing.broken.items()}
     known = {rule: n for rule, n in kept.items() if n < HEAL}
-    new = sorted(errors - known.keys())
+    found = errors - known.keys()
+    unheard = _unheard(found, standing, probed)
+    known |= dict.fromkeys(sorted(unheard), 0)
+    new = sorted(found - unheard)
     confirmed = [rule for rule in new if rule in standing.suspects]
     flip = flips.spec_regression(confirmed, result, known=sorted(known))
     after = replace(
         standing,
+        rules=rules if result.outcome is Outcome.PAYMENT_REQUIRED else standing.rules,
         broken=known | dict.fromkeys(confirmed, 0),
         suspects=tuple(rule for rule in new if rule not in confirmed),
     )
     return after, [flip] if flip else []
+
+
+def _unheard(found: set[str], standing: Standing, probed: Probed) -> set[str]:
+    """Those broken rules that the endpoint was not held to when it was judged last: nobody can
+    say that it kept them then.
+    """
+    if standing.rules == probed.rules.id:
+        return set()
+    before = probed.rules_before
+    return {rule for rule in found if before is None or not before.shares(rule, probed.rules)}
 
 
 def _latency(standing: Standing, probed: Probed) -> tuple[Standing, list[Flip]]:
@@ -197,7 +226,8 @@ def to_json(standing: Standing) -> dict[str, Any]:
 
 
 def from_json(document: Mapping[str, Any]) -> Standing:
-    """The inverse of `to_json`."""
+    """The inverse of `to_json`; what another version wrote beyond it is left out."""
+    document = {name: value for name, value in document.items() if name in _NAMES}
     quote, baseline = document["quote"], document["baseline"]
     return Standing(
         **{

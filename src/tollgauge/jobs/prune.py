@@ -1,7 +1,8 @@
 """The prune loop: close finished days into one row each, and forget what is too old.
 
 Raw probes are kept 90 days; answers that were paid for 30 days; payments that were rejected one
-day; watches and their deliveries 30 days after their end.
+day; watches and their deliveries 30 days after their end; endpoints that are known by request
+alone, and were never seen to sell, 7 days.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from collections.abc import Callable
 from typing import Final
 
 from tollgauge.core.units import MINUTE_MS, day_of
-from tollgauge.store import outbox, payments, probes, watch_payments
+from tollgauge.store import outbox, payments, probes, public, watch_payments
 from tollgauge.store.engine import Store
 
 KEEP_DAYS: Final = 90
 BATCH: Final = 500
+ENDPOINTS: Final = 100
+"""How many endpoints are forgotten in one transaction: each has hundreds of probes."""
 
 
 async def run(store: Store, *, clock: Callable[[], int]) -> dict[str, object]:
@@ -28,10 +31,12 @@ async def run(store: Store, *, clock: Callable[[], int]) -> dict[str, object]:
         rejected = await payments.forget_rejected(tx, now=now)
         await outbox.forget(tx, now=now)
         await watch_payments.forget(tx, now=now)
+    unlisted = await store.writing(public.forget, now=now, limit=ENDPOINTS)
     return {
         "closed": closed,
         "dropped": dropped,
         "forgotten": forgotten,
         "rejected": rejected,
-        "busy": closed >= BATCH,
+        "unlisted": unlisted,
+        "busy": closed >= BATCH or unlisted >= ENDPOINTS,
     }

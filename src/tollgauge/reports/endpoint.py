@@ -13,7 +13,7 @@ from tollgauge.core.rollup import Rollup
 from tollgauge.core.score import Score, score_from_json
 from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, usd_text
 from tollgauge.reports.snapshots import Snapshot, snapshot_of
-from tollgauge.store import discovery, endpoints, probes, scores, similar
+from tollgauge.store import discovery, probes, public, scores, similar
 from tollgauge.store.transaction import step
 
 PAGE_DAYS: Final = 30
@@ -82,8 +82,8 @@ class EndpointView:
 
 @step
 def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
-    """Everything the endpoint's page shows; None when nobody knows it."""
-    found = endpoints.get(tx, endpoint_id)
+    """Everything the endpoint's page shows; None when nobody knows it or it is not public."""
+    found = public.get(tx, endpoint_id)
     if found is None:
         return None
     row = scores.get(tx, endpoint_id)

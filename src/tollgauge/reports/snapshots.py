@@ -12,7 +12,7 @@ from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.policy import POLICIES
 from tollgauge.core.score import score_from_json
 from tollgauge.core.verdict import UNPROBED, summary
-from tollgauge.store import endpoints, scores, similar
+from tollgauge.store import endpoints, public, scores, similar
 from tollgauge.store.scores import ScoreRow
 from tollgauge.store.transaction import step
 
@@ -98,8 +98,8 @@ def leaderboard(tx: Connection, *, now: int) -> Leaderboard:
 
 @step
 def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
-    """The cached view of one endpoint, None when nobody knows it."""
-    found = endpoints.get(tx, endpoint_id)
+    """The cached view of one endpoint, None when nobody knows it or it is not public."""
+    found = public.get(tx, endpoint_id)
     if found is None:
         return None
     row = scores.get(tx, endpoint_id)
@@ -109,7 +109,7 @@ def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
 
 @step
 def provider(tx: Connection, host: str, *, now: int) -> Provider | None:
-    """One host's endpoints, best first; None when nobody knows the host."""
+    """One host's public endpoints, best first; None when there are none."""
     found = endpoints.of_host(tx, host, limit=PROVIDER_ROWS)
     if not found:
         return None

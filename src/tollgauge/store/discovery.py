@@ -48,7 +48,8 @@ from tollgauge.store.transaction import step
 SPREAD_MS: Final = 30 * MINUTE_MS
 """Over how long the first probes of new endpoints are spread: the normal cadence."""
 
-_TURN: Final = "listings"
+LISTINGS_TURN: Final = "listings"
+"""The turn of whoever adds or removes endpoints or changes listings."""
 _E: Final = schema.endpoint
 _L: Final = schema.listing
 _C: Final = schema.crawl
@@ -103,7 +104,7 @@ def record_page(
     Recording a page again changes nothing.
     """
     at = crawl.at(now)
-    meta.take_turn(tx, _TURN)
+    meta.take_turn(tx, LISTINGS_TURN)
     by_id: dict[str, ListedItem] = {}
     for item in items:
         by_id.setdefault(item.resource.id, item)
@@ -138,7 +139,7 @@ def finish_crawl(
     """End a crawl. A complete one takes away the listings of its source that it did not see;
     returns how many endpoints no source lists any more.
     """
-    meta.take_turn(tx, _TURN)
+    meta.take_turn(tx, LISTINGS_TURN)
     listed = crawls.seen_by(tx, crawl.source, crawl.id)
     tx.execute(
         _C.update()
@@ -161,7 +162,7 @@ def adopt(tx: Connection, resource: Resource, *, source: str, now: int) -> Endpo
     """The endpoint of a resource; a new one, due within the normal cadence, if nobody listed it
     yet.
     """
-    meta.take_turn(tx, _TURN)
+    meta.take_turn(tx, LISTINGS_TURN)
     known = endpoints.get(tx, resource.id)
     if known is not None:
         return known

@@ -32,12 +32,17 @@ _CHUNK: Final = 5_000
 _E: Final = schema.endpoint
 _H: Final = schema.host
 _S: Final = schema.score
+_NO_WILDCARD: Final = sa.exists().where(_H.c.host == _E.c.host, _H.c.wildcard.is_(False))
+PUBLIC: Final = sa.or_(_E.c.adopted.is_(False), sa.and_(_E.c.learned.is_not(None), _NO_WILDCARD))
+"""Which endpoints anyone may see (store/public)."""
 _STATE: Final = (_H.c.host, _H.c.wildcard, _H.c.wildcard_at, _H.c.free_at, _H.c.lease_until)
 _ONE: Final = Prepared(sa.select(_E).where(_E.c.id == sa.bindparam("id")))
 # What is asked most often is built once: building a statement costs more than asking it.
 _HOST: Final = sa.select(*_STATE).where(_H.c.host == sa.bindparam("host"))
 _SHARING: Final = sa.select(sa.func.count(_E.c.host.distinct())).where(
-    _E.c.quote_pay_to == sa.bindparam("pay_to"), _E.c.quote_network == sa.bindparam("network")
+    _E.c.quote_pay_to == sa.bindparam("pay_to"),
+    _E.c.quote_network == sa.bindparam("network"),
+    PUBLIC,
 )
 
 
@@ -284,7 +289,7 @@ def host_states(tx: Connection, hosts: Iterable[str]) -> dict[str, HostState]:
 
 @step
 def count_hosts_sharing(tx: Connection, network: str, pay_to: str) -> int:
-    """How many hosts have an endpoint whose price goes to this address on this network."""
+    """How many hosts have a public endpoint whose price goes to this address on this network."""
     address = pay_to.lower() if pay_to.startswith("0x") else pay_to
     count: int = tx.execute(_SHARING, {"pay_to": address, "network": network}).scalar_one()
     return count
@@ -292,11 +297,11 @@ def count_hosts_sharing(tx: Connection, network: str, pay_to: str) -> int:
 
 @step
 def of_host(tx: Connection, host: str, *, limit: int) -> tuple[Endpoint, ...]:
-    """Endpoints of a host, those with the best scores first, then those without."""
+    """Public endpoints of a host, those with the best scores first, then those without."""
     query = (
         sa.select(_E)
         .outerjoin(_S, _S.c.endpoint_id == _E.c.id)
-        .where(_E.c.host == host)
+        .where(_E.c.host == host, PUBLIC)
         .order_by(_S.c.score_tenths.desc().nulls_last(), _E.c.id)
         .limit(limit)
     )

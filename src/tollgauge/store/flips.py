@@ -7,6 +7,8 @@ Rules:
 - a probe that was our own doing is not looked at;
 - a directory's word on terms counts only while no probe has seen any, and only that of the
   directory that speaks for the endpoint (store/merging);
+- a standing names the rules that it was judged by; the sets of rules are kept by their ids, so
+  that versions of the program that meet in one database know each other's;
 - a new flip waits to be dispatched: jobs/alert makes deliveries of it, once.
 """
 
@@ -26,12 +28,13 @@ from tollgauge.core.attribution import SITES_MIN, shared_slowness
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.finding import Severity
 from tollgauge.core.flips import Baseline, Flip
+from tollgauge.core.lint import ERROR_RULES, RuleSet
 from tollgauge.core.probe import Attribution, ProbeResult
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.standing import BASELINE_MIN, PUBLIC_N, Probed, Standing
 from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
 from tollgauge.core.watch import Wish
-from tollgauge.store import probes, schema, upsert, watch_events, watches
+from tollgauge.store import endpoints, meta, probes, schema, upsert, watch_events, watches
 from tollgauge.store.codec import clean_quote
 from tollgauge.store.schema import ForeignText, Serial, metadata
 from tollgauge.store.transaction import step
@@ -40,6 +43,7 @@ BASELINE_DAYS: Final = 14
 _BASELINE_EVERY_MS: Final = 6 * HOUR_MS
 _YOUNG_EVERY_MS: Final = HOUR_MS
 _PAGE: Final = 500
+_RULES: Final = "rules:"
 _WAITING: Final = sa.text("dispatched_at IS NULL")
 _P: Final = schema.probe
 _E: Final = schema.endpoint
@@ -97,19 +101,24 @@ def observe_each(
     seen: Sequence[tuple[Endpoint, ProbeResult]],
     *,
     slow_here: bool = False,
+    rules: RuleSet = ERROR_RULES,
 ) -> tuple[Flip, ...]:
-    """What new probes of different endpoints flip, as `observe` for one."""
+    """What new probes of different endpoints flip, as `observe` for one; `rules` judged them."""
     scored = [(endpoint, result) for endpoint, result in seen if result.scored]
     known = _standings(tx, [endpoint.id for endpoint, _ in scored])
+    sets = _rule_sets(tx, {each.rules for each in known.values()} - {rules.id})
     after: dict[str, Standing] = {}
     rows: list[tuple[str, Flip]] = []
     for endpoint, result in scored:
         before = known.get(endpoint.id)
-        probed = _probed(tx, endpoint, result, before or Standing(), slow_here=slow_here)
-        standing_after, found = standing.advance(*probed)
+        state, probed = _probed(tx, endpoint, result, before or Standing(), slow_here=slow_here)
+        probed = replace(probed, rules=rules, rules_before=sets.get(state.rules))
+        standing_after, found = standing.advance(state, probed)
         if standing_after != before:
             after[endpoint.id] = standing_after
         rows += [(endpoint.id, each) for each in found]
+    if any(each.rules == rules.id != _rules_of(known.get(id_)) for id_, each in after.items()):
+        meta.keep(tx, _RULES + rules.id, orjson.dumps(dict(rules.revisions)).decode())
     _save(tx, after)
     if rows:
         tx.execute(flip.insert(), [_values(id_, each) for id_, each in rows])
@@ -240,7 +249,7 @@ def public(
     query = (
         sa.select(flip, _E.c.resource)
         .join(_E, _E.c.id == flip.c.endpoint_id)
-        .where(mine, _told_at(PUBLIC_N))
+        .where(mine, endpoints.PUBLIC, _told_at(PUBLIC_N))
         .order_by(flip.c.id.desc())
         .limit(limit)
     )
@@ -308,6 +317,16 @@ def _standings(tx: Connection, ids: Iterable[str]) -> dict[str, Standing]:
         row["endpoint_id"]: standing.from_json(orjson.loads(row["state"]))
         for row in tx.execute(query).mappings()
     }
+
+
+def _rules_of(known: Standing | None) -> str | None:
+    return None if known is None else known.rules
+
+
+def _rule_sets(tx: Connection, ids: Iterable[str | None]) -> dict[str | None, RuleSet]:
+    """The sets of rules that other versions judged by; an id that nobody kept is left out."""
+    texts = {id_: meta.get(tx, _RULES + id_) for id_ in ids if id_ is not None}
+    return {id_: RuleSet(orjson.loads(text)) for id_, text in texts.items() if text is not None}
 
 
 def _save(tx: Connection, after: Mapping[str, Standing]) -> None:

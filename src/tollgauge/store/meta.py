@@ -27,6 +27,13 @@ def put(tx: Connection, key: str, value: str) -> None:
 
 
 @step
+def keep(tx: Connection, key: str, value: str) -> None:
+    """Set the value of a key that has none."""
+    row = upsert.insert(tx, _M).values(key=key, value=value)
+    tx.execute(row.on_conflict_do_nothing())
+
+
+@step
 def drop(tx: Connection, key: str) -> None:
     """Forget a key."""
     tx.execute(_M.delete().where(_M.c.key == key))
@@ -36,6 +43,5 @@ def drop(tx: Connection, key: str) -> None:
 def take_turn(tx: Connection, name: str) -> None:
     """Wait until no other transaction has this turn, and keep it until this one ends."""
     key = f"turn:{name}"
-    row = upsert.insert(tx, _M).values(key=key, value="")
-    tx.execute(row.on_conflict_do_nothing())
+    keep(tx, key, "")
     tx.execute(sa.select(_M.c.key).where(_M.c.key == key).with_for_update())

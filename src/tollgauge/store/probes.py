@@ -107,9 +107,11 @@ def record(
 @step
 def record_each(tx: Connection, found: Sequence[NewProbe]) -> frozenset[str]:
     """Record a probe each of different endpoints, and owe their scores, in as many statements as
-    for one. The ids of those whose probe is new; of the others nothing changes.
+    for one. The ids of those whose probe is new; of the others nothing changes. One whose
+    endpoint was forgotten meanwhile is dropped.
     """
-    lock(tx, [each.endpoint_id for each in found])
+    there = lock(tx, [each.endpoint_id for each in found])
+    found = [each for each in found if each.endpoint_id in there]
     known = _known(tx, found)
     new = [each for each in found if (each.endpoint_id, each.result.at) not in known]
     if not new:

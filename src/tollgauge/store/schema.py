@@ -45,6 +45,7 @@ class ForeignText(sa.TypeDecorator[str]):
 
 _WATCHED: Final = sa.text("watched_until > 0")
 _OPEN: Final = sa.text("finished_at IS NULL")
+_ADOPTED: Final = sa.text("adopted")
 
 
 host = sa.Table(
@@ -83,7 +84,8 @@ endpoint = sa.Table(
     sa.Column("sources", sa.Text, nullable=False, server_default="[]"),
     sa.Column("templated", sa.Boolean, nullable=False),
     sa.Column("simulated", sa.Boolean, nullable=False),
-    # True until a directory lists it: known by request only, on no leaderboard, never delisted.
+    # True until a directory lists it: known by request only, on no leaderboard, never delisted;
+    # public once it was seen to sell (store/public), else forgotten.
     sa.Column("adopted", sa.Boolean, nullable=False),
     sa.Column("quote_network", ForeignText),
     sa.Column("quote_asset", ForeignText),
@@ -106,6 +108,7 @@ endpoint = sa.Table(
         postgresql_where=_WATCHED,
     ),
     sa.Index("ix_endpoint_score_due", "score_due"),
+    sa.Index("ix_endpoint_adopted", "first_seen", sqlite_where=_ADOPTED, postgresql_where=_ADOPTED),
     sa.Index("ix_endpoint_quote_pay_to", "quote_pay_to", "quote_network", "host"),
 )
 

@@ -40,8 +40,8 @@ _SAVE: Final = Prepared(
 )
 _SETTLE: Final = Prepared(
     _E.update()
-    .where(_E.c.id == sa.bindparam("id_"), _E.c.score_next.is_not(None))
-    .values(score_due=_E.c.score_next, score_next=None)
+    .where(_E.c.id == sa.bindparam("id_"))
+    .values(score_due=sa.func.coalesce(_E.c.score_next, _E.c.score_due), score_next=None)
 )
 _ORDER: Final = (
     _S.c.score_tenths.desc(),
@@ -117,12 +117,14 @@ def row_of(endpoint_id: str, evidence: Evidence, found: Score) -> ScoreRow:
 
 @step
 def save(tx: Connection, row: ScoreRow) -> bool:
-    """Keep a score unless a newer one is there (then False), and settle the claim that asked for
-    it: the next is owed when this one is too old, or at once if evidence came meanwhile.
+    """Keep a score unless a newer one is there or its endpoint was forgotten (then False), and
+    settle the claim that asked for it: the next is owed when this one is too old, or at once if
+    evidence came meanwhile.
     """
-    done = _SAVE.run(tx, {field.name: getattr(row, field.name) for field in fields(row)})
-    _SETTLE.run(tx, {"id_": row.endpoint_id})
-    return done > 0
+    # First, because it locks the endpoint's row: nobody forgets the endpoint until this ends.
+    if not _SETTLE.run(tx, {"id_": row.endpoint_id}):
+        return False
+    return _SAVE.run(tx, {field.name: getattr(row, field.name) for field in fields(row)}) > 0
 
 
 @step

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.store import schema, upsert
 from tollgauge.store.endpoint_rows import from_row
-from tollgauge.store.endpoints import chunks
+from tollgauge.store.endpoints import chunks, lock
 from tollgauge.store.prepared import Prepared
 from tollgauge.store.transaction import step
 
@@ -83,14 +83,17 @@ def standings(tx: Connection, ids: Iterable[str]) -> dict[str, Standing]:
 
 @step
 def save_counts(tx: Connection, counts: Mapping[str, int]) -> None:
-    """Keep how many better alternatives some endpoints have."""
-    if not counts:
+    """Keep how many better alternatives some endpoints have; one that was forgotten since has
+    none.
+    """
+    there = lock(tx, counts)
+    if not there:
         return
     row = upsert.insert(tx, _A)
     row = row.on_conflict_do_update(
         index_elements=["endpoint_id"], set_={"better": row.excluded.better}
     )
-    rows = [{"endpoint_id": id_, "better": better} for id_, better in sorted(counts.items())]
+    rows = [{"endpoint_id": id_, "better": counts[id_]} for id_ in sorted(there)]
     tx.execute(row, rows)
 
 

@@ -1,7 +1,8 @@
-"""Compression: a large paid answer leaves gzipped when the caller can read that.
+"""Compression: a large answer leaves gzipped when the caller can read that.
 
-The ledger keeps the plain bytes, so a stored answer serves every caller (RFC 9110 section 12.5.3
-says which coding a caller accepts). Small answers stay plain: they would gain nothing.
+RFC 9110 section 12.5.3 says which coding a caller accepts. The ledger keeps the plain bytes of paid
+answers, so that a stored one serves every caller; the front keeps free ones in both forms. Small
+answers stay plain: they would gain nothing.
 """
 
 from __future__ import annotations
@@ -27,10 +28,15 @@ async def compressed(request: Request, response: Response) -> Response:
         filter(None, (response.headers.get("Vary"), "Accept-Encoding"))
     )
     if accepts_gzip(request.headers.get("accept-encoding", "")):
-        response.body = await asyncio.to_thread(gzip.compress, body, LEVEL, mtime=0)
+        response.body = await gzipped(body)
         response.headers["Content-Encoding"] = "gzip"
         response.headers["Content-Length"] = str(len(response.body))
     return response
+
+
+async def gzipped(body: bytes) -> bytes:
+    """A body in gzip; the same bytes give the same bytes."""
+    return await asyncio.to_thread(gzip.compress, body, LEVEL, mtime=0)
 
 
 def accepts_gzip(header: str) -> bool:

@@ -52,6 +52,7 @@ _ANY_ROUTE: Final[Mapping[int, str]] = {
 }
 """What any route may answer."""
 PROBLEM_SCHEMA: Final[dict[str, Any]] = {
+    "title": "Problem",
     "type": "object",
     "description": "RFC 9457; `code` is a stable slug, `errors` names the invalid parts",
     "required": ["type", "title", "status", "detail", "code"],
@@ -72,6 +73,7 @@ PROBLEM_SCHEMA: Final[dict[str, Any]] = {
     },
 }
 OWED_SCHEMA: Final[dict[str, Any]] = {
+    "title": "PaymentRequired",
     "type": "object",
     "description": "x402 v2 PaymentRequired; the header PAYMENT-REQUIRED is its base64",
     "required": ["x402Version", "error", "resource", "accepts"],
@@ -99,6 +101,8 @@ OWED_SCHEMA: Final[dict[str, Any]] = {
         "extensions": {"type": "object"},
     },
 }
+_NAMED: Final = {each["title"]: each for each in (PROBLEM_SCHEMA, OWED_SCHEMA)}
+"""Schemas that many answers share: generators of clients make one class of each."""
 
 
 def problems(words: Mapping[int, str] | None = None, *, page: bool = False) -> Answers:
@@ -199,7 +203,7 @@ def _owed(example: Any) -> dict[str, Any]:
     terms = {"description": "base64 of the body", "required": True, "schema": _TEXT}
     return {
         "description": "Payment required; the terms are in PAYMENT-REQUIRED and in the body",
-        "content": {"application/json": {"schema": OWED_SCHEMA, "example": example}},
+        "content": {"application/json": {"schema": _ref(OWED_SCHEMA), "example": example}},
         "headers": {"PAYMENT-REQUIRED": terms},
     }
 
@@ -220,6 +224,7 @@ def finish(app: FastAPI) -> None:
     """
     document = app.openapi()
     _drop_foreign_errors(document)
+    document["components"]["schemas"] |= _NAMED
     for route in app.routes:
         for status, answer in getattr(route, "responses", {}).items():
             for media_type, body in answer.get("content", {}).items():
@@ -251,4 +256,8 @@ def _problem(status: int) -> dict[str, Any]:
         "detail": detail,
         "code": code,
     }
-    return {"schema": PROBLEM_SCHEMA, "example": example}
+    return {"schema": _ref(PROBLEM_SCHEMA), "example": example}
+
+
+def _ref(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{schema['title']}"}

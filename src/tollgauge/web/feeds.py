@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from tollgauge.core import notice
 from tollgauge.core.text import clean_text
-from tollgauge.store import endpoints, flips
+from tollgauge.store import endpoints, flips, public
 from tollgauge.store.engine import Store
 from tollgauge.store.flips import StoredFlip
 from tollgauge.web import describe
@@ -59,7 +59,7 @@ class Feeds:
     async def of_endpoint(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """The feed of one endpoint."""
         async with self.store.read() as tx:
-            endpoint = await endpoints.get(tx, id) if ID.fullmatch(id) else None
+            endpoint = await public.get(tx, id) if ID.fullmatch(id) else None
             if endpoint is None:
                 raise unknown_resource()
             found = await flips.public(tx, endpoint_id=id, limit=ENTRIES)

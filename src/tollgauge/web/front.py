@@ -1,9 +1,10 @@
 """The front of the server: what happens to a request before any route sees it.
 
 In order: preflights, size caps (refused before parsing), the rate limit,
-and a small cache of ready-made bytes for the hot free routes, with `ETag` and `If-None-Match`. It
-also puts the CORS and security headers on every answer, whoever made it, and answers HEAD as GET
-without the body. Pure ASGI, because a cached answer should cost no more than its bytes.
+and a small cache of ready-made bytes for the hot free routes, plain and gzipped, with `ETag` and
+`If-None-Match`. It also puts the CORS and security headers on every answer, whoever made it, and
+answers HEAD as GET without the body. Pure ASGI, because a cached answer should cost no more than
+its bytes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from throttled.rate_limiter import per_min
 from throttled.store import MemoryStore
 
 from tollgauge.core.payment import HEADER_MAX
+from tollgauge.web.compress import MIN_BYTES, accepts_gzip, gzipped
 from tollgauge.web.problem import Problem, fault
 
 Scope = MutableMapping[str, Any]
@@ -41,6 +43,9 @@ STALE_SECONDS: Final = 3_600.0
 """How long a kept answer stands in for one that cannot be made (free reads go on)."""
 CACHE_BYTES: Final = 64 * 1024 * 1024
 CACHE_BODY_MAX: Final = 512 * 1024
+
+_OF_BODY: Final = frozenset({b"content-length", b"content-encoding"})
+"""Headers that an answer without a body leaves out."""
 
 EVERY_ANSWER: Final = (
     (b"access-control-allow-origin", b"*"),
@@ -158,7 +163,7 @@ class Front:
     async def _from_cache(self, scope: Scope, receive: Receive, send: Send) -> None:
         ready = await self._ready(scope, receive)
         if ready.etag and _matches(_header(scope, b"if-none-match"), ready.etag):
-            kept = (pair for pair in ready.headers if pair[0] != b"content-length")
+            kept = (pair for pair in ready.headers if pair[0] not in _OF_BODY)
             await _send(send, 304, tuple(kept))
             return
         await _send(send, ready.status, ready.headers, ready.body)
@@ -167,7 +172,9 @@ class Front:
         """The kept answer, or a new one. While one caller makes it anew, and when that fails, the
         kept one goes on.
         """
-        key = scope["path"].encode() + b"?" + scope["query_string"]
+        accepted = (_header(scope, b"accept-encoding") or b"").decode("latin-1")
+        gzip = accepts_gzip(accepted)
+        key = (b"gzip " if gzip else b"") + scope["path"].encode() + b"?" + scope["query_string"]
         now = time.monotonic()
         kept = self._kept.get(key)
         if kept is not None and now < kept.until:
@@ -175,7 +182,7 @@ class Front:
             return kept
         if kept is not None and now < kept.stale:
             self._kept[key] = replace(kept, until=now + CACHE_SECONDS)
-        made = await _made(self.app, scope, receive)
+        made = await _made(self.app, scope, receive, gzip=gzip)
         if kept is not None and made.status >= 500 and now < kept.stale:
             return kept
         self._forget(key)
@@ -213,8 +220,10 @@ async def _answer(app: App, scope: Scope, receive: Receive, send: Send) -> None:
         await fault().response()(scope, receive, send)
 
 
-async def _made(app: App, scope: Scope, receive: Receive) -> _Ready:
-    """Run the route once and take its whole answer; a 200 gets an `ETag`."""
+async def _made(app: App, scope: Scope, receive: Receive, *, gzip: bool) -> _Ready:
+    """Run the route once and take its whole answer; a 200 gets an `ETag`, a large one is gzipped
+    where that is wanted.
+    """
     status = 500
     headers: list[tuple[bytes, bytes]] = []
     parts: list[bytes] = []
@@ -231,6 +240,13 @@ async def _made(app: App, scope: Scope, receive: Receive) -> _Ready:
     body = b"".join(parts)
     if status != 200:
         return _Ready(status, tuple(headers), body)
+    if len(body) >= MIN_BYTES:
+        headers.append((b"vary", b"Accept-Encoding"))
+        if gzip:
+            body = await gzipped(body)
+            headers = [pair for pair in headers if pair[0] != b"content-length"]
+            headers.append((b"content-encoding", b"gzip"))
+            headers.append((b"content-length", str(len(body)).encode()))
     etag = b'"' + hashlib.sha256(body).hexdigest()[:32].encode() + b'"'
     headers += [(b"etag", etag), (b"cache-control", b"public, max-age=60")]
     return _Ready(status, tuple(headers), body, etag)

@@ -28,7 +28,7 @@ from tollgauge.clients.connectivity import connected
 from tollgauge.clients.egress import Egress
 from tollgauge.clients.x402 import Probe
 from tollgauge.core.attribution import RECENT_MS, common_mode, network_failure, unproven
-from tollgauge.core.endpoint import Endpoint, Resource
+from tollgauge.core.endpoint import Endpoint, Listing, Resource
 from tollgauge.core.lint import lint
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult, judge
 from tollgauge.core.schedule import Cadence, pause_ms
@@ -167,9 +167,12 @@ class LiveProbe:
         endpoint = known or new_endpoint(resource, now=self.clock(), spread_ms=0)
         with LIVE_PROBES.track_inprogress():
             probe, result = await self._probe(endpoint)
+            wildcard = await self._wildcard(endpoint, known, result)
         if known is None and not _failed_here(result):
             await self._accepted(endpoint, result, accept, owner)
-        endpoint = await claim.writing(self._record, resource, probe, result, owner)
+        endpoint = await claim.writing(
+            self._record, resource, probe, result, owner, wildcard=wildcard
+        )
         if _failed_here(result):
             raise Problem(
                 503,
@@ -230,8 +233,30 @@ class LiveProbe:
             judged = unproven(judged, recent=recent)
         return judged[0][1]
 
+    async def _wildcard(
+        self, endpoint: Endpoint, known: Endpoint | None, result: ProbeResult
+    ) -> bool | None:
+        """Whether a random path of the host answers 402 too. Asked where the first 402 of a
+        resource that nobody lists would make it public, and the host was never asked.
+        """
+        first = known is None or (known.status is Listing.UNLISTED and known.learned is None)
+        if not first or result.status != x402.PAYMENT_REQUIRED:
+            return None
+        host = await self.store.reading(endpoints.host_state, endpoint.host)
+        if host.wildcard_at is not None:
+            return None
+        token = secrets.token_hex(8)
+        return await x402.wildcard(self.egress, endpoint.resource, token=token, now=self.clock())
+
     def _record(
-        self, tx: Connection, resource: Resource, probe: Probe, result: ProbeResult, owner: str
+        self,
+        tx: Connection,
+        resource: Resource,
+        probe: Probe,
+        result: ProbeResult,
+        owner: str,
+        *,
+        wildcard: bool | None,
     ) -> Endpoint:
         """Remember a result, and adopt its resource if nobody knew it."""
         now = self.clock()
@@ -243,6 +268,7 @@ class LiveProbe:
             result=result,
             learned=probe.learned,
             pause_ms=pause_ms(probe.exchange.result, now=now),
+            wildcard=wildcard,
         )
         observations.record(tx, (seen,), cadence=self.cadence, owner=owner, now=now)
         return endpoints.get(tx, endpoint.id) or endpoint

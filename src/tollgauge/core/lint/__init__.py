@@ -9,11 +9,14 @@ core/probe's and core/scoring's concern.
 from tollgauge.core.lint.accepts import terms_of_accepts
 from tollgauge.core.lint.capture import CaptureError, exchange_from_capture, lint_json, read_capture
 from tollgauge.core.lint.drift import drift
-from tollgauge.core.lint.judge import RULES, lint
+from tollgauge.core.lint.judge import ERROR_RULES, RULES, lint
+from tollgauge.core.lint.rule import RuleSet
 
 __all__ = [
+    "ERROR_RULES",
     "RULES",
     "CaptureError",
+    "RuleSet",
     "drift",
     "exchange_from_capture",
     "lint",

@@ -29,7 +29,7 @@ from tollgauge.core.lint.accepts import terms_of_accepts
 from tollgauge.core.lint.entry import entry_object
 from tollgauge.core.lint.envelope import ENTRY_RULES, payable_entry
 from tollgauge.core.lint.reading import Entry, Envelope, Reading, read
-from tollgauge.core.lint.rule import Rule
+from tollgauge.core.lint.rule import Rule, RuleSet
 from tollgauge.core.terms import Terms
 
 READING_RULES: Final[tuple[Rule[Reading], ...]] = (
@@ -43,6 +43,9 @@ READING_RULES: Final[tuple[Rule[Reading], ...]] = (
 
 RULES: Final[tuple[Rule[Reading] | Rule[Entry], ...]] = (*READING_RULES, *ENTRY_RULES)
 """The rule table, in the order of the findings."""
+
+ERROR_RULES: Final = RuleSet.of(RULES)
+"""What this version of the program holds an endpoint to."""
 
 HITS_MAX: Final = 5
 """Findings of one rule that are kept: a thousand bad entries say no more than five."""

@@ -90,7 +90,7 @@ def _one_of(values: Iterable[str]) -> Any:
     return Field(json_schema_extra={"enum": list(values)})
 
 
-class EventShape(wire.Shape):
+class HistoryEventShape(wire.Shape):
     """Something that happened to the listing or the price. `before` and `after` are absent for
     listings; of a price they are atomic amounts, followed by the asset where that changed.
     """
@@ -128,7 +128,7 @@ class HistoryShape(wire.Shape):
     since: str = Field(alias="from")
     to: str
     days: float
-    discovery: list[EventShape]
+    discovery: list[HistoryEventShape]
     probes: list[ProbeShape]
     truncated: bool
 

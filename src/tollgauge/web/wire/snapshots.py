@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from tollgauge.core.endpoint import Listing
 from tollgauge.reports import Leaderboard, Snapshot
 from tollgauge.web.wire.figures import day, iso, micro_usd, minute, tenths
 from tollgauge.web.wire.shape import Grade, Percent, Recommendation, Shape
+
+_NotAdvertised = Annotated[
+    Literal["not advertised"],
+    # An enum of one: generators of clients that take a `const` refuse the number beside it.
+    WithJsonSchema({"type": "string", "enum": ["not advertised"]}),
+]
 
 
 class LeaderRow(Shape):
@@ -50,7 +56,7 @@ class SnapshotShape(Shape):
     uptime30d: Percent | None
     avg_latency_ms: int | None
     probes30d: int
-    advertised_price_usd: float | Literal["not advertised"]
+    advertised_price_usd: float | _NotAdvertised
     price_stability: str
     network: str | None
     first_seen: str
