@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,9 +41,11 @@ from tollgauge.observe import log, metrics_text
 from tollgauge.store.engine import Store
 from tollgauge.web import app as web
 from tollgauge.web import mcp
+from tollgauge.web.connections import Connections
 from tollgauge.web.live import LiveProbe
 from tollgauge.web.paid import Shop
 from tollgauge.web.paywall import SALE, Gate
+from tollgauge.web.protocol import CountedProtocol
 
 Clock = Callable[[], int]
 
@@ -316,7 +319,7 @@ async def run(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, halt.set)
     listening = _listening(resources, serve=serve)
-    servers = [_server(app) for app, _ in listening]
+    servers = [_server(app, resources.config.server) for app, _ in listening]
     if serve:
         resources.alternatives.begin(resources.store)
     async with asyncio.TaskGroup() as group:
@@ -386,18 +389,20 @@ def _listening(resources: Opened, *, serve: bool) -> list[tuple[Any, socket.sock
     return found
 
 
-def _server(app: Any) -> _Server:
-    """A server; what a proxy forwards is web/front's to judge."""
+def _server(app: Any, settings: web.ServerSettings) -> _Server:
+    """A server with connections of its own; what a proxy forwards is web/front's to judge."""
+    connections = Connections(settings.connections, proxies=settings.front.trusted_proxies)
+    protocol: Any = partial(CountedProtocol, connections)
     return _Server(
         uvicorn.Config(
             app,
+            http=protocol,
+            ws="none",
             access_log=False,
             log_level="warning",
             proxy_headers=False,
             server_header=False,
             timeout_graceful_shutdown=DRAIN_SECONDS,
-            # Longer than clients keep a quiet connection, so that none is closed under a request.
-            timeout_keep_alive=75,
             lifespan="off",
         )
     )

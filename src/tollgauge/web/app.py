@@ -27,6 +27,7 @@ from tollgauge.store.engine import Store, StoreUnavailable
 from tollgauge.web import describe, examples, looks, mcp, models, pages, paid
 from tollgauge.web.api import FreeApi
 from tollgauge.web.compress import compressed
+from tollgauge.web.connections import ConnectionSettings
 from tollgauge.web.doors import LLMS, WELL_KNOWN, Doors
 from tollgauge.web.feeds import Feeds
 from tollgauge.web.front import Front, FrontSettings
@@ -70,6 +71,7 @@ class ServerSettings:
     admin_port: int = 8403
     json_logs: bool = False
     front: FrontSettings = field(default_factory=FrontSettings)
+    connections: ConnectionSettings = field(default_factory=ConnectionSettings)
 
     def __post_init__(self) -> None:
         if not _BASE_URL.fullmatch(self.base_url):
