@@ -31,6 +31,7 @@ from tollgauge.web.connections import ConnectionSettings
 from tollgauge.web.doors import LLMS, WELL_KNOWN, Doors
 from tollgauge.web.feeds import Feeds
 from tollgauge.web.front import Front, FrontSettings
+from tollgauge.web.health import Readiness
 from tollgauge.web.paid import Call, Product, Shop
 from tollgauge.web.paywall import Gate
 from tollgauge.web.polling import Polling
@@ -129,7 +130,7 @@ def create(services: Services) -> Front:
     app.include_router(watching(services).router())
     feeds = Feeds(store=services.store, base_url=base_url, clock=services.clock)
     app.include_router(feeds.router())
-    _add_health(app, services.store)
+    _add_health(app, services)
     _add_errors(app, base_url)
     describe.finish(app)
     describe.add_bearer(app.openapi())
@@ -300,17 +301,19 @@ def _documented(shop: Shop) -> tuple[pages.Route, ...]:
     return tuple(rows)
 
 
-def _add_health(app: FastAPI, store: Store) -> None:
+def _add_health(app: FastAPI, services: Services) -> None:
+    readiness = Readiness(store=services.store, clock=services.clock)
+
     async def healthz() -> Response:
         return JSONResponse({"status": "ok"}, headers={"Cache-Control": "no-store"})
 
     async def readyz() -> Response:
-        await store.reading(lambda tx: tx.exec_driver_sql("SELECT 1").scalar_one())
+        await readiness.check()
         return JSONResponse({"status": "ready"}, headers={"Cache-Control": "no-store"})
 
     for path, handler, state, words in (
         ("/healthz", healthz, "ok", "Whether the process lives"),
-        ("/readyz", readyz, "ready", "Whether it can serve: it reads its database"),
+        ("/readyz", readyz, "ready", "Whether it can sell: its database takes what a sale writes"),
     ):
         app.add_api_route(
             path,
