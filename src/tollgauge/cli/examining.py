@@ -43,8 +43,9 @@ def probe(url: str, config: ConfigFile = None, as_json: Json = False) -> None:
     if as_json:
         print_json(document)
     else:
-        line = f"{result.outcome.value} ({result.status or result.reason}) in "
-        print(f"{line}{result.timings.total} ms from {made.method} {made.url}")
+        why = ", ".join(str(each) for each in (result.status, result.reason) if each)
+        line = f"{result.outcome.value} ({why}) in {result.timings.total} ms"
+        print(f"{line} from {made.method} {made.url}")
         _print_lint(found)
     raise typer.Exit(GOOD if result.up else BAD)
 
