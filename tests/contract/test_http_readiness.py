@@ -116,6 +116,16 @@ async def test_a_damaged_file_is_corrupt(
     assert path.name not in logged
 
 
+async def test_a_file_that_is_overwritten_is_corrupt_though_its_log_holds_every_page(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "new.db"
+    async with opened(configuration(store_url=f"sqlite:///{path}")) as running:
+        assert await ready(running) == "ready"
+        path.write_bytes(b"\xa5" * path.stat().st_size)
+        assert await ready(running) == "corrupt"
+
+
 async def test_damage_that_a_read_met_makes_the_file_corrupt(
     on_file: tuple[Running, Path],
 ) -> None:

@@ -45,6 +45,8 @@ TRY_MS: Final = 2_000
 """The same for work that is only tried: whoever asks wants to know soon."""
 _ROOM: Final = 131_072
 """Bytes that a sale may add to the file."""
+_MAGIC: Final = b"SQLite format 3\x00"
+"""How every database file begins, https://sqlite.org/fileformat.html section 1.3.1."""
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 WAIT_S: Final = 30.0
 """How long a reader waits for one of the connections."""
@@ -75,7 +77,7 @@ class Sqlite:
         if self._folder is not None:
             url = url.set(database=str(Path(self._folder) / "memory.db"))
             self._forget = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self._place: Final = Path(url.database or "").parent
+        self._file: Final = Path(url.database or "")
         lasting = self._folder is None
         engine = _engine(url, lasting=lasting, busy_ms=BUSY_MS)
         self._writer = Writer(engine)
@@ -129,7 +131,7 @@ class Sqlite:
         """
         async with self._worker(writing=True) as worker:
             await worker.do(partial(_rolled_back, self._trying, work))
-            await worker.do(partial(_check_room, self._place))
+            await worker.do(partial(_check_file, self._file))
 
     async def close(self) -> None:
         """Close every connection; what was in memory is gone."""
@@ -190,16 +192,21 @@ def _rolled_back(engine: sa.Engine, work: Callable[[sa.Connection], None]) -> No
         worker.close()
 
 
-def _check_room(folder: Path) -> None:
-    """On a thread: whether the file could grow. Its log is used again and again, and takes what is
-    written for some time after the disk is full. Raises StoreUnavailable.
+def _check_file(path: Path) -> None:
+    """On a thread: whether the file is still a database and could grow. Its log hides both for some
+    time: it holds the newest pages, and its space is used again. Raises StoreUnavailable.
     """
     try:
-        with tempfile.TemporaryFile(dir=folder, buffering=0) as trial:
+        with path.open("rb") as file:
+            begins = file.read(len(_MAGIC))
+        with tempfile.TemporaryFile(dir=path.parent, buffering=0) as trial:
             trial.write(bytes(_ROOM))
     except OSError as error:
         if error.errno in _NO_ROOM:
             raise StoreUnavailable("there is no room for its file", Cause.FULL) from error
+        return  # the transaction has shown what can be done here
+    if begins != _MAGIC:
+        raise StoreUnavailable("its file does not begin as a database", Cause.CORRUPT)
 
 
 def in_memory(url: URL) -> bool:
