@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,10 +40,12 @@ from tollgauge.observe import metrics_text
 from tollgauge.store.engine import Store
 from tollgauge.web import app as web
 from tollgauge.web import mcp
+from tollgauge.web.connections import Connections
 from tollgauge.web.listen import Listeners, listening
 from tollgauge.web.live import LiveProbe
 from tollgauge.web.paid import Shop
 from tollgauge.web.paywall import SALE, Gate
+from tollgauge.web.protocol import CountedProtocol
 
 Clock = Callable[[], int]
 
@@ -339,7 +342,7 @@ async def _run(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     served = _served(resources, listeners)
-    servers = [_server(app) for app, _ in served]
+    servers = [_server(app, resources.config.server) for app, _ in served]
     if listeners.public is not None:
         resources.alternatives.begin(resources.store)
     async with asyncio.TaskGroup() as group:
@@ -389,18 +392,20 @@ def _served(resources: Opened, listeners: Listeners) -> list[tuple[Any, socket.s
     return found
 
 
-def _server(app: Any) -> _Server:
-    """A server; what a proxy forwards is web/front's to judge."""
+def _server(app: Any, settings: web.ServerSettings) -> _Server:
+    """A server with connections of its own; what a proxy forwards is web/front's to judge."""
+    connections = Connections(settings.connections, proxies=settings.front.trusted_proxies)
+    protocol: Any = partial(CountedProtocol, connections)
     return _Server(
         uvicorn.Config(
             app,
+            http=protocol,
+            ws="none",
             access_log=False,
             log_level="warning",
             proxy_headers=False,
             server_header=False,
             timeout_graceful_shutdown=DRAIN_SECONDS,
-            # Longer than clients keep a quiet connection, so that none is closed under a request.
-            timeout_keep_alive=75,
             lifespan="off",
         )
     )

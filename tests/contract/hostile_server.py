@@ -20,9 +20,18 @@ from pathlib import Path
 from typing import Final
 
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 ZONE: Final = "sellers.example"
 NOT_AFTER: Final = dt.datetime(2031, 2, 3, 4, 5, 6, tzinfo=dt.UTC)
+PLAIN_BROTLI: Final = bytes.fromhex("8b0480706c61696e207465787403")
+"""The words `plain text`, as Node's zlib.brotliCompressSync packs them."""
+BROTLI_BOMB: Final = bytes.fromhex("cbffff3f002400e2b14072effff2ffff0f8004401c1680eefd1f")
+"""16 MiB of zeros, packed the same way."""
 PAYMENT_REQUIRED: Final = b"HTTP/1.1 402 Payment Required\r\n"
 MEBIBYTE: Final = 1 << 20
 
@@ -71,7 +80,7 @@ async def hostile_world(folder: Path) -> AsyncIterator[World]:
         tls_port = await stack.enter_async_context(
             _listener(_speaker(world, replies), _contexts(authority))
         )
-        for name in ("good", "wrong", "self-signed", "stranger", "expired", "alert"):
+        for name in ("good", *_CERTIFICATES, "alert"):
             world.mapped[f"{name}.{ZONE}"] = ("127.0.0.1", tls_port)
         for name, behaviour in _RAW.items():
             port = await stack.enter_async_context(_listener(behaviour, None))
@@ -162,11 +171,17 @@ def _full_backlog() -> Iterator[int]:
 
 # Certificates
 
+_CERTIFICATES: Final = frozenset(
+    {"wrong", "nameless", "self-signed", "stranger", "strange-chain", "expired", "not-yet"}
+)
+"""Hosts whose certificate is not valid for them."""
+
 
 def _contexts(authority: trustme.CA) -> ssl.SSLContext:
     """A context that chooses its certificate by the asked name."""
     past = NOT_AFTER.replace(year=2020)
     stranger = trustme.CA()
+    chain = stranger.create_child_ca()
     issued = {
         "good": authority.issue_cert(f"good.{ZONE}", not_after=NOT_AFTER),
         "wrong": authority.issue_cert("someone-else.example"),
@@ -174,9 +189,16 @@ def _contexts(authority: trustme.CA) -> ssl.SSLContext:
         "expired": authority.issue_cert(
             f"expired.{ZONE}", not_before=past.replace(year=2019), not_after=past
         ),
+        "not-yet": authority.issue_cert(
+            f"not-yet.{ZONE}",
+            not_before=NOT_AFTER.replace(year=2090),
+            not_after=NOT_AFTER.replace(year=2091),
+        ),
+        "strange-chain": chain.issue_cert(f"strange-chain.{ZONE}"),
     }
     contexts = {name: _context(leaf) for name, leaf in issued.items()}
     contexts["self-signed"] = _self_signed()
+    contexts["nameless"] = _nameless()
 
     def choose(
         connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: object
@@ -198,10 +220,32 @@ def _context(leaf: trustme.LeafCert) -> ssl.SSLContext:
 
 
 def _self_signed() -> ssl.SSLContext:
-    """A certificate of its own issue: an authority that serves its own certificate."""
+    """A certificate of its own issue, for the right name."""
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"self-signed.{ZONE}")])
+    key = ec.generate_private_key(ec.SECP256R1())
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(NOT_AFTER.replace(year=2020))
+        .not_valid_after(NOT_AFTER)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.DNSName(f"self-signed.{ZONE}")]), critical=False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    return _loaded(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        + made.public_bytes(Encoding.PEM)
+    )
+
+
+def _nameless() -> ssl.SSLContext:
+    """An authority that serves its own certificate, which names no host."""
     lonely = trustme.CA()
+    return _loaded(lonely.private_key_pem.bytes() + lonely.cert_pem.bytes())
+
+
+def _loaded(pem: bytes) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    pem = lonely.private_key_pem.bytes() + lonely.cert_pem.bytes()
     with trustme.Blob(pem).tempfile() as path:
         context.load_cert_chain(path)
     return context
@@ -374,6 +418,12 @@ def _replies(world: World) -> dict[str, Reply]:
         "/stay": _stay,
         "/silence": _flood(b"", b"", pause=30),
         "/deflated": _fixed(answer(zlib.compress(b"plain text"), b"Content-Encoding: deflate")),
+        "/brotli": _fixed(answer(PLAIN_BROTLI, b"Content-Encoding: br")),
+        "/brotli-bomb": _fixed(answer(BROTLI_BOMB, b"Content-Encoding: br")),
+        "/brotli-bomb-in-gzip": _fixed(
+            answer(zlib.compress(BROTLI_BOMB, wbits=31), b"Content-Encoding: br, gzip")
+        ),
+        "/broken-brotli": _fixed(answer(b"not brotli at all", b"Content-Encoding: br")),
         "/continue-flood": _flood(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 400),
         "/hints-then-402": _fixed(
             b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n"
@@ -397,6 +447,11 @@ def _replies(world: World) -> dict[str, Reply]:
         "/unknown-encoding": _fixed(answer(b"{}", b"Content-Encoding: aws-chunked")),
         "/redirect": _fixed(answer(b"", b"Location: " + canary, status=b"302 Found")),
         "/redirect-307": _fixed(answer(b"", b"Location: " + canary, status=b"307 Temporary")),
+        "/redirect-https": _fixed(
+            answer(b"", b"Location: https://good.sellers.example/", status=b"302 Found")
+        ),
+        "/redirect-path": _fixed(answer(b"", b"Location: /http:", status=b"302 Found")),
+        "/redirect-loud": _fixed(answer(b"", b"Location:  HT\tTP://x.example", status=b"308 P")),
         "/refresh": _fixed(answer(b"<meta http-equiv=refresh>", b"Refresh: 0; url=" + canary)),
         "/alt-svc": _fixed(answer(b"", b'Alt-Svc: h2="127.0.0.1:%d"' % world.canary_port)),
         "/cookies": _fixed(answer(b"", b"Set-Cookie: a=b; Path=/; Secure")),
@@ -404,6 +459,12 @@ def _replies(world: World) -> dict[str, Reply]:
         "/empty": _fixed(b""),
         "/two-lengths": _fixed(head + b"Content-Length: 2\r\nContent-Length: 5\r\n\r\nhello"),
         "/same-lengths": _fixed(head + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}"),
+        "/length-and-chunked": _fixed(
+            head + b"Content-Length: 7\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+        ),
+        "/length-2e63": _fixed(head + b"Content-Length: 9223372036854775808\r\n\r\n{}"),
+        "/length-2e63-1": _fixed(head + b"Content-Length: 9223372036854775807\r\n\r\n{}"),
+        "/length-of-many-digits": _fixed(head + b"Content-Length: " + b"9" * 5_000 + b"\r\n\r\n{}"),
         "/negative-length": _fixed(head + b"Content-Length: -5\r\n\r\nhello"),
         "/short-body": _fixed(head + b"Content-Length: 50\r\n\r\nhello"),
         "/nul": _fixed(answer(b"", b"X-A: a\x00b")),

@@ -14,6 +14,8 @@ from tests.contract.hostile_server import World, hostile_world
 
 from tollgauge.clients.egress import Egress, EgressSettings, Request
 from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind
+from tollgauge.core.lint import lint
+from tollgauge.core.probe import judge
 
 GOOD = "https://good.sellers.example"
 DEADLINE_MS = 800
@@ -58,7 +60,10 @@ BY_HOST = {
     "wrong": FaultKind.TLS_INVALID,
     "self-signed": FaultKind.TLS_INVALID,
     "stranger": FaultKind.TLS_INVALID,
+    "strange-chain": FaultKind.TLS_INVALID,
     "expired": FaultKind.TLS_INVALID,
+    "not-yet": FaultKind.TLS_INVALID,
+    "nameless": FaultKind.TLS_INVALID,
 }
 
 
@@ -92,11 +97,19 @@ BY_PATH = {
     "/bomb": "402 truncated",
     "/empty-gzip-members": "402 truncated",
     "/broken-gzip": "402 truncated",
+    "/brotli": "402",
+    "/brotli-bomb": "402 truncated",
+    "/brotli-bomb-in-gzip": "402 truncated",
+    "/broken-brotli": "402 truncated",
     "/unknown-encoding": "402 truncated",
     "/no-goodbye": "402",
     "/empty": "empty-reply",
     "/two-lengths": "malformed-http",
     "/same-lengths": "402",
+    "/length-and-chunked": "402",
+    "/length-2e63": "malformed-http",
+    "/length-2e63-1": "connection-reset",
+    "/length-of-many-digits": "malformed-http",
     "/negative-length": "malformed-http",
     "/short-body": "connection-reset",
     "/nul": "malformed-http",
@@ -141,10 +154,48 @@ async def test_a_folded_header_is_one_value(egress: Egress) -> None:
     assert result.header("x-a") == "b c"
 
 
-async def test_bombs_do_not_grow_memory(egress: Egress) -> None:
-    await egress.fetch(Request(url=f"{GOOD}/bomb"))  # what one costs anyway
+REASONS = {
+    "https://expired.sellers.example/always-200": "certificate-expired",
+    "https://not-yet.sellers.example/always-200": "certificate-not-yet-valid",
+    "https://wrong.sellers.example/always-200": "certificate-wrong-name",
+    "https://self-signed.sellers.example/always-200": "certificate-self-signed",
+    "https://stranger.sellers.example/always-200": "certificate-unknown-issuer",
+    "https://strange-chain.sellers.example/always-200": "certificate-unknown-issuer",
+    "https://nameless.sellers.example/always-200": "certificate-wrong-name",
+    "https://plain.sellers.example/always-200": "tls-failed",
+    f"{GOOD}/length-and-chunked": "content-length-with-transfer-encoding",
+    f"{GOOD}/length-2e63": "content-length-too-large",
+    f"{GOOD}/length-of-many-digits": "content-length-too-large",
+    f"{GOOD}/two-lengths": "malformed-http",
+    f"{GOOD}/redirect": "redirect-to-http",
+    f"{GOOD}/redirect-loud": "redirect-to-http",
+    f"{GOOD}/redirect-https": "",
+    f"{GOOD}/redirect-path": "",
+    f"{GOOD}/injection": "",
+    f"{GOOD}/header-20k": "",
+    f"{GOOD}/always-429": "throttled",
+}
+
+
+@pytest.mark.parametrize(("url", "reason"), REASONS.items())
+async def test_the_reason_of_a_probe_tells_defects_apart(
+    egress: Egress, url: str, reason: str
+) -> None:
+    made = await egress.fetch(Request(url=url))
+    assert judge(made, lint(made)).reason == reason
+
+
+async def test_a_body_in_brotli_is_decoded(egress: Egress) -> None:
+    result = (await egress.fetch(Request(url=f"{GOOD}/brotli"))).result
+    assert isinstance(result, Answer)
+    assert result.body == b"plain text"
+
+
+@pytest.mark.parametrize("path", ["/bomb", "/brotli-bomb", "/brotli-bomb-in-gzip"])
+async def test_bombs_do_not_grow_memory(egress: Egress, path: str) -> None:
+    await egress.fetch(Request(url=GOOD + path))  # what one costs anyway
     before = limits.getrusage(limits.RUSAGE_SELF).ru_maxrss
-    made = await asyncio.gather(*(egress.fetch(Request(url=f"{GOOD}/bomb")) for _ in range(8)))
+    made = await asyncio.gather(*(egress.fetch(Request(url=GOOD + path)) for _ in range(8)))
     after = limits.getrusage(limits.RUSAGE_SELF).ru_maxrss
     assert [len(item.result.body) for item in made if isinstance(item.result, Answer)] == (
         [256 * 1_024] * 8

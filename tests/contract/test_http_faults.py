@@ -29,6 +29,7 @@ from tests.contract.http_service import (
 
 from tollgauge.core.payment import decode
 from tollgauge.store import payments
+from tollgauge.web.health import EVERY_MS
 
 pytestmark = pytest.mark.xdist_group("http")
 
@@ -112,6 +113,7 @@ async def test_reads_are_503_while_the_database_is_gone_and_come_back(
             assert "sqlite" not in answer.text.lower()
         assert (await running.get("/healthz")).status_code == 200
         assert (await running.get("/methodology")).status_code == 200
+    running.clock.now += EVERY_MS
     for path in READS:
         assert (await running.get(path)).status_code == 200
 
@@ -341,6 +343,12 @@ def hostile() -> Iterator[tuple[str, tuple[bytes, ...], bytes]]:
     yield "other header", (post(b"", b"x-junk: " + b"j" * 120_000, length=0),), b"431"
     yield "long URL", (b"GET /" + b"a" * 60_000 + b" HTTP/1.1\r\nhost: t\r\n\r\n",), b"414"
     yield "odd path", (b"GET /%ff%00/\xc3\xa9 HTTP/1.1\r\nhost: t\r\n\r\n",), b"4"
+    two_hosts = b"GET /healthz HTTP/1.1\r\nhost: t\r\nhost: other\r\n\r\n"
+    yield "two hosts", (two_hosts,), b"400"
+    yield "the same host twice", (two_hosts.replace(b"other", b"t"),), b"400"
+    yield "two hosts before a preflight", (two_hosts.replace(b"GET", b"OPTIONS"),), b"400"
+    yield "no host", (b"GET /healthz HTTP/1.1\r\n\r\n",), b"400"
+    yield "no host in HTTP/1.0", (b"GET /healthz HTTP/1.0\r\n\r\n",), b"200"
     yield "no HTTP", (b"\x16\x03\x01\x02\x00\x01\x00",), b"400"
 
 

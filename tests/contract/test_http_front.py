@@ -217,6 +217,13 @@ async def test_headers_that_are_too_large_are_431(running: Running) -> None:
     assert (answer.status_code, answer.json()["code"]) == (431, "headers-too-large")
 
 
+async def test_a_request_names_exactly_one_host(running: Running) -> None:
+    for hosts in (["trust.test", "other.test"], ["trust.test", "trust.test"]):
+        answer = await running.get("/trust/stats", headers=[("host", host) for host in hosts])
+        assert (answer.status_code, answer.json()["code"]) == (400, "host-invalid")
+        assert "access-control-allow-origin" in answer.headers
+
+
 async def test_the_rate_limit_answers_429_and_when_to_come_back() -> None:
     async with opened(with_front(configuration(), free_per_minute=3)) as limited:
         answers = [await limited.get("/trust/stats") for _ in range(5)]

@@ -41,11 +41,10 @@ def probe(url: str, config: ConfigFile = None, as_json: Json = False) -> None:
         "reason": result.reason or None,
         **lint_json(found),
     }
-    line = (
-        f"{result.outcome.value} ({result.status or result.reason}) in "
-        f"{result.timings.total} ms from {made.method} {made.url}"
-    )
-    show(document, [line, *_lint_lines(found)], as_json=as_json)
+    why = ", ".join(str(part) for part in (result.status, result.reason) if part)
+    line = f"{result.outcome.value} ({why}) in {result.timings.total} ms"
+    lines = [f"{line} from {made.method} {made.url}", *_lint_lines(found)]
+    show(document, lines, as_json=as_json)
     raise typer.Exit(GOOD if result.up else BAD)
 
 

@@ -11,6 +11,8 @@ from typing import Final
 
 _TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A field name (RFC 9110 section 5.6.2)."""
+_LENGTH_MAX: Final = (1 << 63) - 1
+_DIGITS_MAX: Final = len(str(_LENGTH_MAX))
 
 
 class Head:
@@ -65,6 +67,18 @@ class Head:
     def contradicts_itself(self) -> bool:
         """Whether there are several different content lengths (RFC 9112 section 6.3)."""
         return len({value for name, value in self.headers if name == "content-length"}) > 1
+
+    def length_too_large(self) -> bool:
+        """Whether a content length is 2^63 or more, which no client can count."""
+        lengths = [value.lstrip("0") for name, value in self.headers if name == "content-length"]
+        return any(
+            each.isdecimal() and (len(each) > _DIGITS_MAX or int(each) > _LENGTH_MAX)
+            for each in lengths
+        )
+
+    def framed_twice(self) -> bool:
+        """Whether both a content length and a transfer encoding say where the body ends."""
+        return {"content-length", "transfer-encoding"} <= {name for name, _ in self.headers}
 
 
 def _text(value: bytes) -> str:

@@ -6,6 +6,8 @@ Only clients/egress uses this. Rules:
   count), in the headers (1xx answers included) and in the decoded body;
 - a body past a cap, or one that cannot be decoded, is cut, and the answer keeps its status and
   headers; headers past a cap are a fault;
+- a folded header line (RFC 9112 section 5.2) is one value: libcurl unfolds it, as user agents must,
+  before anybody sees it;
 - nothing of the environment is used: no proxy, no netrc, no cookies, no redirects;
 - a fault's detail is our own text: libcurl's may hold addresses.
 """
@@ -24,7 +26,7 @@ from typing import Any, Final
 import pycurl
 
 from tollgauge.clients.head import Head
-from tollgauge.core.exchange import Answer, Fault, FaultKind, Timings
+from tollgauge.core.exchange import Answer, Defect, Fault, FaultKind, Timings
 
 _BYTES_RECEIVED: Final = 128
 """Offset of tcpi_bytes_received in Linux's struct tcp_info (linux/tcp.h)."""
@@ -43,6 +45,20 @@ _OURS: Final = frozenset(
 )
 _BROKEN_BODY: Final = frozenset({pycurl.E_BAD_CONTENT_ENCODING, pycurl.E_WRITE_ERROR})
 """How libcurl ends when a body's content encoding is unknown or broken."""
+_CERTIFICATE_DEFECTS: Final = {
+    9: Defect.CERTIFICATE_NOT_YET_VALID,
+    10: Defect.CERTIFICATE_EXPIRED,
+    18: Defect.CERTIFICATE_SELF_SIGNED,
+    2: Defect.CERTIFICATE_UNKNOWN_ISSUER,
+    19: Defect.CERTIFICATE_UNKNOWN_ISSUER,  # a chain up to a root that nobody here trusts
+    20: Defect.CERTIFICATE_UNKNOWN_ISSUER,
+    21: Defect.CERTIFICATE_UNKNOWN_ISSUER,
+}
+"""OpenSSL's X509_V_ERR_ numbers (openssl/x509_vfy.h), as libcurl hands them on."""
+_OTHER_NAME: Final = ("subject name", "common name")
+"""In libcurl's words where the names of a certificate do not match: it compares them itself, before
+it looks at what OpenSSL found.
+"""
 _RESETS: Final = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
 
 _FAULTS: Final = {
@@ -245,6 +261,9 @@ class Transfer:
         head = self._head
         if head.malformed or (head.complete and head.contradicts_itself()):
             return _fault(FaultKind.MALFORMED, "the answer is not valid HTTP", code)
+        if head.complete and head.length_too_large():
+            text = "the answer names a length that no body has"
+            return _fault(FaultKind.MALFORMED, text, code, Defect.LENGTH_TOO_LARGE)
         if not head.complete:
             if head.oversize or self._cut:
                 return _fault(FaultKind.OVERSIZE, "the headers are too large", code)
@@ -257,6 +276,7 @@ class Transfer:
             headers=tuple(head.headers),
             body=bytes(self._body),
             truncated=cut,
+            defect=Defect.LENGTH_AND_TRANSFER_ENCODING if head.framed_twice() else None,
         )
 
     def _ragged(self, code: int, message: str) -> bool:
@@ -280,7 +300,15 @@ class Transfer:
         if code == pycurl.E_RECV_ERROR and _TLS_ALERT in message:
             code = pycurl.E_SSL_CONNECT_ERROR
         kind, text = _FAULTS.get(code, (FaultKind.LOCAL, "the transfer failed on this machine"))
-        return _fault(kind, text, code)
+        return _fault(kind, text, code, self._certificate_defect(code, message))
+
+    def _certificate_defect(self, code: int, message: str) -> Defect | None:
+        """Which rule a certificate broke, None where it is another or the fault is no such one."""
+        if code != pycurl.E_PEER_FAILED_VERIFICATION:
+            return None
+        if any(words in message for words in _OTHER_NAME):
+            return Defect.CERTIFICATE_WRONG_NAME
+        return _CERTIFICATE_DEFECTS.get(self.handle.getinfo(pycurl.SSL_VERIFYRESULT))
 
     def _timeout(self, code: int) -> Fault:
         if not self.handle.getinfo(pycurl.CONNECT_TIME_T):
@@ -305,8 +333,8 @@ class Transfer:
         return Timings(connect=connect, tls=tls, ttfb=None if self._head.empty else first)
 
 
-def _fault(kind: FaultKind, text: str, code: int) -> Fault:
-    return Fault(kind=kind, detail=f"{text} (curl {code})")
+def _fault(kind: FaultKind, text: str, code: int, defect: Defect | None = None) -> Fault:
+    return Fault(kind=kind, detail=f"{text} (curl {code})", defect=defect)
 
 
 def _phase(start: int, end: int) -> int | None:

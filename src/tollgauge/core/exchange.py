@@ -29,6 +29,22 @@ class FaultKind(StrEnum):
     """Ours: no socket, no memory, no route, a limit of our own."""
 
 
+class Defect(StrEnum):
+    """What exactly is wrong with a certificate or an answer, where the kind does not say it. The
+    values are stable: they are stored as the reason of a probe.
+    """
+
+    CERTIFICATE_EXPIRED = "certificate-expired"
+    CERTIFICATE_NOT_YET_VALID = "certificate-not-yet-valid"
+    CERTIFICATE_WRONG_NAME = "certificate-wrong-name"
+    CERTIFICATE_SELF_SIGNED = "certificate-self-signed"
+    CERTIFICATE_UNKNOWN_ISSUER = "certificate-unknown-issuer"
+    LENGTH_TOO_LARGE = "content-length-too-large"
+    """Content-Length is 2^63 or more: no client can count so far, and no body ends there."""
+    LENGTH_AND_TRANSFER_ENCODING = "content-length-with-transfer-encoding"
+    """Both say where the body ends (RFC 9112 section 6.3). Node refuses such an answer."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
     """How long each phase took, in whole milliseconds; None for a phase that was not reached.
@@ -52,13 +68,15 @@ class Timings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """An HTTP answer. Header names are lower case, in order, duplicates kept; values are text
-    decoded as latin-1. `truncated` says that the body went past the cap and was cut.
+    decoded as latin-1. `truncated` says that the body went past the cap and was cut. `defect` is
+    one that most clients live with.
     """
 
     status: int
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
     truncated: bool = False
+    defect: Defect | None = None
 
     def header_values(self, name: str) -> tuple[str, ...]:
         """All values of a header, `name` in lower case."""
@@ -71,10 +89,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """The end of an attempt without an answer. `detail` is ours and safe to show."""
+    """The end of an attempt without an answer. `detail` is ours and safe to show. `defect` tells
+    apart what the kind does not.
+    """
 
     kind: FaultKind
     detail: str = ""
+    defect: Defect | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,12 @@ Rules (docs/methodology.md):
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from tollgauge.core.exchange import Exchange, Fault, FaultKind, Timings
+from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind, Timings
 from tollgauge.core.finding import Finding, Lint
 from tollgauge.core.terms import Quote, preferred
 
@@ -27,6 +28,10 @@ LATE_MS: Final = 250
 """A longer scheduling delay of our own, in milliseconds, may be what a target is blamed for."""
 LATE_HERE: Final = "late-here"
 """The reason of a result that our own lateness may have made."""
+REDIRECT_TO_HTTP: Final = "redirect-to-http"
+"""The reason of a redirect that leads from https to http: a payment would travel in the open."""
+_INVISIBLE: Final = re.compile(r"[\x00-\x20]")
+"""What clients drop from a Location before they read its scheme (WHATWG URL)."""
 
 
 class Attribution(StrEnum):
@@ -111,8 +116,9 @@ class ProbeResult:
     """The judgement of one probe. `at` is milliseconds UTC.
 
     `up` is meaningful where the attribution is `theirs`. `compliance` is 0..100. `version` and
-    `quote` come from the envelope, None without one. `reason` says why a result is not scored or
-    what fault ended it. `findings` are the linter's; the store keeps their slugs.
+    `quote` come from the envelope, None without one. `reason` says why a result is not scored,
+    what fault ended it, or what else was wrong with the answer: a slug of FaultKind, of Defect, or
+    REDIRECT_TO_HTTP. `findings` are the linter's; the store keeps their slugs.
     """
 
     at: int
@@ -172,7 +178,7 @@ def judge(exchange: Exchange, lint: Lint) -> ProbeResult:
         quote=preferred(lint.terms),
         accepts=lint.accepts,
         findings=lint.findings,
-        reason=excluded,
+        reason=excluded or _reason(exchange, exchange.result),
         method=exchange.method,
         tls_not_after=exchange.tls_not_after,
     )
@@ -200,10 +206,19 @@ def _faulted(exchange: Exchange, fault: Fault) -> ProbeResult:
         attribution=Attribution.OURS if late else attribution,
         up=False,
         timings=exchange.timings,
-        reason=LATE_HERE if late else fault.kind.value,
+        reason=LATE_HERE if late else (fault.defect or fault.kind).value,
         method=exchange.method,
         tls_not_after=exchange.tls_not_after,
     )
+
+
+def _reason(exchange: Exchange, answer: Answer) -> str:
+    """What was wrong with an answer beside its envelope, "" for nothing."""
+    if 300 <= answer.status <= 399 and exchange.url.startswith("https:"):
+        locations = answer.header_values("location")
+        if any(_INVISIBLE.sub("", each).lower().startswith("http:") for each in locations):
+            return REDIRECT_TO_HTTP
+    return "" if answer.defect is None else answer.defect.value
 
 
 def _outcome(status: int) -> tuple[Outcome, bool]:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from tollgauge.core.endpoint import Perimeter, parse_resource
-from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind, Timings
+from tollgauge.core.exchange import Answer, Defect, Exchange, Fault, FaultKind, Timings
 from tollgauge.core.units import DAY_MS, MINUTE_MS
 from tollgauge.demo.behaviours import play, problem
 from tollgauge.demo.dice import chance, roll, skewed
@@ -39,8 +39,16 @@ _OUTAGE_DAYS: Final = 2
 _CERTIFICATE_DAYS: Final = 60
 _BROKEN: Final = {
     Wire.CLOSED: Fault(kind=FaultKind.CONNECT, detail="connection refused"),
-    Wire.EXPIRED: Fault(kind=FaultKind.TLS_INVALID, detail="certificate has expired"),
-    Wire.WRONG_NAME: Fault(kind=FaultKind.TLS_INVALID, detail="certificate is for another name"),
+    Wire.EXPIRED: Fault(
+        kind=FaultKind.TLS_INVALID,
+        detail="certificate has expired",
+        defect=Defect.CERTIFICATE_EXPIRED,
+    ),
+    Wire.WRONG_NAME: Fault(
+        kind=FaultKind.TLS_INVALID,
+        detail="certificate is for another name",
+        defect=Defect.CERTIFICATE_WRONG_NAME,
+    ),
 }
 _TIMED_OUT: Final = Fault(kind=FaultKind.TIMEOUT, detail="no answer within 10 s")
 _REFUSED: Final = Fault(kind=FaultKind.CONNECT, detail="connection refused")

@@ -14,6 +14,7 @@ What the rows mean is the sibling modules' work; each takes a transaction as its
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -21,17 +22,24 @@ from typing import Any, Final, ParamSpec, Protocol, Self, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.store import sqlite
-from tollgauge.store.faults import StoreUnavailable, translated
+from tollgauge.store.faults import Cause, StoreUnavailable, translated
 from tollgauge.store.migrations import upgrade
 from tollgauge.store.postgres import Postgres
 from tollgauge.store.sqlite import Sqlite
 from tollgauge.store.transaction import Database, Transaction, Work
 
-__all__ = ["ReadOnlyStore", "Store", "StoreError", "StoreSettings", "StoreUnavailable"]
+__all__ = [
+    "Cause",
+    "ReadOnlyStore",
+    "Store",
+    "StoreError",
+    "StoreSettings",
+    "StoreUnavailable",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,6 +53,8 @@ _DRIVERS: Final = {
     "postgresql+asyncpg": "postgresql+asyncpg",
 }
 _MIGRATION_LOCK: Final = 8_402_402
+_READ_ONLY: Final = "25006"
+"""SQLSTATE read_only_sql_transaction: elsewhere it would mean that a reader of ours writes."""
 
 
 class StoreError(TollgaugeError):
@@ -88,6 +98,7 @@ class Store:
     def __init__(self, database: Database) -> None:
         self.dialect: Final = database.dialect
         self._database: Final = database
+        self._damaged = False
 
     @classmethod
     def open(cls, url: str, *, pool_size: int = 8) -> Self:
@@ -113,7 +124,7 @@ class Store:
 
         Raises StoreUnavailable when the database cannot serve now.
         """
-        with translated():
+        with translated(tell=self._note):
             async with self._database.transaction(writing=True) as tx:
                 yield tx
 
@@ -123,7 +134,7 @@ class Store:
 
         Raises StoreUnavailable when the database cannot serve now.
         """
-        with translated():
+        with translated(tell=self._note):
             async with self._database.transaction(writing=False) as tx:
                 yield tx
 
@@ -131,12 +142,12 @@ class Store:
         """Run a function in a `write` of its own. It is done, or not, also when the caller is
         cancelled meanwhile.
         """
-        with translated():
+        with translated(tell=self._note):
             return await self._database.once(_bound(work, args, kwargs), writing=True)
 
     async def reading(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a function in a `read` of its own."""
-        with translated():
+        with translated(tell=self._note):
             return await self._database.once(_bound(work, args, kwargs), writing=False)
 
     async def lookup(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -144,12 +155,38 @@ class Store:
         own. On SQLite that is done on the spot: crossing to a thread and back costs many times as
         much.
         """
-        with translated():
+        with translated(tell=self._note):
             return await self._database.lookup(_bound(work, args, kwargs))
+
+    async def try_write(self, work: Work[[], None], *, seconds: float) -> None:
+        """Run a function in a `write` that is rolled back. On SQLite the connection is a new one,
+        which knows nothing of the file yet, and what it writes reaches the disk.
+
+        Raises StoreUnavailable also where that takes longer than `seconds` or the tables are not
+        those that the function knows, and from the first statement on that met damage in a file:
+        it does not heal.
+        """
+        if self._damaged:
+            raise StoreUnavailable("a part of it is damaged", Cause.CORRUPT)
+        slow = Cause.LOCKED if self.dialect == "sqlite" else Cause.UNREACHABLE
+        try:
+            with translated(tell=self._note):
+                async with asyncio.timeout(seconds):
+                    await self._database.rolled_back(work)
+        except TimeoutError as error:
+            raise StoreUnavailable("it did not answer in time", slow) from error
+        except DBAPIError as error:
+            standby = getattr(error.orig, "sqlstate", None) == _READ_ONLY
+            cause = Cause.READ_ONLY if standby else Cause.TABLES
+            raise StoreUnavailable("a statement failed", cause) from error
 
     async def close(self) -> None:
         """Close every connection."""
         await self._database.close()
+        self._damaged = False
+
+    def _note(self, cause: Cause) -> None:
+        self._damaged |= cause is Cause.CORRUPT and self.dialect == "sqlite"
 
 
 def _bound(work: Any, args: Any, kwargs: Any) -> Callable[[sa.Connection], Any]:

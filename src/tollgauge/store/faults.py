@@ -8,8 +8,9 @@ wrong statement, a broken constraint) is a fault of ours and passes through.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from typing import Final
 
 import asyncpg
@@ -18,26 +19,56 @@ from sqlalchemy import exc
 
 from tollgauge.core.errors import TollgaugeError
 
-_SQLITE: Final = frozenset(
-    {
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_NOMEM,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_FULL,
-        sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_PROTOCOL,
-        sqlite3.SQLITE_NOTADB,
-    }
-)
-"""Primary result codes, https://sqlite.org/rescode.html."""
 
-_POSTGRES_CLASSES: Final = ("08", "25P0", "3D", "28", "40", "53", "55P03", "57", "58")
-"""Prefixes of SQLSTATE: connection, idle time-out, no such database, login, rollback, resources,
-lock not available, operator intervention (statement time-out, shutdown) and system errors.
+class Cause(StrEnum):
+    """Why a database cannot serve, as an operator would say it."""
+
+    CORRUPT = "corrupt"
+    FULL = "full"
+    LOCKED = "locked"
+    READ_ONLY = "read-only"
+    TABLES = "wrong-tables"
+    UNREACHABLE = "unreachable"
+
+
+_SQLITE: Final = {
+    sqlite3.SQLITE_BUSY: Cause.LOCKED,
+    sqlite3.SQLITE_LOCKED: Cause.LOCKED,
+    sqlite3.SQLITE_PROTOCOL: Cause.LOCKED,
+    sqlite3.SQLITE_CORRUPT: Cause.CORRUPT,
+    sqlite3.SQLITE_NOTADB: Cause.CORRUPT,
+    sqlite3.SQLITE_FULL: Cause.FULL,
+    sqlite3.SQLITE_READONLY: Cause.READ_ONLY,
+    sqlite3.SQLITE_IOERR: Cause.UNREACHABLE,
+    sqlite3.SQLITE_NOMEM: Cause.UNREACHABLE,
+    sqlite3.SQLITE_CANTOPEN: Cause.UNREACHABLE,
+}
+"""Primary result codes, https://sqlite.org/rescode.html."""
+_SQLITE_FULL: Final = frozenset({sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE})
+"""What a quota or a limit on the size of a file looks like: SQLITE_FULL is ENOSPC alone."""
+
+_POSTGRES: Final = (
+    ("53100", Cause.FULL),
+    ("53", Cause.UNREACHABLE),
+    ("25P0", Cause.LOCKED),
+    ("40", Cause.LOCKED),
+    ("55P03", Cause.LOCKED),
+    ("57014", Cause.LOCKED),
+    ("XX001", Cause.CORRUPT),
+    ("XX002", Cause.CORRUPT),
+    ("08", Cause.UNREACHABLE),
+    ("3D", Cause.UNREACHABLE),
+    ("28", Cause.UNREACHABLE),
+    ("57", Cause.UNREACHABLE),
+    ("58", Cause.UNREACHABLE),
+)
+"""Prefixes of SQLSTATE, the first that fits counts: disk full, other resources, idle
+time-out, rollback, lock not available, statement time-out, damaged data or index, connection, no
+such database, login, operator intervention (shutdown) and system errors.
 """
+
+_Found = tuple[str, Cause]
+"""What went wrong, for our own log, and how to call it."""
 
 
 class StoreUnavailable(TollgaugeError):  # noqa: N818 (named for what callers see)
@@ -45,70 +76,81 @@ class StoreUnavailable(TollgaugeError):  # noqa: N818 (named for what callers se
     itself was cut off) cannot be known to have happened.
     """
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, cause: Cause = Cause.UNREACHABLE) -> None:
         super().__init__(
             f"The database is not available: {reason}.",
             hint="Try again soon; if it stays, look at the database's disk, locks and log.",
         )
+        self.cause: Final = cause
 
 
 @contextmanager
-def translated(*, connecting: bool = False) -> Iterator[None]:
+def translated(
+    *, connecting: bool = False, tell: Callable[[Cause], None] | None = None
+) -> Iterator[None]:
     """Turn a driver's "not now" into StoreUnavailable. While `connecting`, errors of the socket
     count too; they may not, later, because the body of a transaction is not only the database's.
+    `tell` hears the cause.
     """
     try:
         yield
-    except exc.SQLAlchemyError as error:
-        reason = _reason(error)
-        if reason is None:
-            raise
-        raise StoreUnavailable(reason) from error
-    except (sqlite3.Error, asyncpg.PostgresError) as error:
-        reason = _driver_reason(error)
-        if reason is None:
-            raise
-        raise StoreUnavailable(reason) from error
-    except InternalClientError as error:  # its server went away in the middle
-        raise StoreUnavailable("the connection was lost") from error
     except Exception as error:
-        reason = _connect_reason(error) if connecting else None
-        if reason is None:
+        found = _found(error) or (_connect_found(error) if connecting else None)
+        if found is None:
             raise
-        raise StoreUnavailable(reason) from error
+        if tell is not None:
+            tell(found[1])
+        raise StoreUnavailable(*found) from error
 
 
-def _reason(error: exc.SQLAlchemyError) -> str | None:
+def _found(error: Exception) -> _Found | None:
+    if isinstance(error, exc.SQLAlchemyError):
+        return _sqlalchemy_found(error)
+    if isinstance(error, sqlite3.Error | asyncpg.PostgresError):
+        return _driver_found(error)
+    if isinstance(error, InternalClientError):  # its server went away in the middle
+        return _LOST
+    return None
+
+
+_LOST: Final = ("the connection was lost", Cause.UNREACHABLE)
+
+
+def _sqlalchemy_found(error: exc.SQLAlchemyError) -> _Found | None:
     if isinstance(error, exc.TimeoutError):
-        return "all connections are in use"
+        return "all connections are in use", Cause.LOCKED
     if not isinstance(error, exc.DBAPIError):
         return None
     origin = error.orig
     if isinstance(origin, sqlite3.Error):
-        return _driver_reason(origin)
+        return _driver_found(origin)
     gone = origin is not None and isinstance(origin.__cause__, InternalClientError)
     if error.connection_invalidated or gone:
-        return "the connection was lost"
-    return _state_reason(getattr(origin, "sqlstate", None))
+        return _LOST
+    return _state_found(getattr(origin, "sqlstate", None))
 
 
-def _driver_reason(error: sqlite3.Error | asyncpg.PostgresError) -> str | None:
+def _driver_found(error: sqlite3.Error | asyncpg.PostgresError) -> _Found | None:
     if isinstance(error, asyncpg.PostgresError):
-        return _state_reason(error.sqlstate)
+        return _state_found(error.sqlstate)
     code = getattr(error, "sqlite_errorcode", None)
+    cause = None if code is None else _SQLITE.get(code & 0xFF)
+    if cause is None:
+        return None
     name = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
-    return name if code is not None and code & 0xFF in _SQLITE else None
+    return name, Cause.FULL if code in _SQLITE_FULL else cause
 
 
-def _connect_reason(error: Exception) -> str | None:
+def _connect_found(error: Exception) -> _Found | None:
     if isinstance(error, OSError):  # refused, no such socket, timed out
-        return "no connection"
+        return "no connection", Cause.UNREACHABLE
     if isinstance(error, asyncpg.InterfaceError) and not isinstance(error, ValueError):
-        return "the connection was lost"  # a ValueError: the driver was asked for the wrong thing
-    return _state_reason(getattr(error, "sqlstate", None))
+        return _LOST  # a ValueError: the driver was asked for the wrong thing
+    return _state_found(getattr(error, "sqlstate", None))
 
 
-def _state_reason(state: object) -> str | None:
-    if isinstance(state, str) and state.startswith(_POSTGRES_CLASSES):
-        return f"SQLSTATE {state}"
-    return None
+def _state_found(state: object) -> _Found | None:
+    if not isinstance(state, str):
+        return None
+    cause = next((cause for prefix, cause in _POSTGRES if state.startswith(prefix)), None)
+    return None if cause is None else (f"SQLSTATE {state}", cause)

@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Final, TypeVar
@@ -31,6 +32,10 @@ R = TypeVar("R")
 _STATEMENT_MS: Final = 30_000
 _WRITE: Final = "BEGIN"
 _READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+class _RolledBack(Exception):  # noqa: N818 - not an error: it ends a transaction
+    """Ends a transaction of which nothing should stay."""
 
 
 class Postgres:
@@ -62,6 +67,13 @@ class Postgres:
     async def lookup(self, work: Callable[[sa.Connection], R]) -> R:
         """Read a few rows, as any others."""
         return await self.once(work, writing=False)
+
+    async def rolled_back(self, work: Callable[[sa.Connection], None]) -> None:
+        """Work in a transaction of which nothing stays."""
+        with contextlib.suppress(_RolledBack):
+            async with self._begun(writing=True) as connection:
+                await connection.run_sync(work)
+                raise _RolledBack
 
     async def close(self) -> None:
         """Close every connection; those at work when they are done."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import shutil
 import sqlite3
 import sys
@@ -31,6 +32,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
+from tollgauge.store.faults import Cause, StoreUnavailable
 from tollgauge.store.transaction import Transaction
 from tollgauge.store.worker import Worker, let_go
 from tollgauge.store.writer import Writer
@@ -39,6 +41,13 @@ R = TypeVar("R")
 
 BUSY_MS: Final = 5_000
 """How long a statement waits for another process that writes."""
+TRY_MS: Final = 2_000
+"""The same for work that is only tried: whoever asks wants to know soon."""
+_ROOM: Final = 131_072
+"""Bytes that a sale may add to the file."""
+_MAGIC: Final = b"SQLite format 3\x00"
+"""How every database file begins, https://sqlite.org/fileformat.html section 1.3.1."""
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 WAIT_S: Final = 30.0
 """How long a reader waits for one of the connections."""
 _STATEMENTS: Final = 512
@@ -68,11 +77,13 @@ class Sqlite:
         if self._folder is not None:
             url = url.set(database=str(Path(self._folder) / "memory.db"))
             self._forget = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._file: Final = Path(url.database or "")
         lasting = self._folder is None
         engine = _engine(url, lasting=lasting, busy_ms=BUSY_MS)
         self._writer = Writer(engine)
         self._reading = engine
         self._near = Worker(_engine(url, lasting=lasting, busy_ms=0))
+        self._trying = _engine(url, lasting=lasting, busy_ms=TRY_MS)
         self._readers: list[Worker] = []
         self._idle: list[Worker] = []
         self._turn = asyncio.Lock()
@@ -113,6 +124,14 @@ class Sqlite:
             if not _busy(error):
                 raise
         return await self.once(work, writing=False)
+
+    async def rolled_back(self, work: Callable[[sa.Connection], None]) -> None:
+        """Work in a transaction of which nothing stays, on a connection of its own. The writer's
+        thread does it, so that only other processes are waited for.
+        """
+        async with self._worker(writing=True) as worker:
+            await worker.do(partial(_rolled_back, self._trying, work))
+            await worker.do(partial(_check_file, self._file))
 
     async def close(self) -> None:
         """Close every connection; what was in memory is gone."""
@@ -157,6 +176,37 @@ class Sqlite:
         chosen = free or self._idle[0]
         self._idle.remove(chosen)
         return chosen
+
+
+def _rolled_back(engine: sa.Engine, work: Callable[[sa.Connection], None]) -> None:
+    """On a thread: try work. With no cache to speak of, pages go to the disk before the end, where
+    a full one shows.
+    """
+    worker = Worker(engine, words="BEGIN IMMEDIATE")
+    try:
+        worker.begin()
+        worker.run(lambda connection: connection.exec_driver_sql("PRAGMA cache_size = 1").close())
+        worker.run(work)
+    finally:
+        worker.rollback()
+        worker.close()
+
+
+def _check_file(path: Path) -> None:
+    """On a thread: whether the file is still a database and could grow. Its log hides both for some
+    time: it holds the newest pages, and its space is used again. Raises StoreUnavailable.
+    """
+    try:
+        with path.open("rb") as file:
+            begins = file.read(len(_MAGIC))
+        with tempfile.TemporaryFile(dir=path.parent, buffering=0) as trial:
+            trial.write(bytes(_ROOM))
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise StoreUnavailable("there is no room for its file", Cause.FULL) from error
+        return  # the transaction has shown what can be done here
+    if begins != _MAGIC:
+        raise StoreUnavailable("its file does not begin as a database", Cause.CORRUPT)
 
 
 def in_memory(url: URL) -> bool:

@@ -82,6 +82,9 @@ class Database(Protocol):
     def lookup(self, work: Callable[[Connection], R]) -> Awaitable[R]:
         """Run work that reads a few rows by their keys in a transaction of its own."""
 
+    def rolled_back(self, work: Callable[[Connection], None]) -> Awaitable[None]:
+        """Run work that writes in a transaction of which nothing stays."""
+
     async def close(self) -> None:
         """Close every connection."""
 

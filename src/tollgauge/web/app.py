@@ -27,9 +27,11 @@ from tollgauge.store.engine import Store, StoreUnavailable
 from tollgauge.web import describe, examples, looks, mcp, models, pages, paid
 from tollgauge.web.api import FreeApi
 from tollgauge.web.compress import compressed
+from tollgauge.web.connections import ConnectionSettings
 from tollgauge.web.doors import LLMS, WELL_KNOWN, Doors
 from tollgauge.web.feeds import Feeds
 from tollgauge.web.front import Front, FrontSettings
+from tollgauge.web.health import Readiness
 from tollgauge.web.paid import Call, Product, Shop
 from tollgauge.web.paywall import Gate
 from tollgauge.web.polling import Polling
@@ -71,6 +73,7 @@ class ServerSettings:
     admin_port: int = 8403
     json_logs: bool = False
     front: FrontSettings = field(default_factory=FrontSettings)
+    connections: ConnectionSettings = field(default_factory=ConnectionSettings)
 
     def __post_init__(self) -> None:
         if not _BASE_URL.fullmatch(self.base_url):
@@ -136,7 +139,7 @@ def create(services: Services) -> Front:
     app.include_router(rotation.router())
     feeds = Feeds(store=services.store, base_url=base_url, clock=services.clock)
     app.include_router(feeds.router())
-    _add_health(app, services.store)
+    _add_health(app, services)
     _add_errors(app, base_url)
     describe.finish(app)
     describe.add_bearer(app.openapi())
@@ -297,17 +300,19 @@ def _documented(shop: Shop) -> tuple[pages.Route, ...]:
     return tuple(rows)
 
 
-def _add_health(app: FastAPI, store: Store) -> None:
+def _add_health(app: FastAPI, services: Services) -> None:
+    readiness = Readiness(store=services.store, clock=services.clock)
+
     async def healthz() -> Response:
         return JSONResponse({"status": "ok"}, headers={"Cache-Control": "no-store"})
 
     async def readyz() -> Response:
-        await store.reading(lambda tx: tx.exec_driver_sql("SELECT 1").scalar_one())
+        await readiness.check()
         return JSONResponse({"status": "ready"}, headers={"Cache-Control": "no-store"})
 
     for path, handler, state, words in (
         ("/healthz", healthz, "ok", "Whether the process lives"),
-        ("/readyz", readyz, "ready", "Whether it can serve: it reads its database"),
+        ("/readyz", readyz, "ready", "Whether it can sell: its database takes what a sale writes"),
     ):
         app.add_api_route(
             path,

@@ -62,6 +62,7 @@ PROBLEM_SCHEMA: Final[dict[str, Any]] = {
         "status": {"type": "integer"},
         "detail": _TEXT,
         "code": _TEXT,
+        "cause": {"type": "string", "description": "Of 503 at /readyz: what the database has"},
         "errors": {
             "type": "array",
             "items": {

@@ -1,6 +1,6 @@
 """The front of the server: what happens to a request before any route sees it.
 
-In order: preflights, size caps (refused before parsing), the rate limit,
+In order: the Host header, preflights, size caps (refused before parsing), the rate limit,
 and a small cache of ready-made bytes for the hot free routes, plain and gzipped, with `ETag` and
 `If-None-Match`. It also puts the CORS and security headers on every answer, whoever made it, and
 answers HEAD as GET without the body. Pure ASGI, because a cached answer should cost no more than
@@ -38,6 +38,8 @@ BODY_MAX: Final = 65_536
 HEADERS_MAX: Final = 32_768
 ADDRESSES: Final = 50_000
 """How many addresses the rate limit remembers: those that came last."""
+HEALTH_ONLY: Final = "health_only"
+"""In the state of a request: its connection was taken above a cap, for the health routes alone."""
 CACHE_SECONDS: Final = 5.0
 STALE_SECONDS: Final = 3_600.0
 """How long a kept answer stands in for one that cannot be made (free reads go on)."""
@@ -130,10 +132,13 @@ class Front:
             await self.app(scope, receive, send)
             return
         send = _completed(send, head=scope["method"] == "HEAD")
-        if scope["method"] == "OPTIONS":
-            await _send(send, 204, PREFLIGHT)
-            return
         try:
+            check_host(scope)
+            if scope["method"] == "OPTIONS":
+                await _send(send, 204, PREFLIGHT)
+                return
+            if scope.get("state", {}).get(HEALTH_ONLY) and scope["path"] not in self.unlimited:
+                raise Problem(503, "busy", "Too many requests are being answered.", retry_after=1)
             check_sizes(scope)
             if scope["path"] not in self.unlimited:
                 self._check_rate(scope)
@@ -252,6 +257,15 @@ async def _made(app: App, scope: Scope, receive: Receive, *, gzip: bool) -> _Rea
     return _Ready(status, tuple(headers), body, etag)
 
 
+def check_host(scope: Scope) -> None:
+    """Refuse a request that does not name exactly one host: Problem 400 (RFC 9112 section 3.2).
+    Two readers of one request could each take another of several names. HTTP/1.0 may name none.
+    """
+    named = sum(name == b"host" for name, _ in scope["headers"])
+    if named > 1 or (not named and scope.get("http_version") == "1.1"):
+        raise Problem(400, "host-invalid", f"Send exactly one Host header, not {named}.")
+
+
 def check_sizes(scope: Scope) -> None:
     """Refuse what is too large before anything reads it: Problem 414, 431 or 413."""
     if len(scope.get("raw_path") or b"") + len(scope["query_string"]) >= URL_MAX:
@@ -279,9 +293,18 @@ def client_key(scope: Scope, trusted: tuple[str, ...]) -> str:
     forwarded = _header(scope, b"x-forwarded-for")
     if forwarded and peer is not None and peer in [_address(proxy) for proxy in trusted]:
         peer = _address(forwarded.decode("latin-1").rsplit(",", 1)[-1].strip())
-    if isinstance(peer, ipaddress.IPv6Address):
-        return str(ipaddress.ip_network((peer, 64), strict=False))
-    return "unknown" if peer is None else str(peer)
+    return _key(peer)
+
+
+def address_key(text: str) -> str:
+    """Whose an address is: IPv4 as it is, IPv6 by /64, `unknown` for anything else."""
+    return _key(_address(text))
+
+
+def _key(address: ipaddress.IPv4Address | ipaddress.IPv6Address | None) -> str:
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((address, 64), strict=False))
+    return "unknown" if address is None else str(address)
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
