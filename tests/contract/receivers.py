@@ -13,7 +13,7 @@ import contextlib
 import json
 import ssl
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,8 @@ class Received:
 @dataclass
 class Receivers:
     """What tests set and see. `answers` are statuses by host, used up one by one, 204 after;
-    `seller` is what the endpoint answers, and `visits` its paths as they were asked for.
+    `seller` is what the endpoint answers
+    (`slow_seller` in its own time), and `visits` its paths as they were asked for.
     """
 
     port: int
@@ -84,6 +85,7 @@ class Receivers:
     delay: float = 0.0
     released: asyncio.Event = field(default_factory=asyncio.Event)
     seller: Callable[[Request], Response] = challenge
+    slow_seller: Callable[[Request], Awaitable[Response]] | None = None
     visits: list[str] = field(default_factory=list)
 
     @property
@@ -110,7 +112,10 @@ class Receivers:
         host = request.headers["host"].split(":")[0]
         if host == SELLER:
             self.visits.append(request.url.path)
-            await self.seller(request)(scope, receive, send)
+            if self.slow_seller is not None:
+                await (await self.slow_seller(request))(scope, receive, send)
+            else:
+                await self.seller(request)(scope, receive, send)
             return
         body = await request.body()
         headers = dict(request.headers)

@@ -61,11 +61,13 @@ class Till:
     def clock(self) -> http_service.Clock:
         return self.running.clock
 
-    def payment(self, *, payer: str = "0x" + "cd" * 20, ticket: str = "") -> str:
+    def payment(
+        self, *, payer: str = "0x" + "cd" * 20, ticket: str = "", value: int = 200_000
+    ) -> str:
         signed = {
             "from": payer,
             "to": PAY_TO,
-            "value": "200000",
+            "value": str(value),
             "validAfter": "0",
             "validBefore": str(self.clock() // 1000 + 300),
             "nonce": f"0x{next(self.nonces):064x}",
