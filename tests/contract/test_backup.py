@@ -328,8 +328,13 @@ async def test_a_copy_of_an_older_version_is_moved_and_brought_up_to_date(
     old = Store.open(f"sqlite:///{path}")
     before_answers = versions()[versions().index("0010") - 1]
     await old.writing(lambda tx: upgrade(tx, to=before_answers))
-    await write_pairs(old, 0, 3)
     await old.close()
+    with closing(sqlite3.connect(path)) as db, db:
+        db.executemany(
+            "INSERT INTO payment_attempt (payment_id, kind, at, ended_at, outcome) "
+            "VALUES (?, 'verify', 1, 2, 'valid')",
+            [(f"pay_{number}",) for number in range(6)],
+        )
     postgres.sql("CREATE DATABASE older")
     found = await moving.move(path, postgres.url("older"), progress=quiet)
     assert (found.newest, found.version) == (False, before_answers)

@@ -163,7 +163,9 @@ class LiveProbe:
     ) -> tuple[Endpoint, ProbeResult]:
         """Probe a resource and record what was seen, when no other process has its host."""
         owner = f"live-{secrets.token_hex(8)}"
-        await self._take_host(resource, owner, until=until)
+        seen = await self._take_host(resource, owner, until=until)
+        if seen is not None:
+            return seen
         endpoint = known or new_endpoint(resource, now=self.clock(), spread_ms=0)
         with LIVE_PROBES.track_inprogress():
             probe, result = await self._probe(endpoint)
@@ -200,21 +202,28 @@ class LiveProbe:
             )
             raise
 
-    async def _take_host(self, resource: Resource, owner: str, *, until: float) -> None:
-        """Take the lease of a host. Raises TimeoutError, or Problem 503 for a host on hold."""
+    async def _take_host(
+        self, resource: Resource, owner: str, *, until: float
+    ) -> tuple[Endpoint, ProbeResult] | None:
+        """Take the lease of a host, and None; or, without it, what another process saw of the
+        resource meanwhile. Raises TimeoutError, or Problem 503 for a host on hold.
+        """
         loop = asyncio.get_running_loop()
         for pause in chain(PAUSES_S, repeat(PAUSES_S[-1])):
-            _, _, host = await self.store.lookup(self._held, resource)
+            known, usable, host = await self.store.lookup(self._held, resource)
+            if known is not None and usable is not None:
+                return known, usable
             now = self.clock()
             free = max(host.free_at, host.lease_until) <= now
             if free and await self.store.writing(
                 endpoints.claim_host, resource.host, owner=owner, now=now, lease_ms=LEASE_MS
             ):
-                return
+                return None
             wait = max((host.free_at - now) / 1000, pause)
             if loop.time() + wait > until:
                 raise TimeoutError
             await asyncio.sleep(wait)
+        raise AssertionError("the pauses never end")
 
     async def _probe(self, endpoint: Endpoint) -> tuple[Probe, ProbeResult]:
         probe = await x402.exchange(self.egress, endpoint, now=self.clock())
