@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import httpx
 import pytest
 import sqlalchemy as sa
 from standardwebhooks import Webhook
@@ -26,7 +27,7 @@ from tests.contract.watch_shop import CREATE, ID, QUOTE, RESOURCE, Till, bearer,
 
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
 from tollgauge.jobs import alert
-from tollgauge.store import claims, endpoints, outbox, watches
+from tollgauge.store import claims, endpoints, outbox, unpaid, watches
 
 
 async def test_a_watch_is_bought_and_probed_every_five_minutes(everywhere: Till) -> None:
@@ -176,6 +177,27 @@ async def test_a_destination_that_fails_its_test_costs_nothing(till: Till) -> No
     again = await till.ask(CREATE, body, payment=signed)
     assert again.status_code == 200
     assert till.asked["/settle"] == 1
+
+
+async def test_a_destination_that_never_answers_is_left_alone_whoever_names_it(
+    tmp_path: Path, empty_sqlite: Path
+) -> None:
+    database = shutil.copy(empty_sqlite, tmp_path / "till.db")
+    async with opened(f"sqlite:///{database}", tmp_path, deadline_ms=50) as till:
+        till.receivers.stuck.add(ALERTS)
+        body = {"endpoint": RESOURCE, "delivery": {"webhook_url": f"https://{ALERTS}/a"}}
+
+        async def ask(payer: int) -> httpx.Response:
+            return await till.ask(CREATE, body, payment=till.payment(payer=f"0x{payer:040x}"))
+
+        answers = await asyncio.gather(*(ask(1 + number) for number in range(unpaid.HOST_MOST)))
+        assert {answer.json()["code"] for answer in answers} == {"destination-failed"}
+        verified = till.asked["/verify"]
+        refused = await ask(900)
+        assert (refused.status_code, refused.json()["code"]) == (503, "host-busy")
+        assert till.asked["/verify"] == verified
+        body["delivery"] = {"webhook_url": f"https://{OTHER}/a"}
+        assert (await ask(901)).status_code == 200
 
 
 async def test_nothing_is_sent_anywhere_before_a_payment_is_verified(till: Till) -> None:

@@ -93,6 +93,11 @@ class Target:
     field: str = ""
 
     @property
+    def host(self) -> str:
+        """The host that it names, in lower case."""
+        return urlsplit(self.url).hostname or ""
+
+    @property
     def masked(self) -> str:
         """What may be shown: the host, and no more than the last four characters."""
         return masked(self.url)

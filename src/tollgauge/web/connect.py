@@ -20,12 +20,24 @@ from tollgauge.clients.seal import Sealer, destination_context
 from tollgauge.clients.webhooks import Sent, Signing
 from tollgauge.core import notice
 from tollgauge.core import watch as rules
+from tollgauge.core.exchange import FaultKind
 from tollgauge.core.watch import Target
 from tollgauge.store.destinations import Destination
 from tollgauge.web.problem import Invalid, Problem
 
 TRIES: Final = 3
 PAUSE_S: Final = 0.5
+
+
+_SILENCE: Final = frozenset({FaultKind.TIMEOUT.value, FaultKind.CONNECT_TIMEOUT.value})
+
+
+def _silent_host(targets: Sequence[Target], results: Sequence[Sent]) -> str | None:
+    """The host of the first destination that did not answer in time: each try of it holds a sale
+    for seconds.
+    """
+    pairs = zip(targets, results, strict=True)
+    return next((target.host for target, sent in pairs if sent.error in _SILENCE), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +91,7 @@ class Connector:
                 "A destination did not take its connection test. Nothing was charged.",
                 errors=tuple(failed),
                 extra={"notCharged": True, "connection_test": report},
+                host=_silent_host(targets, [sent for sent, _ in results]),
             )
         return report
 

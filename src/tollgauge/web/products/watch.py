@@ -148,6 +148,7 @@ def product(shop: Shop) -> Product:
         validate=partial(_order, shop),
         compute=partial(_create, shop),
         reveal=partial(_reveal, shop),
+        hosts=_hosts,
         refusals={
             422: "Invalid input, a URL that answers and asks for no payment, or a destination that "
             "does not take its connection test (notCharged: true); nothing was charged"
@@ -174,6 +175,10 @@ def _order(shop: Shop, document: object) -> CreateOrder:
             extra={"notCharged": True},
         )
     return CreateOrder(resource=resource, wish=wish_of(document, now=Wish()), targets=targets)
+
+
+def _hosts(order: CreateOrder) -> tuple[str, ...]:
+    return (order.resource.host, *(target.host for target in order.targets))
 
 
 def connector(shop: Shop) -> Connector:
