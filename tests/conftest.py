@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pytest
 
-from tollgauge.store.engine import Store
+from tollgauge.db.engine import Store
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
 SETTINGS = {

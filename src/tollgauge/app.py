@@ -25,27 +25,27 @@ import uvicorn
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from tollgauge.alternatives import Alternatives
-from tollgauge.clients.authorization import Prover
-from tollgauge.clients.chainlogs import ChainLogs
-from tollgauge.clients.egress import Egress
+from tollgauge.clients.chain.authorization import Prover
+from tollgauge.clients.chain.logs import ChainLogs
+from tollgauge.clients.chain.rpc import Node
+from tollgauge.clients.chain.transactions import Transactions
+from tollgauge.clients.egress.client import Egress
 from tollgauge.clients.facilitator import Facilitator
-from tollgauge.clients.rpc import Node
-from tollgauge.clients.transactions import Transactions
 from tollgauge.config import Config
 from tollgauge.core.errors import TollgaugeError
+from tollgauge.db.engine import Store
 from tollgauge.jobs import alert, discover, index, probe, prune, score, settle, similar
 from tollgauge.jobs.runner import Job, turn
+from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.observe import metrics_text
-from tollgauge.store.engine import Store
-from tollgauge.web import app as web
-from tollgauge.web import mcp
-from tollgauge.web.connections import Connections
-from tollgauge.web.listen import Listeners, listening
-from tollgauge.web.live import LiveProbe
-from tollgauge.web.paid import Shop
-from tollgauge.web.paywall import SALE, Gate
-from tollgauge.web.protocol import CountedProtocol
+from tollgauge.web import routes as web
+from tollgauge.web.edge.connections import Connections
+from tollgauge.web.edge.listen import Listeners, listening
+from tollgauge.web.edge.protocol import CountedProtocol
+from tollgauge.web.mcp import transport
+from tollgauge.web.paid.catalogue import Shop
+from tollgauge.web.paid.gate import SALE, Gate
+from tollgauge.web.paid.live_probe import LiveProbe
 
 Clock = Callable[[], int]
 
@@ -294,7 +294,7 @@ def _chain_logs(config: Config) -> ChainLogs | None:
 async def speak(resources: Opened) -> None:
     """Serve the tools for agents over standard input and output, until the input ends."""
     resources.alternatives.begin(resources.store)
-    await mcp.over_stdio(web.mcp_server(resources.server()))
+    await transport.over_stdio(web.mcp_server(resources.server()))
 
 
 def settle_memory() -> None:
@@ -393,7 +393,7 @@ def _served(resources: Opened, listeners: Listeners) -> list[tuple[Any, socket.s
 
 
 def _server(app: Any, settings: web.ServerSettings) -> _Server:
-    """A server with connections of its own; what a proxy forwards is web/front's to judge."""
+    """A server with connections of its own; what a proxy forwards is web/edge's to judge."""
     connections = Connections(settings.connections, proxies=settings.front.trusted_proxies)
     protocol: Any = partial(CountedProtocol, connections)
     return _Server(

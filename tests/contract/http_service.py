@@ -15,17 +15,17 @@ from typing import Any
 import httpx
 
 from tollgauge import app as root
-from tollgauge.clients.egress import EgressSettings
+from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.config import Config, StoreSettings
 from tollgauge.core.endpoint import endpoint_id
+from tollgauge.demo.seed import load_past
 from tollgauge.demo.sellers import SELLERS
-from tollgauge.demo.stage import load_past
 from tollgauge.jobs import score
-from tollgauge.web import app as web
-from tollgauge.web.app import ServerSettings
-from tollgauge.web.front import Front, FrontSettings
-from tollgauge.web.paid import SaleSettings
+from tollgauge.web import routes as web
+from tollgauge.web.edge.middleware import Front, FrontSettings
+from tollgauge.web.paid.catalogue import SaleSettings
+from tollgauge.web.routes import ServerSettings
 
 NOW = 1_795_000_000_000
 BASE = "http://trust.test"

@@ -26,15 +26,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 from tests.sim.ledger_world import LedgerWorld
 
-from tollgauge.clients.authorization import Prover
+from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.core.payment import State
-from tollgauge.store.engine import Store
-from tollgauge.web import paywall
-from tollgauge.web.claim import HeldClaim
-from tollgauge.web.paywall import Gate
-from tollgauge.web.problem import Problem
-from tollgauge.web.sale import Sale
+from tollgauge.db.engine import Store
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid import gate as gate_module
+from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.paid.gate import Gate
+from tollgauge.web.paid.payment_terms import Sale
 
 POINTS: Final = (
     "after the claim",
@@ -99,7 +99,7 @@ def serve(order: dict[str, str], listener: socket.socket) -> None:
     """
     ARMED.update({order["kill"]} - {""})
     if order["waits"] == "no":
-        vars(paywall)["WAITS_S"] = (0.0,)
+        vars(gate_module)["WAITS_S"] = (0.0,)
     folder = Path(order["folder"])
     gate = DoomedGate(
         store=Store.open(order["database"]),

@@ -20,17 +20,17 @@ import uvicorn
 from tests.contract.ledger_process import nursery
 
 from tollgauge import app as root
-from tollgauge.clients.egress import EgressSettings
+from tollgauge.clients.chain.rpc import RpcSettings
+from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
-from tollgauge.clients.rpc import RpcSettings
 from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.config import Config, StoreSettings
-from tollgauge.web import app as web
-from tollgauge.web import paywall
-from tollgauge.web.app import ServerSettings
-from tollgauge.web.claim import HeldClaim
-from tollgauge.web.paid import PRICES, SaleSettings
-from tollgauge.web.paywall import Gate
+from tollgauge.web import routes as web
+from tollgauge.web.paid import gate
+from tollgauge.web.paid.catalogue import PRICES, SaleSettings
+from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.paid.gate import Gate
+from tollgauge.web.routes import ServerSettings
 
 KEY: Final = "a key of at least thirty-two characters"
 STEPS: Final[dict[str, type]] = {
@@ -101,7 +101,7 @@ def serve(order: dict[str, str], listener: socket.socket) -> None:
             stop.unlink()
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    vars(paywall)["WAITS_S"] = (0.0,)
+    vars(gate)["WAITS_S"] = (0.0,)
     for step, owner in STEPS.items():
         after(owner, step, point)
     around_writes(point)

@@ -17,8 +17,8 @@ from pathlib import Path
 import trustme
 from tests.contract.hostile_server import answer
 
-from tollgauge.clients.egress import Egress, EgressSettings, Request
-from tollgauge.clients.resolve import ADDRESSES_MAX, Resolver
+from tollgauge.clients.egress.client import Egress, EgressSettings, Request
+from tollgauge.clients.egress.resolve import ADDRESSES_MAX, Resolver
 from tollgauge.core.exchange import Exchange, Fault
 
 NAME = "www.seller.com"

@@ -22,12 +22,12 @@ from tests.contract.test_paywall import NOW, World, sale, settled
 
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.core.payment import decode
+from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
-from tollgauge.store import payments, unpaid
-from tollgauge.store.engine import Store
-from tollgauge.web.admission import PAYER_SHARE
-from tollgauge.web.paywall import Gate
-from tollgauge.web.problem import Problem
+from tollgauge.store.ledger import payer_limit, payments
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid.admission import PAYER_SHARE
+from tollgauge.web.paid.gate import Gate
 
 SLOTS = 4 * PAYER_SHARE
 SHARE = SLOTS // PAYER_SHARE
@@ -147,19 +147,19 @@ async def test_a_host_that_makes_work_vain_is_left_alone_whoever_asks(desk: Desk
         raise Problem(503, "host-busy", "It asks for silence.", host="slow.example")
 
     desk.world.compute, desk.world.hosts = in_vain, ("slow.example",)
-    for payer in range(1, 1 + unpaid.HOST_MOST):
+    for payer in range(1, 1 + payer_limit.HOST_MOST):
         refused = await desk.buy(signed(payer, 1))
         assert (refused.status_code, refused.json()["code"]) == (503, "host-busy")
     made = desk.world.computed
     refused = await desk.buy(signed(900, 1))
     assert (refused.status_code, refused.json()["code"]) == (503, "host-busy")
-    assert 1 <= int(refused.headers["Retry-After"]) <= unpaid.HOST_WITHIN_MS // 1000
+    assert 1 <= int(refused.headers["Retry-After"]) <= payer_limit.HOST_WITHIN_MS // 1000
     assert desk.world.computed == made, "nothing was verified or made"
     desk.world.hosts = ("other.example",)
     assert (await desk.buy(signed(900, 1))).status_code == 503
     assert desk.world.computed == made + 1
     desk.world.hosts = ("slow.example",)
-    desk.world.now = NOW + unpaid.HOST_WITHIN_MS + 1
+    desk.world.now = NOW + payer_limit.HOST_WITHIN_MS + 1
     late = signed(901, 1, until_s=desk.world.now // 1000 + 60)
     assert (await desk.buy(late)).status_code == 503
     assert desk.world.computed == made + 2
@@ -170,5 +170,7 @@ async def test_what_a_host_makes_vain_counts_for_its_payer_too(desk: Desk) -> No
         raise Problem(503, "host-busy", "It asks for silence.", host="slow.example")
 
     desk.world.compute = in_vain
-    statuses = [(await desk.buy(signed(1, nonce))).status_code for nonce in range(unpaid.MOST + 1)]
-    assert statuses == [503] * unpaid.MOST + [429]
+    statuses = [
+        (await desk.buy(signed(1, nonce))).status_code for nonce in range(payer_limit.MOST + 1)
+    ]
+    assert statuses == [503] * payer_limit.MOST + [429]

@@ -17,11 +17,13 @@ from tests.conftest import Postgres
 
 from tollgauge.core.endpoint import Endpoint, endpoint_id
 from tollgauge.core.units import DAY_MS
-from tollgauge.store import backup, endpoints, moving, payments, pgtools
-from tollgauge.store.backup import BackupDamagedError, BackupError
-from tollgauge.store.engine import Store
-from tollgauge.store.migrations import upgrade, versions
-from tollgauge.store.payments import Attempt
+from tollgauge.db import backup, postgres_backup, sqlite_to_postgres
+from tollgauge.db.backup import BackupDamagedError, BackupError
+from tollgauge.db.engine import Store
+from tollgauge.db.migrations import upgrade, versions
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.ledger import payments
+from tollgauge.store.ledger.payments import Attempt
 
 STAMP = "20260102T030405Z"
 PAIRS = 40
@@ -220,19 +222,19 @@ async def test_a_dump_goes_into_an_empty_database_only(postgres: Postgres, tmp_p
         postgres.sql(f"CREATE DATABASE {name}{template}")
     store, dump = Store.open(postgres.url("kept")), tmp_path / "copy.dump"
     await write_pairs(store, 0, 3)
-    found = await asyncio.to_thread(pgtools.dump, postgres.url("kept"), dump, force=False)
+    found = await asyncio.to_thread(postgres_backup.dump, postgres.url("kept"), dump, force=False)
     await store.close()
     assert found.newest
     assert stat.S_IMODE(dump.stat().st_mode) == 0o600
     with pytest.raises(BackupError, match="exists already"):
-        pgtools.dump(postgres.url("kept"), dump, force=False)
+        postgres_backup.dump(postgres.url("kept"), dump, force=False)
     with pytest.raises(BackupError, match="into an empty one"):
-        await pgtools.restore(dump, postgres.url("kept"))
+        await postgres_backup.restore(dump, postgres.url("kept"))
     cut = tmp_path / "cut.dump"
     cut.write_bytes(dump.read_bytes()[:-3_000])
     with pytest.raises(BackupDamagedError):
-        await pgtools.restore(cut, postgres.url("fresh"))
-    assert await pgtools.restore(dump, postgres.url("fresh")) == found
+        await postgres_backup.restore(cut, postgres.url("fresh"))
+    assert await postgres_backup.restore(dump, postgres.url("fresh")) == found
     again = Store.open(postgres.url("fresh"))
     await again.migrate()
     async with again.read() as tx:
@@ -247,7 +249,7 @@ def test_where_pg_dump_is_missing_its_command_is_told_without_the_password(
     monkeypatch.setenv("PATH", str(tmp_path))
     url = "postgresql://me:hunter2@db.example.com:5433/trust?sslmode=require"
     with pytest.raises(BackupError, match="pg_dump is not installed") as caught:
-        pgtools.dump(url, tmp_path / "copy.dump", force=False)
+        postgres_backup.dump(url, tmp_path / "copy.dump", force=False)
     assert caught.value.hint.endswith(
         "PGPASSWORD=… PGHOST=db.example.com PGPORT=5433 PGUSER=me PGDATABASE=trust "
         f"PGSSLMODE=require pg_dump --format=custom --no-owner --no-privileges "
@@ -303,7 +305,7 @@ async def test_a_copy_moves_from_sqlite_to_an_empty_postgresql_with_every_row(
     postgres.sql("CREATE DATABASE moved")
     heard: list[tuple[int, int]] = []
     url = postgres.url("moved")
-    found = await moving.move(copy, url, progress=lambda *told: heard.append(told))
+    found = await sqlite_to_postgres.move(copy, url, progress=lambda *told: heard.append(told))
     assert found.rows["endpoint"] == 1
     assert heard[-1][0] == heard[-1][1] >= 2_403
     store = Store.open(url)
@@ -317,7 +319,7 @@ async def test_a_copy_moves_from_sqlite_to_an_empty_postgresql_with_every_row(
         assert (await tx.execute(newest)).scalar_one() == 2_402
     await store.close()
     with pytest.raises(BackupError, match="into an empty one"):
-        await moving.move(copy, url, progress=quiet)
+        await sqlite_to_postgres.move(copy, url, progress=quiet)
 
 
 @pytest.mark.postgres
@@ -336,7 +338,7 @@ async def test_a_copy_of_an_older_version_is_moved_and_brought_up_to_date(
             [(f"pay_{number}",) for number in range(6)],
         )
     postgres.sql("CREATE DATABASE older")
-    found = await moving.move(path, postgres.url("older"), progress=quiet)
+    found = await sqlite_to_postgres.move(path, postgres.url("older"), progress=quiet)
     assert (found.newest, found.version) == (False, before_answers)
     store = Store.open(postgres.url("older"))
     await store.migrate()
@@ -356,14 +358,14 @@ async def test_a_move_that_fails_leaves_the_database_empty(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        await moving.move(copy, postgres.url("stopped"), progress=stop)
-    await pgtools.check_empty(postgres.url("stopped"))
+        await sqlite_to_postgres.move(copy, postgres.url("stopped"), progress=stop)
+    await postgres_backup.check_empty(postgres.url("stopped"))
 
 
 async def test_what_is_no_whole_copy_is_not_moved(tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.sqlite"
     damaged.write_bytes(b"SQLite format 3\0" + b"x" * 5_000)
-    assert moving.is_sqlite_file(damaged)
-    assert not moving.is_sqlite_file(tmp_path / "none")
+    assert sqlite_to_postgres.is_sqlite_file(damaged)
+    assert not sqlite_to_postgres.is_sqlite_file(tmp_path / "none")
     with pytest.raises(BackupDamagedError):
-        await moving.move(damaged, "postgresql://nobody@localhost/none", progress=quiet)
+        await sqlite_to_postgres.move(damaged, "postgresql://nobody@localhost/none", progress=quiet)

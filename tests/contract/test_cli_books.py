@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from tollgauge import cli
 from tollgauge.core.payment import State
 from tollgauge.core.units import DAY_MS
-from tollgauge.store.engine import Store
+from tollgauge.db.engine import Store
 
 TODAY = time.time_ns() // 1_000_000 // DAY_MS
 YESTERDAY_MS = (TODAY - 1) * DAY_MS + DAY_MS // 2

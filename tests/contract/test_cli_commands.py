@@ -26,7 +26,7 @@ from tollgauge import cli
 from tollgauge.core.evidence import digest as evidence_digest
 from tollgauge.core.evidence import from_json, to_json
 from tollgauge.demo.directory import items_at
-from tollgauge.web import examples
+from tollgauge.web.wire import examples
 
 TOLLGAUGE = str(Path(sys.executable).parent / "tollgauge")
 

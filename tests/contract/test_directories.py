@@ -15,7 +15,7 @@ import trustme
 
 from tollgauge.clients.directories import bazaar, file, openapi
 from tollgauge.clients.directories.document import DirectoryError, Step, parse_document
-from tollgauge.clients.egress import Egress, EgressSettings
+from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.core.exchange import Answer
 from tollgauge.core.listing import ListedItem, SkippedItem, read_item
 

@@ -15,8 +15,8 @@ from tests.contract import http_service
 from tests.contract.http_service import BASE, Running
 from x402.extensions.bazaar import validate_discovery_extension
 
-from tollgauge.web.paid import PRICES, SaleSettings
-from tollgauge.web.products.watching import EXAMPLE_ID
+from tollgauge.web.paid.catalogue import PRICES, SaleSettings
+from tollgauge.web.watches.shapes import EXAMPLE_ID
 
 LINK = re.compile(r"^- \[([^\]]+)\]\(([^)]+)\): (.+)$", re.MULTILINE)
 

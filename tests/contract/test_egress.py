@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.contract.hostile_server import NOT_AFTER, World, hostile_world
 
-from tollgauge.clients.egress import (
+from tollgauge.clients.egress.client import (
     Egress,
     EgressSettings,
     EgressSettingsError,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.contract.hostile_server import World, hostile_world
 
-from tollgauge.clients.egress import Egress, EgressSettings, Request
+from tollgauge.clients.egress.client import Egress, EgressSettings, Request
 from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind
 from tollgauge.core.lint import lint
 from tollgauge.core.probe import judge

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from tests.contract.hostile_server import World, hostile_world
 
-from tollgauge.clients.curlloop import CurlLoop
-from tollgauge.clients.egress import Egress, EgressSettings, Request
-from tollgauge.clients.lateness import TICK, Lateness
-from tollgauge.clients.transfer import Outcome, Plan, Transfer
+from tollgauge.clients.egress.client import Egress, EgressSettings, Request
+from tollgauge.clients.egress.curl_loop import CurlLoop
+from tollgauge.clients.egress.lateness import TICK, Lateness
+from tollgauge.clients.egress.transfer import Outcome, Plan, Transfer
 from tollgauge.core.exchange import Exchange, Fault
 from tollgauge.core.finding import Lint
 from tollgauge.core.probe import LATE_HERE, LATE_MS, Attribution, ProbeResult, judge

@@ -18,9 +18,9 @@ import pycurl
 import pytest
 from tests.contract.hostile_server import World, hostile_world
 
-from tollgauge.clients.egress import Egress, EgressSettings, Request
-from tollgauge.clients.resolve import Lookup, Resolver, system_lookup
-from tollgauge.clients.transfer import Plan, Transfer
+from tollgauge.clients.egress.client import Egress, EgressSettings, Request
+from tollgauge.clients.egress.resolve import Lookup, Resolver, system_lookup
+from tollgauge.clients.egress.transfer import Plan, Transfer
 from tollgauge.core.endpoint import ResourceError
 from tollgauge.core.exchange import Exchange, Fault, FaultKind
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 import sqlalchemy as sa
 
+from tollgauge.db import leases
+from tollgauge.db.engine import Store
 from tollgauge.jobs import runner
 from tollgauge.jobs.runner import Job, Tally, turn
-from tollgauge.store import leases
-from tollgauge.store.engine import Store
 
 HOUR_MS = 3_600_000
 

@@ -33,11 +33,13 @@ from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.demo.serving import serve
-from tollgauge.store import archive, discovery, endpoints, packing, payments, probes
+from tollgauge.store.endpoints import discovery, endpoints
+from tollgauge.store.ledger import payments
+from tollgauge.store.probes import archive, packing, probes
 from tollgauge.web import wire
-from tollgauge.web.compress import accepts_gzip
-from tollgauge.web.products import history
-from tollgauge.web.products.history import HistoryShape
+from tollgauge.web.edge.compress import accepts_gzip
+from tollgauge.web.paid.products import history
+from tollgauge.web.paid.products.history import HistoryShape
 
 RESOURCE = parse_resource("https://api.example.com/v1/weather")
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"

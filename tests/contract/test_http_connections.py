@@ -22,8 +22,8 @@ from tests.contract.test_http_faults import free_port, payment
 
 from tollgauge import app as root
 from tollgauge.clients.facilitator import FacilitatorSettings
-from tollgauge.web.connections import ConnectionSettings
-from tollgauge.web.front import FrontSettings
+from tollgauge.web.edge.connections import ConnectionSettings
+from tollgauge.web.edge.middleware import FrontSettings
 
 pytestmark = pytest.mark.xdist_group("http")
 

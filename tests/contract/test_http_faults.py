@@ -28,8 +28,8 @@ from tests.contract.http_service import (
 )
 
 from tollgauge.core.payment import decode
-from tollgauge.store import payments
-from tollgauge.web.health import EVERY_MS
+from tollgauge.store.ledger import payments
+from tollgauge.web.edge.health import EVERY_MS
 
 pytestmark = pytest.mark.xdist_group("http")
 

@@ -18,8 +18,8 @@ from tests.contract.http_service import (
     with_front,
 )
 
-from tollgauge import reports
-from tollgauge.web.front import (
+from tollgauge.monitor import reports
+from tollgauge.web.edge.middleware import (
     CACHE_BYTES,
     CACHE_SECONDS,
     Front,

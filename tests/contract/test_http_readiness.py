@@ -20,8 +20,9 @@ import sqlalchemy as sa
 from tests.conftest import Postgres, binaries, migrated, started, unprivileged_user
 from tests.contract.http_service import WEATHER_ID, Running, configuration, opened
 
-from tollgauge.store import meta, payments
-from tollgauge.web.health import CAUSES, EVERY_MS, TRY_SECONDS
+from tollgauge.db import meta
+from tollgauge.store.ledger import payments
+from tollgauge.web.edge.health import CAUSES, EVERY_MS, TRY_SECONDS
 
 pytestmark = pytest.mark.xdist_group("http")
 

@@ -22,10 +22,10 @@ from tests.contract.http_service import (
     opened,
 )
 
-from tollgauge import reports
 from tollgauge.core.endpoint import endpoint_id, parse_resource
 from tollgauge.core.scoring import recompute
-from tollgauge.store import discovery, endpoints
+from tollgauge.monitor import reports
+from tollgauge.store.endpoints import discovery, endpoints
 from tollgauge.web import wire
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("http")]

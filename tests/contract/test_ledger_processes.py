@@ -24,12 +24,12 @@ from tests.contract.ledger_process import POINTS
 from tests.contract.nursery import Nursery, started
 from tests.sim.ledger_world import LedgerWorld, Worker
 
-from tollgauge.clients.authorization import Prover
+from tollgauge.clients.chain.authorization import Prover
 from tollgauge.core.payment import State, decode
+from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import settle
-from tollgauge.store import payments
-from tollgauge.store.engine import Store
+from tollgauge.store.ledger import payments
 
 
 @pytest.fixture(scope="module")

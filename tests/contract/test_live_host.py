@@ -13,8 +13,8 @@ from tests.contract.receivers import NAMES, SELLER, challenge
 from tests.contract.watch_shop import Till
 
 from tollgauge.core.units import HOUR_MS, MINUTE_MS, SECOND_MS
-from tollgauge.store import payments
-from tollgauge.web import live
+from tollgauge.store.ledger import payments
+from tollgauge.web.paid import live_probe
 
 TRUST = "/v1/x402-trust"
 HOLD_S = 21_600
@@ -76,7 +76,7 @@ async def test_loops_on_a_host_on_hold_turn_nobody_else_away(till: Till) -> None
 
 
 async def test_callers_of_one_resource_share_one_probe_however_many_they_are(till: Till) -> None:
-    many = 3 * live.WAITING_MAX
+    many = 3 * live_probe.WAITING_MAX
     answers = await asyncio.gather(
         *(report(till, f"https://{SELLER}/a", payer=1 + number) for number in range(many))
     )
@@ -93,14 +93,14 @@ async def test_a_few_resources_wait_for_a_host_and_more_are_refused_at_once(till
         return challenge(request)
 
     till.receivers.slow_seller = slowly
-    many = 2 * live.WAITING_MAX
+    many = 2 * live_probe.WAITING_MAX
     asked = [
         asyncio.create_task(report(till, f"https://{SELLER}/{number}", payer=1 + number))
         for number in range(many)
     ]
     done, waiting = await asyncio.wait(asked, timeout=0.5)
     assert {task.result().json()["code"] for task in done} == {"host-busy"}
-    assert len(done) == many - 1 - live.WAITING_MAX
+    assert len(done) == many - 1 - live_probe.WAITING_MAX
     slow.set()
     counted: Counter[Any] = Counter(task.result().status_code for task in await finished(waiting))
     assert counted[200] >= 1

@@ -29,8 +29,8 @@ from tests.contract.http_service import (
 )
 
 from tollgauge.demo.serving import serve
-from tollgauge.web import app as web
-from tollgauge.web.paid import TRUST, SaleSettings
+from tollgauge.web import routes as web
+from tollgauge.web.paid.catalogue import TRUST, SaleSettings
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("mcp")]
 

@@ -27,15 +27,15 @@ from tests.contract.http_service import NOW, PAY_TO, WEATHER, Running, configura
 
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.core.payment import State, decode
+from tollgauge.db.engine import StoreUnavailable
 from tollgauge.demo.serving import serve
-from tollgauge.store import payments
-from tollgauge.store.engine import StoreUnavailable
-from tollgauge.web import app as web
-from tollgauge.web import mcp
-from tollgauge.web.api import FreeApi
-from tollgauge.web.claim import HeldClaim
-from tollgauge.web.products import trust
-from tollgauge.web.tools import PAYMENT, RECEIPT, Tools, as_header
+from tollgauge.store.ledger import payments
+from tollgauge.web import routes as web
+from tollgauge.web.free.api import FreeApi
+from tollgauge.web.mcp import transport
+from tollgauge.web.mcp.tools import PAYMENT, RECEIPT, Tools, as_header
+from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.paid.products import trust
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("mcp")]
 
@@ -88,7 +88,7 @@ class Sold:
 
     async def call(self, payment: object, arguments: Any = None) -> CallToolResult:
         meta = cast("RequestParamsMeta", {PAYMENT: payment})
-        async with Client(mcp.server(self.tools, version="0")) as client:
+        async with Client(transport.server(self.tools, version="0")) as client:
             return await client.call_tool(TOOL, arguments or ARGUMENTS, meta=meta)
 
     async def row(self, payment: object) -> payments.LedgerRow:

@@ -25,10 +25,10 @@ from mcp_types import CallToolResult, TextContent
 from tests.contract.http_service import BASE, PAY_TO
 from tests.contract.watch_shop import QUOTE, Till, opened, path
 
+from tollgauge.db.engine import StoreUnavailable
 from tollgauge.demo.serving import serve
-from tollgauge.store.engine import StoreUnavailable
-from tollgauge.web import app as web
-from tollgauge.web.front import Front, FrontSettings
+from tollgauge.web import routes as web
+from tollgauge.web.edge.middleware import Front, FrontSettings
 
 TOOL = "x402_watch_events"
 HERE = Path(__file__).parent
@@ -152,7 +152,7 @@ async def test_the_secret_is_in_no_log_and_in_no_answer(
         raise RuntimeError(bought["secret"])
 
     for fault in (gone, broken):
-        monkeypatch.setattr("tollgauge.store.watches.by_secret", fault)
+        monkeypatch.setattr("tollgauge.store.watches.watches.by_secret", fault)
         async with Client(tools) as client:
             answers.append(await client.call_tool(TOOL, owned(bought)))
     assert [said(answer).get("status") for answer in answers] == [None, 422, 503, 500]

@@ -25,9 +25,10 @@ from tests.contract.http_service import PAY_TO, Running, configuration, opened
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.demo.serving import serve
-from tollgauge.store import discovery
-from tollgauge.web import examples, paid
-from tollgauge.web.paid import SaleSettings
+from tollgauge.store.endpoints import discovery
+from tollgauge.web.paid import catalogue
+from tollgauge.web.paid.catalogue import SaleSettings
+from tollgauge.web.wire import examples
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -163,7 +164,7 @@ async def test_every_paid_route_describes_what_it_sells(document: Any) -> None:
         for path, row in document["paths"].items()
         if "paid" in row.get("post", {}).get("tags", ())
     }
-    assert described.keys() == paid.PRICES.keys()
+    assert described.keys() == catalogue.PRICES.keys()
     for schema in described.values():
         name = schema["$ref"].rpartition("/")[2]
         assert document["components"]["schemas"][name]["properties"]
@@ -241,7 +242,7 @@ class Payer:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         names = {name for name, _ in scope.get("headers", ())}
-        route = re.sub("^/v1/watch/[^/]+/renew$", paid.RENEW, scope.get("path", ""))
+        route = re.sub("^/v1/watch/[^/]+/renew$", catalogue.RENEW, scope.get("path", ""))
         sold = scope.get("method") == "POST" and route in self.prices
         if sold and b"payment-signature" not in names:
             header = (b"payment-signature", self._signed(self.prices[route]))
@@ -252,7 +253,7 @@ class Payer:
         authorization = {
             "from": "0x" + "cd" * 20,
             "to": PAY_TO,
-            "value": str(paid.micro_usd(price)),
+            "value": str(catalogue.micro_usd(price)),
             "validAfter": "0",
             "validBefore": str(self.now_s + 300),
             "nonce": f"0x{next(self.nonces):064x}",
@@ -289,7 +290,7 @@ async def test_a_fuzzer_with_money_finds_nothing(
             resource, now = parse_resource(examples.RESOURCE), running.clock()
             async with running.service.store.write() as tx:
                 await discovery.adopt(tx, resource, source="request", now=now)
-            payer = Payer(running.app, running.clock() // 1000, dict(paid.PRICES))
+            payer = Payer(running.app, running.clock() // 1000, dict(catalogue.PRICES))
             await fuzz(
                 payer,
                 tmp_path,

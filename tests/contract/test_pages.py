@@ -17,7 +17,7 @@ import pytest
 from tollgauge.core.policy import POLICY_1
 from tollgauge.core.scoring import FLAG_RULES
 from tollgauge.core.units import DAY_MS, HOUR_MS
-from tollgauge.reports import (
+from tollgauge.monitor.reports import (
     Component,
     DayBar,
     Ecosystem,
@@ -28,9 +28,9 @@ from tollgauge.reports import (
     Snapshot,
     TimelineEvent,
 )
-from tollgauge.web import pages
-from tollgauge.web.assets import ASSETS
-from tollgauge.web.badge import badge_svg
+from tollgauge.web.free.badge import badge_svg
+from tollgauge.web.pages import views
+from tollgauge.web.pages.assets import ASSETS
 
 NOW = 1_764_000_000_000
 TODAY = NOW // DAY_MS
@@ -171,12 +171,12 @@ def stats(**changes: Any) -> Ecosystem:
 
 
 def endpoint(shown: EndpointView) -> bytes:
-    return pages.endpoint_html(shown, now=NOW, base_url=BASE, report_micro_usd=5_000)
+    return views.endpoint_html(shown, now=NOW, base_url=BASE, report_micro_usd=5_000)
 
 
 ROUTES = (
-    pages.Route(method="GET", path="/trust/leaderboard", purpose="The best endpoints."),
-    pages.Route(
+    views.Route(method="GET", path="/trust/leaderboard", purpose="The best endpoints."),
+    views.Route(
         method="POST",
         path="/v1/x402-trust",
         purpose="A live report.",
@@ -187,22 +187,22 @@ ROUTES = (
 FLAGS = tuple((rule.code, rule.severity.value, rule.words) for rule in FLAG_RULES)
 
 PAGES: dict[str, Callable[[], bytes]] = {
-    "home": lambda: pages.home_html(board(snapshot()), stats(), base_url=BASE),
-    "home-empty": lambda: pages.home_html(board(), stats(grades=()), base_url=BASE),
-    "leaderboard": lambda: pages.leaderboard_html(board(snapshot()), stats(), base_url=BASE),
-    "leaderboard-empty": lambda: pages.leaderboard_html(board(), stats(), base_url=BASE),
+    "home": lambda: views.home_html(board(snapshot()), stats(), base_url=BASE),
+    "home-empty": lambda: views.home_html(board(), stats(grades=()), base_url=BASE),
+    "leaderboard": lambda: views.leaderboard_html(board(snapshot()), stats(), base_url=BASE),
+    "leaderboard-empty": lambda: views.leaderboard_html(board(), stats(), base_url=BASE),
     "endpoint": lambda: endpoint(view()),
     "endpoint-new": lambda: endpoint(unmeasured()),
-    "provider": lambda: pages.provider_html(
+    "provider": lambda: views.provider_html(
         Provider(host="api.example.com", rows=(snapshot(),)), base_url=BASE
     ),
-    "provider-empty": lambda: pages.provider_html(
+    "provider-empty": lambda: views.provider_html(
         Provider(host="api.example.com", rows=()), base_url=BASE
     ),
-    "methodology": lambda: pages.methodology_html(POLICY_1, flags=FLAGS, base_url=BASE),
-    "docs": lambda: pages.docs_html(ROUTES, base_url=BASE),
-    "not-found": lambda: pages.not_found_html(base_url=BASE),
-    "error": lambda: pages.error_html(
+    "methodology": lambda: views.methodology_html(POLICY_1, flags=FLAGS, base_url=BASE),
+    "docs": lambda: views.docs_html(ROUTES, base_url=BASE),
+    "not-found": lambda: views.not_found_html(base_url=BASE),
+    "error": lambda: views.error_html(
         status=429, title="Too many requests", detail="Slow down.", code="slow", base_url=BASE
     ),
 }
@@ -291,11 +291,11 @@ def hostile_pages(text: str) -> list[bytes]:
     rows = (shown.snapshot,)
     return [
         endpoint(shown),
-        pages.home_html(board(*rows), stats(grades=((text, 3),)), base_url=BASE),
-        pages.leaderboard_html(board(*rows), stats(), base_url=BASE),
-        pages.provider_html(Provider(host=text, rows=rows), base_url=BASE),
-        pages.not_found_html(text, base_url=BASE),
-        pages.error_html(status=422, title=text, detail=text, hint=text, code=text, base_url=BASE),
+        views.home_html(board(*rows), stats(grades=((text, 3),)), base_url=BASE),
+        views.leaderboard_html(board(*rows), stats(), base_url=BASE),
+        views.provider_html(Provider(host=text, rows=rows), base_url=BASE),
+        views.not_found_html(text, base_url=BASE),
+        views.error_html(status=422, title=text, detail=text, hint=text, code=text, base_url=BASE),
     ]
 
 
@@ -506,8 +506,8 @@ def test_an_empty_leaderboard_says_so_in_words(name: str) -> None:
 def test_a_server_without_endpoints_says_where_they_come_from() -> None:
     nothing = stats(grades=(), listed=0, delisted=0, monitored=0)
     for page in (
-        pages.home_html(board(), nothing, base_url=BASE),
-        pages.leaderboard_html(board(), nothing, base_url=BASE),
+        views.home_html(board(), nothing, base_url=BASE),
+        views.leaderboard_html(board(), nothing, base_url=BASE),
     ):
         words = check_structure(page).words
         assert "No endpoint is known here yet" in words
@@ -515,11 +515,11 @@ def test_a_server_without_endpoints_says_where_they_come_from() -> None:
 
 
 def test_a_server_that_sells_nothing_offers_nothing() -> None:
-    sold = pages.endpoint_html(view(), now=NOW, base_url=BASE, report_micro_usd=5_000)
-    free = pages.endpoint_html(view(), now=NOW, base_url=BASE, report_micro_usd=None)
+    sold = views.endpoint_html(view(), now=NOW, base_url=BASE, report_micro_usd=5_000)
+    free = views.endpoint_html(view(), now=NOW, base_url=BASE, report_micro_usd=None)
     assert "Buy a live report" in check_structure(sold).words
     assert "Buy a live report" not in check_structure(free).words
-    docs = check_structure(pages.docs_html(ROUTES, base_url=BASE, sells=False)).words
+    docs = check_structure(views.docs_html(ROUTES, base_url=BASE, sells=False)).words
     assert "This server sells nothing now" in docs
     assert "/v1/x402-trust " not in docs
 
@@ -528,10 +528,10 @@ def test_a_simulated_past_is_announced_and_a_real_one_is_not() -> None:
     words = "Part of this history is simulated."
     marked = snapshot(simulated=True)
     for page in (
-        pages.home_html(board(), stats(simulated=True), base_url=BASE),
-        pages.home_html(board(marked), stats(), base_url=BASE),
-        pages.leaderboard_html(board(marked), stats(), base_url=BASE),
-        pages.provider_html(Provider(host="x.example.com", rows=(marked,)), base_url=BASE),
+        views.home_html(board(), stats(simulated=True), base_url=BASE),
+        views.home_html(board(marked), stats(), base_url=BASE),
+        views.leaderboard_html(board(marked), stats(), base_url=BASE),
+        views.provider_html(Provider(host="x.example.com", rows=(marked,)), base_url=BASE),
         endpoint(view(marked)),
     ):
         assert words in check_structure(page).words
@@ -562,13 +562,13 @@ def test_docs_give_a_command_that_a_shell_reads_as_meant() -> None:
 
 def test_docs_ask_about_an_endpoint_that_is_there() -> None:
     routes = (
-        pages.Route(
+        views.Route(
             method="GET",
             path="/trust/snapshot",
             purpose="The snapshot.",
             example="?resource=https://api.example.com/weather",
         ),
-        pages.Route(
+        views.Route(
             method="POST",
             path="/v1/x402-trust",
             purpose="A live report.",
@@ -577,7 +577,7 @@ def test_docs_ask_about_an_endpoint_that_is_there() -> None:
         ),
     )
     known = "https://shop.dev/a&b=it's"
-    page = pages.docs_html(routes, base_url=BASE, resource=known)
+    page = views.docs_html(routes, base_url=BASE, resource=known)
     free, paid = check_structure(page).pieces["pre"]
     asked = parse_qs(urlsplit(shlex.split(free)[-1]).query)
     assert asked == {"resource": [known]}
@@ -587,14 +587,14 @@ def test_docs_ask_about_an_endpoint_that_is_there() -> None:
 
 @pytest.mark.parametrize("status", [400, 404, 413, 422, 429, 500, 503])
 def test_every_error_page_says_what_to_do(status: int) -> None:
-    page = pages.error_html(status=status, title="No", detail="It failed.", base_url=BASE)
+    page = views.error_html(status=status, title="No", detail="It failed.", base_url=BASE)
     reader = check_structure(page)
     assert re.search(r"What to do [A-Z][a-z]+", reader.words)
     assert f"Status {status}" in reader.words
 
 
 def test_pages_work_below_a_path_prefix() -> None:
-    page = pages.home_html(board(snapshot()), stats(), base_url=f"{BASE}/gauge/")
+    page = views.home_html(board(snapshot()), stats(), base_url=f"{BASE}/gauge/")
     for tag in ("a", "link"):
         for attrs in check_structure(page).all(tag):
             assert (attrs["href"] or "").startswith(("/gauge/", "#"))
@@ -602,7 +602,7 @@ def test_pages_work_below_a_path_prefix() -> None:
 
 def test_a_large_page_stays_small() -> None:
     rows = tuple(snapshot(id=f"{n:016x}") for n in range(25))
-    assert len(pages.leaderboard_html(board(*rows), stats(), base_url=BASE)) < 64_000
+    assert len(views.leaderboard_html(board(*rows), stats(), base_url=BASE)) < 64_000
     assert len(endpoint(view())) < 64_000
 
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from tollgauge.web import badge
-from tollgauge.web.assets import ASSETS
+from tollgauge.web.free import badge
+from tollgauge.web.pages.assets import ASSETS
 
 CSS = ASSETS["tollgauge.css"].body.decode()
 TEXT = 4.5

@@ -24,15 +24,15 @@ from starlette.routing import Route
 
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.core.payment import Offer, State, decode
+from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
-from tollgauge.store import payments, unpaid
-from tollgauge.store.engine import Store
-from tollgauge.store.payments import KEEP_REJECTED_MS
-from tollgauge.web import paywall
-from tollgauge.web.claim import HeldClaim
-from tollgauge.web.paywall import LEASE_MS, SETTLE_LEASE_MS, Gate
-from tollgauge.web.problem import Problem
-from tollgauge.web.sale import Sale
+from tollgauge.store.ledger import payer_limit, payments
+from tollgauge.store.ledger.payments import KEEP_REJECTED_MS
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid import gate as gate_module
+from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.paid.gate import LEASE_MS, SETTLE_LEASE_MS, Gate
+from tollgauge.web.paid.payment_terms import Sale
 
 NOW = 1_800_000_000_000
 PAY_TO = "0x" + "ab" * 20
@@ -255,7 +255,7 @@ async def test_many_copies_of_one_payment_run_the_handler_once(
     async def slowly() -> None:
         await asyncio.sleep(0.1)
 
-    monkeypatch.setattr(paywall, "WAITS_S", (0.1,) * 600)  # a busy machine is no news here
+    monkeypatch.setattr(gate_module, "WAITS_S", (0.1,) * 600)  # a busy machine is no news here
     shop.world.compute = slowly
     answers = await asyncio.gather(*(shop.buy(payment()) for _ in range(30)))
     assert {answer.status_code for answer in answers} == {200}
@@ -483,12 +483,12 @@ async def test_a_settlement_that_a_dead_worker_began_is_asked_about_again(shop: 
 
 async def test_a_payer_whose_answers_stay_unpaid_is_made_no_more_of_them(shop: Shop) -> None:
     shop.world.settle = UNCLEAR["says no"]
-    for nonce in range(unpaid.MOST):
+    for nonce in range(payer_limit.MOST):
         assert (await shop.buy(payment(nonce))).status_code == 503
     refused = await shop.buy(payment(99))
     assert (refused.status_code, refused.json()["code"]) == (429, "payer-unpaid")
     assert 0 < int(refused.headers["Retry-After"]) <= 3_600
-    assert shop.world.computed == unpaid.MOST
+    assert shop.world.computed == payer_limit.MOST
     other = payment(1, signed={"from": "0x" + "ef" * 20})
     assert (await shop.buy(other)).status_code == 503, "another payer has nothing to do with it"
     shop.world.settle = None
@@ -498,7 +498,7 @@ async def test_a_payer_whose_answers_stay_unpaid_is_made_no_more_of_them(shop: S
 
 async def test_an_unpaid_answer_counts_for_an_hour(shop: Shop) -> None:
     shop.world.settle = UNCLEAR["says no"]
-    for nonce in range(unpaid.MOST):
+    for nonce in range(payer_limit.MOST):
         await shop.buy(payment(nonce))
     refused = await shop.buy(payment(99))
     shop.world.now += int(refused.headers["Retry-After"]) * 1000
@@ -515,7 +515,7 @@ async def test_work_that_a_request_makes_vain_counts_and_ours_does_not(
         raise Problem(status, "destination-failed", "x")
 
     shop.world.compute = fail
-    for _ in range(unpaid.MOST):
+    for _ in range(payer_limit.MOST):
         assert (await shop.buy(payment())).status_code == status
     assert (await shop.buy(payment())).status_code == last
 
@@ -526,13 +526,13 @@ async def test_a_caller_waits_no_longer_than_a_proxy_does(
     """And the sale that they waited for goes on."""
     gone_on = asyncio.Event()
     shop.world.compute = gone_on.wait
-    monkeypatch.setattr(paywall, "ANSWER_S", 0.1)
+    monkeypatch.setattr(gate_module, "ANSWER_S", 0.1)
     answer = await shop.buy(payment())
     assert (answer.status_code, answer.json()["code"]) == (503, "payment-pending")
     assert answer.json()["paymentId"] == decode(payment()).id
     gone_on.set()
-    monkeypatch.setattr(paywall, "ANSWER_S", 60.0)
-    monkeypatch.setattr(paywall, "WAITS_S", (0.1,) * 600)
+    monkeypatch.setattr(gate_module, "ANSWER_S", 60.0)
+    monkeypatch.setattr(gate_module, "WAITS_S", (0.1,) * 600)
     assert (await shop.buy(payment())).status_code == 200
     assert shop.world.computed == 1
 
@@ -548,7 +548,7 @@ async def test_a_copy_that_waits_is_not_given_the_answer_of_another_request(
             began.set()
             yield from (0.05,) * 600
 
-    monkeypatch.setattr(paywall, "WAITS_S", Waits())
+    monkeypatch.setattr(gate_module, "WAITS_S", Waits())
     await abandon(shop, State.CLAIMED)
     waiting = asyncio.create_task(shop.buy(payment()))
     await began.wait()

@@ -21,11 +21,11 @@ from tollgauge.clients import breaker
 from tollgauge.clients.breaker import SILENT
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.core.payment import State
+from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
-from tollgauge.store import payments
-from tollgauge.store.engine import Store
-from tollgauge.web.paywall import Gate
-from tollgauge.web.problem import Problem
+from tollgauge.store.ledger import payments
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid.gate import Gate
 
 AT_ONCE = SILENT + 1
 

@@ -13,8 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 from tests.contract.http_service import NOW, WEATHER, Running, configuration, opened
 
-from tollgauge import reports
-from tollgauge.core import flips as rules
+from tollgauge.core import changes as rules
 from tollgauge.core.endpoint import Endpoint, Perimeter, Resource, endpoint_id, parse_resource
 from tollgauge.core.exchange import Timings
 from tollgauge.core.listing import ListedItem
@@ -23,24 +22,17 @@ from tollgauge.core.schedule import Cadence
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.watch import PERIOD_MS, Wish
+from tollgauge.db import schema
+from tollgauge.db.engine import Store
+from tollgauge.db.migrations import upgrade
 from tollgauge.jobs import prune, score
-from tollgauge.store import (
-    crawls,
-    discovery,
-    endpoints,
-    flips,
-    observations,
-    probes,
-    public,
-    schema,
-    scores,
-    watches,
-)
-from tollgauge.store import similar as similar_rows
-from tollgauge.store.engine import Store
-from tollgauge.store.migrations import upgrade
-from tollgauge.store.observations import Observation
-from tollgauge.store.watches import Watch
+from tollgauge.monitor import reports
+from tollgauge.store.endpoints import alternative_counts as similar_rows
+from tollgauge.store.endpoints import crawls, discovery, endpoints, public, scores
+from tollgauge.store.probes import changes, observations, probes
+from tollgauge.store.probes.observations import Observation
+from tollgauge.store.watches import watches
+from tollgauge.store.watches.watches import Watch
 
 HOST = "weather.sellers.example"
 MARKET = Perimeter(mapped=frozenset({HOST}))
@@ -81,7 +73,7 @@ def asked_for(
     found = endpoints.get(tx, endpoint.id)
     assert found is not None
     scores.save(tx, reports.live(tx, found, probe.result, now=at).row)
-    flips.add(tx, found.id, (rules.delisting(at=at, source="a-source"),))
+    changes.add(tx, found.id, (rules.delisting(at=at, source="a-source"),))
     similar_rows.save_counts(tx, {found.id: 3})
     return found
 

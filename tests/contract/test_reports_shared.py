@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import Connection
 
-from tollgauge import reports
 from tollgauge.core.endpoint import Endpoint, endpoint_id
 from tollgauge.core.exchange import Timings
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.store import endpoints, probes, schema, scores
-from tollgauge.store.engine import Store
+from tollgauge.db import schema
+from tollgauge.db.engine import Store
+from tollgauge.monitor import reports
+from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.probes import probes
 
 NOW = 1_760_000_000_000
 URL = "https://api.shop.com/a"

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tollgauge.clients.rpc import (
+from tollgauge.clients.chain.rpc import (
     Call,
     Node,
     RpcError,

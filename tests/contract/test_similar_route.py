@@ -23,20 +23,20 @@ from starlette.routing import Route
 from tests.contract import http_service
 from tests.contract.http_service import BASE, NOW, PAY_TO
 
-from tollgauge import alternatives as module
-from tollgauge import reports
-from tollgauge.alternatives import Alternatives, IndexBuilding
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
 from tollgauge.core.evidence import Evidence
 from tollgauge.core.similarity import Terms, Wording, terms_of
 from tollgauge.core.terms import Quote
+from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import similar as job
-from tollgauge.store import endpoints, scores, similar
-from tollgauge.store.engine import Store
-from tollgauge.store.scores import ScoreRow
-from tollgauge.web.products.similar import SimilarShape
+from tollgauge.monitor import alternatives as module
+from tollgauge.monitor import reports
+from tollgauge.monitor.alternatives import Alternatives, IndexBuilding
+from tollgauge.store.endpoints import alternative_counts, endpoints, scores
+from tollgauge.store.endpoints.scores import ScoreRow
+from tollgauge.web.paid.products.similar import SimilarShape
 
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 WEATHER = "Current weather and forecast for any city"
@@ -369,7 +369,7 @@ async def test_the_free_snapshot_shows_how_many_better_alternatives_there_are(
     tally = await job.run(store, shared, pace=pace, clock=lambda: NOW)
     assert tally == {"counted": 11, "changed": 11}
     async with store.read() as tx:
-        found = await similar.counts(tx, [one.id for one in known.values()])
+        found = await alternative_counts.counts(tx, [one.id for one in known.values()])
         snapshot = await reports.snapshot(tx, known["asked"].id, now=NOW)
         view = await reports.view(tx, known["asked"].id, now=NOW)
     assert snapshot is not None
@@ -390,7 +390,7 @@ async def test_the_count_is_the_number_of_what_is_sold_and_at_most_ten(store: St
     shared = Alternatives()
     await job.run(store, shared, pace=job.Pace(), clock=lambda: NOW)
     async with store.read() as tx:
-        found = await similar.counts(tx, [endpoint("asked").id, endpoint("better0").id])
+        found = await alternative_counts.counts(tx, [endpoint("asked").id, endpoint("better0").id])
     assert found == {endpoint("asked").id: 10, endpoint("better0").id: 0}
     sold = await shared.find(store, endpoint("asked").id, limit=25, delta_tenths=50)
     assert sold is not None

@@ -34,9 +34,11 @@ from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.payment import State, decode
 from tollgauge.core.watch import PERIOD_MS
 from tollgauge.core.watch import State as WatchState
+from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
-from tollgauge.store import discovery, payments, watch_payments, watches
-from tollgauge.store.engine import Store
+from tollgauge.store.endpoints import discovery
+from tollgauge.store.ledger import payments
+from tollgauge.store.watches import watch_payments, watches
 
 RESOURCE: Final = f"https://{SELLER}/v1/weather"
 EXTENSIONS: Final = {"tollgauge": {"info": {"ticket": "a ticket of the 402"}}}

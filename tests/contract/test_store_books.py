@@ -15,11 +15,12 @@ from tollgauge.core.books import Account, Day
 from tollgauge.core.payment import State
 from tollgauge.core.settlement import Deposit
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.db.engine import Store
 from tollgauge.jobs import books as job
-from tollgauge.store import books, deposits, payments
-from tollgauge.store import chain as chains
-from tollgauge.store.chain import Cursor, OvertakenError
-from tollgauge.store.engine import Store
+from tollgauge.store.chain import cursors as chains
+from tollgauge.store.chain import deposits
+from tollgauge.store.chain.cursors import Cursor, OvertakenError
+from tollgauge.store.ledger import books, payments
 
 CHAIN = 8453
 NETWORK = f"eip155:{CHAIN}"

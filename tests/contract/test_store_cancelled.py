@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tollgauge.store import meta
-from tollgauge.store.engine import Store
+from tollgauge.db import meta
+from tollgauge.db.engine import Store
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

@@ -14,10 +14,13 @@ from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.settlement import Entry
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, WINDOW_MS
-from tollgauge.store import chain as chains
-from tollgauge.store import endpoints, evidence, schema, transfers, volumes
-from tollgauge.store.chain import Cursor, OvertakenError
-from tollgauge.store.engine import Store
+from tollgauge.db import schema
+from tollgauge.db.engine import Store
+from tollgauge.store.chain import cursors as chains
+from tollgauge.store.chain import transfers, volumes
+from tollgauge.store.chain.cursors import Cursor, OvertakenError
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.probes import evidence
 
 CHAIN = 8453
 NETWORK = f"eip155:{CHAIN}"

@@ -13,10 +13,12 @@ from tollgauge.core.evidence import Change
 from tollgauge.core.listing import ListedItem
 from tollgauge.core.terms import Quote, UnpricedTerms
 from tollgauge.core.units import DAY_MS, MINUTE_MS
-from tollgauge.store import crawls, discovery, endpoints, flips, schema
-from tollgauge.store.crawls import Crawl
-from tollgauge.store.discovery import PageTally
-from tollgauge.store.engine import Store
+from tollgauge.db import schema
+from tollgauge.db.engine import Store
+from tollgauge.store.endpoints import crawls, discovery, endpoints
+from tollgauge.store.endpoints.crawls import Crawl
+from tollgauge.store.endpoints.discovery import PageTally
+from tollgauge.store.probes import changes as changes_rows
 
 OpenStore = Callable[[], Store]
 NOW = 1_760_000_000_000
@@ -244,7 +246,7 @@ async def test_a_new_receiver_without_an_amount_is_an_event_a_flip_and_the_endpo
         ("price-changed", "bazaar", "10000", "20000"),
     ]
     async with store.read() as tx:
-        found = await tx.execute(sa.select(flips.flip.c.type, flips.flip.c.at))
+        found = await tx.execute(sa.select(changes_rows.flip.c.type, changes_rows.flip.c.at))
     assert sorted(tuple(row) for row in found) == [
         ("payto_change", NOW + 1),
         ("price_change", NOW + 2),

@@ -11,9 +11,10 @@ from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
 from tollgauge.core.exchange import Timings
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.terms import Quote
-from tollgauge.store import endpoints, probes, scores
-from tollgauge.store.engine import Store
-from tollgauge.store.scores import ScoreRow
+from tollgauge.db.engine import Store
+from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.endpoints.scores import ScoreRow
+from tollgauge.store.probes import probes
 
 OpenStore = Callable[[], Store]
 NOW = 1_760_000_000_000

@@ -21,10 +21,12 @@ from alembic.migration import MigrationContext
 import tollgauge.store
 from tollgauge.core.discovery import Census
 from tollgauge.core.payment import State
-from tollgauge.store import crawls, meta, migrations, payments
-from tollgauge.store.engine import Store, StoreError, StoreUnavailable
-from tollgauge.store.schema import metadata
-from tollgauge.store.transaction import Transaction
+from tollgauge.db import meta, migrations
+from tollgauge.db.engine import Store, StoreError, StoreUnavailable
+from tollgauge.db.transaction import Transaction
+from tollgauge.store.endpoints import crawls
+from tollgauge.store.ledger import payments
+from tollgauge.store.tables import TABLES
 
 OpenStore = Callable[[], Store]
 POSTGRES = pytest.param("postgres", marks=pytest.mark.postgres)
@@ -36,7 +38,7 @@ def differences(connection: sa.Connection) -> list[Any]:
         if module.name != "migrations":
             importlib.import_module(f"tollgauge.store.{module.name}")
     context = MigrationContext.configure(connection, opts={"compare_server_default": False})
-    return list(compare_metadata(context, metadata))
+    return list(compare_metadata(context, TABLES[0].metadata))
 
 
 async def test_the_migrated_tables_are_the_declared_ones(store: Store) -> None:
@@ -152,7 +154,7 @@ async def test_a_crawl_from_before_an_upgrade_is_what_the_next_one_is_compared_w
 WRITER = """
 import asyncio, sys
 from tollgauge.store import meta
-from tollgauge.store.engine import Store
+from tollgauge.db.engine import Store
 
 async def main() -> None:
     store = Store.open(sys.argv[1])
@@ -273,7 +275,7 @@ async def test_sqlite_is_opened_to_survive_a_power_cut(tmp_path: Path) -> None:
 async def test_a_locked_file_is_unavailable_and_served_again_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tollgauge.store.sqlite.BUSY_MS", 50)
+    monkeypatch.setattr("tollgauge.db.sqlite.BUSY_MS", 50)
     path = tmp_path / "a.db"
     store = Store.open(f"sqlite:///{path}")
     await store.migrate()

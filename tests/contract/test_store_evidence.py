@@ -10,8 +10,9 @@ from tollgauge.core.endpoint import Endpoint, endpoint_id
 from tollgauge.core.exchange import Timings
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
-from tollgauge.store import archive, endpoints, evidence, probes
-from tollgauge.store.engine import Store
+from tollgauge.db.engine import Store
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.probes import archive, evidence, probes
 
 NOW = 20_700 * DAY_MS + 13 * HOUR_MS
 RESOURCE = "https://api.shop.com/a"

@@ -10,10 +10,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.store.engine import Store, StoreUnavailable
-from tollgauge.store.payments import payment_attempt
-from tollgauge.store.prepared import Prepared
-from tollgauge.store.upsert import either
+from tollgauge.db.engine import Store, StoreUnavailable
+from tollgauge.db.prepared import Prepared
+from tollgauge.db.upsert import either
+from tollgauge.store.ledger.payments import payment_attempt
 
 THING = sa.Table(
     "thing",

@@ -17,10 +17,12 @@ from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import Rollup, rollup
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
-from tollgauge.store import endpoints, probes, schema, window
-from tollgauge.store.engine import Store
-from tollgauge.store.packing import pack, pack_histogram, unpack, unpack_histogram
-from tollgauge.store.transaction import Transaction
+from tollgauge.db import schema
+from tollgauge.db.engine import Store
+from tollgauge.db.transaction import Transaction
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.probes import probes, window
+from tollgauge.store.probes.packing import pack, pack_histogram, unpack, unpack_histogram
 
 DAY = 20_000
 START = DAY * DAY_MS

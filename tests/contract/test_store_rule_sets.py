@@ -5,16 +5,17 @@ from __future__ import annotations
 import orjson
 import sqlalchemy as sa
 
-from tollgauge.core import flips as core_flips
-from tollgauge.core import standing
+from tollgauge.core import change_state
+from tollgauge.core import changes as core_flips
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.exchange import Timings
 from tollgauge.core.finding import Finding, Severity
 from tollgauge.core.lint import ERROR_RULES, RuleSet
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.units import MINUTE_MS
-from tollgauge.store import discovery, flips
-from tollgauge.store.engine import Store
+from tollgauge.db.engine import Store
+from tollgauge.store.endpoints import discovery
+from tollgauge.store.probes import changes
 
 NOW = 1_795_000_000_000
 RESOURCE = parse_resource("https://api.example.com/v1/weather")
@@ -64,7 +65,7 @@ async def told(
     found: list[core_flips.Flip] = []
     for result in results:
         async with store.write() as tx:
-            found += await flips.observe_each(tx, [(endpoint, result)], rules=rules)
+            found += await changes.observe_each(tx, [(endpoint, result)], rules=rules)
     assert {flip.type for flip in found} <= {core_flips.SPEC}
     return [rule["rule"] for flip in found for rule in flip.evidence["rules"]]
 
@@ -73,7 +74,7 @@ async def test_a_standing_of_the_old_form_takes_in_silently_once(store: Store) -
     endpoint = await adopted(store)
     state = orjson.dumps(OLD_FORM).decode()
     row = {"endpoint_id": endpoint.id, "state": state}
-    await store.writing(lambda tx: tx.execute(flips.standing_row.insert().values(row)))
+    await store.writing(lambda tx: tx.execute(changes.standing_row.insert().values(row)))
     same = [answer(number, FIRST) for number in range(1, 5)]
     assert await told(store, endpoint, *same) == []
     more = [answer(number, FIRST, SECOND) for number in range(5, 8)]
@@ -109,7 +110,7 @@ async def test_the_sets_of_rules_are_kept_once_each(store: Store) -> None:
         )
     )
     assert kept == sorted(f"rules:{each.id}" for each in (FEWER, ERROR_RULES))
-    found = await store.reading(flips.get_standing, endpoint.id)
+    found = await store.reading(changes.get_standing, endpoint.id)
     assert found is not None
     assert found.rules == ERROR_RULES.id
-    assert standing.from_json(standing.to_json(found)) == found
+    assert change_state.from_json(change_state.to_json(found)) == found

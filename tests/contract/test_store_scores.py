@@ -11,9 +11,9 @@ from tollgauge.core.rollup import Rollup
 from tollgauge.core.score import score_from_json
 from tollgauge.core.scoring import score
 from tollgauge.core.units import DAY_MS, WINDOW_MS
-from tollgauge.store import endpoints, scores
-from tollgauge.store.engine import Store
-from tollgauge.store.scores import Population, ScoreRow
+from tollgauge.db.engine import Store
+from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.endpoints.scores import Population, ScoreRow
 
 NOW = 20_000 * DAY_MS
 

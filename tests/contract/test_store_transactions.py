@@ -15,9 +15,10 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
-from tollgauge.store import endpoints, meta
-from tollgauge.store.engine import Store, StoreUnavailable
-from tollgauge.store.worker import Worker
+from tollgauge.db import meta
+from tollgauge.db.engine import Store, StoreUnavailable
+from tollgauge.db.worker import Worker
+from tollgauge.store.endpoints import endpoints
 
 
 async def test_a_function_is_one_transaction(store: Store) -> None:
@@ -172,7 +173,7 @@ async def test_readers_take_turns_and_do_not_wait_for_ever(
 ) -> None:
     store = Store.open(database, pool_size=1)
     assert await asyncio.gather(*(store.reading(meta.get, "a") for _ in range(9))) == [None] * 9
-    monkeypatch.setattr("tollgauge.store.sqlite.WAIT_S", 0.01)
+    monkeypatch.setattr("tollgauge.db.sqlite.WAIT_S", 0.01)
     async with store.read():
         with pytest.raises(StoreUnavailable, match="connections"):
             await store.reading(meta.get, "a")

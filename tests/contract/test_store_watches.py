@@ -9,27 +9,19 @@ from typing import Any
 
 import pytest
 
+from tollgauge.core.changes import delisting
 from tollgauge.core.endpoint import Endpoint, parse_resource
-from tollgauge.core.flips import delisting
 from tollgauge.core.listing import ListedItem, read_item
 from tollgauge.core.units import DAY_MS
 from tollgauge.core.watch import PERIOD_MS, READABLE_MS, Kind, State, Wish
-from tollgauge.store import (
-    claims,
-    crawls,
-    destinations,
-    discovery,
-    endpoints,
-    flips,
-    outbox,
-    watch_payments,
-    watches,
-)
-from tollgauge.store.claims import Result
-from tollgauge.store.destinations import Destination, destination
-from tollgauge.store.engine import Store
-from tollgauge.store.outbox import Notice
-from tollgauge.store.watches import Watch
+from tollgauge.db.engine import Store
+from tollgauge.store.endpoints import crawls, discovery, endpoints
+from tollgauge.store.probes import changes
+from tollgauge.store.watches import delivery_queue, destinations, outbox, watch_payments, watches
+from tollgauge.store.watches.delivery_queue import Result
+from tollgauge.store.watches.destinations import Destination, destination
+from tollgauge.store.watches.outbox import Notice
+from tollgauge.store.watches.watches import Watch
 
 NOW = 1_795_000_000_000
 RESOURCE = parse_resource("https://api.example.com/v1/weather")
@@ -81,7 +73,7 @@ async def started(store: Store, *, targets: int = 1) -> None:
 
 async def claim(store: Store, owner: str, *, now: int = NOW, limit: int = 9) -> list[Any]:
     async with store.write() as tx:
-        found = await claims.claim(
+        found = await delivery_queue.claim(
             tx, owner=owner, now=now, limit=limit, failing=limit, lease_ms=60_000
         )
     return list(found)
@@ -97,7 +89,7 @@ async def test_a_destination_gets_one_delivery_at_a_time(store: Store) -> None:
     assert await claim(store, "b") == []
     async with store.write() as tx:
         sent = [Result(claimed=each, state=outbox.SENT, at=NOW) for each in first]
-        assert len(await claims.conclude(tx, sent, owner="a")) == 2
+        assert len(await delivery_queue.conclude(tx, sent, owner="a")) == 2
     (left,) = await claim(store, "b")
     assert left.delivery.notice.id in {"dlv_1", "dlv_2"}
     async with store.read() as tx:
@@ -118,7 +110,7 @@ async def test_many_workers_share_the_outbox_without_a_repeat(
             taken += [each.delivery.notice.id for each in found]
             async with stores[number].write() as tx:
                 sent = [Result(claimed=each, state=outbox.SENT, at=NOW) for each in found]
-                assert len(await claims.conclude(tx, sent, owner=str(number))) == len(found)
+                assert len(await delivery_queue.conclude(tx, sent, owner=str(number))) == len(found)
         return taken
 
     taken = [id_ for ids in await asyncio.gather(*map(work, range(8))) for id_ in ids]
@@ -131,7 +123,9 @@ async def test_healthy_destinations_come_first_and_the_failing_have_a_share(stor
         bad = destination.c.id.in_([f"dst_{n}" for n in range(1, 5)])
         await tx.execute(destination.update().where(bad).values(failures=2))
         await outbox.put(tx, [notice(n, to=n) for n in range(1, 9)], now=NOW)
-        found = await claims.claim(tx, owner="a", now=NOW, limit=6, failing=1, lease_ms=60_000)
+        found = await delivery_queue.claim(
+            tx, owner="a", now=NOW, limit=6, failing=1, lease_ms=60_000
+        )
     assert [each.destination.failures > 0 for each in found] == [False] * 4 + [True]
 
 
@@ -166,7 +160,7 @@ async def test_an_event_that_becomes_visible_late_is_not_passed_by_a_cursor(
                 endpoints._E.update().where(endpoints._E.c.id == RESOURCE.id).values(last_seen=NOW)
             )
             order.append(name)
-            await flips.delisted(tx, [RESOURCE.id], source=name, at=NOW + 1)
+            await changes.delisted(tx, [RESOURCE.id], source=name, at=NOW + 1)
             await asyncio.sleep(pause)
 
     first = asyncio.create_task(write(one, "first", pause=0.3))
@@ -175,7 +169,7 @@ async def test_an_event_that_becomes_visible_late_is_not_passed_by_a_cursor(
     await first
     assert order == ["first", "second"]
     async with one.read() as tx:
-        told = await flips.of_watch(tx, made(1), after=0, limit=9)
+        told = await changes.of_watch(tx, made(1), after=0, limit=9)
     assert [each.flip.evidence["source"] for each in told] == ["first", "second"]
 
 
@@ -191,15 +185,15 @@ async def test_a_watch_hears_its_own_flips_of_its_own_time(store: Store) -> None
             replace(down, sensitivity=2),
             replace(flip, at=NOW + PERIOD_MS + 1),
         ):
-            await flips.add(tx, RESOURCE.id, (each,))
-        heard = await flips.of_watch(tx, made(1), after=0, limit=9)
+            await changes.add(tx, RESOURCE.id, (each,))
+        heard = await changes.of_watch(tx, made(1), after=0, limit=9)
         assert [(each.flip.type, each.flip.sensitivity) for each in heard] == [
             ("delisting", None),
             ("liveness_down", 2),
         ]
         deaf = made(1, wish=Wish(events=("price_change",)))
-        assert await flips.of_watch(tx, deaf, after=0, limit=9) == ()
-        assert await flips.of_watch(tx, made(1), after=heard[0].id, limit=9) == heard[1:]
+        assert await changes.of_watch(tx, deaf, after=0, limit=9) == ()
+        assert await changes.of_watch(tx, made(1), after=heard[0].id, limit=9) == heard[1:]
 
 
 async def test_ended_watches_and_old_deliveries_are_forgotten(store: Store) -> None:
@@ -251,5 +245,5 @@ async def test_a_crawl_tells_changed_terms_until_a_probe_has_seen_some(
                 seen = replace(endpoint.quote, amount=150)
                 await discovery.observe_quote(tx, endpoint, seen, at=at)
     async with store.read() as tx:
-        told = await flips.public(tx, endpoint_id=RESOURCE.id)
+        told = await changes.public(tx, endpoint_id=RESOURCE.id)
     assert [each.flip.type for _, each in told] == (["price_change"] if listed else [])

@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 from tests.contract.trace_world import NETWORK, Signed, World, encoded
 
-from tollgauge.clients.rpc import Node, RpcUnavailable
-from tollgauge.clients.transactions import (
+from tollgauge.clients.chain.rpc import Node, RpcUnavailable
+from tollgauge.clients.chain.transactions import (
     NetworkNotConfiguredError,
     NetworkSettings,
     Transactions,

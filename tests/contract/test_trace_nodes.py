@@ -21,8 +21,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tollgauge.clients.rpc import Node, RpcError, RpcUnavailable
-from tollgauge.clients.transactions import DecoderUnavailable, Transactions
+from tollgauge.clients.chain.rpc import Node, RpcError, RpcUnavailable
+from tollgauge.clients.chain.transactions import DecoderUnavailable, Transactions
 from tollgauge.core.trace import Model, Status
 from tollgauge.demo.serving import serve
 

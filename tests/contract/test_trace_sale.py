@@ -20,24 +20,25 @@ from starlette.routing import Route
 from tests.contract.http_service import configuration, opened
 from tests.contract.trace_world import NETWORK, World, encoded
 
+from tollgauge.clients.chain.rpc import Node
+from tollgauge.clients.chain.transactions import Transactions
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
-from tollgauge.clients.rpc import Node
-from tollgauge.clients.transactions import Transactions
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.payment import Offer, State, decode
 from tollgauge.core.terms import Quote
 from tollgauge.core.trace import NETWORKS, Model
+from tollgauge.db.engine import Store
 from tollgauge.demo.chain import run_chain
 from tollgauge.demo.envelopes import USDC
 from tollgauge.demo.serving import serve
-from tollgauge.store import booked, discovery, endpoints, payments
-from tollgauge.store.engine import Store
-from tollgauge.web import paid
-from tollgauge.web.models import MODELS, ModelsShape, router
-from tollgauge.web.paid import Product
-from tollgauge.web.paywall import Gate
-from tollgauge.web.problem import Problem
-from tollgauge.web.products import trace
+from tollgauge.store.endpoints import discovery, endpoints
+from tollgauge.store.ledger import payment_lookup, payments
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.free.models import MODELS, ModelsShape, router
+from tollgauge.web.paid import catalogue
+from tollgauge.web.paid.catalogue import Product
+from tollgauge.web.paid.gate import Gate
+from tollgauge.web.paid.products import trace
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 NOW = 1_795_000_000_000
@@ -293,13 +294,13 @@ async def test_a_payment_to_this_service_is_found_in_its_ledger(desk: Desk) -> N
         assert found["ledger"] == {
             "match": True,
             "paymentId": decode(header).id,
-            "route": paid.TRUST,
+            "route": catalogue.TRUST,
             "at": "2026-11-18T11:06:40Z",
             "status": "claimed",
         }
 
 
-async def claimed(store: Store, header: str, *, route: str = paid.TRUST) -> payments.LedgerRow:
+async def claimed(store: Store, header: str, *, route: str = catalogue.TRUST) -> payments.LedgerRow:
     offer = Offer(
         route=route,
         resource="http://trust.test/",
@@ -355,13 +356,15 @@ async def test_the_ledger_is_asked_by_key_and_by_transaction(store: Store) -> No
             )
             assert moved is not None
             rows[0] = moved
-    others = [booked.Key(asset=USDC, payer=PAY_TO, nonce=f"0x{each:064x}") for each in range(120)]
-    second = booked.Key(asset=USDC.lower(), payer=rows[1].payer, nonce=rows[1].nonce)
+    others = [
+        payment_lookup.Key(asset=USDC, payer=PAY_TO, nonce=f"0x{each:064x}") for each in range(120)
+    ]
+    second = payment_lookup.Key(asset=USDC.lower(), payer=rows[1].payer, nonce=rows[1].nonce)
     async with store.read() as tx:
 
-        async def route(keys: list[booked.Key], **where: str) -> str | None:
+        async def route(keys: list[payment_lookup.Key], **where: str) -> str | None:
             place = {"network": NETWORK, "transaction": UNKNOWN} | where
-            found = await booked.booked(tx, keys, **place)
+            found = await payment_lookup.booked(tx, keys, **place)
             return found.route if found else None
 
         assert await route([]) == "/v1/1"

@@ -16,7 +16,9 @@ from tests.contract.receivers import SELLER
 from tests.contract.watch_shop import CREATE, ID, QUOTE, RESOURCE, Till, opened
 
 from tollgauge.core.units import MINUTE_MS
-from tollgauge.store import crawls, discovery, endpoints, probes, watches
+from tollgauge.store.endpoints import crawls, discovery, endpoints
+from tollgauge.store.probes import probes
+from tollgauge.store.watches import watches
 
 
 @pytest.fixture

@@ -19,8 +19,9 @@ from tollgauge.core.payment import State as PaymentState
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.watch import PERIOD_MS, READABLE_MS, State
 from tollgauge.jobs import alert
-from tollgauge.store import outbox, payments, watch_payments, watches
-from tollgauge.store.destinations import destination
+from tollgauge.store.ledger import payments
+from tollgauge.store.watches import outbox, watch_payments, watches
+from tollgauge.store.watches.destinations import destination
 
 A, B = f"https://{ALERTS}/a", f"https://{OTHER}/b"
 

@@ -27,7 +27,9 @@ from tests.contract.watch_shop import CREATE, ID, QUOTE, RESOURCE, Till, bearer,
 
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
 from tollgauge.jobs import alert
-from tollgauge.store import claims, endpoints, outbox, unpaid, watches
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.ledger import payer_limit
+from tollgauge.store.watches import delivery_queue, outbox, watches
 
 
 async def test_a_watch_is_bought_and_probed_every_five_minutes(everywhere: Till) -> None:
@@ -190,7 +192,9 @@ async def test_a_destination_that_never_answers_is_left_alone_whoever_names_it(
         async def ask(payer: int) -> httpx.Response:
             return await till.ask(CREATE, body, payment=till.payment(payer=f"0x{payer:040x}"))
 
-        answers = await asyncio.gather(*(ask(1 + number) for number in range(unpaid.HOST_MOST)))
+        answers = await asyncio.gather(
+            *(ask(1 + number) for number in range(payer_limit.HOST_MOST))
+        )
         assert {answer.json()["code"] for answer in answers} == {"destination-failed"}
         verified = till.asked["/verify"]
         refused = await ask(900)
@@ -202,8 +206,8 @@ async def test_a_destination_that_never_answers_is_left_alone_whoever_names_it(
 
 async def test_nothing_is_sent_anywhere_before_a_payment_is_verified(till: Till) -> None:
     body = {"endpoint": RESOURCE, "delivery": {"webhook_url": f"https://{ALERTS}/a"}}
-    unpaid = await till.running.http.post(CREATE, json=body)
-    assert unpaid.status_code == 402
+    payer_limit = await till.running.http.post(CREATE, json=body)
+    assert payer_limit.status_code == 402
     assert till.receivers.got == []
 
 
@@ -393,10 +397,10 @@ async def test_a_watch_says_when_it_ends_and_is_renewed_with_the_same_secret(
     await till.alert()
     await till.alert()
     assert [each["type"] for each in till.receivers.events()] == ["expiring"]
-    unpaid = await till.running.http.post(path(bought, "/renew"))
-    assert unpaid.status_code == 402
-    assert unpaid.json()["resource"]["url"].endswith(path(bought, "/renew"))
-    assert unpaid.json()["accepts"][0]["amount"] == "200000"
+    payer_limit = await till.running.http.post(path(bought, "/renew"))
+    assert payer_limit.status_code == 402
+    assert payer_limit.json()["resource"]["url"].endswith(path(bought, "/renew"))
+    assert payer_limit.json()["accepts"][0]["amount"] == "200000"
     renewed = await till.ask(path(bought, "/renew"), {})
     assert renewed.status_code == 200, renewed.text
     assert renewed.json()["expires_at"] == (await till.poll(bought))["expires_at"]
@@ -562,7 +566,7 @@ async def test_a_lease_that_ran_out_sends_once_more_under_the_same_id(till: Till
     alerts = till.running.service.alerts()
     await alert.decide(alerts)
     async with till.store.write() as tx:
-        (claimed,) = await claims.claim(
+        (claimed,) = await delivery_queue.claim(
             tx, owner="dead", now=till.clock(), limit=9, failing=9, lease_ms=60_000
         )
     assert (await alert.attempt(alerts, claimed)).ok  # and dies before it is written
@@ -574,8 +578,8 @@ async def test_a_lease_that_ran_out_sends_once_more_under_the_same_id(till: Till
     assert len(ids) == 2
     assert ids == [(await till.poll(bought))["events"][0]["event_id"]] * 2
     async with till.store.write() as tx:
-        late = claims.Result(claimed=claimed, state=outbox.DEAD, at=till.clock())
-        assert await claims.conclude(tx, [late], owner="dead") == ()
+        late = delivery_queue.Result(claimed=claimed, state=outbox.DEAD, at=till.clock())
+        assert await delivery_queue.conclude(tx, [late], owner="dead") == ()
 
 
 async def test_feeds_show_public_incidents(till: Till) -> None:

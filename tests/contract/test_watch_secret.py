@@ -18,9 +18,9 @@ from starlette.routing import Route
 from tests.contract.receivers import ALERTS
 from tests.contract.watch_shop import CREATE, RESOURCE, Till, path
 
-from tollgauge.clients.authorization import Prover
+from tollgauge.clients.chain.authorization import Prover
 from tollgauge.demo.serving import serve
-from tollgauge.web.rotation import Rotation
+from tollgauge.web.watches.rotate import Rotation
 
 PAYER = Account.from_key("0x" + "11" * 32)
 STRANGER = Account.from_key("0x" + "22" * 32)

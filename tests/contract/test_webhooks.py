@@ -15,17 +15,17 @@ from standardwebhooks import Webhook, WebhookVerificationError
 from tests.contract.receivers import ALERTS, DISCORD, SLACK, Receivers, receivers
 
 from tollgauge.clients import webhooks
-from tollgauge.clients.egress import Egress
+from tollgauge.clients.egress.client import Egress
 from tollgauge.clients.seal import Sealer, SealError
 from tollgauge.clients.webhooks import Sent, Signing, WatchSettings
-from tollgauge.core import flips, notice
+from tollgauge.core import changes, notice
 from tollgauge.core.watch import Kind
 
 KEY = bytes(range(32))
 SECRET = webhooks.new_secret(KEY)
 SIGNING = Signing(key=KEY, secret_hash=webhooks.secret_hash(SECRET))
 TOLD = notice.flip_event(
-    flips.delisting(at=1_795_000_000_000, source="cdp"),
+    changes.delisting(at=1_795_000_000_000, source="cdp"),
     event_id="evt_0123",
     watch_id="wat_1",
     resource="https://api.example.com/weather",

@@ -9,7 +9,7 @@ import pytest
 from tests.contract.hostile_server import World, hostile_world
 
 from tollgauge.clients import x402
-from tollgauge.clients.egress import Egress, EgressSettings
+from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.clients.x402 import Way, ways
 from tollgauge.core.endpoint import Endpoint, endpoint_id
 from tollgauge.core.exchange import Answer, Fault, FaultKind

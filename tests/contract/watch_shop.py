@@ -30,10 +30,11 @@ from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import MINUTE_MS
+from tollgauge.db.transaction import Transaction
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import alert
-from tollgauge.store import crawls, discovery, endpoints, observations
-from tollgauge.store.transaction import Transaction
+from tollgauge.store.endpoints import crawls, discovery, endpoints
+from tollgauge.store.probes import observations
 
 RESOURCE = "https://api.example.com/v1/weather"
 ID = parse_resource(RESOURCE).id

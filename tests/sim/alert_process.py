@@ -18,7 +18,7 @@ from tests.contract.receivers import Receivers
 from tollgauge import app as root
 from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.jobs import alert
-from tollgauge.store import claims
+from tollgauge.store.watches import delivery_queue
 
 KEY = "a key of at least thirty-two characters"
 
@@ -35,7 +35,7 @@ async def main(url: str, stage: str, port: int, ca_file: str, now: int) -> None:
         await alert.decide(alerts)
         if stage == "sent":
             async with service.store.write() as tx:
-                (claimed,) = await claims.claim(
+                (claimed,) = await delivery_queue.claim(
                     tx, owner="killed", now=now, limit=1, failing=1, lease_ms=60_000
                 )
             sent = await alert.attempt(alerts, claimed)

@@ -21,19 +21,19 @@ from typing import Any, ParamSpec, TypeVar
 
 import httpx
 
-from tollgauge.clients.authorization import Prover
 from tollgauge.clients.breaker import Breaker
+from tollgauge.clients.chain.authorization import Prover
+from tollgauge.clients.chain.rpc import Node
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
-from tollgauge.clients.rpc import Node
 from tollgauge.core.payment import Offer, canonical_body, decode, request_digest
 from tollgauge.core.settlement import AUTHORIZATION_CANCELED, AUTHORIZATION_USED, TRANSFER
-from tollgauge.store import payments
-from tollgauge.store.engine import Store
-from tollgauge.store.transaction import Transaction, Work
-from tollgauge.web.claim import HeldClaim
-from tollgauge.web.paywall import Gate
-from tollgauge.web.problem import Problem
-from tollgauge.web.sale import Sale
+from tollgauge.db.engine import Store
+from tollgauge.db.transaction import Transaction, Work
+from tollgauge.store.ledger import payments
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.paid.gate import Gate
+from tollgauge.web.paid.payment_terms import Sale
 
 P = ParamSpec("P")
 R = TypeVar("R")

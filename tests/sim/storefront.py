@@ -21,12 +21,12 @@ from tollgauge import app
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.core.endpoint import endpoint_id
 from tollgauge.core.payment import State
+from tollgauge.demo.seed import configuration
 from tollgauge.demo.serving import serve
-from tollgauge.demo.stage import configuration
 from tollgauge.demo.world import World
-from tollgauge.store import payments
-from tollgauge.store.payments import LedgerRow
-from tollgauge.web import app as web
+from tollgauge.store.ledger import payments
+from tollgauge.store.ledger.payments import LedgerRow
+from tollgauge.web import routes as web
 
 WEATHER = "https://weather.sellers.example/v1/current"
 WEATHER_ID = endpoint_id(WEATHER)

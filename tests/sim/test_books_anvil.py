@@ -21,16 +21,17 @@ from tests.contract.trace_world import encoded
 
 from tollgauge import app
 from tollgauge.core.units import day_of
+from tollgauge.db.engine import Store
 from tollgauge.demo.buyer import buy
 from tollgauge.demo.chain import Chain, ChainError, find_anvil, run_chain
 from tollgauge.demo.envelopes import USDC
+from tollgauge.demo.seed import configuration
 from tollgauge.demo.serving import serve
-from tollgauge.demo.stage import configuration
 from tollgauge.demo.world import World
 from tollgauge.jobs.index_visit import IndexSettings
-from tollgauge.store import books, deposits
-from tollgauge.store.engine import Store
-from tollgauge.web import app as web
+from tollgauge.store.chain import deposits
+from tollgauge.store.ledger import books
+from tollgauge.web import routes as web
 
 WEATHER = "https://weather.sellers.example/v1/current"
 SETTINGS = IndexSettings(audit=1, volume_every_ms=0, tip_span=7)
@@ -150,11 +151,11 @@ async def test_the_books_say_what_was_sold_what_was_not_and_what_a_reorganisatio
 
 INDEXER = """
 import asyncio, sys, time
-from tollgauge.clients.chainlogs import ChainLogs
-from tollgauge.clients.rpc import Node
+from tollgauge.clients.chain.logs import ChainLogs
+from tollgauge.clients.chain.rpc import Node
 from tollgauge.jobs import index
 from tollgauge.jobs.index_visit import IndexSettings
-from tollgauge.store.engine import Store
+from tollgauge.db.engine import Store
 
 async def main() -> None:
     settings = IndexSettings(audit=1, volume_every_ms=0, span=3, tip_span=2)

@@ -9,19 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from tollgauge import app, reports
+from tollgauge import app
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.score import Score, score_from_json
 from tollgauge.core.units import DAY_MS, HOUR_MS
 from tollgauge.demo.chain import ChainError, find_anvil, run_chain
 from tollgauge.demo.customers import CUSTOM, SLOT_MS, Purchase, first_sales, purchases, sale_at
 from tollgauge.demo.envelopes import BASE
+from tollgauge.demo.seed import configuration, forget_chain, load_past
 from tollgauge.demo.seller import offer_at
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.settlements import Settlements
-from tollgauge.demo.stage import configuration, forget_chain, load_past
 from tollgauge.demo.world import World
-from tollgauge.store import scores
+from tollgauge.monitor import reports
+from tollgauge.store.endpoints import scores
 
 _END = 1_795_252_000_000
 _START = _END - 30 * DAY_MS

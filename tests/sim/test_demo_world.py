@@ -15,13 +15,7 @@ from tollgauge.core.finding import Lint
 from tollgauge.core.lint import lint
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.demo.behaviours import play
-from tollgauge.demo.past import (
-    BODY_CAP,
-    DEADLINE_MS,
-    exchanges,
-    first_listed,
-    listed_items,
-)
+from tollgauge.demo.past import BODY_CAP, DEADLINE_MS, exchanges, first_listed, listed_items
 from tollgauge.demo.seller import Request, Seller, Wire
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.world import BUYER_FUNDS, World

@@ -17,13 +17,13 @@ import trustme
 
 from tollgauge import app
 from tollgauge.clients.directories.document import DirectoryError
-from tollgauge.clients.egress import Egress, EgressSettings
+from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.config import Config
 from tollgauge.core.endpoint import Listing, parse_resource
+from tollgauge.db.engine import Store, StoreSettings
 from tollgauge.jobs.discover import Source, SourceError, Tally, run
 from tollgauge.jobs.discovery_files import load_files, source_name
-from tollgauge.store import discovery, endpoints
-from tollgauge.store.engine import Store, StoreSettings
+from tollgauge.store.endpoints import discovery, endpoints
 
 HOST = "directory.test"
 NOW = 1_766_283_370_973

@@ -35,17 +35,19 @@ from tests.sim.fake_chain import (
     address,
 )
 
-from tollgauge.clients.chainlogs import ChainLogs
-from tollgauge.clients.rpc import Node
+from tollgauge.clients.chain.logs import ChainLogs
+from tollgauge.clients.chain.rpc import Node
 from tollgauge.core.blocks import DeepReorgError
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import day_of
+from tollgauge.db.engine import Store
 from tollgauge.jobs import index
 from tollgauge.jobs.index_visit import IndexSettings
-from tollgauge.store import chain as chains
-from tollgauge.store import deposits, endpoints, evidence, transfers, volumes
-from tollgauge.store.engine import Store
+from tollgauge.store.chain import cursors as chains
+from tollgauge.store.chain import deposits, transfers, volumes
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.probes import evidence
 
 NETWORK = "eip155:8453"
 NUMBERS = itertools.count()

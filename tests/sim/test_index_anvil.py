@@ -23,16 +23,17 @@ import pytest
 import sqlalchemy as sa
 from tests.contract.trace_world import World, encoded
 
-from tollgauge.clients.chainlogs import ChainLogs
-from tollgauge.clients.rpc import Node
+from tollgauge.clients.chain.logs import ChainLogs
+from tollgauge.clients.chain.rpc import Node
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.terms import Quote
+from tollgauge.db.engine import Store
 from tollgauge.demo.chain import ChainError, find_anvil, run_chain
 from tollgauge.demo.envelopes import USDC
 from tollgauge.jobs import index
 from tollgauge.jobs.index_visit import IndexSettings
-from tollgauge.store import endpoints, transfers
-from tollgauge.store.engine import Store
+from tollgauge.store.chain import transfers
+from tollgauge.store.endpoints import endpoints
 
 SETTINGS = IndexSettings(audit=1, dirty_every_ms=0, volume_every_ms=0, tip_span=7)
 SELLERS = (3, 4)
@@ -249,11 +250,11 @@ async def test_the_sums_are_the_chains_while_it_reorganises_under_payments(
 
 INDEXER = """
 import asyncio, sys, time
-from tollgauge.clients.chainlogs import ChainLogs
-from tollgauge.clients.rpc import Node
+from tollgauge.clients.chain.logs import ChainLogs
+from tollgauge.clients.chain.rpc import Node
 from tollgauge.jobs import index
 from tollgauge.jobs.index_visit import IndexSettings
-from tollgauge.store.engine import Store
+from tollgauge.db.engine import Store
 
 async def main() -> None:
     settings = IndexSettings(audit=1, dirty_every_ms=0, volume_every_ms=0, span=3, tip_span=2)

@@ -22,8 +22,8 @@ from tests.sim.ledger_world import (
     word,
 )
 
-from tollgauge.clients.authorization import Prover
-from tollgauge.clients.rpc import Node, RpcError, RpcUnavailable
+from tollgauge.clients.chain.authorization import Prover
+from tollgauge.clients.chain.rpc import Node, RpcError, RpcUnavailable
 from tollgauge.core.payment import Authorization, Proof
 
 Bend = Callable[[str, list[Any], dict[str, Any]], dict[str, Any]]

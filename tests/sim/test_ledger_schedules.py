@@ -29,10 +29,10 @@ from tests.sim.ledger_world import (
 )
 
 from tollgauge.core.payment import EXPIRY_GRACE_S, FINAL_MS, State
+from tollgauge.db.engine import Store
 from tollgauge.jobs import settle
-from tollgauge.store import payments, unpaid
-from tollgauge.store.engine import Store
-from tollgauge.web import paywall
+from tollgauge.store.ledger import payer_limit, payments
+from tollgauge.web.paid import gate as gate_module
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 SCHEDULES = 10_000 if NIGHTLY else 150
@@ -171,7 +171,7 @@ class Play:
                 raise each
         self.claimed = self.claimed or await self.row() is not None
 
-    async def sent(self, gate: paywall.Gate) -> None:
+    async def sent(self, gate: gate_module.Gate) -> None:
         answer = await self.world.send(gate)
         note(f"{answer.status} {answer.body.decode()[:60]}")
         self.check(answer)
@@ -243,7 +243,7 @@ class Play:
         """
         world = self.world
         world.node_lag, world.node_down = 0, False
-        for seconds in (0, paywall.SETTLE_LEASE_MS // 1000, VALID_S + EXPIRY_GRACE_S):
+        for seconds in (0, gate_module.SETTLE_LEASE_MS // 1000, VALID_S + EXPIRY_GRACE_S):
             world.tick(seconds)
             world.mine_waiting()
             await self.call(Call())
@@ -304,9 +304,9 @@ async def play(store: Store, steps: list[Step]) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is the schedule's: nobody waits in real seconds. And one payer stands for many."""
-    monkeypatch.setattr(unpaid, "MOST", 1 << 30)
-    monkeypatch.setattr(paywall, "WAITS_S", (0.0, 0.0))
-    monkeypatch.setattr(paywall, "PROOF_WAITS_S", (0.0,))
+    monkeypatch.setattr(payer_limit, "MOST", 1 << 30)
+    monkeypatch.setattr(gate_module, "WAITS_S", (0.0, 0.0))
+    monkeypatch.setattr(gate_module, "PROOF_WAITS_S", (0.0,))
 
 
 @pytest.fixture

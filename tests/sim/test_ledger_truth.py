@@ -17,23 +17,23 @@ from typer.testing import CliRunner
 from tollgauge import cli
 from tollgauge.core.payment import EXPIRY_GRACE_S, FINAL_MS, State, decode
 from tollgauge.core.units import DAY_MS
+from tollgauge.db.engine import Store
 from tollgauge.jobs import settle
 from tollgauge.observe import LEDGER_ALARMS
-from tollgauge.store import payments, unpaid
-from tollgauge.store.engine import Store
-from tollgauge.web import paywall
-from tollgauge.web.claim import HeldClaim
-from tollgauge.web.paywall import LEASE_MS
-from tollgauge.web.problem import Problem
-from tollgauge.web.sale import Sale
+from tollgauge.store.ledger import payer_limit, payments
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid import gate as gate_module
+from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.paid.gate import LEASE_MS
+from tollgauge.web.paid.payment_terms import Sale
 
 ENDED_S = VALID_S + EXPIRY_GRACE_S + 1
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paywall, "WAITS_S", (0.0,))
-    monkeypatch.setattr(paywall, "PROOF_WAITS_S", (0.0, 0.0))
+    monkeypatch.setattr(gate_module, "WAITS_S", (0.0,))
+    monkeypatch.setattr(gate_module, "PROOF_WAITS_S", (0.0, 0.0))
 
 
 async def row(store: Store, world: LedgerWorld) -> payments.LedgerRow:
@@ -275,7 +275,7 @@ async def test_a_payment_spent_in_the_second_of_its_claim_is_paid(store: Store) 
 async def test_rows_that_nobody_can_decide_do_not_keep_others_from_their_turn(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unpaid, "MOST", 1_000)  # here one payer stands for many
+    monkeypatch.setattr(payer_limit, "MOST", 1_000)  # here one payer stands for many
     stuck = [LedgerWorld(settle="did not: no") for _ in range(settle.BATCH + 20)]
     for world in stuck:
         await world.send(world.gate(store, Worker()))

@@ -15,18 +15,19 @@ import pytest
 import trustme
 from tests.sim.ledger_world import held_claim
 
-from tollgauge.clients.egress import Egress, EgressSettings
+from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.core.endpoint import Endpoint, Perimeter, endpoint_id, parse_resource
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.units import SECOND_MS
+from tollgauge.db.engine import Store
 from tollgauge.demo.serving import LOOPBACK, serve
 from tollgauge.jobs import probe
 from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.store import endpoints, probes
-from tollgauge.store.engine import Store
-from tollgauge.web.live import LiveProbe
-from tollgauge.web.problem import Problem
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.probes import probes
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid.live_probe import LiveProbe
 
 START = 1_795_000_000_000
 REFERENCE = "https://reference.example/"

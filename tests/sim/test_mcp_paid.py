@@ -30,12 +30,12 @@ from tollgauge import app
 from tollgauge.core.scoring import recompute
 from tollgauge.demo.buyer import buy
 from tollgauge.demo.chain import ChainError, find_anvil
+from tollgauge.demo.seed import configuration, prepare
 from tollgauge.demo.serving import serve
-from tollgauge.demo.stage import configuration, prepare
 from tollgauge.demo.world import World
-from tollgauge.store import payments
-from tollgauge.web import app as web
-from tollgauge.web.tools import as_header
+from tollgauge.store.ledger import payments
+from tollgauge.web import routes as web
+from tollgauge.web.mcp.tools import as_header
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "mcp.md").read_text()

@@ -19,14 +19,15 @@ import pytest_asyncio
 import trustme
 from tests.sim.ledger_world import held_claim
 
-from tollgauge import reports
 from tollgauge.app import now_ms
-from tollgauge.clients.egress import Egress, EgressSettings
+from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.core.endpoint import Endpoint, Listing, Perimeter, endpoint_id, parse_resource
 from tollgauge.core.exchange import Answer, Timings
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from tollgauge.db import leases
+from tollgauge.db.engine import Store
 from tollgauge.demo.behaviours import play
 from tollgauge.demo.market import Market, run_market
 from tollgauge.demo.seller import Request, Seller
@@ -36,9 +37,10 @@ from tollgauge.jobs import probe, score
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.runner import Job, turn
 from tollgauge.jobs.score import ScoreSettings
-from tollgauge.store import endpoints, leases, probes, scores
-from tollgauge.store.engine import Store
-from tollgauge.web.live import LiveProbe
+from tollgauge.monitor import reports
+from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.probes import probes
+from tollgauge.web.paid.live_probe import LiveProbe
 
 START = 1_795_000_000_000 // DAY_MS * DAY_MS
 Mapped = dict[str, tuple[str, int]]

@@ -32,14 +32,16 @@ from tollgauge.core.endpoint import Perimeter, parse_resource
 from tollgauge.core.payment import Proof, State, decode
 from tollgauge.core.scoring import recompute
 from tollgauge.core.units import DAY_MS
+from tollgauge.db import schema
 from tollgauge.demo.buyer import buy
 from tollgauge.demo.chain import ChainError, find_anvil
+from tollgauge.demo.seed import configuration, prepare
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.serving import serve
-from tollgauge.demo.stage import configuration, prepare
 from tollgauge.demo.world import World
-from tollgauge.store import payments, probes, schema
-from tollgauge.web import app as web
+from tollgauge.store.ledger import payments
+from tollgauge.store.probes import probes
+from tollgauge.web import routes as web
 
 ROOT = Path(__file__).resolve().parents[2]
 WEATHER = "https://weather.sellers.example/v1/current"

@@ -33,16 +33,16 @@ from tollgauge import app as root
 from tollgauge.clients import webhooks
 from tollgauge.clients.seal import destination_context, watch_context
 from tollgauge.clients.webhooks import WatchSettings
+from tollgauge.core.change_state import Probed, Standing, advance
+from tollgauge.core.changes import EVENTS, Flip
 from tollgauge.core.endpoint import endpoint_id, parse_resource
 from tollgauge.core.exchange import Answer, Timings
-from tollgauge.core.flips import EVENTS, Flip
 from tollgauge.core.lint import lint
 from tollgauge.core.listing import ListedItem, read_item
 from tollgauge.core.liveness import Liveness, step
 from tollgauge.core.payment import State as PaymentState
 from tollgauge.core.probe import ProbeResult, judge
 from tollgauge.core.schedule import Cadence
-from tollgauge.core.standing import Probed, Standing, advance
 from tollgauge.core.units import DAY_MS, MINUTE_MS
 from tollgauge.core.watch import Kind, State
 from tollgauge.demo import past
@@ -52,9 +52,12 @@ from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import alert
 from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.store import crawls, discovery, endpoints, flips, payments, watch_payments, watches
-from tollgauge.store.destinations import Destination
-from tollgauge.store.watches import Watch
+from tollgauge.store.endpoints import crawls, discovery, endpoints
+from tollgauge.store.ledger import payments
+from tollgauge.store.probes import changes
+from tollgauge.store.watches import watch_payments, watches
+from tollgauge.store.watches.destinations import Destination
+from tollgauge.store.watches.watches import Watch
 
 NOW = http_service.NOW
 STEP = 5 * MINUTE_MS
@@ -370,4 +373,4 @@ async def test_a_kill_loses_nothing_and_repeats_at_most_once_with_the_same_id(
 async def service_flip(tx: Any, endpoint: str, *, at: int) -> None:
     """A change, as a crawl would have written it."""
     assert await endpoints.get(tx, endpoint) is not None
-    await flips.delisted(tx, [endpoint], source="cdp", at=at)
+    await changes.delisted(tx, [endpoint], source="cdp", at=at)

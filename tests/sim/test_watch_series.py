@@ -32,11 +32,13 @@ from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.units import DAY_MS, MINUTE_MS
 from tollgauge.core.watch import Kind, State, Wish
-from tollgauge.store import discovery, endpoints, observations, watch_payments, watches
-from tollgauge.store.destinations import Destination
-from tollgauge.store.observations import Observation
-from tollgauge.store.watches import Watch
-from tollgauge.web import app as web
+from tollgauge.store.endpoints import discovery, endpoints
+from tollgauge.store.probes import observations
+from tollgauge.store.probes.observations import Observation
+from tollgauge.store.watches import watch_payments, watches
+from tollgauge.store.watches.destinations import Destination
+from tollgauge.store.watches.watches import Watch
+from tollgauge.web import routes as web
 
 NOW = http_service.NOW
 STEP = 5 * MINUTE_MS

@@ -11,12 +11,13 @@ import json
 import sys
 
 from tollgauge.app import now_ms
-from tollgauge.clients.egress import Egress, EgressSettings
+from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.core.endpoint import Endpoint, endpoint_id
+from tollgauge.db.engine import Store
 from tollgauge.jobs import probe
 from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.store import endpoints, probes
-from tollgauge.store.engine import Store
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.probes import probes
 
 
 async def main(url: str, port: int, ca_file: str, deadline_ms: int) -> None:

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgauge.core.units import DAY_MS
-from tollgauge.reports import Component, DayBar, TimelineEvent
-from tollgauge.web.badge import badge_svg
-from tollgauge.web.charts import (
+from tollgauge.monitor.reports import Component, DayBar, TimelineEvent
+from tollgauge.web.free.badge import badge_svg
+from tollgauge.web.pages.charts.days import (
     component_bar,
     day_uptime,
     grade_strip,
@@ -23,9 +23,9 @@ from tollgauge.web.charts import (
     uptime_bars,
     uptime_text,
 )
-from tollgauge.web.dial import dial
-from tollgauge.web.lanes import event_lanes
-from tollgauge.web.svg import element, number
+from tollgauge.web.pages.charts.gauge import dial
+from tollgauge.web.pages.charts.svg import element, number
+from tollgauge.web.pages.charts.timeline import event_lanes
 
 GRADES = (("A", 810), ("B", 650), ("C", 500), ("D", 350), ("F", 0))
 KINDS = (

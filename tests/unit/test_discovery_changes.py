@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tollgauge.core.changes import term_flips
 from tollgauge.core.discovery import Census, carried, changes, looks_same
-from tollgauge.core.flips import term_flips
 from tollgauge.core.terms import Quote, UnpricedTerms
 
 BASE, SEPOLIA, POLYGON = "eip155:8453", "eip155:84532", "eip155:137"

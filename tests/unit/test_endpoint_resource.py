@@ -10,12 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgauge.core.endpoint import (
-    URL_MAX,
-    Perimeter,
-    ResourceError,
-    parse_resource,
-)
+from tollgauge.core.endpoint import URL_MAX, Perimeter, ResourceError, parse_resource
 
 CORPUS = Path(__file__).parents[3] / "shared/data/adversarial/corpus.jsonl"
 ZERO_WIDTH = ("\u200b", "\u200d", "\u2060", "\ufeff", "\u00ad", "\u180e", "\ufe0f", "\U000e0041")

@@ -11,23 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tollgauge.core import flips, notice
+from tollgauge.core import changes, notice
 from tollgauge.core.attribution import shared_slowness
+from tollgauge.core.change_state import CALM, HEAL, Probed, Standing, advance, from_json, to_json
+from tollgauge.core.changes import EVENTS, Baseline, Flip
 from tollgauge.core.exchange import Timings
 from tollgauge.core.finding import Finding, Severity
-from tollgauge.core.flips import EVENTS, Baseline, Flip
 from tollgauge.core.lint import ERROR_RULES, RULES, RuleSet
 from tollgauge.core.liveness import STEADY, turns
 from tollgauge.core.probe import LATE_MS, Attribution, Outcome, ProbeResult
-from tollgauge.core.standing import (
-    CALM,
-    HEAL,
-    Probed,
-    Standing,
-    advance,
-    from_json,
-    to_json,
-)
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, MINUTE_MS
 
@@ -423,7 +415,7 @@ def test_a_fast_endpoint_may_get_a_little_slower() -> None:
 
 
 def test_a_delisting_is_a_warning_with_its_source() -> None:
-    flip = flips.delisting(at=START, source="cdp")
+    flip = changes.delisting(at=START, source="cdp")
     assert (flip.type, flip.severity) == ("delisting", Severity.WARN)
     assert flip.before == {"status": "listed"}
     assert flip.after == {"status": "delisted"}
@@ -455,7 +447,7 @@ def told_of(flip: Flip, resource: str = "https://api.example.com/a") -> dict[str
 
 def test_slack_cannot_be_made_to_mention_or_link() -> None:
     evil = "<!channel> <https://evil.example|click> & <@U1>"
-    flip = replace(flips.delisting(at=START, source="x"), reason=evil, after={"payTo": evil})
+    flip = replace(changes.delisting(at=START, source="x"), reason=evil, after={"payTo": evil})
     text = json.dumps(notice.slack(told_of(flip)))
     assert "<!channel>" not in text
     assert "<@U1>" not in text
@@ -465,7 +457,7 @@ def test_slack_cannot_be_made_to_mention_or_link() -> None:
 
 def test_discord_mentions_nobody_and_shows_no_markup() -> None:
     evil = "@everyone **bold** [click](https://evil.example) `x` \u202e"
-    flip = replace(flips.delisting(at=START, source="x"), reason=evil, after={"payTo": evil})
+    flip = replace(changes.delisting(at=START, source="x"), reason=evil, after={"payTo": evil})
     message = notice.discord(told_of(flip))
     assert message["allowed_mentions"] == {"parse": []}
     embed = message["embeds"][0]
@@ -476,8 +468,8 @@ def test_discord_mentions_nobody_and_shows_no_markup() -> None:
 
 
 def test_chats_show_reason_since_when_last_good_before_and_after_and_a_link() -> None:
-    down = flips.liveness_down(probe(3, up=False), n=2, since=START + 2 * STEP, last_good=START)
-    price = flips.price_change(QUOTE, replace(QUOTE, amount=20_000), at=START, source="probe")
+    down = changes.liveness_down(probe(3, up=False), n=2, since=START + 2 * STEP, last_good=START)
+    price = changes.price_change(QUOTE, replace(QUOTE, amount=20_000), at=START, source="probe")
     assert price is not None
     for made in (notice.slack, notice.discord):
         text = json.dumps(made(told_of(down)), ensure_ascii=False)
@@ -489,7 +481,7 @@ def test_chats_show_reason_since_when_last_good_before_and_after_and_a_link() ->
 
 def test_the_longest_texts_fit_what_chats_take() -> None:
     long = {f"key{i}": "x" * 5_000 for i in range(40)}
-    flip = replace(flips.delisting(at=START, source="x"), reason="y" * 9_000, after=long)
+    flip = replace(changes.delisting(at=START, source="x"), reason="y" * 9_000, after=long)
     slack = notice.slack(told_of(flip))
     assert len(slack["blocks"]) <= 50
     for block in slack["blocks"]:
@@ -521,7 +513,7 @@ HOSTILE = (
 @pytest.mark.parametrize("evil", HOSTILE)
 def test_chats_take_whatever_a_provider_writes(evil: str) -> None:
     terms = dict.fromkeys(("payTo", "network", "asset", "a", "b", "c", "d", "e"), evil)
-    flip = replace(flips.delisting(at=START, source=evil), reason=evil, before={}, after=terms)
+    flip = replace(changes.delisting(at=START, source=evil), reason=evil, before={}, after=terms)
     told = told_of(flip, resource=f"https://{'x' * 250}.example.com/{evil[:500]}")
     slack = notice.slack(told)
     texts = [slack["text"], *(block.get("text", {}).get("text", "") for block in slack["blocks"])]
@@ -550,7 +542,7 @@ def test_chats_take_whatever_a_provider_writes(evil: str) -> None:
 
 def test_chats_make_no_link_of_an_address_that_a_provider_wrote() -> None:
     evil = "0x1 https://evil.example/login www.evil.example"
-    flip = replace(flips.delisting(at=START, source="x"), reason=evil, after={"payTo": evil})
+    flip = replace(changes.delisting(at=START, source="x"), reason=evil, after={"payTo": evil})
     slack = notice.slack(told_of(flip))
     marked = [each for block in slack["blocks"] for each in block.get("fields", [])]
     marked.append(slack["blocks"][1]["text"])

@@ -9,9 +9,10 @@ from typing import Any
 import orjson
 import pytest
 
-from tollgauge.web.paid import check_names
-from tollgauge.web.problem import Problem
-from tollgauge.web.products import history, renewal, similar, trace, trust, watch, watching
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid.catalogue import check_names
+from tollgauge.web.paid.products import history, renewal, similar, trace, trust, watch
+from tollgauge.web.watches import shapes
 
 RESOURCE = "https://api.example.com/weather"
 
@@ -59,7 +60,7 @@ def test_a_destination_beside_delivery_is_refused(name: str) -> None:
         (trust.BODY, {"why": "before paying it", "source": "an-agent", "Resource": RESOURCE}),
         (history.BODY, {"days": 7, "day": 1}),
         (similar.BODY, {"metadata": {}, "agent": "x", "session_id": "1"}),
-        (renewal.BODY, {"watch_id": watching.EXAMPLE_ID, "days": 30}),
+        (renewal.BODY, {"watch_id": shapes.EXAMPLE_ID, "days": 30}),
     ],
 )
 def test_what_is_near_no_field_that_is_left_out_is_ignored(

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from tollgauge.store.engine import Store
+from tollgauge.db.engine import Store
 
 
 @contextlib.asynccontextmanager

@@ -26,17 +26,18 @@ import sqlalchemy as sa
 from eth_abi.abi import decode
 
 from tollgauge.bench.canned import BLOCK_SECONDS, CHAIN_ID, TOKEN, World, settlements, wallet
-from tollgauge.clients.chainlogs import ChainLogs
-from tollgauge.clients.logquery import read_events
-from tollgauge.clients.rpc import Node, parsed, uncollected
+from tollgauge.clients.chain.log_query import read_events
+from tollgauge.clients.chain.logs import ChainLogs
+from tollgauge.clients.chain.rpc import Node, parsed, uncollected
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.settlement import TRANSFER, entries, events, settled
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS
+from tollgauge.db.engine import Store
 from tollgauge.jobs import index
 from tollgauge.jobs.index_visit import IndexSettings
-from tollgauge.store import endpoints, transfers
-from tollgauge.store.engine import Store
+from tollgauge.store.chain import transfers
+from tollgauge.store.endpoints import endpoints
 
 DECODED: Final = 5_000_000
 STORED: Final = 400_000
@@ -104,7 +105,7 @@ def measure_decoding(total: int) -> dict[str, Any]:
 
 def _decode(reply: bytes, wallets: frozenset[bytes]) -> int:
     seen = read_events(parsed(reply)["result"], token=TOKEN)
-    with uncollected():  # as clients/chainlogs does it
+    with uncollected():  # as clients/chain/logs does it
         made = settled(seen.transfers, seen.used)
         return len(entries(made.transfers, wallets, seen.stamps))
 

@@ -46,7 +46,7 @@ from x402.schemas import PaymentPayload, PaymentRequired
 from tollgauge.bench import shop, traffic
 from tollgauge.bench.child import Child, started
 from tollgauge.bench.others import ANSWER, HOLE, NETWORK
-from tollgauge.web.paid import HISTORY, SIMILAR, TRUST
+from tollgauge.web.paid.catalogue import HISTORY, SIMILAR, TRUST
 
 POSTGRES: Final = "TOLLGAUGE_BENCH_POSTGRES"
 SALES: Final = 200

@@ -25,13 +25,14 @@ import sqlalchemy as sa
 import trustme
 
 from tollgauge.bench.database import opened
-from tollgauge.clients.egress import Egress, EgressSettings
+from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.core.endpoint import Endpoint, endpoint_id
+from tollgauge.db import schema
+from tollgauge.db.engine import Store
 from tollgauge.jobs import probe
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.runner import Job, turn
-from tollgauge.store import endpoints, schema
-from tollgauge.store.engine import Store
+from tollgauge.store.endpoints import endpoints
 
 HOSTS: Final = 4_000
 SILENT: Final = 10

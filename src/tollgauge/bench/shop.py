@@ -26,7 +26,7 @@ import uvloop
 
 from tollgauge import app as root
 from tollgauge.bench.catalogue import Offer, catalogue
-from tollgauge.clients.egress import EgressSettings
+from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.facilitator import (
     Facilitator,
     FacilitatorSettings,
@@ -41,12 +41,14 @@ from tollgauge.core.exchange import Timings
 from tollgauge.core.payment import Payment
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.units import DAY_MS, MINUTE_MS, day_of
+from tollgauge.db import schema
+from tollgauge.db.engine import Store, StoreSettings
 from tollgauge.observe import configure_logs
-from tollgauge.store import archive, endpoints, evidence, probes, schema, scores
-from tollgauge.store.engine import Store, StoreSettings
-from tollgauge.web.app import ServerSettings
-from tollgauge.web.front import FrontSettings
-from tollgauge.web.paid import SaleSettings
+from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.probes import archive, evidence, probes
+from tollgauge.web.edge.middleware import FrontSettings
+from tollgauge.web.paid.catalogue import SaleSettings
+from tollgauge.web.routes import ServerSettings
 
 CATALOGUE: Final = 2_000
 KNOWN: Final = 20

@@ -21,12 +21,13 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from tollgauge.alternatives import Alternatives
 from tollgauge.bench.catalogue import Offer, catalogue
 from tollgauge.core.similarity import FLOOR, Entry, Index, Match, Terms, terms_of, wording_of
 from tollgauge.core.similarity.postings import SCALE, build
-from tollgauge.store import endpoints, schema
-from tollgauge.store.engine import Store
+from tollgauge.db import schema
+from tollgauge.db.engine import Store
+from tollgauge.monitor.alternatives import Alternatives
+from tollgauge.store.endpoints import endpoints
 
 T = TypeVar("T")
 

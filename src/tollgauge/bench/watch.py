@@ -26,19 +26,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tollgauge.bench.database import opened
-from tollgauge.clients.egress import Egress, EgressSettings
+from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.clients.seal import destination_context, watch_context
 from tollgauge.clients.webhooks import WatchSettings
+from tollgauge.core.changes import delisting
 from tollgauge.core.endpoint import Endpoint, endpoint_id
-from tollgauge.core.flips import delisting
 from tollgauge.core.units import DAY_MS
 from tollgauge.core.watch import PERIOD_MS, Kind, State
+from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import alert
-from tollgauge.store import endpoints, flips, outbox, watch_payments, watches
-from tollgauge.store.destinations import Destination, destination
-from tollgauge.store.engine import Store
-from tollgauge.store.watches import Watch
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.probes import changes
+from tollgauge.store.watches import outbox, watch_payments, watches
+from tollgauge.store.watches.destinations import Destination, destination
+from tollgauge.store.watches.watches import Watch
 
 WATCHES: Final = 10_000
 ENDPOINTS: Final = 1_000
@@ -123,7 +125,7 @@ async def happening(store: Store, count: int, spread_s: int) -> None:
     began = time.monotonic()
     for number in range(count):
         await asyncio.sleep(max(0.0, began + number * spread_s / count - time.monotonic()))
-        await store.writing(flips.add, _id(number), (delisting(at=now_ms(), source="bench"),))
+        await store.writing(changes.add, _id(number), (delisting(at=now_ms(), source="bench"),))
 
 
 async def filled(store: Store, settings: WatchSettings, count: int, endpoint_count: int) -> None:
@@ -180,12 +182,12 @@ async def healthy_left(store: Store) -> int:
     )
     async with store.read() as tx:
         waiting: int = (await tx.execute(query)).scalar_one()
-        return waiting + await flips.waiting(tx)
+        return waiting + await changes.waiting(tx)
 
 
 async def delays_ms(store: Store) -> list[int]:
     """From what was seen to the yes, of what good destinations took, in order."""
-    delivery, watch, flip = outbox.delivery, watches.watch, flips.flip
+    delivery, watch, flip = outbox.delivery, watches.watch, changes.flip
     joined = delivery.join(watch, watch.c.id == delivery.c.watch_id).join(
         flip, flip.c.endpoint_id == watch.c.endpoint_id
     )

@@ -111,7 +111,7 @@ def _asked(config: Config, url: str) -> Exchange:
 async def _exchange(config: Config, url: str) -> Exchange:
     from tollgauge import app as root
     from tollgauge.clients import x402
-    from tollgauge.clients.egress import Egress
+    from tollgauge.clients.egress.client import Egress
     from tollgauge.core.endpoint import Endpoint, parse_resource
 
     resource = parse_resource(url, config.egress.perimeter)

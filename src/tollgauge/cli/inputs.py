@@ -37,7 +37,7 @@ def load_existing(path: Path | None) -> Config:
 
     Raises TollgaugeError where there is no such file.
     """
-    from tollgauge.store.engine import is_sqlite, parse_url
+    from tollgauge.db.engine import is_sqlite, parse_url
 
     found = load_config(path)
     url = parse_url(found.store.url)

@@ -11,24 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tollgauge.cli.inputs import load_config
-from tollgauge.cli.terminal import (
-    BAD,
-    ConfigFile,
-    Json,
-    errors,
-    plain,
-    progress_bar,
-    show,
-)
+from tollgauge.cli.terminal import BAD, ConfigFile, Json, errors, plain, progress_bar, show
 
 if TYPE_CHECKING:
     from tollgauge.config import Config
-    from tollgauge.store.backup import BackupDamagedError, Copy
+    from tollgauge.db.backup import BackupDamagedError, Copy
 
 
 def migrate(config: ConfigFile = None, as_json: Json = False) -> None:
     """Bring the database to the newest version. Every start does so too."""
-    from tollgauge.store.migrations import versions
+    from tollgauge.db.migrations import versions
 
     with progress_bar() as progress:
         progress("bringing the database up to date", 0, 0)
@@ -48,9 +40,9 @@ def backup(
 
     On PostgreSQL pg_dump does it. Exit 1 when the database is damaged.
     """
-    from tollgauge.store import backup as files
-    from tollgauge.store import pgtools
-    from tollgauge.store.engine import is_sqlite, parse_url
+    from tollgauge.db import backup as files
+    from tollgauge.db import postgres_backup
+    from tollgauge.db.engine import is_sqlite, parse_url
 
     url = load_config(config).store.url
     try:
@@ -64,7 +56,7 @@ def backup(
                 )
         else:
             errors.print("pg_dump writes the copy.")
-            copy = pgtools.dump(url, file, force=force)
+            copy = postgres_backup.dump(url, file, force=force)
     except files.BackupDamagedError as error:
         raise _damaged(error) from error
     _show_copy(copy, as_json=as_json)
@@ -81,9 +73,9 @@ def restore(
     empty; a copy from SQLite is moved there row by row. Exit 1 when the
     copy is damaged.
     """
-    from tollgauge.store import backup as files
-    from tollgauge.store import moving, pgtools
-    from tollgauge.store.engine import is_sqlite, parse_url
+    from tollgauge.db import backup as files
+    from tollgauge.db import postgres_backup, sqlite_to_postgres
+    from tollgauge.db.engine import is_sqlite, parse_url
 
     url, kept = load_config(config).store.url, None
     try:
@@ -95,13 +87,13 @@ def restore(
                     stamp=datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"),
                     progress=lambda done, total: progress("pages copied", done, total),
                 )
-        elif moving.is_sqlite_file(file):
+        elif sqlite_to_postgres.is_sqlite_file(file):
             with progress_bar() as progress:
                 rows = partial(progress, "rows moved")
-                copy = asyncio.run(moving.move(file, url, progress=rows))
+                copy = asyncio.run(sqlite_to_postgres.move(file, url, progress=rows))
         else:
             errors.print("pg_restore reads the copy.")
-            copy = asyncio.run(pgtools.restore(file, url))
+            copy = asyncio.run(postgres_backup.restore(file, url))
     except files.BackupDamagedError as error:
         raise _damaged(error) from error
     _show_copy(copy, as_json=as_json, restored=True, kept=kept)

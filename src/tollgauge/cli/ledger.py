@@ -14,8 +14,8 @@ from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, show
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
     from tollgauge.config import Config
     from tollgauge.core.books import Account, Day
-    from tollgauge.store.books import Stray
-    from tollgauge.store.payments import Attempt, LedgerRow
+    from tollgauge.store.ledger.books import Stray
+    from tollgauge.store.ledger.payments import Attempt, LedgerRow
 
 
 def payments(
@@ -118,8 +118,8 @@ async def _newest(
     config: Config, limit: int
 ) -> tuple[tuple[LedgerRow, ...], dict[str, tuple[Attempt, ...]], tuple[Stray, ...]]:
     from tollgauge import app as root
-    from tollgauge.store import books
-    from tollgauge.store import payments as ledger
+    from tollgauge.store.ledger import books
+    from tollgauge.store.ledger import payments as ledger
 
     async with root.opened(config) as service, service.store.read() as tx:
         rows = await ledger.latest(tx, limit=limit)
@@ -134,7 +134,7 @@ async def _books(config: Config, days: int) -> tuple[tuple[Account, ...], tuple[
     from tollgauge import app as root
     from tollgauge.core.books import Account
     from tollgauge.core.units import day_of
-    from tollgauge.store import books
+    from tollgauge.store.ledger import books
 
     sale = config.sale
     async with root.opened(config) as service, service.store.read() as tx:

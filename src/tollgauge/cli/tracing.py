@@ -57,7 +57,7 @@ def trace(
 async def _trace(
     config: Config, tx_hash: str, network: str | None, model: str | None
 ) -> TraceResult:
-    from tollgauge.clients.transactions import NetworkNotConfiguredError, Transactions
+    from tollgauge.clients.chain.transactions import NetworkNotConfiguredError, Transactions
     from tollgauge.core.trace import DEFAULT_NETWORK, TX_HASH, named_model, named_network
 
     if not TX_HASH.fullmatch(tx_hash):

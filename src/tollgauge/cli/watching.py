@@ -14,7 +14,7 @@ from tollgauge.core.errors import TollgaugeError
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
     from tollgauge.config import Config
-    from tollgauge.store import outbox
+    from tollgauge.store.watches import outbox
 
 watch_app = typer.Typer(help="Look after watches and their deliveries.", no_args_is_help=True)
 
@@ -66,7 +66,8 @@ def watch_resend(
 
 async def _watches(config: Config, limit: int) -> dict[str, Any]:
     from tollgauge import app as root
-    from tollgauge.store import endpoints, outbox, watches
+    from tollgauge.store.endpoints import endpoints
+    from tollgauge.store.watches import outbox, watches
     from tollgauge.web import wire
 
     async with root.opened(config) as service, service.store.read() as tx:
@@ -92,7 +93,8 @@ async def _watches(config: Config, limit: int) -> dict[str, Any]:
 
 async def _watch(config: Config, watch_id: str) -> dict[str, Any]:
     from tollgauge import app as root
-    from tollgauge.store import destinations, endpoints, outbox, watch_events, watches
+    from tollgauge.store.endpoints import endpoints
+    from tollgauge.store.watches import destinations, outbox, watch_events, watches
     from tollgauge.web import wire
 
     async with root.opened(config) as service, service.store.read() as tx:
@@ -130,7 +132,7 @@ async def _watch(config: Config, watch_id: str) -> dict[str, Any]:
 
 async def _resend(config: Config, ids: tuple[str, ...]) -> int:
     from tollgauge import app as root
-    from tollgauge.store import outbox
+    from tollgauge.store.watches import outbox
 
     async with root.opened(config) as service, service.store.write() as tx:
         letters = {each for each in ids if not each.startswith("wat_")}

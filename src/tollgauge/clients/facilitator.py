@@ -30,7 +30,7 @@ _HEADERS: Final = {"Content-Type": "application/json", "Accept-Encoding": "ident
 _TRANSACTION: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
 _URL: Final = re.compile(r"https?://[^\s/?#]+\S*", re.ASCII)
 _TIMEOUT_MAX_S: Final = 80
-"""A settlement must end within the ledger's lease (web/paywall)."""
+"""A settlement must end within the ledger's lease (web/paid/gate)."""
 _SLUG: Final = re.compile(r"[^a-z0-9_:-]+")
 
 

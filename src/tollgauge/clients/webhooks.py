@@ -25,7 +25,7 @@ from typing import Any, Final
 import orjson
 from standardwebhooks import Webhook
 
-from tollgauge.clients.egress import Egress, Request
+from tollgauge.clients.egress.client import Egress, Request
 from tollgauge.clients.seal import Sealer
 from tollgauge.core import notice
 from tollgauge.core.endpoint import ResourceError

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from tollgauge.clients.egress import METHODS, Egress, Request
+from tollgauge.clients.egress.client import METHODS, Egress, Request
 from tollgauge.core.endpoint import Endpoint, ResourceError
 from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind
 

@@ -16,22 +16,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from tollgauge.clients.egress import EgressSettings
+from tollgauge.clients.chain.rpc import RpcSettings
+from tollgauge.clients.chain.transactions import NetworkSettings
+from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
-from tollgauge.clients.rpc import RpcSettings
-from tollgauge.clients.transactions import NetworkSettings
 from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.config.advice import advice, unknown_names
 from tollgauge.config.rules import check, https_origins
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.settings import Reader, settings_of
+from tollgauge.db.engine import StoreSettings
 from tollgauge.jobs.discover import Source, SourceKind
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import ScoreSettings
-from tollgauge.store.engine import StoreSettings
-from tollgauge.web.app import ServerSettings
-from tollgauge.web.paid import SaleSettings
+from tollgauge.web.paid.catalogue import SaleSettings
+from tollgauge.web.routes import ServerSettings
 
 __all__ = ["Config", "ConfigError", "StoreSettings", "advice", "check", "load", "unused"]
 

@@ -5,7 +5,7 @@ Rules (RFC 3986, IDNA 2008 with UTS 46):
   first 16 hex digits of SHA-256 of the canonical text;
 - the declared query is kept beside it as the probe template;
 - only a public https URL is a resource; a `Perimeter` says what else an operator allows;
-- addresses that a name resolves to are core/address's and clients/egress's concern.
+- addresses that a name resolves to are core/address's and clients/egress/client's concern.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
-from tollgauge.core import flips
+from tollgauge.core import changes
 
 HITS: Final = 2
 """Answers in a row that end an outage."""
@@ -54,15 +54,15 @@ def step(
         return _steadied(machine, up=up, run=run, since=since)
     if machine.n <= TURNS_N_MAX and turns(recent) >= TURNS and seen_up:
         began = machine.began if machine.down else since
-        return replace(machine, flapping=True, began=began), flips.FLAPPING
+        return replace(machine, flapping=True, began=began), changes.FLAPPING
     if machine.down and up and run >= HITS:
-        return replace(machine, down=False, calm=0), flips.RECOVERED
+        return replace(machine, down=False, calm=0), changes.RECOVERED
     if not machine.down and not up and run >= machine.n:
         if not seen_up:
             return replace(machine, down=True, began=since), None
         if machine.calm < STEADY:
-            return replace(machine, flapping=True, down=True, began=since), flips.FLAPPING
-        return replace(machine, down=True, began=since), flips.DOWN
+            return replace(machine, flapping=True, down=True, began=since), changes.FLAPPING
+        return replace(machine, down=True, began=since), changes.DOWN
     return replace(machine, calm=calm), None
 
 
@@ -72,8 +72,8 @@ def _steadied(
     if run < max(STEADY, 0 if up else machine.n):
         return machine, None
     if up:
-        return replace(machine, flapping=False, down=False, calm=STEADY), flips.RECOVERED
-    return replace(machine, flapping=False, down=True, began=since), flips.DOWN
+        return replace(machine, flapping=False, down=False, calm=STEADY), changes.RECOVERED
+    return replace(machine, flapping=False, down=True, began=since), changes.DOWN
 
 
 def run_length(recent: str) -> int:

@@ -26,15 +26,7 @@ from tollgauge.core.policy import Policy, Table
 from tollgauge.core.probe import LATE_HERE, LATE_MS, Outcome
 from tollgauge.core.rounding import half_up
 from tollgauge.core.scoring import FLAG_RULES, recommend
-from tollgauge.core.signals import (
-    activity,
-    age,
-    compliance,
-    envelope,
-    latency,
-    stability,
-    uptime,
-)
+from tollgauge.core.signals import activity, age, compliance, envelope, latency, stability, uptime
 from tollgauge.core.signals.settled import settled
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.core.verdict import verdict

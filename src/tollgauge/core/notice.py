@@ -16,9 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from tollgauge.core import flips, watch
+from tollgauge.core import changes, watch
+from tollgauge.core.changes import Flip
 from tollgauge.core.finding import Severity
-from tollgauge.core.flips import Flip
 from tollgauge.core.text import clean_text
 
 VALUE_MAX: Final = 300
@@ -31,15 +31,15 @@ DISCORD_FIELD: Final = 1_024
 DISCORD_EMBED: Final = 6_000
 _INSTANTS: Final = frozenset({"since", "probeAt", "lastGoodAt", "expiresAt", "until"})
 _TITLES: Final[Mapping[str, str]] = {
-    flips.PAYTO: "payTo address changed",
-    flips.PRICE: "Price changed",
-    flips.ASSET_NETWORK: "Asset or network changed",
-    flips.SPEC: "Payment envelope got worse",
-    flips.DELISTING: "Delisted",
-    flips.DOWN: "Down",
-    flips.RECOVERED: "Up again",
-    flips.FLAPPING: "Flapping",
-    flips.LATENCY: "Slower than usual",
+    changes.PAYTO: "payTo address changed",
+    changes.PRICE: "Price changed",
+    changes.ASSET_NETWORK: "Asset or network changed",
+    changes.SPEC: "Payment envelope got worse",
+    changes.DELISTING: "Delisted",
+    changes.DOWN: "Down",
+    changes.RECOVERED: "Up again",
+    changes.FLAPPING: "Flapping",
+    changes.LATENCY: "Slower than usual",
     watch.EXPIRING: "This watch ends soon",
     watch.EXPIRED: "This watch has ended",
     watch.DIGEST: "Daily digest",

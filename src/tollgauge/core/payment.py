@@ -7,7 +7,7 @@ Rules (docs/payments.md):
 - no settlement's word is final: an outcome that is not a proof is `unknown`.
 
 Reading a header happens here because it is judgement; asking the facilitator is
-clients/facilitator's work, keeping the rows store/payments'.
+clients/facilitator's work, keeping the rows store/ledger/payments'.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 An externally owned account signs with secp256k1, and the signature gives its address back.
 Contract wallets (ERC-1271) sign as they like: their signatures recover to nobody here, and only
-the chain can say whether they are good (clients/authorization).
+the chain can say whether they are good (clients/chain/authorization).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Final
 from urllib.parse import urlsplit
 
-from tollgauge.core.flips import EVENTS
+from tollgauge.core.changes import EVENTS
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
 PERIOD_MS: Final = 30 * DAY_MS

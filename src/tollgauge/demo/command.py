@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tollgauge import app, reports
+from tollgauge import app
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.units import DAY_MS, HOUR_MS
@@ -18,11 +18,12 @@ from tollgauge.demo.buyer import Purchase, buy, watch
 from tollgauge.demo.control import run_control
 from tollgauge.demo.customers import first_sales, purchases, sale_at
 from tollgauge.demo.receiver import RECEIVER_URL
+from tollgauge.demo.seed import Progress, configuration, prepare
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.settlements import Settlements
-from tollgauge.demo.stage import Progress, configuration, prepare
 from tollgauge.demo.world import World
-from tollgauge.web.listen import LOOPBACK, listening
+from tollgauge.monitor import reports
+from tollgauge.web.edge.listen import LOOPBACK, listening
 
 PORT: Final = 8402
 SALE_SECONDS: Final = 7.0

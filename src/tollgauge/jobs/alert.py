@@ -22,7 +22,7 @@ import orjson
 from sqlalchemy import Connection
 
 from tollgauge.clients import webhooks
-from tollgauge.clients.egress import Egress
+from tollgauge.clients.egress.client import Egress
 from tollgauge.clients.seal import Sealer, SealError, destination_context, watch_context
 from tollgauge.clients.webhooks import Sent, Signing, WatchSettings
 from tollgauge.core import notice
@@ -30,22 +30,22 @@ from tollgauge.core import watch as rules
 from tollgauge.core.exchange import FaultKind
 from tollgauge.core.units import DAY_MS, SECOND_MS
 from tollgauge.core.watch import Kind, State
+from tollgauge.db.engine import Store
 from tollgauge.observe import DELIVERIES, FLIPS, OUTBOX_AGE, OUTBOX_DEAD, OUTBOX_QUEUED, log
-from tollgauge.store import (
-    claims,
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.probes import changes
+from tollgauge.store.watches import (
+    delivery_queue,
     destinations,
-    endpoints,
-    flips,
     outbox,
     watch_events,
     watch_payments,
     watches,
 )
-from tollgauge.store.claims import Claimed, Result
-from tollgauge.store.destinations import Destination
-from tollgauge.store.engine import Store
-from tollgauge.store.outbox import Notice
-from tollgauge.store.watches import Watch
+from tollgauge.store.watches.delivery_queue import Claimed, Result
+from tollgauge.store.watches.destinations import Destination
+from tollgauge.store.watches.outbox import Notice
+from tollgauge.store.watches.watches import Watch
 
 FLIPS_BATCH: Final = 200
 NOTICES_BATCH: Final = 5_000
@@ -118,7 +118,7 @@ async def decide(alerts: Alerts) -> int:
     """
     now = alerts.clock()
     async with alerts.store.read() as tx:
-        flipped = await flips.waiting(tx)
+        flipped = await changes.waiting(tx)
         timed = await watch_payments.ready(tx) or await watches.any_due(tx, now=now)
     if timed:
         await alerts.store.writing(_tend, alerts, now=now)
@@ -128,7 +128,7 @@ async def decide(alerts: Alerts) -> int:
 
 
 def _dispatch(tx: Connection, alerts: Alerts, *, now: int) -> int:
-    found = flips.undispatched(tx, limit=FLIPS_BATCH)
+    found = changes.undispatched(tx, limit=FLIPS_BATCH)
     if not found:
         return 0
     ids = {each.endpoint_id for each in found}
@@ -145,7 +145,7 @@ def _dispatch(tx: Connection, alerts: Alerts, *, now: int) -> int:
     made: list[Notice] = []
     for stored in found:
         for each in by_endpoint.get(stored.endpoint_id, ()):
-            if flips.hears(each, stored, wishes.get(each.id, ())):
+            if changes.hears(each, stored, wishes.get(each.id, ())):
                 told = notice.flip_event(
                     stored.flip,
                     event_id=rules.message_id(each.id, f"flip:{stored.id}"),
@@ -159,7 +159,7 @@ def _dispatch(tx: Connection, alerts: Alerts, *, now: int) -> int:
         if len(made) >= NOTICES_BATCH:
             break
     outbox.put(tx, made, now=now)
-    flips.dispatched(tx, done, now=now)
+    changes.dispatched(tx, done, now=now)
     return len(done)
 
 
@@ -205,8 +205,8 @@ def _said(
         words = f"This watch ends at {notice.iso(watch.expires_at)} unless it is renewed."
         found.append(say(rules.EXPIRING, words, rules.own_event(event), after=until))
     if watch.wish.digest and digest_at <= now:
-        made, scored = flips.checks(tx, watch.endpoint_id, since=now - DAY_MS, until=now)
-        events = flips.count_of_watch(tx, watch, since=now - DAY_MS)
+        made, scored = changes.checks(tx, watch.endpoint_id, since=now - DAY_MS, until=now)
+        events = changes.count_of_watch(tx, watch, since=now - DAY_MS)
         words = f"{scored} checks in the last day, {events} event{'s' if events != 1 else ''}."
         evidence = {"checkedTimes": scored, "excludedTimes": made - scored, "events": events}
         found.append(say(rules.DIGEST, words, f"{rules.DIGEST}:{digest_at}", evidence=evidence))
@@ -246,7 +246,7 @@ async def _take_off(alerts: Alerts, flying: dict[asyncio.Task[Sent], Claimed]) -
     if not due:
         return False
     async with alerts.store.write() as tx:
-        claimed = await claims.claim(
+        claimed = await delivery_queue.claim(
             tx,
             owner=alerts.owner,
             now=now,
@@ -305,7 +305,7 @@ async def _land(
     now = alerts.clock()
     results = [outcome(claimed, sent, now=now) for claimed, sent in done]
     async with alerts.store.write() as tx:
-        counted = await claims.conclude(tx, results, owner=alerts.owner)
+        counted = await delivery_queue.conclude(tx, results, owner=alerts.owner)
         for result in counted:
             if result.disabled:
                 target = result.claimed.destination

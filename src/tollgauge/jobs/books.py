@@ -14,9 +14,9 @@ from typing import Final
 
 from tollgauge.core.books import Account, Day
 from tollgauge.core.units import DAY_MS, MINUTE_MS, day_of
+from tollgauge.db.engine import Store
 from tollgauge.observe import books_alarm
-from tollgauge.store import books
-from tollgauge.store.engine import Store
+from tollgauge.store.ledger import books
 
 EVERY_MS: Final = 10 * MINUTE_MS
 AGAIN_DAYS: Final = 7

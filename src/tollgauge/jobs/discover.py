@@ -30,16 +30,16 @@ from sqlalchemy import Connection
 
 from tollgauge.clients.directories import bazaar, file, openapi
 from tollgauge.clients.directories.document import DirectoryError, Step
-from tollgauge.clients.egress import Egress
+from tollgauge.clients.egress.client import Egress
 from tollgauge.core.endpoint import PUBLIC, Perimeter
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.listing import ListedItem, SkippedItem, read_item
 from tollgauge.core.notice import iso
 from tollgauge.core.page import Page, entries
 from tollgauge.core.text import clean_text
-from tollgauge.store import crawls, discovery
-from tollgauge.store.crawls import Crawl
-from tollgauge.store.engine import Store
+from tollgauge.db.engine import Store
+from tollgauge.store.endpoints import crawls, discovery
+from tollgauge.store.endpoints.crawls import Crawl
 
 Told = Callable[[int, int], None]
 """Hears how many entries were read, and how many the source says there are (0: it does not)."""

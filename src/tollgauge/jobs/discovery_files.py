@@ -29,9 +29,9 @@ from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.listing import ListedItem, read_item
 from tollgauge.core.page import Page
 from tollgauge.core.text import clean_text
+from tollgauge.db.engine import Store
 from tollgauge.jobs.discover import NAME_MAX, Tally, Told, check_newer, record_file
-from tollgauge.store import crawls
-from tollgauge.store.engine import Store
+from tollgauge.store.endpoints import crawls
 
 FILE: Final = "file:"
 """What the names of sources begin with that are named after a file."""

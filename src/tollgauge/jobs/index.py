@@ -21,18 +21,18 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from tollgauge.clients.chainlogs import ChainLogs, Fetched, Watched
-from tollgauge.clients.rpc import RpcError
+from tollgauge.clients.chain.logs import ChainLogs, Fetched, Watched
+from tollgauge.clients.chain.rpc import RpcError
 from tollgauge.core.blocks import DeepReorgError, Header, Rewind, linked, next_span, reconcile
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.db.engine import Store
 from tollgauge.jobs import books, index_audit, index_past
 from tollgauge.jobs.index_visit import IndexSettings, Visit
 from tollgauge.observe import log
-from tollgauge.store import books as ledger
-from tollgauge.store import chain as chains
-from tollgauge.store import deposits, transfers, volumes
-from tollgauge.store.chain import Cursor
-from tollgauge.store.engine import Store
+from tollgauge.store.chain import cursors as chains
+from tollgauge.store.chain import deposits, transfers, volumes
+from tollgauge.store.chain.cursors import Cursor
+from tollgauge.store.ledger import books as ledger
 
 Clock = Callable[[], int]
 

@@ -6,12 +6,12 @@ first look lacked is added.
 
 from __future__ import annotations
 
-from tollgauge.clients.chainlogs import View
+from tollgauge.clients.chain.logs import View
 from tollgauge.core.blocks import Span
 from tollgauge.jobs.index_visit import PATIENCE, Visit
-from tollgauge.store import chain as chains
-from tollgauge.store import deposits
-from tollgauge.store.chain import Cursor
+from tollgauge.store.chain import cursors as chains
+from tollgauge.store.chain import deposits
+from tollgauge.store.chain.cursors import Cursor
 
 
 async def look(visit: Visit) -> bool:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from tollgauge.clients.chainlogs import Fetched, UnconfirmedError, Watched
+from tollgauge.clients.chain.logs import Fetched, UnconfirmedError, Watched
 from tollgauge.core.blocks import Header, Span, previous_span
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.jobs.index_visit import PATIENCE, Visit
-from tollgauge.store import chain as chains
-from tollgauge.store import deposits
-from tollgauge.store.chain import Cursor
+from tollgauge.store.chain import cursors as chains
+from tollgauge.store.chain import deposits
+from tollgauge.store.chain.cursors import Cursor
 
 BACK_MS: Final = WINDOW_MS + DAY_MS
 """How far back a wallet is filled in: the window, and a day for clocks and edges."""

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tollgauge.clients.chainlogs import TOPICS_MAX, ChainLogs, LogSettings, View
+from tollgauge.clients.chain.logs import TOPICS_MAX, ChainLogs, LogSettings, View
 from tollgauge.core.units import MINUTE_MS
-from tollgauge.store.engine import Store
+from tollgauge.db.engine import Store
 
 PATIENCE: Final = 60
 """How many rounds a step waits for a second node that should confirm what the first one says."""

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tollgauge.clients import x402
-from tollgauge.clients.connectivity import connected
-from tollgauge.clients.egress import Egress
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.connectivity import connected
 from tollgauge.clients.x402 import Probe
 from tollgauge.core.attribution import (
     RECENT_MS,
@@ -34,11 +34,12 @@ from tollgauge.core.lint import lint
 from tollgauge.core.probe import ProbeResult, judge
 from tollgauge.core.schedule import Cadence, pause_ms
 from tollgauge.core.units import DAY_MS, SECOND_MS
+from tollgauge.db.engine import Store
 from tollgauge.observe import PROBES
-from tollgauge.store import endpoints, flips, observations, probes
-from tollgauge.store.endpoints import HostState
-from tollgauge.store.engine import Store
-from tollgauge.store.observations import Observation
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.endpoints.endpoints import HostState
+from tollgauge.store.probes import changes, observations, probes
+from tollgauge.store.probes.observations import Observation
 
 Clock = Callable[[], int]
 
@@ -118,7 +119,7 @@ class Prober:
         ]
         if waited:
             slow_here = await self.store.reading(
-                flips.slow_here, [(v.endpoint, v.result) for v in visits]
+                changes.slow_here, [(v.endpoint, v.result) for v in visits]
             )
             await self._record(waited, slow_here=slow_here)
         return visits

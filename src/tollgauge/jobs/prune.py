@@ -11,8 +11,11 @@ from collections.abc import Callable
 from typing import Final
 
 from tollgauge.core.units import MINUTE_MS, day_of
-from tollgauge.store import outbox, payments, probes, public, watch_payments
-from tollgauge.store.engine import Store
+from tollgauge.db.engine import Store
+from tollgauge.store.endpoints import public
+from tollgauge.store.ledger import payments
+from tollgauge.store.probes import probes
+from tollgauge.store.watches import outbox, watch_payments
 
 KEEP_DAYS: Final = 90
 BATCH: Final = 500

@@ -17,9 +17,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tollgauge.db import leases
+from tollgauge.db.engine import Store, StoreUnavailable
 from tollgauge.observe import JOB_RUNS, JOB_SECONDS, log
-from tollgauge.store import leases
-from tollgauge.store.engine import Store, StoreUnavailable
 
 LEASE_MS: Final = 100_000
 """How long a lease holds that nobody renews: so long the work of a dead machine waits."""

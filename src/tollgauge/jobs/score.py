@@ -14,9 +14,10 @@ from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.evidence import EvidenceError
 from tollgauge.core.score import ScoreError
 from tollgauge.core.units import DAY_MS
+from tollgauge.db.engine import Store
 from tollgauge.observe import SCORES, log
-from tollgauge.store import endpoints, evidence, scores
-from tollgauge.store.engine import Store
+from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.probes import evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,14 +18,14 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tollgauge.clients.authorization import ChainAnswer, Prover
-from tollgauge.clients.rpc import RpcError
+from tollgauge.clients.chain.authorization import ChainAnswer, Prover
+from tollgauge.clients.chain.rpc import RpcError
 from tollgauge.core.payment import FINAL_MS, REST_MS, State, resolved
 from tollgauge.core.units import HOUR_MS
+from tollgauge.db.engine import Store
 from tollgauge.observe import alarm
-from tollgauge.store import books, payments
-from tollgauge.store.engine import Store
-from tollgauge.store.payments import Attempt, LedgerRow
+from tollgauge.store.ledger import books, payments
+from tollgauge.store.ledger.payments import Attempt, LedgerRow
 
 BATCH: Final = 100
 SILENT_MAX: Final = 3

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tollgauge.alternatives import Alternatives
 from tollgauge.core.similarity import Index
-from tollgauge.store import similar
-from tollgauge.store.engine import Store
+from tollgauge.db.engine import Store
+from tollgauge.monitor.alternatives import Alternatives
+from tollgauge.store.endpoints import alternative_counts
 
 SLICE: Final = 500
 """How many endpoints are counted between two looks at the database."""
@@ -48,8 +48,8 @@ async def run(
 async def _count(store: Store, index: Index, first: int) -> int:
     """Count one slice and keep what changed."""
     found = dict(await asyncio.to_thread(index.counts, first, first + SLICE))
-    before = await store.reading(similar.counts, found)
+    before = await store.reading(alternative_counts.counts, found)
     changed = {id_: better for id_, better in found.items() if before.get(id_) != better}
     if changed:
-        await store.writing(similar.save_counts, changed)
+        await store.writing(alternative_counts.save_counts, changed)
     return len(changed)

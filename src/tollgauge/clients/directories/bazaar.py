@@ -26,7 +26,7 @@ from tollgauge.clients.directories.document import (
     looks_like_json,
     parse_document,
 )
-from tollgauge.clients.egress import Egress
+from tollgauge.clients.egress.client import Egress
 from tollgauge.core.exchange import Answer, Fault, FaultKind
 from tollgauge.core.listing import SkippedItem
 from tollgauge.core.page import Page, is_page, read_page

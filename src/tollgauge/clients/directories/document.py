@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from tollgauge.clients.egress import Egress, Request, RequestError
+from tollgauge.clients.egress.client import Egress, Request, RequestError
 from tollgauge.core.endpoint import ResourceError
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.exchange import Answer, Fault

@@ -17,7 +17,7 @@ from typing import Final
 from urllib.parse import urljoin, urlsplit
 
 from tollgauge.clients.directories.document import DirectoryError, Step, ask, parse_document
-from tollgauge.clients.egress import Egress
+from tollgauge.clients.egress.client import Egress
 from tollgauge.core.declared import METHODS, as_mapping
 from tollgauge.core.exchange import Answer
 from tollgauge.core.listing import EXCERPT_MAX, SkippedItem, is_free

@@ -2,7 +2,7 @@
 
 Pure functions over what an Ethereum node sends: captured reads the objects, calldata and nesting
 the call data, calls the call trace, logs the receipt; decode puts them together, answer makes the
-JSON. Asking a node is clients/transactions' work.
+JSON. Asking a node is clients/chain/transactions' work.
 """
 
 from tollgauge.core.trace.answer import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tollgauge.reports import Ecosystem
+from tollgauge.monitor.reports import Ecosystem
 from tollgauge.web.wire.figures import iso, micro_usd, permille
 from tollgauge.web.wire.shape import Shape
 

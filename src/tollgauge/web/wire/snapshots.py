@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, WithJsonSchema
 
 from tollgauge.core.endpoint import Listing
-from tollgauge.reports import Leaderboard, Snapshot
+from tollgauge.monitor.reports import Leaderboard, Snapshot
 from tollgauge.web.wire.figures import day, iso, micro_usd, minute, tenths
 from tollgauge.web.wire.shape import Grade, Percent, Recommendation, Shape
 

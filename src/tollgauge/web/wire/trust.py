@@ -8,7 +8,7 @@ import orjson
 from pydantic import Field, WithJsonSchema
 
 from tollgauge.core.terms import Quote
-from tollgauge.reports import Sample, TrustReport
+from tollgauge.monitor.reports import Sample, TrustReport
 from tollgauge.web.wire.figures import iso, micro_usd
 from tollgauge.web.wire.scores import (
     Breakdown,

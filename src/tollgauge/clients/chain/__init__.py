@@ -1,0 +1,1 @@
+"""What nodes of a chain are asked, over JSON-RPC."""

@@ -1,0 +1,249 @@
+"""What the chain says of one EIP-3009 authorization: the truth behind a payment.
+
+What is true here (docs/payments.md):
+- *paid* means that `AuthorizationUsed` and, as the token's very next event, the `Transfer` that
+  was signed are in one transaction. Another transfer in that transaction proves nothing: one
+  transfer cannot pay for two authorizations;
+- *unused* is said of the token's own `authorizationState`, as of a block whose time is told with
+  the answer: a node that lags cannot make a payment look expired;
+- used, but in no log that the node shows: nobody can tell, and RpcUnavailable says so;
+- a node of another chain is not believed.
+
+The nodes are asked in order, and the first that answers is taken. Raises RpcError only. What a
+proof does to a ledger row is core/payment's judgement.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from tollgauge.clients.chain.rpc import Node, RpcError, RpcLimit, RpcRefused, RpcUnavailable
+from tollgauge.core.payment import Authorization, Proof
+from tollgauge.core.settlement import (
+    AUTHORIZATION_CANCELED,
+    AUTHORIZATION_USED,
+    LogError,
+    events,
+    paired,
+)
+
+AUTHORIZATION_STATE: Final = "0xe94a0102"
+"""Selector of `authorizationState(address,bytes32)`, EIP-3009."""
+SIGNATURE_ACCEPTED: Final = "0x1626ba7e"
+"""Selector of `isValidSignature(bytes32,bytes)`, and what it returns for a good one (ERC-1271)."""
+_QUANTITY: Final = re.compile(r"0x[0-9a-fA-F]{1,16}", re.ASCII)
+_WORD: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
+_NETWORK: Final = re.compile(r"eip155:(\d{1,18})", re.ASCII)
+_BLOCK_SECONDS: Final = 2
+_MARGIN_BLOCKS: Final = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainAnswer:
+    """A proof as of `head_s`, the time of the node's last block.
+
+    `transaction` is the one that used or cancelled the authorization, `at_s` its block's time,
+    None while it is unused. Instants are unix seconds. A hint's receipt proves by itself: then
+    neither time is asked for.
+    """
+
+    proof: Proof
+    head_s: int | None = None
+    transaction: str | None = None
+    at_s: int | None = None
+
+
+class Prover:
+    """The nodes of one chain, asked about single authorizations."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes: Final = tuple(nodes)
+        self._chains: Final[dict[Node, int]] = {}
+
+    @classmethod
+    def connect(cls, urls: str, *, timeout_s: float) -> Self:
+        """The nodes of a comma-separated list of URLs, the preferred one first."""
+        found = [url.strip() for url in urls.split(",") if url.strip()]
+        return cls([Node(url, timeout_s=timeout_s) for url in found])
+
+    async def close(self) -> None:
+        """Close every pool."""
+        for node in self._nodes:
+            await node.close()
+
+    async def proof(self, wanted: Authorization, *, hint: str | None = None) -> ChainAnswer:
+        """What became of an authorization. `hint` is a transaction that may have used it: if it
+        did, one exchange with the node is enough. Raises RpcError when no node can tell.
+        """
+        problem: RpcError = RpcUnavailable("There is no node.")
+        for node in self._nodes:
+            try:
+                await self._check_chain(node, wanted.network)
+                return await _proof(node, wanted, hint)
+            except RpcError as error:
+                problem = error
+        raise problem
+
+    async def accepts(self, network: str, wallet: str, digest: bytes, signature: bytes) -> bool:
+        """Whether a contract wallet takes a signature of a digest for its own (ERC-1271); an
+        address without a contract takes none. Raises RpcError when no node can tell.
+        """
+        data = _signature_call(digest, signature)
+        problem: RpcError = RpcUnavailable("There is no node.")
+        for node in self._nodes:
+            try:
+                await self._check_chain(node, network)
+                said = await node.call("eth_call", {"to": wallet, "data": data}, "latest")
+                return isinstance(said, str) and said.lower().startswith(SIGNATURE_ACCEPTED)
+            except RpcRefused:
+                return False  # the wallet reverted
+            except RpcError as error:
+                problem = error
+        raise problem
+
+    async def _check_chain(self, node: Node, network: str) -> None:
+        if node not in self._chains:
+            self._chains[node] = _quantity(await node.call("eth_chainId"))
+        named = _NETWORK.fullmatch(network)
+        if named is None or int(named[1]) != self._chains[node]:
+            raise RpcUnavailable(f"{node.name} is no node of {network}.")
+
+
+async def _proof(node: Node, wanted: Authorization, hint: str | None) -> ChainAnswer:
+    if hint is not None and _transfer(await node.call("eth_getTransactionReceipt", hint), wanted):
+        return ChainAnswer(proof=Proof.PAID, transaction=hint)
+    head, head_s = _place(await node.call("eth_getBlockByNumber", "latest", False))  # noqa: FBT003
+    # Asked as of that very block: behind a balancer another node may answer, one that lags.
+    question = {"to": wanted.asset, "data": _state_call(wanted)}
+    if not _truth(await node.call("eth_call", question, hex(head))):
+        return ChainAnswer(proof=Proof.UNUSED, head_s=head_s)
+    return await _use(node, wanted, head=head, head_s=head_s)
+
+
+async def _use(node: Node, wanted: Authorization, *, head: int, head_s: int) -> ChainAnswer:
+    """What used the authorization, from the token's logs."""
+    age = max(0, head_s - wanted.since_s) // _BLOCK_SECONDS + _MARGIN_BLOCKS
+    log = await _first_log(node, wanted, max(0, head - age), head)
+    if log is None:
+        raise RpcUnavailable(f"{node.name} says that a nonce is used, but shows no log of it.")
+    transaction = _hash(log.get("transactionHash"))
+    at_s = await _time(node, _quantity(log.get("blockNumber")))
+    proof = Proof.CANCELLED
+    if str(log["topics"][0]).lower() == AUTHORIZATION_USED:
+        made = _transfer(await node.call("eth_getTransactionReceipt", transaction), wanted)
+        if made is None:
+            raise RpcUnavailable(f"{node.name} has no receipt of a use that it showed.")
+        proof = Proof.PAID if made else Proof.OTHER
+    return ChainAnswer(proof=proof, head_s=head_s, transaction=transaction, at_s=at_s)
+
+
+async def _first_log(
+    node: Node, wanted: Authorization, first: int, last: int
+) -> dict[str, Any] | None:
+    """The log that used or cancelled the nonce, in ranges that the node takes."""
+    topics = [[AUTHORIZATION_USED, AUTHORIZATION_CANCELED], _topic(wanted.payer), wanted.nonce]
+    where = {"address": wanted.asset, "topics": topics}
+    try:
+        found = await node.call(
+            "eth_getLogs", where | {"fromBlock": hex(first), "toBlock": hex(last)}
+        )
+    except RpcLimit:
+        if first == last:
+            raise
+        middle = (first + last) // 2
+        later = await _first_log(node, wanted, middle + 1, last)
+        return later or await _first_log(node, wanted, first, middle)
+    if not isinstance(found, list) or not all(_is_use(log, wanted) for log in found):
+        raise RpcUnavailable(f"{node.name} sent logs that nobody asked for.")
+    return found[0] if found else None
+
+
+def _is_use(log: Any, wanted: Authorization) -> bool:
+    """Whether a log is of the wanted authorization: what a node sends is not believed unread."""
+    if not isinstance(log, dict) or not isinstance(log.get("topics"), list) or log.get("removed"):
+        return False
+    topics = [str(topic).lower() for topic in log["topics"]]
+    known = (AUTHORIZATION_USED, AUTHORIZATION_CANCELED)
+    return (
+        str(log.get("address")).lower() == wanted.asset
+        and len(topics) == 3
+        and topics[0] in known
+        and topics[1:] == [_topic(wanted.payer), wanted.nonce]
+    )
+
+
+def _transfer(receipt: Any, wanted: Authorization) -> bool | None:
+    """Whether the authorization made the transfer that was signed, None where a receipt does not
+    hold the authorization at all.
+    """
+    logs = receipt.get("logs") if isinstance(receipt, dict) else None
+    if not isinstance(logs, list):
+        return None
+    try:
+        found = events(logs, token=wanted.asset)
+    except LogError as error:
+        raise RpcUnavailable("A receipt's logs are malformed.") from error
+    key = (_bytes(wanted.payer), _bytes(wanted.nonce))
+    if key not in {(use.authorizer, use.nonce) for use in found.used}:
+        return None
+    signed = (*key, _bytes(wanted.to), wanted.value)
+    return signed in {
+        (move.sender, move.nonce, move.receiver, move.value)
+        for move in paired(found.transfers, found.used)
+    }
+
+
+async def _time(node: Node, number: int) -> int:
+    found, at_s = _place(await node.call("eth_getBlockByNumber", hex(number), False))  # noqa: FBT003
+    if found != number:
+        raise RpcUnavailable(f"{node.name} sent a block that nobody asked for.")
+    return at_s
+
+
+def _place(block: Any) -> tuple[int, int]:
+    """A block's number and time in unix seconds."""
+    if not isinstance(block, dict):
+        raise RpcUnavailable("The node lacks a block that it named.")
+    return _quantity(block.get("number")), _quantity(block.get("timestamp"))
+
+
+def _quantity(value: Any) -> int:
+    if not isinstance(value, str) or not _QUANTITY.fullmatch(value):
+        raise RpcUnavailable("A number of the node's is malformed.")
+    return int(value, 16)
+
+
+def _hash(value: Any) -> str:
+    if not isinstance(value, str) or not _WORD.fullmatch(value):
+        raise RpcUnavailable("A hash of the node's is malformed.")
+    return value.lower()
+
+
+def _truth(value: Any) -> bool:
+    """The bool that a contract returned; a contract without the method returns nothing."""
+    if _hash(value) not in (f"0x{0:064x}", f"0x{1:064x}"):
+        raise RpcUnavailable("The token's answer is no truth value.")
+    return int(value, 16) == 1
+
+
+def _state_call(wanted: Authorization) -> str:
+    return AUTHORIZATION_STATE + _topic(wanted.payer)[2:] + wanted.nonce[2:]
+
+
+def _signature_call(digest: bytes, signature: bytes) -> str:
+    """`isValidSignature(bytes32,bytes)` as call data."""
+    size = len(signature)
+    padded = signature.ljust(-(-size // 32) * 32, b"\0")
+    words = digest + (64).to_bytes(32) + size.to_bytes(32) + padded
+    return SIGNATURE_ACCEPTED + words.hex()
+
+
+def _topic(address: str) -> str:
+    return "0x" + address[2:].rjust(64, "0")
+
+
+def _bytes(text: str) -> bytes:
+    return bytes.fromhex(text[2:])

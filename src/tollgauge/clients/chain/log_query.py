@@ -1,0 +1,221 @@
+"""Log queries: one eth_getLogs each, asked in batches, in parts where a node wants less.
+
+What is true here:
+- a query is an event and the words wanted at one of its topics, in a range of blocks or in one
+  block by its hash; lists of words are as long as the node takes, at most 500;
+- a query that a node calls too large is divided, down to one block and one word; what worked is
+  remembered, and more is tried again once the node has been calm for a while;
+- every batch asks for the node's head too: an answer, empty or not, is believed only if that head
+  is not before the queried range (docs/indexing.md).
+
+Raises RpcError only, whatever the node sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from tollgauge.clients.chain.rpc import (
+    Call,
+    Node,
+    RpcError,
+    RpcLimit,
+    RpcRefused,
+    RpcUnavailable,
+    uncollected,
+)
+from tollgauge.core.settlement import Events, LogError, Transfer, Used, events
+
+TOPICS_MAX: Final = 500
+QUERIES_PER_BATCH: Final = 20
+UNKNOWN_METHOD: Final = -32601
+_CALM_STEPS: Final = 8
+
+
+class Query(NamedTuple):
+    """One eth_getLogs: an event, and the words wanted at a topic position (1 or 2)."""
+
+    event: str
+    position: int
+    words: Sequence[str]
+    first: int
+    last: int
+    block: str | None = None
+
+    def call(self, token: str) -> Call:
+        """The call that asks for it."""
+        topics = [self.event, *[None] * (self.position - 1), self.words]
+        where: dict[str, object] = {"address": token, "topics": topics}
+        if self.block is not None:
+            where["blockHash"] = self.block
+        else:
+            where |= {"fromBlock": hex(self.first), "toBlock": hex(self.last)}
+        return Call("eth_getLogs", [where])
+
+    def parts(self, error: RpcRefused) -> list[Query]:
+        """Smaller queries that are this one together; empty when it cannot be smaller."""
+        hinted = error.span if isinstance(error, RpcLimit) else None
+        topics = isinstance(error, RpcLimit) and error.topics
+        if self.last > self.first and not (topics and len(self.words) > 1):
+            size = self.last - self.first + 1
+            step = hinted if hinted and hinted < size else -(-size // 2)
+            return [
+                self._replace(first=at, last=min(at + step - 1, self.last))
+                for at in range(self.first, self.last + 1, step)
+            ]
+        if len(self.words) > 1:
+            half = len(self.words) // 2
+            return [
+                self._replace(words=self.words[:half]),
+                self._replace(words=self.words[half:]),
+            ]
+        return []
+
+
+@dataclass(slots=True)
+class Pace:
+    """How much one node takes at once: learned from its refusals, raised again when it is calm."""
+
+    span: int
+    topics: int
+    calm: int = 0
+
+    def refused(self, query: Query, parts: Sequence[Query]) -> None:
+        """Parts worked where the whole query did not."""
+        self.calm = 0
+        if parts[0].last - parts[0].first < query.last - query.first:
+            self.span = max(1, min(self.span, parts[0].last - parts[0].first + 1))
+        else:
+            self.topics = max(1, min(self.topics, len(parts[0].words)))
+
+    def went_well(self, *, found: int, aim: int, most: int) -> None:
+        """A range of `span` blocks gave so many transfers, where `aim` were wanted."""
+        self.calm += 1
+        if found > 2 * aim:
+            self.span = max(1, self.span // 2)
+        elif self.calm >= _CALM_STEPS and 2 * found < aim:
+            self.calm = 0
+            self.span = min(most, self.span * 2)
+
+
+@dataclass(slots=True)
+class Found:
+    """Events gathered from several answers, each once."""
+
+    transfers: dict[tuple[bytes, int], Transfer] = field(default_factory=dict)
+    used: dict[tuple[bytes, int], Used] = field(default_factory=dict)
+    stamps: dict[bytes, int] = field(default_factory=dict)
+
+
+def about(
+    event: str,
+    position: int,
+    addresses: Collection[bytes],
+    *,
+    size: int,
+    first: int,
+    last: int,
+    block: str | None = None,
+) -> list[Query]:
+    """Queries for an event with one of these addresses at topic `position` (1 or 2), in lists of
+    at most `size`, in a range of blocks or in one by its hash.
+    """
+    words = ["0x" + 24 * "0" + address.hex() for address in addresses]
+    return [
+        Query(event, position, words[at : at + size], first, last, block)
+        for at in range(0, len(words), size)
+    ]
+
+
+class Asker:
+    """Asks one node about one token, at the node's pace."""
+
+    def __init__(self, node: Node, token: str, pace: Pace) -> None:
+        self._node = node
+        self._token = token
+        self._pace = pace
+
+    async def gathered(self, queries: Sequence[Query]) -> Found:
+        """The events of all queries."""
+        found, start = Found(), 0
+        while start < len(queries):
+            # The question for the head goes along in the same batch.
+            size = max(1, min(QUERIES_PER_BATCH, self._node.batch_calls - 1))
+            await self._ask(queries[start : start + size], found)
+            start += size
+        return found
+
+    async def _ask(self, queries: Sequence[Query], found: Found) -> None:
+        calls = [Call("eth_blockNumber"), *(query.call(self._token) for query in queries)]
+        try:
+            head, *answers = await self._node.batch(calls)
+        except RpcLimit as error:
+            if len(queries) > 1:
+                for query in queries:
+                    await self._ask([query], found)
+                return
+            head, answers = hex(queries[0].last), [error]
+        if isinstance(head, RpcError):
+            raise head
+        if quantity(head) < max(query.last for query in queries):
+            raise RpcUnavailable(f"{self._node.name} is behind the blocks that were asked for.")
+        for query, answer in zip(queries, answers, strict=True):
+            if isinstance(answer, RpcError):
+                await self._ask_parts(query, answer, found)
+            else:
+                self._take(query, answer, found)
+
+    async def _ask_parts(self, query: Query, error: RpcError, found: Found) -> None:
+        """A query again in parts. A refusal in unknown words may be a limit, so a range is
+        divided for it too; a block by its hash only for what is clearly a limit.
+        """
+        whole = not isinstance(error, RpcLimit) and (
+            query.block is not None or query.first == query.last
+        )
+        if not isinstance(error, RpcRefused) or error.code == UNKNOWN_METHOD or whole:
+            raise error
+        parts = query.parts(error)
+        if not parts:
+            raise error
+        for part in parts:
+            await self._ask([part], found)
+        self._pace.refused(query, parts)
+
+    def _take(self, query: Query, answer: Any, found: Found) -> None:
+        if not isinstance(answer, list):
+            raise RpcUnavailable(f"{self._node.name} sent no list of logs.")
+        try:
+            seen = read_events(answer, token=self._token)
+        except LogError as error:
+            raise RpcUnavailable(f"{self._node.name}: {error}") from error
+        for move in seen.transfers:
+            self._place(query, move, found.transfers)
+        for use in seen.used:
+            self._place(query, use, found.used)
+        found.stamps.update(seen.stamps)
+
+    def _place(self, query: Query, event: Any, into: dict[Any, Any]) -> None:
+        if not query.first <= event.number <= query.last:
+            raise RpcUnavailable(f"{self._node.name} sent logs from outside the range.")
+        if into.setdefault((event.block_hash, event.log_index), event) != event:
+            raise RpcUnavailable(f"{self._node.name} sent two logs of one place.")
+
+
+def read_events(logs: list[Any], *, token: str) -> Events:
+    """The events of one answer. Raises LogError."""
+    with uncollected():
+        return events(logs, token=token)
+
+
+def quantity(value: object) -> int:
+    """A JSON-RPC number below 2^40, which blocks and seconds are. Raises RpcUnavailable for
+    anything else.
+    """
+    if isinstance(value, str) and value.startswith("0x") and len(value) <= 12:
+        try:
+            return int(value, 16)
+        except ValueError:
+            pass
+    raise RpcUnavailable("A number of the node is malformed.")

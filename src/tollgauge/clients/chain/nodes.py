@@ -1,0 +1,145 @@
+"""The nodes of one chain: which one to ask, and what it says of the chain's ends.
+
+What is true here:
+- nodes are asked in order; one that fails moves to the end, one that throttles rests;
+- a node is believed only after it has named the right chain;
+- where a node cannot say which block is final, it is the one so many blocks back.
+
+Raises RpcError only, whatever the nodes send.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from tollgauge.clients.chain.log_query import quantity
+from tollgauge.clients.chain.rpc import (
+    Call,
+    Node,
+    RpcError,
+    RpcRefused,
+    RpcThrottled,
+    RpcUnavailable,
+)
+from tollgauge.core.blocks import Header
+from tollgauge.core.settlement import LogError, word
+
+
+class View(NamedTuple):
+    """What one node says of its chain: its last block and the last final one's number."""
+
+    node: Node
+    head: Header
+    finalized: int
+
+
+class ChainNodes:
+    """Connection pools to the nodes of a chain, the preferred one first.
+
+    `finality` blocks are not final where a node cannot say; a node that throttles rests for
+    `rest_s` seconds when it does not say how long itself.
+    """
+
+    def __init__(
+        self, nodes: Sequence[Node], *, chain_id: int, finality: int, rest_s: float
+    ) -> None:
+        if not nodes:
+            raise ValueError("at least one node")
+        self.chain_id: Final = chain_id
+        self._finality: Final = finality
+        self._rest_s: Final = rest_s
+        self._nodes: Final = list(nodes)
+        self._right: Final[set[Node]] = set()
+        self._rest_until: Final[dict[Node, float]] = {}
+
+    async def close(self) -> None:
+        """Close every node's pool."""
+        for node in self._nodes:
+            await node.close()
+
+    @property
+    def width(self) -> int:
+        """How many nodes there are."""
+        return len(self._nodes)
+
+    async def view(self) -> View:
+        """The first node that answers, and its chain's ends. Raises RpcError when none does."""
+        problem: RpcError = RpcUnavailable("Every node of the chain is resting.")
+        for node in list(self._nodes):
+            if self._resting(node):
+                continue
+            try:
+                return await self._view(node)
+            except RpcError as error:
+                self.failed(node, error)
+                problem = error
+        raise problem
+
+    def failed(self, node: Node, error: RpcError) -> None:
+        """Ask this node last from now on, and not at all for a while if it throttles."""
+        self._nodes.remove(node)
+        self._nodes.append(node)
+        if isinstance(error, RpcThrottled):
+            pause = error.retry_after_s or self._rest_s
+            self._rest_until[node] = time.monotonic() + pause
+
+    async def headers(self, view: View, numbers: Iterable[int]) -> list[Header]:
+        """The node's blocks with these numbers, in order; those it does not have are left out."""
+        calls = [Call("eth_getBlockByNumber", [hex(number), False]) for number in numbers]
+        found = [_header(each) for each in await view.node.results(calls) if each is not None]
+        wanted = [int(call.params[0], 16) for call in calls]
+        if not {header.number for header in found} <= set(wanted):
+            raise RpcUnavailable(f"{view.node.name} sent blocks that nobody asked for.")
+        return found
+
+    async def second(self, view: View, last: int) -> View | None:
+        """Another node whose head is not before a block, None when there is none."""
+        for node in list(self._nodes):
+            if node is view.node or self._resting(node):
+                continue
+            try:
+                other = await self._view(node)
+            except RpcError as error:
+                self.failed(node, error)
+                continue
+            if other.head.number >= last:
+                return other
+        return None
+
+    def _resting(self, node: Node) -> bool:
+        return self._rest_until.get(node, 0.0) > time.monotonic()
+
+    async def _view(self, node: Node) -> View:
+        calls = [
+            Call("eth_getBlockByNumber", ["latest", False]),
+            Call("eth_getBlockByNumber", ["finalized", False]),
+        ]
+        if node not in self._right:
+            calls.append(Call("eth_chainId"))
+        latest, final, *chain = await node.batch(calls)
+        if chain and (isinstance(chain[0], RpcError) or quantity(chain[0]) != self.chain_id):
+            raise RpcUnavailable(f"{node.name} is no node of chain {self.chain_id}.")
+        self._right.add(node)
+        if isinstance(latest, RpcError):
+            raise latest
+        head = _header(latest)
+        # A node without the `finalized` tag, or a chain too young for it, leaves it to a depth.
+        known = None if final is None or isinstance(final, RpcRefused) else final
+        if isinstance(known, RpcError):
+            raise known
+        number = head.number - self._finality if known is None else _header(known).number
+        return View(node, head, max(0, min(number, head.number)))
+
+
+def _header(value: Any) -> Header:
+    try:
+        return Header(
+            quantity(value["number"]),
+            word(value["hash"]),
+            word(value["parentHash"]),
+            1_000 * quantity(value["timestamp"]),
+        )
+    except (KeyError, TypeError, ValueError, LogError) as error:
+        raise RpcUnavailable("A block of the node is malformed.") from error

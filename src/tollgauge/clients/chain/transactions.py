@@ -1,0 +1,270 @@
+"""Transactions: asks the nodes of a network for one transaction, and has it decoded.
+
+What is true here:
+- a node on another chain than its configuration says is not believed; neither is one whose parts
+  disagree (another hash, a receipt of an abandoned block): the next node is asked;
+- "unknown" is believed only where every node of the network answered so;
+- a transaction without a receipt, or with one of a block that its node does not hold yet, is
+  pending; finality comes from the node's `safe` and `finalized` blocks;
+- the call trace is asked for only where it is needed, as few nodes offer it; without it the logs
+  stand, unless the caller named it;
+- a malformed reply is RpcUnavailable and never anything else.
+
+What the parts mean is core/trace's work; what a caller sees of an error, the web's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from tollgauge.clients.chain.rpc import Call, Node, RpcError, RpcRefused, RpcUnavailable
+from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.trace import (
+    NETWORKS,
+    Block,
+    CallTrace,
+    CaptureError,
+    Model,
+    Receipt,
+    Token,
+    TraceResult,
+    Transaction,
+    decode,
+    known_tokens,
+    not_found,
+    read_call_trace,
+    read_receipt,
+    read_transaction,
+    with_tokens,
+)
+from tollgauge.core.trace.tokens import DECIMALS_CALL, SYMBOL_CALL, read_decimals, read_symbol
+
+REPLY_MAX: Final = 16 << 20
+TOKENS_MAX: Final = 8
+"""How many unknown tokens of one transaction are asked for their names."""
+_TRACER: Final = {"tracer": "callTracer", "timeout": "8s"}
+
+
+class NetworkNotConfiguredError(TollgaugeError):
+    """The operator named no node of this network."""
+
+
+class DecoderUnavailable(TollgaugeError):  # noqa: N818 - it names a state, not a bug
+    """No node of this network can do what the named decoder needs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkSettings:
+    """The nodes by network: URLs (they may carry keys: never shown), several with commas between.
+
+    A network without a node cannot be traced.
+    """
+
+    base_mainnet: str = field(default="", repr=False)
+    ethereum_mainnet: str = field(default="", repr=False)
+    arbitrum_mainnet: str = field(default="", repr=False)
+    optimism_mainnet: str = field(default="", repr=False)
+    polygon_mainnet: str = field(default="", repr=False)
+
+    def nodes(
+        self, *, fallback: Mapping[str, str] | None = None, timeout_s: float = 10.0
+    ) -> dict[str, tuple[Node, ...]]:
+        """A pool to every node, by CAIP-2 id; `fallback` has URLs for networks that name none."""
+        found = {}
+        for name, network in NETWORKS.items():
+            text = getattr(self, name.replace("-", "_")) or (fallback or {}).get(network, "")
+            urls = [url.strip() for url in text.split(",") if url.strip()]
+            if urls:
+                found[network] = tuple(
+                    Node(url, timeout_s=timeout_s, reply_max=REPLY_MAX) for url in urls
+                )
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fetched:
+    """One node's view of a transaction."""
+
+    tx: Transaction
+    receipt: Receipt | None
+
+
+class Transactions:
+    """The nodes of every configured network, by CAIP-2 id."""
+
+    def __init__(self, nodes: Mapping[str, Sequence[Node]] | None = None) -> None:
+        named = (nodes or {}).items()
+        self._nodes: Final = {network: tuple(each) for network, each in named if each}
+
+    async def close(self) -> None:
+        """Close the pools."""
+        await asyncio.gather(*(node.close() for each in self._nodes.values() for node in each))
+
+    def configured(self, network: str) -> bool:
+        """Whether a network (CAIP-2) has a node."""
+        return network in self._nodes
+
+    async def trace(self, network: str, tx_hash: str, model: Model | None = None) -> TraceResult:
+        """The payments of a transaction; status `not-found` where no node knows it.
+
+        Raises NetworkNotConfiguredError, DecoderUnavailable where no node offers what `model`
+        needs, and RpcError where the nodes cannot tell.
+        """
+        if network not in self._nodes:
+            raise NetworkNotConfiguredError(
+                "This network has no configured RPC node.", hint="The operator can name one."
+            )
+        failures: list[TollgaugeError] = []
+        for node in self._nodes[network]:
+            try:
+                found = await _trace(node, network, tx_hash.lower(), model)
+            except (RpcError, DecoderUnavailable) as error:
+                failures.append(error)
+                continue
+            if found is not None:
+                return found
+        if failures:
+            raise failures[0]
+        return not_found(tx_hash.lower(), network=network)
+
+
+async def _trace(node: Node, network: str, tx_hash: str, model: Model | None) -> TraceResult | None:
+    """What one node tells of a transaction; None when it does not know it."""
+    try:
+        found = await _fetch(node, network, tx_hash)
+        if found is None:
+            return None
+        result = decode(found.tx, found.receipt, network=network, model=_without_trace(model))
+        mined = found.receipt is not None
+        if mined and (model is Model.CALL_TRACE or (model is None and not result.complete)):
+            calls = await _call_trace(node, tx_hash, named=model is not None)
+            if calls is not None:
+                result = decode(found.tx, found.receipt, calls, network=network, model=model)
+    except CaptureError as error:
+        raise RpcUnavailable(f"A reply of {node.name} is malformed.") from error
+    if model is not None and result.decoder is not model:
+        result = replace(result, decoder=model)
+    return await _with_tokens(node, known_tokens(result))
+
+
+def _without_trace(model: Model | None) -> Model | None:
+    """What can be decoded before a call trace is there."""
+    return None if model is Model.CALL_TRACE else model
+
+
+async def _fetch(node: Node, network: str, tx_hash: str) -> _Fetched | None:
+    chain, sent, told, safe, final = await node.batch(
+        [
+            Call("eth_chainId"),
+            Call("eth_getTransactionByHash", (tx_hash,)),
+            Call("eth_getTransactionReceipt", (tx_hash,)),
+            Call("eth_getBlockByNumber", ("safe", False)),
+            Call("eth_getBlockByNumber", ("finalized", False)),
+        ]
+    )
+    for each in (chain, sent, told):
+        if isinstance(each, RpcError):
+            raise each
+    if _quantity(chain) != int(network.partition(":")[2]):
+        raise RpcUnavailable(f"{node.name} is a node of another chain.")
+    if sent is None:
+        if told is not None:
+            raise RpcUnavailable(f"{node.name} has a receipt without its transaction.")
+        return None
+    tx = read_transaction(sent)
+    receipt = None if told is None else read_receipt(told)
+    if tx.hash != tx_hash or tx.data is None or tx.sender is None:
+        raise RpcUnavailable(f"{node.name} answered with another transaction.")
+    if receipt is None:
+        if not tx.pending:
+            raise RpcUnavailable(f"{node.name} has no receipt of a mined transaction yet.")
+        return _Fetched(tx=tx, receipt=None)
+    return await _placed(node, tx, _whole(node, receipt, tx_hash), safe=safe, final=final)
+
+
+def _whole(node: Node, receipt: Receipt, tx_hash: str) -> Receipt:
+    """A receipt that leaves nothing out. Raises RpcUnavailable."""
+    whole = receipt.hash == tx_hash and receipt.block is not None and receipt.logs is not None
+    if not whole or receipt.block is None or receipt.block.hash is None:
+        raise RpcUnavailable(f"A receipt of {node.name} is not whole.")
+    return receipt
+
+
+async def _placed(
+    node: Node, tx: Transaction, receipt: Receipt, *, safe: object, final: object
+) -> _Fetched:
+    """The transaction in its block, with the block's time and finality."""
+    block = receipt.block
+    assert block is not None  # noqa: S101 - what _whole looked at
+    held = await node.call("eth_getBlockByNumber", hex(block.number), False)  # noqa: FBT003 - wire
+    if held is None:
+        waiting = replace(tx, pending=True, block=None)
+        return _Fetched(tx=waiting, receipt=None)
+    at = _quantity(held.get("timestamp")) if isinstance(held, dict) else None
+    if at is None or str(held.get("hash")).lower() != block.hash:
+        raise RpcUnavailable(f"{node.name} has the receipt of an abandoned block.")
+    finality = "latest"
+    for name, tip in (("safe", safe), ("finalized", final)):
+        number = _quantity(tip.get("number")) if isinstance(tip, dict) else None
+        if number is not None and block.number <= number:
+            finality = name
+    placed = Block(number=block.number, hash=block.hash, at=at * 1_000, finality=finality)
+    return _Fetched(tx=tx, receipt=replace(receipt, block=placed))
+
+
+async def _call_trace(node: Node, tx_hash: str, *, named: bool) -> CallTrace | None:
+    """The node's call trace. None where it has none, unless the caller named the decoder."""
+    try:
+        return read_call_trace(await node.call("debug_traceTransaction", tx_hash, _TRACER))
+    except RpcRefused as error:
+        if not named:
+            return None
+        raise DecoderUnavailable(
+            "No node of this network offers call traces.",
+            hint="Leave out the model, or take calldata or receipt-logs.",
+        ) from error
+    except (RpcError, CaptureError):
+        if named:
+            raise
+        return None
+
+
+async def _with_tokens(node: Node, found: TraceResult) -> TraceResult:
+    """A trace with what the contracts of unknown tokens say of themselves."""
+    unknown = list(
+        dict.fromkeys(
+            payment.token.address for payment in found.payments if payment.token.decimals is None
+        )
+    )[:TOKENS_MAX]
+    if not unknown:
+        return found
+    calls = [
+        Call("eth_call", ({"to": address, "data": data}, "latest"))
+        for address in unknown
+        for data in (SYMBOL_CALL, DECIMALS_CALL)
+    ]
+    try:
+        replies: list[Any] = await node.batch(calls)
+    except RpcError:
+        return found
+    tokens = {
+        address: Token(
+            address=address,
+            symbol=read_symbol(replies[2 * place]),
+            decimals=read_decimals(replies[2 * place + 1]),
+        )
+        for place, address in enumerate(unknown)
+    }
+    return with_tokens(found, tokens)
+
+
+def _quantity(value: object) -> int | None:
+    if not isinstance(value, str) or not value.startswith("0x") or not 2 < len(value) <= 18:
+        return None
+    try:
+        return int(value, 16)
+    except ValueError:
+        return None

@@ -1,0 +1,1 @@
+"""The one way out to addresses that others choose."""

@@ -1,0 +1,283 @@
+"""Egress: the only door to addresses that others choose.
+
+Probes, live probes and webhook deliveries go through `Egress.fetch`. Rules:
+- a URL is parsed once by core/endpoint, and only its canonical form is used;
+- one resolution an attempt (clients/egress/resolve), all of it public, the final socket address
+  checked again (clients/egress/transfer);
+- no redirects, cookies, proxies or credentials; TLS verified; a fresh connection each time;
+- one deadline for everything, caps on wire, header and body bytes;
+- a failed attempt is an Exchange with a Fault, never an exception;
+- every attempt says how late we were ourselves (`Timings.delay` and `overrun`).
+What an exchange means, core/probe decides. How often a host is asked, jobs decide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import certifi
+
+from tollgauge.clients.egress.curl_loop import CurlLoop
+from tollgauge.clients.egress.lateness import LoopLateness
+from tollgauge.clients.egress.resolve import Lookup, Resolver, system_lookup
+from tollgauge.clients.egress.transfer import Outcome, Plan, Transfer
+from tollgauge.core.endpoint import PUBLIC, Perimeter, Resource, ResourceError, parse_resource
+from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.exchange import Exchange, Fault, FaultKind, Timings
+
+METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"})
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
+_VALUE: Final = re.compile(r"[\x20-\x7e\t]*", re.ASCII)
+_CLOSE_SECONDS: Final = 0.9
+
+
+class RequestError(TollgaugeError):
+    """A request that egress will not send: its method, a header or its body is not allowed."""
+
+
+class EgressSettingsError(TollgaugeError):
+    """Settings of egress that cannot be used."""
+
+
+def agent_text(contact: str, version: str) -> str:
+    """A User-Agent that names the project, a contact (URL or mail) and how to opt out."""
+    return f"tollgauge/{version} (x402 endpoint monitor; contact and opt-out: {contact})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressSettings:
+    """How egress behaves. Times in milliseconds, caps in bytes.
+
+    `user_agent` names the project, a contact and how to opt out (see agent_text).
+    `dns_deadline_ms` is longer than the five seconds after which resolvers ask again, so that one
+    lost packet is no failure.
+    `ports` are allowed on public hosts. `mapped` sends host names to (loopback address, port);
+    `ca_file` holds the trust anchors in place of certifi's. `resolver` is the blocking name
+    lookup. Raises EgressSettingsError.
+    """
+
+    user_agent: str = "tollgauge (x402 endpoint monitor; no contact configured)"
+    deadline_ms: int = 10_000
+    connect_deadline_ms: int = 6_000
+    dns_deadline_ms: int = 6_000
+    wire_cap: int = 512 * 1_024
+    header_cap: int = 64 * 1_024
+    body_cap: int = 256 * 1_024
+    max_in_flight: int = 1_024
+    dns_threads: int = 512
+    ports: frozenset[int] = PUBLIC.ports
+    mapped: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    ca_file: str | None = None
+    resolver: Lookup = system_lookup
+
+    def __post_init__(self) -> None:
+        if not _VALUE.fullmatch(self.user_agent) or not self.user_agent.strip():
+            raise EgressSettingsError(
+                "The User-Agent is empty or holds characters that are not printable ASCII.",
+                hint="Name the project, a contact and how to opt out.",
+            )
+        for host, (address, _port) in self.mapped.items():
+            if not _is_loopback(address):
+                raise EgressSettingsError(
+                    f"{host} is mapped to {address}, which is no loopback address.",
+                    hint="Host names can only be mapped to 127.0.0.0/8 or ::1.",
+                )
+
+    @property
+    def perimeter(self) -> Perimeter:
+        """What core/endpoint may accept beyond the public internet."""
+        return Perimeter(ports=self.ports, mapped=frozenset(self.mapped))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What to ask. Header names are tokens and values printable ASCII; User-Agent, Host, length
+    and connection headers are egress's own.
+    """
+
+    url: str
+    method: str = "GET"
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = None
+
+
+class Egress:
+    """Makes exchanges. `start` before the first `fetch`, `close` at the end."""
+
+    def __init__(self, settings: EgressSettings) -> None:
+        self._settings = settings
+        self._perimeter = settings.perimeter
+        self._ca_file = settings.ca_file or certifi.where()
+        self._slots = asyncio.Semaphore(settings.max_in_flight)
+        self._resolver = Resolver(
+            settings.resolver,
+            threads=settings.dns_threads,
+            deadline_ms=min(settings.dns_deadline_ms, settings.deadline_ms),
+        )
+        self._loop = CurlLoop()
+        self._lateness = LoopLateness()
+
+    def start(self) -> None:
+        """Start the thread that makes the transfers."""
+        self._loop.start()
+
+    async def close(self) -> None:
+        """Abort what is in flight and end the thread, within a second. Fetches that still wait
+        end with a `local-failure`.
+        """
+        await asyncio.to_thread(self._loop.stop, _CLOSE_SECONDS)
+
+    async def fetch(self, request: Request, *, at: int = 0) -> Exchange:
+        """Make one attempt. `at` is its start in milliseconds UTC, for the record.
+
+        A host that is not public ends in the fault `address-not-public`. Raises ResourceError for
+        a text that is no https URL and RequestError for a request that must not be sent. Waiting
+        for a free slot (`max_in_flight`) is no part of the deadline or the timings; cancelling
+        the task aborts the transfer.
+        """
+        _check(request)
+        try:
+            resource = parse_resource(request.url, self._perimeter)
+        except ResourceError as error:
+            if error.code != "resource-not-public":
+                raise
+            fault = Fault(kind=FaultKind.NOT_PUBLIC, detail=str(error))
+            return _exchange(request, request.url, at, Outcome(result=fault))
+        async with self._slots:
+            with self._lateness.in_flight():
+                outcome = await self._attempt(request, resource)
+            return _exchange(request, resource.probe_url, at, outcome)
+
+    async def _attempt(self, request: Request, resource: Resource) -> Outcome:
+        """One attempt, with its total time and our own part in it."""
+        begin = time.monotonic()
+        outcome, end = await self._looked_up_and_asked(request, resource, begin)
+        total = _milliseconds(begin, end)
+        late = self._lateness.largest(begin, time.monotonic())
+        timings = replace(
+            outcome.timings,
+            total=total,
+            delay=max(outcome.timings.delay, _milliseconds(0, late)),
+            overrun=max(0, total - self._settings.deadline_ms),
+        )
+        return replace(outcome, timings=timings)
+
+    async def _looked_up_and_asked(
+        self, request: Request, resource: Resource, begin: float
+    ) -> tuple[Outcome, float]:
+        """The outcome and its moment on the monotonic clock."""
+        addresses, dial_port = await self._locate(resource)
+        found = time.monotonic()
+        dns = _milliseconds(begin, found)
+        if isinstance(addresses, Fault):
+            return Outcome(result=addresses, timings=Timings(dns=dns)), found
+        left = self._settings.deadline_ms - dns
+        plan = self._plan(request, resource, addresses, dial_port, left)
+        outcome, end = await self._transfer(plan)
+        return replace(outcome, timings=replace(outcome.timings, dns=dns)), end
+
+    async def _locate(self, resource: Resource) -> tuple[tuple[str, ...] | Fault, int]:
+        """Where to connect: the addresses and the port."""
+        if resource.host in self._settings.mapped:
+            address, port = self._settings.mapped[resource.host]
+            return (address,), port
+        return await self._resolver.resolve(resource.host), resource.port
+
+    def _plan(
+        self,
+        request: Request,
+        resource: Resource,
+        addresses: tuple[str, ...],
+        dial_port: int,
+        left: int,
+    ) -> Plan:
+        settings = self._settings
+        return Plan(
+            url=resource.probe_url,
+            host=resource.host,
+            port=resource.port,
+            dial_port=dial_port,
+            addresses=addresses,
+            method=request.method,
+            headers=(*request.headers, ("User-Agent", settings.user_agent)),
+            body=request.body,
+            timeout_ms=max(1, left),
+            connect_ms=settings.connect_deadline_ms,
+            wire_cap=settings.wire_cap,
+            header_cap=settings.header_cap,
+            body_cap=settings.body_cap,
+            ca_file=self._ca_file,
+        )
+
+    async def _transfer(self, plan: Plan) -> tuple[Outcome, float]:
+        """The outcome and its moment on the monotonic clock, which is taken on the thread of the
+        transfers: a busy event loop must not make sellers look slow.
+        """
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[tuple[Outcome, float]] = loop.create_future()
+
+        def settle(outcome: Outcome, end: float) -> None:
+            if not ended.done():
+                ended.set_result((outcome, end))
+
+        def done(outcome: Outcome) -> None:
+            with contextlib.suppress(RuntimeError):  # the event loop may have ended meanwhile
+                loop.call_soon_threadsafe(settle, outcome, time.monotonic())
+
+        transfer = Transfer(plan)
+        self._loop.submit(transfer, done)
+        try:
+            return await ended
+        except asyncio.CancelledError:
+            self._loop.cancel(transfer)
+            raise
+
+
+_OWN_HEADERS: Final = frozenset(
+    {"user-agent", "host", "content-length", "transfer-encoding", "connection", "accept-encoding"}
+    | {"expect", "cookie", "proxy-authorization", "te", "trailer", "upgrade"}
+)
+
+
+def _check(request: Request) -> None:
+    """Refuse what must not be sent: header injection above all. Raises RequestError."""
+    if request.method not in METHODS:
+        raise RequestError(f"The method {request.method!r} is not allowed.")
+    if request.method in ("GET", "HEAD") and request.body is not None:
+        raise RequestError(f"A {request.method} request carries no body.")
+    for name, value in request.headers:
+        if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+            raise RequestError("A header's name or value holds characters that are not allowed.")
+        if name.lower() in _OWN_HEADERS:
+            raise RequestError(f"The header {name} is egress's own.")
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _milliseconds(begin: float, end: float) -> int:
+    return int((end - begin) * 1_000 + 0.5)
+
+
+def _exchange(request: Request, url: str, at: int, outcome: Outcome) -> Exchange:
+    return Exchange(
+        url=url,
+        method=request.method,
+        at=at,
+        result=outcome.result,
+        timings=outcome.timings,
+        address=outcome.address,
+        tls_not_after=outcome.tls_not_after,
+        request_body=request.body,
+    )

@@ -1,0 +1,204 @@
+"""The thread that drives libcurl: one multi handle for every transfer of an egress.
+
+One multi handle, because it keeps the parsed trust anchors (performance.md A); a thread of its
+own, because hostile answers must not delay the event loop. Each outcome says how late this thread
+was at most while it was in flight (clients/egress/lateness). Only clients/egress/client uses this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pycurl
+
+from tollgauge.clients.egress.lateness import TICK, Lateness
+from tollgauge.clients.egress.transfer import Outcome, Transfer
+from tollgauge.core.exchange import Fault, FaultKind
+
+Done = Callable[[Outcome], None]
+"""Called once, on the loop's thread, when a transfer has ended."""
+
+_ENDED: Final = Outcome(result=Fault(kind=FaultKind.LOCAL, detail="egress is not running"))
+_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+_INTEREST: Final = {
+    pycurl.POLL_IN: _READ,
+    pycurl.POLL_OUT: _WRITE,
+    pycurl.POLL_INOUT: _READ | _WRITE,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """Whom to tell about a transfer, and when it was submitted, on the monotonic clock."""
+
+    done: Done
+    since: float
+
+
+class CurlLoop:
+    """Runs transfers until stopped. `submit`, `cancel` and `stop` may be called on any thread."""
+
+    def __init__(self) -> None:
+        self._inbox: deque[tuple[Transfer, _Job | None]] = deque()
+        self._lock = threading.Lock()
+        self._ended = False
+        self._stopping = False
+        self._running: dict[Transfer, _Job] = {}
+        self._lateness = Lateness()
+        self._due: float | None = None
+        self._ears, self._mouth = socket.socketpair()
+        self._ears.settimeout(0)
+        self._mouth.settimeout(0)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._ears, _READ)
+        self._thread = threading.Thread(target=self._run, name="egress", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread. Once."""
+        self._thread.start()
+
+    def submit(self, transfer: Transfer, done: Done) -> None:
+        """Run a transfer; `done` gets its outcome, at once when the loop has ended."""
+        with self._lock:
+            if self._thread.is_alive() and not self._ended:
+                self._inbox.append((transfer, _Job(done=done, since=time.monotonic())))
+                self._wake()
+                return
+        done(_ENDED)
+
+    def cancel(self, transfer: Transfer) -> None:
+        """Abort a transfer without calling its `done`. Unknown ones are ignored."""
+        with self._lock:
+            if not self._ended:
+                self._inbox.append((transfer, None))
+                self._wake()
+
+    def stop(self, seconds: float) -> None:
+        """End every transfer and the thread; wait at most `seconds` for it."""
+        self._stopping = True
+        with self._lock:
+            if not self._ended:
+                self._wake()
+        if self._thread.ident is None:
+            self._shut()
+        else:
+            self._thread.join(seconds)
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # a full pipe wakes it as well
+            self._mouth.send(b"\0")
+
+    def _run(self) -> None:
+        multi = pycurl.CurlMulti()
+        multi.setopt(pycurl.M_SOCKETFUNCTION, self._on_interest)
+        multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
+        try:
+            while not self._stopping:
+                self._take(multi)
+                self._step(multi)
+                self._reap(multi)
+        finally:
+            self._end(multi)
+
+    def _take(self, multi: Any) -> None:
+        while self._inbox:
+            transfer, job = self._inbox.popleft()
+            if job is None:
+                if self._running.pop(transfer, None):
+                    self._drop(multi, transfer)
+                continue
+            now = time.monotonic()
+            self._lateness.note(now, now - job.since)
+            try:
+                multi.add_handle(transfer.open())
+            except (pycurl.error, OSError, MemoryError):
+                transfer.close()
+                fault = Fault(kind=FaultKind.LOCAL, detail="the transfer could not be set up")
+                job.done(Outcome(result=fault))
+            else:
+                transfer.handle.transfer = transfer
+                self._running[transfer] = job
+
+    def _await(self) -> list[tuple[selectors.SelectorKey, int]]:
+        """What is ready, with a note of how late we are told."""
+        waits = [] if self._due is None else [max(0.0, self._due - time.monotonic())]
+        if self._running:
+            ready = self._selector.select(min([TICK, *waits]))
+            self._lateness.beat(time.monotonic())
+            return ready
+        self._lateness.rest()
+        return self._selector.select(min(waits, default=None))
+
+    def _step(self, multi: Any) -> None:
+        for key, events in self._await():
+            if key.fileobj is self._ears:
+                with contextlib.suppress(BlockingIOError):
+                    self._ears.recv(4_096)
+            elif key.fd in self._selector.get_map():  # an earlier event may have closed it
+                ready = pycurl.CSELECT_IN if events & _READ else 0
+                ready |= pycurl.CSELECT_OUT if events & _WRITE else 0
+                multi.socket_action(key.fd, ready)
+        if self._due is not None and self._due <= time.monotonic():
+            self._due = None
+            multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+
+    def _reap(self, multi: Any) -> None:
+        more = True
+        while more:
+            more, good, bad = multi.info_read()
+            for handle in good:
+                self._finish(multi, handle.transfer, 0, "")
+            for handle, code, message in bad:
+                self._finish(multi, handle.transfer, code, message)
+
+    def _finish(self, multi: Any, transfer: Transfer, code: int, message: str) -> None:
+        job = self._running.pop(transfer)
+        outcome = transfer.outcome(code, message)
+        self._drop(multi, transfer)
+        delay = self._lateness.largest(job.since, time.monotonic())
+        timings = replace(outcome.timings, delay=int(delay * 1_000 + 0.5))
+        job.done(replace(outcome, timings=timings))
+
+    def _drop(self, multi: Any, transfer: Transfer) -> None:
+        multi.remove_handle(transfer.handle)
+        transfer.close()
+
+    def _end(self, multi: Any) -> None:
+        with self._lock:
+            self._ended = True
+        waiting = {transfer: job for transfer, job in self._inbox if job is not None}
+        for transfer in self._running:
+            self._drop(multi, transfer)
+        for job in (*self._running.values(), *waiting.values()):
+            job.done(_ENDED)
+        self._running.clear()
+        multi.close()
+        self._shut()
+
+    def _shut(self) -> None:
+        self._ended = True
+        self._selector.close()
+        self._ears.close()
+        self._mouth.close()
+
+    def _on_interest(self, what: int, fd: int, _multi: Any, _data: Any) -> None:
+        known = fd in self._selector.get_map()
+        events = _INTEREST.get(what)
+        if events is None:
+            if known:
+                self._selector.unregister(fd)
+        elif known:
+            self._selector.modify(fd, events)
+        else:
+            self._selector.register(fd, events)
+
+    def _on_timer(self, milliseconds: int) -> None:
+        self._due = None if milliseconds < 0 else time.monotonic() + milliseconds / 1_000

@@ -1,0 +1,90 @@
+"""Lateness: how late a loop of ours gets its turn while it has work in flight.
+
+A machine that is too busy, a stopped process and a long step of our own all look, from inside, like
+a target that is slow to answer. So each loop that serves transfers (the thread of
+clients/egress/curl_loop, and the event loop) means to wake at least every TICK while anything is
+in flight, and notes how much later than that it woke: a wait of at most TICK goes unnoticed.
+core/probe decides what it means (docs/methodology.md, *Whose fault*).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+TICK: Final = 0.05
+"""Seconds between the wake-ups of a loop that has work in flight."""
+_NOISE: Final = 0.01
+"""Every sleep ends a little late; less than this is not worth a note."""
+_KEPT: Final = 600.0
+"""Seconds for which a delay is kept: longer than any deadline of an attempt."""
+
+
+class Lateness:
+    """The delays of one loop, in seconds of the monotonic clock. Used by that loop alone."""
+
+    def __init__(self) -> None:
+        self._due: float | None = None
+        self._noted: deque[tuple[float, float]] = deque()
+
+    def beat(self, now: float) -> None:
+        """The loop has work in flight, and its turn."""
+        if self._due is not None:
+            self.note(now, now - self._due)
+        self._due = now + TICK
+
+    def rest(self) -> None:
+        """The loop has nothing in flight: it may sleep for as long as it likes."""
+        self._due = None
+
+    def note(self, now: float, delay: float) -> None:
+        """Something that was to happen `delay` ago happens now."""
+        if delay < _NOISE:
+            return
+        while self._noted and self._noted[-1][1] <= delay:
+            self._noted.pop()  # older and no longer: never the largest again
+        self._noted.append((now, delay))
+        while self._noted[0][0] < now - _KEPT:
+            self._noted.popleft()
+
+    def largest(self, since: float, now: float) -> float:
+        """The largest delay between two instants, the one that has just ended included."""
+        pending = 0.0 if self._due is None else now - self._due
+        found = (min(delay, at - since) for at, delay in self._noted if at >= since)
+        return max(pending if pending >= _NOISE else 0.0, *found, 0.0)
+
+
+class LoopLateness(Lateness):
+    """The delays of the event loop, which beats by a timer of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._in_flight = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @contextlib.contextmanager
+    def in_flight(self) -> Iterator[None]:
+        """Beat for as long as this block lasts."""
+        self._in_flight += 1
+        if self._in_flight == 1:
+            self._beat()
+        try:
+            yield
+        finally:
+            self._in_flight -= 1
+            if not self._in_flight:
+                self._stop()
+
+    def _beat(self) -> None:
+        self.beat(time.monotonic())
+        self._timer = asyncio.get_running_loop().call_later(TICK, self._beat)
+
+    def _stop(self) -> None:
+        self.rest()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,365 @@
+"""Transfer: one HTTP exchange on one libcurl handle, with its caps, and how it ended.
+
+Only clients/egress/client uses this. Rules:
+- the final socket address must be one that egress resolved and judged for this attempt;
+- bytes are capped on the wire (the kernel's count, so that chunk framing and compressed bytes
+  count), in the headers (1xx answers included) and in the decoded body;
+- a body past a cap, or one that cannot be decoded, is cut, and the answer keeps its status and
+  headers; headers past a cap are a fault;
+- a folded header line (RFC 9112 section 5.2) is one value: libcurl unfolds it, as user agents must,
+  before anybody sees it;
+- nothing of the environment is used: no proxy, no netrc, no cookies, no redirects;
+- a fault's detail is our own text: libcurl's may hold addresses.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import socket
+import ssl
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pycurl
+
+from tollgauge.clients.egress.head import Head
+from tollgauge.core.exchange import Answer, Defect, Fault, FaultKind, Timings
+
+_BYTES_RECEIVED: Final = 128
+"""Offset of tcpi_bytes_received in Linux's struct tcp_info (linux/tcp.h)."""
+_RECEIVE_BUFFER: Final = 128 * 1_024
+_CURL_TOO_LARGE: Final = 100
+"""CURLE_TOO_LARGE, which pycurl has no name for."""
+_TLS_EOF: Final = "unexpected eof"
+"""OpenSSL's words for an end of the stream without close_notify."""
+_TLS_ALERT: Final = " alert "
+"""In OpenSSL's words for a refusal after the handshake, as TLS 1.3 sends it."""
+
+_OURS: Final = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ENETUNREACH, errno.ENETDOWN}
+    | {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EACCES, errno.EPERM}
+    | {0}  # nobody else refused: the socket could not be made or duplicated
+)
+_BROKEN_BODY: Final = frozenset({pycurl.E_BAD_CONTENT_ENCODING, pycurl.E_WRITE_ERROR})
+"""How libcurl ends when a body's content encoding is unknown or broken."""
+_CERTIFICATE_DEFECTS: Final = {
+    9: Defect.CERTIFICATE_NOT_YET_VALID,
+    10: Defect.CERTIFICATE_EXPIRED,
+    18: Defect.CERTIFICATE_SELF_SIGNED,
+    2: Defect.CERTIFICATE_UNKNOWN_ISSUER,
+    19: Defect.CERTIFICATE_UNKNOWN_ISSUER,  # a chain up to a root that nobody here trusts
+    20: Defect.CERTIFICATE_UNKNOWN_ISSUER,
+    21: Defect.CERTIFICATE_UNKNOWN_ISSUER,
+}
+"""OpenSSL's X509_V_ERR_ numbers (openssl/x509_vfy.h), as libcurl hands them on."""
+_OTHER_NAME: Final = ("subject name", "common name")
+"""In libcurl's words where the names of a certificate do not match: it compares them itself, before
+it looks at what OpenSSL found.
+"""
+_RESETS: Final = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
+
+_FAULTS: Final = {
+    pycurl.E_COULDNT_CONNECT: (FaultKind.CONNECT, "the connection was refused or unreachable"),
+    pycurl.E_SSL_CONNECT_ERROR: (FaultKind.TLS, "the TLS handshake failed"),
+    pycurl.E_PEER_FAILED_VERIFICATION: (FaultKind.TLS_INVALID, "the certificate is not valid"),
+    pycurl.E_SSL_ISSUER_ERROR: (FaultKind.TLS_INVALID, "the certificate's issuer is not valid"),
+    pycurl.E_SSL_INVALIDCERTSTATUS: (FaultKind.TLS_INVALID, "the certificate's status is bad"),
+    pycurl.E_SSL_CIPHER: (FaultKind.TLS, "no cipher in common"),
+    pycurl.E_GOT_NOTHING: (FaultKind.EMPTY, "the connection ended without an answer"),
+    pycurl.E_RECV_ERROR: (FaultKind.RESET, "the connection broke while receiving"),
+    pycurl.E_SEND_ERROR: (FaultKind.RESET, "the connection broke while sending"),
+    pycurl.E_PARTIAL_FILE: (FaultKind.RESET, "the connection ended inside the body"),
+    pycurl.E_UNSUPPORTED_PROTOCOL: (FaultKind.MALFORMED, "the answer is not HTTP/1"),
+    pycurl.E_FTP_WEIRD_SERVER_REPLY: (FaultKind.MALFORMED, "the answer is not valid HTTP"),
+    _CURL_TOO_LARGE: (FaultKind.OVERSIZE, "the headers are too large"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What one transfer may do. `addresses` were judged already; `dial_port` is where to
+    connect, which differs from the URL's `port` for mapped names only. Times in milliseconds,
+    caps in bytes.
+    """
+
+    url: str
+    host: str
+    port: int
+    dial_port: int
+    addresses: tuple[str, ...]
+    method: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes | None
+    timeout_ms: int
+    connect_ms: int
+    wire_cap: int
+    header_cap: int
+    body_cap: int
+    ca_file: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a transfer ended. `timings.total` and `overrun` are egress's to fill in, `delay` is the
+    curl loop's.
+    """
+
+    result: Answer | Fault
+    timings: Timings = field(default_factory=Timings)
+    address: str | None = None
+    tls_not_after: int | None = None
+
+
+class Transfer:
+    """One handle from `open` to `close`. Everything after construction runs on the thread of
+    clients/egress/curl_loop.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.handle: Any = None
+        self._share: Any = None
+        self._head = Head(plan.header_cap)
+        self._body = bytearray()
+        self._sockets: list[socket.socket] = []
+        self._cut = False
+        self._foreign = False
+        self._socket_failed = False
+
+    def open(self) -> Any:
+        """The handle, ready to be added to a multi handle. Raises `pycurl.error`."""
+        self.handle = pycurl.Curl()
+        # Name entries live in a share of this transfer alone: in the multi handle's own cache
+        # they would outlive the attempt and reach the next one to the same host.
+        self._share = pycurl.CurlShare()
+        self._share.setopt(pycurl.SH_SHARE, pycurl.LOCK_DATA_DNS)
+        self.handle.setopt(pycurl.SHARE, self._share)
+        self._aim()
+        self._confine()
+        self._ask()
+        self._watch()
+        return self.handle
+
+    def close(self) -> None:
+        """Free the handle and the sockets. The handle must have left its multi handle."""
+        for kept in self._sockets:
+            kept.close()
+        if self.handle is not None:
+            self.handle.close()
+            self.handle = None
+        if self._share is not None:
+            self._share.close()
+
+    def _aim(self) -> None:
+        plan, handle = self.plan, self.handle
+        addresses = ",".join(f"[{item}]" if ":" in item else item for item in plan.addresses)
+        handle.setopt(pycurl.URL, plan.url)
+        handle.setopt(pycurl.PATH_AS_IS, 1)
+        handle.setopt(pycurl.RESOLVE, [f"{plan.host}:{plan.dial_port}:{addresses}"])
+        if plan.dial_port != plan.port:
+            route = f"{plan.host}:{plan.port}:{plan.host}:{plan.dial_port}"
+            handle.setopt(pycurl.CONNECT_TO, [route])
+        handle.setopt(pycurl.RESOLVER_START_FUNCTION, _no_other_lookup)
+        handle.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
+
+    def _confine(self) -> None:
+        plan, handle = self.plan, self.handle
+        for option, value in (
+            (pycurl.PROTOCOLS, pycurl.PROTO_HTTPS),
+            (pycurl.FOLLOWLOCATION, 0),
+            (pycurl.PROXY, ""),
+            (pycurl.NOPROXY, "*"),
+            (pycurl.NETRC, pycurl.NETRC_IGNORED),
+            (pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1),
+            (pycurl.HTTP09_ALLOWED, 0),
+            (pycurl.SSL_VERIFYPEER, 1),
+            (pycurl.SSL_VERIFYHOST, 2),
+            (pycurl.SSL_SESSIONID_CACHE, 0),
+            (pycurl.CAINFO, plan.ca_file),
+            (pycurl.OPT_CERTINFO, 1),
+            (pycurl.FRESH_CONNECT, 1),
+            (pycurl.FORBID_REUSE, 1),
+            (pycurl.NOSIGNAL, 1),
+            (pycurl.TIMEOUT_MS, plan.timeout_ms),
+            (pycurl.CONNECTTIMEOUT_MS, min(plan.connect_ms, plan.timeout_ms)),
+        ):
+            handle.setopt(option, value)
+        handle.unsetopt(pycurl.CAPATH)  # the wheel's built-in directory of anchors
+
+    def _ask(self) -> None:
+        plan, handle = self.plan, self.handle
+        body = plan.body
+        if plan.method in ("POST", "PUT", "PATCH") and body is None:
+            body = b""
+        if plan.method == "HEAD":
+            handle.setopt(pycurl.NOBODY, 1)
+        elif body is not None:
+            handle.setopt(pycurl.POST, 1)
+            handle.setopt(pycurl.POSTFIELDS, body)
+        handle.setopt(pycurl.CUSTOMREQUEST, plan.method)
+        given = {name.lower() for name, _ in plan.headers}
+        # A header without a value takes back one that libcurl would add by itself.
+        silenced = [f"{name}:" for name in ("Expect", "Content-Type") if name.lower() not in given]
+        handle.setopt(pycurl.ENCODING, "")  # decode, though we ask for none
+        lines = [f"{name}: {value}" for name, value in plan.headers]
+        handle.setopt(pycurl.HTTPHEADER, [*lines, *silenced, "Accept-Encoding: identity"])
+
+    def _watch(self) -> None:
+        self.handle.setopt(pycurl.HEADERFUNCTION, self._on_header)
+        self.handle.setopt(pycurl.WRITEFUNCTION, self._on_body)
+        self.handle.setopt(pycurl.NOPROGRESS, 0)
+        self.handle.setopt(pycurl.XFERINFOFUNCTION, self._on_progress)
+
+    def _open_socket(self, _purpose: int, address: Any) -> Any:
+        if not self._allowed(address.addr):
+            self._foreign = True
+            return pycurl.SOCKET_BAD
+        try:
+            made = socket.socket(address.family, address.socktype, address.protocol)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+        except OSError:
+            self._socket_failed = True
+            return pycurl.SOCKET_BAD
+        self._sockets.append(made)  # libcurl works on a duplicate; ours is for counting bytes
+        return made
+
+    def _allowed(self, address: Sequence[Any]) -> bool:
+        host, port = address[0], address[1]
+        unscoped = len(address) < 4 or address[3] == 0
+        return host in self.plan.addresses and port == self.plan.dial_port and unscoped
+
+    def _on_header(self, line: bytes) -> int:
+        return len(line) if self._head.feed(line) else 0
+
+    def _on_body(self, data: bytes) -> int:
+        room = self.plan.body_cap - len(self._body)
+        self._body += data[:room]
+        if len(data) <= room:
+            return len(data)
+        self._cut = True
+        return 0
+
+    def _on_progress(self, *_: int) -> int:
+        if sum(_received(kept) for kept in self._sockets) > self.plan.wire_cap:
+            self._cut = True
+            return 1
+        return 0
+
+    def outcome(self, code: int, message: str) -> Outcome:
+        """What a finished transfer amounts to. `code` is libcurl's, 0 for success."""
+        return Outcome(
+            result=self._result(code, message),
+            timings=self._timings(),
+            address=self.handle.getinfo(pycurl.PRIMARY_IP) or None,
+            tls_not_after=_not_after(self.handle.getinfo(pycurl.INFO_CERTINFO)),
+        )
+
+    def _result(self, code: int, message: str) -> Answer | Fault:
+        head = self._head
+        if head.malformed or (head.complete and head.contradicts_itself()):
+            return _fault(FaultKind.MALFORMED, "the answer is not valid HTTP", code)
+        if head.complete and head.length_too_large():
+            text = "the answer names a length that no body has"
+            return _fault(FaultKind.MALFORMED, text, code, Defect.LENGTH_TOO_LARGE)
+        if not head.complete:
+            if head.oversize or self._cut:
+                return _fault(FaultKind.OVERSIZE, "the headers are too large", code)
+            return self._fault(code, message)
+        cut = self._cut or head.oversize or code in _BROKEN_BODY
+        if not (code == 0 or cut or self._ragged(code, message)):
+            return self._fault(code, message)
+        return Answer(
+            status=self.handle.getinfo(pycurl.RESPONSE_CODE),
+            headers=tuple(head.headers),
+            body=bytes(self._body),
+            truncated=cut,
+            defect=Defect.LENGTH_AND_TRANSFER_ENCODING if head.framed_twice() else None,
+        )
+
+    def _ragged(self, code: int, message: str) -> bool:
+        """An unmarked body that ended without TLS's close_notify: what common clients accept."""
+        return code == pycurl.E_RECV_ERROR and _TLS_EOF in message and not self._head.framed()
+
+    def _fault(self, code: int, message: str) -> Fault:
+        number = self.handle.getinfo(pycurl.OS_ERRNO)
+        if self._foreign:
+            return _fault(FaultKind.NOT_PUBLIC, "an address that was not agreed on", code)
+        if code == pycurl.E_OPERATION_TIMEDOUT:
+            return self._timeout(code)
+        if code == pycurl.E_COULDNT_CONNECT and (number in _OURS or self._socket_failed):
+            return _fault(FaultKind.LOCAL, "this machine could not open the connection", code)
+        if code in (pycurl.E_COULDNT_CONNECT, pycurl.E_SSL_CONNECT_ERROR) and number in _RESETS:
+            return _fault(FaultKind.RESET, "the connection broke before it could be used", code)
+        if code == pycurl.E_RECV_ERROR and _TLS_EOF in message and self._head.empty:
+            code = pycurl.E_GOT_NOTHING
+        elif code == pycurl.E_GOT_NOTHING and not self._head.empty:
+            code = pycurl.E_FTP_WEIRD_SERVER_REPLY
+        if code == pycurl.E_RECV_ERROR and _TLS_ALERT in message:
+            code = pycurl.E_SSL_CONNECT_ERROR
+        kind, text = _FAULTS.get(code, (FaultKind.LOCAL, "the transfer failed on this machine"))
+        return _fault(kind, text, code, self._certificate_defect(code, message))
+
+    def _certificate_defect(self, code: int, message: str) -> Defect | None:
+        """Which rule a certificate broke, None where it is another or the fault is no such one."""
+        if code != pycurl.E_PEER_FAILED_VERIFICATION:
+            return None
+        if any(words in message for words in _OTHER_NAME):
+            return Defect.CERTIFICATE_WRONG_NAME
+        return _CERTIFICATE_DEFECTS.get(self.handle.getinfo(pycurl.SSL_VERIFYRESULT))
+
+    def _timeout(self, code: int) -> Fault:
+        if not self.handle.getinfo(pycurl.CONNECT_TIME_T):
+            return _fault(FaultKind.CONNECT_TIMEOUT, "no connection within the deadline", code)
+        if not self.handle.getinfo(pycurl.APPCONNECT_TIME_T):
+            return _fault(FaultKind.TIMEOUT, "no TLS handshake within the deadline", code)
+        part = "the answer did not end" if self._head.complete else "no answer came"
+        return _fault(FaultKind.TIMEOUT, f"{part} within the deadline", code)
+
+    def _timings(self) -> Timings:
+        marks = [
+            self.handle.getinfo(option)
+            for option in (
+                pycurl.NAMELOOKUP_TIME_T,
+                pycurl.CONNECT_TIME_T,
+                pycurl.APPCONNECT_TIME_T,
+                pycurl.STARTTRANSFER_TIME_T,
+            )
+        ]
+        connect, tls, first = (_phase(*pair) for pair in itertools.pairwise(marks))
+        # libcurl sets the mark of the first byte at the latest when a transfer ends.
+        return Timings(connect=connect, tls=tls, ttfb=None if self._head.empty else first)
+
+
+def _fault(kind: FaultKind, text: str, code: int, defect: Defect | None = None) -> Fault:
+    return Fault(kind=kind, detail=f"{text} (curl {code})", defect=defect)
+
+
+def _phase(start: int, end: int) -> int | None:
+    """Whole milliseconds between two of libcurl's marks in microseconds; 0 is not reached."""
+    return max(0, (end - start + 500) // 1_000) if end else None
+
+
+def _no_other_lookup() -> int:
+    """Forbid libcurl any name lookup of its own: the addresses are all in RESOLVE."""
+    return 1
+
+
+def _received(kept: socket.socket) -> int:
+    """Bytes that the kernel received on a connection; 0 where it does not say."""
+    if not hasattr(socket, "TCP_INFO"):
+        return 0
+    size = _BYTES_RECEIVED + 8
+    info = kept.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
+    return int(struct.unpack_from("=Q", info, _BYTES_RECEIVED)[0]) if len(info) >= size else 0
+
+
+def _not_after(chain: Sequence[Sequence[tuple[str, str]]]) -> int | None:
+    """The end of the leaf's validity in milliseconds UTC, from libcurl's certificate texts."""
+    expiry = dict(chain[0]).get("Expire date", "") if chain else ""
+    try:
+        return ssl.cert_time_to_seconds(expiry) * 1_000
+    except ValueError:
+        return None

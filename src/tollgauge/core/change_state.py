@@ -1,0 +1,253 @@
+"""Standing: what must be remembered of an endpoint to tell a change when the next probe comes.
+
+One step takes one scored probe and gives the new standing and the flips. The first probe of an
+endpoint is no change of anything. A standing is small, changes only when there is something to
+remember, and travels as JSON.
+
+A change of the linter is no change of an endpoint: a standing names the rules that it was judged
+by, and what only other rules find is taken in silently (docs/watching.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Final
+
+from tollgauge.core import changes as changes_rules
+from tollgauge.core.changes import Baseline, Flip
+from tollgauge.core.finding import Severity
+from tollgauge.core.lint import ERROR_RULES, RuleSet
+from tollgauge.core.liveness import HITS, RECENT, Liveness, run_length, step
+from tollgauge.core.probe import Outcome, ProbeResult
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import DAY_MS
+
+PUBLIC_N: Final = 2
+"""The sensitivity of public incidents, and of a watch that names none (docs/watching.md)."""
+CONFIRM: Final = 2
+"""Answers in a row that confirm a broken rule or a slow endpoint."""
+HEAL: Final = 6
+"""Answers in a row without a broken rule after which it counts as mended."""
+CALM: Final = 12
+"""Calm answers in a row after which a slow endpoint may be told again."""
+VARIES: Final = 3
+"""The change within a day at which terms are said to vary; the first of a templated endpoint."""
+BASELINE_MIN: Final = 48
+"""Fewer answers than this make no baseline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What is remembered. `recent` holds the last scored results as `1` and `0`; `since` the
+    first miss of the current run, `last_good` the last answer before it; `changes` the instants of
+    the day's changes by type; `rules` the id of the set of rules that the last request for payment
+    was judged by, None where that was not noted; `broken` the rules known to be broken with how
+    many answers in a row kept them since, `suspects` those that broke in the last answer only;
+    `slow` counts slow answers in a row, `calm` calm ones after a regression was told (None: none
+    was).
+    """
+
+    recent: str = ""
+    since: int | None = None
+    last_good: int | None = None
+    seen_up: bool = False
+    machines: tuple[Liveness, ...] = ()
+    quote: Quote | None = None
+    changes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    judged: bool = False
+    rules: str | None = None
+    broken: Mapping[str, int] = field(default_factory=dict)
+    suspects: tuple[str, ...] = ()
+    baseline: Baseline | None = None
+    slow: tuple[int, ...] = ()
+    calm: int | None = None
+
+    def machine(self, n: int) -> Liveness:
+        """The machine of a sensitivity; a new one takes over what the public one knows."""
+        public = Liveness(n=PUBLIC_N)
+        for known in self.machines:
+            if known.n == n:
+                return known
+            if known.n == PUBLIC_N:
+                public = known
+        return replace(public, n=n)
+
+
+_NAMES: Final = frozenset(each.name for each in fields(Standing))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed:
+    """A scored probe and what it is compared with: the sensitivities of the endpoint's watches,
+    whether it is `templated`, and the last answer `last_good` before this probe. `slow_here` says
+    that unrelated endpoints were slow at the same time: then slowness is ours. `rules` judged this
+    probe; `rules_before` is the set that the standing names, None where nobody knows it.
+    """
+
+    result: ProbeResult
+    sensitivities: frozenset[int] = frozenset({PUBLIC_N})
+    templated: bool = False
+    last_good: int | None = None
+    slow_here: bool = False
+    rules: RuleSet = ERROR_RULES
+    rules_before: RuleSet | None = None
+
+
+def advance(standing: Standing, probed: Probed) -> tuple[Standing, tuple[Flip, ...]]:
+    """The standing after a scored probe, and what it flipped."""
+    found: list[Flip] = []
+    for part in (_liveness, _terms, _envelope, _latency):
+        standing, told = part(standing, probed)
+        found += told
+    return standing, tuple(found)
+
+
+def _liveness(standing: Standing, probed: Probed) -> tuple[Standing, list[Flip]]:
+    result = probed.result
+    recent = (standing.recent + ("1" if result.up else "0"))[-RECENT:]
+    began = not result.up and run_length(recent) == 1
+    since = result.at if began else standing.since
+    last_good = probed.last_good if began else standing.last_good
+    seen_up = standing.seen_up or result.up
+    machines: list[Liveness] = []
+    found: list[Flip] = []
+    for n in sorted({PUBLIC_N} | probed.sensitivities):
+        before = standing.machine(n)
+        after, kind = step(before, recent=recent, since=since, seen_up=seen_up)
+        machines.append(after)
+        if kind == changes_rules.DOWN:
+            found.append(
+                changes_rules.liveness_down(
+                    result, n=n, since=since or result.at, last_good=last_good
+                )
+            )
+        elif kind == changes_rules.RECOVERED:
+            hits = HITS if before.down and not before.flapping else run_length(recent)
+            found.append(
+                changes_rules.liveness_recovered(result, n=n, since=after.began, hits=hits)
+            )
+        elif kind == changes_rules.FLAPPING:
+            found.append(
+                changes_rules.liveness_flapping(result, n=n, recent=recent, last_good=last_good)
+            )
+    after_all = replace(
+        standing,
+        recent=recent,
+        since=since,
+        last_good=last_good,
+        seen_up=seen_up,
+        machines=tuple(machines),
+    )
+    return after_all, found
+
+
+def _terms(standing: Standing, probed: Probed) -> tuple[Standing, list[Flip]]:
+    result = probed.result
+    if result.quote is None:
+        return standing, []
+    if standing.quote is None:
+        return replace(standing, quote=result.quote), []
+    changed = changes_rules.term_flips(standing.quote, result.quote, at=result.at, source="probe")
+    limit = 1 if probed.templated else VARIES
+    found: list[Flip] = []
+    changes = dict(standing.changes)
+    for flip in changed:
+        day = [at for at in changes.get(flip.type, ()) if at > result.at - DAY_MS]
+        number = len(day) + 1
+        changes[flip.type] = (*day, result.at)[-VARIES:]
+        if number < limit:
+            found.append(flip)
+        elif number == limit:
+            found.append(_varies(flip))
+    return replace(standing, quote=result.quote, changes=changes), found
+
+
+def _varies(flip: Flip) -> Flip:
+    reason = f"{flip.reason} It varies: more changes are not told until it has kept for a day."
+    return replace(flip, severity=Severity.WARN, reason=reason)
+
+
+def _envelope(standing: Standing, probed: Probed) -> tuple[Standing, list[Flip]]:
+    """Only an answer has an envelope to judge; an outage is liveness."""
+    result = probed.result
+    if not result.up:
+        return standing, []
+    errors = {f.rule for f in result.findings if f.severity is Severity.ERROR}
+    rules = probed.rules.id
+    if not standing.judged:
+        broken = dict.fromkeys(sorted(errors), 0)
+        return replace(standing, judged=True, rules=rules, broken=broken), []
+    kept = {rule: 0 if rule in errors else n + 1 for rule, n in standing.broken.items()}
+    known = {rule: n for rule, n in kept.items() if n < HEAL}
+    found = errors - known.keys()
+    unheard = _unheard(found, standing, probed)
+    known |= dict.fromkeys(sorted(unheard), 0)
+    new = sorted(found - unheard)
+    confirmed = [rule for rule in new if rule in standing.suspects]
+    flip = changes_rules.spec_regression(confirmed, result, known=sorted(known))
+    after = replace(
+        standing,
+        rules=rules if result.outcome is Outcome.PAYMENT_REQUIRED else standing.rules,
+        broken=known | dict.fromkeys(confirmed, 0),
+        suspects=tuple(rule for rule in new if rule not in confirmed),
+    )
+    return after, [flip] if flip else []
+
+
+def _unheard(found: set[str], standing: Standing, probed: Probed) -> set[str]:
+    """Those broken rules that the endpoint was not held to when it was judged last: nobody can
+    say that it kept them then.
+    """
+    if standing.rules == probed.rules.id:
+        return set()
+    before = probed.rules_before
+    return {rule for rule in found if before is None or not before.shares(rule, probed.rules)}
+
+
+def _latency(standing: Standing, probed: Probed) -> tuple[Standing, list[Flip]]:
+    """Needs a baseline, which only watched endpoints have. Slowness of ours tells nothing."""
+    result, baseline = probed.result, standing.baseline
+    ours = probed.slow_here or result.late_here
+    if baseline is None or not result.up or baseline.count < BASELINE_MIN or ours:
+        return standing, []
+    if standing.calm is not None:
+        calm = standing.calm + 1 if changes_rules.calm(result, baseline) else 0
+        return replace(standing, calm=None if calm >= CALM else calm), []
+    if not changes_rules.slow(result, baseline):
+        return (replace(standing, slow=()) if standing.slow else standing), []
+    slow = (*standing.slow, result.timings.total)
+    if len(slow) < CONFIRM:
+        return replace(standing, slow=slow), []
+    told = changes_rules.latency_regression(slow, result, baseline)
+    return replace(standing, slow=(), calm=0), [told]
+
+
+def to_json(standing: Standing) -> dict[str, Any]:
+    """A standing as plain JSON values. The amount is text: it may be a uint256."""
+    document = asdict(standing)
+    if standing.quote is not None:
+        document["quote"]["amount"] = str(standing.quote.amount)
+    return document
+
+
+def from_json(document: Mapping[str, Any]) -> Standing:
+    """The inverse of `to_json`; what another version wrote beyond it is left out."""
+    document = {name: value for name, value in document.items() if name in _NAMES}
+    quote, baseline = document["quote"], document["baseline"]
+    return Standing(
+        **{
+            **document,
+            "machines": tuple(Liveness(**each) for each in document["machines"]),
+            "quote": Quote(**{**quote, "amount": int(quote["amount"])}) if quote else None,
+            "changes": {key: tuple(each) for key, each in document["changes"].items()},
+            "suspects": tuple(document["suspects"]),
+            "baseline": Baseline(**baseline) if baseline else None,
+            "slow": tuple(document["slow"]),
+        }
+    )
+
+
+def sensitivities(wanted: Iterable[int]) -> frozenset[int]:
+    """The sensitivities that are kept for an endpoint: the public one and its watches'."""
+    return frozenset({PUBLIC_N, *wanted})

@@ -1,0 +1,303 @@
+"""Flips: what counts as a change of an endpoint, one rule a type of event.
+
+Rules (docs/watching.md):
+- a flip has before, after, evidence and a reason that a person can read;
+- only scored probes are looked at: what was our own doing is no news of anybody;
+- one notice for one change: what is remembered in between is core/change_state's;
+- terms that vary from answer to answer are told once, as a warning: at once for a templated
+  endpoint, whose price may depend on the item, else at the third change within a day.
+
+Each rule is a pure function from what was and what is to a flip, or None. Instants are ms UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tollgauge.core.discovery import same_asset
+from tollgauge.core.finding import Severity
+from tollgauge.core.probe import ProbeResult
+from tollgauge.core.terms import Advertised, Quote
+from tollgauge.core.units import usd_text
+
+PAYTO: Final = "payto_change"
+PRICE: Final = "price_change"
+ASSET_NETWORK: Final = "asset_network_change"
+SPEC: Final = "spec_regression"
+DELISTING: Final = "delisting"
+DOWN: Final = "liveness_down"
+RECOVERED: Final = "liveness_recovered"
+FLAPPING: Final = "liveness_flapping"
+LATENCY: Final = "latency_regression"
+EVENTS: Final = (
+    PAYTO,
+    PRICE,
+    ASSET_NETWORK,
+    SPEC,
+    DELISTING,
+    DOWN,
+    RECOVERED,
+    FLAPPING,
+    LATENCY,
+)
+"""Every type of event, letter for letter as clients know them (docs/watching.md)."""
+
+SLOW_MS: Final = 300
+"""A slower answer than this much above the usual one is noticed; less is noise of the way."""
+
+_LEVELS: Final[Mapping[str, Severity]] = {
+    PAYTO: Severity.ERROR,
+    ASSET_NETWORK: Severity.ERROR,
+    DELISTING: Severity.WARN,
+    DOWN: Severity.ERROR,
+    RECOVERED: Severity.INFO,
+    FLAPPING: Severity.WARN,
+    LATENCY: Severity.WARN,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flip:
+    """One change. `before`, `after` and `evidence` are small JSON objects; `sensitivity` says for
+    watches of how many misses a liveness flip is, None for every other type.
+    """
+
+    type: str
+    at: int
+    severity: Severity
+    reason: str
+    before: Mapping[str, Any] = field(default_factory=dict)
+    after: Mapping[str, Any] = field(default_factory=dict)
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    sensitivity: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What an endpoint's own past says of its latency: whole ms over `count` answers, as known
+    `at`.
+    """
+
+    p50: int
+    p95: int
+    count: int
+    at: int
+
+
+def payto_change(before: Advertised, after: Advertised, *, at: int, source: str) -> Flip | None:
+    """The address that payments go to is another one, whether or not an amount is named."""
+    if before.pay_to == after.pay_to:
+        return None
+    return Flip(
+        type=PAYTO,
+        at=at,
+        severity=_LEVELS[PAYTO],
+        reason="Payments go to another address than before.",
+        before={"payTo": before.pay_to},
+        after={"payTo": after.pay_to},
+        evidence=_terms(after, source),
+    )
+
+
+def price_change(before: Quote, after: Quote, *, at: int, source: str) -> Flip | None:
+    """The price in the same asset is another one; the same dollar on another network is the same
+    asset (core/discovery). A rise is an alarm, a fall a warning.
+    """
+    if before.amount == after.amount or not same_asset(before, after):
+        return None
+    rose = after.amount > before.amount
+    return Flip(
+        type=PRICE,
+        at=at,
+        severity=Severity.ERROR if rose else Severity.WARN,
+        reason=f"The price {'rose' if rose else 'fell'} from {_price(before)} to {_price(after)}.",
+        before=_amount(before),
+        after=_amount(after),
+        evidence=_terms(after, source),
+    )
+
+
+def asset_network_change(before: Quote, after: Quote, *, at: int, source: str) -> Flip | None:
+    """The price is asked in another token or on another network."""
+    if (before.network, before.asset) == (after.network, after.asset):
+        return None
+    what = "network" if before.network != after.network else "token"
+    return Flip(
+        type=ASSET_NETWORK,
+        at=at,
+        severity=_LEVELS[ASSET_NETWORK],
+        reason=f"The price is asked on another {what} than before."
+        if what == "network"
+        else "The price is asked in another token than before.",
+        before={"network": before.network, "asset": before.asset},
+        after={"network": after.network, "asset": after.asset},
+        evidence=_terms(after, source),
+    )
+
+
+def spec_regression(
+    broken: Sequence[str], result: ProbeResult, *, known: Sequence[str]
+) -> Flip | None:
+    """Rules of the linter that break now and did not before. `broken` are the new ones, confirmed
+    by two answers in a row; `known` those that were broken already.
+    """
+    if not broken:
+        return None
+    told = [finding for finding in result.findings if finding.rule in broken]
+    names = ", ".join(broken)
+    cannot = "" if result.payable else " A stock client can no longer pay."
+    return Flip(
+        type=SPEC,
+        at=result.at,
+        severity=Severity.WARN if result.payable else Severity.ERROR,
+        reason=f"The payment envelope breaks {names}, which it kept before.{cannot}",
+        before={"brokenRules": list(known)},
+        after={"brokenRules": sorted({*known, *broken})},
+        evidence={
+            "rules": [
+                {"rule": f.rule, "severity": f.severity.value, "message": f.message} for f in told
+            ][:10],
+            "payable": result.payable,
+            **_probe(result),
+        },
+    )
+
+
+def delisting(*, at: int, source: str) -> Flip:
+    """No directory lists the endpoint any more: a whole crawl of the last one did not see it."""
+    return Flip(
+        type=DELISTING,
+        at=at,
+        severity=_LEVELS[DELISTING],
+        reason="No directory lists this endpoint any more.",
+        before={"status": "listed"},
+        after={"status": "delisted"},
+        evidence={"source": source},
+    )
+
+
+def liveness_down(result: ProbeResult, *, n: int, since: int, last_good: int | None) -> Flip:
+    """`n` scored probes in a row failed; `since` is the first of them."""
+    return Flip(
+        type=DOWN,
+        at=result.at,
+        severity=_LEVELS[DOWN],
+        reason=f"Down: {n} check{'s' if n > 1 else ''} in a row failed ({_what(result)}).",
+        before={"up": True, "lastGoodAt": last_good},
+        after={"up": False, "since": since},
+        evidence={"misses": n, **_probe(result)},
+        sensitivity=n,
+    )
+
+
+def liveness_recovered(result: ProbeResult, *, n: int, since: int | None, hits: int) -> Flip:
+    """`hits` scored probes in a row answered after an outage that began at `since`."""
+    return Flip(
+        type=RECOVERED,
+        at=result.at,
+        severity=_LEVELS[RECOVERED],
+        reason=f"Up again: {hits} checks in a row answered.",
+        before={"up": False, "since": since},
+        after={"up": True},
+        evidence={"hits": hits, **_probe(result)},
+        sensitivity=n,
+    )
+
+
+def liveness_flapping(result: ProbeResult, *, n: int, recent: str, last_good: int | None) -> Flip:
+    """Up and down in turns; nothing more is told until it is steady. `recent` holds the last
+    results as `1` and `0`, newest last.
+    """
+    return Flip(
+        type=FLAPPING,
+        at=result.at,
+        severity=_LEVELS[FLAPPING],
+        reason=f"Flapping: {recent.count('0')} of the last {len(recent)} checks failed, in turns. "
+        "The next notice comes when it is steady.",
+        before={"up": True, "lastGoodAt": last_good},
+        after={"up": None, "recent": recent},
+        evidence={"recent": recent, **_probe(result)},
+        sensitivity=n,
+    )
+
+
+def latency_regression(slow_ms: Sequence[int], result: ProbeResult, baseline: Baseline) -> Flip:
+    """Answers in a row (`slow_ms`, oldest first, the last of them `result`) were slow against the
+    endpoint's own past.
+    """
+    return Flip(
+        type=LATENCY,
+        at=result.at,
+        severity=_LEVELS[LATENCY],
+        reason=f"Answers take {result.timings.total} ms; half of them took {baseline.p50} ms or "
+        f"less before, and 95 % {baseline.p95} ms or less.",
+        before={"p50LatencyMs": baseline.p50, "p95LatencyMs": baseline.p95},
+        after={"latencyMs": result.timings.total},
+        evidence={
+            "baselineAnswers": baseline.count,
+            "latenciesMs": list(slow_ms),
+            **_probe(result),
+        },
+    )
+
+
+def slow(result: ProbeResult, baseline: Baseline) -> bool:
+    """Whether an answer took far longer than the endpoint's answers do."""
+    limit = max(2 * baseline.p95, 3 * baseline.p50, baseline.p50 + SLOW_MS)
+    return result.up and result.timings.total > limit
+
+
+def calm(result: ProbeResult, baseline: Baseline) -> bool:
+    """Whether an answer is well inside the usual again; between slow and calm nothing changes."""
+    limit = max(3 * baseline.p95 // 2, 2 * baseline.p50, baseline.p50 + SLOW_MS // 2)
+    return result.up and result.timings.total <= limit
+
+
+def term_flips(before: Advertised, after: Advertised, *, at: int, source: str) -> tuple[Flip, ...]:
+    """The flips from one entry's terms to the next: payTo, and where both sides name an amount
+    price, asset or network.
+    """
+    found = [payto_change(before, after, at=at, source=source)]
+    if isinstance(before, Quote) and isinstance(after, Quote):
+        found += [
+            rule(before, after, at=at, source=source)
+            for rule in (price_change, asset_network_change)
+        ]
+    return tuple(flip for flip in found if flip is not None)
+
+
+def _terms(after: Advertised, source: str) -> dict[str, Any]:
+    return {
+        "source": source,
+        "payTo": after.pay_to,
+        "network": after.network,
+        "asset": after.asset,
+        **(_amount(after) if isinstance(after, Quote) else {}),
+    }
+
+
+def _amount(quote: Quote) -> dict[str, Any]:
+    micro = quote.micro_usd
+    usd = {} if micro is None else {"amountUsd": micro / 10**6}
+    return {"amount": str(quote.amount), **usd}
+
+
+def _price(quote: Quote) -> str:
+    if quote.decimals is None:
+        return f"{quote.amount} units"
+    return f"${usd_text(quote.amount, quote.decimals)}"
+
+
+def _what(result: ProbeResult) -> str:
+    return f"HTTP {result.status}" if result.status is not None else result.outcome.value
+
+
+def _probe(result: ProbeResult) -> dict[str, Any]:
+    return {
+        "probeAt": result.at,
+        "outcome": result.outcome.value,
+        "status": result.status,
+        "latencyMs": result.timings.total,
+    }

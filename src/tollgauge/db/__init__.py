@@ -1,0 +1,1 @@
+"""The database: engine, drivers, statements, migrations, backup. What the rows mean is store's."""

@@ -1,0 +1,267 @@
+"""Backup: an SQLite database as one whole file, and back.
+
+Rules:
+- a copy is of one moment, while the service goes on: the read transaction that it is made in is
+  held from the first page to the last;
+- a copy gets its name only when it is whole, checked and on the disk; it is readable by its owner
+  alone, because a ledger is in it;
+- only a file of ours goes back in place: whole, and of a version that this program knows. Older
+  ones are brought up to date by the next start;
+- nothing is put in the place of a database that another process has open, and what stood there is
+  kept beside it.
+
+PostgreSQL brings its own tools for this; see db/postgres_backup.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tollgauge.core.errors import TollgaugeError
+from tollgauge.db.engine import is_sqlite, parse_url
+from tollgauge.db.migrations import versions
+
+Progress = Callable[[int, int], None]
+"""Hears how many pages are copied, and of how many."""
+
+STEP_PAGES: Final = 256
+WAIT_S: Final = 5.0
+TABLES: Final = ("endpoint", "probe", "score", "payment", "watch")
+"""Tables that every version of ours has had since it has payments, as far as a summary needs."""
+_PENDING_BYTE: Final = 0x40000000
+_LOCK_BYTES: Final = 512
+"""Where SQLite's locks are in a file (its file format, section 1.2, the lock-byte page)."""
+_SIDES: Final = ("-wal", "-shm", "-journal")
+
+
+class BackupError(TollgaugeError):
+    """A copy that cannot be made or put in place, for a reason outside of the copy."""
+
+
+class BackupDamagedError(TollgaugeError):
+    """A file that is no whole copy of a database of ours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """A checked copy: its size, the version of its tables, whether that is the newest, and how
+    many rows its tables have.
+    """
+
+    path: Path
+    bytes: int
+    version: str
+    newest: bool
+    rows: dict[str, int]
+
+
+def database_file(url: str) -> Path:
+    """The file of an SQLite database. Raises BackupError for a database in memory."""
+    parsed = parse_url(url)
+    if not is_sqlite(parsed) or parsed.database in (None, "", ":memory:"):
+        raise BackupError(
+            "This database is no file, so there is nothing to copy.",
+            hint="Set store.url (or DATABASE_URL) to the database of the service.",
+        )
+    return Path(str(parsed.database))
+
+
+def check_target(target: Path, *, force: bool) -> None:
+    """Whether a copy may be written there. Raises BackupError."""
+    if target.is_dir():
+        raise BackupError(f"{target} is a folder.", hint="Name the file to write.")
+    if target.exists() and not force:
+        raise BackupError(f"{target} exists already.", hint="Name another file, or add --force.")
+    if not target.parent.is_dir():
+        raise BackupError(f"There is no folder {target.parent}.", hint="Make it first.")
+
+
+def save(source: Path, target: Path, *, force: bool, progress: Progress) -> Copy:
+    """Copy a database, which may be in use, to one file. Raises BackupError where that cannot be
+    done, and BackupDamagedError where the database itself is damaged; no file is left then.
+    """
+    check_target(target, force=force)
+    if not source.is_file():
+        raise BackupError(f"There is no database {source}.", hint="Check store.url.")
+    if target.exists() and target.samefile(source):
+        raise BackupError("The copy and the database are the same file.")
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with _told(source, "cannot be copied"):
+            _copy(source, part, progress)
+        copy = examine(part)
+        _onto_disk(part)
+        part.replace(target)
+        _onto_disk(target.parent)
+    except OSError as error:
+        raise BackupError(f"{target} cannot be written: {error.strerror}.", hint=_ROOM) from error
+    finally:
+        for each in (part, *_beside(part)):
+            each.unlink(missing_ok=True)
+    return Copy(
+        path=target,
+        bytes=copy.bytes,
+        version=copy.version,
+        newest=copy.newest,
+        rows=copy.rows,
+    )
+
+
+def examine(path: Path) -> Copy:
+    """Read a copy from its first page to its last. Raises BackupError where there is no file, and
+    BackupDamagedError where it is not whole or not of ours.
+    """
+    if not path.is_file():
+        raise BackupError(f"There is no file {path}.", hint="Name a file that `backup` wrote.")
+    known = versions()
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            if db.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
+                raise BackupDamagedError(f"{path} is damaged.", hint=_OTHER)
+            names = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+            if "alembic_version" not in names or "endpoint" not in names:
+                raise BackupDamagedError(f"{path} is no database of tollgauge.", hint=_OTHER)
+            (version,) = db.execute("SELECT version_num FROM alembic_version").fetchone()
+            rows = {
+                name: db.execute(f"SELECT count(*) FROM {name}").fetchone()[0]  # noqa: S608 - TABLES
+                for name in TABLES
+                if name in names
+            }
+    except (sqlite3.DatabaseError, TypeError) as error:
+        raise BackupDamagedError(f"{path} is no whole SQLite database.", hint=_OTHER) from error
+    if version not in known:
+        raise BackupDamagedError(
+            f"{path} is of version {version}, which this program does not know.",
+            hint="It was written by a newer tollgauge: restore it with that one.",
+        )
+    return Copy(
+        path=path,
+        bytes=path.stat().st_size,
+        version=version,
+        newest=version == known[-1],
+        rows=rows,
+    )
+
+
+def restore(
+    copy: Path, target: Path, *, stamp: str, progress: Progress
+) -> tuple[Copy, Path | None]:
+    """Put a copy in the place of a database. `stamp` goes into the name under which the replaced
+    file is kept: where that is, or None where there was none.
+
+    Raises BackupDamagedError for a copy that is not whole or not of ours, and BackupError where
+    another process has the database open or a file cannot be written; the database stays then.
+    """
+    examined = examine(copy)
+    if target.exists() and target.samefile(copy):
+        raise BackupError("The copy and the database are the same file.")
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    kept: Path | None = None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _told(copy, "cannot be read"):
+            _copy(copy, part, progress)
+        _onto_disk(part)
+        if target.exists():
+            kept = _moved_aside(target, stamp)
+        part.replace(target)
+        _onto_disk(target.parent)
+    except OSError as error:
+        raise BackupError(f"{target} cannot be written: {error.strerror}.", hint=_ROOM) from error
+    finally:
+        for each in (part, *_beside(part)):
+            each.unlink(missing_ok=True)
+    return examined, kept
+
+
+def _copy(source: Path, target: Path, progress: Progress) -> None:
+    """A copy of one moment, in one file without a journal beside it."""
+    target.touch(mode=0o600)
+    uri = f"{source.absolute().as_uri()}?mode=ro"
+    with (
+        closing(sqlite3.connect(uri, uri=True, timeout=WAIT_S, isolation_level=None)) as read,
+        closing(sqlite3.connect(target, isolation_level=None)) as write,
+    ):
+        # Held to the end: else each write of the service would start the copy anew.
+        read.execute("BEGIN")
+        read.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        read.backup(
+            write, pages=STEP_PAGES, progress=lambda _, left, total: progress(total - left, total)
+        )
+        write.execute("PRAGMA journal_mode = DELETE")
+
+
+def _moved_aside(target: Path, stamp: str) -> Path:
+    """Move a database that nobody has open, with what belongs to it, out of the way."""
+    _alone(target)
+    kept = target.with_name(f"{target.name}.replaced-{stamp}")
+    if kept.exists():
+        raise BackupError(f"{kept} exists already.", hint="Move it away first.")
+    for each in _beside(target):  # a damaged database may still have them
+        if each.exists():
+            each.replace(kept.with_name(kept.name + each.name.removeprefix(target.name)))
+    target.replace(kept)
+    return kept
+
+
+def _alone(target: Path) -> None:
+    """Make sure that no other process has a database open, and put what its log holds into it.
+    Raises BackupError.
+    """
+    in_use = BackupError(
+        f"Another process has {target} open.",
+        hint="Stop every tollgauge process that works on it, then try again.",
+    )
+    with target.open("r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, _LOCK_BYTES, _PENDING_BYTE)
+        except OSError as error:
+            raise in_use from error
+    try:
+        with closing(sqlite3.connect(target, timeout=0.2, isolation_level=None)) as db:
+            db.execute("PRAGMA journal_mode = DELETE")
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error):
+            raise in_use from error
+    except sqlite3.DatabaseError:
+        pass  # damaged: it is kept as it is
+
+
+@contextlib.contextmanager
+def _told(path: Path, what: str) -> Iterator[None]:
+    """SQLite's errors in words of ours."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise BackupError(f"{path} {what} ({_name(error)}).", hint=_ROOM) from error
+    except sqlite3.DatabaseError as error:
+        raise BackupDamagedError(f"{path} is no whole SQLite database.", hint=_OTHER) from error
+
+
+def _name(error: sqlite3.Error) -> str:
+    return getattr(error, "sqlite_errorname", "") or "SQLite's error"
+
+
+def _beside(path: Path) -> list[Path]:
+    return [path.with_name(path.name + side) for side in _SIDES]
+
+
+def _onto_disk(path: Path) -> None:
+    """Wait until a file, or the names in a folder, would survive a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+_ROOM: Final = "Check that the disk has room and that this user may write there."
+_OTHER: Final = "Take an older copy."

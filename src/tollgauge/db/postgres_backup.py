@@ -1,0 +1,161 @@
+"""PostgreSQL's own tools for copies: `pg_dump` and `pg_restore`, run with the store's URL.
+
+Rules:
+- a password goes to them in their environment, never on a command line that others can list;
+- a dump gets its name only when it is whole and of ours; it is readable by its owner alone;
+- a dump is restored into an empty database only, in one transaction: what it replaces is another
+  database, which stays as it is until the operator drops it;
+- where the tools are missing, the error names the command to type, without its password.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL
+
+from tollgauge.db.backup import BackupDamagedError, BackupError, Copy, check_target
+from tollgauge.db.engine import Store, parse_url
+from tollgauge.db.migrations import versions
+
+_VERSION: Final = re.compile(r"^(\d{4})$", re.MULTILINE)
+_LINE_MAX: Final = 300
+
+
+def dump(url: str, target: Path, *, force: bool) -> Copy:
+    """Write a dump of a database, which may be in use, to one file. Raises BackupError, and
+    BackupDamagedError for a database that is none of ours.
+    """
+    check_target(target, force=force)
+    parsed = parse_url(url)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        part.touch(mode=0o600)
+        words = ["pg_dump", "--format=custom", "--no-owner", "--no-privileges"]
+        _run([*words, f"--file={part}"], parsed, by_hand=[*words, f"--file={target}"])
+        copy = examine(part)
+        part.replace(target)
+    except OSError as error:
+        raise BackupError(
+            f"{target} cannot be written: {error.strerror}.",
+            hint="Check that the disk has room and that this user may write there.",
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+    return Copy(
+        path=target, bytes=copy.bytes, version=copy.version, newest=copy.newest, rows=copy.rows
+    )
+
+
+def examine(path: Path) -> Copy:
+    """Read a dump to its end. Raises BackupDamagedError where it is not whole or not of ours."""
+    if not path.is_file():
+        raise BackupError(f"There is no file {path}.", hint="Name a file that `backup` wrote.")
+    words = ["pg_restore", "--data-only", "--table=alembic_version", "--file=-", str(path)]
+    if path.read_bytes()[:5] != b"PGDMP":
+        raise BackupDamagedError(f"{path} is no dump of pg_dump.", hint="Take an older copy.")
+    try:
+        # Turning the whole dump into SQL reads it to its last byte.
+        _run(["pg_restore", "--file=/dev/null", str(path)], None)
+        found = _VERSION.search(_run(words, None))
+    except BackupError as error:
+        raise BackupDamagedError(f"{path} is no whole dump: {error}", hint=error.hint) from error
+    if found is None:
+        raise BackupDamagedError(
+            f"{path} is no dump of a database of tollgauge.", hint="Take an older copy."
+        )
+    known, version = versions(), found.group(1)
+    if version not in known:
+        raise BackupDamagedError(
+            f"{path} is of version {version}, which this program does not know.",
+            hint="It was written by a newer tollgauge: restore it with that one.",
+        )
+    size = path.stat().st_size
+    return Copy(path=path, bytes=size, version=version, newest=version == known[-1], rows={})
+
+
+async def restore(dumped: Path, url: str) -> Copy:
+    """Put a dump into an empty database. Raises BackupDamagedError for a dump that is not whole or
+    not of ours, BackupError for a database that holds something, and StoreUnavailable.
+    """
+    parsed, copy = parse_url(url), examine(dumped)
+    await check_empty(url)
+    words = ["pg_restore", "--no-owner", "--no-privileges", "--single-transaction"]
+    command = [*words, f"--dbname={parsed.database}", str(dumped)]
+    _run(command, parsed, by_hand=command)
+    return copy
+
+
+async def check_empty(url: str) -> None:
+    """Whether a database holds nothing yet. Raises BackupError where it does, and
+    StoreUnavailable.
+    """
+    store = Store.open(url, pool_size=1)
+    try:
+        async with store.read() as tx:
+            tables = (await tx.execute(_TABLES)).scalar_one()
+    finally:
+        await store.close()
+    if tables:
+        raise BackupError(
+            f"The database {parse_url(url).database} holds {tables} tables; a copy goes into an "
+            "empty one.",
+            hint="Make one (createdb NEW), set DATABASE_URL to it and try again. The service "
+            "then works on NEW, and what it replaces is kept.",
+        )
+
+
+_TABLES: Final = sa.text(
+    "SELECT count(*) FROM information_schema.tables "
+    "WHERE table_schema NOT IN ('pg_catalog', 'information_schema')"
+)
+
+
+def _run(command: list[str], url: URL | None, *, by_hand: list[str] | None = None) -> str:
+    """What a tool prints. Raises BackupError where it is missing or fails."""
+    program = shutil.which(command[0])
+    if program is None:
+        typed = shlex.join(by_hand or command)
+        place = f"PGPASSWORD=… {_masked(url)}{typed}" if url is not None else typed
+        raise BackupError(
+            f"{command[0]} is not installed here.",
+            hint=f"Install PostgreSQL's client programs, or run where they are: {place}",
+        )
+    done = subprocess.run(  # noqa: S603 - a program of ours, no shell
+        [program, *command[1:]],
+        env=os.environ | (_environment(url) if url is not None else {}),
+        capture_output=True,
+        check=False,
+        text=True,
+        errors="replace",
+    )
+    if done.returncode:
+        told = (done.stderr.strip().splitlines() or ["it did not say why"])[0][:_LINE_MAX]
+        raise BackupError(f"{command[0]} failed: {told}")
+    return done.stdout
+
+
+def _environment(url: URL) -> dict[str, str]:
+    """How libpq is told where a database is."""
+    named = {
+        "PGHOST": url.query.get("host") or url.host,
+        "PGPORT": url.query.get("port") or url.port,
+        "PGUSER": url.username,
+        "PGPASSWORD": url.password,
+        "PGDATABASE": url.database,
+        "PGSSLMODE": url.query.get("sslmode") or url.query.get("ssl"),
+    }
+    return {name: str(value) for name, value in named.items() if value}
+
+
+def _masked(url: URL) -> str:
+    """The same for a person to type, without the password."""
+    named = {name: each for name, each in _environment(url).items() if name != "PGPASSWORD"}
+    return "".join(f"{name}={shlex.quote(each)} " for name, each in named.items())

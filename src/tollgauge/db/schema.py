@@ -1,0 +1,232 @@
+"""The tables: every column that the service remembers, in one place for both databases.
+
+Rules:
+- instants are integer milliseconds UTC, days count UTC days since the epoch;
+- amounts are decimal strings, because a uint256 fits no integer column;
+- structured values are JSON text; packed bytes are documented where they are made (packing.py);
+- `probe` and `probe_day` are keyed day first, so that a day's rows lie together: new rows append
+  at one end and a closed day is removed in one sweep.
+
+Other nouns add their tables to `metadata` from their own module. Alembic builds the real tables
+(migrations/versions); a test holds the two to the same schema.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import sqlalchemy as sa
+
+from tollgauge.db.codec import plain
+
+metadata: Final = sa.MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    }
+)
+
+Serial: Final = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+"""A key that the database counts up; SQLite only does so for its INTEGER."""
+
+
+class ForeignText(sa.TypeDecorator[str]):
+    """Text that others wrote: without NUL and lone surrogates, which PostgreSQL refuses."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:  # noqa: ARG002
+        """What is stored of a text."""
+        return None if value is None else plain(value)
+
+
+_WATCHED: Final = sa.text("watched_until > 0")
+_OPEN: Final = sa.text("finished_at IS NULL")
+_ADOPTED: Final = sa.text("adopted")
+
+
+host = sa.Table(
+    "host",
+    metadata,
+    sa.Column("host", sa.Text, primary_key=True),
+    # The lease of the one worker that probes this host now; free once `lease_until` has passed.
+    sa.Column("lease_owner", sa.Text),
+    sa.Column("lease_until", sa.BigInteger, nullable=False, server_default="0"),
+    # No probe before this instant: Retry-After, or the least gap between two probes.
+    sa.Column("free_at", sa.BigInteger, nullable=False, server_default="0"),
+    # Whether a random path answered 402 too, and when that was tried; NULL while untried.
+    sa.Column("wildcard", sa.Boolean),
+    sa.Column("wildcard_at", sa.BigInteger),
+)
+
+endpoint = sa.Table(
+    "endpoint",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("resource", sa.Text, nullable=False, unique=True),
+    sa.Column("host", sa.Text, sa.ForeignKey("host.host"), nullable=False),
+    sa.Column("query", ForeignText, nullable=False, server_default=""),
+    sa.Column("method", ForeignText),
+    sa.Column("body", sa.LargeBinary),
+    sa.Column("learned", sa.Text),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("first_seen", sa.BigInteger, nullable=False),
+    sa.Column("last_seen", sa.BigInteger, nullable=False),
+    sa.Column("last_probed", sa.BigInteger),
+    sa.Column("next_due", sa.BigInteger, nullable=False),
+    sa.Column("watched_until", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("service_name", ForeignText, nullable=False, server_default=""),
+    sa.Column("description", ForeignText, nullable=False, server_default=""),
+    sa.Column("tags", ForeignText, nullable=False, server_default="[]"),
+    sa.Column("sources", sa.Text, nullable=False, server_default="[]"),
+    sa.Column("templated", sa.Boolean, nullable=False),
+    sa.Column("simulated", sa.Boolean, nullable=False),
+    # True until a directory lists it: known by request only, on no leaderboard, never delisted;
+    # public once it was seen to sell (store/endpoints/public), else forgotten.
+    sa.Column("adopted", sa.Boolean, nullable=False),
+    sa.Column("quote_network", ForeignText),
+    sa.Column("quote_asset", ForeignText),
+    sa.Column("quote_amount", sa.Text),
+    sa.Column("quote_pay_to", ForeignText),
+    sa.Column("quote_at", sa.BigInteger),
+    # Who saw the quote: `probe`, or the directory that names it.
+    sa.Column("quote_source", sa.Text),
+    # When the next score is owed. A claim moves it past the worker's lease and notes in
+    # `score_next` when a score falls due by age; new evidence pulls it back to now and clears
+    # `score_next`. So a saved score settles the account only where nothing came meanwhile.
+    sa.Column("score_due", sa.BigInteger, nullable=False),
+    sa.Column("score_next", sa.BigInteger),
+    sa.Index("ix_endpoint_host_next_due", "host", "next_due", "id"),
+    sa.Index(
+        "ix_endpoint_watched",
+        "host",
+        "next_due",
+        sqlite_where=_WATCHED,
+        postgresql_where=_WATCHED,
+    ),
+    sa.Index("ix_endpoint_score_due", "score_due"),
+    sa.Index("ix_endpoint_adopted", "first_seen", sqlite_where=_ADOPTED, postgresql_where=_ADOPTED),
+    sa.Index("ix_endpoint_quote_pay_to", "quote_pay_to", "quote_network", "host"),
+)
+
+crawl = sa.Table(
+    "crawl",
+    metadata,
+    sa.Column("id", Serial, primary_key=True),
+    sa.Column("source", sa.Text, nullable=False),
+    sa.Column("started", sa.BigInteger, nullable=False),
+    sa.Column("offset", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("finished_at", sa.BigInteger),
+    sa.Column("complete", sa.Boolean),
+    # When what it reads was taken: now, or the instant that a file names.
+    sa.Column("taken_at", sa.BigInteger),
+    # How many endpoints it listed, once it has ended.
+    sa.Column("listed", sa.Integer),
+    sa.Column("suspicious", sa.Boolean, nullable=False, server_default=sa.false()),
+    # At most one open crawl a source.
+    sa.Index("ix_crawl_open", "source", unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN),
+)
+
+listing = sa.Table(
+    "listing",
+    metadata,
+    sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), primary_key=True),
+    sa.Column("source", sa.Text, primary_key=True),
+    sa.Column("crawl_id", Serial, nullable=False),
+    sa.Column("first_seen", sa.BigInteger, nullable=False),
+    sa.Column("last_seen", sa.BigInteger, nullable=False),
+    # When a complete crawl of the source no longer had it; NULL while it is listed.
+    sa.Column("gone_at", sa.BigInteger),
+    sa.Column("quote", sa.Text),
+    sa.Index("ix_listing_source_crawl_id", "source", "crawl_id"),
+    sqlite_with_rowid=False,
+)
+
+discovery_event = sa.Table(
+    "discovery_event",
+    metadata,
+    sa.Column("id", Serial, primary_key=True),
+    sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), nullable=False),
+    sa.Column("at", sa.BigInteger, nullable=False),
+    sa.Column("event", sa.Text, nullable=False),
+    sa.Column("source", sa.Text, nullable=False),
+    sa.Column("before", ForeignText, nullable=False, server_default=""),
+    sa.Column("after", ForeignText, nullable=False, server_default=""),
+    sa.Index("ix_discovery_event_endpoint_id_at", "endpoint_id", "at"),
+)
+
+probe = sa.Table(
+    "probe",
+    metadata,
+    sa.Column("day", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), primary_key=True),
+    sa.Column("at", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("outcome", sa.Text, nullable=False),
+    sa.Column("attribution", sa.Text, nullable=False),
+    sa.Column("up", sa.Boolean, nullable=False),
+    sa.Column("status", sa.Integer),
+    sa.Column("compliance", sa.Integer, nullable=False),
+    sa.Column("compliant", sa.Boolean, nullable=False),
+    sa.Column("payable", sa.Boolean, nullable=False),
+    sa.Column("version", sa.Integer),
+    sa.Column("quote", sa.Text),
+    sa.Column("accepts", sa.Integer),
+    sa.Column("rules", sa.Text, nullable=False),
+    sa.Column("reason", ForeignText, nullable=False),
+    sa.Column("method", ForeignText, nullable=False),
+    sa.Column("tls_not_after", sa.BigInteger),
+    sa.Column("dns", sa.Integer),
+    sa.Column("connect", sa.Integer),
+    sa.Column("tls", sa.Integer),
+    sa.Column("ttfb", sa.Integer),
+    sa.Column("total", sa.Integer, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+probe_day = sa.Table(
+    "probe_day",
+    metadata,
+    sa.Column("day", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), primary_key=True),
+    sa.Column("probes", sa.Integer, nullable=False),
+    sa.Column("scored", sa.Integer, nullable=False),
+    sa.Column("up", sa.Integer, nullable=False),
+    sa.Column("compliant", sa.Integer, nullable=False),
+    sa.Column("payable", sa.Integer, nullable=False),
+    sa.Column("compliance", sa.Integer, nullable=False),
+    sa.Column("slots", sa.BigInteger, nullable=False),
+    sa.Column("latency_sum", sa.BigInteger, nullable=False),
+    sa.Column("latency", sa.LargeBinary, nullable=False),
+    sa.Column("excluded", sa.Text, nullable=False),
+    # The probes themselves; NULL once they are older than raw history is kept.
+    sa.Column("packed", sa.LargeBinary),
+    sqlite_with_rowid=False,
+)
+
+score = sa.Table(
+    "score",
+    metadata,
+    sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), primary_key=True),
+    sa.Column("as_of", sa.BigInteger, nullable=False),
+    sa.Column("policy_version", sa.Integer, nullable=False),
+    sa.Column("score_tenths", sa.Integer),
+    sa.Column("grade", sa.Text),
+    sa.Column("recommendation", sa.Text, nullable=False),
+    sa.Column("confidence_hundredths", sa.Integer, nullable=False),
+    sa.Column("uptime_tenths", sa.Integer),
+    sa.Column("compliant", sa.Boolean, nullable=False),
+    sa.Column("evidence", sa.LargeBinary, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
+    sa.Column("result", sa.LargeBinary, nullable=False),
+    sa.Index("ix_score_rank", "score_tenths", "confidence_hundredths"),
+)
+
+meta = sa.Table(
+    "meta",
+    metadata,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("value", sa.Text, nullable=False),
+)

@@ -1,0 +1,249 @@
+"""Stage: the service itself, put into the demo world and turned by hand.
+
+`prepare` runs one full round (crawl, probes, settlements, scores), optionally after a simulated
+past that goes through the same recording path with instants as arguments. What is simulated is
+marked as simulated on every endpoint that it touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+from tollgauge.app import Opened
+from tollgauge.clients.chain.rpc import RpcSettings
+from tollgauge.clients.egress.client import EgressSettings, agent_text
+from tollgauge.clients.facilitator import FacilitatorSettings
+from tollgauge.clients.webhooks import WatchSettings
+from tollgauge.config import Config, StoreSettings
+from tollgauge.core.endpoint import Endpoint, Perimeter
+from tollgauge.core.exchange import Exchange, Timings
+from tollgauge.core.finding import Lint
+from tollgauge.core.lint import lint
+from tollgauge.core.listing import ListedItem, read_item
+from tollgauge.core.probe import ProbeResult, judge
+from tollgauge.core.schedule import Cadence
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS, day_of
+from tollgauge.db import schema
+from tollgauge.db.engine import Store
+from tollgauge.demo import past
+from tollgauge.demo.chain import CHAIN_ID
+from tollgauge.demo.seller import Seller
+from tollgauge.demo.sellers import SELLERS
+from tollgauge.demo.world import World
+from tollgauge.jobs.discover import Source
+from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.jobs.probe import ProbeSettings
+from tollgauge.store.chain import volumes
+from tollgauge.store.endpoints import crawls, discovery, endpoints, scores
+from tollgauge.store.probes import archive, probes
+from tollgauge.web.edge.middleware import FrontSettings
+from tollgauge.web.paid.catalogue import SaleSettings
+from tollgauge.web.routes import ServerSettings
+
+SOURCE: Final = "demo-bazaar"
+STEP_MS: Final = 30 * MINUTE_MS
+WATCHED_EVERY_MS: Final = 15 * SECOND_MS
+"""What is watched is probed far more often than in earnest, for whoever waits to see an alert."""
+CRAWLS_PER_DAY: Final = 4
+ROUNDS_MAX: Final = 400
+WATCH_KEY: Final = "a key of the demo that everybody knows: it seals nothing secret"
+"""Seals destinations of a world that holds no secrets; it is the same when the demo comes back."""
+
+Progress = Callable[[str, int, int], None]
+"""What is being done, how much of it is done, and how much there is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What one full round came to; `grades` counts listed endpoints by letter."""
+
+    endpoints: int
+    probes: int
+    scored: int
+    grades: dict[str, int]
+
+
+def configuration(world: World, *, port: int, store_url: str) -> Config:
+    """The service's configuration inside the world; a host is probed without a pause, because
+    all of them are this machine.
+    """
+    return Config(
+        server=ServerSettings(
+            base_url=f"http://127.0.0.1:{port}",
+            port=port,
+            admin_port=0,
+            front=FrontSettings(free_per_minute=6_000),
+        ),
+        store=StoreSettings(url=store_url),
+        sale=SaleSettings(pay_to=world.pay_to),
+        facilitator=FacilitatorSettings(url=world.facilitator_url),
+        rpc=RpcSettings(url=world.rpc_url),
+        egress=EgressSettings(
+            user_agent=agent_text("the operator of this demo", "demo"),
+            mapped=world.mapped,
+            ca_file=str(world.ca_file),
+        ),
+        probe=ProbeSettings(
+            references=(world.directory_url,),
+            cadence=Cadence(host_gap_ms=0, every_ms=STEP_MS, watched_every_ms=WATCHED_EVERY_MS),
+        ),
+        index=IndexSettings(volume_every_ms=SECOND_MS, dirty_every_ms=10 * SECOND_MS),
+        watch=WatchSettings(key=WATCH_KEY),
+        sources=(Source(name=SOURCE, kind="bazaar", location=world.directory_url, pause_ms=0),),
+    )
+
+
+async def prepare(service: Opened, *, history_days: int, report: Progress) -> Round:
+    """Load a simulated past of `history_days`, then crawl, probe and score once for real.
+
+    A database of an earlier demo keeps the past that it has; what it knew of that demo's chain is
+    forgotten, because the chain is gone.
+    """
+    if await _came_back(service.store):
+        await forget_chain(service.store)
+    elif history_days:
+        await load_past(service.store, days=history_days, now=service.clock(), report=report)
+    report("crawling the directory", 0, 1)
+    await service.discover_round()
+    async with service.store.write() as tx:
+        await endpoints.make_due(tx, now=service.clock())
+        listed = (await endpoints.counts(tx))["listed"]
+    probed = await _until_idle(service.probe_round, "probed", "probing", listed, report)
+    await _indexed(service, report)
+    scored = await _until_idle(service.score_round, "scored", "scoring", listed, report)
+    report("counting alternatives", 0, 1)
+    await service.similar_round()
+    return await _summary(service.store, probed=probed, scored=scored)
+
+
+async def forget_chain(store: Store) -> None:
+    """Remove everything that was indexed of the local chain."""
+    async with store.write() as tx:
+        for table in schema.metadata.sorted_tables:
+            if "chain" in table.c:
+                await tx.execute(table.delete().where(table.c.chain == CHAIN_ID))
+        await volumes.unpublish(tx, CHAIN_ID)
+
+
+async def _came_back(store: Store) -> bool:
+    """Whether an earlier demo has crawled into this database."""
+    async with store.read() as tx:
+        return (await endpoints.counts(tx))["listed"] > 0
+
+
+async def load_past(store: Store, *, days: int, now: int, report: Progress) -> None:
+    """The past of the market as crawls and probes, written as they would have been lived."""
+    start = now - days * DAY_MS
+    perimeter = Perimeter(mapped=frozenset(seller.host for seller in SELLERS))
+    crawls = range(start, now, DAY_MS // CRAWLS_PER_DAY)
+    for done, at in enumerate(crawls):
+        report("simulating crawls", done, len(crawls))
+        await _crawl(store, at=at, present=now, perimeter=perimeter)
+    known = await _sellers(store, perimeter)
+    for done, (seller, endpoint) in enumerate(known):
+        report("simulating probes", done, len(known))
+        begin = past.first_listed(seller, start=start, present=now)
+        await _live_through(store, seller, endpoint, start=begin, end=now - STEP_MS)
+    async with store.write() as tx:
+        while await archive.close_days(tx, before_day=day_of(now), limit=5_000):
+            report("closing days", 0, 1)
+
+
+async def _crawl(store: Store, *, at: int, present: int, perimeter: Perimeter) -> None:
+    read = (read_item(raw, perimeter) for raw in past.listed_items(at, present=present))
+    items = [item for item in read if isinstance(item, ListedItem)]
+    async with store.write() as tx:
+        crawl = await crawls.begin_crawl(tx, SOURCE, now=at)
+        await discovery.record_page(tx, crawl, items, next_offset=len(items), now=at, spread_ms=0)
+        await discovery.finish_crawl(tx, crawl, complete=True, now=at)
+
+
+async def _sellers(store: Store, perimeter: Perimeter) -> list[tuple[Seller, Endpoint]]:
+    """The sellers that the simulated directory ever listed, with their endpoints."""
+    ids = {seller: _id(seller, perimeter) for seller in SELLERS}
+    known = await store.reading(endpoints.get_many, ids.values())
+    return [(seller, known[ids[seller]]) for seller in SELLERS if ids[seller] in known]
+
+
+def _id(seller: Seller, perimeter: Perimeter) -> str:
+    item = read_item({"resource": seller.url}, perimeter)
+    return item.resource.id if isinstance(item, ListedItem) else ""
+
+
+async def _live_through(
+    store: Store, seller: Seller, endpoint: Endpoint, *, start: int, end: int
+) -> None:
+    """One seller's probes, with the prices that they saw, in order."""
+    results = [
+        _judged(made) for made in past.exchanges(seller, start=start, end=end, step_ms=STEP_MS)
+    ]
+    async with store.write() as tx:
+        await endpoints.update(tx, replace(endpoint, simulated=True))
+        await probes.record_many(tx, endpoint.id, results)
+        for result, quote in _news(results):
+            current = await endpoints.get(tx, endpoint.id) or endpoint
+            await discovery.observe_quote(tx, current, quote, at=result.at)
+
+
+def _news(results: list[ProbeResult]) -> Iterator[tuple[ProbeResult, Quote]]:
+    """The results whose quote differs from the one before."""
+    before: Quote | None = None
+    for result in results:
+        if result.quote is not None and result.scored and result.quote != before:
+            before = result.quote
+            yield result, result.quote
+
+
+def _judged(made: Exchange) -> ProbeResult:
+    """A simulated exchange, judged as a real one; equal answers are linted once."""
+    return judge(made, _linted(replace(made, at=0, timings=Timings(), tls_not_after=None)))
+
+
+@lru_cache(maxsize=4_096)
+def _linted(made: Exchange) -> Lint:
+    return lint(made)
+
+
+async def _indexed(service: Opened, report: Progress) -> None:
+    """Index the chain up to its head."""
+    for _ in range(ROUNDS_MAX):
+        report("indexing settlements", 0, 1)
+        if not (await service.index_round()).get("busy"):
+            break
+
+
+async def _until_idle(
+    turn: Callable[[], Awaitable[dict[str, object]]],
+    key: str,
+    words: str,
+    expected: int,
+    report: Progress,
+) -> int:
+    """Turn a loop until a round finds nothing to do; how much was done in all, of about so much
+    as was `expected`.
+    """
+    total = 0
+    for _ in range(ROUNDS_MAX):
+        report(words, min(total, expected), expected)
+        tally = await turn()
+        done = int(str(tally.get(key, 0)))
+        if not done:
+            break
+        total += done
+    return total
+
+
+async def _summary(store: Store, *, probed: int, scored: int) -> Round:
+    async with store.read() as tx:
+        listed = (await endpoints.counts(tx))["listed"]
+        population = await scores.population(tx)
+    return Round(
+        endpoints=listed,
+        probes=probed,
+        scored=scored,
+        grades=dict(population.grades) | {"unscored": listed - population.scored},
+    )

@@ -1,0 +1,231 @@
+"""Alternatives: better-scored endpoints of a similar purpose, from an index kept in memory.
+
+Rules (docs/similarity.md):
+- the index covers every known endpoint. A refresh reads all rows in pages, reads again only the
+  texts that changed, and builds the next index beside the one that is being searched; both happen
+  in a thread, and searching never waits for them once there is an index;
+- a server begins with the first index at its start; who asks before it is there waits for it, a
+  bounded time;
+- refreshing takes at most a twentieth of the time: what is older than REST times the last refresh
+  is refreshed when someone asks;
+- the index only proposes: what is answered is judged and ranked by the rows as they are now, so
+  an answer never names an endpoint that has since been delisted, moved or marked `avoid`;
+- an endpoint that was never measured counts as one with score 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection
+
+from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.similarity import Entry, Index, Match, Terms, terms_of, wording_of
+from tollgauge.db.engine import ReadOnlyStore
+from tollgauge.store.endpoints import alternative_counts
+from tollgauge.store.endpoints.alternative_counts import Standing
+
+PAGE: Final = 500
+REST: Final = 20
+REST_S: Final = 1.0
+"""The least time between two refreshes, in seconds."""
+STALE_S: Final = 900.0
+"""An index older than this is not searched while a newer one can be had."""
+FIRST_S: Final = 20.0
+"""How long a search waits for an index to search at all."""
+AGAIN_S: Final = 0.25
+"""How long a search waits for a fresher index."""
+PROPOSALS: Final = 15
+"""How many more endpoints the index proposes than are wanted: some may have changed since."""
+
+
+class IndexBuilding(TollgaugeError):  # noqa: N818 - a state, not a fault
+    """There is no index to search yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """An endpoint of a similar purpose. `percent` is how similar; `cheaper` compares advertised
+    dollars, and is False where either has none.
+    """
+
+    standing: Standing
+    percent: int
+    cheaper: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What was asked for, and its alternatives, best first."""
+
+    standing: Standing
+    alternatives: tuple[Alternative, ...]
+
+
+class Alternatives:
+    """The index in memory and its refreshing; one for all that a process does."""
+
+    def __init__(self) -> None:
+        self._index: Index | None = None
+        self._terms: dict[str, tuple[int, Terms]] = {}
+        self._built_at = 0.0
+        self._took = 0.0
+        self._refreshing: asyncio.Task[Index] | None = None
+
+    def begin(self, store: ReadOnlyStore) -> None:
+        """Begin with the first index, so that the first who asks need not wait for all of it."""
+        self._refresh(store).add_done_callback(_looked_at)
+
+    async def close(self) -> None:
+        """End a refresh that is in flight."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.wait((self._refreshing,))
+
+    async def find(
+        self, store: ReadOnlyStore, endpoint_id: str, *, limit: int, delta_tenths: int
+    ) -> Found | None:
+        """At most `limit` endpoints that score at least `delta_tenths` better, best first; None
+        for an endpoint that nobody knows.
+
+        Raises IndexBuilding while there is no index yet.
+        """
+        index = await self.fresh(store)
+        return await store.reading(
+            _found, index, endpoint_id, limit=limit, delta_tenths=delta_tenths
+        )
+
+    async def fresh(self, store: ReadOnlyStore) -> Index:
+        """An index that is as new as refreshing allows. Raises IndexBuilding."""
+        index = self._index
+        age = asyncio.get_running_loop().time() - self._built_at
+        if index is not None and age < max(REST_S, REST * self._took):
+            return index
+        task = self._refresh(store)
+        usable = index is not None and age < STALE_S
+        await asyncio.wait((task,), timeout=AGAIN_S if usable else FIRST_S)
+        if task.done():
+            return task.result()
+        if index is None:
+            raise IndexBuilding("The index of similar endpoints is being built.")
+        return index
+
+    async def refresh(self, store: ReadOnlyStore) -> Index:
+        """An index of everything as it is now."""
+        return await asyncio.shield(self._refresh(store))
+
+    def _refresh(self, store: ReadOnlyStore) -> asyncio.Task[Index]:
+        """The refresh in flight, or a new one."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._rebuild(store))
+        return self._refreshing
+
+    async def _rebuild(self, store: ReadOnlyStore) -> Index:
+        began = asyncio.get_running_loop().time()
+        terms: dict[str, tuple[int, Terms]] = {}
+        entries: list[Entry] = []
+        after = ""
+        while True:
+            rows = await store.reading(alternative_counts.page, after=after, limit=PAGE)
+            if not rows:
+                break
+            entries += await asyncio.to_thread(_entries, rows, self._terms, terms)
+            after = rows[-1].endpoint.id
+        index = await asyncio.to_thread(Index, entries)
+        self._terms, self._index = terms, index
+        self._built_at = asyncio.get_running_loop().time()
+        self._took = self._built_at - began
+        return index
+
+
+def _found(
+    tx: Connection, index: Index, endpoint_id: str, *, limit: int, delta_tenths: int
+) -> Found | None:
+    """What an index proposes, as it stands in the store now."""
+    target = alternative_counts.standing(tx, endpoint_id)
+    if target is None:
+        return None
+    least = (target.score_tenths or 0) + delta_tenths
+    proposed = index.search(
+        terms_of(wording_of(target.endpoint)),
+        host=target.endpoint.host,
+        pay_to=_pay_to(target),
+        least_tenths=least,
+        limit=limit + PROPOSALS,
+    )
+    known = alternative_counts.standings(tx, [match.id for match in proposed])
+    rows = _judged(target, proposed, known, least=least)
+    return Found(standing=target, alternatives=tuple(rows[:limit]))
+
+
+def _looked_at(task: asyncio.Task[Index]) -> None:
+    """Take note of how a refresh ended that nobody waits for: whoever asks next begins another."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _entries(
+    rows: tuple[Standing, ...],
+    before: dict[str, tuple[int, Terms]],
+    after: dict[str, tuple[int, Terms]],
+) -> list[Entry]:
+    """What the index is built from; texts that did not change are not read again."""
+    found = []
+    for row in rows:
+        wording = wording_of(row.endpoint)
+        seen = hash(wording)
+        old = before.get(row.endpoint.id)
+        terms = old[1] if old is not None and old[0] == seen else terms_of(wording)
+        after[row.endpoint.id] = (seen, terms)
+        found.append(
+            Entry(
+                id=row.endpoint.id,
+                host=row.endpoint.host,
+                pay_to=_pay_to(row),
+                score_tenths=row.score_tenths,
+                price=_price(row),
+                offered=row.offered,
+                terms=terms,
+            )
+        )
+    return found
+
+
+def _judged(
+    target: Standing, proposed: tuple[Match, ...], known: dict[str, Standing], *, least: int
+) -> list[Alternative]:
+    """What the index proposed, judged and ranked by the rows as they are now."""
+    pay_to = _pay_to(target)
+    rows = [
+        Alternative(
+            standing=row, percent=match.percent, cheaper=_cheaper(_price(row), _price(target))
+        )
+        for match in proposed
+        if (row := known.get(match.id)) is not None
+        and row.offered
+        and (row.score_tenths or 0) >= least
+        and row.endpoint.host != target.endpoint.host
+        and (pay_to is None or _pay_to(row) != pay_to)
+    ]
+    rows.sort(key=_rank)
+    return rows
+
+
+def _rank(row: Alternative) -> tuple[int, int, bool, int, str]:
+    price = _price(row.standing)
+    score = row.standing.score_tenths or 0
+    return (-row.percent, -score, price is None, price or 0, row.standing.endpoint.id)
+
+
+def _cheaper(price: int | None, than: int | None) -> bool:
+    return price is not None and than is not None and price < than
+
+
+def _price(row: Standing) -> int | None:
+    return row.endpoint.quote.micro_usd if row.endpoint.quote else None
+
+
+def _pay_to(row: Standing) -> str | None:
+    return (row.endpoint.quote.pay_to or None) if row.endpoint.quote else None

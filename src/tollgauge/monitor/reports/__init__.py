@@ -1,0 +1,53 @@
+"""The read side: the one place where API, MCP, pages and the command line get their numbers.
+
+Every figure here is an integer in the unit its name says (tenths of a point, hundredths,
+thousandths of a percent of 1, milliseconds UTC); turning it into JSON is web/wire's work and into
+HTML web/pages/views'. A file for each noun: `snapshots` (of one endpoint, a host, the best),
+`endpoint` (a whole page of one), `trust` (reports, and the preview's samples), `counts` (the
+ecosystem) and `archive` (raw probes).
+"""
+
+from tollgauge.monitor.reports.archive import history
+from tollgauge.monitor.reports.counts import Ecosystem, ecosystem
+from tollgauge.monitor.reports.endpoint import (
+    Component,
+    DayBar,
+    EndpointView,
+    Flag,
+    TimelineEvent,
+    view,
+)
+from tollgauge.monitor.reports.snapshots import (
+    Leaderboard,
+    Provider,
+    Snapshot,
+    leaderboard,
+    provider,
+    snapshot,
+    snapshot_of,
+)
+from tollgauge.monitor.reports.trust import Sample, TrustReport, live, preview, shared
+
+__all__ = [
+    "Component",
+    "DayBar",
+    "Ecosystem",
+    "EndpointView",
+    "Flag",
+    "Leaderboard",
+    "Provider",
+    "Sample",
+    "Snapshot",
+    "TimelineEvent",
+    "TrustReport",
+    "ecosystem",
+    "history",
+    "leaderboard",
+    "live",
+    "preview",
+    "provider",
+    "shared",
+    "snapshot",
+    "snapshot_of",
+    "view",
+]

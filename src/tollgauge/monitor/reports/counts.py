@@ -1,0 +1,74 @@
+"""Counts over everything that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from tollgauge.db.transaction import step
+from tollgauge.store.chain import volumes
+from tollgauge.store.endpoints import endpoints, scores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ecosystem:
+    """Counts over all known endpoints; shares are in thousandths of those probed.
+
+    Settlements of the last 30 days on every indexed chain, None while none is: `volume_micro_usd`
+    is all that authorizations brought to known payTo addresses, `organic_micro_usd` that without
+    self-payments and round trips; `receivers` of it, and `payers`. `indexed_permille` is the
+    share of these addresses' last 30 days that is indexed.
+    """
+
+    as_of: int
+    listed: int
+    delisted: int
+    monitored: int
+    reachable_permille: int | None
+    compliant_permille: int | None
+    grades: tuple[tuple[str, int], ...]
+    simulated: bool = False
+    volume_micro_usd: int | None = None
+    organic_micro_usd: int | None = None
+    receivers: int | None = None
+    payers: int | None = None
+    indexed_permille: int | None = None
+
+
+@step
+def ecosystem(tx: Connection, *, now: int) -> Ecosystem:
+    """Counts over everything that is known."""
+    known = endpoints.counts(tx)
+    population = scores.population(tx)
+    return Ecosystem(
+        as_of=now,
+        listed=known.get("listed", 0),
+        delisted=known.get("delisted", 0),
+        monitored=population.scored,
+        reachable_permille=_share(population.reachable, population.scored),
+        compliant_permille=_share(population.compliant, population.scored),
+        grades=population.grades,
+        simulated=bool(known.get("simulated", 0)),
+        **_settlements(volumes.published(tx)),
+    )
+
+
+def _settlements(found: Sequence[volumes.ChainVolume]) -> dict[str, int]:
+    """The settlements of all indexed chains together; nothing while none is indexed."""
+    if not found:
+        return {}
+    wallets = sum(each.wallets for each in found)
+    indexed = sum(each.indexed_permille * each.wallets for each in found)
+    return {
+        "volume_micro_usd": sum(each.raw for each in found),
+        "organic_micro_usd": sum(each.organic for each in found),
+        "receivers": sum(each.receivers for each in found),
+        "payers": sum(each.payers for each in found),
+        "indexed_permille": indexed // wallets if wallets else 0,
+    }
+
+
+def _share(part: int, whole: int) -> int | None:
+    return None if not whole else (part * 2000 + whole) // (2 * whole)

@@ -1,0 +1,157 @@
+"""Endpoint: everything that the page of one endpoint shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection
+
+from tollgauge.core.latency import percentile
+from tollgauge.core.rollup import Rollup
+from tollgauge.core.score import Score, score_from_json
+from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, usd_text
+from tollgauge.db.transaction import step
+from tollgauge.monitor.reports.snapshots import Snapshot, snapshot_of
+from tollgauge.store.endpoints import alternative_counts, discovery, public, scores
+from tollgauge.store.probes import probes
+
+PAGE_DAYS: Final = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """A machine-readable issue of an endpoint; `since` in milliseconds UTC where it is known."""
+
+    code: str
+    severity: str
+    message: str
+    since: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """One row of the breakdown: its name, weight in points and subscore in tenths (0..1000)."""
+
+    name: str
+    weight: int
+    tenths: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayBar:
+    """One UTC day of an endpoint: scored and up probes, latency percentiles of the up ones."""
+
+    day: int
+    scored: int
+    up: int
+    excluded: int
+    p50_ms: int | None
+    p95_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineEvent:
+    """A discovery event: `kind` is listed, delisted, relisted, price-changed, payto-changed or
+    network-changed; amounts are already dollars as text where the asset is known.
+    """
+
+    at: int
+    kind: str
+    source: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointView:
+    """Everything the endpoint's page shows. `days` are the last 30 UTC days, oldest first, one
+    entry a day with zeros where nothing was measured. `low_tenths` to `high_tenths` is the score
+    range. `caps` are (code, limit in points, reason).
+    """
+
+    snapshot: Snapshot
+    components: tuple[Component, ...]
+    flags: tuple[Flag, ...]
+    caps: tuple[tuple[str, int, str], ...]
+    low_tenths: int | None
+    high_tenths: int | None
+    days: tuple[DayBar, ...]
+    events: tuple[TimelineEvent, ...]
+
+
+@step
+def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
+    """Everything the endpoint's page shows; None when nobody knows it or it is not public."""
+    found = public.get(tx, endpoint_id)
+    if found is None:
+        return None
+    row = scores.get(tx, endpoint_id)
+    score = None if row is None else score_from_json(row.result)
+    today = day_of(now)
+    sums = probes.days(tx, endpoint_id, first_day=today - PAGE_DAYS + 1, last_day=today)
+    events = discovery.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
+    better = alternative_counts.counts(tx, (endpoint_id,)).get(endpoint_id)
+    return EndpointView(
+        snapshot=snapshot_of(found, row, now=now, better_alternatives=better),
+        components=()
+        if score is None
+        else tuple(
+            Component(name=part.name, weight=part.weight, tenths=part.tenths)
+            for part in score.components
+        ),
+        flags=() if score is None else _flags(score),
+        caps=() if score is None else tuple((c.code, c.limit, c.reason) for c in score.caps),
+        low_tenths=None if score is None else score.low_tenths,
+        high_tenths=None if score is None else score.high_tenths,
+        days=_bars(sums, today=today),
+        events=tuple(_timeline(event) for event in events),
+    )
+
+
+def _flags(score: Score) -> tuple[Flag, ...]:
+    return tuple(
+        Flag(code=each.code, severity=each.severity.value, message=each.message, since=each.since)
+        for each in score.flags
+    )
+
+
+def _bars(sums: Sequence[Rollup], *, today: int) -> tuple[DayBar, ...]:
+    """One bar a UTC day for the last 30 days, with zeros where nothing was measured."""
+    known = {day.day: day for day in sums}
+    return tuple(
+        _bar(known.get(day) or Rollup(day=day)) for day in range(today - PAGE_DAYS + 1, today + 1)
+    )
+
+
+def _bar(day: Rollup) -> DayBar:
+    return DayBar(
+        day=day.day,
+        scored=day.scored,
+        up=day.up,
+        excluded=day.probes - day.scored,
+        p50_ms=percentile(day.latency, 50),
+        p95_ms=percentile(day.latency, 95),
+    )
+
+
+def _timeline(event: discovery.DiscoveryEvent) -> TimelineEvent:
+    show = _dollars if event.event == "price-changed" else str
+    return TimelineEvent(
+        at=event.at,
+        kind=event.event,
+        source=event.source,
+        before=show(event.before or ""),
+        after=show(event.after or ""),
+    )
+
+
+def _dollars(text: str) -> str:
+    """An atomic amount of a price event as dollars. The text names its asset only when that
+    changed; a bare amount is in the six decimals of native USDC, an unknown token stays as it is.
+    """
+    amount, _, asset = text.partition(" ")
+    decimals = next((each.decimals for each in ASSETS.values() if each.address == asset), None)
+    known = decimals is not None or not asset
+    return f"${usd_text(int(amount), decimals or 6)}" if known and amount.isdigit() else text

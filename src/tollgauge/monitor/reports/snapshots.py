@@ -1,0 +1,193 @@
+"""Snapshots: the cached view of one endpoint, of a host's, and of the best."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlalchemy import Connection
+
+from tollgauge.core.endpoint import Endpoint, Listing
+from tollgauge.core.policy import POLICIES
+from tollgauge.core.score import score_from_json
+from tollgauge.core.verdict import UNPROBED, summary
+from tollgauge.db.transaction import step
+from tollgauge.store.endpoints import alternative_counts, endpoints, public, scores
+from tollgauge.store.endpoints.scores import ScoreRow
+
+LEADERBOARD_SIZE: Final = 25
+
+PROVIDER_ROWS: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The free, cached view of one endpoint.
+
+    `score_tenths` and `grade` are None while nothing was measured. `uptime_tenths` is tenths of a
+    percent. `latency_ms` is the exact mean, rounded half up; None when every probe failed.
+    `price_micro_usd` is None when no price in a known dollar is advertised. `sources` are the
+    directories that list it now. Texts under `advertised_` are the provider's own and untrusted.
+    """
+
+    id: str
+    resource: str
+    host: str
+    recommendation: str
+    grade: str | None
+    score_tenths: int | None
+    confidence_hundredths: int
+    uptime_tenths: int | None
+    latency_ms: int | None
+    p50_latency_ms: int | None
+    p95_latency_ms: int | None
+    probes: int
+    scored: int
+    excluded: tuple[tuple[str, int], ...]
+    price_micro_usd: int | None
+    price_changes: int
+    payto_changes: int
+    network: str | None
+    pay_to: str | None
+    first_seen: int
+    last_probed: int | None
+    status: str
+    computed_at: int
+    verdict: str
+    summary: str
+    sources: tuple[str, ...]
+    advertised_name: str
+    advertised_description: str
+    better_alternatives: int | None
+    policy_version: int
+    simulated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaderboard:
+    """The best listed endpoints, best first (at most 25). `as_of` is when the last of them was
+    scored.
+    """
+
+    as_of: int
+    policy_version: int
+    rows: tuple[Snapshot, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provider:
+    """One host and its endpoints, best first."""
+
+    host: str
+    rows: tuple[Snapshot, ...]
+
+
+@step
+def leaderboard(tx: Connection, *, now: int) -> Leaderboard:
+    """The best listed endpoints, best first, as of the newest of their scores: it is the same,
+    and keeps its entity tag, until one of them is scored again.
+    """
+    rows = scores.top(tx, limit=LEADERBOARD_SIZE)
+    return Leaderboard(
+        as_of=max((row.as_of for row in rows), default=now),
+        policy_version=max(POLICIES),
+        rows=_snapshots(tx, rows),
+    )
+
+
+@step
+def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
+    """The cached view of one endpoint, None when nobody knows it or it is not public."""
+    found = public.get(tx, endpoint_id)
+    if found is None:
+        return None
+    row = scores.get(tx, endpoint_id)
+    better = alternative_counts.counts(tx, (endpoint_id,)).get(endpoint_id)
+    return snapshot_of(found, row, now=now, better_alternatives=better)
+
+
+@step
+def provider(tx: Connection, host: str, *, now: int) -> Provider | None:
+    """One host's public endpoints, best first; None when there are none."""
+    found = endpoints.of_host(tx, host, limit=PROVIDER_ROWS)
+    if not found:
+        return None
+    known = scores.get_many(tx, [endpoint.id for endpoint in found])
+    rows = [snapshot_of(endpoint, known.get(endpoint.id), now=now) for endpoint in found]
+    rows.sort(key=lambda row: (-(row.score_tenths if row.score_tenths is not None else -1), row.id))
+    return Provider(host=host, rows=tuple(rows))
+
+
+def snapshot_of(
+    endpoint: Endpoint, row: ScoreRow | None, *, now: int, better_alternatives: int | None = None
+) -> Snapshot:
+    """The snapshot of an endpoint and its latest score, None while it has none. The count of
+    better alternatives is None until it was counted.
+    """
+    blank = Snapshot(
+        id=endpoint.id,
+        resource=endpoint.resource,
+        host=endpoint.host,
+        recommendation="unverified",
+        grade=None,
+        score_tenths=None,
+        confidence_hundredths=0,
+        uptime_tenths=None,
+        latency_ms=None,
+        p50_latency_ms=None,
+        p95_latency_ms=None,
+        probes=0,
+        scored=0,
+        excluded=(),
+        price_micro_usd=endpoint.quote.micro_usd if endpoint.quote else None,
+        price_changes=0,
+        payto_changes=0,
+        network=endpoint.quote.network if endpoint.quote else None,
+        pay_to=endpoint.quote.pay_to if endpoint.quote else None,
+        first_seen=endpoint.first_seen,
+        last_probed=endpoint.last_probed,
+        status=endpoint.status.value,
+        computed_at=now,
+        verdict="",
+        summary=UNPROBED,
+        sources=() if endpoint.status is Listing.UNLISTED else endpoint.sources,
+        advertised_name=endpoint.service_name,
+        advertised_description=endpoint.description,
+        better_alternatives=better_alternatives,
+        policy_version=max(POLICIES),
+        simulated=endpoint.simulated,
+    )
+    if row is None:
+        return blank
+    score = score_from_json(row.result)
+    stats = score.stats
+    return replace(
+        blank,
+        recommendation=score.recommendation,
+        grade=score.grade,
+        score_tenths=score.score_tenths,
+        confidence_hundredths=score.confidence_hundredths,
+        uptime_tenths=stats.uptime_tenths,
+        latency_ms=stats.avg_latency_ms,
+        p50_latency_ms=stats.p50_latency_ms,
+        p95_latency_ms=stats.p95_latency_ms,
+        probes=stats.probes,
+        scored=stats.scored,
+        excluded=stats.excluded,
+        price_changes=stats.price_changes,
+        payto_changes=stats.payto_changes,
+        computed_at=row.as_of,
+        verdict=stats.verdict or "",
+        summary=summary(score),
+        policy_version=score.policy_version,
+    )
+
+
+def _snapshots(tx: Connection, rows: Sequence[ScoreRow]) -> tuple[Snapshot, ...]:
+    known = endpoints.get_many(tx, [row.endpoint_id for row in rows])
+    return tuple(
+        snapshot_of(known[row.endpoint_id], row, now=row.as_of)
+        for row in rows
+        if row.endpoint_id in known
+    )

@@ -1,0 +1,100 @@
+"""Trust reports: of a live probe, and of an endpoint as it was scored last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import Connection
+
+from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.policy import POLICIES
+from tollgauge.core.probe import ProbeResult
+from tollgauge.core.score import Score, score_from_json
+from tollgauge.core.scoring import score as score_of
+from tollgauge.db.transaction import step
+from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.endpoints.scores import ScoreRow
+from tollgauge.store.probes import evidence as evidence_rows
+from tollgauge.store.probes import probes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustReport:
+    """Everything a trust report says. `row` is the score as it is stored, with the canonical text
+    of the evidence and its digest; `probe` the live probe, or the last one known.
+    """
+
+    endpoint: Endpoint
+    score: Score
+    row: ScoreRow
+    probe: ProbeResult | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A sample report of the preview, with its rank in the scored population (1 is the best)."""
+
+    role: Literal["best", "median", "worst"]
+    rank: int
+    report: TrustReport
+
+
+@step
+def live(tx: Connection, endpoint: Endpoint, probe: ProbeResult, *, now: int) -> TrustReport:
+    """The report of an endpoint that was probed just now, scored from its evidence as of now."""
+    seen = evidence_rows.gather(tx, endpoint, as_of=now)
+    score = score_of(seen)
+    row = scores.row_of(endpoint.id, seen, score)
+    return TrustReport(endpoint=endpoint, score=score, row=row, probe=probe)
+
+
+@step
+def shared(tx: Connection, endpoint: Endpoint, probe: ProbeResult) -> TrustReport | None:
+    """The report of a probe that was scored already, None while the latest score of its endpoint
+    does not know it.
+    """
+    row = scores.get(tx, endpoint.id)
+    told = max(probe.at, endpoint.last_seen, endpoint.quote_at or 0)
+    if row is None or row.policy_version != max(POLICIES) or row.as_of < told:
+        return None
+    score = score_from_json(row.result)
+    if score.stats.last_probed != probe.at:
+        return None
+    return TrustReport(endpoint=endpoint, score=score, row=row, probe=probe)
+
+
+@step
+def preview(tx: Connection) -> tuple[Sample, ...]:
+    """Sample reports of the best, the median and the worst endpoint by score; fewer while the
+    scored population is smaller.
+    """
+    size = scores.population(tx).scored
+    wanted: dict[int, Literal["best", "median", "worst"]] = {}
+    ranks: tuple[tuple[int, Literal["best", "median", "worst"]], ...] = (
+        (1, "best"),
+        ((size + 1) // 2, "median"),
+        (size, "worst"),
+    )
+    for rank, role in ranks:
+        if 1 <= rank <= size:
+            wanted.setdefault(rank, role)
+    samples = []
+    for rank, role in wanted.items():
+        row = scores.at_rank(tx, rank=rank)
+        found = None if row is None else endpoints.get(tx, row.endpoint_id)
+        if row is not None and found is not None:
+            samples.append(Sample(role=role, rank=rank, report=_cached(tx, found, row)))
+    return tuple(samples)
+
+
+def _cached(tx: Connection, endpoint: Endpoint, row: ScoreRow) -> TrustReport:
+    """The report of an endpoint as it was scored last."""
+    at = endpoint.last_probed or 0
+    last = probes.history(tx, endpoint.id, since=at - 1, until=at)
+    return TrustReport(
+        endpoint=endpoint,
+        score=score_from_json(row.result),
+        row=row,
+        probe=last[-1] if last else None,
+    )

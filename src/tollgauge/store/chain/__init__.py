@@ -1,0 +1,1 @@
+"""Rows of what was read from chains: cursors, transfers, volumes, deposits."""

@@ -1,0 +1,217 @@
+"""What watched wallets received by authorization and what left them, and its sums by day.
+
+Rules:
+- one row a transfer and watched wallet, keyed by chain, block and place in the block: the same
+  log can never be two rows, and another block's log never replaces it. The number comes first in
+  the key, so that new rows lie together at one end and old ones are removed in one sweep;
+- `transfer_day` holds the sums of those rows by wallet, UTC day and counterparty, changed in the
+  transaction that changes the rows. All-zero sums are not kept;
+- amounts are decimal strings, added in Python: the sum of a wash trader's transfers may pass any
+  integer column, and then the database would refuse to add.
+
+Which blocks are indexed is store/chain/cursors's, what the sums mean core/signals'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.blocks import Span
+from tollgauge.core.settlement import Entry
+from tollgauge.core.units import DAY_MS, day_of
+from tollgauge.db.schema import metadata
+from tollgauge.db.transaction import step
+
+transfer = sa.Table(
+    "transfer",
+    metadata,
+    sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("block_hash", sa.LargeBinary, primary_key=True),
+    sa.Column("log_index", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("wallet", sa.LargeBinary, primary_key=True),
+    sa.Column("other", sa.LargeBinary, nullable=False),
+    sa.Column("incoming", sa.Boolean, nullable=False),
+    sa.Column("value", sa.Text, nullable=False),
+    # The authorization's; NULL when a plain transfer left the wallet.
+    sa.Column("nonce", sa.LargeBinary),
+    sa.Column("transaction", sa.LargeBinary, nullable=False),
+    sa.Column("at", sa.BigInteger, nullable=False),
+    sa.Index("ix_transfer_wallet", "chain", "wallet", "at"),
+    sqlite_with_rowid=False,
+)
+
+transfer_day = sa.Table(
+    "transfer_day",
+    metadata,
+    sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("wallet", sa.LargeBinary, primary_key=True),
+    sa.Column("day", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("other", sa.LargeBinary, primary_key=True),
+    sa.Column("transfers", sa.Integer, nullable=False),
+    sa.Column("paid", sa.Text, nullable=False),
+    sa.Column("returned", sa.Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+_T: Final = transfer
+_D: Final = transfer_day
+_KEYS: Final = 3_000
+_ROWS: Final = 2_000
+
+Key = tuple[bytes, int, bytes]
+"""Wallet, day, counterparty."""
+
+Item = TypeVar("Item")
+
+
+@step
+def replace(
+    tx: Connection, chain: int, entries: Sequence[Entry], *, above: int | None = None
+) -> set[bytes]:
+    """Add entries, which are not there yet, after removing every one above block `above`.
+
+    Returns the wallets whose sums changed.
+    """
+    sums: dict[Key, list[int]] = {}
+    if above is not None:
+        gone = (_T.c.chain == chain, _T.c.number > above)
+        columns = (_T.c.wallet, _T.c.at, _T.c.other, _T.c.incoming, _T.c.value)
+        for wallet, at, other, incoming, value in tx.execute(sa.select(*columns).where(*gone)):
+            _add(sums, (wallet, day_of(at), other), int(value), incoming=incoming, sign=-1)
+        tx.execute(_T.delete().where(*gone))
+    for each in entries:
+        key = (each.wallet, day_of(each.at), each.other)
+        _add(sums, key, each.value, incoming=each.incoming, sign=1)
+    for batch in _batched(entries, _ROWS):
+        _many(tx, _INSERT, [_row(chain, each) for each in batch])
+    _apply(tx, chain, {key: change for key, change in sums.items() if any(change)})
+    return {key[0] for key in sums}
+
+
+@step
+def missing(tx: Connection, chain: int, span: Span, entries: Sequence[Entry]) -> list[Entry]:
+    """Which entries of a span are not there."""
+    columns = (_T.c.block_hash, _T.c.log_index, _T.c.wallet)
+    mine = (_T.c.chain == chain, _T.c.number.between(span.first, span.last))
+    known = {tuple(row) for row in tx.execute(sa.select(*columns).where(*mine))}
+    return [each for each in entries if (each.block_hash, each.log_index, each.wallet) not in known]
+
+
+@step
+def forget(tx: Connection, chain: int, *, before: int, blocks: int) -> int:
+    """Remove rows and sums of whole days before an instant (ms), the rows of at most so many
+    blocks from the oldest on; how many rows that was.
+    """
+    cut = day_of(before)
+    oldest = (
+        tx.execute(
+            sa.select(_T.c.number, _T.c.at)
+            .where(_T.c.chain == chain)
+            .order_by(_T.c.number)
+            .limit(1)
+        )
+    ).one_or_none()
+    if oldest is None or day_of(oldest.at) >= cut:
+        return 0
+    mine = (_T.c.chain == chain, _T.c.number < oldest.number + blocks)
+    last = _T.c.at < cut * DAY_MS
+    done = tx.execute(_T.delete().where(*mine, last))
+    tx.execute(_D.delete().where(_D.c.chain == chain, _D.c.day < cut))
+    return done.rowcount
+
+
+_INSERT: Final = (
+    'INSERT INTO transfer (chain, number, block_hash, log_index, wallet, other, incoming, "value", '
+    'nonce, "transaction", at) VALUES ({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})'
+)
+_UPSERT: Final = (
+    "INSERT INTO transfer_day (chain, wallet, day, other, transfers, paid, returned) "
+    "VALUES ({}, {}, {}, {}, {}, {}, {}) "
+    "ON CONFLICT (chain, wallet, day, other) DO UPDATE SET transfers = excluded.transfers, "
+    "paid = excluded.paid, returned = excluded.returned"
+)
+_SUMS: Final = (
+    "SELECT wallet, day, other, transfers, paid, returned FROM transfer_day "
+    "WHERE chain = {} AND (wallet, day, other) IN ({}{})"
+)
+_REMOVE: Final = (
+    "DELETE FROM transfer_day WHERE chain = {} AND wallet = {} AND day = {} AND other = {}"
+)
+
+
+def _row(chain: int, entry: Entry) -> tuple[Any, ...]:
+    number, block_hash, index, wallet, other, incoming, value, nonce, transaction, at = entry
+    place = (chain, number, block_hash, index, wallet, other)
+    return (*place, incoming, str(value), nonce, transaction, at)
+
+
+def _many(tx: Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """One statement for many rows, past SQLAlchemy's handling of each value: that would take
+    three times as long as the database.
+    """
+    marks = _marks(tx, statement.count("{}"))
+    tx.exec_driver_sql(statement.format(*marks), list(rows))
+
+
+def _marks(tx: Connection, count: int) -> list[str]:
+    """Places for so many values, as the database's driver spells them."""
+    if tx.dialect.name == "sqlite":
+        return ["?"] * count
+    return [f"${place}" for place in range(1, count + 1)]
+
+
+def _add(sums: dict[Key, list[int]], key: Key, value: int, *, incoming: bool, sign: int) -> None:
+    """Count a transfer into (transfers, paid, returned)."""
+    change = sums.setdefault(key, [0, 0, 0])
+    if incoming:
+        change[0] += sign
+        change[1] += sign * value
+    else:
+        change[2] += sign * value
+
+
+def _apply(tx: Connection, chain: int, sums: dict[Key, list[int]]) -> None:
+    """Add changes to the stored sums; what comes to nothing is removed."""
+    for keys in _batched(sorted(sums), _KEYS):
+        known = _known(tx, chain, keys)
+        rows: list[tuple[Any, ...]] = []
+        empty: list[tuple[Any, ...]] = []
+        for key in keys:
+            have, more = known.get(key, _NOTHING), sums[key]
+            count, paid, back = have[0] + more[0], have[1] + more[1], have[2] + more[2]
+            if count or paid or back:
+                rows.append((chain, *key, count, str(paid), str(back)))
+            elif key in known:
+                empty.append((chain, *key))
+        if rows:
+            _many(tx, _UPSERT, rows)
+        if empty:
+            _many(tx, _REMOVE, empty)
+
+
+_NOTHING: Final = (0, 0, 0)
+
+
+def _known(tx: Connection, chain: int, keys: Sequence[Key]) -> dict[Key, tuple[int, int, int]]:
+    first, *rest = _marks(tx, 1 + 3 * len(keys))
+    triples = (f"({a}, {b}, {c})" for a, b, c in zip(*[iter(rest)] * 3, strict=True))
+    list_of = "VALUES " if tx.dialect.name == "sqlite" else ""
+    query = _SUMS.format(first, list_of, ", ".join(triples))
+    values = (chain, *(part for key in keys for part in key))
+    found: Iterable[Any] = tx.exec_driver_sql(query, values)
+    return {
+        (wallet, day, other): (count, int(paid), int(back))
+        for wallet, day, other, count, paid, back in found
+    }
+
+
+def _batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch

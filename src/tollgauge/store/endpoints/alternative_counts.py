@@ -1,0 +1,122 @@
+"""What the similarity index is made of, read in pages, and how many better alternatives each
+endpoint has.
+
+An endpoint is offered as an alternative while a directory lists it, it has a score, and that
+score's recommendation is not `avoid` (docs/similarity.md; what nobody lists is on no ranking).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.endpoint import Endpoint, Listing
+from tollgauge.db import schema, upsert
+from tollgauge.db.prepared import Prepared
+from tollgauge.db.transaction import step
+from tollgauge.store.endpoints.endpoint_rows import from_row
+from tollgauge.store.endpoints.endpoints import chunks, lock
+
+AVOID: Final = "avoid"
+
+alternative_count = sa.Table(
+    "alternative_count",
+    schema.metadata,
+    sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), primary_key=True),
+    sa.Column("better", sa.Integer, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""How many endpoints of a similar purpose score better, as counted last."""
+
+_A: Final = alternative_count
+_E: Final = schema.endpoint
+_S: Final = schema.score
+_ROWS: Final = sa.select(
+    _E,
+    _S.c.score_tenths,
+    _S.c.grade,
+    _S.c.recommendation,
+    _S.c.confidence_hundredths,
+).outerjoin(_S, _S.c.endpoint_id == _E.c.id)
+_ONE: Final = Prepared(_ROWS.where(_E.c.id == sa.bindparam("id")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """An endpoint and where its latest score puts it; `recommendation` is empty without one."""
+
+    endpoint: Endpoint
+    score_tenths: int | None
+    grade: str | None
+    recommendation: str
+    confidence_hundredths: int
+    offered: bool
+
+
+@step
+def page(tx: Connection, *, after: str, limit: int) -> tuple[Standing, ...]:
+    """Every known endpoint in the order of ids, those after an id."""
+    query = _ROWS.where(_E.c.id > after).order_by(_E.c.id).limit(limit)
+    return tuple(_standing(row) for row in tx.execute(query).mappings())
+
+
+@step
+def standing(tx: Connection, endpoint_id: str) -> Standing | None:
+    """An endpoint as it stands now, or None."""
+    row = _ONE.first(tx, {"id": endpoint_id})
+    return None if row is None else _standing(row._asdict())
+
+
+@step
+def standings(tx: Connection, ids: Iterable[str]) -> dict[str, Standing]:
+    """Some endpoints by id, as they stand now; unknown ids are left out."""
+    found: dict[str, Standing] = {}
+    for chunk in chunks(ids):
+        rows = tx.execute(_ROWS.where(_E.c.id.in_(chunk)))
+        found.update((row["id"], _standing(row)) for row in rows.mappings())
+    return found
+
+
+@step
+def save_counts(tx: Connection, counts: Mapping[str, int]) -> None:
+    """Keep how many better alternatives some endpoints have; one that was forgotten since has
+    none.
+    """
+    there = lock(tx, counts)
+    if not there:
+        return
+    row = upsert.insert(tx, _A)
+    row = row.on_conflict_do_update(
+        index_elements=["endpoint_id"], set_={"better": row.excluded.better}
+    )
+    rows = [{"endpoint_id": id_, "better": counts[id_]} for id_ in sorted(there)]
+    tx.execute(row, rows)
+
+
+@step
+def counts(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
+    """How many better alternatives some endpoints have; those not counted yet are left out."""
+    found: dict[str, int] = {}
+    for chunk in chunks(ids):
+        rows = tx.execute(
+            sa.select(_A.c.endpoint_id, _A.c.better).where(_A.c.endpoint_id.in_(chunk))
+        )
+        found.update((id_, better) for id_, better in rows)
+    return found
+
+
+def _standing(row: Mapping[Any, Any]) -> Standing:
+    score, recommendation = row["score_tenths"], row["recommendation"] or ""
+    listed = row["status"] == Listing.LISTED.value and not row["adopted"]
+    return Standing(
+        endpoint=from_row(row),
+        score_tenths=score,
+        grade=row["grade"],
+        recommendation=recommendation,
+        confidence_hundredths=row["confidence_hundredths"] or 0,
+        offered=listed and score is not None and recommendation != AVOID,
+    )

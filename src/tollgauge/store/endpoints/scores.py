@@ -1,0 +1,182 @@
+"""The latest score of every endpoint, and the order of all of them.
+
+Rules:
+- one row an endpoint, with the evidence it was computed from; an older one never replaces a newer;
+- the ranked population is every listed endpoint that a directory names and that has a score;
+- its order is score, then confidence (both descending), then id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.endpoint import Listing
+from tollgauge.core.evidence import Evidence, to_json
+from tollgauge.core.score import Score, score_to_json
+from tollgauge.core.scoring import score
+from tollgauge.db import schema, upsert
+from tollgauge.db.prepared import Prepared
+from tollgauge.db.transaction import step
+from tollgauge.store.endpoints.endpoints import chunks
+
+_S: Final = schema.score
+_E: Final = schema.endpoint
+_ONE: Final = Prepared(sa.select(_S).where(_S.c.endpoint_id == sa.bindparam("id")))
+_SAVE: Final = Prepared(
+    upsert.either(
+        _S,
+        lambda insert: insert.on_conflict_do_update(
+            index_elements=["endpoint_id"],
+            set_=dict(insert.excluded),
+            where=_S.c.as_of <= insert.excluded.as_of,
+        ),
+    )
+)
+_SETTLE: Final = Prepared(
+    _E.update()
+    .where(_E.c.id == sa.bindparam("id_"))
+    .values(score_due=sa.func.coalesce(_E.c.score_next, _E.c.score_due), score_next=None)
+)
+_ORDER: Final = (
+    _S.c.score_tenths.desc(),
+    _S.c.confidence_hundredths.desc(),
+    _S.c.endpoint_id,
+)
+_RANKED: Final = (
+    _E.c.status == Listing.LISTED.value,
+    _E.c.adopted.is_(False),
+    _S.c.score_tenths.is_not(None),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRow:
+    """A score as it was saved. `evidence` is the canonical JSON whose SHA-256 is `digest`;
+    `result` the JSON of the whole score. None where nothing was measured.
+    """
+
+    endpoint_id: str
+    as_of: int
+    policy_version: int
+    score_tenths: int | None
+    grade: str | None
+    recommendation: str
+    confidence_hundredths: int
+    uptime_tenths: int | None
+    compliant: bool
+    evidence: bytes
+    digest: str
+    result: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Population:
+    """The ranked population: how many there are, how many of them ever were up in their window
+    (`reachable`), how many answered mostly without error (`compliant`), and (grade, count) from
+    the best grade down.
+    """
+
+    scored: int
+    reachable: int
+    compliant: int
+    grades: tuple[tuple[str, int], ...]
+
+
+def scored(endpoint_id: str, evidence: Evidence) -> ScoreRow:
+    """The row of an endpoint's score under the newest policy."""
+    return row_of(endpoint_id, evidence, score(evidence))
+
+
+def row_of(endpoint_id: str, evidence: Evidence, found: Score) -> ScoreRow:
+    """The row of a score that an evidence was given. `compliant`: at least half of the scored
+    probes were.
+    """
+    stats = found.stats
+    document = to_json(evidence)
+    return ScoreRow(
+        endpoint_id=endpoint_id,
+        as_of=found.as_of,
+        policy_version=found.policy_version,
+        score_tenths=found.score_tenths,
+        grade=found.grade,
+        recommendation=found.recommendation,
+        confidence_hundredths=found.confidence_hundredths,
+        uptime_tenths=stats.uptime_tenths,
+        compliant=stats.scored > 0 and 2 * stats.compliant >= stats.scored,
+        evidence=document,
+        digest=hashlib.sha256(document).hexdigest(),
+        result=score_to_json(found),
+    )
+
+
+@step
+def save(tx: Connection, row: ScoreRow) -> bool:
+    """Keep a score unless a newer one is there or its endpoint was forgotten (then False), and
+    settle the claim that asked for it: the next is owed when this one is too old, or at once if
+    evidence came meanwhile.
+    """
+    # First, because it locks the endpoint's row: nobody forgets the endpoint until this ends.
+    if not _SETTLE.run(tx, {"id_": row.endpoint_id}):
+        return False
+    return _SAVE.run(tx, {field.name: getattr(row, field.name) for field in fields(row)}) > 0
+
+
+@step
+def get(tx: Connection, endpoint_id: str) -> ScoreRow | None:
+    """The score of an endpoint, or None."""
+    row = _ONE.first(tx, {"id": endpoint_id})
+    return None if row is None else ScoreRow(**row._asdict())
+
+
+@step
+def get_many(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, ScoreRow]:
+    """The scores of some endpoints, by endpoint id; those without are left out."""
+    found: dict[str, ScoreRow] = {}
+    for chunk in chunks(endpoint_ids):
+        rows = tx.execute(sa.select(_S).where(_S.c.endpoint_id.in_(chunk)))
+        found.update((row["endpoint_id"], ScoreRow(**row)) for row in rows.mappings())
+    return found
+
+
+@step
+def top(tx: Connection, *, limit: int) -> tuple[ScoreRow, ...]:
+    """The best of the ranked population, best first."""
+    return _ranked(tx, limit=limit, offset=0)
+
+
+@step
+def at_rank(tx: Connection, *, rank: int) -> ScoreRow | None:
+    """The endpoint at a place of the ranked population, from 1; None beyond its ends."""
+    if rank < 1:
+        return None
+    return next(iter(_ranked(tx, limit=1, offset=rank - 1)), None)
+
+
+@step
+def population(tx: Connection) -> Population:
+    """Counts over the ranked population."""
+    query = sa.select(
+        _S.c.grade,
+        sa.func.count(),
+        sa.func.count().filter(_S.c.uptime_tenths > 0),
+        sa.func.count().filter(_S.c.compliant),
+    )
+    query = query.join(_E).where(*_RANKED).group_by(_S.c.grade).order_by(_S.c.grade)
+    rows = tx.execute(query).all()
+    return Population(
+        scored=sum(row[1] for row in rows),
+        reachable=sum(row[2] for row in rows),
+        compliant=sum(row[3] for row in rows),
+        grades=tuple((row[0], row[1]) for row in rows if row[0] is not None),
+    )
+
+
+def _ranked(tx: Connection, *, limit: int, offset: int) -> tuple[ScoreRow, ...]:
+    query = sa.select(_S).join(_E).where(*_RANKED).order_by(*_ORDER).limit(limit).offset(offset)
+    return tuple(ScoreRow(**row) for row in tx.execute(query).mappings())

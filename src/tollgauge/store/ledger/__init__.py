@@ -1,0 +1,1 @@
+"""Rows of payments to this service: the ledger, its limits, its books."""

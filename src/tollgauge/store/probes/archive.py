@@ -1,0 +1,91 @@
+"""Closing days: fresh probe rows become one packed row an endpoint and day, and grow old.
+
+Rules:
+- what is packed is exactly what is removed (`DELETE … RETURNING`), in one transaction: a probe
+  that arrives meanwhile stays a fresh row and is merged the next time;
+- one process closes at a time;
+- pruning drops the probes of old days and keeps their sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.probe import ProbeResult
+from tollgauge.core.rollup import merge, rollup
+from tollgauge.db import meta, schema, upsert
+from tollgauge.db.transaction import step
+from tollgauge.store.probes.packing import unpack
+from tollgauge.store.probes.probe_rows import day_from_row, day_to_row, result_from_row
+
+_P: Final = schema.probe
+_D: Final = schema.probe_day
+
+
+@step
+def close_days(tx: Connection, *, before_day: int, limit: int) -> int:
+    """Pack at most `limit` (endpoint, day) pairs of days before `before_day`, oldest day first;
+    how many were packed. Call it again until it returns 0.
+    """
+    meta.take_turn(tx, "close-days")
+    query = (
+        sa.select(_P.c.day, _P.c.endpoint_id)
+        .where(_P.c.day < before_day)
+        .distinct()
+        .order_by(_P.c.day, _P.c.endpoint_id)
+        .limit(limit)
+    )
+    pairs = [(day, endpoint_id) for day, endpoint_id in tx.execute(query)]
+    for day, group in groupby(pairs, key=lambda pair: pair[0]):
+        _close(tx, day, [endpoint_id for _, endpoint_id in group])
+    return len(pairs)
+
+
+@step
+def prune(tx: Connection, *, before_day: int) -> int:
+    """Drop the packed probes of days before `before_day`, keeping their sums; how many days of
+    endpoints were dropped.
+    """
+    old = _D.update().where(_D.c.day < before_day, _D.c.packed.is_not(None))
+    return tx.execute(old.values(packed=None)).rowcount
+
+
+def _close(tx: Connection, day: int, endpoint_ids: Sequence[str]) -> None:
+    mine = sa.and_(_P.c.day == day, _P.c.endpoint_id.in_(endpoint_ids))
+    taken = tx.execute(_P.delete().where(mine).returning(*_P.c))
+    fresh: dict[str, list[ProbeResult]] = {}
+    for row in taken:
+        fresh.setdefault(row.endpoint_id, []).append(result_from_row(row))
+    known = sa.select(_D).where(_D.c.day == day, _D.c.endpoint_id.in_(endpoint_ids))
+    closed = {row.endpoint_id: row for row in tx.execute(known)}
+    rows = [
+        _merged(day, endpoint_id, results, closed.get(endpoint_id))
+        for endpoint_id, results in sorted(fresh.items())
+    ]
+    if rows:
+        _put(tx, rows)
+
+
+def _put(tx: Connection, rows: Sequence[dict[str, Any]]) -> None:
+    statement = upsert.insert(tx, _D)
+    changed = {name: statement.excluded[name] for name in rows[0]}
+    whole = statement.on_conflict_do_update(index_elements=["day", "endpoint_id"], set_=changed)
+    tx.execute(whole, rows)
+
+
+def _merged(
+    day: int, endpoint_id: str, results: Iterable[ProbeResult], row: sa.Row[Any] | None
+) -> dict[str, Any]:
+    """The closed row of a day: the fresh results with what was closed before."""
+    if row is not None and row.packed is None:  # pruned: only its sums are left
+        return day_to_row(endpoint_id, merge(day_from_row(row), rollup(day, results)), None)
+    by_instant = {result.at: result for result in results}
+    if row is not None:
+        by_instant |= {result.at: result for result in unpack(row.packed)}
+    ordered = [by_instant[at] for at in sorted(by_instant)]
+    return day_to_row(endpoint_id, rollup(day, ordered), ordered)

@@ -1,0 +1,64 @@
+"""The evidence of one endpoint, put together from its rows as of a moment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlalchemy import Connection
+
+from tollgauge.core.endpoint import Endpoint, Listing
+from tollgauge.core.evidence import ChainEvidence, Evidence
+from tollgauge.core.text import injection_suspected
+from tollgauge.core.units import HOUR_MS, WINDOW_MS
+from tollgauge.db.transaction import step
+from tollgauge.store.chain import volumes
+from tollgauge.store.endpoints import discovery, endpoints
+from tollgauge.store.probes import window
+
+RECENT_MS = 3 * HOUR_MS
+"""How far back `down-now` looks (docs/methodology.md, *flags*)."""
+
+
+@step
+def gather(tx: Connection, endpoint: Endpoint, *, as_of: int) -> Evidence:
+    """Everything that a score of `endpoint` may depend on, as of `as_of`."""
+    host = endpoints.host_state(tx, endpoint.host)
+    seen = window.seen(tx, endpoint.id, as_of=as_of, recent_ms=RECENT_MS)
+    return Evidence(
+        resource=endpoint.resource,
+        as_of=as_of,
+        first_seen=endpoint.first_seen,
+        listed=endpoint.status is not Listing.DELISTED,
+        templated=endpoint.templated,
+        wildcard=bool(host.wildcard),
+        injection=injection_suspected(f"{endpoint.service_name}\n{endpoint.description}"),
+        quote=endpoint.quote,
+        days=seen.days,
+        recent=seen.recent,
+        last=seen.last,
+        envelope=seen.envelope,
+        changes=discovery.changes(tx, endpoint.id, since=as_of - WINDOW_MS, until=as_of),
+        chain=_chain(tx, endpoint, as_of=as_of),
+    )
+
+
+def _chain(tx: Connection, endpoint: Endpoint, *, as_of: int) -> ChainEvidence | None:
+    """Settlements to the advertised payTo in the window, as far as they are indexed."""
+    if endpoint.quote is None:
+        return None
+    network, pay_to = endpoint.quote.network, endpoint.quote.pay_to
+    sharing = endpoints.count_hosts_sharing(tx, network, pay_to)
+    known = ChainEvidence(network=network, pay_to=pay_to, shared_hosts=max(sharing, 1))
+    chain = volumes.chain_of(network)
+    if chain is None:
+        return known
+    covered = volumes.coverage(tx, chain, pay_to, as_of=as_of)
+    if covered is None:
+        return known
+    return replace(
+        known,
+        indexed_ms=covered.indexed_ms,
+        indexed_to_block=covered.to_block,
+        indexed_to=covered.to_at,
+        payers=volumes.payers(tx, chain, pay_to, as_of=as_of),
+    )

@@ -1,0 +1,203 @@
+"""Packed probes: the probes of one endpoint and one UTC day as one run of bytes.
+
+Format, version 1: JSON, compressed by Zstandard with the raw-content dictionary `_PRIMER`. The
+members:
+- `v`: 1;
+- `at`: the first instant (milliseconds UTC), then each difference to the one before;
+- `kinds`: the distinct judgements of the day, in order of appearance, each
+  `[outcome, attribution, up, status, compliance, compliant, payable, version, quote, accepts,
+  [[rule, severity], …], reason, method, tls_not_after]`, `quote` as in codec.py;
+- `kind`: for each probe the index of its judgement;
+- `dns`, `connect`, `tls`, `ttfb`: columns of milliseconds or null; `rest`: the total less those;
+- `full`: `[index, findings]` of the last scored probe, and of the last one that carried an
+  envelope, with the findings' messages (elsewhere only slug and severity are kept): these are what
+  a score's evidence names.
+
+Columns put like beside like, and a day has few distinct judgements: what is left is the noise of
+times. The latency histogram of a rollup is a run of LEB128 varints: for each bucket the
+difference to the bucket before, then its count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from typing import Any, Final
+
+import orjson
+import zstandard
+
+from tollgauge.core.exchange import Timings
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.db.codec import (
+    finding_fields,
+    finding_from_fields,
+    plain,
+    quote_fields,
+    quote_from_fields,
+    small,
+)
+
+_VERSION: Final = 1
+_LEVEL: Final = 9
+_PHASES: Final = ("dns", "connect", "tls", "ttfb")
+_MAX_BYTES: Final = 64 * 1024 * 1024
+_PRIMER: Final = zstandard.ZstdCompressionDict(
+    b'["server-error","theirs",0,500,0,0,0,null,null,null,[],"","GET",null]'
+    b'["timeout","theirs",0,null,0,0,0,null,null,null,[],"","POST",null]'
+    b'["eip155:84532","0x036cbd53842c5426634e7929541ec2318f3dcf7e","1000","0x'
+    b'"error"],["warn"],["info"]],"rest":[1,0,1,2,1,0,0,1,2,1],"full":[[47,[]]]}'
+    b'{"v":1,"kinds":[["payment-required","theirs",true,402,100,true,true,2,'
+    b'["eip155:8453","0x833589fcd6edb6e08f4c7c32d4f71b54bda02913","10000","0x'
+    b'"],1,[],"","GET",1800000000000]],"full":[],"kind":[0,0,0,0,0,0,0,0,0,0,0,0,0,0],"at":['
+    b'1760000000000,1800000,1799000,1801000],"dns":[0,0,1,0,0,1],"connect":[',
+    dict_type=zstandard.DICT_TYPE_RAWCONTENT,
+)
+
+
+def pack(results: Sequence[ProbeResult]) -> bytes:
+    """The bytes of a day's probes, which must be in ascending order of time, at least one."""
+    kinds: dict[bytes, int] = {}
+    index = [kinds.setdefault(_kind(result), len(kinds)) for result in results]
+    columns = {name: [_phase(result, name) for result in results] for name in _PHASES}
+    document = {
+        "v": _VERSION,
+        "kinds": [orjson.Fragment(kind) for kind in kinds],
+        "full": _full_findings(results),
+        "kind": index,
+        "at": [results[0].at, *(b.at - a.at for a, b in pairwise(results))],
+        **columns,
+        "rest": [_rest(result.timings) for result in results],
+    }
+    compressor = zstandard.ZstdCompressor(
+        level=_LEVEL, dict_data=_PRIMER, write_dict_id=False, write_checksum=False
+    )
+    return compressor.compress(orjson.dumps(document))
+
+
+def unpack(data: bytes) -> tuple[ProbeResult, ...]:
+    """The inverse of `pack`, but for the messages of findings."""
+    decompressor = zstandard.ZstdDecompressor(dict_data=_PRIMER)
+    document = orjson.loads(decompressor.decompress(data, max_output_size=_MAX_BYTES))
+    if document["v"] != _VERSION:
+        raise ValueError(f"packed probes of an unknown version {document['v']}")
+    kinds = [_from_kind(kind) for kind in document["kinds"]]
+    columns = zip(*(document[name] for name in (*_PHASES, "rest")), strict=True)
+    results = [
+        ProbeResult(at=at, timings=_timings(times), **kinds[kind])
+        for at, kind, times in zip(
+            accumulate(document["at"]), document["kind"], columns, strict=True
+        )
+    ]
+    for index, findings in document["full"]:
+        whole = tuple(finding_from_fields(fields) for fields in findings)
+        results[index] = replace(results[index], findings=whole)
+    return tuple(results)
+
+
+def pack_histogram(histogram: Sequence[tuple[int, int]]) -> bytes:
+    """The bytes of (bucket, count) pairs in ascending bucket order."""
+    out = bytearray()
+    before = 0
+    for bucket, count in histogram:
+        _put(out, bucket - before)
+        _put(out, count)
+        before = bucket
+    return bytes(out)
+
+
+def unpack_histogram(data: bytes) -> tuple[tuple[int, int], ...]:
+    """The inverse of `pack_histogram`."""
+    numbers = _numbers(data)
+    return tuple(zip(accumulate(numbers[0::2]), numbers[1::2], strict=True))
+
+
+def _numbers(data: bytes) -> Sequence[int]:
+    """The varints of a run of bytes; from where on all take one byte, they are the bytes."""
+    numbers: list[int] = []
+    value = shift = 0
+    for place, byte in enumerate(data):
+        if not shift and data[place:].isascii():
+            return [*numbers, *data[place:]]
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            numbers.append(value)
+            value = shift = 0
+    return numbers
+
+
+def _put(out: bytearray, value: int) -> None:
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _kind(result: ProbeResult) -> bytes:
+    rules = [finding_fields(finding, slug_only=True) for finding in result.findings]
+    return orjson.dumps(
+        [
+            result.outcome.value,
+            result.attribution.value,
+            result.up,
+            result.status,
+            result.compliance,
+            result.compliant,
+            result.payable,
+            small(result.version),
+            quote_fields(result.quote),
+            small(result.accepts),
+            rules,
+            plain(result.reason),
+            plain(result.method),
+            result.tls_not_after,
+        ]
+    )
+
+
+def _from_kind(kind: Sequence[Any]) -> dict[str, Any]:
+    return {
+        "outcome": Outcome(kind[0]),
+        "attribution": Attribution(kind[1]),
+        "up": kind[2],
+        "status": kind[3],
+        "compliance": kind[4],
+        "compliant": kind[5],
+        "payable": kind[6],
+        "version": kind[7],
+        "quote": quote_from_fields(kind[8]),
+        "accepts": kind[9],
+        "findings": tuple(finding_from_fields(fields) for fields in kind[10]),
+        "reason": kind[11],
+        "method": kind[12],
+        "tls_not_after": kind[13],
+    }
+
+
+def _phase(result: ProbeResult, name: str) -> int | None:
+    value: int | None = getattr(result.timings, name)
+    return value
+
+
+def _rest(timings: Timings) -> int:
+    phases = (timings.dns, timings.connect, timings.tls, timings.ttfb)
+    return timings.total - sum(value or 0 for value in phases)
+
+
+def _timings(times: Sequence[Any]) -> Timings:
+    dns, connect, tls, ttfb, rest = times
+    total = (dns or 0) + (connect or 0) + (tls or 0) + (ttfb or 0) + rest
+    return Timings(dns=dns, connect=connect, tls=tls, ttfb=ttfb, total=total)
+
+
+def _full_findings(results: Sequence[ProbeResult]) -> list[tuple[int, list[list[str]]]]:
+    scored = [index for index, result in enumerate(results) if result.scored]
+    answered = [index for index in scored if results[index].accepts is not None]
+    wanted = sorted({*scored[-1:], *answered[-1:]})
+    return [
+        (index, [finding_fields(finding) for finding in results[index].findings])
+        for index in wanted
+        if results[index].findings
+    ]

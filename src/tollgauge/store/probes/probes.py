@@ -1,0 +1,297 @@
+"""The probe archive: what every probe found, and the sums of every day.
+
+Rules:
+- a probe is one row of `probe` first; `store/probes/archive` packs the rows of days gone by into
+  one row an endpoint and day (`probe_day`), which holds both the sums and the probes themselves;
+- evidence is append-only: a repeated record changes nothing, whether its day is closed or not;
+- recording writes the evidence, the endpoint's next due time and the mark that a score is owed in
+  the one transaction of its caller;
+- a day may have both a closed row and fresh rows (a probe that came late): they share no probe and
+  every reader adds them.
+
+Reading several tables is exact only inside `Store.read()`, which sees one moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.probe import ProbeResult
+from tollgauge.core.rollup import Rollup, merge, rollup
+from tollgauge.core.units import DAY_MS, day_of
+from tollgauge.db import schema, upsert
+from tollgauge.db.prepared import Prepared
+from tollgauge.db.transaction import step
+from tollgauge.store.endpoints.endpoints import dirty, greatest, lock
+from tollgauge.store.probes.archive import close_days, prune
+from tollgauge.store.probes.packing import unpack
+from tollgauge.store.probes.probe_rows import day_from_row, result_from_row, result_to_row
+
+__all__ = [
+    "NewProbe",
+    "close_days",
+    "days",
+    "history",
+    "latest",
+    "prune",
+    "recent",
+    "record",
+    "record_each",
+    "record_many",
+]
+
+_E: Final = schema.endpoint
+_P: Final = schema.probe
+_D: Final = schema.probe_day
+_AT: Final = sa.bindparam("at_", type_=sa.BigInteger)
+_PROBED: Final = (
+    _E.update()
+    .where(_E.c.id == sa.bindparam("id_"))
+    .values(
+        last_probed=greatest(_E.c.last_probed, _AT),
+        next_due=sa.func.coalesce(sa.bindparam("due_", type_=sa.BigInteger), _E.c.next_due),
+        learned=sa.func.coalesce(sa.bindparam("learned_", type_=sa.Text), _E.c.learned),
+        **dirty(_AT),
+    )
+)
+
+RECENT_MAX: Final = 200
+"""Enough to tell whether unrelated sites fail together."""
+
+_BETWEEN: Final = sa.select(_P).where(
+    _P.c.endpoint_id == sa.bindparam("id_"),
+    _P.c.at > sa.bindparam("since_"),
+    _P.c.at <= sa.bindparam("until_"),
+)
+_FRESH: Final = _BETWEEN.where(
+    _P.c.day.in_(sa.bindparam("days_", type_=sa.Integer, expanding=True))
+)
+_LATEST: Final = Prepared(
+    _BETWEEN.where(_P.c.day == sa.bindparam("day_")).order_by(_P.c.at.desc()).limit(1)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewProbe:
+    """A probe to record, when the next one is due, and what request elicited a 402 (None leaves
+    either as it is).
+    """
+
+    endpoint_id: str
+    result: ProbeResult
+    next_due: int | None = None
+    learned: str | None = None
+
+
+@step
+def record(
+    tx: Connection,
+    endpoint_id: str,
+    result: ProbeResult,
+    *,
+    next_due: int | None = None,
+    learned: str | None = None,
+) -> bool:
+    """Record one probe. False, and nothing changed, when the archive already has one of this
+    endpoint at this instant.
+    """
+    new = NewProbe(endpoint_id=endpoint_id, result=result, next_due=next_due, learned=learned)
+    return bool(record_each(tx, (new,)))
+
+
+@step
+def record_each(tx: Connection, found: Sequence[NewProbe]) -> frozenset[str]:
+    """Record a probe each of different endpoints, and owe their scores, in as many statements as
+    for one. The ids of those whose probe is new; of the others nothing changes. One whose
+    endpoint was forgotten meanwhile is dropped.
+    """
+    there = lock(tx, [each.endpoint_id for each in found])
+    found = [each for each in found if each.endpoint_id in there]
+    known = _known(tx, found)
+    new = [each for each in found if (each.endpoint_id, each.result.at) not in known]
+    if not new:
+        return frozenset()
+    rows = [result_to_row(each.endpoint_id, each.result) for each in new]
+    tx.execute(upsert.insert(tx, _P).on_conflict_do_nothing(), rows)
+    tx.execute(
+        _PROBED,
+        [
+            {
+                "id_": each.endpoint_id,
+                "at_": each.result.at,
+                "due_": each.next_due,
+                "learned_": each.learned,
+            }
+            for each in new
+        ],
+    )
+    return frozenset(each.endpoint_id for each in new)
+
+
+@step
+def record_many(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]) -> int:
+    """Add many probes of one endpoint (a past that is loaded, not lived) and owe a score. The
+    number of those that were new.
+    """
+    if not results:
+        return 0
+    added = _add(tx, endpoint_id, results)
+    newest = max(result.at for result in results)
+    values = {"last_probed": greatest(_E.c.last_probed, newest), **dirty(newest)}
+    tx.execute(_E.update().where(_E.c.id == endpoint_id).values(values))
+    return added
+
+
+@step
+def days(tx: Connection, endpoint_id: str, *, first_day: int, last_day: int) -> tuple[Rollup, ...]:
+    """The sums of whole UTC days, one entry a day that has any probe, oldest first."""
+    parts = [day_from_row(row) for row in _closed(tx, endpoint_id, range(first_day, last_day + 1))]
+    since, until = first_day * DAY_MS - 1, (last_day + 1) * DAY_MS - 1
+    by_day: dict[int, list[ProbeResult]] = {}
+    for result in _fresh(tx, endpoint_id, since=since, until=until):
+        by_day.setdefault(day_of(result.at), []).append(result)
+    return _merged([*parts, *(rollup(day, results) for day, results in by_day.items())])
+
+
+@step
+def history(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple[ProbeResult, ...]:
+    """The probes with `since < at <= until`, oldest first. Findings of packed probes keep slug
+    and severity; their messages only in the last scored probe of a day and in the last one with
+    an envelope.
+    """
+    packed = _unpacked(tx, endpoint_id, range(day_of(since + 1), day_of(until) + 1))
+    found = [result for result in packed if since < result.at <= until]
+    found += _fresh(tx, endpoint_id, since=since, until=until)
+    return tuple(sorted(found, key=lambda result: result.at))
+
+
+@step
+def latest(tx: Connection, endpoint_id: str, *, since: int, until: int) -> ProbeResult | None:
+    """The last probe with `since < at <= until`, of days that are not closed yet."""
+    asked = {"id_": endpoint_id, "since_": since, "until_": until}
+    for day in range(day_of(until), day_of(since + 1) - 1, -1):
+        row = _LATEST.first(tx, asked | {"day_": day})
+        if row is not None:
+            return result_from_row(row)
+    return None
+
+
+@step
+def recent(tx: Connection, *, since: int, until: int) -> tuple[tuple[str, ProbeResult], ...]:
+    """The results of all endpoints, (host, result), with `since < at <= until`, oldest first, of
+    days that are not closed yet. Of the endpoints probed last, at most RECENT_MAX.
+    """
+    lately = (
+        sa.select(_E.c.id, _E.c.host)
+        .where(_E.c.last_probed > since)
+        .order_by(_E.c.last_probed.desc())
+        .limit(RECENT_MAX)
+    )
+    hosts = {row.id: row.host for row in tx.execute(lately)}
+    rows = tx.execute(
+        sa.select(_P).where(
+            _P.c.day.in_(range(day_of(since + 1), day_of(until) + 1)),
+            _P.c.endpoint_id.in_(hosts),
+            _P.c.at > since,
+            _P.c.at <= until,
+        )
+    ).all()
+    found = [(hosts[row.endpoint_id], result_from_row(row)) for row in rows]
+    return tuple(sorted(found, key=lambda each: each[1].at))
+
+
+def _known(tx: Connection, found: Sequence[NewProbe]) -> set[tuple[str, int]]:
+    """The (endpoint, instant) that the archive has already. Fresh rows first, then closed days: a
+    day that is being closed meanwhile is seen in one of them.
+    """
+    ids, touched = {each.endpoint_id for each in found}, {day_of(each.result.at) for each in found}
+    at = {each.result.at for each in found}
+    fresh = sa.select(_P.c.endpoint_id, _P.c.at).where(
+        _P.c.day.in_(touched), _P.c.endpoint_id.in_(ids), _P.c.at.in_(at)
+    )
+    known = {(id_, instant) for id_, instant in tx.execute(fresh)}
+    closed = sa.select(_D.c.endpoint_id, _D.c.packed).where(
+        _D.c.day.in_(touched), _D.c.endpoint_id.in_(ids), _D.c.packed.is_not(None)
+    )
+    for id_, packed in tx.execute(closed).all():
+        known |= {(id_, result.at) for result in unpack(packed)}
+    return known
+
+
+def _add(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]) -> int:
+    """Insert what is new. Rows first, then a look at the closed days: so a day that is being
+    closed by another process meanwhile cannot swallow the comparison.
+    """
+    before = _count_fresh(tx, endpoint_id, results)
+    statement = upsert.insert(tx, _P).on_conflict_do_nothing()
+    tx.execute(statement, [result_to_row(endpoint_id, result) for result in results])
+    added = _count_fresh(tx, endpoint_id, results) - before
+    return added - _drop_repeated(tx, endpoint_id, results)
+
+
+def _drop_repeated(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]) -> int:
+    """Remove the fresh rows whose instants a closed day already holds; how many."""
+    wanted = {result.at for result in results}
+    query = sa.select(_D.c.day, _D.c.packed).where(
+        _D.c.day.in_({day_of(at) for at in wanted}), _D.c.endpoint_id == endpoint_id
+    )
+    dropped = 0
+    for day, packed in tx.execute(query).all():
+        known = {result.at for result in unpack(packed)} if packed else set()
+        repeated = wanted & known
+        if repeated:
+            gone = tx.execute(
+                _P.delete().where(
+                    _P.c.day == day, _P.c.endpoint_id == endpoint_id, _P.c.at.in_(repeated)
+                )
+            )
+            dropped += gone.rowcount
+    return dropped
+
+
+def _count_fresh(tx: Connection, endpoint_id: str, results: Iterable[ProbeResult]) -> int:
+    touched = {day_of(result.at) for result in results}
+    query = (
+        sa.select(sa.func.count())
+        .select_from(_P)
+        .where(_P.c.day.in_(touched), _P.c.endpoint_id == endpoint_id)
+    )
+    return tx.execute(query).scalar_one()
+
+
+def _merged(parts: Iterable[Rollup]) -> tuple[Rollup, ...]:
+    found: dict[int, Rollup] = {}
+    for part in parts:
+        known = found.get(part.day)
+        found[part.day] = merge(known, part) if known else part
+    return tuple(found[day] for day in sorted(found))
+
+
+def _fresh(tx: Connection, endpoint_id: str, *, since: int, until: int) -> list[ProbeResult]:
+    asked = _between(endpoint_id, since=since, until=until)
+    return [result_from_row(row) for row in tx.execute(_FRESH, asked)]
+
+
+def _between(endpoint_id: str, *, since: int, until: int) -> dict[str, Any]:
+    span = list(range(day_of(since + 1), day_of(until) + 1))
+    return {"days_": span, "id_": endpoint_id, "since_": since, "until_": until}
+
+
+def _closed(tx: Connection, endpoint_id: str, span: Sequence[int]) -> Sequence[sa.Row[Any]]:
+    columns = [column for column in _D.c if column.name != "packed"]
+    query = sa.select(*columns).where(_D.c.day.in_(span), _D.c.endpoint_id == endpoint_id)
+    return tx.execute(query).all()
+
+
+def _unpacked(tx: Connection, endpoint_id: str, span: Sequence[int]) -> list[ProbeResult]:
+    query = sa.select(_D.c.packed).where(_D.c.day.in_(span), _D.c.endpoint_id == endpoint_id)
+    found: list[ProbeResult] = []
+    for packed in tx.execute(query).scalars():
+        if packed is not None:
+            found += unpack(packed)
+    return found

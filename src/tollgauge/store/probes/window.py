@@ -1,0 +1,201 @@
+"""Window: what an endpoint's probes of the last 30 days come to, for its evidence.
+
+Rules (docs/methodology.md, *arithmetic*):
+- the window is `as_of - 30 days < at <= as_of`, exactly;
+- whole closed days come from their sums; the probes inside a closed day are unpacked only where
+  the window cuts it, where it may hold the latest scored probe, or where `recent` reaches into it;
+- fresh rows are read once, and become no more than their counts.
+
+Reading several tables is exact only inside `Store.read()`, which sees one moment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.evidence import LastProbe
+from tollgauge.core.probe import Attribution, ProbeResult
+from tollgauge.core.rollup import Rollup, Tally, merge
+from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
+from tollgauge.db import schema
+from tollgauge.db.codec import findings_from_json
+from tollgauge.db.prepared import Prepared
+from tollgauge.db.transaction import step
+from tollgauge.store.probes.packing import unpack
+from tollgauge.store.probes.probe_rows import day_from_row
+
+_P: Final = schema.probe
+_D: Final = schema.probe_day
+_ID: Final = sa.bindparam("id", type_=sa.Text)
+_NAMES: Final = tuple(f"day_{number}" for number in range(WINDOW_MS // DAY_MS + 1))
+"""A window touches so many days: it ends inside one and begins inside another."""
+_DAYS: Final = [sa.bindparam(name, type_=sa.Integer) for name in _NAMES]
+_SCORED: Final = Attribution.THEIRS.value
+
+_FRESH: Final = Prepared(
+    sa.select(
+        _P.c.at,
+        _P.c.attribution,
+        _P.c.reason,
+        _P.c.up,
+        _P.c.total,
+        _P.c.compliant,
+        _P.c.payable,
+        _P.c.compliance,
+        _P.c.outcome,
+        _P.c.accepts,
+        _P.c.tls_not_after,
+        _P.c.rules,
+    ).where(_P.c.day.in_(_DAYS), _P.c.endpoint_id == _ID, _P.c.at <= sa.bindparam("as_of"))
+)
+_INSIDE: Final = sa.or_(_D.c.day == _DAYS[0], _D.c.day >= sa.bindparam("near"))
+_CLOSED: Final = Prepared(
+    sa.select(
+        *(column for column in _D.c if column.name not in ("endpoint_id", "packed")),
+        sa.case((_INSIDE, _D.c.packed)).label("packed"),
+    ).where(_D.c.day.in_(_DAYS), _D.c.endpoint_id == _ID)
+)
+_PACKED: Final = Prepared(
+    sa.select(_D.c.packed).where(_D.c.day == sa.bindparam("day"), _D.c.endpoint_id == _ID)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What the probes of a window come to: their sums, one entry a UTC day that has any, oldest
+    first; (scored, up) of the most recent; the latest scored one; and, where that carried no
+    payment envelope, the latest that did. The two latest come from any time of the window's days.
+    """
+
+    days: tuple[Rollup, ...]
+    recent: tuple[int, int]
+    last: LastProbe | None
+    envelope: LastProbe | None
+
+
+@step
+def seen(tx: Connection, endpoint_id: str, *, as_of: int, recent_ms: int) -> Seen:
+    """The window of an endpoint up to `as_of`; `recent` reaches `recent_ms` back."""
+    rows = _Rows(tx, endpoint_id, as_of=as_of, since=as_of - recent_ms)
+    last = rows.latest(envelope=False)
+    envelope = rows.latest(envelope=True) if last is not None and last.accepts is None else None
+    inside = envelope is not None and envelope.at > as_of - WINDOW_MS
+    return Seen(
+        days=_sums(rows, first=as_of - WINDOW_MS + 1),
+        recent=_recent(rows, since=as_of - recent_ms),
+        last=last,
+        envelope=envelope if inside else None,
+    )
+
+
+class _Rows:
+    """The rows of a window's days, read once; closed days are unpacked when they are looked at."""
+
+    def __init__(self, tx: Connection, endpoint_id: str, *, as_of: int, since: int) -> None:
+        span = range(day_of(as_of - WINDOW_MS), day_of(as_of) + 1)
+        near = max(day_of(since), span[0] + 1)
+        asked = {
+            "id": endpoint_id,
+            "as_of": as_of,
+            "near": near,
+            **dict(zip(_NAMES, span, strict=True)),
+        }
+        self.as_of = as_of
+        self.fresh = _FRESH.rows(tx, asked)
+        self.closed = {row.day: row for row in _CLOSED.rows(tx, asked)}
+        self._tx, self._id, self._inside = tx, endpoint_id, (span[0], *range(near, span[-1] + 1))
+        self._unpacked: dict[int, tuple[ProbeResult, ...]] = {}
+
+    def unpacked(self, day: int) -> tuple[ProbeResult, ...]:
+        """The probes of a closed day up to `as_of`, none once raw history is gone."""
+        if day not in self._unpacked:
+            packed = self.closed[day].packed
+            if day not in self._inside:
+                packed = _PACKED.first(self._tx, {"id": self._id, "day": day}).packed
+            found = unpack(packed) if packed is not None else ()
+            self._unpacked[day] = tuple(one for one in found if one.at <= self.as_of)
+        return self._unpacked[day]
+
+    def latest(self, *, envelope: bool) -> LastProbe | None:
+        """The latest scored probe, of all or of those with an envelope."""
+        rows = (r for r in self.fresh if _counts(r, envelope=envelope))
+        row = max(rows, key=lambda row: row.at, default=None)
+        days = [day for day in self.closed if row is None or day >= day_of(row.at)]
+        for day in sorted(days, reverse=True):
+            sums = self.closed[day]
+            packed = self.unpacked(day) if (sums.up if envelope else sums.scored) else ()
+            for one in reversed(packed):
+                if _counts(one, envelope=envelope) and (row is None or one.at > row.at):
+                    return _of_result(one)
+        return None if row is None else _of_row(row)
+
+
+def _counts(one: Any, *, envelope: bool) -> bool:
+    """Whether a row or a result is scored and, where asked for, carried an envelope."""
+    return one.attribution == Attribution.THEIRS and not (envelope and one.accepts is None)
+
+
+def _sums(rows: _Rows, *, first: int) -> tuple[Rollup, ...]:
+    """The sums of the window that begins at `first`, by day."""
+    tallies: dict[int, Tally] = {}
+    for at, attribution, reason, up, total, compliant, payable, compliance, *_ in rows.fresh:
+        if at >= first:
+            tallies.setdefault(day_of(at), Tally()).count(
+                at,
+                excluded=None if attribution == _SCORED else reason or attribution,
+                latency_ms=total if up else None,
+                compliant=compliant,
+                payable=payable,
+                compliance=compliance,
+            )
+    parts: dict[int, Rollup] = {}
+    for day, row in rows.closed.items():
+        if day * DAY_MS >= first and (day + 1) * DAY_MS - 1 <= rows.as_of:
+            parts[day] = day_from_row(row)
+        else:
+            for one in rows.unpacked(day):
+                if one.at >= first:
+                    tallies.setdefault(day, Tally()).add(one)
+    for day, tally in tallies.items():
+        part = tally.rollup(day)
+        parts[day] = merge(parts[day], part) if day in parts else part
+    return tuple(parts[day] for day in sorted(parts))
+
+
+def _recent(rows: _Rows, *, since: int) -> tuple[int, int]:
+    """(scored, up) of the probes after `since`."""
+    late = [row for row in rows.fresh if row.at > since]
+    near = [day for day, row in rows.closed.items() if day >= day_of(since) and row.scored]
+    packed = [one for day in near for one in rows.unpacked(day) if one.at > since]
+    both: tuple[Any, ...] = (*late, *packed)
+    scored = [one for one in both if _counts(one, envelope=False)]
+    return len(scored), sum(one.up for one in scored)
+
+
+def _of_row(row: Any) -> LastProbe:
+    findings = findings_from_json(row.rules)
+    return LastProbe(
+        at=row.at,
+        outcome=row.outcome,
+        up=row.up,
+        payable=row.payable,
+        accepts=row.accepts,
+        tls_not_after=row.tls_not_after,
+        rules=tuple((f.rule, f.severity.value, f.message) for f in findings),
+    )
+
+
+def _of_result(result: ProbeResult) -> LastProbe:
+    return LastProbe(
+        at=result.at,
+        outcome=result.outcome.value,
+        up=result.up,
+        payable=result.payable,
+        accepts=result.accepts,
+        tls_not_after=result.tls_not_after,
+        rules=tuple((f.rule, f.severity.value, f.message) for f in result.findings),
+    )

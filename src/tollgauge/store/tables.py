@@ -1,0 +1,37 @@
+"""Every table. Modules keep the tables of their nouns; importing them fills the metadata."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tollgauge.db import leases
+from tollgauge.db.schema import metadata
+from tollgauge.store.chain import cursors, deposits, transfers
+from tollgauge.store.endpoints import alternative_counts
+from tollgauge.store.ledger import books, payments
+from tollgauge.store.probes import changes
+from tollgauge.store.watches import destinations, outbox, watch_events, watch_payments, watches
+
+_BESIDE_CODE: Final = (
+    leases.lease,
+    alternative_counts.alternative_count,
+    payments.payment,
+    payments.payment_attempt,
+    cursors.chain_cursor,
+    cursors.chain_header,
+    cursors.chain_wallet,
+    transfers.transfer,
+    transfers.transfer_day,
+    deposits.account,
+    deposits.deposit,
+    books.book_day,
+    watches.watch,
+    watch_payments.watch_payment,
+    watch_events.watch_event,
+    destinations.destination,
+    changes.standing_row,
+    changes.flip,
+    outbox.delivery,
+)
+"""Tables that stand beside the code that reads and writes them; the others are db/schema's."""
+TABLES: Final = tuple(metadata.sorted_tables)

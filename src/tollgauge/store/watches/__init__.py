@@ -1,0 +1,1 @@
+"""Rows of watches, their destinations, and what is to be delivered to them."""

@@ -1,0 +1,108 @@
+"""Destinations: where a watch's notices go, as its owner left them.
+
+Rules:
+- a URL is stored as the caller sealed it; `masked` alone may be shown;
+- a removed destination keeps its row until its watch is forgotten, and is sent nothing more;
+- one delivery at a time is made to a destination, by whoever holds its lease.
+
+What is sent to them is store/watches/outbox's, how they take it store/watches/delivery_queue'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.watch import Kind
+from tollgauge.db.schema import metadata
+from tollgauge.db.transaction import step
+from tollgauge.store.endpoints.endpoints import chunks
+
+_FAILING: Final = sa.text("failures > 0")
+
+destination = sa.Table(
+    "destination",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("watch_id", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("sealed_url", sa.LargeBinary, nullable=False),
+    sa.Column("masked", sa.Text, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("removed_at", sa.BigInteger),
+    sa.Column("disabled_at", sa.BigInteger),
+    sa.Column("disabled_reason", sa.Text, nullable=False),
+    # Failures in a row; a healthy destination is served before one that fails.
+    sa.Column("failures", sa.Integer, nullable=False),
+    sa.Column("last_ok_at", sa.BigInteger),
+    # One delivery at a time to a destination: who makes it, and until when.
+    sa.Column("lease_owner", sa.Text),
+    sa.Column("lease_until", sa.BigInteger, nullable=False),
+    sa.Index("ix_destination_watch_id", "watch_id"),
+    sa.Index("ix_destination_failing", "id", sqlite_where=_FAILING, postgresql_where=_FAILING),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """Where a watch's notices go. `masked` may be shown, `sealed_url` never is."""
+
+    id: str
+    watch_id: str
+    kind: Kind
+    sealed_url: bytes
+    masked: str
+    created_at: int
+    removed_at: int | None = None
+    disabled_at: int | None = None
+    disabled_reason: str = ""
+    failures: int = 0
+    last_ok_at: int | None = None
+
+    @property
+    def host(self) -> str:
+        """Where it is; only this of its URL is known without opening it."""
+        return urlsplit(self.masked).hostname or ""
+
+
+def add(tx: Connection, made: Sequence[Destination]) -> None:
+    """Add destinations to their watches."""
+    if made:
+        tx.execute(destination.insert(), [_values(each) for each in made])
+
+
+def remove(tx: Connection, ids: Sequence[str], *, now: int) -> None:
+    """Nothing more goes to some destinations."""
+    if ids:
+        tx.execute(destination.update().where(destination.c.id.in_(ids)).values(removed_at=now))
+
+
+@step
+def of_watches(tx: Connection, watch_ids: Iterable[str]) -> dict[str, tuple[Destination, ...]]:
+    """The destinations of some watches that were not removed, oldest first."""
+    ids = list(watch_ids)
+    found: dict[str, list[Destination]] = {each: [] for each in ids}
+    for chunk in chunks(ids):
+        query = (
+            sa.select(destination)
+            .where(destination.c.watch_id.in_(chunk), destination.c.removed_at.is_(None))
+            .order_by(destination.c.created_at, destination.c.id)
+        )
+        for row in tx.execute(query).mappings():
+            found[row["watch_id"]].append(from_row(row))
+    return {each: tuple(rows) for each, rows in found.items()}
+
+
+def from_row(row: sa.RowMapping) -> Destination:
+    """A row of the table `destination`."""
+    names = (each.name for each in fields(Destination))
+    return Destination(**{name: row[name] for name in names} | {"kind": Kind(row["kind"])})
+
+
+def _values(made: Destination) -> dict[str, Any]:
+    return {**asdict(made), "kind": made.kind.value, "lease_owner": None, "lease_until": 0}

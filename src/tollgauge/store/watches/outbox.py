@@ -1,0 +1,241 @@
+"""The outbox: one row a notice and destination, from the decision to the receiver's yes.
+
+Rules:
+- a delivery's id comes from its destination and its event: making it twice makes it once;
+- what its owner cancelled or removed meanwhile is not sent;
+- after the last try it is a dead letter: kept, listed, and sent again when the operator says so.
+
+Who makes which delivery when is store/watches/delivery_queue'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.units import DAY_MS
+from tollgauge.core.watch import State as WatchState
+from tollgauge.db import upsert
+from tollgauge.db.schema import ForeignText, metadata
+from tollgauge.db.transaction import step
+from tollgauge.store.watches.destinations import destination
+from tollgauge.store.watches.watches import watch
+
+QUEUED: Final = "queued"
+SENT: Final = "sent"
+DEAD: Final = "dead"
+DROPPED: Final = "dropped"
+KEEP_MS: Final = 30 * DAY_MS
+
+delivery = sa.Table(
+    "delivery",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("watch_id", sa.Text, nullable=False),
+    sa.Column("destination_id", sa.Text, nullable=False),
+    # The id that receivers tell repeats by; the same for every destination of the watch.
+    sa.Column("event_id", sa.Text, nullable=False),
+    sa.Column("type", sa.Text, nullable=False),
+    # The event as JSON, from which each format is made.
+    sa.Column("body", ForeignText, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("due", sa.BigInteger, nullable=False),
+    sa.Column("last_status", sa.Integer),
+    sa.Column("last_error", sa.Text, nullable=False),
+    sa.Column("done_at", sa.BigInteger),
+    sa.Index("ix_delivery_state_due", "state", "due"),
+    sa.Index("ix_delivery_destination_id_state", "destination_id", "state"),
+    sa.Index("ix_delivery_watch_id", "watch_id"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """A delivery that is to be made."""
+
+    id: str
+    watch_id: str
+    destination_id: str
+    event_id: str
+    type: str
+    body: str
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """A delivery as it stands. `last_error` is a word of ours, never the receiver's."""
+
+    notice: Notice
+    state: str
+    attempts: int
+    due: int
+    last_status: int | None = None
+    last_error: str = ""
+    done_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Depth:
+    """What waits: how many deliveries are queued, since when the oldest is due (ms UTC, None
+    without one), how many are dead.
+    """
+
+    queued: int
+    oldest_due: int | None
+    dead: int
+
+
+@step
+def put(tx: Connection, notices: Sequence[Notice], *, now: int) -> None:
+    """Queue deliveries; those that are there already stay as they are."""
+    if not notices:
+        return
+    rows = [
+        {
+            "id": each.id,
+            "watch_id": each.watch_id,
+            "destination_id": each.destination_id,
+            "event_id": each.event_id,
+            "type": each.type,
+            "body": each.body,
+            "created_at": each.created_at,
+            "state": QUEUED,
+            "attempts": 0,
+            "due": now,
+            "last_status": None,
+            "last_error": "",
+            "done_at": None,
+        }
+        for each in notices
+    ]
+    tx.execute(upsert.insert(tx, delivery).on_conflict_do_nothing(), rows)
+
+
+@step
+def drop(tx: Connection, watch_id: str, *, now: int, to: Iterable[str] | None = None) -> None:
+    """Nothing more of what a watch has queued is sent; `to` names destinations, else all."""
+    queued = [delivery.c.watch_id == watch_id, delivery.c.state == QUEUED]
+    if to is not None:
+        queued.append(delivery.c.destination_id.in_(list(to)))
+    tx.execute(delivery.update().where(*queued).values(state=DROPPED, done_at=now))
+
+
+@step
+def sweep(tx: Connection, *, now: int) -> int:
+    """End deliveries that nothing will ever send, because their watch was cancelled or their
+    destination removed or disabled while they were being queued; how many.
+    """
+    queued = (delivery.c.state == QUEUED, delivery.c.due <= now)
+    to = sa.select(destination.c.id).where(destination.c.id == delivery.c.destination_id)
+    of = sa.select(watch.c.id).where(watch.c.id == delivery.c.watch_id)
+    gone = sa.or_(
+        ~to.where(destination.c.removed_at.is_(None)).exists(),
+        ~of.where(watch.c.state != WatchState.CANCELLED.value).exists(),
+    )
+    dropped = delivery.update().where(*queued, gone).values(state=DROPPED, done_at=now)
+    off = to.where(destination.c.disabled_at.is_not(None)).exists()
+    values = {"state": DEAD, "last_error": "disabled", "done_at": now}
+    buried = delivery.update().where(*queued, off).values(**values)
+    return tx.execute(dropped).rowcount + tx.execute(buried).rowcount
+
+
+@step
+def waiting(tx: Connection, *, now: int) -> bool:
+    """Whether any delivery is due."""
+    query = sa.select(sa.literal(1)).where(delivery.c.state == QUEUED, delivery.c.due <= now)
+    return tx.execute(query.limit(1)).first() is not None
+
+
+@step
+def dead(tx: Connection, *, limit: int, watch_id: str | None = None) -> tuple[Delivery, ...]:
+    """The newest dead letters, of one watch or of all."""
+    query = sa.select(delivery).where(delivery.c.state == DEAD)
+    if watch_id is not None:
+        query = query.where(delivery.c.watch_id == watch_id)
+    query = query.order_by(delivery.c.created_at.desc(), delivery.c.id).limit(limit)
+    return tuple(delivery_from_row(row) for row in tx.execute(query).mappings())
+
+
+@step
+def of_watch(tx: Connection, watch_id: str, *, limit: int) -> tuple[Delivery, ...]:
+    """The newest deliveries of a watch."""
+    query = (
+        sa.select(delivery)
+        .where(delivery.c.watch_id == watch_id)
+        .order_by(delivery.c.created_at.desc(), delivery.c.id)
+        .limit(limit)
+    )
+    return tuple(delivery_from_row(row) for row in tx.execute(query).mappings())
+
+
+@step
+def resend(tx: Connection, ids: Iterable[str], *, now: int) -> int:
+    """Queue dead letters again, with all their tries, and enable their destinations; how many.
+    What its owner removed or cancelled stays unsent.
+    """
+    kept = sa.select(destination.c.id).where(destination.c.removed_at.is_(None))
+    live = sa.select(watch.c.id).where(watch.c.state != WatchState.CANCELLED.value)
+    wanted = (
+        delivery.c.id.in_(list(ids)),
+        delivery.c.state == DEAD,
+        delivery.c.destination_id.in_(kept),
+        delivery.c.watch_id.in_(live),
+    )
+    again = tx.execute(
+        delivery.update()
+        .where(*wanted)
+        .values(state=QUEUED, attempts=0, due=now, done_at=None)
+        .returning(delivery.c.destination_id)
+    )
+    targets = list(again.scalars())
+    tx.execute(
+        destination.update()
+        .where(destination.c.id.in_(targets))
+        .values(disabled_at=None, disabled_reason="", failures=0)
+    )
+    return len(targets)
+
+
+@step
+def depth(tx: Connection) -> Depth:
+    """What waits in the outbox."""
+    query = sa.select(delivery.c.state, sa.func.count(), sa.func.min(delivery.c.due))
+    query = query.where(delivery.c.state.in_((QUEUED, DEAD))).group_by(delivery.c.state)
+    found = {state: (count, due) for state, count, due in tx.execute(query)}
+    queued, oldest = found.get(QUEUED, (0, None))
+    return Depth(queued=queued, oldest_due=oldest, dead=found.get(DEAD, (0, None))[0])
+
+
+@step
+def forget(tx: Connection, *, now: int) -> int:
+    """Remove deliveries that were done with 30 days ago; dead letters too."""
+    old = (delivery.c.state != QUEUED, delivery.c.done_at < now - KEEP_MS)
+    return tx.execute(delivery.delete().where(*old)).rowcount
+
+
+def delivery_from_row(row: sa.RowMapping | Mapping[str, Any]) -> Delivery:
+    """A row of the table `delivery`."""
+    return Delivery(
+        notice=Notice(
+            id=row["id"],
+            watch_id=row["watch_id"],
+            destination_id=row["destination_id"],
+            event_id=row["event_id"],
+            type=row["type"],
+            body=row["body"],
+            created_at=row["created_at"],
+        ),
+        state=row["state"],
+        attempts=row["attempts"],
+        due=row["due"],
+        last_status=row["last_status"],
+        last_error=row["last_error"],
+        done_at=row["done_at"],
+    )

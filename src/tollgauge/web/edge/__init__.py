@@ -1,0 +1,1 @@
+"""What every request passes: connections, limits, sizes, cached bytes, headers, errors."""

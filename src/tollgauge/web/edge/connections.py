@@ -1,0 +1,177 @@
+"""Connections: how long a client may keep us waiting, and how many connections it may hold.
+
+Rules:
+- each wait for a client has a deadline: for the whole head of a request, for its whole body, and
+  for the next request on a kept connection or for reading an answer;
+- one address (IPv6: one /64) holds a limited number of connections, a trusted proxy any number;
+- all together hold at most half of the file descriptors of the process: the others are kept for
+  the database, the log and probes;
+- at a cap the connection that has waited longest for its client is closed for the new one: a
+  client that means it sends its request at once, a half-open connection never does;
+- where nobody waits, because all are being answered, a few more are taken for the health routes
+  alone, so that a busy process is not taken for a dead one.
+The protocol of the server (web/edge/protocol) tells when a connection waits and when it is
+answered.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final, Protocol
+
+from tollgauge.observe import log
+from tollgauge.web.edge.middleware import address_key
+
+TOTAL_MAX: Final = 16_384
+"""Connections at once, however many descriptors there are: each costs some kilobytes of memory."""
+HEALTH_ONLY_MAX: Final = 32
+"""Connections above a cap that are taken for the health routes alone."""
+LOG_EVERY_S: Final = 60.0
+"""At most so often a line says that a cap is reached, and how many times since the last line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSettings:
+    """Deadlines in milliseconds, and the cap of one address.
+
+    `head_ms` runs from the connection, or from the first byte on a kept one, to the end of the
+    request's head; `body_ms` from there to the end of its body; `idle_ms` bounds a kept connection
+    between two requests, and a client that does not read its answer. It is longer than clients
+    keep a quiet connection, so that none is closed under a request. `per_address` does not hold
+    for `server.front.trusted_proxies`. Raises ValueError for a value below 1.
+    """
+
+    head_ms: int = 10_000
+    body_ms: int = 10_000
+    idle_ms: int = 75_000
+    per_address: int = 256
+
+    def __post_init__(self) -> None:
+        for name in ("head_ms", "body_ms", "idle_ms", "per_address"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1")
+
+
+class Phase(Enum):
+    """What a connection is at. All but `ANSWERED` wait for the client."""
+
+    HEAD = auto()
+    BODY = auto()
+    ANSWERED = auto()
+    """A request is whole, and its answer is being made."""
+    IDLE = auto()
+    """Between two requests; of the last answer some bytes may still be unread."""
+    UNREAD = auto()
+    """An answer cannot go on, because the client does not read it."""
+    CLOSING = auto()
+
+
+class Held(Protocol):
+    """A connection as it is counted: whose it is, and how to end it at once."""
+
+    key: str
+
+    def end(self) -> None:
+        """Close the connection now, with nothing more to say."""
+
+
+class Admission(Enum):
+    """What a new connection may do."""
+
+    ANYTHING = auto()
+    HEALTH_ONLY = auto()
+    NOTHING = auto()
+
+
+class Connections:
+    """The connections of one server. `proxies` have no cap of their own; `most` holds for all."""
+
+    def __init__(
+        self,
+        settings: ConnectionSettings,
+        *,
+        proxies: tuple[str, ...] = (),
+        most: int | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.settings: Final = settings
+        self._proxies: Final = frozenset(address_key(proxy) for proxy in proxies)
+        self._most: Final = total_cap() if most is None else most
+        self._monotonic = monotonic
+        self._held: set[Held] = set()
+        self._by_key: Counter[str] = Counter()
+        self._waiting: OrderedDict[Held, None] = OrderedDict()
+        self._waiting_by_key: defaultdict[str, OrderedDict[Held, None]] = defaultdict(OrderedDict)
+        self._times = 0
+        self._logged: float | None = None
+
+    def admit(self, new: Held) -> Admission:
+        """Count a new connection; at a cap, close the one that waits longest for its client."""
+        crowded = self._crowded(new.key)
+        if crowded or self._full():
+            self._log_cap(new.key, per_address=crowded)
+            self._close_oldest(self._waiting_by_key[new.key] if crowded else self._waiting)
+        found = Admission.ANYTHING
+        if self._crowded(new.key) or self._full():
+            spare = len(self._held) < self._most + HEALTH_ONLY_MAX
+            found = Admission.HEALTH_ONLY if spare else Admission.NOTHING
+        if found is not Admission.NOTHING:
+            self._held.add(new)
+            self._by_key[new.key] += 1
+        return found
+
+    def wait(self, connection: Held) -> None:
+        """A connection begins to wait for its client."""
+        if connection in self._held:
+            for waiting in (self._waiting, self._waiting_by_key[connection.key]):
+                waiting[connection] = None
+                waiting.move_to_end(connection)
+
+    def answer(self, connection: Held) -> None:
+        """A connection's request is whole: it is not closed for another."""
+        if connection in self._held:
+            self._waiting.pop(connection, None)
+            self._waiting_by_key[connection.key].pop(connection, None)
+
+    def leave(self, connection: Held) -> None:
+        """A connection is gone. Those that are not counted are ignored."""
+        if connection not in self._held:
+            return
+        self.answer(connection)
+        self._held.remove(connection)
+        self._by_key[connection.key] -= 1
+        if not self._by_key[connection.key]:
+            del self._by_key[connection.key], self._waiting_by_key[connection.key]
+
+    def _crowded(self, key: str) -> bool:
+        return key not in self._proxies and self._by_key[key] >= self.settings.per_address
+
+    def _full(self) -> bool:
+        return len(self._held) >= self._most
+
+    def _close_oldest(self, waiting: OrderedDict[Held, None]) -> None:
+        oldest = next(iter(waiting), None)
+        if oldest is not None:
+            self.leave(oldest)
+            oldest.end()
+
+    def _log_cap(self, key: str, *, per_address: bool) -> None:
+        self._times += 1
+        now = self._monotonic()
+        if self._logged is not None and now - self._logged < LOG_EVERY_S:
+            return
+        cap = "server.connections.per_address" if per_address else "half of the file descriptors"
+        most = self.settings.per_address if per_address else self._most
+        log().warning("connections.full", cap=cap, most=most, times=self._times, newest=key)
+        self._logged, self._times = now, 0
+
+
+def total_cap() -> int:
+    """How many connections this process may hold: half of its file descriptors (RLIMIT_NOFILE)."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return TOTAL_MAX if soft == resource.RLIM_INFINITY else min(TOTAL_MAX, max(1, soft // 2))

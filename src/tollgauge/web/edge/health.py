@@ -1,0 +1,77 @@
+"""Health: whether the database takes what a sale needs, and if not, why.
+
+Rules:
+- what a sale writes is tried and taken back (store/ledger/readiness), at most every five seconds
+  however many ask; those who ask meanwhile share the result;
+- the cause is said in words of ours: no path, no address, no text of a driver;
+- the log has a line when the cause changes, and one when it is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tollgauge.db.engine import Cause, Store, StoreUnavailable
+from tollgauge.observe import log
+from tollgauge.store.ledger.readiness import rehearse_sale
+from tollgauge.web.edge.problem import Problem
+
+EVERY_MS: Final = 5_000
+TRY_SECONDS: Final = 4.0
+"""How long a try may take: whoever checks health seldom waits longer."""
+
+CAUSES: Final[dict[Cause, str]] = {
+    Cause.CORRUPT: "The database is damaged: stop the service and restore a backup.",
+    Cause.FULL: "The database's disk takes no more: it is full, or a quota or a limit is reached.",
+    Cause.LOCKED: "The database is locked: another program holds it, or it is too busy.",
+    Cause.READ_ONLY: "The database may only be read: it is a standby, or its file is protected.",
+    Cause.TABLES: "The database's tables are not those of this version: run tollgauge migrate.",
+    Cause.UNREACHABLE: "The database cannot be reached: it is down, or its place is gone.",
+}
+"""What each cause means to an operator, in one sentence."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Readiness:
+    """Whether one process can sell. `clock` gives milliseconds UTC."""
+
+    store: Store
+    clock: Callable[[], int]
+    _trial: asyncio.Task[Cause | None] | None = None
+    _at: int = 0
+    _known: Cause | None = None
+
+    async def check(self) -> None:
+        """Raises Problem 503 with the cause where it cannot."""
+        cause = await self._cause()
+        if cause is not None:
+            extra: dict[str, object] = {"cause": cause.value}
+            raise Problem(503, "store-unavailable", CAUSES[cause], retry_after=5, extra=extra)
+
+    async def _cause(self) -> Cause | None:
+        now = self.clock()
+        old = not self._at <= now < self._at + EVERY_MS
+        if self._trial is None or (old and self._trial.done()):
+            self._at = now
+            self._trial = asyncio.create_task(self._try())
+        return await asyncio.shield(self._trial)
+
+    async def _try(self) -> Cause | None:
+        cause = None
+        try:
+            await self.store.try_write(rehearse_sale, seconds=TRY_SECONDS)
+        except StoreUnavailable as error:
+            cause = error.cause
+        if cause is not self._known:
+            self._known = cause
+            self._log(cause)
+        return cause
+
+    def _log(self, cause: Cause | None) -> None:
+        if cause is None:
+            log().info("store.ready")
+        else:
+            log().error("store.unready", cause=cause.value, detail=CAUSES[cause])

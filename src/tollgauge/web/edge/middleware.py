@@ -1,0 +1,367 @@
+"""The front of the server: what happens to a request before any route sees it.
+
+In order: the Host header, preflights, size caps (refused before parsing), the rate limit,
+and a small cache of ready-made bytes for the hot free routes, plain and gzipped, with `ETag` and
+`If-None-Match`. It also puts the CORS and security headers on every answer, whoever made it, and
+answers HEAD as GET without the body. Pure ASGI, because a cached answer should cost no more than
+its bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import ipaddress
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from throttled import Throttled
+from throttled.rate_limiter import per_min
+from throttled.store import MemoryStore
+
+from tollgauge.core.payment import HEADER_MAX
+from tollgauge.web.edge.compress import MIN_BYTES, accepts_gzip, gzipped
+from tollgauge.web.edge.problem import Problem, fault
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+URL_MAX: Final = 4_096
+BODY_MAX: Final = 65_536
+HEADERS_MAX: Final = 32_768
+ADDRESSES: Final = 50_000
+"""How many addresses the rate limit remembers: those that came last."""
+HEALTH_ONLY: Final = "health_only"
+"""In the state of a request: its connection was taken above a cap, for the health routes alone."""
+CACHE_SECONDS: Final = 5.0
+STALE_SECONDS: Final = 3_600.0
+"""How long a kept answer stands in for one that cannot be made (free reads go on)."""
+CACHE_BYTES: Final = 64 * 1024 * 1024
+CACHE_BODY_MAX: Final = 512 * 1024
+
+_OF_BODY: Final = frozenset({b"content-length", b"content-encoding"})
+"""Headers that an answer without a body leaves out."""
+
+EVERY_ANSWER: Final = (
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-expose-headers", b"PAYMENT-REQUIRED, PAYMENT-RESPONSE, Retry-After"),
+    (
+        b"content-security-policy",
+        (
+            b"default-src 'none'; style-src 'self'; img-src 'self'; script-src 'self'; "
+            b"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        ),
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+)
+PREFLIGHT: Final = (
+    (b"access-control-allow-methods", b"GET, HEAD, POST, PATCH, DELETE, OPTIONS"),
+    # The wildcard of the Fetch standard leaves Authorization out.
+    (b"access-control-allow-headers", b"*, Authorization"),
+    (b"access-control-max-age", b"600"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """An answer that can be sent as it is; no `etag` unless it is a 200. Fresh until `until`, of
+    use until `stale`.
+    """
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+    etag: bytes = b""
+    until: float = 0.0
+    stale: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontSettings:
+    """The rate limit of one address, which may use a whole minute's at once, and the proxies whose
+    `X-Forwarded-For` counts.
+
+    Raises ValueError for a limit below 1 and for a proxy that is no IP address.
+    """
+
+    free_per_minute: int = 600
+    trusted_proxies: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.free_per_minute < 1:
+            raise ValueError("free_per_minute must be at least 1")
+        for proxy in self.trusted_proxies:
+            if _address(proxy) is None:
+                raise ValueError(f"trusted_proxies: {proxy!r} is not an IP address")
+
+
+@dataclass(slots=True)
+class Front:
+    """The ASGI app in front of the routes. `cached` are exact paths, `cached_under` prefixes;
+    paths in `unlimited` have no rate limit.
+    """
+
+    app: App
+    settings: FrontSettings
+    cached: frozenset[str] = frozenset()
+    cached_under: tuple[str, ...] = ()
+    unlimited: frozenset[str] = frozenset()
+    _kept: OrderedDict[bytes, _Ready] = field(default_factory=OrderedDict)
+    _kept_bytes: int = 0
+    _limiter: Throttled = field(init=False)
+
+    def __post_init__(self) -> None:
+        most = self.settings.free_per_minute
+        self._limiter = Throttled(
+            using="gcra",
+            quota=per_min(most, burst=most),
+            store=MemoryStore(options={"MAX_SIZE": ADDRESSES}),
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        send = _completed(send, head=scope["method"] == "HEAD")
+        try:
+            check_host(scope)
+            if scope["method"] == "OPTIONS":
+                await _send(send, 204, PREFLIGHT)
+                return
+            if scope.get("state", {}).get(HEALTH_ONLY) and scope["path"] not in self.unlimited:
+                raise Problem(503, "busy", "Too many requests are being answered.", retry_after=1)
+            check_sizes(scope)
+            if scope["path"] not in self.unlimited:
+                self._check_rate(scope)
+        except Problem as problem:
+            await problem.response()(scope, receive, send)
+            return
+        if scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}
+        if scope["method"] == "GET" and self._cacheable(scope["path"]):
+            await self._from_cache(scope, receive, send)
+        else:
+            await _answer(self.app, scope, receive, send)
+
+    def _cacheable(self, path: str) -> bool:
+        return path in self.cached or path.startswith(self.cached_under)
+
+    def _check_rate(self, scope: Scope) -> None:
+        found = self._limiter.limit(client_key(scope, self.settings.trusted_proxies))
+        if found.limited:
+            raise Problem(
+                429,
+                "rate-limited",
+                "Too many requests from your address.",
+                retry_after=max(1, math.ceil(found.state.retry_after)),
+            )
+
+    async def _from_cache(self, scope: Scope, receive: Receive, send: Send) -> None:
+        ready = await self._ready(scope, receive)
+        if ready.etag and _matches(_header(scope, b"if-none-match"), ready.etag):
+            kept = (pair for pair in ready.headers if pair[0] not in _OF_BODY)
+            await _send(send, 304, tuple(kept))
+            return
+        await _send(send, ready.status, ready.headers, ready.body)
+
+    async def _ready(self, scope: Scope, receive: Receive) -> _Ready:
+        """The kept answer, or a new one. While one caller makes it anew, and when that fails, the
+        kept one goes on.
+        """
+        accepted = (_header(scope, b"accept-encoding") or b"").decode("latin-1")
+        gzip = accepts_gzip(accepted)
+        key = (b"gzip " if gzip else b"") + scope["path"].encode() + b"?" + scope["query_string"]
+        now = time.monotonic()
+        kept = self._kept.get(key)
+        if kept is not None and now < kept.until:
+            self._kept.move_to_end(key)
+            return kept
+        if kept is not None and now < kept.stale:
+            self._kept[key] = replace(kept, until=now + CACHE_SECONDS)
+        made = await _made(self.app, scope, receive, gzip=gzip)
+        if kept is not None and made.status >= 500 and now < kept.stale:
+            return kept
+        self._forget(key)
+        if made.status == 200 and len(made.body) <= CACHE_BODY_MAX:
+            made = replace(made, until=now + CACHE_SECONDS, stale=now + STALE_SECONDS)
+            self._keep(key, made)
+        return made
+
+    def _keep(self, key: bytes, ready: _Ready) -> None:
+        self._kept[key] = ready
+        self._kept_bytes += _weight(key, ready)
+        while self._kept_bytes > CACHE_BYTES:
+            self._forget(next(iter(self._kept)))
+
+    def _forget(self, key: bytes) -> None:
+        gone = self._kept.pop(key, None)
+        if gone is not None:
+            self._kept_bytes -= _weight(key, gone)
+
+
+async def _answer(app: App, scope: Scope, receive: Receive, send: Send) -> None:
+    """Run a route. What nobody expected has been answered and logged by the table of errors when
+    Starlette raises it once more for a server's own log, which would hold foreign texts.
+    """
+    answered = False
+
+    async def watched(message: Message) -> None:
+        nonlocal answered
+        answered = True
+        await send(message)
+
+    with contextlib.suppress(Exception):
+        await app(scope, _capped(receive), watched)
+    if not answered:
+        await fault().response()(scope, receive, send)
+
+
+async def _made(app: App, scope: Scope, receive: Receive, *, gzip: bool) -> _Ready:
+    """Run the route once and take its whole answer; a 200 gets an `ETag`, a large one is gzipped
+    where that is wanted.
+    """
+    status = 500
+    headers: list[tuple[bytes, bytes]] = []
+    parts: list[bytes] = []
+
+    async def collect(message: Message) -> None:
+        nonlocal status
+        if message["type"] == "http.response.start":
+            status = message["status"]
+            headers.extend((bytes(name), bytes(value)) for name, value in message["headers"])
+        else:
+            parts.append(message.get("body", b""))
+
+    await _answer(app, scope, receive, collect)
+    body = b"".join(parts)
+    if status != 200:
+        return _Ready(status, tuple(headers), body)
+    if len(body) >= MIN_BYTES:
+        headers.append((b"vary", b"Accept-Encoding"))
+        if gzip:
+            body = await gzipped(body)
+            headers = [pair for pair in headers if pair[0] != b"content-length"]
+            headers.append((b"content-encoding", b"gzip"))
+            headers.append((b"content-length", str(len(body)).encode()))
+    etag = b'"' + hashlib.sha256(body).hexdigest()[:32].encode() + b'"'
+    headers += [(b"etag", etag), (b"cache-control", b"public, max-age=60")]
+    return _Ready(status, tuple(headers), body, etag)
+
+
+def check_host(scope: Scope) -> None:
+    """Refuse a request that does not name exactly one host: Problem 400 (RFC 9112 section 3.2).
+    Two readers of one request could each take another of several names. HTTP/1.0 may name none.
+    """
+    named = sum(name == b"host" for name, _ in scope["headers"])
+    if named > 1 or (not named and scope.get("http_version") == "1.1"):
+        raise Problem(400, "host-invalid", f"Send exactly one Host header, not {named}.")
+
+
+def check_sizes(scope: Scope) -> None:
+    """Refuse what is too large before anything reads it: Problem 414, 431 or 413."""
+    if len(scope.get("raw_path") or b"") + len(scope["query_string"]) >= URL_MAX:
+        raise Problem(414, "url-too-long", f"Keep the URL under {URL_MAX} bytes.")
+    total = 0
+    for name, value in scope["headers"]:
+        total += len(name) + len(value)
+        if name in (b"payment-signature", b"x-payment") and len(value) > HEADER_MAX:
+            raise Problem(
+                431, "payment-header-too-large", f"Keep the payment under {HEADER_MAX} bytes."
+            )
+    if total > HEADERS_MAX:
+        raise Problem(431, "headers-too-large", f"Keep the headers under {HEADERS_MAX} bytes.")
+    length = _header(scope, b"content-length")
+    if length is not None and (not length.isdigit() or int(length[:12]) > BODY_MAX):
+        raise Problem(413, "body-too-large", f"Keep the body under {BODY_MAX} bytes.")
+
+
+def client_key(scope: Scope, trusted: tuple[str, ...]) -> str:
+    """Whom the rate limit counts: the peer's address, IPv6 by /64; behind a trusted proxy, the
+    last address that the proxy itself saw. An IPv4 address that a dual-stack socket wrote as IPv6
+    is that IPv4 address.
+    """
+    peer = _address(scope["client"][0] if scope.get("client") else "")
+    forwarded = _header(scope, b"x-forwarded-for")
+    if forwarded and peer is not None and peer in [_address(proxy) for proxy in trusted]:
+        peer = _address(forwarded.decode("latin-1").rsplit(",", 1)[-1].strip())
+    return _key(peer)
+
+
+def address_key(text: str) -> str:
+    """Whose an address is: IPv4 as it is, IPv6 by /64, `unknown` for anything else."""
+    return _key(_address(text))
+
+
+def _key(address: ipaddress.IPv4Address | ipaddress.IPv6Address | None) -> str:
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((address, 64), strict=False))
+    return "unknown" if address is None else str(address)
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def _header(scope: Scope, wanted: bytes) -> bytes | None:
+    """A header's value; of a repeated one the last, which the nearest proxy has written."""
+    return next((value for name, value in reversed(scope["headers"]) if name == wanted), None)
+
+
+def _matches(known: bytes | None, etag: bytes) -> bool:
+    """Whether `If-None-Match` names an entity tag (RFC 9110: weak comparison, or `*`)."""
+    if known is None:
+        return False
+    tags = [tag.strip().removeprefix(b"W/") for tag in known.split(b",")]
+    return etag in tags or tags == [b"*"]
+
+
+def _weight(key: bytes, ready: _Ready) -> int:
+    return len(key) + len(ready.body) + sum(len(name) + len(value) for name, value in ready.headers)
+
+
+def _capped(receive: Receive) -> Receive:
+    """A body that passes the cap without having announced its length ends the request."""
+    seen = 0
+
+    async def counted() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > BODY_MAX:
+            raise Problem(413, "body-too-large", f"Keep the body under {BODY_MAX} bytes.")
+        return message
+
+    return counted
+
+
+def _completed(send: Send, *, head: bool) -> Send:
+    """Add what every answer carries; of an answer to HEAD, leave the body out."""
+
+    async def complete(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), *EVERY_ANSWER]
+        elif head:
+            message = {**message, "body": b""}
+        await send(message)
+
+    return complete
+
+
+async def _send(
+    send: Send, status: int, headers: tuple[tuple[bytes, bytes], ...], body: bytes = b""
+) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

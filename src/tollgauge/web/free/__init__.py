@@ -1,0 +1,1 @@
+"""The free routes that machines read."""

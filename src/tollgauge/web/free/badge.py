@@ -1,0 +1,82 @@
+"""Badge: a grade and score as a small picture that others embed in their own pages.
+
+It stands alone, so its colours are presentation attributes and not classes, and it names no font
+that would have to be loaded.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from markupsafe import Markup
+
+from tollgauge.web.pages.charts.svg import element, title, words
+from tollgauge.web.pages.labels import plain, tenths
+
+_NAME: Final = "tollgauge"
+_FONT: Final = "Verdana, DejaVu Sans, Geneva, sans-serif"
+_COLOURS: Final = {
+    "A": ("#0b4f8a", "#ffffff"),
+    "B": ("#24719f", "#ffffff"),
+    "C": ("#e3b341", "#1a1a1a"),
+    "D": ("#e08029", "#1a1a1a"),
+    "F": ("#8c1d40", "#ffffff"),
+}
+_NO_GRADE: Final = ("#5c6b73", "#ffffff")
+
+
+def badge_svg(grade: str | None, score_tenths: int | None) -> bytes:
+    """The badge of a grade, or of an endpoint that has none yet."""
+    scored = grade is not None and score_tenths is not None
+    value = f"{plain(grade or '')[:2]} {tenths(score_tenths)}" if scored else "no score yet"
+    ground, ink = _COLOURS.get(grade or "", _NO_GRADE)
+    left, right = _width(_NAME) + 26, _width(value) + 16
+    return str(
+        element(
+            "svg",
+            title(f"{_NAME}: {value}"),
+            element("rect", width=left + right, height=20, rx=4, fill="#14212b"),
+            element("path", d=_right_half(left, right), fill=ground),
+            *_barrier(),
+            _text(_NAME, 20, "#ffffff", _width(_NAME)),
+            _text(value, left + 8, ink, _width(value)),
+            xmlns="http://www.w3.org/2000/svg",
+            width=left + right,
+            height=20,
+            viewBox=f"0 0 {left + right} 20",
+            role="img",
+            aria_label=f"{_NAME}: {value}",
+        )
+    ).encode()
+
+
+def _right_half(left: int, right: int) -> str:
+    end = left + right
+    return f"M{left} 0H{end - 4}a4 4 0 0 1 4 4V16a4 4 0 0 1-4 4H{left}z"
+
+
+def _barrier() -> list[Markup]:
+    """The mark: a post with its arm half up."""
+    return [
+        element("rect", x=5, y=9, width=4, height=8, rx=1, fill="#ffffff"),
+        element("path", d="M7 10L15 4", stroke="#ffffff", stroke_width=3, stroke_linecap="round"),
+        element("path", d="M9.4 8.2l2-1.5M13 5.5l1.6-1.2", stroke="#d2452f", stroke_width=3),
+    ]
+
+
+def _text(text: str, x: int, ink: str, width: int) -> Markup:
+    return element(
+        "text",
+        words(text),
+        x=x,
+        y=14,
+        fill=ink,
+        font_family=_FONT,
+        font_size=11,
+        textLength=width,
+    )
+
+
+def _width(text: str) -> int:
+    """About the width in Verdana 11; `textLength` makes the fit exact in any other font."""
+    return sum(4 if char in ".,: il" else 7 for char in text)

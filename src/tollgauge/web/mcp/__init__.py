@@ -1,0 +1,1 @@
+"""The same products as tools for agents."""

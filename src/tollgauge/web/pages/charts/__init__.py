@@ -1,0 +1,1 @@
+"""Pictures on the pages, drawn on the server as SVG."""

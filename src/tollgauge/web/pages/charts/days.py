@@ -1,0 +1,240 @@
+"""Charts: pictures of 30 days, drawn on the server.
+
+Rules: a day without data is drawn as such, never as up or down; a miss, however short, is
+visible; a line has a gap where nothing was measured. Every figure is also in a tooltip, and the
+pages repeat the figures in a table.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Final
+
+from markupsafe import Markup
+
+from tollgauge.core.rollup import SLOTS_PER_DAY
+from tollgauge.monitor.reports import Component, DayBar
+from tollgauge.web.pages.charts.svg import element, label, picture, points, title
+from tollgauge.web.pages.labels import count, day_date, milliseconds, percent
+
+WIDTH: Final = 520
+LEFT: Final = 52
+_STEP: Final = (WIDTH - LEFT) / 30
+_BAR_TOP: Final = 14
+_BAR_HEIGHT: Final = 96
+_LINE_TOP: Final = 14
+_LINE_HEIGHT: Final = 130
+_LEAST_VISIBLE: Final = 4.0
+
+
+def uptime_bars(days: tuple[DayBar, ...]) -> Markup:
+    """One bar a day: up from below, down from above, hatched without data; a line under each bar
+    is as long as the share of the day that was measured.
+    """
+    bottom = _BAR_TOP + _BAR_HEIGHT
+    measured = [bar for bar in days if bar.scored > 0]
+    words = f"{len(measured)} of {len(days)} days have data."
+    body = [
+        element("defs", _hatch()),
+        label("100%", LEFT - 8, _BAR_TOP + 10, anchor="end"),
+        label("0%", LEFT - 8, bottom, anchor="end"),
+        *(_day(bar, LEFT + index * _step(days)) for index, bar in enumerate(days)),
+        *_dates(days, bottom + 32),
+    ]
+    return picture("uptime", "Uptime by day", words, (WIDTH, bottom + 42), *body)
+
+
+def uptime_text(bar: DayBar) -> str:
+    """What one day of uptime says, in words."""
+    left_out = f", {count(bar.excluded)} left out" if bar.excluded else ""
+    if bar.scored == 0:
+        return f"{day_date(bar.day)}: no data{left_out}"
+    partial = " (part of the day)" if bar.scored < SLOTS_PER_DAY else ""
+    share = percent(day_uptime(bar))
+    return (
+        f"{day_date(bar.day)}: {share} up, {count(bar.up)} of {count(bar.scored)} probes"
+        f"{left_out}{partial}"
+    )
+
+
+def day_uptime(bar: DayBar) -> int | None:
+    """Tenths of a percent, rounded down so that a miss never reads 100.0."""
+    return None if bar.scored == 0 else min(1_000, bar.up * 1_000 // bar.scored)
+
+
+def latency_lines(days: tuple[DayBar, ...]) -> Markup:
+    """p50 and p95 a day over the 30 days, with gaps where no probe succeeded."""
+    bottom = _LINE_TOP + _LINE_HEIGHT
+    size = (WIDTH, bottom + 32)
+    seen = [v for bar in days for v in (bar.p50_ms, bar.p95_ms) if v is not None]
+    if not seen:
+        probed = any(bar.scored for bar in days)
+        note = f"{'No probe succeeded' if probed else 'Nothing was measured'} in these 30 days."
+        body = label(note, WIDTH / 2, size[1] / 2, anchor="middle", kind="note")
+        return picture("latency", "Latency by day", note, size, body)
+    marks = ticks(max(seen))
+    top = marks[-1]
+    words = f"Median and 95th percentile a day, from {min(seen)} to {max(seen)} ms."
+    body_parts = [
+        *_grid(marks, top),
+        *_series([bar.p95_ms for bar in days], top, _step(days), "p95"),
+        *_series([bar.p50_ms for bar in days], top, _step(days), "p50"),
+        *(_latency_day(bar, LEFT + i * _step(days), _step(days)) for i, bar in enumerate(days)),
+        *_dates(days, bottom + 22),
+    ]
+    return picture("latency", "Latency by day", words, size, *body_parts)
+
+
+def ticks(largest: int) -> tuple[int, ...]:
+    """Round milliseconds from 0 to at least `largest`, three to six of them."""
+    unit = 1
+    while unit * 50 < largest:
+        unit *= 10
+    step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor * 5 >= largest)
+    last = max(2, -(-largest // step))
+    return tuple(step * index for index in range(last + 1))
+
+
+def component_bar(component: Component, *, heaviest: int) -> Markup:
+    """A track as long as the weight, filled as far as the subscore reaches. Decoration: the
+    figures stand beside it.
+    """
+    track = 300 * component.weight / max(1, heaviest)
+    fill = track * min(1_000, max(0, component.tenths)) / 1_000
+    return element(
+        "svg",
+        element("rect", x=0, y=2, width=track, height=10, rx=2, class_="track"),
+        element("rect", x=0, y=2, width=fill, height=10, rx=2, class_="fill"),
+        class_="bar",
+        viewBox="0 0 300 14",
+        aria_hidden="true",
+        preserveAspectRatio="xMinYMid meet",
+    )
+
+
+def grade_strip(grades: tuple[tuple[str, int], ...]) -> Markup:
+    """How many endpoints have which grade, as one strip."""
+    total = sum(max(0, amount) for _, amount in grades)
+    drawn: list[Markup] = []
+    x = 0.0
+    for letter, amount in grades:
+        width = 600 * max(0, amount) / total if total else 0.0
+        tip = title(f"Grade {letter}: {count(amount)}")
+        kind = f"fill-{letter.lower()}" if letter.isalpha() and len(letter) == 1 else "fill-none"
+        drawn.append(
+            element("rect", tip, x=x, y=0, width=max(0.0, width - 2), height=16, class_=kind)
+        )
+        x += width
+    words = ", ".join(f"{letter}: {count(amount)}" for letter, amount in grades)
+    kind = "strip"
+    return picture("grades", "Endpoints by grade", words or "none", (600, 16), *drawn, kind=kind)
+
+
+def _hatch() -> Markup:
+    line = element("path", d="M0 6L6 0", class_="hatch-line")
+    ground = element("rect", width=6, height=6, class_="hatch-ground")
+    return element(
+        "pattern", ground, line, id="no-data", width=6, height=6, patternUnits="userSpaceOnUse"
+    )
+
+
+def _step(days: tuple[DayBar, ...]) -> float:
+    return (WIDTH - LEFT) / max(1, len(days))
+
+
+def _day(bar: DayBar, x: float) -> Markup:
+    """The bar of one day with its tooltip."""
+    place = {"x": x, "width": _STEP - 2.6}
+    tip = title(uptime_text(bar))
+    if bar.scored == 0:
+        hollow = element(
+            "rect", y=_BAR_TOP, height=_BAR_HEIGHT, class_="none", fill="url(#no-data)", **place
+        )
+        return element("g", tip, hollow)
+    down = _down_height(bar)
+    parts = [tip]
+    if down < _BAR_HEIGHT:
+        height = _BAR_HEIGHT - down
+        parts.append(element("rect", y=_BAR_TOP + down, height=height, class_="up", **place))
+    if down:
+        parts.append(element("rect", y=_BAR_TOP, height=down, class_="down", **place))
+    cover = place["width"] * min(1.0, bar.scored / SLOTS_PER_DAY)
+    under = _BAR_TOP + _BAR_HEIGHT + 5
+    parts.append(element("rect", x=x, y=under, width=cover, height=3, class_="cover"))
+    return element("g", *parts)
+
+
+def _down_height(bar: DayBar) -> float:
+    """The height of the down part; any miss and any success stays visible."""
+    up = min(bar.up, bar.scored)
+    if up == bar.scored:
+        return 0.0
+    if up <= 0:
+        return float(_BAR_HEIGHT)
+    share = _BAR_HEIGHT * (bar.scored - up) / bar.scored
+    return min(_BAR_HEIGHT - _LEAST_VISIBLE, max(_LEAST_VISIBLE, share))
+
+
+def _dates(days: tuple[DayBar, ...], y: float) -> list[Markup]:
+    if not days:
+        return [label("no days", LEFT, y)]
+    return [
+        label(day_date(days[0].day), LEFT, y),
+        label(day_date(days[-1].day), WIDTH, y, anchor="end"),
+    ]
+
+
+def _y(value: int, top: int) -> float:
+    return _LINE_TOP + _LINE_HEIGHT * (1 - max(0, value) / top)
+
+
+def _grid(marks: tuple[int, ...], top: int) -> list[Markup]:
+    drawn: list[Markup] = []
+    for mark in marks:
+        y = _y(mark, top)
+        drawn.append(element("line", x1=LEFT, y1=y, x2=WIDTH, y2=y, class_="grid"))
+        text = milliseconds(mark) if mark == top else count(mark)
+        drawn.append(label(text, LEFT - 8, y + 4, anchor="end"))
+    return drawn
+
+
+def _series(values: list[int | None], top: int, step: float, kind: str) -> list[Markup]:
+    """A line for each run of days with data, a dot for each day."""
+    places = [
+        None if value is None else (LEFT + (index + 0.5) * step, _y(value, top))
+        for index, value in enumerate(values)
+    ]
+    drawn: list[Markup] = []
+    run: list[tuple[float, float]] = []
+    for place, after in pairwise([*places, None]):
+        if place is not None:
+            run.append(place)
+        if after is None and len(run) > 1:
+            drawn.append(element("polyline", points=points(run), class_=f"line {kind}"))
+        if after is None:
+            run = []
+    dots = [
+        element("circle", cx=place[0], cy=place[1], r=2.4, class_=f"dot {kind}")
+        for place in places
+        if place is not None
+    ]
+    return drawn + dots
+
+
+def _latency_day(bar: DayBar, x: float, step: float) -> Markup:
+    """A tooltip over the whole height of a day."""
+    if bar.p50_ms is None and bar.p95_ms is None:
+        text = f"{day_date(bar.day)}: no data"
+    else:
+        text = (
+            f"{day_date(bar.day)}: p50 {milliseconds(bar.p50_ms)}, p95 {milliseconds(bar.p95_ms)}"
+        )
+    return element(
+        "rect",
+        title(text),
+        x=x,
+        y=_LINE_TOP,
+        width=step,
+        height=_LINE_HEIGHT,
+        class_="hover",
+    )

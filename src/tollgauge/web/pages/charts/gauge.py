@@ -1,0 +1,131 @@
+"""Dial: the score as a toll barrier, shut at 0 and upright at 100.
+
+The scale around it carries the grades. A thin inner arc is the range in which the score lies;
+without a score the barrier stays down and hollow.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from markupsafe import Markup
+
+from tollgauge.web.pages.charts.svg import element, label, number, picture
+from tollgauge.web.pages.labels import tenths
+
+SIZE: Final = (240, 216)
+_PIVOT: Final = (34.0, 184.0)
+_SCALE_RADIUS: Final = 146.0
+_RANGE_RADIUS: Final = 128.0
+_BOOM: Final = 112.0
+
+
+def dial(
+    grades: tuple[tuple[str, int], ...],
+    *,
+    score: int | None,
+    grade: str | None,
+    low: int | None = None,
+    high: int | None = None,
+) -> Markup:
+    """The barrier for a score in tenths; `grades` are (letter, least tenths), best first."""
+    return picture(
+        "dial",
+        _name(score, grade),
+        _description(low, high),
+        SIZE,
+        *_bands(grades),
+        *_ticks(),
+        *_range(low, high),
+        *_barrier(score),
+        kind="dial",
+    )
+
+
+def _name(score: int | None, grade: str | None) -> str:
+    if score is None:
+        return "No trust score yet"
+    return f"Trust score {tenths(score)} of 100, grade {grade or 'none'}"
+
+
+def _description(low: int | None, high: int | None) -> str:
+    scale = "A toll barrier that opens from 0, shut, to 100, upright."
+    if low is None or high is None:
+        return scale
+    return f"{scale} The score lies between {tenths(low)} and {tenths(high)}."
+
+
+def _bands(grades: tuple[tuple[str, int], ...]) -> list[Markup]:
+    """One arc a grade, with its letter on it."""
+    drawn: list[Markup] = []
+    top = 1_000
+    for letter, least in grades:
+        drawn.append(
+            element(
+                "path",
+                d=_arc(_SCALE_RADIUS, least + 4, top - 4),
+                class_=f"band grade-{letter.lower()}",
+            )
+        )
+        x, y = _at(_SCALE_RADIUS, (least + top) / 2)
+        drawn.append(
+            label(letter, x, y + 4, anchor="middle", kind=f"band-letter on-{letter.lower()}")
+        )
+        top = least
+    return drawn
+
+
+def _ticks() -> list[Markup]:
+    """Marks every 5 points, a figure every 20."""
+    drawn: list[Markup] = []
+    for value in range(0, 1_001, 50):
+        long = value % 200 == 0
+        inner, outer = _at(157, value), _at(166 if long else 162, value)
+        drawn.append(
+            element("line", x1=inner[0], y1=inner[1], x2=outer[0], y2=outer[1], class_="mark")
+        )
+        if long:
+            x, y = _at(178, value)
+            drawn.append(label(str(value // 10), x, y + 4, anchor="middle"))
+    return drawn
+
+
+def _range(low: int | None, high: int | None) -> list[Markup]:
+    if low is None or high is None:
+        return []
+    arc = _arc(_RANGE_RADIUS, min(low, high) - 3, max(low, high) + 3)
+    return [element("path", d=arc, class_="range")]
+
+
+def _barrier(score: int | None) -> list[Markup]:
+    """Post, arm and pivot."""
+    x, y = _PIVOT
+    tip = _at(_BOOM, 0 if score is None else score)
+    place = {"x1": x, "y1": y, "x2": tip[0], "y2": tip[1]}
+    arms = [element("line", class_="boom-none", **place)]
+    if score is not None:
+        arms = [
+            element("line", class_="boom-edge", **place),
+            element("line", class_="boom", **place),
+            element("line", class_="boom-stripes", **place),
+        ]
+    return [
+        element("rect", x=x - 12, y=y - 4, width=24, height=28, rx=3, class_="post"),
+        element("line", x1=8, y1=y + 25, x2=SIZE[0] - 8, y2=y + 25, class_="road"),
+        *arms,
+        element("circle", cx=x, cy=y, r=9, class_="pivot"),
+        element("circle", cx=x, cy=y, r=3, class_="pivot-eye"),
+    ]
+
+
+def _at(radius: float, value: float) -> tuple[float, float]:
+    """The point of the scale at a value in tenths."""
+    angle = math.pi / 2 * min(1_000.0, max(0.0, value)) / 1_000
+    return (_PIVOT[0] + radius * math.cos(angle), _PIVOT[1] - radius * math.sin(angle))
+
+
+def _arc(radius: float, start: float, end: float) -> str:
+    (x1, y1), (x2, y2) = _at(radius, start), _at(radius, end)
+    size = number(radius)
+    return f"M{number(x1)} {number(y1)}A{size} {size} 0 0 0 {number(x2)} {number(y2)}"

@@ -1,0 +1,77 @@
+"""Svg: elements written as text, safe to put into a page.
+
+Rules: every text and attribute is escaped here; a number is finite and short; nothing carries
+`style`, because the pages' content security policy allows no inline style: colours come from
+classes of the stylesheet, or from presentation attributes where an image stands alone.
+"""
+
+from __future__ import annotations
+
+import math
+
+from markupsafe import Markup, escape
+
+from tollgauge.web.pages.labels import plain
+
+
+def element(name: str, *children: Markup, **attributes: object) -> Markup:
+    """One element. Attribute names: a trailing underscore is dropped (`class_`), others become
+    hyphens (`stroke_width`). Attributes that are None are left out.
+    """
+    written = "".join(
+        f' {key.removesuffix("_").replace("_", "-")}="{_value(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    inner = "".join(map(escape, children))
+    text = f"<{name}{written}>{inner}</{name}>" if inner else f"<{name}{written}/>"
+    return Markup(text)  # noqa: S704 - names are ours, values and children are escaped above
+
+
+def words(text: str) -> Markup:
+    """A text as a child of an element."""
+    return escape(plain(text))
+
+
+def title(text: str) -> Markup:
+    """The tooltip of the element it is put into."""
+    return element("title", words(text))
+
+
+def label(text: str, x: float, y: float, *, anchor: str = "start", kind: str = "tick") -> Markup:
+    """A written label at a point."""
+    return element("text", words(text), x=x, y=y, text_anchor=anchor, class_=kind)
+
+
+def picture(
+    key: str, name: str, description: str, size: tuple[int, int], *body: Markup, kind: str = "chart"
+) -> Markup:
+    """A whole picture with its accessible name and description; `key` is unique in the page."""
+    return element(
+        "svg",
+        element("title", words(name), id=f"{key}-title"),
+        element("desc", words(description), id=f"{key}-desc"),
+        *body,
+        class_=kind,
+        viewBox=f"0 0 {size[0]} {size[1]}",
+        role="img",
+        aria_labelledby=f"{key}-title {key}-desc",
+    )
+
+
+def number(value: float) -> str:
+    """A coordinate with at most two decimals. Raises ValueError unless it is finite."""
+    if not math.isfinite(value):
+        raise ValueError("A coordinate must be finite.")
+    text = f"{value:.2f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
+
+
+def points(pairs: list[tuple[float, float]]) -> str:
+    """The `points` of a polyline."""
+    return " ".join(f"{number(x)},{number(y)}" for x, y in pairs)
+
+
+def _value(value: object) -> str:
+    """An attribute's value, escaped."""
+    return number(value) if isinstance(value, int | float) else escape(plain(str(value)))

@@ -1,0 +1,1 @@
+"""Paid routes: the gate between a request with a payment and its answer, and what is sold."""

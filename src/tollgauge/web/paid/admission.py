@@ -1,0 +1,110 @@
+"""Admission: which sales are begun. One payer, or one target, may not use up what all share.
+
+Rules (docs/payments.md):
+- a payer has a share of all sales in work;
+- a payer whose answers stay unpaid, or whose requests come to nothing, has no more of them made;
+- a host that made too much work vain within some minutes is left alone for as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from sqlalchemy import Connection
+
+from tollgauge.clients.facilitator import Facilitator
+from tollgauge.core.payment import Payment
+from tollgauge.core.trace.signed import signed_by_payer
+from tollgauge.store.ledger import payer_limit
+from tollgauge.store.ledger.payments import LedgerRow
+from tollgauge.web.edge.problem import Problem
+
+PAYER_SHARE: Final = 8
+"""One payer may have at most this part of all sales in work."""
+RETRY_S: Final = 5
+"""After how many seconds a sale that was not begun may be tried again."""
+
+
+def refused(
+    payment: Payment, in_work: Collection[Payment], facilitator: Facilitator
+) -> Problem | None:
+    """Why no sale is begun for a payment beside those that are in work, None if one may be."""
+    slots = facilitator.sales_at_once
+    copies = sum(each.id == payment.id for each in in_work)
+    if 0 < copies < max(1, slots // PAYER_SHARE):
+        return None  # it waits for the sale that is in work, and begins none
+    if copies:
+        return Problem(
+            503,
+            "payment-in-flight",
+            "Many copies of this payment wait for its answer. Do not pay again: send the same "
+            "request with the same payment in a few seconds.",
+            retry_after=RETRY_S,
+        )
+    if not _has_room(payment, in_work, slots):
+        return Problem(
+            429,
+            "payer-busy",
+            "Too many payments of this payer are in work. Nothing was charged; send the same "
+            "request again when some of them are answered.",
+            retry_after=RETRY_S,
+        )
+    if len(in_work) < slots and facilitator.takes_sales():
+        return None
+    return Problem(
+        503,
+        "facilitator-unavailable",
+        "Payments cannot be verified now: our facilitator does not answer, or too many payments "
+        "wait for it. Nothing was charged; send the same request again.",
+        retry_after=RETRY_S,
+    )
+
+
+def _has_room(payment: Payment, in_work: Collection[Payment], slots: int) -> bool:
+    """Whether the payer has less than a share of all sales in work.
+
+    Before the facilitator has looked at a signature anybody can name any payer. So where the
+    share, or half of all, is in use, only payments count that the payer's own key signed, and only
+    such are taken.
+    """
+    share = max(1, slots // PAYER_SHARE)
+    theirs = {each.id: each for each in in_work if each.payer == payment.payer}
+    if len(theirs) < share and 2 * len(in_work) < slots:
+        return True
+    return signed_by_payer(payment) and sum(map(signed_by_payer, theirs.values())) < share
+
+
+def check_payer(tx: Connection, row: LedgerRow, *, now: int) -> None:
+    """Make nothing more for a payer whose answers stay unpaid: Problem 429, and what was claimed
+    in this transaction is not.
+    """
+    until = payer_limit.until(tx, row, now=now)
+    if until is not None:
+        raise Problem(
+            429,
+            "payer-unpaid",
+            f"{payer_limit.MOST} answers were made for this payer within an hour that were "
+            "not paid. Nothing was charged for this one; come back later with a new payment.",
+            retry_after=_seconds(until - now),
+        )
+
+
+def check_hosts(tx: Connection, hosts: tuple[str, ...], *, now: int) -> None:
+    """Do nothing more that needs a host which made too much work vain: Problem 503, and what was
+    claimed in this transaction is not.
+    """
+    for host in hosts:
+        until = payer_limit.host_until(tx, host, now=now)
+        if until is not None:
+            raise Problem(
+                503,
+                "host-busy",
+                f"{payer_limit.HOST_MOST} requests that needed {host} came to nothing within the "
+                "last minutes because of it. Nothing was charged; come back later.",
+                retry_after=_seconds(until - now),
+            )
+
+
+def _seconds(pause_ms: int) -> int:
+    return max(1, -(-pause_ms // 1000))

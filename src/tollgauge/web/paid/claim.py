@@ -1,0 +1,48 @@
+"""The claim under which a product makes its answer: the one way in which a sale writes.
+
+A worker that was stopped for longer than its lease goes on without knowing that another worker
+has sold the same payment meanwhile. So each transaction that a sale makes outside the ledger first
+checks, in that transaction, that the payment is still claimed by this worker (docs/payments.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+from sqlalchemy import Connection
+
+from tollgauge.db.engine import Store
+from tollgauge.db.transaction import Work
+from tollgauge.store.ledger import payments
+from tollgauge.store.ledger.payments import LedgerRow
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldClaim:
+    """A claimed payment, `row` as it was claimed, and the store that its sale may write to."""
+
+    store: Store
+    row: LedgerRow
+
+    @property
+    def payment_id(self) -> str:
+        """The id of the payment in the ledger."""
+        return self.row.id
+
+    async def writing(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a function in a writing transaction of its own that holds the claim. Raises
+        payments.ClaimLost, with nothing written, if another worker has taken the payment over.
+        """
+        return await self.store.writing(_checked(self.row, work), *args, **kwargs)
+
+
+def _checked(row: LedgerRow, work: Work[P, R]) -> Work[P, R]:
+    def checked(tx: Connection, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        payments.check_claim(tx, row)
+        return work(tx, *args, **kwargs)
+
+    return checked

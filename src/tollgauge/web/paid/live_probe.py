@@ -1,0 +1,310 @@
+"""The live probe behind a paid report: one exchange now, judged, recorded, shared.
+
+Rules:
+- at most one live probe a host and 10 seconds; callers that come meanwhile share its result,
+  unless it was made by a fault of ours or nobody can vouch for it;
+- a resource that nobody monitors yet is adopted with its first result;
+- a target that is down is a result; a fault of ours is 503 and costs nothing;
+- a host that asked for silence (Retry-After) is left alone: what was seen of a resource within the
+  last ten minutes is its answer, and without that the request is refused at once;
+- callers wait for a host in turn, a few at most, and none for longer than a published client does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from itertools import chain, repeat
+from typing import Final
+
+from sqlalchemy import Connection
+
+from tollgauge.clients import x402
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.connectivity import connected
+from tollgauge.clients.x402 import Probe
+from tollgauge.core.attribution import RECENT_MS, common_mode, network_failure, unproven
+from tollgauge.core.endpoint import Endpoint, Listing, Resource
+from tollgauge.core.lint import lint
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult, judge
+from tollgauge.core.schedule import Cadence, pause_ms
+from tollgauge.core.units import MINUTE_MS, SECOND_MS
+from tollgauge.db.engine import Store
+from tollgauge.observe import LIVE_PROBES
+from tollgauge.store.endpoints import discovery, endpoints
+from tollgauge.store.endpoints.endpoints import HostState
+from tollgauge.store.endpoints.merging import new_endpoint
+from tollgauge.store.probes import observations, probes
+from tollgauge.store.probes.observations import Observation
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid.claim import HeldClaim
+
+SHARE_MS: Final = 10 * SECOND_MS
+LEASE_MS: Final = 45 * SECOND_MS
+STAND_IN_MS: Final = 10 * MINUTE_MS
+"""How old a result may be that stands for a host on hold."""
+HOLD_MS: Final = 5 * SECOND_MS
+"""A longer pause of a host is not waited for."""
+WAIT_S: Final = 12.0
+"""How long a caller waits for its turn: published clients give up after 20 seconds."""
+WAITING_MAX: Final = 8
+"""So many resources of one host wait for it at most: each holds a sale that others need."""
+PAUSES_S: Final = (0.25, 0.5, 1.0)
+"""How long to wait for a host that another process probes; the last is repeated."""
+
+
+class Turns:
+    """Callers of one process have a thing for themselves, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._locks: Final[dict[str, asyncio.Lock]] = {}
+        self._callers: Final[Counter[str]] = Counter()
+
+    def count(self, key: str) -> int:
+        """How many have a thing or wait for it."""
+        return self._callers[key]
+
+    @contextlib.asynccontextmanager
+    async def turn(self, key: str, *, until: float) -> AsyncIterator[None]:
+        """Have a thing for oneself. Raises TimeoutError where that takes until an instant of the
+        event loop's clock.
+        """
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        self._callers[key] += 1
+        try:
+            async with asyncio.timeout_at(until):
+                await lock.acquire()
+            try:
+                yield
+            finally:
+                lock.release()
+        finally:
+            self._callers[key] -= 1
+            if not self._callers[key]:
+                del self._callers[key], self._locks[key]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveProbe:
+    """What live probes need: the store, the one way out, and the operator's pace."""
+
+    store: Store
+    egress: Egress
+    clock: Callable[[], int]
+    cadence: Cadence
+    references: tuple[str, ...] = ()
+    _turns: Turns = field(default_factory=Turns, init=False, repr=False)
+
+    async def look(
+        self,
+        resource: Resource,
+        claim: HeldClaim,
+        *,
+        accept: Callable[[ProbeResult], None] = lambda _: None,
+    ) -> tuple[Endpoint, ProbeResult]:
+        """The endpoint and a result at most 10 seconds old. `accept` sees the result of a resource
+        that nobody knows and may raise Problem: then the resource is not adopted.
+
+        Raises Problem 503 when we could not probe.
+        """
+        until = asyncio.get_running_loop().time() + WAIT_S
+        try:
+            async with self._turns.turn(resource.id, until=until):
+                known, usable, _ = await self.store.lookup(self._held, resource)
+                if known is not None and usable is not None:
+                    return known, usable
+                if self._turns.count(resource.host) > WAITING_MAX:
+                    raise _busy(resource.host)
+                async with self._turns.turn(resource.host, until=until):
+                    return await self._look(resource, known, claim, accept=accept, until=until)
+        except TimeoutError:
+            raise _busy(resource.host) from None
+
+    def check(self, tx: Connection, resource: Resource) -> None:
+        """Raises Problem 503 for a resource of a host on hold of which nothing is known that could
+        stand for an answer.
+        """
+        self._held(tx, resource)
+
+    def _held(
+        self, tx: Connection, resource: Resource
+    ) -> tuple[Endpoint | None, ProbeResult | None, HostState]:
+        """The endpoint if it is known, a result that is young enough, and its host. Raises Problem
+        503 for a host on hold without such a result.
+        """
+        now = self.clock()
+        host = endpoints.host_state(tx, resource.host)
+        on_hold = host.free_at > now + HOLD_MS
+        known, usable = known_now(
+            tx, resource.id, now=now, age_ms=STAND_IN_MS if on_hold else SHARE_MS
+        )
+        if on_hold and usable is None:
+            raise Problem(
+                503,
+                "host-busy",
+                f"{resource.host} asked not to be probed for a while, and nothing was seen of "
+                "this resource within the last ten minutes. Nothing was charged.",
+                retry_after=-(-(host.free_at - now) // 1000),
+                host=resource.host,
+            )
+        return known, usable, host
+
+    async def _look(
+        self,
+        resource: Resource,
+        known: Endpoint | None,
+        claim: HeldClaim,
+        *,
+        accept: Callable[[ProbeResult], None],
+        until: float,
+    ) -> tuple[Endpoint, ProbeResult]:
+        """Probe a resource and record what was seen, when no other process has its host."""
+        owner = f"live-{secrets.token_hex(8)}"
+        seen = await self._take_host(resource, owner, until=until)
+        if seen is not None:
+            return seen
+        endpoint = known or new_endpoint(resource, now=self.clock(), spread_ms=0)
+        with LIVE_PROBES.track_inprogress():
+            probe, result = await self._probe(endpoint)
+            wildcard = await self._wildcard(endpoint, known, result)
+        if known is None and not _failed_here(result):
+            await self._accepted(endpoint, result, accept, owner)
+        endpoint = await claim.writing(
+            self._record, resource, probe, result, owner, wildcard=wildcard
+        )
+        if _failed_here(result):
+            raise Problem(
+                503,
+                "probe-failed-here",
+                "We could not probe because of a fault on our side. Nothing was charged.",
+                retry_after=30,
+            )
+        return endpoint, result
+
+    async def _accepted(
+        self,
+        endpoint: Endpoint,
+        result: ProbeResult,
+        accept: Callable[[ProbeResult], None],
+        owner: str,
+    ) -> None:
+        """Let the caller refuse a first contact; then only the host is given back."""
+        try:
+            accept(result)
+        except Problem:
+            now = self.clock()
+            free_at = now + self.cadence.host_gap_ms
+            await self.store.writing(
+                endpoints.release_host, endpoint.host, owner=owner, now=now, free_at=free_at
+            )
+            raise
+
+    async def _take_host(
+        self, resource: Resource, owner: str, *, until: float
+    ) -> tuple[Endpoint, ProbeResult] | None:
+        """Take the lease of a host, and None; or, without it, what another process saw of the
+        resource meanwhile. Raises TimeoutError, or Problem 503 for a host on hold.
+        """
+        loop = asyncio.get_running_loop()
+        for pause in chain(PAUSES_S, repeat(PAUSES_S[-1])):
+            known, usable, host = await self.store.lookup(self._held, resource)
+            if known is not None and usable is not None:
+                return known, usable
+            now = self.clock()
+            free = max(host.free_at, host.lease_until) <= now
+            if free and await self.store.writing(
+                endpoints.claim_host, resource.host, owner=owner, now=now, lease_ms=LEASE_MS
+            ):
+                return None
+            wait = max((host.free_at - now) / 1000, pause)
+            if loop.time() + wait > until:
+                raise TimeoutError
+            await asyncio.sleep(wait)
+        raise AssertionError("the pauses never end")
+
+    async def _probe(self, endpoint: Endpoint) -> tuple[Probe, ProbeResult]:
+        probe = await x402.exchange(self.egress, endpoint, now=self.clock())
+        result = judge(probe.exchange, lint(probe.exchange))
+        if network_failure(result):
+            result = await self._whose_fault(endpoint.host, result)
+        return probe, result
+
+    async def _whose_fault(self, host: str, result: ProbeResult) -> ProbeResult:
+        """A failure, judged with what the references and other probes of these minutes say."""
+        now = self.clock()
+        recent = await self.store.reading(probes.recent, since=now - RECENT_MS, until=now)
+        online = await connected(self.egress, self.references)
+        judged = common_mode([(host, result)], connected=online, recent=recent)
+        if online is None:
+            judged = unproven(judged, recent=recent)
+        return judged[0][1]
+
+    async def _wildcard(
+        self, endpoint: Endpoint, known: Endpoint | None, result: ProbeResult
+    ) -> bool | None:
+        """Whether a random path of the host answers 402 too. Asked where the first 402 of a
+        resource that nobody lists would make it public, and the host was never asked.
+        """
+        first = known is None or (known.status is Listing.UNLISTED and known.learned is None)
+        if not first or result.status != x402.PAYMENT_REQUIRED:
+            return None
+        host = await self.store.reading(endpoints.host_state, endpoint.host)
+        if host.wildcard_at is not None:
+            return None
+        token = secrets.token_hex(8)
+        return await x402.wildcard(self.egress, endpoint.resource, token=token, now=self.clock())
+
+    def _record(
+        self,
+        tx: Connection,
+        resource: Resource,
+        probe: Probe,
+        result: ProbeResult,
+        owner: str,
+        *,
+        wildcard: bool | None,
+    ) -> Endpoint:
+        """Remember a result, and adopt its resource if nobody knew it."""
+        now = self.clock()
+        endpoint = endpoints.get(tx, resource.id)
+        if endpoint is None:
+            endpoint = discovery.adopt(tx, resource, source="request", now=now)
+        seen = Observation(
+            endpoint=endpoint,
+            result=result,
+            learned=probe.learned,
+            pause_ms=pause_ms(probe.exchange.result, now=now),
+            wildcard=wildcard,
+        )
+        observations.record(tx, (seen,), cadence=self.cadence, owner=owner, now=now)
+        return endpoints.get(tx, endpoint.id) or endpoint
+
+
+def known_now(
+    tx: Connection, endpoint_id: str, *, now: int, age_ms: int = SHARE_MS
+) -> tuple[Endpoint | None, ProbeResult | None]:
+    """An endpoint, and its last result if that is young enough to be shared and tells of the
+    target: what our own fault made, or what nobody can vouch for, is probed anew.
+    """
+    last = probes.latest(tx, endpoint_id, since=now - age_ms, until=now)
+    fresh = None if last is None or _failed_here(last) else last
+    return endpoints.get(tx, endpoint_id), fresh
+
+
+def _busy(host: str) -> Problem:
+    return Problem(
+        503,
+        "host-busy",
+        f"{host} is being probed for others. Nothing was charged; try again.",
+        retry_after=10,
+    )
+
+
+def _failed_here(result: ProbeResult) -> bool:
+    """Whether a result tells nothing of the target; 429 does, though it is not scored."""
+    told = result.attribution is Attribution.THEIRS or result.outcome is Outcome.THROTTLED
+    return not told

@@ -1,0 +1,258 @@
+"""`POST /v1/x402-history`: everything that was observed of an endpoint, up to 90 days back.
+
+Rules: `days` is any number from 1 to 90; oldest first; every probe that the
+archive has, never a sample; a field that was not measured is left out. A watched endpoint has
+26,000 probes in 90 days, so the answer is written a day at a time, from plain dictionaries: the
+shapes describe it, and tests hold it to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Annotated, Any, Final
+
+import orjson
+from pydantic import Field
+from sqlalchemy import Connection
+
+from tollgauge.core.endpoint import Endpoint, Resource
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import DAY_MS, day_of
+from tollgauge.monitor import reports
+from tollgauge.store.endpoints import discovery, endpoints
+from tollgauge.store.endpoints.discovery import DiscoveryEvent
+from tollgauge.web import wire
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid import catalogue
+from tollgauge.web.paid.catalogue import Product, Shop
+from tollgauge.web.paid.claim import HeldClaim
+
+DAYS_MIN: Final = 1
+DAYS_MAX: Final = 90
+DAYS_DEFAULT: Final = 30
+BODY: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["resource"],
+    "properties": {
+        "resource": catalogue.resource_field(),
+        "days": {
+            "type": "number",
+            "minimum": DAYS_MIN,
+            "maximum": DAYS_MAX,
+            "default": DAYS_DEFAULT,
+            "description": "How many days to look back",
+        },
+    },
+}
+EXAMPLE: Final = {"resource": "https://api.example.com/weather", "days": 7}
+ANSWER: Final = {
+    "resource": "https://api.example.com/weather",
+    "from": "2025-12-25T00:00:00Z",
+    "to": "2026-01-01T00:00:00Z",
+    "days": 7,
+    "discovery": [
+        {
+            "ts": "2025-12-27T09:15:00Z",
+            "event": "price-changed",
+            "source": "probe",
+            "before": "5000",
+            "after": "10000",
+        }
+    ],
+    "probes": [
+        {
+            "ts": "2025-12-31T23:59:00Z",
+            "outcome": "payment-required",
+            "up": True,
+            "status": 402,
+            "latencyMs": 158,
+            "amount": "10000",
+            "amountUsd": 0.01,
+            "compliant": True,
+            "attribution": "theirs",
+        }
+    ],
+    "truncated": False,
+}
+_EVENTS: Final = (
+    "listed",
+    "delisted",
+    "relisted",
+    "price-changed",
+    "payto-changed",
+    "network-changed",
+)
+
+
+def _one_of(values: Iterable[str]) -> Any:
+    return Field(json_schema_extra={"enum": list(values)})
+
+
+class HistoryEventShape(wire.Shape):
+    """Something that happened to the listing or the price. `before` and `after` are absent for
+    listings; of a price they are atomic amounts, followed by the asset where that changed.
+    """
+
+    ts: str
+    event: Annotated[str, _one_of(_EVENTS)]
+    source: str
+    before: str | None = None
+    after: str | None = None
+
+
+class ProbeShape(wire.Shape):
+    """One probe. `status` is absent without an HTTP answer, `latencyMs` while down, `amount`
+    without readable terms, `amountUsd` for a token that is no known dollar.
+    """
+
+    ts: str
+    outcome: Annotated[str, _one_of(Outcome)]
+    up: bool
+    status: int | None = None
+    latency_ms: int | None = None
+    amount: str | None = None
+    amount_usd: float | None = None
+    compliant: bool
+    attribution: Annotated[str, _one_of(Attribution)]
+
+
+class HistoryShape(wire.Shape):
+    """The history of an endpoint with `from < ts <= to`, oldest first, never sampled. `simulated`
+    is present, and true, where part of it was made up by the demo.
+    """
+
+    resource: str
+    simulated: bool | None = None
+    since: str = Field(alias="from")
+    to: str
+    days: float
+    discovery: list[HistoryEventShape]
+    probes: list[ProbeShape]
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is asked for: a resource, and how many days back."""
+
+    resource: Resource
+    days: float
+
+
+def product(shop: Shop) -> Product:
+    """The observation history of a shop."""
+    return Product(
+        shop=shop,
+        route=catalogue.HISTORY,
+        summary="The raw observation history of an endpoint",
+        description="Observation history of a pay-per-call (x402) endpoint, up to 90 days: every "
+        "probe with outcome, latency and quoted amount, and every change of listing, price, payTo "
+        "and network.",
+        body=BODY,
+        example=dict(EXAMPLE),
+        answer=dict(ANSWER),
+        shape=HistoryShape,
+        validate=partial(_order, shop),
+        compute=partial(_answer, shop),
+        refusals={404: "Nothing is known of this resource; nothing was charged"},
+    )
+
+
+def _order(shop: Shop, document: object) -> Order:
+    if not isinstance(document, dict):
+        raise catalogue.invalid("", "The body must be a JSON object.")
+    resource = catalogue.resource_of(document.get("resource"), shop.perimeter)
+    days = document.get("days", DAYS_DEFAULT)
+    if isinstance(days, bool) or not isinstance(days, int | float):
+        raise catalogue.invalid("days", "days must be a number.")
+    if not DAYS_MIN <= days <= DAYS_MAX:
+        raise catalogue.invalid("days", f"days must be from {DAYS_MIN} to {DAYS_MAX}.")
+    return Order(resource=resource, days=days)
+
+
+async def _answer(shop: Shop, order: Order, _claim: HeldClaim) -> bytes:
+    """The whole answer. Raises Problem 404 for a resource that nobody knows."""
+    until = shop.clock()
+    since = until - round(order.days * DAY_MS)
+    found = await shop.store.reading(_stored, order.resource.id, since=since, until=until)
+    if found is None:
+        raise Problem(
+            404,
+            "unknown-resource",
+            "Nothing is known of this resource, so it has no history. Nothing was charged.",
+        )
+    endpoint, events, probes = found
+    head = {
+        "resource": endpoint.resource,
+        **({"simulated": True} if endpoint.simulated else {}),
+        "from": wire.iso(since),
+        "to": wire.iso(until),
+        "days": order.days,
+        "discovery": [_event(event) for event in events],
+    }
+    return orjson.dumps(head)[:-1] + b',"probes":[' + probes + b'],"truncated":false}'
+
+
+def _stored(
+    tx: Connection, endpoint_id: str, *, since: int, until: int
+) -> tuple[Endpoint, tuple[DiscoveryEvent, ...], bytes] | None:
+    """An endpoint with its events and its probes, these as the inside of a JSON array."""
+    endpoint = endpoints.get(tx, endpoint_id)
+    if endpoint is None:
+        return None
+    events = discovery.events(tx, endpoint_id, since=since, until=until)
+    days = map(_rows, reports.history(tx, endpoint_id, since=since, until=until))
+    return endpoint, events, b",".join(rows for rows in days if rows)
+
+
+def _rows(results: tuple[ProbeResult, ...]) -> bytes:
+    """A day's probes as the inside of a JSON array."""
+    return orjson.dumps([_row(result) for result in results])[1:-1]
+
+
+def _row(result: ProbeResult) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "ts": _instant(result.at),
+        "outcome": result.outcome.value,
+        "up": result.up,
+        "compliant": result.compliant,
+        "attribution": result.attribution.value,
+    }
+    if result.status is not None:
+        row["status"] = result.status
+    if result.up:
+        row["latencyMs"] = result.timings.total
+    if result.quote is not None:
+        row |= _price(result.quote)
+    return row
+
+
+@lru_cache(maxsize=256)
+def _price(quote: Quote) -> dict[str, Any]:
+    dollars = quote.micro_usd
+    priced = {} if dollars is None else {"amountUsd": wire.micro_usd(dollars)}
+    return {"amount": str(quote.amount), **priced}
+
+
+def _instant(at: int) -> str:
+    """`wire.iso`, ten times as fast where many instants share few days."""
+    seconds, ms = divmod(at % DAY_MS, 1_000)
+    minutes, second = divmod(seconds, 60)
+    hour, minute = divmod(minutes, 60)
+    rest = f".{ms:03d}Z" if ms else "Z"
+    return f"{_date(day_of(at))}T{hour:02d}:{minute:02d}:{second:02d}{rest}"
+
+
+@lru_cache(maxsize=256)
+def _date(day: int) -> str:
+    return wire.day(day * DAY_MS)
+
+
+def _event(event: DiscoveryEvent) -> dict[str, Any]:
+    row = {"ts": wire.iso(event.at), "event": event.event, "source": event.source}
+    return row | {
+        key: text for key, text in (("before", event.before), ("after", event.after)) if text
+    }

@@ -1,0 +1,112 @@
+"""`POST /v1/watch/{id}/renew`: 30 more days of a watch; its secret stays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from sqlalchemy import Connection
+
+from tollgauge.core import notice
+from tollgauge.core.watch import State
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.watches import watch_payments, watches
+from tollgauge.web import wire
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid import catalogue
+from tollgauge.web.paid.catalogue import Call, Product, Shop
+from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.watches.shapes import EXAMPLE_ID, ID, SnakeShape, links
+
+BODY: Final[dict[str, Any]] = {"type": "object"}
+_NO_WATCH: Final = "There is no such watch. Nothing was charged."
+
+
+class RenewedShape(SnakeShape):
+    """A renewed watch."""
+
+    watch_id: str
+    resource: str
+    expires_at: str
+    poll_url: str
+    renew_url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenewOrder:
+    """Which watch to renew."""
+
+    watch_id: str
+
+
+def product(shop: Shop) -> Product:
+    """30 more days of a watch."""
+    return Product(
+        shop=shop,
+        route=catalogue.RENEW,
+        summary="30 more days of a watch; its secret stays",
+        description="Renew a watch of a pay-per-call (x402) endpoint for 30 more days.",
+        body=BODY,
+        example={},
+        answer={
+            "watch_id": EXAMPLE_ID,
+            "resource": "https://api.example.com/weather",
+            "expires_at": "2026-03-02T00:00:00Z",
+            **links("https://trust.example.com", EXAMPLE_ID, "poll_url", "renew_url"),
+        },
+        shape=RenewedShape,
+        validate=_no_order,
+        compute=partial(_renew, shop),
+        place=_placed,
+        parameters=(("id", "^wat_[0-9a-f]{24}$", EXAMPLE_ID),),
+        refusals={
+            404: "There is no such watch; nothing was charged",
+            422: "The watch was cancelled; nothing was charged",
+        },
+    )
+
+
+def _no_order(document: object) -> None:
+    if document is not None and not isinstance(document, dict):
+        raise catalogue.invalid("", "The body must be a JSON object, or nothing.")
+
+
+def _placed(_order: object, call: Call) -> RenewOrder:
+    watch_id = call.parameters.get("id", "")
+    if not ID.fullmatch(watch_id):
+        raise Problem(404, "unknown-watch", _NO_WATCH)
+    return RenewOrder(watch_id=watch_id)
+
+
+async def _renew(shop: Shop, order: RenewOrder, claim: HeldClaim) -> bytes:
+    resource, until = await claim.writing(
+        _renewed, order.watch_id, payment_id=claim.payment_id, now=shop.clock()
+    )
+    shape = RenewedShape(
+        watch_id=order.watch_id,
+        resource=resource,
+        expires_at=notice.iso(until),
+        **links(shop.base_url, order.watch_id, "poll_url", "renew_url"),
+    )
+    return wire.dump(shape)
+
+
+def _renewed(tx: Connection, watch_id: str, *, payment_id: str, now: int) -> tuple[str, int]:
+    """Note the renewal: the resource that is watched, and when the watch will then end. Raises
+    Problem 404 or 422.
+    """
+    watch_payments.apply(tx, now=now, watch_id=watch_id)
+    found = watches.get(tx, watch_id)
+    if found is None or found.state is State.PENDING:
+        raise Problem(404, "unknown-watch", _NO_WATCH)
+    if found.state is State.CANCELLED:
+        raise Problem(
+            422,
+            "watch-cancelled",
+            "This watch was cancelled; make a new one. Nothing was charged.",
+            extra={"notCharged": True},
+        )
+    until = watch_payments.renew(tx, found.id, payment_id=payment_id, now=now)
+    endpoint = endpoints.get(tx, found.endpoint_id)
+    return endpoint.resource if endpoint else "", until

@@ -1,0 +1,357 @@
+"""`POST /v1/x402-payment-trace`: the payments of a transaction, from the chain.
+
+Rules: a network without a node and an invalid request are refused before
+a payment is taken; an unknown hash and a node that cannot tell cost nothing; a transaction without
+a payment, one that reverted and one that is pending are answers. What the ledger tells of a
+payment to this service is its id, route, time and state; the answer's first part is core/trace's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, Final
+
+import orjson
+from pydantic import Field
+
+from tollgauge.clients.chain.rpc import RpcError
+from tollgauge.clients.chain.transactions import (
+    DecoderUnavailable,
+    NetworkNotConfiguredError,
+    Transactions,
+)
+from tollgauge.core.endpoint import Resource
+from tollgauge.core.payment import State
+from tollgauge.core.terms import Quote
+from tollgauge.core.trace import (
+    DEFAULT_NETWORK,
+    NETWORKS,
+    TX_HASH,
+    Method,
+    Model,
+    Status,
+    TracedPayment,
+    TraceResult,
+    trace_json,
+)
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.ledger.payment_lookup import Booked, Key, booked
+from tollgauge.web import wire
+from tollgauge.web.edge.problem import Invalid, Problem
+from tollgauge.web.paid import catalogue
+from tollgauge.web.paid.catalogue import Product, Shop
+from tollgauge.web.paid.claim import HeldClaim
+
+DEADLINE_S: Final = 25.0
+"""How long the nodes may take: well inside a claim's lease (web/paid/gate)."""
+_RETRY_S: Final = 5
+
+BODY: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["txHash"],
+    "properties": {
+        "txHash": {
+            "type": "string",
+            "pattern": "^0x[0-9a-fA-F]{64}$",
+            "description": "The settlement transaction's hash",
+        },
+        "hintResource": catalogue.resource_field()
+        | {"description": "The resource that the payment is believed to be for"},
+        "network": {"type": "string", "enum": list(NETWORKS), "default": DEFAULT_NETWORK},
+        "model": {
+            "type": "string",
+            "enum": [model.value for model in Model],
+            "description": "A decoder of GET /v1/models; the cheapest that does if left out",
+        },
+    },
+}
+EXAMPLE: Final = {"txHash": "0x" + "5a" * 32, "network": "base-mainnet"}
+_PAID: Final[dict[str, Any]] = {
+    "payer": "0x857b06519e91e3a54538791bdbb0e22373e36b66",
+    "payee": "0x209693bc6afc0c5328ba36faf03c514ef312287c",
+    "amount": "10000",
+    "token": {
+        "address": "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913",
+        "symbol": "USDC",
+        "decimals": 6,
+    },
+}
+ANSWER: Final[dict[str, Any]] = {
+    "txHash": EXAMPLE["txHash"],
+    "network": "base-mainnet",
+    "chainId": 8453,
+    "status": "success",
+    "block": {
+        "number": 40_218_326,
+        "hash": "0x" + "b1" * 32,
+        "timestamp": "2026-01-01T00:00:00Z",
+        "finality": "finalized",
+    },
+    "submitter": "0xd407e409e34e0b9afb99ecceb609bdbcd5e7f1bf",
+    "decoder": "calldata",
+    "payments": [
+        _PAID
+        | {
+            "method": "transferWithAuthorization",
+            "amountUsd": 0.01,
+            "authorization": {
+                "nonce": "0x" + "4e" * 32,
+                "validAfter": "1767225540",
+                "validBefore": "1767225900",
+            },
+            "logIndex": 77,
+        }
+    ],
+    **_PAID,
+    "ledger": {"match": False},
+}
+
+
+def _one_of(values: Any) -> Any:
+    return Field(json_schema_extra={"enum": [str(value) for value in values]})
+
+
+class BlockShape(wire.Shape):
+    """Where the transaction was mined. `finality` is that of the block now."""
+
+    number: int
+    hash: str | None
+    timestamp: str | None
+    finality: Annotated[str, _one_of(("latest", "safe", "finalized"))] | None
+
+
+class TokenShape(wire.Shape):
+    """The token. Unless `amountUsd` is a number, its words are the contract's own, unverified."""
+
+    address: str
+    symbol: str | None
+    decimals: int | None
+
+
+class AuthorizationShape(wire.Shape):
+    """What was signed: unix seconds as decimal strings, null where only logs tell of it."""
+
+    nonce: str
+    valid_after: str | None
+    valid_before: str | None
+
+
+class PaymentShape(wire.Shape):
+    """One transfer by authorization. `method` is null where only logs tell of it and the call
+    data hides it, `amountUsd` for a token that is no known dollar, `logIndex` (of the Transfer)
+    while pending.
+    """
+
+    method: Annotated[str, _one_of(Method)] | None
+    payer: str
+    payee: str
+    amount: str
+    amount_usd: float | None
+    token: TokenShape
+    authorization: AuthorizationShape | None = None
+    log_index: int | None
+
+
+class LedgerShape(wire.Shape):
+    """Whether this service was paid by the transaction, and what its ledger knows of that."""
+
+    match: bool
+    payment_id: str | None = None
+    route: str | None = None
+    at: str | None = None
+    status: Annotated[str, _one_of(State)] | None = None
+
+
+class HintShape(wire.Shape):
+    """Whether a payment fits what the resource advertises now; null where that is not known."""
+
+    resource: str
+    pay_to_matches: bool | None
+    amount_matches: bool | None
+
+
+class PaymentTraceShape(wire.Shape):
+    """The payments of a transaction; the single fields are those of the first payment. `reason`
+    says why there is no payment, or what the payments rest on where that is not the whole proof.
+    """
+
+    tx_hash: str
+    network: str
+    chain_id: int
+    status: Annotated[str, _one_of(Status)]
+    block: BlockShape | None
+    submitter: str | None
+    decoder: Annotated[str, _one_of(Model)]
+    payments: list[PaymentShape]
+    payer: str | None
+    payee: str | None
+    amount: str | None
+    token: TokenShape | None
+    ledger: LedgerShape
+    hint: HintShape | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is asked for: a transaction on a network (CAIP-2), how to decode it, and for what."""
+
+    tx_hash: str
+    network: str
+    model: Model | None
+    hint: Resource | None
+
+
+def product(shop: Shop) -> Product:
+    """The payment trace of a shop, from the shop's nodes."""
+    transactions = shop.transactions
+    return Product(
+        shop=shop,
+        route=catalogue.TRACE,
+        summary="The payments of a settlement transaction",
+        description="Decodes a settlement transaction (EIP-3009): payer, payee, amount, token, "
+        "method and authorization of every payment in it, from the chain; also batched, proxied "
+        "and nested ones.",
+        body=BODY,
+        example=dict(EXAMPLE),
+        answer=dict(ANSWER),
+        shape=PaymentTraceShape,
+        validate=partial(_order, shop, transactions),
+        compute=partial(_answer, shop, transactions),
+        refusals={
+            404: "The chain does not know this transaction; nothing was charged",
+            503: "The network has no configured node, or we cannot tell; nothing was charged "
+            "unless the payment is pending",
+        },
+    )
+
+
+def _order(shop: Shop, transactions: Transactions, document: object) -> Order:
+    if not isinstance(document, dict):
+        raise catalogue.invalid("", "The body must be a JSON object.")
+    tx_hash = document.get("txHash")
+    if not isinstance(tx_hash, str) or not TX_HASH.fullmatch(tx_hash):
+        raise catalogue.invalid("txHash", "txHash must be 0x and 64 hex digits.")
+    name = document.get("network", DEFAULT_NETWORK)
+    if not isinstance(name, str) or name not in NETWORKS:
+        raise catalogue.invalid("network", f"network must be one of {', '.join(NETWORKS)}.")
+    network = NETWORKS[name]
+    model = _model(document.get("model"))
+    hint = _hint_resource(shop, document.get("hintResource"))
+    if not transactions.configured(network):
+        raise _not_configured(name)
+    return Order(tx_hash=tx_hash.lower(), network=network, model=model, hint=hint)
+
+
+def _model(value: object) -> Model | None:
+    if value is None:
+        return None
+    found = next((model for model in Model if model == value), None)
+    if found is None:
+        raise catalogue.invalid("model", "There is no such model: GET /v1/models lists them.")
+    return found
+
+
+def _hint_resource(shop: Shop, value: object) -> Resource | None:
+    if value is None:
+        return None
+    try:
+        return catalogue.resource_of(value, shop.perimeter)
+    except Problem as problem:
+        problem.errors = tuple(
+            Invalid(path="hintResource", message=error.message) for error in problem.errors
+        )
+        raise
+
+
+async def _answer(shop: Shop, transactions: Transactions, order: Order, _claim: HeldClaim) -> bytes:
+    """The whole answer. Raises Problem 404 for an unknown hash, 503 where nobody can tell."""
+    found = await _traced(transactions, order)
+    if found.status is Status.NOT_FOUND:
+        raise Problem(
+            404,
+            "unknown-transaction",
+            "The chain does not know this transaction. Nothing was charged.",
+        )
+    keys = [
+        Key(asset=payment.token.address, payer=payment.payer, nonce=payment.nonce)
+        for payment in found.payments
+    ]
+    hint = None
+    async with shop.store.read() as tx:
+        row = await booked(tx, keys, network=found.network, transaction=order.tx_hash)
+        if order.hint is not None:
+            endpoint = await endpoints.get(tx, order.hint.id)
+            hint = hinted(order.hint, endpoint.quote if endpoint else None, found)
+    return orjson.dumps(trace_json(found, ledger=_ledger(row), hint=hint))
+
+
+async def _traced(transactions: Transactions, order: Order) -> TraceResult:
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            return await transactions.trace(order.network, order.tx_hash, order.model)
+    except NetworkNotConfiguredError as error:
+        raise _not_configured(order.network) from error
+    except DecoderUnavailable as error:
+        raise Problem(
+            503,
+            "model-unavailable",
+            f"{error} {error.hint} Nothing was charged.",
+            retry_after=3600,
+        ) from error
+    except (RpcError, TimeoutError) as error:
+        raise Problem(
+            503,
+            "rpc-unavailable",
+            "Our nodes of this network cannot tell now. Nothing was charged; try again.",
+            retry_after=_RETRY_S,
+        ) from error
+
+
+def _not_configured(name: str) -> Problem:
+    return Problem(
+        503,
+        "network-not-configured",
+        f"This server has no node of {name}. Nothing was charged.",
+        retry_after=3600,
+    )
+
+
+def _ledger(row: Booked | None) -> dict[str, Any]:
+    if row is None:
+        return {"match": False}
+    return {
+        "match": True,
+        "paymentId": row.id,
+        "route": row.route,
+        "at": wire.iso(row.at),
+        "status": row.state,
+    }
+
+
+def hinted(resource: Resource, quote: Quote | None, found: TraceResult) -> dict[str, Any]:
+    """Whether a payment of the trace fits an advertised price; nulls where none is known.
+
+    The amount is compared for payments to the advertised wallet, or for all where none went there;
+    dollars are compared with dollars, whatever chain they are on.
+    """
+    hint: dict[str, Any] = {"resource": resource.url, "payToMatches": None, "amountMatches": None}
+    if quote is None:
+        return hint
+    to_wallet = [payment for payment in found.payments if payment.payee == quote.pay_to]
+    return hint | {
+        "payToMatches": bool(to_wallet),
+        "amountMatches": any(
+            _pays(payment, quote, found.network) for payment in to_wallet or found.payments
+        ),
+    }
+
+
+def _pays(payment: TracedPayment, quote: Quote, network: str) -> bool:
+    dollars = payment.micro_usd(network)
+    if dollars is not None and quote.micro_usd is not None:
+        return dollars == quote.micro_usd
+    same_token = (network, payment.token.address) == (quote.network, quote.asset)
+    return same_token and payment.amount == quote.amount

@@ -1,0 +1,358 @@
+"""`POST /v1/watch-endpoint-30d`: 30 days of alerts.
+
+Rules (docs/watching.md):
+- destinations are tested after the payment is verified and before it is settled; a watch begins
+  when its payment has settled (store/watches/watch_payments);
+- an endpoint that was never seen to ask for payment is probed before the charge. What answers, and
+  asks for none, is no pay-per-call endpoint: refused, unless a directory lists it. What is down
+  may come up: sold, and the answer says so;
+- the secret is 256 random bits, shown in this answer and nowhere else. The ledger keeps a paid
+  answer for 30 days, to give it again to the same payment: it lies there sealed and is opened on
+  its way out, so no watch is sold without a key to seal with;
+- a copy of a payment that repeats no ticket can be made by whoever reads the chain: it gets the
+  answer without the secret, and how the payer gets another (web/watches/rotate).
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, Final
+
+import orjson
+from pydantic import Field
+from sqlalchemy import Connection
+
+from tollgauge.clients import webhooks
+from tollgauge.clients.seal import SealError, watch_context
+from tollgauge.clients.webhooks import Signing
+from tollgauge.core import notice
+from tollgauge.core import watch as rules
+from tollgauge.core.changes import EVENTS
+from tollgauge.core.endpoint import Endpoint, Listing, Resource
+from tollgauge.core.exchange import FaultKind
+from tollgauge.core.probe import Outcome, ProbeResult
+from tollgauge.core.watch import Kind, Target, Wish
+from tollgauge.store.endpoints import discovery, endpoints
+from tollgauge.store.probes import changes
+from tollgauge.store.watches import watch_payments, watches
+from tollgauge.store.watches.destinations import Destination
+from tollgauge.store.watches.watches import Watch
+from tollgauge.web.edge.problem import Invalid, Problem
+from tollgauge.web.paid import catalogue
+from tollgauge.web.paid.catalogue import Product, Shop
+from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.watches.delivery_test import Connector
+from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape, links
+from tollgauge.web.watches.watch_request import FIELDS, targets_of, wish_of
+
+BODY: Final[dict[str, Any]] = {
+    "type": "object",
+    "anyOf": [{"required": ["endpoint"]}, {"required": ["resource"]}],
+    "properties": {
+        "endpoint": catalogue.resource_field(),
+        "resource": catalogue.resource_field(),
+        **FIELDS,
+    },
+}
+EXAMPLE: Final[dict[str, Any]] = {
+    "endpoint": "https://api.example.com/weather",
+    "events": ["payto_change", "price_change", "liveness_down", "liveness_recovered"],
+    "liveness_sensitivity_n": 2,
+    "delivery": {"webhook_url": "https://alerts.example.com/tollgauge"},
+}
+_SEALED: Final = b'{"sealed":"'
+_KEEP: Final = "Keep the secret: it is shown only once."
+_ANSWER_CONTEXT: Final = "answer:watch"
+ASKED_FOR: Final = "request"
+"""The source of an endpoint that is known because somebody asked for it."""
+_SELLS_NOTHING: Final = frozenset(
+    {
+        Outcome.OPEN,
+        Outcome.NOT_FOUND,
+        Outcome.METHOD_REFUSED,
+        Outcome.REDIRECT,
+        Outcome.CLIENT_ERROR,
+        Outcome.DNS,
+    }
+)
+_DOWN: Final = (
+    "The endpoint does not answer as it should now ({what}): you will be told when it recovers "
+    "from an outage, not that it is down already."
+)
+_NO_TERMS: Final = (
+    "The endpoint answers, but without terms that we can read ({what}): until it shows some, only "
+    "its liveness and its listing are watched."
+)
+
+
+class TestShape(SnakeShape):
+    """How a destination took its connection test; the URL is masked."""
+
+    __test__ = False
+    destination: str
+    kind: Annotated[str, Field(json_schema_extra={"enum": [kind.value for kind in Kind]})]
+    ok: bool
+    tries: int
+    result: str
+
+
+class DeliveryShape(SnakeShape):
+    """The destinations, tested."""
+
+    connection_test: list[TestShape]
+
+
+class WatchShape(SnakeShape):
+    """A watch as it was bought. `secret` is shown here only: it is the bearer of every later
+    request and what signatures are checked with (Standard Webhooks). It is absent from an answer
+    that may be read by others than the buyer, and after it was rotated.
+    """
+
+    watch_id: str
+    secret: str | None = None
+    resource: str
+    created_at: str
+    expires_at: str
+    events: list[str]
+    liveness_sensitivity_n: int
+    digest: bool
+    poll_url: str
+    renew_url: str
+    rotate_url: str
+    edit_url: str
+    cancel_url: str
+    next_steps: list[str]
+    delivery: DeliveryShape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateOrder:
+    """What a watch was asked for."""
+
+    resource: Resource
+    wish: Wish
+    targets: tuple[Target, ...]
+
+
+def product(shop: Shop) -> Product:
+    """A new watch."""
+    return Product(
+        shop=shop,
+        route=catalogue.WATCH,
+        summary="Change and liveness alerts of an endpoint for 30 days",
+        description="Watch a pay-per-call (x402) endpoint for 30 days: alerts on payTo, price, "
+        "asset or network changes, spec regressions, delisting, downtime, slow answers; checked "
+        "every 5 minutes; webhooks, Slack, Discord, or polling.",
+        body=BODY,
+        example=dict(EXAMPLE),
+        answer=_example(),
+        shape=WatchShape,
+        validate=partial(_order, shop),
+        compute=partial(_create, shop),
+        reveal=partial(_reveal, shop),
+        hosts=_hosts,
+        refusals={
+            422: "Invalid input, a URL that answers and asks for no payment, or a destination that "
+            "does not take its connection test (notCharged: true); nothing was charged"
+        },
+    )
+
+
+def _order(shop: Shop, document: object) -> CreateOrder:
+    if not isinstance(document, dict):
+        raise catalogue.invalid("", "The body must be a JSON object.")
+    named = [document[key] for key in ("endpoint", "resource") if document.get(key) is not None]
+    resources = {catalogue.resource_of(each, shop.perimeter).url for each in named}
+    if len(resources) > 1:
+        raise catalogue.invalid("endpoint", "endpoint and resource name different endpoints.")
+    resource = catalogue.resource_of(named[0] if named else None, shop.perimeter)
+    targets = targets_of(document, shop.perimeter)
+    if not shop.sealer.ready:
+        raise Problem(
+            503,
+            "watches-unavailable",
+            "This server has no key to keep secrets with (TOLLGAUGE_WATCH_KEY), so it sells no "
+            "watches. Nothing was charged.",
+            retry_after=3600,
+            extra={"notCharged": True},
+        )
+    return CreateOrder(resource=resource, wish=wish_of(document, now=Wish()), targets=targets)
+
+
+def _hosts(order: CreateOrder) -> tuple[str, ...]:
+    return (order.resource.host, *(target.host for target in order.targets))
+
+
+def connector(shop: Shop) -> Connector:
+    """What tries destinations."""
+    return Connector(
+        egress=shop.live.egress, sealer=shop.sealer, clock=shop.clock, base_url=shop.base_url
+    )
+
+
+async def _create(shop: Shop, order: CreateOrder, claim: HeldClaim) -> bytes:
+    watch_id = f"wat_{secrets.token_hex(12)}"
+    key = secrets.token_bytes(webhooks.SECRET_BYTES)
+    secret = webhooks.new_secret(key)
+    signing = Signing(key=key, secret_hash=webhooks.secret_hash(secret))
+    connect = connector(shop)
+    tested = await connect.test(
+        order.targets, watch_id=watch_id, resource=order.resource.url, signing=signing
+    )
+    seen = await _contact(shop, order.resource, claim)
+    now = shop.clock()
+    signed = any(target.kind is Kind.JSON for target in order.targets)
+    made = Watch(
+        id=watch_id,
+        secret_hash=signing.secret_hash,
+        sealed_key=shop.sealer.seal(key, context=watch_context(watch_id)) if signed else None,
+        endpoint_id=order.resource.id,
+        created_at=now,
+        expires_at=now + rules.PERIOD_MS,
+        wish=order.wish,
+    )
+    kept = connect.kept(order.targets, watch_id=watch_id, now=now)
+    await claim.writing(_add, order.resource, made, kept, payment_id=claim.payment_id)
+    document = bought(made, resource=order.resource.url, secret=secret, base_url=shop.base_url)
+    document["delivery"] = {"connection_test": tested}
+    document["next_steps"] = seen + document["next_steps"]
+    sealed = shop.sealer.seal(orjson.dumps(document), context=_ANSWER_CONTEXT)
+    return _SEALED + sealed.hex().encode() + b'"}'
+
+
+def _add(
+    tx: Connection,
+    resource: Resource,
+    made: Watch,
+    destinations: Sequence[Destination],
+    *,
+    payment_id: str,
+) -> None:
+    """Add a watch that the payment will start, of an endpoint that is known from now on."""
+    discovery.adopt(tx, resource, source=ASKED_FOR, now=made.created_at)
+    watch_payments.create(tx, made, destinations, payment_id=payment_id)
+
+
+async def _contact(shop: Shop, resource: Resource, claim: HeldClaim) -> list[str]:
+    """Make sure that there is something to watch; what its buyer must know of it now. Raises
+    Problem 422 for what is no pay-per-call endpoint, 503 when we could not probe.
+    """
+    async with shop.store.read() as tx:
+        endpoint = await endpoints.get(tx, resource.id)
+        standing = await changes.get_standing(tx, resource.id) if endpoint else None
+    listed = endpoint is not None and _was_listed(endpoint)
+    if standing is not None and standing.seen_up and (listed or standing.quote is not None):
+        return [] if standing.recent.endswith("1") else [_DOWN.format(what="the last check failed")]
+    _, result = await shop.live.look(resource, claim, accept=_check_sells)
+    if not listed:
+        _check_sells(result)
+    if result.quote is not None:
+        return []
+    what = f"HTTP {result.status}" if result.status else result.outcome.value
+    return [(_NO_TERMS if result.up else _DOWN).format(what=what)]
+
+
+def _was_listed(endpoint: Endpoint) -> bool:
+    return endpoint.status is Listing.DELISTED or set(endpoint.sources) != {ASKED_FOR}
+
+
+def _check_sells(result: ProbeResult) -> None:
+    """Raises Problem 422 for an answer that says that nothing is sold here."""
+    private = result.reason == FaultKind.NOT_PUBLIC.value
+    if result.outcome not in _SELLS_NOTHING and not private:
+        return
+    what = f"HTTP {result.status}" if result.status else "no such public host"
+    raise Problem(
+        422,
+        "nothing-to-watch",
+        f"We have never seen this endpoint ask for payment, and neither does it now ({what}). Is "
+        "the URL right? Nothing was charged.",
+        errors=(Invalid(path="endpoint", message=f"It asks for no payment: {what}."),),
+        extra={"notCharged": True},
+    )
+
+
+async def _reveal(shop: Shop, body: bytes, *, secret: bool) -> bytes:
+    """The answer as it leaves: what the ledger keeps of it may be sealed. Without its secret where
+    that may not be shown, or has been rotated since.
+    """
+    opened = _opened(shop, body)
+    document = orjson.loads(opened)
+    watch = await shop.store.lookup(watches.get, document["watch_id"])
+    hashed = webhooks.secret_hash(document["secret"])
+    if secret and (watch is None or hmac.compare_digest(watch.secret_hash, hashed)):
+        return opened
+    del document["secret"]
+    text = rules.rotation_text(document["watch_id"], shop.base_url, "<unix seconds>")
+    document |= links(shop.base_url, document["watch_id"], "rotate_url")
+    document["next_steps"][document["next_steps"].index(_KEEP)] = (
+        "The secret was shown once, in the first answer to this payment, or has been rotated. If "
+        "you do not have it, rotate it: sign this text with the wallet that paid (personal_sign) "
+        f"and POST signed_at and signature to {document['rotate_url']}: {text!r}"
+    )
+    return orjson.dumps(document)
+
+
+def _opened(shop: Shop, body: bytes) -> bytes:
+    if not body.startswith(_SEALED):
+        return body
+    try:
+        sealed = bytes.fromhex(orjson.loads(body)["sealed"])
+        return shop.sealer.open(sealed, context=_ANSWER_CONTEXT)
+    except SealError as error:
+        raise Problem(
+            503,
+            "answer-sealed",
+            "The stored answer of this payment cannot be opened now. Do not pay again: send the "
+            "same request with the same payment later.",
+            retry_after=3600,
+        ) from error
+
+
+def bought(found: Watch, *, resource: str, secret: str, base_url: str) -> dict[str, Any]:
+    """The answer to a new watch, without its destinations."""
+    names = ("poll_url", "renew_url", "rotate_url", "edit_url", "cancel_url")
+    urls = links(base_url, found.id, *names)
+    return {
+        "watch_id": found.id,
+        "secret": secret,
+        "resource": resource,
+        "created_at": notice.iso(found.created_at),
+        "expires_at": notice.iso(found.expires_at),
+        "events": list(found.wish.events),
+        "liveness_sensitivity_n": found.wish.sensitivity,
+        "digest": found.wish.digest,
+        **urls,
+        "next_steps": [
+            _KEEP,
+            f"Poll with GET {urls['poll_url']} and the header Authorization: Bearer <secret>.",
+            "Check deliveries with the secret and any Standard Webhooks library.",
+            f"Renew before {notice.iso(found.expires_at)} with a paid POST {urls['renew_url']}.",
+        ],
+    }
+
+
+def _example() -> dict[str, Any]:
+    made = Watch(
+        id=EXAMPLE_ID,
+        secret_hash="",
+        endpoint_id="",
+        created_at=1_767_225_600_000,
+        expires_at=1_767_225_600_000 + rules.PERIOD_MS,
+        wish=Wish(events=tuple(each for each in EVENTS if each in EXAMPLE["events"])),
+    )
+    secret = webhooks.new_secret(bytes(webhooks.SECRET_BYTES))
+    resource = str(EXAMPLE["endpoint"])
+    found = bought(made, resource=resource, secret=secret, base_url="https://trust.example.com")
+    test = {
+        "destination": "https://alerts.example.com/…",
+        "kind": Kind.JSON.value,
+        "ok": True,
+        "tries": 1,
+        "result": "ok",
+    }
+    return found | {"delivery": {"connection_test": [test]}}

@@ -1,0 +1,78 @@
+"""Outcome: what a caller is told, as far as the ledger knows what became of their payment.
+
+The rule of the words: 402 only where the payment took nothing, because it makes clients sign and
+pay again; 503 while nobody can tell.
+"""
+
+from __future__ import annotations
+
+import base64
+
+from starlette.responses import Response
+from x402.schemas import SettleResponse
+
+from tollgauge.core.payment import State
+from tollgauge.store.ledger.payments import LedgerRow
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid.payment_terms import Sale, owed
+
+
+def stands(sale: Sale, row: LedgerRow) -> Response:
+    """The answer that a row's state allows, or Problem 503 while nobody can tell."""
+    if row.state is State.SETTLED:
+        return released(row)
+    if row.state in (State.FAILED, State.EXPIRED):
+        return owed(sale, f"payment_{row.state.value}")
+    if row.state is State.REJECTED:
+        raise Problem(
+            503,
+            "payment-released",
+            "Another request with this payment just failed. Nothing was charged; send the same "
+            "request again.",
+            retry_after=1,
+        )
+    raise pending(row.id, row.transaction)
+
+
+def released(row: LedgerRow) -> Response:
+    """A paid answer with its receipt, or Problem 410 once the stored answer has been dropped."""
+    if row.answer is None:
+        raise Problem(410, "answer-expired", "This payment's answer was kept for 30 days.")
+    receipt = SettleResponse(
+        success=True,
+        transaction=row.transaction or "",
+        network=row.network,
+        payer=row.payer,
+        amount=str(row.amount),
+    ).model_dump_json(by_alias=True, exclude_none=True)
+    return Response(
+        row.answer.body,
+        status_code=row.answer.status,
+        media_type="application/json",
+        headers={
+            "PAYMENT-RESPONSE": base64.b64encode(receipt.encode()).decode(),
+            "Cache-Control": "no-store",
+            "Vary": "PAYMENT-SIGNATURE",
+        },
+    )
+
+
+def pending(payment_id: str, transaction: str | None = None) -> Problem:
+    """503: nobody can tell yet what became of a payment."""
+    return Problem(
+        503,
+        "payment-pending",
+        "This payment's settlement is not known yet. Do not pay again: send the same request "
+        "with the same payment until it is answered.",
+        retry_after=5,
+        extra={"paymentId": payment_id, "transaction": transaction},
+    )
+
+
+def reused() -> Problem:
+    """409: the payment pays for something else."""
+    return Problem(
+        409,
+        "payment-reused",
+        "This payment already pays for another request. Sign a new payment.",
+    )

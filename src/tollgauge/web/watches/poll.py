@@ -1,0 +1,265 @@
+"""Polling: what a watch has seen, read by its owner (docs/watching.md).
+
+A poll gives what happened after its two cursors, oldest first, and how often the endpoint was
+checked, so that silence is evidence; nothing between two polls is lost. A watch that was cancelled
+can be read until its period ends and 30 days on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tollgauge.core import notice
+from tollgauge.core import watch as rules
+from tollgauge.core.changes import EVENTS
+from tollgauge.core.units import MINUTE_MS
+from tollgauge.core.watch import State
+from tollgauge.db.engine import Store
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.probes import changes
+from tollgauge.store.probes.changes import StoredFlip
+from tollgauge.store.watches import watch_events
+from tollgauge.store.watches.watch_events import WatchEvent
+from tollgauge.store.watches.watches import Watch
+from tollgauge.web import wire
+from tollgauge.web.paid import catalogue
+from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape
+from tollgauge.web.watches.watch_auth import REFUSED, SECURITY, WatchId, answer, bearer, own_watch
+from tollgauge.web.wire import openapi
+
+PAGE_MAX: Final = 500
+GRACE_MS: Final = MINUTE_MS
+"""How much later than due a check may be before `nextCheckBy` was no promise kept."""
+CURSOR: Final = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,15}))?", re.ASCII)
+Cursor = Annotated[
+    str,
+    Query(
+        description="What the last poll gave; leave it out to read from the start",
+        examples=["0"],
+        json_schema_extra={"pattern": f"^{CURSOR.pattern}$"},
+    ),
+]
+
+
+class EventShape(SnakeShape):
+    """A change of the endpoint. `observed_at` is in unix seconds."""
+
+    event_id: str
+    type: Annotated[str, Field(json_schema_extra={"enum": list(EVENTS)})]
+    severity: wire.Severity
+    observed_at: int
+    observed_at_iso: str
+    watch_id: str
+    resource: str
+    reason: str
+    before: dict[str, Any]
+    after: dict[str, Any]
+    evidence: dict[str, Any]
+    endpoint_page: str
+
+
+class WatchEventShape(SnakeShape):
+    """Something that happened to the watch itself."""
+
+    event_id: str
+    type: Annotated[str, Field(json_schema_extra={"enum": list(rules.LIFECYCLE)})]
+    observed_at: int
+    observed_at_iso: str
+    detail: dict[str, Any]
+
+
+class PollShape(SnakeShape):
+    """What happened after the cursors, and the heartbeat: `checkedTimes` checks with a verdict
+    since the watch began, `excludedTimes` more that failed on our side, `probesSinceCursor`
+    checks since the last poll, and the instant until which the next one will have been made.
+    """
+
+    watch_id: str
+    state: Annotated[str, Field(json_schema_extra={"enum": ["active", "cancelled", "expired"]})]
+    resource: str
+    expires_at: str
+    events: list[EventShape]
+    next_cursor: str
+    watch_events: list[WatchEventShape]
+    watch_events_cursor: str
+    checkedTimes: int  # noqa: N815 - the name on the wire
+    excludedTimes: int  # noqa: N815 - the name on the wire
+    probesSinceCursor: int  # noqa: N815 - the name on the wire
+    lastCheckedAt: str | None  # noqa: N815 - the name on the wire
+    nextCheckBy: str | None  # noqa: N815 - the name on the wire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Checks:
+    """How often an endpoint was checked since its watch began: `made` checks, `scored` of them
+    with a verdict, `fresh` since the last poll.
+    """
+
+    made: int
+    scored: int
+    fresh: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Polling:
+    """What the owner's reading needs."""
+
+    store: Store
+    clock: Callable[[], int]
+    base_url: str
+
+    def router(self) -> APIRouter:
+        """The route with its description."""
+        routes = APIRouter(default_response_class=Response)
+        invalid = {422: "A cursor that no poll gave"}
+        routes.add_api_route(
+            "/v1/watch/{id}/events",
+            self.poll,
+            methods=["GET"],
+            summary="What a watch has seen",
+            operation_id="watch_poll",
+            responses=openapi.free(PollShape, _EXAMPLE, REFUSED | invalid),
+            openapi_extra=SECURITY,
+            tags=["watch"],
+        )
+        return routes
+
+    async def poll(
+        self,
+        id: WatchId,  # noqa: A002 - the path's name
+        request: Request,
+        since: Cursor = "0",
+        watch_since: Cursor = "0",
+    ) -> Response:
+        """Everything after the cursors."""
+        return answer(await self.read(id, bearer(request), since=since, watch_since=watch_since))
+
+    async def read(self, watch_id: str, secret: str, *, since: str, watch_since: str) -> PollShape:
+        """What a poll answers, whatever carried it. Raises Problem 401, 404 or 422."""
+        found = await own_watch(self.store, watch_id, secret, clock=self.clock)
+        after, looked = _cursor(since, "since")
+        watched_after, _ = _cursor(watch_since, "watch_since")
+        now = self.clock()
+        async with self.store.read() as tx:
+            _check_cursor(after, await changes.newest(tx), "since")
+            _check_cursor(watched_after, await watch_events.newest(tx), "watch_since")
+            told = await changes.of_watch(tx, found, after=after, limit=PAGE_MAX)
+            own = await watch_events.of_watch(tx, found.id, after=watched_after, limit=PAGE_MAX)
+            endpoint = await endpoints.get(tx, found.endpoint_id)
+            checks = await tx.run(_checks, found, looked=looked, until=min(now, found.told_until))
+        resource = endpoint.resource if endpoint else ""
+        last = told[-1].id if told else after
+        probed = endpoint.last_probed if endpoint else None
+        live = found.state is State.ACTIVE
+        return PollShape(
+            watch_id=found.id,
+            state=found.state.value,
+            resource=resource,
+            expires_at=notice.iso(found.expires_at),
+            events=[self._event(each, found, resource) for each in told],
+            next_cursor=f"{last}.{looked if len(told) == PAGE_MAX else now}",
+            watch_events=[_own_event(each) for each in own],
+            watch_events_cursor=str(own[-1].id if own else watched_after),
+            checkedTimes=checks.scored,
+            excludedTimes=checks.made - checks.scored,
+            probesSinceCursor=checks.fresh,
+            lastCheckedAt=None if probed is None else notice.iso(probed),
+            nextCheckBy=notice.iso(endpoint.next_due + GRACE_MS) if endpoint and live else None,
+        )
+
+    def _event(self, each: StoredFlip, found: Watch, resource: str) -> EventShape:
+        return EventShape(
+            **notice.flip_event(
+                each.flip,
+                event_id=rules.message_id(found.id, f"flip:{each.id}"),
+                watch_id=found.id,
+                resource=resource,
+                page=notice.page(self.base_url, found.endpoint_id),
+            )
+        )
+
+
+def _checks(tx: Connection, found: Watch, *, looked: int, until: int) -> _Checks:
+    """Until an instant, with `looked` as that of the last poll."""
+    made, scored = changes.checks(tx, found.endpoint_id, since=found.created_at, until=until)
+    if looked <= found.created_at:
+        return _Checks(made=made, scored=scored, fresh=made)
+    fresh, _ = changes.checks(tx, found.endpoint_id, since=min(looked, until), until=until)
+    return _Checks(made=made, scored=scored, fresh=fresh)
+
+
+def _cursor(text: str, name: str) -> tuple[int, int]:
+    """(id, instant) of a cursor. Raises Problem 422."""
+    found = CURSOR.fullmatch(text)
+    if found is None:
+        raise catalogue.invalid(name, "A cursor is what an earlier poll gave.")
+    return int(found.group(1)), int(found.group(2) or 0)
+
+
+def _check_cursor(after: int, newest: int, name: str) -> None:
+    """A cursor ahead of everything is of another server, or of a database that was set back: to
+    read on from it would pass events by. Raises Problem 422.
+    """
+    if after > newest:
+        raise catalogue.invalid(
+            name, f"No poll here gave this cursor. Leave {name} out to read from the start."
+        )
+
+
+def _own_event(each: WatchEvent) -> WatchEventShape:
+    return WatchEventShape(
+        event_id=rules.message_id(each.watch_id, rules.own_event(each.id)),
+        type=each.type,
+        observed_at=each.at // 1000,
+        observed_at_iso=notice.iso(each.at),
+        detail=notice.instants(each.detail),
+    )
+
+
+_EXAMPLE: Final = {
+    "watch_id": EXAMPLE_ID,
+    "state": "active",
+    "resource": "https://api.example.com/weather",
+    "expires_at": "2026-01-31T00:00:00Z",
+    "events": [
+        {
+            "event_id": "evt_0123456789abcdef0123456789abcdef",
+            "type": "payto_change",
+            "severity": "error",
+            "observed_at": 1767225600,
+            "observed_at_iso": "2026-01-01T00:00:00Z",
+            "watch_id": EXAMPLE_ID,
+            "resource": "https://api.example.com/weather",
+            "reason": "Payments go to another address than before.",
+            "before": {"payTo": "0x1111111111111111111111111111111111111111"},
+            "after": {"payTo": "0x2222222222222222222222222222222222222222"},
+            "evidence": {"source": "probe"},
+            "endpoint_page": "https://trust.example.com/endpoint/0123456789abcdef",
+        }
+    ],
+    "next_cursor": "17.1767225700000",
+    "watch_events": [
+        {
+            "event_id": "evt_fedcba9876543210fedcba9876543210",
+            "type": "created",
+            "observed_at": 1767225500,
+            "observed_at_iso": "2025-12-31T23:58:20Z",
+            "detail": {},
+        }
+    ],
+    "watch_events_cursor": "3",
+    "checkedTimes": 12,
+    "excludedTimes": 0,
+    "probesSinceCursor": 12,
+    "lastCheckedAt": "2026-01-01T00:00:00Z",
+    "nextCheckBy": "2026-01-01T00:06:00Z",
+}

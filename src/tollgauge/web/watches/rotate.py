@@ -1,0 +1,208 @@
+"""`POST /v1/watch/{id}/rotate`: another secret for a watch, for whoever paid for it.
+
+The payer signs a text with the wallet that paid (EIP-191, `personal_sign`); the text names the
+watch, this service and an instant, so that a signature serves here, now and once
+(docs/watching.md). The old secret ends with the answer that shows the new one.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fastapi import APIRouter
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tollgauge.clients import webhooks
+from tollgauge.clients.chain.authorization import Prover
+from tollgauge.clients.chain.rpc import RpcError
+from tollgauge.clients.seal import Sealer, watch_context
+from tollgauge.core.signature import recovered, text_digest
+from tollgauge.core.units import SECOND_MS
+from tollgauge.core.watch import State, rotation_text
+from tollgauge.db.engine import Store
+from tollgauge.store.watches import watch_payments, watches
+from tollgauge.store.watches.watches import Watch
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid import catalogue
+from tollgauge.web.paid.request import read_body
+from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape, links
+from tollgauge.web.watches.watch_auth import WatchId, answer
+from tollgauge.web.wire import openapi
+
+VALID_S: Final = 600
+"""How far the instant of a signature may be from our clock."""
+_SIGNATURE: Final = re.compile(r"0x(?:[0-9a-fA-F]{2}){65,4096}", re.ASCII)
+_SECONDS_MAX: Final = 1 << 40
+_BODY: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["signed_at", "signature"],
+    "properties": {
+        "signed_at": {
+            "type": "integer",
+            "minimum": 0,
+            "maximum": _SECONDS_MAX,
+            "description": "The instant in the signed text, in unix seconds",
+        },
+        "signature": {
+            "type": "string",
+            "pattern": f"^{_SIGNATURE.pattern}$",
+            "maxLength": 2 + 2 * 4096,
+            "description": "The payer's signature of the text (EIP-191, personal_sign): "
+            "`Rotate the secret of watch {id} at {service}.`, a line feed, `Signed at: "
+            "{signed_at}`",
+        },
+    },
+}
+
+
+class RotatedShape(SnakeShape):
+    """A watch's new secret, shown here only."""
+
+    watch_id: str
+    secret: str
+    poll_url: str
+    next_steps: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rotation:
+    """What giving out new secrets needs. `chain` knows the signatures of contract wallets."""
+
+    store: Store
+    clock: Callable[[], int]
+    base_url: str
+    sealer: Sealer
+    chain: Prover | None = None
+
+    def router(self) -> APIRouter:
+        """The route with its description."""
+        routes = APIRouter(default_response_class=Response)
+        refused = {
+            400: "The body is not JSON",
+            403: "The signature is not the payer's",
+            404: "There is no such watch",
+            409: "This signature, or a later one, was used before",
+            422: "Invalid input, or a signature of another time",
+        }
+        content = {"application/json": {"schema": _BODY, "example": _EXAMPLE_BODY}}
+        routes.add_api_route(
+            "/v1/watch/{id}/rotate",
+            self.rotate,
+            methods=["POST"],
+            summary="Another secret for a watch, for whoever signs as its payer",
+            operation_id="watch_rotate",
+            responses=openapi.free(RotatedShape, _EXAMPLE, refused),
+            openapi_extra={
+                "requestBody": {
+                    "required": True,
+                    "description": catalogue.FIELDS,
+                    "content": content,
+                }
+            },
+            tags=["watch"],
+        )
+        return routes
+
+    async def rotate(self, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
+        """Check the signature and replace the secret."""
+        signed_at, signature = self._read(await read_body(request))
+        watch, payer = await self._bought(id)
+        text = rotation_text(id, self.base_url, signed_at)
+        if not await self._signed_by(payer, text_digest(text), signature):
+            raise Problem(
+                403,
+                "not-the-payer",
+                f"The signature is not that of the wallet that paid, {payer[1]}. It signs "
+                f"(personal_sign, EIP-191): {text!r}",
+            )
+        key = secrets.token_bytes(webhooks.SECRET_BYTES)
+        secret = webhooks.new_secret(key)
+        sealed = None
+        if watch.sealed_key is not None:
+            sealed = self.sealer.seal(key, context=watch_context(id))
+        rotated = await self.store.writing(
+            watches.rotate,
+            id,
+            secret_hash=webhooks.secret_hash(secret),
+            sealed_key=sealed,
+            signed_at=signed_at,
+            now=self.clock(),
+        )
+        if not rotated:
+            raise Problem(
+                409,
+                "signature-used",
+                "This signature, or one of a later instant, was used before. Sign the present "
+                "time.",
+            )
+        urls = links(self.base_url, id, "poll_url")
+        steps = [
+            "Keep the secret: it is shown only once, and the old one has ended.",
+            "Deliveries are signed with it from now on.",
+        ]
+        return answer(RotatedShape(watch_id=id, secret=secret, next_steps=steps, **urls))
+
+    def _read(self, document: object) -> tuple[int, bytes]:
+        """The instant and the signature of a request. Raises Problem 422."""
+        if not isinstance(document, dict):
+            raise catalogue.invalid("", "The body must be a JSON object.")
+        catalogue.check_names(document, _BODY)
+        signed_at, signature = document.get("signed_at"), document.get("signature")
+        if type(signed_at) is not int or not 0 <= signed_at <= _SECONDS_MAX:
+            raise catalogue.invalid("signed_at", "signed_at must be a time in unix seconds.")
+        if not isinstance(signature, str) or not _SIGNATURE.fullmatch(signature):
+            raise catalogue.invalid(
+                "signature", "signature must be hex of at least 65 bytes, with 0x."
+            )
+        if abs(self.clock() // SECOND_MS - signed_at) > VALID_S:
+            raise Problem(
+                422,
+                "signature-too-old",
+                f"signed_at must be within {VALID_S // 60} minutes of the present time.",
+            )
+        return signed_at, bytes.fromhex(signature[2:])
+
+    async def _bought(self, watch_id: str) -> tuple[Watch, tuple[str, str]]:
+        """A watch, and the network and address of who paid for it. Raises Problem 404."""
+        watch, payer = await self.store.reading(_watch_and_payer, watch_id)
+        if watch is not None and watch.state is State.PENDING:
+            await self.store.writing(watch_payments.apply, now=self.clock(), watch_id=watch_id)
+            watch, payer = await self.store.reading(_watch_and_payer, watch_id)
+        if watch is None or payer is None or watch.state is State.PENDING:
+            raise Problem(404, "unknown-watch", "There is no such watch.")
+        return watch, payer
+
+    async def _signed_by(self, payer: tuple[str, str], digest: bytes, signature: bytes) -> bool:
+        network, address = payer
+        if recovered(digest, signature) == address:
+            return True
+        if self.chain is None:
+            return False
+        try:
+            return await self.chain.accepts(network, address, digest, signature)
+        except RpcError as error:
+            raise Problem(
+                503,
+                "chain-unavailable",
+                "The chain could not be asked whether the paying wallet signed this.",
+                retry_after=5,
+            ) from error
+
+
+def _watch_and_payer(tx: Connection, watch_id: str) -> tuple[Watch | None, tuple[str, str] | None]:
+    return watches.get(tx, watch_id), watch_payments.payer(tx, watch_id)
+
+
+_EXAMPLE_BODY: Final = {"signed_at": 1767225600, "signature": "0x" + "1b" * 65}
+_EXAMPLE: Final = {
+    "watch_id": EXAMPLE_ID,
+    "secret": webhooks.new_secret(bytes(webhooks.SECRET_BYTES)),
+    **links("https://trust.example.com", EXAMPLE_ID, "poll_url"),
+    "next_steps": ["Keep the secret: it is shown only once, and the old one has ended."],
+}

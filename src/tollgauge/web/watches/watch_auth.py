@@ -1,0 +1,95 @@
+"""The owner of a watch: whoever sends its secret (docs/watching.md).
+
+Rules:
+- no bearer, or one that nobody has, is 401; the bearer of another watch is 404, whether or not
+  the watch that was asked for exists;
+- what an owner is told is kept by nobody on the way.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+from fastapi import Path
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tollgauge.clients import webhooks
+from tollgauge.core.watch import State
+from tollgauge.db.engine import Store
+from tollgauge.store.watches import watch_payments, watches
+from tollgauge.store.watches.watches import Watch
+from tollgauge.web import wire
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.watches.shapes import EXAMPLE_ID
+
+SECURITY: Final[dict[str, Any]] = {"security": [{"bearer": []}]}
+"""What OpenAPI says of an owner's route."""
+REFUSED: Final = {
+    401: "No bearer, or one that nobody has",
+    404: "There is no such watch of this bearer",
+}
+_BEARER: Final = re.compile(r"bearer +(\S{1,200})", re.ASCII | re.IGNORECASE)
+_ID: Final = "^wat_[0-9a-f]{24}$"
+WatchId = Annotated[
+    str,
+    Path(description="The watch's id", examples=[EXAMPLE_ID], json_schema_extra={"pattern": _ID}),
+]
+
+
+class UnauthorizedProblem(Problem):
+    """401: no bearer, or one that nobody has."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            401, "unauthorized", "Send the watch's secret: Authorization: Bearer <secret>."
+        )
+
+    def headers(self) -> dict[str, str]:
+        """With the challenge that RFC 9110 wants."""
+        return super().headers() | {"WWW-Authenticate": "Bearer"}
+
+
+def bearer(request: Request) -> str:
+    """The secret that a request shows. Raises Problem 401."""
+    found = _BEARER.fullmatch(request.headers.get("authorization", ""))
+    if found is None:
+        raise UnauthorizedProblem
+    return found.group(1)
+
+
+async def own_watch(store: Store, watch_id: str, secret: str, *, clock: Callable[[], int]) -> Watch:
+    """The watch of the bearer, if it is the one that was asked for. A watch whose payment has
+    just settled begins here, if the loop has not begun it yet. Raises Problem 401 or 404.
+    """
+    hashed = webhooks.secret_hash(secret)
+    async with store.read() as tx:
+        found = await watches.by_secret(tx, hashed)
+        waits = found is not None and await watch_payments.waiting(tx, found.id)
+    if found is None or not hmac.compare_digest(found.secret_hash, hashed):
+        raise UnauthorizedProblem
+    if found.id != watch_id:
+        raise unknown_watch()
+    if waits:
+        async with store.write() as tx:
+            await watch_payments.apply(tx, now=clock(), watch_id=found.id)
+            found = await watches.get(tx, watch_id) or found
+    if found.state is State.PENDING:
+        raise unknown_watch()
+    return found
+
+
+def unknown_watch() -> Problem:
+    """404: no watch of this bearer has this id."""
+    return Problem(404, "unknown-watch", "There is no such watch of this bearer.")
+
+
+def answer(shape: wire.Shape) -> Response:
+    """What an owner is told, as JSON that no cache keeps."""
+    body = shape.model_dump_json().encode()
+    return Response(
+        body, media_type="application/json", headers={"Cache-Control": "no-store, private"}
+    )

@@ -1,0 +1,145 @@
+"""Wishes: what a request to watch asks for, read and refused field by field.
+
+Rules (docs/watching.md): events are of the published types; `liveness_sensitivity_n` is 1 to
+10; destinations are public https URLs, at most 5 a field and 10 in all; a name inside `delivery`
+that nobody knows is refused, because a watch that tells nobody is not what was paid for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from tollgauge.core import watch as rules
+from tollgauge.core.changes import EVENTS
+from tollgauge.core.endpoint import Perimeter, ResourceError, parse_resource
+from tollgauge.core.watch import Target, Wish
+from tollgauge.web.edge.problem import Invalid, Problem
+from tollgauge.web.paid.catalogue import invalid
+
+WEBHOOK: Final = "webhook_url"
+SLACK: Final = "slack_url"
+_URL: Final = {"type": "string", "minLength": 12, "maxLength": 2048, "pattern": "^https://"}
+
+
+def _urls(words: str) -> dict[str, Any]:
+    several = {"type": "array", "items": _URL, "maxItems": rules.FIELD_MAX}
+    return {"anyOf": [_URL, several], "description": words}
+
+
+FIELDS: Final[dict[str, Any]] = {
+    "events": {
+        "type": "array",
+        "items": {"type": "string", "enum": list(EVENTS)},
+        "minItems": 1,
+        "description": "Which changes to tell; all of them if none are named",
+    },
+    "liveness_sensitivity_n": {
+        "type": "integer",
+        "minimum": rules.SENSITIVITY_MIN,
+        "maximum": rules.SENSITIVITY_MAX,
+        "default": rules.SENSITIVITY_DEFAULT,
+        "description": "How many failed checks in a row make an outage",
+    },
+    "digest": {
+        "type": "boolean",
+        "default": False,
+        "description": "Also send a daily count of checks and events to every destination",
+    },
+    "delivery": {
+        "type": "object",
+        "description": "Where to send notices, 10 destinations in all; none: poll",
+        "additionalProperties": False,
+        "properties": {
+            WEBHOOK: _urls("Gets signed JSON; Slack and Discord URLs get their own format"),
+            SLACK: _urls("Gets Slack's format, wherever it leads"),
+        },
+    },
+}
+"""The JSON Schema of what may be asked, beside which endpoint."""
+
+
+def wish_of(document: Mapping[str, Any], *, now: Wish) -> Wish:
+    """What a request listens to; what it leaves out stays as it is `now`. Raises Problem 422."""
+    return Wish(
+        events=_events(document["events"]) if "events" in document else now.events,
+        sensitivity=_sensitivity(document.get("liveness_sensitivity_n", now.sensitivity)),
+        digest=_flag(document.get("digest", now.digest)),
+    )
+
+
+def targets_of(document: Mapping[str, Any], perimeter: Perimeter) -> tuple[Target, ...]:
+    """The destinations of a request's `delivery`, each once. Raises Problem 422."""
+    delivery = document.get("delivery")
+    if delivery is None:
+        return ()
+    if not isinstance(delivery, dict):
+        raise invalid("delivery", "delivery must be an object.")
+    unknown = sorted(delivery.keys() - {WEBHOOK, SLACK})
+    if unknown:
+        raise invalid(
+            f"delivery.{unknown[0]}"[:100], f"delivery takes {WEBHOOK} and {SLACK}, nothing else."
+        )
+    found: dict[str, Target] = {}
+    for name in (WEBHOOK, SLACK):
+        for path, url in _listed(name, delivery.get(name)):
+            target = _target(path, url, perimeter, slack=name == SLACK)
+            found.setdefault(target.url, target)
+    if len(found) > rules.DESTINATIONS_MAX:
+        raise invalid("delivery", f"At most {rules.DESTINATIONS_MAX} destinations in all.")
+    return tuple(found.values())
+
+
+def _events(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not value:
+        raise invalid("events", "events must be a list of at least one type of event.")
+    for index, each in enumerate(value):
+        if each not in EVENTS:
+            raise invalid(f"events[{index}]", f"The types are {', '.join(EVENTS)}.")
+    return tuple(each for each in EVENTS if each in value)
+
+
+def _sensitivity(value: object) -> int:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or not rules.SENSITIVITY_MIN <= value <= rules.SENSITIVITY_MAX:  # type: ignore[operator]
+        raise invalid(
+            "liveness_sensitivity_n",
+            f"It must be a whole number from {rules.SENSITIVITY_MIN} to {rules.SENSITIVITY_MAX}.",
+        )
+    return int(value)  # type: ignore[call-overload, no-any-return]
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise invalid("digest", "digest must be true or false.")
+    return value
+
+
+def _listed(name: str, value: object) -> Iterator[tuple[str, object]]:
+    path = f"delivery.{name}"
+    if value is None:
+        return
+    if isinstance(value, str):
+        yield path, value
+        return
+    if not isinstance(value, list):
+        raise invalid(path, f"{name} must be a URL or a list of URLs.")
+    if len(value) > rules.FIELD_MAX:
+        raise invalid(path, f"{name} takes at most {rules.FIELD_MAX} URLs.")
+    yield from ((f"{path}[{index}]", each) for index, each in enumerate(value))
+
+
+def _target(path: str, url: object, perimeter: Perimeter, *, slack: bool) -> Target:
+    """A destination; only its canonical URL is used from here on."""
+    try:
+        found = parse_resource(url, perimeter).probe_url
+    except ResourceError as error:
+        words = str(error).replace("resource", "destination")
+        raise Problem(
+            422,
+            error.code.replace("resource", "destination"),
+            f"{words} Nothing was charged.",
+            errors=(Invalid(path=path, message=words),),
+            extra={"notCharged": True},
+        ) from error
+    return Target(url=found, kind=rules.kind_of(found, slack=slack), field=path)

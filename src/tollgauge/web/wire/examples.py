@@ -1,0 +1,178 @@
+"""Examples for the interface description, made by the code that makes the real answers.
+
+One invented endpoint is scored from invented evidence and written by web/wire, so an example can
+neither go stale nor disagree with its schema. No value of an example is null: FastAPI would leave
+it out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any, Final
+
+import orjson
+
+from tollgauge.core.endpoint import Endpoint, parse_resource
+from tollgauge.core.evidence import ChainEvidence, Evidence, LastProbe, PayerVolume
+from tollgauge.core.exchange import Timings
+from tollgauge.core.policy import POLICIES
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.rollup import rollup
+from tollgauge.core.score import score_from_json
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
+from tollgauge.monitor.reports import (
+    Ecosystem,
+    Leaderboard,
+    Sample,
+    Snapshot,
+    TrustReport,
+    snapshot_of,
+)
+from tollgauge.store.endpoints.scores import ScoreRow, scored
+from tollgauge.web import wire
+
+RESOURCE: Final = "https://api.example.com/weather"
+AS_OF: Final = 1_767_225_600_000
+"""2026-01-01T00:00:00Z."""
+PAY_TO: Final = "0x209693bc6afc0c5328ba36faf03c514ef312287c"
+_QUOTE: Final = Quote(
+    network="eip155:8453",
+    asset="0x833589fcd6edb6e08f4c7c32d4f71b54bda02913",
+    amount=10_000,
+    pay_to=PAY_TO,
+)
+_ENDPOINT: Final = Endpoint(
+    id=parse_resource(RESOURCE).id,
+    resource=RESOURCE,
+    host="api.example.com",
+    learned="GET",
+    first_seen=AS_OF - 60 * DAY_MS,
+    last_seen=AS_OF - HOUR_MS,
+    last_probed=AS_OF - MINUTE_MS,
+    service_name="Example Weather",
+    description="Current conditions for any city.",
+    sources=("cdp",),
+    quote=_QUOTE,
+    quote_at=AS_OF - 60 * DAY_MS,
+)
+
+
+@cache
+def trust_report() -> Any:
+    """A trust report as JSON value."""
+    return _json(wire.trust_report(_report()))
+
+
+def preview() -> Any:
+    """The preview as JSON value."""
+    roles = (("best", 1), ("median", 20), ("worst", 40))
+    samples = tuple(Sample(role=role, rank=rank, report=_report()) for role, rank in roles)  # type: ignore[arg-type]
+    return _json(wire.preview(samples))
+
+
+def leaderboard(base_url: str) -> Any:
+    """The leaderboard as JSON value."""
+    board = Leaderboard(as_of=AS_OF, policy_version=max(POLICIES), rows=(_snapshot(),))
+    return _json(wire.leaderboard(board, base_url=base_url))
+
+
+def snapshot(base_url: str) -> Any:
+    """A snapshot as JSON value."""
+    return _json(wire.snapshot(_snapshot(), now=AS_OF + 2 * HOUR_MS, base_url=base_url))
+
+
+def stats() -> Any:
+    """The ecosystem's counts as JSON value."""
+    found = Ecosystem(
+        as_of=AS_OF,
+        listed=40,
+        delisted=3,
+        monitored=40,
+        reachable_permille=925,
+        compliant_permille=775,
+        grades=(("A", 6), ("B", 21), ("C", 7), ("D", 2), ("F", 4)),
+        volume_micro_usd=18_250_000_000,
+        organic_micro_usd=12_400_000_000,
+        receivers=31,
+        payers=1_204,
+        indexed_permille=1_000,
+    )
+    return _json(wire.ecosystem(found))
+
+
+def _report() -> TrustReport:
+    row = _row()
+    return TrustReport(
+        endpoint=_ENDPOINT,
+        score=score_from_json(row.result),
+        row=row,
+        probe=_probe(AS_OF - MINUTE_MS),
+    )
+
+
+def _snapshot() -> Snapshot:
+    return replace(snapshot_of(_ENDPOINT, _row(), now=AS_OF), better_alternatives=3)
+
+
+@cache
+def _row() -> ScoreRow:
+    return scored(_ENDPOINT.id, _evidence())
+
+
+@cache
+def _evidence() -> Evidence:
+    last = AS_OF - MINUTE_MS
+    begin = AS_OF - DAY_MS
+    day = rollup(day_of(begin), [_probe(at) for at in range(begin, AS_OF, 30 * MINUTE_MS)])
+    window = range(day_of(AS_OF - WINDOW_MS), day_of(AS_OF))
+    return Evidence(
+        resource=RESOURCE,
+        as_of=AS_OF,
+        first_seen=_ENDPOINT.first_seen,
+        quote=_QUOTE,
+        days=tuple(replace(day, day=number) for number in window),
+        recent=(6, 6),
+        last=LastProbe(
+            at=last,
+            outcome=Outcome.PAYMENT_REQUIRED.value,
+            up=True,
+            payable=True,
+            accepts=1,
+            tls_not_after=AS_OF + 60 * DAY_MS,
+        ),
+        chain=ChainEvidence(
+            network=_QUOTE.network,
+            pay_to=PAY_TO,
+            indexed_ms=WINDOW_MS,
+            indexed_to_block=40_218_326,
+            indexed_to=AS_OF - MINUTE_MS,
+            payers=tuple(
+                PayerVolume(payer=f"0x{number:040x}", transfers=number, paid=10_000 * number)
+                for number in range(1, 13)
+            ),
+        ),
+    )
+
+
+def _probe(at: int) -> ProbeResult:
+    return ProbeResult(
+        at=at,
+        outcome=Outcome.PAYMENT_REQUIRED,
+        attribution=Attribution.THEIRS,
+        up=True,
+        timings=Timings(dns=4, connect=21, tls=43, ttfb=88, total=158),
+        status=402,
+        compliance=100,
+        compliant=True,
+        payable=True,
+        version=2,
+        quote=_QUOTE,
+        accepts=1,
+        tls_not_after=AS_OF + 60 * DAY_MS,
+    )
+
+
+def _json(shape: wire.Shape) -> Any:
+    return orjson.loads(wire.dump(shape))
