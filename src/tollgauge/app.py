@@ -35,7 +35,7 @@ from tollgauge.config import Config
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.db.engine import Store
 from tollgauge.jobs import alert, discover, index, probe, prune, score, settle, similar
-from tollgauge.jobs.runner import Job, turn
+from tollgauge.jobs.runner import Job, run_jobs
 from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.observe import metrics_text
 from tollgauge.web import routes as web
@@ -43,7 +43,7 @@ from tollgauge.web.edge.connections import Connections
 from tollgauge.web.edge.listen import Listeners, listening
 from tollgauge.web.edge.protocol import CountedProtocol
 from tollgauge.web.mcp import transport
-from tollgauge.web.paid.catalogue import Shop
+from tollgauge.web.paid.catalogue import PaidDependencies
 from tollgauge.web.paid.gate import SALE, Gate
 from tollgauge.web.paid.live_probe import LiveProbe
 
@@ -71,7 +71,7 @@ class Opened:
     logs: ChainLogs | None
     transactions: Transactions
     alternatives: Alternatives
-    counting: similar.Pace
+    counting: similar.CountingPause
     clock: Clock
     owner: str
 
@@ -93,7 +93,7 @@ class Opened:
                 clock=self.clock,
                 chain=self.chain,
             ),
-            shop=Shop(
+            dependencies=PaidDependencies(
                 store=self.store,
                 live=live,
                 clock=self.clock,
@@ -117,7 +117,7 @@ class Opened:
                 every_ms=1_000,
                 deadline_ms=120_000,
                 run=self.probe_round,
-                lanes=self.config.probe.lanes,
+                concurrency=self.config.probe.lanes,
             ),
             Job(name="alert", every_ms=1_000, deadline_ms=120_000, run=self.alert_round),
             Job(name="score", every_ms=1_000, deadline_ms=120_000, run=self.score_round),
@@ -196,7 +196,7 @@ class Opened:
     async def similar_round(self) -> dict[str, object]:
         """One count of better alternatives, unless the loop rests."""
         return await similar.run(
-            self.store, self.alternatives, pace=self.counting, clock=self.clock
+            self.store, self.alternatives, pause=self.counting, clock=self.clock
         )
 
     async def index_round(self) -> dict[str, object]:
@@ -263,7 +263,7 @@ async def opened(config: Config, *, clock: Clock = now_ms) -> AsyncIterator[Open
             logs=logs,
             transactions=transactions,
             alternatives=alternatives,
-            counting=similar.Pace(),
+            counting=similar.CountingPause(),
             clock=clock,
             owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
         )
@@ -349,7 +349,7 @@ async def _run(
         for server, (_, listener) in zip(servers, served, strict=True):
             group.create_task(server.serve(sockets=[listener]))
         turning = group.create_task(
-            turn(
+            run_jobs(
                 jobs,
                 store=resources.store,
                 clock=resources.clock,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.contract import watch_shop
 from tests.contract.http_service import configuration, fill, opened
-from tests.contract.watch_shop import Till
+from tests.contract.watch_shop import WatchService
 
 
 @pytest.fixture(scope="session")
@@ -32,13 +32,13 @@ def market_database(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path]
 
 
 @pytest.fixture
-async def till(tmp_path: Path, empty_sqlite: Path) -> AsyncIterator[Till]:
+async def till(tmp_path: Path, empty_sqlite: Path) -> AsyncIterator[WatchService]:
     database = shutil.copy(empty_sqlite, tmp_path / "till.db")
     async with watch_shop.opened(f"sqlite:///{database}", tmp_path) as found:
         yield found
 
 
 @pytest.fixture
-async def everywhere(database: str, tmp_path: Path) -> AsyncIterator[Till]:
+async def everywhere(database: str, tmp_path: Path) -> AsyncIterator[WatchService]:
     async with watch_shop.opened(database, tmp_path) as found:
         yield found

@@ -23,7 +23,7 @@ from tollgauge.demo.seed import load_past
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.jobs import score
 from tollgauge.web import routes as web
-from tollgauge.web.edge.middleware import Front, FrontSettings
+from tollgauge.web.edge.middleware import Edge, EdgeSettings
 from tollgauge.web.paid.catalogue import SaleSettings
 from tollgauge.web.routes import ServerSettings
 
@@ -49,7 +49,7 @@ class Running:
     """The service, a client in front of it, and the clock that both live by."""
 
     service: root.Opened
-    app: Front
+    app: Edge
     http: httpx.AsyncClient
     clock: Clock = field(default_factory=Clock)
 
@@ -62,11 +62,11 @@ class Running:
         )
 
 
-def configuration(*, store_url: str = "sqlite://", front: FrontSettings | None = None) -> Config:
+def configuration(*, store_url: str = "sqlite://", front: EdgeSettings | None = None) -> Config:
     hosts = {seller.host: ("127.0.0.1", 9) for seller in SELLERS}
     return Config(
         server=ServerSettings(
-            base_url=BASE, admin_port=0, front=front or FrontSettings(free_per_minute=1_000_000)
+            base_url=BASE, admin_port=0, front=front or EdgeSettings(free_per_minute=1_000_000)
         ),
         store=StoreSettings(url=store_url),
         sale=SaleSettings(pay_to=PAY_TO),
@@ -94,5 +94,5 @@ async def fill(running: Running, *, days: int = 3) -> None:
         pass
 
 
-def with_front(config: Config, **limits: Any) -> Config:
-    return replace(config, server=replace(config.server, front=FrontSettings(**limits)))
+def with_edge(config: Config, **limits: Any) -> Config:
+    return replace(config, server=replace(config.server, front=EdgeSettings(**limits)))

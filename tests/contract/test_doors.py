@@ -95,9 +95,9 @@ async def test_an_offer_and_the_payment_that_repeats_it_fit_the_headers_of_proxi
 ) -> None:
     """Many take 8 KB a header; a signed payment adds about 1.2 KB to what it repeats."""
     for resource in (await running.get("/.well-known/x402")).json()["resources"]:
-        owed = await running.http.post(resource.split(" ", 1)[1])
-        assert len(owed.headers["payment-required"]) < 5_200, resource
-        listed = owed.json()["extensions"]["bazaar"]
+        payment_required = await running.http.post(resource.split(" ", 1)[1])
+        assert len(payment_required.headers["payment-required"]) < 5_200, resource
+        listed = payment_required.json()["extensions"]["bazaar"]
         assert validate_discovery_extension(listed).valid
         assert listed["info"]["output"]["example"], resource
 

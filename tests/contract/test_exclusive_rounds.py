@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from tollgauge.db import leases
 from tollgauge.db.engine import Store
 from tollgauge.jobs import runner
-from tollgauge.jobs.runner import Job, Tally, turn
+from tollgauge.jobs.runner import Job, Tally, run_jobs
 
 HOUR_MS = 3_600_000
 
@@ -53,7 +53,7 @@ async def test_the_work_of_a_dead_worker_is_free_within_two_minutes(store: Store
         held.append(await until(store) - now_ms())
         stop.set()
 
-    await turn([job(look)], store=store, clock=now_ms, owner="one", stop=stop)
+    await run_jobs([job(look)], store=store, clock=now_ms, owner="one", stop=stop)
     assert 0 < held[0] <= 120_000 - runner.RENEW_MS
     async with store.write() as tx:
         later = now_ms() + 120_000
@@ -76,7 +76,7 @@ async def test_a_long_round_keeps_its_lease(
             assert not await leases.take(tx, "index", owner="two", now=when, ttl_ms=HOUR_MS)
         stop.set()
 
-    await turn([job(long)], store=store, clock=now_ms, owner="one", stop=stop)
+    await run_jobs([job(long)], store=store, clock=now_ms, owner="one", stop=stop)
     async with store.write() as tx:
         assert await leases.take(tx, "index", owner="two", now=now_ms(), ttl_ms=1), "given back"
 
@@ -97,7 +97,7 @@ async def test_a_round_whose_lease_is_lost_is_ended(
             stop.set()
             raise
 
-    await turn([job(robbed)], store=store, clock=now_ms, owner="one", stop=stop)
+    await run_jobs([job(robbed)], store=store, clock=now_ms, owner="one", stop=stop)
     assert ended == ["cancelled"]
     async with store.write() as tx:
         assert not await leases.take(tx, "index", owner="one", now=now_ms(), ttl_ms=1)
@@ -122,5 +122,5 @@ async def test_a_round_that_cannot_renew_its_lease_ends_before_the_lease_does(
             stop.set()
             raise
 
-    await turn([job(endless)], store=store, clock=now_ms, owner="one", stop=stop)
+    await run_jobs([job(endless)], store=store, clock=now_ms, owner="one", stop=stop)
     assert len(left) == 1

@@ -47,7 +47,7 @@ QUOTE = Quote(network="eip155:8453", asset=USDC, amount=10_000, pay_to="0x" + "c
 
 
 @dataclass
-class Till:
+class PaidServer:
     """A shop with history to sell, and what its facilitator was asked."""
 
     running: http_service.Running
@@ -94,13 +94,13 @@ class Till:
 
 
 @pytest.fixture
-async def shop(database: str) -> AsyncIterator[Till]:
+async def shop(database: str) -> AsyncIterator[PaidServer]:
     async with opened(database) as found:
         yield found
 
 
 @contextlib.asynccontextmanager
-async def opened(url: str) -> AsyncIterator[Till]:
+async def opened(url: str) -> AsyncIterator[PaidServer]:
     asked: Counter[str] = Counter()
 
     async def answer(request: Request) -> Response:
@@ -117,7 +117,7 @@ async def opened(url: str) -> AsyncIterator[Till]:
             facilitator=FacilitatorSettings(url=f"http://127.0.0.1:{port}"),
         )
         async with http_service.opened(config) as running:
-            yield Till(running, asked)
+            yield PaidServer(running, asked)
 
 
 def probe(at: int, **changes: Any) -> ProbeResult:
@@ -165,7 +165,7 @@ def watched(days: int, *, seed: int = 1) -> list[ProbeResult]:
 
 
 async def test_the_answer_has_every_probe_oldest_first_with_what_was_measured(
-    shop: Till,
+    shop: PaidServer,
 ) -> None:
     ours = probe(NOW - HOUR_MS, attribution=Attribution.OURS, outcome=Outcome.THROTTLED, up=False)
     strange = replace(QUOTE, asset="0x" + "99" * 20, amount=10**30)
@@ -209,7 +209,7 @@ async def test_the_answer_has_every_probe_oldest_first_with_what_was_measured(
     HistoryShape.model_validate_json(answer.content)
 
 
-async def test_only_a_history_that_was_made_up_says_so(shop: Till) -> None:
+async def test_only_a_history_that_was_made_up_says_so(shop: PaidServer) -> None:
     await shop.live([probe(NOW - HOUR_MS)])
     real = await shop.ask({"resource": RESOURCE.url})
     async with shop.store.write() as tx:
@@ -222,7 +222,7 @@ async def test_only_a_history_that_was_made_up_says_so(shop: Till) -> None:
     HistoryShape.model_validate_json(made_up.content)
 
 
-async def test_changes_of_listing_and_price_are_told_with_their_source(shop: Till) -> None:
+async def test_changes_of_listing_and_price_are_told_with_their_source(shop: PaidServer) -> None:
     await shop.live([probe(NOW - 5 * DAY_MS)])
     async with shop.store.write() as tx:
         for days_ago, quote in ((5, QUOTE), (2, replace(QUOTE, amount=20_000))):
@@ -243,7 +243,7 @@ async def test_changes_of_listing_and_price_are_told_with_their_source(shop: Til
     HistoryShape.model_validate(got)
 
 
-async def test_the_window_is_exact_and_thirty_days_by_default(shop: Till) -> None:
+async def test_the_window_is_exact_and_thirty_days_by_default(shop: PaidServer) -> None:
     asked: tuple[tuple[dict[str, Any], float], ...] = (
         ({}, 30),
         ({"days": 1}, 1),
@@ -264,7 +264,7 @@ async def test_the_window_is_exact_and_thirty_days_by_default(shop: Till) -> Non
 
 
 async def test_days_that_are_no_number_from_1_to_90_are_422_and_cost_nothing(
-    shop: Till,
+    shop: PaidServer,
 ) -> None:
     wrong: tuple[object, ...] = (0, 0.999, 90.001, 91, -1, 10**400, True, False)
     for days in (*wrong, "30", None, [], {}, [30]):
@@ -274,7 +274,7 @@ async def test_days_that_are_no_number_from_1_to_90_are_422_and_cost_nothing(
     assert not shop.asked
 
 
-async def test_infinite_days_are_refused(shop: Till) -> None:
+async def test_infinite_days_are_refused(shop: PaidServer) -> None:
     for text in ("1e999", "NaN", "-Infinity"):
         answer = await shop.running.http.post(
             "/v1/x402-history",
@@ -286,7 +286,7 @@ async def test_infinite_days_are_refused(shop: Till) -> None:
 
 
 async def test_an_unknown_resource_is_404_uncharged_and_the_payment_stays_good(
-    shop: Till,
+    shop: PaidServer,
 ) -> None:
     await shop.live([probe(NOW - HOUR_MS)])
     payment = shop.payment()
@@ -298,7 +298,7 @@ async def test_an_unknown_resource_is_404_uncharged_and_the_payment_stays_good(
     assert shop.asked["/settle"] == 1
 
 
-async def test_an_endpoint_that_nobody_probed_yet_has_an_empty_history(shop: Till) -> None:
+async def test_an_endpoint_that_nobody_probed_yet_has_an_empty_history(shop: PaidServer) -> None:
     async with shop.store.write() as tx:
         await discovery.adopt(tx, RESOURCE, source="test", now=NOW)
     answer = await shop.ask({"resource": RESOURCE.url})
@@ -322,14 +322,14 @@ def large_file(empty_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-async def large(large_file: Path, tmp_path: Path) -> AsyncIterator[Till]:
+async def large(large_file: Path, tmp_path: Path) -> AsyncIterator[PaidServer]:
     path = shutil.copy(large_file, tmp_path / "large.db")
     async with opened(f"sqlite:///{path}") as found:
         yield found
 
 
 async def test_ninety_days_of_a_watched_endpoint_are_whole_and_quick(
-    large: Till, monkeypatch: pytest.MonkeyPatch
+    large: PaidServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: Counter[int] = Counter()
     unpack = packing.unpack
@@ -351,7 +351,7 @@ async def test_ninety_days_of_a_watched_endpoint_are_whole_and_quick(
 
 
 async def test_a_large_answer_is_compressed_for_who_asks_and_stored_plain(
-    large: Till,
+    large: PaidServer,
 ) -> None:
     payment, body = large.payment(), {"resource": RESOURCE.url, "days": 90}
     sent: dict[str, bytes] = {}

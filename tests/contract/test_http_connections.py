@@ -23,7 +23,7 @@ from tests.contract.test_http_faults import free_port, payment
 from tollgauge import app as root
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.web.edge.connections import ConnectionSettings
-from tollgauge.web.edge.middleware import FrontSettings
+from tollgauge.web.edge.middleware import EdgeSettings
 
 pytestmark = pytest.mark.xdist_group("http")
 
@@ -95,7 +95,7 @@ async def served(
     facilitator: str = "http://127.0.0.1:9",
 ) -> AsyncIterator[Server]:
     """The whole service on a socket."""
-    config = configuration(front=FrontSettings(free_per_minute=1_000_000, trusted_proxies=proxies))
+    config = configuration(front=EdgeSettings(free_per_minute=1_000_000, trusted_proxies=proxies))
     port = free_port()
     config = replace(
         config,

@@ -15,15 +15,15 @@ from tests.contract.http_service import (
     Running,
     configuration,
     opened,
-    with_front,
+    with_edge,
 )
 
 from tollgauge.monitor import reports
 from tollgauge.web.edge.middleware import (
     CACHE_BYTES,
     CACHE_SECONDS,
-    Front,
-    FrontSettings,
+    Edge,
+    EdgeSettings,
     Scope,
     client_key,
 )
@@ -225,7 +225,7 @@ async def test_a_request_names_exactly_one_host(running: Running) -> None:
 
 
 async def test_the_rate_limit_answers_429_and_when_to_come_back() -> None:
-    async with opened(with_front(configuration(), free_per_minute=3)) as limited:
+    async with opened(with_edge(configuration(), free_per_minute=3)) as limited:
         answers = [await limited.get("/trust/stats") for _ in range(5)]
         assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 429]
         last = answers[-1]
@@ -237,7 +237,7 @@ async def test_the_rate_limit_answers_429_and_when_to_come_back() -> None:
 
 
 async def test_a_crowd_of_addresses_leaves_no_work_behind() -> None:
-    settings = with_front(configuration(), trusted_proxies=("127.0.0.1",))
+    settings = with_edge(configuration(), trusted_proxies=("127.0.0.1",))
     async with opened(settings) as crowded:
         before = (asyncio.all_tasks(), threading.active_count())
         for number in range(300):
@@ -251,9 +251,9 @@ async def test_a_forwarded_address_counts_only_behind_a_trusted_proxy() -> None:
     async def ask(running: Running, address: str) -> int:
         return (await running.get("/trust/stats", headers={"x-forwarded-for": address})).status_code
 
-    async with opened(with_front(configuration(), free_per_minute=2)) as direct:
+    async with opened(with_edge(configuration(), free_per_minute=2)) as direct:
         assert [await ask(direct, f"192.0.2.{n}") for n in range(3)] == [200, 200, 429]
-    trusted = with_front(configuration(), free_per_minute=2, trusted_proxies=("127.0.0.1",))
+    trusted = with_edge(configuration(), free_per_minute=2, trusted_proxies=("127.0.0.1",))
     async with opened(trusted) as proxied:
         assert [await ask(proxied, f"192.0.2.{n}") for n in range(6)] == [200] * 6
         assert [await ask(proxied, "198.51.100.7") for _ in range(3)] == [200, 200, 429]
@@ -294,7 +294,7 @@ async def test_whom_the_limit_counts(
 )
 async def test_limits_that_make_no_sense_are_refused(limits: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(limits))):
-        FrontSettings(**limits)
+        EdgeSettings(**limits)
 
 
 async def test_a_route_that_dies_without_an_answer_is_500() -> None:
@@ -302,7 +302,7 @@ async def test_a_route_that_dies_without_an_answer_is_500() -> None:
         raise RuntimeError("a text that nobody should see")
 
     for prefix in ("/kept/", "/other/"):
-        ask = Asked(Front(dies, FrontSettings(), cached_under=("/kept/",)))
+        ask = Asked(Edge(dies, EdgeSettings(), cached_under=("/kept/",)))
         status, body = await ask(f"{prefix}a")
         assert status == 500
         assert b"internal" in body
@@ -328,7 +328,7 @@ class Route:
 class Asked:
     """One GET through a front, without a server."""
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: Edge) -> None:
         self.front = front
 
     async def __call__(self, path: str = "/kept/a") -> tuple[int, bytes]:
@@ -354,10 +354,10 @@ def route() -> Route:
 
 @pytest.fixture
 def ask(route: Route) -> Asked:
-    return Asked(Front(route, FrontSettings(free_per_minute=10_000), cached_under=("/kept/",)))
+    return Asked(Edge(route, EdgeSettings(free_per_minute=10_000), cached_under=("/kept/",)))
 
 
-def age(front: Front, seconds: float) -> None:
+def age(front: Edge, seconds: float) -> None:
     """Let kept answers grow older."""
     for key, kept in front._kept.items():
         front._kept[key] = type(kept)(

@@ -10,7 +10,7 @@ import httpx
 from starlette.requests import Request
 from starlette.responses import Response
 from tests.contract.receivers import NAMES, SELLER, challenge
-from tests.contract.watch_shop import Till
+from tests.contract.watch_shop import WatchService
 
 from tollgauge.core.units import HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.store.ledger import payments
@@ -24,13 +24,13 @@ def silence(_request: Request) -> Response:
     return Response(status_code=429, headers={"Retry-After": str(HOLD_S)})
 
 
-async def report(till: Till, url: str, *, payer: int = 1) -> httpx.Response:
+async def report(till: WatchService, url: str, *, payer: int = 1) -> httpx.Response:
     header = till.payment(payer=f"0x{payer:040x}", value=5_000)
     return await till.ask(TRUST, {"resource": url}, payment=header)
 
 
 async def test_a_host_on_hold_is_refused_at_once_with_the_time_it_asked_for(
-    everywhere: Till,
+    everywhere: WatchService,
 ) -> None:
     till = everywhere
     till.receivers.seller = silence
@@ -49,7 +49,9 @@ async def test_a_host_on_hold_is_refused_at_once_with_the_time_it_asked_for(
     assert (await report(till, f"https://{SELLER}/a")).status_code == 200
 
 
-async def test_what_was_seen_within_ten_minutes_stands_for_a_host_on_hold(till: Till) -> None:
+async def test_what_was_seen_within_ten_minutes_stands_for_a_host_on_hold(
+    till: WatchService,
+) -> None:
     till.receivers.seller = silence
     first = (await report(till, f"https://{SELLER}/a")).json()
     till.clock.now += 9 * MINUTE_MS
@@ -59,7 +61,7 @@ async def test_what_was_seen_within_ten_minutes_stands_for_a_host_on_hold(till: 
     assert len(till.receivers.visits) == 1
 
 
-async def test_loops_on_a_host_on_hold_turn_nobody_else_away(till: Till) -> None:
+async def test_loops_on_a_host_on_hold_turn_nobody_else_away(till: WatchService) -> None:
     """One payer asks for what nobody can have, again and again."""
     till.receivers.seller = silence
     await report(till, f"https://{SELLER}/a")
@@ -75,7 +77,9 @@ async def test_loops_on_a_host_on_hold_turn_nobody_else_away(till: Till) -> None
     assert {answer.json()["code"] for answer in answers} <= {"host-busy", "payer-busy"}
 
 
-async def test_callers_of_one_resource_share_one_probe_however_many_they_are(till: Till) -> None:
+async def test_callers_of_one_resource_share_one_probe_however_many_they_are(
+    till: WatchService,
+) -> None:
     many = 3 * live_probe.WAITING_MAX
     answers = await asyncio.gather(
         *(report(till, f"https://{SELLER}/a", payer=1 + number) for number in range(many))
@@ -84,7 +88,9 @@ async def test_callers_of_one_resource_share_one_probe_however_many_they_are(til
     assert till.receivers.visits.count("/a") == 1
 
 
-async def test_a_few_resources_wait_for_a_host_and_more_are_refused_at_once(till: Till) -> None:
+async def test_a_few_resources_wait_for_a_host_and_more_are_refused_at_once(
+    till: WatchService,
+) -> None:
     """Each holds a sale that others need."""
     slow = asyncio.Event()
 
@@ -112,7 +118,9 @@ async def finished(tasks: set[asyncio.Task[httpx.Response]]) -> set[asyncio.Task
     return done
 
 
-async def test_a_hold_that_is_met_after_the_claim_counts_for_payer_and_host(till: Till) -> None:
+async def test_a_hold_that_is_met_after_the_claim_counts_for_payer_and_host(
+    till: WatchService,
+) -> None:
     """It began while the sale waited for its turn: work was done for it, and none can be sold."""
     till.receivers.seller = silence
     slow = asyncio.Event()

@@ -25,7 +25,7 @@ from tests.contract.http_service import (
     Running,
     configuration,
     opened,
-    with_front,
+    with_edge,
 )
 
 from tollgauge.demo.serving import serve
@@ -95,11 +95,11 @@ async def test_the_official_client_lists_and_calls_tools_in_both_eras(
         names = [tool.name for tool in (await client.list_tools()).tools]
         assert names == list(PINNED)
         counts = await client.call_tool("x402_ecosystem_stats", {})
-        owed = await client.call_tool("x402_trust_score", {"resource": WEATHER})
+        payment_required = await client.call_tool("x402_trust_score", {"resource": WEATHER})
     assert not counts.is_error
     assert body_of(counts)["listed"] > 20
-    assert owed.is_error
-    assert body_of(owed)["resource"]["url"] == "mcp://tool/x402_trust_score"
+    assert payment_required.is_error
+    assert body_of(payment_required)["resource"]["url"] == "mcp://tool/x402_trust_score"
 
 
 async def test_free_tools_answer_what_the_routes_answer(served: Served) -> None:
@@ -295,7 +295,7 @@ async def test_a_hundred_calls_at_once_leave_nothing_behind(served: Served) -> N
 
 
 async def test_calls_count_against_the_rate_limit() -> None:
-    async with opened(with_front(configuration(), free_per_minute=3)) as running:
+    async with opened(with_edge(configuration(), free_per_minute=3)) as running:
         served = Served(running, "")
         statuses = [(await served.post(PING)).status_code for _ in range(4)]
     assert statuses == [200, 200, 200, 429]

@@ -97,8 +97,8 @@ async def test_the_python_client_speaks_to_the_command(environment: dict[str, st
         counts = await client.call_tool("x402_ecosystem_stats", {})
         assert counts.structured_content is not None
         assert counts.structured_content["listed"] > 20
-        owed = await client.call_tool("x402_trust_score", {})
-        assert owed.is_error
+        payment_required = await client.call_tool("x402_trust_score", {})
+        assert payment_required.is_error
 
 
 async def started(environment: dict[str, str]) -> asyncio.subprocess.Process:

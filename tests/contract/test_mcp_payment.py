@@ -110,7 +110,7 @@ async def selling(path: Path, world: World) -> AsyncIterator[Sold]:
         config = replace(configuration(store_url=f"sqlite:///{path}"), facilitator=settings)
         async with opened(config) as running:
             services = running.service.server()
-            product = replace(trust.product(services.shop), compute=world.answer)
+            product = replace(trust.product(services.dependencies), compute=world.answer)
             free = FreeApi(
                 store=services.store,
                 clock=services.clock,

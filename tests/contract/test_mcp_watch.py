@@ -23,12 +23,12 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import CallToolResult, TextContent
 from tests.contract.http_service import BASE, PAY_TO
-from tests.contract.watch_shop import QUOTE, Till, opened, path
+from tests.contract.watch_shop import QUOTE, WatchService, opened, path
 
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.demo.serving import serve
 from tollgauge.web import routes as web
-from tollgauge.web.edge.middleware import Front, FrontSettings
+from tollgauge.web.edge.middleware import Edge, EdgeSettings
 
 TOOL = "x402_watch_events"
 HERE = Path(__file__).parent
@@ -38,7 +38,9 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group(
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def till(tmp_path_factory: pytest.TempPathFactory, empty_sqlite: Path) -> AsyncIterator[Till]:
+async def till(
+    tmp_path_factory: pytest.TempPathFactory, empty_sqlite: Path
+) -> AsyncIterator[WatchService]:
     folder = tmp_path_factory.mktemp("watched")
     database = shutil.copy(empty_sqlite, folder / "service.db")
     async with opened(f"sqlite:///{database}", folder) as found:
@@ -46,13 +48,13 @@ async def till(tmp_path_factory: pytest.TempPathFactory, empty_sqlite: Path) -> 
 
 
 @contextlib.asynccontextmanager
-async def connected(till: Till) -> AsyncIterator[Client]:
+async def connected(till: WatchService) -> AsyncIterator[Client]:
     """The SDK's client over Streamable HTTP."""
     async with serve(till.running.app) as port, Client(f"http://127.0.0.1:{port}/mcp") as client:
         yield client
 
 
-async def call(till: Till, arguments: dict[str, Any]) -> CallToolResult:
+async def call(till: WatchService, arguments: dict[str, Any]) -> CallToolResult:
     async with Client(web.mcp_server(till.running.service.server())) as client:
         return await client.call_tool(TOOL, arguments)
 
@@ -69,7 +71,9 @@ def owned(bought: Any, **more: str) -> dict[str, str]:
     return {name: bought[name] for name in ("watch_id", "secret")} | more
 
 
-async def test_the_tool_reads_what_the_route_reads_and_from_the_same_cursors(till: Till) -> None:
+async def test_the_tool_reads_what_the_route_reads_and_from_the_same_cursors(
+    till: WatchService,
+) -> None:
     bought = await till.buy()
     await till.probe()
     async with connected(till) as client:
@@ -84,18 +88,20 @@ async def test_the_tool_reads_what_the_route_reads_and_from_the_same_cursors(til
     assert second == await till.poll(bought, **cursors)
 
 
-async def test_a_watch_whose_payment_just_settled_can_be_read_at_once(till: Till) -> None:
+async def test_a_watch_whose_payment_just_settled_can_be_read_at_once(till: WatchService) -> None:
     bought = await till.buy()
     assert said(await call(till, owned(bought)))["state"] == "active"
 
 
-async def test_a_cancelled_watch_stays_readable(till: Till) -> None:
+async def test_a_cancelled_watch_stays_readable(till: WatchService) -> None:
     bought = await till.buy()
     await till.cancel(bought)
     assert said(await call(till, owned(bought)))["state"] == "cancelled"
 
 
-async def test_what_the_route_refuses_the_tool_refuses_with_the_same_code(till: Till) -> None:
+async def test_what_the_route_refuses_the_tool_refuses_with_the_same_code(
+    till: WatchService,
+) -> None:
     mine, other = await till.buy(), await till.buy()
     nobodys = {"Authorization": "Bearer whsec_" + "A" * 43 + "="}
     for headers, asked, arguments in (
@@ -118,7 +124,7 @@ def bearer(bought: Any) -> dict[str, str]:
     return {"Authorization": f"Bearer {bought['secret']}"}
 
 
-async def test_arguments_of_the_wrong_kind_are_refused_by_name(till: Till) -> None:
+async def test_arguments_of_the_wrong_kind_are_refused_by_name(till: WatchService) -> None:
     bought = await till.buy()
     rows: tuple[tuple[dict[str, Any], int, list[str]], ...] = (
         ({"watch_id": None}, 422, ["watch_id"]),
@@ -138,7 +144,10 @@ async def test_arguments_of_the_wrong_kind_are_refused_by_name(till: Till) -> No
 
 
 async def test_the_secret_is_in_no_log_and_in_no_answer(
-    till: Till, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: Any
+    till: WatchService,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: Any,
 ) -> None:
     bought = await till.buy()
     tools = web.mcp_server(till.running.service.server())
@@ -165,7 +174,7 @@ async def test_the_secret_is_in_no_log_and_in_no_answer(
 
 
 @pytest.fixture(scope="module")
-def environment(till: Till) -> dict[str, str]:
+def environment(till: WatchService) -> dict[str, str]:
     """A configuration of another process on the same database."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TOLLGAUGE_")}
     return kept | {
@@ -177,7 +186,7 @@ def environment(till: Till) -> dict[str, str]:
 
 
 async def test_over_stdio_it_is_the_same_watch_and_nothing_is_told_to_standard_error(
-    till: Till, environment: dict[str, str], tmp_path: Path
+    till: WatchService, environment: dict[str, str], tmp_path: Path
 ) -> None:
     bought = await till.buy()
     await till.probe()
@@ -198,7 +207,7 @@ async def test_over_stdio_it_is_the_same_watch_and_nothing_is_told_to_standard_e
 @pytest.mark.node
 @pytest.mark.parametrize("over", ["http", "stdio"])
 async def test_the_typescript_client_reads_a_watch(
-    till: Till, environment: dict[str, str], over: str
+    till: WatchService, environment: dict[str, str], over: str
 ) -> None:
     node = shutil.which("node")
     if node is None:
@@ -222,8 +231,8 @@ async def test_the_typescript_client_reads_a_watch(
     assert watched["structuredContent"]["state"] == "active"
 
 
-async def test_guesses_of_secrets_count_against_the_rate_limit(till: Till) -> None:
-    limited = Front(till.running.app.app, FrontSettings(free_per_minute=5))
+async def test_guesses_of_secrets_count_against_the_rate_limit(till: WatchService) -> None:
+    limited = Edge(till.running.app.app, EdgeSettings(free_per_minute=5))
     params = {"name": TOOL, "arguments": {"watch_id": "wat_0", "secret": "whsec_0"}}
     asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     headers = {"Accept": "application/json, text/event-stream", "Host": "trust.test"}

@@ -132,9 +132,9 @@ async def test_paid_routes_carry_their_price_and_a_402(document: Any) -> None:
         "price": {"mode": "fixed", "currency": "USD", "amount": "0.005000"},
         "protocols": [{"x402": {}}],
     }
-    owed = operation["responses"]["402"]
-    assert "PAYMENT-REQUIRED" in owed["headers"]
-    example = owed["content"]["application/json"]["example"]
+    payment_required = operation["responses"]["402"]
+    assert "PAYMENT-REQUIRED" in payment_required["headers"]
+    example = payment_required["content"]["application/json"]["example"]
     assert example["accepts"][0]["amount"] == "5000"
     assert all(
         "x-payment-info" not in each
@@ -179,10 +179,12 @@ async def test_every_refusal_in_it_is_the_same_class_of_a_generated_client(docum
         for media_type, body in answer.get("content", {}).items()
     ]
     problems = [schema for media_type, _, schema in bodies if "problem+json" in media_type]
-    owed = [schema for media_type, status, schema in bodies if status == "402"]
+    payment_required = [schema for media_type, status, schema in bodies if status == "402"]
     assert len(problems) > 100
     assert all(each == {"$ref": "#/components/schemas/Problem"} for each in problems)
-    assert all(each == {"$ref": "#/components/schemas/PaymentRequired"} for each in owed)
+    assert all(
+        each == {"$ref": "#/components/schemas/PaymentRequired"} for each in payment_required
+    )
 
 
 async def test_a_number_may_stand_where_a_word_may(document: Any) -> None:

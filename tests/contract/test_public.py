@@ -21,7 +21,7 @@ from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
-from tollgauge.core.watch import PERIOD_MS, Wish
+from tollgauge.core.watch import PERIOD_MS, WatchRequest
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.db.migrations import upgrade
@@ -326,7 +326,7 @@ async def test_a_watch_holds_on_to_what_it_watches(store: Store) -> None:
         endpoint_id=DEFAMING.id,
         created_at=NOW,
         expires_at=NOW + PERIOD_MS,
-        wish=Wish(),
+        watch_request=WatchRequest(),
     )
     await store.writing(watches.add, made)
     await pruned(store, now=NOW + PERIOD_MS + WEEK_MS)
@@ -347,7 +347,7 @@ async def test_a_watch_that_is_bought_meanwhile_keeps_what_it_watches(
         endpoint_id=DEFAMING.id,
         created_at=NOW,
         expires_at=NOW + PERIOD_MS,
-        wish=Wish(),
+        watch_request=WatchRequest(),
     )
     async with buyer.write() as tx:
         await discovery.adopt(tx, DEFAMING, source="request", now=NOW + WEEK_MS)

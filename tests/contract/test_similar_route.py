@@ -114,7 +114,7 @@ async def market(store: Store) -> dict[str, Endpoint]:
 
 
 @dataclass
-class Till:
+class PaidServer:
     """A shop that sells alternatives, and what its facilitator was asked."""
 
     running: http_service.Running
@@ -149,13 +149,13 @@ class Till:
 
 
 @pytest.fixture
-async def shop() -> AsyncIterator[Till]:
+async def shop() -> AsyncIterator[PaidServer]:
     async with opened("sqlite://") as found:
         yield found
 
 
 @contextlib.asynccontextmanager
-async def opened(url: str) -> AsyncIterator[Till]:
+async def opened(url: str) -> AsyncIterator[PaidServer]:
     asked: Counter[str] = Counter()
 
     async def answer(request: Request) -> Response:
@@ -172,10 +172,10 @@ async def opened(url: str) -> AsyncIterator[Till]:
             facilitator=FacilitatorSettings(url=f"http://127.0.0.1:{port}"),
         )
         async with http_service.opened(config) as running:
-            yield Till(running, asked)
+            yield PaidServer(running, asked)
 
 
-async def test_the_answer_ranks_better_endpoints_of_the_same_purpose(shop: Till) -> None:
+async def test_the_answer_ranks_better_endpoints_of_the_same_purpose(shop: PaidServer) -> None:
     known = await market(shop.store)
     answer = await shop.ask(resource=known["asked"].resource)
     assert answer.status_code == 200, answer.text
@@ -203,7 +203,9 @@ async def test_the_answer_ranks_better_endpoints_of_the_same_purpose(shop: Till)
     assert (cousin["amountUsd"], cousin["cheaper"], cousin["network"]) == (None, False, None)
 
 
-async def test_the_least_difference_and_the_number_of_answers_are_the_callers(shop: Till) -> None:
+async def test_the_least_difference_and_the_number_of_answers_are_the_callers(
+    shop: PaidServer,
+) -> None:
     known = await market(shop.store)
     resource = known["asked"].resource
 
@@ -237,7 +239,7 @@ async def test_the_least_difference_and_the_number_of_answers_are_the_callers(sh
     ],
 )
 async def test_invalid_input_is_422_and_costs_nothing(
-    shop: Till, body: dict[str, object], path: str
+    shop: PaidServer, body: dict[str, object], path: str
 ) -> None:
     whole = body if path == "resource" else {"resource": "https://a.example.com/", **body}
     answer = await shop.send(whole)
@@ -246,19 +248,21 @@ async def test_invalid_input_is_422_and_costs_nothing(
     assert not shop.asked
 
 
-async def test_a_body_that_is_no_object_is_422(shop: Till) -> None:
+async def test_a_body_that_is_no_object_is_422(shop: PaidServer) -> None:
     assert (await shop.send([1])).status_code == 422
     assert not shop.asked
 
 
-async def test_an_unknown_resource_is_404_and_costs_nothing(shop: Till) -> None:
+async def test_an_unknown_resource_is_404_and_costs_nothing(shop: PaidServer) -> None:
     answer = await shop.ask(resource="https://nobody.example.com/x")
     assert answer.status_code == 404
     assert answer.json()["code"] == "unknown-resource"
     assert "/settle" not in shop.asked
 
 
-async def test_an_endpoint_that_nothing_is_better_than_is_a_paid_empty_answer(shop: Till) -> None:
+async def test_an_endpoint_that_nothing_is_better_than_is_a_paid_empty_answer(
+    shop: PaidServer,
+) -> None:
     await add(shop.store, endpoint("alone"), 900)
     answer = await shop.ask(resource=endpoint("alone").resource)
     assert answer.status_code == 200
@@ -266,7 +270,7 @@ async def test_an_endpoint_that_nothing_is_better_than_is_a_paid_empty_answer(sh
     assert shop.asked["/settle"] == 1
 
 
-async def test_an_endpoint_that_was_never_measured_counts_as_score_zero(shop: Till) -> None:
+async def test_an_endpoint_that_was_never_measured_counts_as_score_zero(shop: PaidServer) -> None:
     known = await market(shop.store)
     got = (await shop.ask(resource=known["unmeasured"].resource)).json()
     assert got["score"] is None
@@ -276,7 +280,7 @@ async def test_an_endpoint_that_was_never_measured_counts_as_score_zero(shop: Ti
 
 
 async def test_an_index_that_is_not_ready_is_503_and_costs_nothing(
-    shop: Till, monkeypatch: pytest.MonkeyPatch
+    shop: PaidServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = await market(shop.store)
     monkeypatch.setattr(module, "FIRST_S", 0.0)
@@ -364,9 +368,9 @@ async def test_the_free_snapshot_shows_how_many_better_alternatives_there_are(
         snapshot = await reports.snapshot(tx, known["unmeasured"].id, now=NOW)
     assert snapshot is not None
     assert snapshot.better_alternatives is None
-    pace = job.Pace()
+    pause = job.CountingPause()
     shared = Alternatives()
-    tally = await job.run(store, shared, pace=pace, clock=lambda: NOW)
+    tally = await job.run(store, shared, pause=pause, clock=lambda: NOW)
     assert tally == {"counted": 11, "changed": 11}
     async with store.read() as tx:
         found = await alternative_counts.counts(tx, [one.id for one in known.values()])
@@ -378,7 +382,7 @@ async def test_the_free_snapshot_shows_how_many_better_alternatives_there_are(
     by_name = {name: found[one.id] for name, one in known.items()}
     assert by_name["asked"] == 2
     assert (by_name["twin"], by_name["other"], by_name["worse"]) == (2, 0, 6)
-    again = await job.run(store, shared, pace=pace, clock=lambda: NOW)
+    again = await job.run(store, shared, pause=pause, clock=lambda: NOW)
     assert again == {}
 
 
@@ -388,7 +392,7 @@ async def test_the_count_is_the_number_of_what_is_sold_and_at_most_ten(store: St
         await add(store, endpoint(f"better{number}"), 150 + number)
     await add(store, endpoint("other", "Translate a text"), 500)
     shared = Alternatives()
-    await job.run(store, shared, pace=job.Pace(), clock=lambda: NOW)
+    await job.run(store, shared, pause=job.CountingPause(), clock=lambda: NOW)
     async with store.read() as tx:
         found = await alternative_counts.counts(tx, [endpoint("asked").id, endpoint("better0").id])
     assert found == {endpoint("asked").id: 10, endpoint("better0").id: 0}
@@ -400,11 +404,11 @@ async def test_the_count_is_the_number_of_what_is_sold_and_at_most_ten(store: St
 async def test_the_count_rests_after_work(store: Store) -> None:
     await market(store)
     ticks = iter((NOW, NOW + 1_000, NOW + 2_000))
-    pace = job.Pace()
+    pause = job.CountingPause()
     shared = Alternatives()
-    assert await job.run(store, shared, pace=pace, clock=lambda: next(ticks))
-    assert pace.resting_until == NOW + 1_000 + job.REST * 1_000
-    assert await job.run(store, shared, pace=pace, clock=lambda: next(ticks)) == {}
+    assert await job.run(store, shared, pause=pause, clock=lambda: next(ticks))
+    assert pause.resting_until == NOW + 1_000 + job.REST * 1_000
+    assert await job.run(store, shared, pause=pause, clock=lambda: next(ticks)) == {}
 
 
 async def test_a_server_begins_with_the_index_at_its_start(store: Store) -> None:

@@ -246,7 +246,7 @@ async def test_a_new_receiver_without_an_amount_is_an_event_a_flip_and_the_endpo
         ("price-changed", "bazaar", "10000", "20000"),
     ]
     async with store.read() as tx:
-        found = await tx.execute(sa.select(changes_rows.flip.c.type, changes_rows.flip.c.at))
+        found = await tx.execute(sa.select(changes_rows.change.c.type, changes_rows.change.c.at))
     assert sorted(tuple(row) for row in found) == [
         ("payto_change", NOW + 1),
         ("price_change", NOW + 2),

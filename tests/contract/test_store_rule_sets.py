@@ -62,19 +62,19 @@ async def told(
     store: Store, endpoint: Endpoint, *results: ProbeResult, rules: RuleSet = ERROR_RULES
 ) -> list[str]:
     """The rules that are told as regressions when these answers come."""
-    found: list[core_flips.Flip] = []
+    found: list[core_flips.Change] = []
     for result in results:
         async with store.write() as tx:
             found += await changes.observe_each(tx, [(endpoint, result)], rules=rules)
-    assert {flip.type for flip in found} <= {core_flips.SPEC}
-    return [rule["rule"] for flip in found for rule in flip.evidence["rules"]]
+    assert {change.type for change in found} <= {core_flips.SPEC}
+    return [rule["rule"] for change in found for rule in change.evidence["rules"]]
 
 
 async def test_a_standing_of_the_old_form_takes_in_silently_once(store: Store) -> None:
     endpoint = await adopted(store)
     state = orjson.dumps(OLD_FORM).decode()
     row = {"endpoint_id": endpoint.id, "state": state}
-    await store.writing(lambda tx: tx.execute(changes.standing_row.insert().values(row)))
+    await store.writing(lambda tx: tx.execute(changes.change_state_row.insert().values(row)))
     same = [answer(number, FIRST) for number in range(1, 5)]
     assert await told(store, endpoint, *same) == []
     more = [answer(number, FIRST, SECOND) for number in range(5, 8)]
@@ -110,7 +110,7 @@ async def test_the_sets_of_rules_are_kept_once_each(store: Store) -> None:
         )
     )
     assert kept == sorted(f"rules:{each.id}" for each in (FEWER, ERROR_RULES))
-    found = await store.reading(changes.get_standing, endpoint.id)
+    found = await store.reading(changes.get_change_state, endpoint.id)
     assert found is not None
     assert found.rules == ERROR_RULES.id
     assert change_state.from_json(change_state.to_json(found)) == found

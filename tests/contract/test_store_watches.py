@@ -13,12 +13,12 @@ from tollgauge.core.changes import delisting
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.listing import ListedItem, read_item
 from tollgauge.core.units import DAY_MS
-from tollgauge.core.watch import PERIOD_MS, READABLE_MS, Kind, State, Wish
+from tollgauge.core.watch import PERIOD_MS, READABLE_MS, Kind, State, WatchRequest
 from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import crawls, discovery, endpoints
 from tollgauge.store.probes import changes
 from tollgauge.store.watches import delivery_queue, destinations, outbox, watch_payments, watches
-from tollgauge.store.watches.delivery_queue import Result
+from tollgauge.store.watches.delivery_queue import DeliveryResult
 from tollgauge.store.watches.destinations import Destination, destination
 from tollgauge.store.watches.outbox import Notice
 from tollgauge.store.watches.watches import Watch
@@ -88,7 +88,7 @@ async def test_a_destination_gets_one_delivery_at_a_time(store: Store) -> None:
     assert sorted(each.destination.id for each in first) == ["dst_1", "dst_2"]
     assert await claim(store, "b") == []
     async with store.write() as tx:
-        sent = [Result(claimed=each, state=outbox.SENT, at=NOW) for each in first]
+        sent = [DeliveryResult(claimed=each, state=outbox.SENT, at=NOW) for each in first]
         assert len(await delivery_queue.conclude(tx, sent, owner="a")) == 2
     (left,) = await claim(store, "b")
     assert left.delivery.notice.id in {"dlv_1", "dlv_2"}
@@ -109,7 +109,7 @@ async def test_many_workers_share_the_outbox_without_a_repeat(
         while found := await claim(stores[number], str(number), limit=4):
             taken += [each.delivery.notice.id for each in found]
             async with stores[number].write() as tx:
-                sent = [Result(claimed=each, state=outbox.SENT, at=NOW) for each in found]
+                sent = [DeliveryResult(claimed=each, state=outbox.SENT, at=NOW) for each in found]
                 assert len(await delivery_queue.conclude(tx, sent, owner=str(number))) == len(found)
         return taken
 
@@ -170,28 +170,28 @@ async def test_an_event_that_becomes_visible_late_is_not_passed_by_a_cursor(
     assert order == ["first", "second"]
     async with one.read() as tx:
         told = await changes.of_watch(tx, made(1), after=0, limit=9)
-    assert [each.flip.evidence["source"] for each in told] == ["first", "second"]
+    assert [each.change.evidence["source"] for each in told] == ["first", "second"]
 
 
 async def test_a_watch_hears_its_own_flips_of_its_own_time(store: Store) -> None:
     await started(store)
-    flip = delisting(at=NOW + 1, source="cdp")
-    down = replace(flip, type="liveness_down", sensitivity=3)
+    change = delisting(at=NOW + 1, source="cdp")
+    down = replace(change, type="liveness_down", sensitivity=3)
     async with store.write() as tx:
         for each in (
-            replace(flip, at=NOW),
-            flip,
+            replace(change, at=NOW),
+            change,
             down,
             replace(down, sensitivity=2),
-            replace(flip, at=NOW + PERIOD_MS + 1),
+            replace(change, at=NOW + PERIOD_MS + 1),
         ):
             await changes.add(tx, RESOURCE.id, (each,))
         heard = await changes.of_watch(tx, made(1), after=0, limit=9)
-        assert [(each.flip.type, each.flip.sensitivity) for each in heard] == [
+        assert [(each.change.type, each.change.sensitivity) for each in heard] == [
             ("delisting", None),
             ("liveness_down", 2),
         ]
-        deaf = made(1, wish=Wish(events=("price_change",)))
+        deaf = made(1, watch_request=WatchRequest(events=("price_change",)))
         assert await changes.of_watch(tx, deaf, after=0, limit=9) == ()
         assert await changes.of_watch(tx, made(1), after=heard[0].id, limit=9) == heard[1:]
 
@@ -246,4 +246,4 @@ async def test_a_crawl_tells_changed_terms_until_a_probe_has_seen_some(
                 await discovery.observe_quote(tx, endpoint, seen, at=at)
     async with store.read() as tx:
         told = await changes.public(tx, endpoint_id=RESOURCE.id)
-    assert [each.flip.type for _, each in told] == (["price_change"] if listed else [])
+    assert [each.change.type for _, each in told] == (["price_change"] if listed else [])

@@ -117,8 +117,8 @@ async def desk(world: World) -> AsyncIterator[Desk]:
         asked = Facilitator(FacilitatorSettings(url=f"http://127.0.0.1:{port}"))
         store = running.service.store
         gate = Gate(store=store, facilitator=asked, clock=lambda: NOW)
-        shop = running.service.server().shop
-        product = trace.product(replace(shop, transactions=transactions))
+        dependencies = running.service.server().dependencies
+        product = trace.product(replace(dependencies, transactions=transactions))
         transport = httpx.ASGITransport(Starlette(routes=[Route("/", answer, methods=["POST"])]))
         async with httpx.AsyncClient(transport=transport, base_url="http://trust.test") as http:
             desk = Desk(world, store, product, http, settled)
@@ -219,7 +219,7 @@ async def test_an_unknown_hash_and_a_dead_node_cost_nothing(desk: Desk) -> None:
     assert problem(answer) == (404, "unknown-transaction")
     dead = Transactions({NETWORK: [Node("http://127.0.0.1:9", timeout_s=1)]})
     product = desk.product
-    desk.product = trace.product(replace(product.shop, transactions=dead))
+    desk.product = trace.product(replace(product.dependencies, transactions=dead))
     answer = await desk.buy({"txHash": UNKNOWN})
     desk.product = product
     assert problem(answer) == (503, "rpc-unavailable")
@@ -364,7 +364,7 @@ async def test_the_ledger_is_asked_by_key_and_by_transaction(store: Store) -> No
 
         async def route(keys: list[payment_lookup.Key], **where: str) -> str | None:
             place = {"network": NETWORK, "transaction": UNKNOWN} | where
-            found = await payment_lookup.booked(tx, keys, **place)
+            found = await payment_lookup.payment_of(tx, keys, **place)
             return found.route if found else None
 
         assert await route([]) == "/v1/1"

@@ -13,7 +13,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 from tests.contract.receivers import SELLER
-from tests.contract.watch_shop import CREATE, ID, QUOTE, RESOURCE, Till, opened
+from tests.contract.watch_shop import CREATE, ID, QUOTE, RESOURCE, WatchService, opened
 
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.store.endpoints import crawls, discovery, endpoints
@@ -22,7 +22,7 @@ from tollgauge.store.watches import watches
 
 
 @pytest.fixture
-async def till(tmp_path: Path, empty_sqlite: Path) -> AsyncIterator[Till]:
+async def till(tmp_path: Path, empty_sqlite: Path) -> AsyncIterator[WatchService]:
     database = shutil.copy(empty_sqlite, tmp_path / "till.db")
     async with opened(f"sqlite:///{database}", tmp_path) as found:
         yield found
@@ -32,18 +32,18 @@ def answering(status: int) -> Callable[[Request], Response]:
     return lambda _: Response(b"{}", status_code=status, media_type="application/json")
 
 
-async def known(till: Till) -> bool:
+async def known(till: WatchService) -> bool:
     async with till.store.read() as tx:
         return await endpoints.get(tx, ID) is not None
 
 
-async def sold(till: Till) -> int:
+async def sold(till: WatchService) -> int:
     async with till.store.read() as tx:
         return len(await watches.latest(tx, limit=9))
 
 
 async def test_an_endpoint_that_nobody_knew_is_probed_and_adopted_before_the_charge(
-    till: Till,
+    till: WatchService,
 ) -> None:
     bought = await till.buy()
     assert till.receivers.visits[0] == "/v1/weather"
@@ -56,7 +56,7 @@ async def test_an_endpoint_that_nobody_knew_is_probed_and_adopted_before_the_cha
     assert len(till.receivers.visits) == visits  # known by now
 
 
-async def test_the_first_change_after_the_sale_is_told(till: Till) -> None:
+async def test_the_first_change_after_the_sale_is_told(till: WatchService) -> None:
     bought = await till.buy()
     await till.probe(quote=replace(QUOTE, amount=20_000))
     (event,) = (await till.poll(bought))["events"]
@@ -65,7 +65,7 @@ async def test_the_first_change_after_the_sale_is_told(till: Till) -> None:
 
 @pytest.mark.parametrize("status", [200, 204, 301, 404, 405, 410])
 async def test_what_answers_and_asks_for_no_payment_is_refused_uncharged(
-    till: Till, status: int
+    till: WatchService, status: int
 ) -> None:
     till.receivers.seller = answering(status)
     signed = till.payment()
@@ -89,7 +89,7 @@ async def test_what_answers_and_asks_for_no_payment_is_refused_uncharged(
     [(503, "HTTP 503"), (400, "without terms"), (401, "without terms"), (402, "without terms")],
 )
 async def test_what_is_down_or_shows_no_terms_yet_is_sold_and_the_answer_says_so(
-    till: Till, status: int, words: str
+    till: WatchService, status: int, words: str
 ) -> None:
     till.receivers.seller = answering(status)
     bought = await till.buy()
@@ -98,7 +98,7 @@ async def test_what_is_down_or_shows_no_terms_yet_is_sold_and_the_answer_says_so
     assert await known(till)
 
 
-async def test_a_watch_of_what_is_down_tells_when_it_is_up(till: Till) -> None:
+async def test_a_watch_of_what_is_down_tells_when_it_is_up(till: WatchService) -> None:
     till.receivers.seller = answering(502)
     bought = await till.buy()
     await till.probe(up=False)
@@ -109,14 +109,16 @@ async def test_a_watch_of_what_is_down_tells_when_it_is_up(till: Till) -> None:
     assert [each["type"] for each in (await till.poll(bought))["events"]] == ["liveness_recovered"]
 
 
-async def test_an_endpoint_of_a_directory_is_watched_whatever_it_answers(till: Till) -> None:
+async def test_an_endpoint_of_a_directory_is_watched_whatever_it_answers(
+    till: WatchService,
+) -> None:
     await listed(till)
     till.receivers.seller = answering(404)
     bought = await till.buy()
     assert "HTTP 404" in bought["next_steps"][0]
 
 
-async def listed(till: Till) -> None:
+async def listed(till: WatchService) -> None:
     from tollgauge.core.listing import ListedItem, read_item
 
     item = read_item({"resource": RESOURCE})
@@ -127,7 +129,7 @@ async def listed(till: Till) -> None:
         await discovery.finish_crawl(tx, crawl, complete=True, now=till.clock())
 
 
-async def test_a_known_endpoint_that_fails_now_is_sold_with_a_note(till: Till) -> None:
+async def test_a_known_endpoint_that_fails_now_is_sold_with_a_note(till: WatchService) -> None:
     await till.buy()
     await till.probe()
     await till.probe(up=False)
@@ -137,7 +139,9 @@ async def test_a_known_endpoint_that_fails_now_is_sold_with_a_note(till: Till) -
     assert len(till.receivers.visits) == visits
 
 
-async def test_when_we_cannot_probe_nothing_is_charged_and_no_watch_is_made(till: Till) -> None:
+async def test_when_we_cannot_probe_nothing_is_charged_and_no_watch_is_made(
+    till: WatchService,
+) -> None:
     """No name server answers for it here: whose fault that is cannot be told."""
     resource = "https://unreachable.example.com/v1/x"
     answer = await till.ask(CREATE, {"endpoint": resource})
@@ -147,7 +151,7 @@ async def test_when_we_cannot_probe_nothing_is_charged_and_no_watch_is_made(till
     assert not await sold(till)
 
 
-async def test_destinations_are_tested_before_the_endpoint_is_adopted(till: Till) -> None:
+async def test_destinations_are_tested_before_the_endpoint_is_adopted(till: WatchService) -> None:
     body: Any = {"endpoint": RESOURCE, "delivery": {"webhook_url": "https://10.1.2.3/x"}}
     assert (await till.ask(CREATE, body)).status_code == 422
     till.receivers.answers["alerts.receivers.example"] = [500] * 3

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from tests.contract.http_service import NOW
 from tests.contract.receivers import ALERTS, OTHER, SLACK
-from tests.contract.watch_shop import QUOTE, Till, opened, path
+from tests.contract.watch_shop import QUOTE, WatchService, opened, path
 
 from tollgauge.core.payment import State as PaymentState
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
@@ -27,12 +27,14 @@ A, B = f"https://{ALERTS}/a", f"https://{OTHER}/b"
 
 
 @pytest.fixture
-async def till(database: str, tmp_path: Path) -> AsyncIterator[Till]:
+async def till(database: str, tmp_path: Path) -> AsyncIterator[WatchService]:
     async with opened(database, tmp_path, deadline_ms=20_000) as found:
         yield found
 
 
-async def paid(till: Till, payment_id: str, state: PaymentState = PaymentState.SETTLED) -> None:
+async def paid(
+    till: WatchService, payment_id: str, state: PaymentState = PaymentState.SETTLED
+) -> None:
     """A row of the ledger, as the gate would have left it."""
     values = {
         column.name: None if column.nullable else 0 if isinstance(column.type, sa.Integer) else ""
@@ -42,19 +44,21 @@ async def paid(till: Till, payment_id: str, state: PaymentState = PaymentState.S
         await tx.execute(payments.payment.insert().values(**values))
 
 
-async def depth(till: Till) -> outbox.Depth:
+async def depth(till: WatchService) -> outbox.Depth:
     async with till.store.read() as tx:
         found: outbox.Depth = await outbox.depth(tx)
     return found
 
 
-async def happens(till: Till, amount: int) -> None:
+async def happens(till: WatchService, amount: int) -> None:
     """A change of the price, decided but not sent."""
     await till.probe(quote=replace(QUOTE, amount=amount))
     await alert.decide(till.running.service.alerts())
 
 
-async def test_letters_to_a_removed_destination_are_not_sent_and_do_not_wait(till: Till) -> None:
+async def test_letters_to_a_removed_destination_are_not_sent_and_do_not_wait(
+    till: WatchService,
+) -> None:
     bought = await till.buy(delivery={"webhook_url": [A, B]})
     await happens(till, 1)
     assert (await depth(till)).queued == 2
@@ -66,7 +70,9 @@ async def test_letters_to_a_removed_destination_are_not_sent_and_do_not_wait(til
     assert (await depth(till)).queued == 0
 
 
-async def test_a_letter_on_its_way_to_a_removed_destination_is_not_tried_again(till: Till) -> None:
+async def test_a_letter_on_its_way_to_a_removed_destination_is_not_tried_again(
+    till: WatchService,
+) -> None:
     bought = await till.buy(delivery={"webhook_url": A})
     await happens(till, 1)
     till.receivers.stuck.add(ALERTS)
@@ -84,7 +90,7 @@ async def test_a_letter_on_its_way_to_a_removed_destination_is_not_tried_again(t
     assert (await depth(till)) == outbox.Depth(queued=0, oldest_due=None, dead=0)
 
 
-async def test_what_was_queued_while_a_watch_was_cancelled_is_dropped(till: Till) -> None:
+async def test_what_was_queued_while_a_watch_was_cancelled_is_dropped(till: WatchService) -> None:
     bought = await till.buy(delivery={"webhook_url": A})
     await happens(till, 1)
     await till.cancel(bought)
@@ -96,7 +102,7 @@ async def test_what_was_queued_while_a_watch_was_cancelled_is_dropped(till: Till
 
 
 async def test_what_was_queued_while_a_destination_was_disabled_is_a_dead_letter(
-    till: Till,
+    till: WatchService,
 ) -> None:
     await till.buy(delivery={"webhook_url": A})
     await happens(till, 1)
@@ -108,7 +114,7 @@ async def test_what_was_queued_while_a_destination_was_disabled_is_a_dead_letter
     assert (await depth(till)).dead == 1
 
 
-async def test_the_operator_cannot_send_what_the_owner_removed(till: Till) -> None:
+async def test_the_operator_cannot_send_what_the_owner_removed(till: WatchService) -> None:
     bought = await till.buy(delivery={"webhook_url": A})
     await happens(till, 1)
     till.receivers.answers[ALERTS] = [410]
@@ -120,7 +126,7 @@ async def test_the_operator_cannot_send_what_the_owner_removed(till: Till) -> No
     assert (await depth(till)).queued == 0
 
 
-async def test_two_workers_tell_everything_once(till: Till) -> None:
+async def test_two_workers_tell_everything_once(till: WatchService) -> None:
     bought = await till.buy(delivery={"webhook_url": [A, B]}, digest=True)
     for amount in range(1, 3):
         await happens(till, amount)
@@ -141,7 +147,7 @@ async def test_two_workers_tell_everything_once(till: Till) -> None:
     assert polled["state"] == "expired"
 
 
-async def test_a_lifecycle_event_has_one_id_in_polls_and_deliveries(till: Till) -> None:
+async def test_a_lifecycle_event_has_one_id_in_polls_and_deliveries(till: WatchService) -> None:
     bought = await till.buy(delivery={"webhook_url": A})
     for days in (27, 30):
         till.clock.now = NOW + days * DAY_MS
@@ -154,7 +160,7 @@ async def test_a_lifecycle_event_has_one_id_in_polls_and_deliveries(till: Till) 
     assert expiring["detail"] == {"expiresAt": bought["expires_at"]}
 
 
-async def test_what_happened_just_before_the_end_is_still_delivered(till: Till) -> None:
+async def test_what_happened_just_before_the_end_is_still_delivered(till: WatchService) -> None:
     bought = await till.buy(delivery={"webhook_url": A})
     till.clock.now = NOW + PERIOD_MS - 6 * MINUTE_MS
     await till.probe(quote=replace(QUOTE, amount=1))
@@ -169,7 +175,7 @@ async def test_what_happened_just_before_the_end_is_still_delivered(till: Till) 
 
 
 async def test_a_renewal_that_settles_after_a_cancel_does_not_start_the_watch_again(
-    till: Till,
+    till: WatchService,
 ) -> None:
     bought = await till.buy(delivery={"webhook_url": A})
     async with till.store.write() as tx:
@@ -185,7 +191,7 @@ async def test_a_renewal_that_settles_after_a_cancel_does_not_start_the_watch_ag
     assert (await till.endpoint()).watched_until == 0
 
 
-async def test_a_renewal_at_the_very_end_goes_on_from_the_end(till: Till) -> None:
+async def test_a_renewal_at_the_very_end_goes_on_from_the_end(till: WatchService) -> None:
     """Asked for before the end, settled after the loop had ended the watch."""
     bought = await till.buy(delivery={"webhook_url": A})
     till.clock.now = NOW + PERIOD_MS - SECOND_MS
@@ -205,7 +211,7 @@ async def test_a_renewal_at_the_very_end_goes_on_from_the_end(till: Till) -> Non
     assert (await till.endpoint()).watched_until == NOW + 2 * PERIOD_MS
 
 
-async def test_a_watch_whose_renewal_is_in_flight_is_not_forgotten(till: Till) -> None:
+async def test_a_watch_whose_renewal_is_in_flight_is_not_forgotten(till: WatchService) -> None:
     bought = await till.buy()
     till.clock.now = NOW + PERIOD_MS
     await till.alert()
@@ -216,7 +222,7 @@ async def test_a_watch_whose_renewal_is_in_flight_is_not_forgotten(till: Till) -
     assert (await till.poll(bought))["state"] == "active"
 
 
-async def test_payments_that_nobody_knows_hold_up_no_other(till: Till) -> None:
+async def test_payments_that_nobody_knows_hold_up_no_other(till: WatchService) -> None:
     bought = await till.buy()
     ids = [f"pay_{number}" for number in range(520)]
     row = {"watch_id": bought["watch_id"], "kind": watch_payments.RENEW, "at": 1, "applied": False}
@@ -233,7 +239,7 @@ async def test_payments_that_nobody_knows_hold_up_no_other(till: Till) -> None:
         assert not await watches.any_due(tx, now=till.clock())
 
 
-async def test_an_edit_takes_nothing_away_that_was_there_to_be_read(till: Till) -> None:
+async def test_an_edit_takes_nothing_away_that_was_there_to_be_read(till: WatchService) -> None:
     bought = await till.buy(liveness_sensitivity_n=3)
     first = await till.poll(bought)
     await till.probe()
@@ -254,7 +260,7 @@ async def test_an_edit_takes_nothing_away_that_was_there_to_be_read(till: Till) 
     assert later["events"] == whole["events"]
 
 
-async def test_an_edit_counts_from_when_it_was_made_for_deliveries_too(till: Till) -> None:
+async def test_an_edit_counts_from_when_it_was_made_for_deliveries_too(till: WatchService) -> None:
     bought = await till.buy(delivery={"webhook_url": A})
     await till.probe(quote=replace(QUOTE, amount=1))
     till.clock.now += SECOND_MS
@@ -264,7 +270,7 @@ async def test_an_edit_counts_from_when_it_was_made_for_deliveries_too(till: Til
     assert till.receivers.events() == (await till.poll(bought))["events"]
 
 
-async def test_of_two_edits_at_once_neither_is_lost(till: Till) -> None:
+async def test_of_two_edits_at_once_neither_is_lost(till: WatchService) -> None:
     bought = await till.buy(delivery={"webhook_url": A})
     till.receivers.delay = 0.2
     both = {"webhook_url": [A, B]}
@@ -279,7 +285,7 @@ async def test_of_two_edits_at_once_neither_is_lost(till: Till) -> None:
     assert len(state["destinations"]) == 2
 
 
-async def test_an_edit_that_meets_a_cancel_changes_nothing(till: Till) -> None:
+async def test_an_edit_that_meets_a_cancel_changes_nothing(till: WatchService) -> None:
     bought = await till.buy()
     till.receivers.stuck.add(ALERTS)
     editing = asyncio.create_task(till.patch(bought, {"delivery": {"webhook_url": A}}))
@@ -293,7 +299,7 @@ async def test_an_edit_that_meets_a_cancel_changes_nothing(till: Till) -> None:
     assert [each["type"] for each in polled["watch_events"]] == ["created", "cancelled"]
 
 
-async def test_a_destination_can_change_its_format(till: Till) -> None:
+async def test_a_destination_can_change_its_format(till: WatchService) -> None:
     bought = await till.buy(delivery={"webhook_url": A})
     edited = await till.patch(bought, {"delivery": {"slack_url": A}})
     assert [each["kind"] for each in edited.json()["destinations"]] == ["slack"]
@@ -304,7 +310,7 @@ async def test_a_destination_can_change_its_format(till: Till) -> None:
 
 
 async def test_cursors_of_another_place_are_refused_and_others_watches_stay_unread(
-    till: Till,
+    till: WatchService,
 ) -> None:
     one, two = await till.buy(), await till.buy(events=["delisting"])
     await till.probe(quote=replace(QUOTE, amount=1))
@@ -328,7 +334,7 @@ async def test_cursors_of_another_place_are_refused_and_others_watches_stay_unre
     assert len(ahead["events"]) == 1
 
 
-async def test_a_cancelled_watch_counts_no_later_checks(till: Till) -> None:
+async def test_a_cancelled_watch_counts_no_later_checks(till: WatchService) -> None:
     bought = await till.buy()
     till.clock.now += 2 * DAY_MS
     for _ in range(3):
@@ -340,7 +346,7 @@ async def test_a_cancelled_watch_counts_no_later_checks(till: Till) -> None:
     assert counts == (await till.poll(bought))["checkedTimes"] == 3
 
 
-async def test_a_slack_channel_that_is_gone_does_not_hold_up_the_others(till: Till) -> None:
+async def test_a_slack_channel_that_is_gone_does_not_hold_up_the_others(till: WatchService) -> None:
     bought = await till.buy(
         delivery={"webhook_url": A, "slack_url": f"https://{SLACK}/services/T/B/x"}
     )
@@ -356,7 +362,7 @@ async def test_a_slack_channel_that_is_gone_does_not_hold_up_the_others(till: Ti
     assert path(bought)
 
 
-async def test_a_host_that_never_answers_delays_no_other(till: Till) -> None:
+async def test_a_host_that_never_answers_delays_no_other(till: WatchService) -> None:
     """Thirty destinations of one host fill no more than their half of the eight slots."""
     slow = [f"https://{OTHER}/{number}" for number in range(10)]
     for _ in range(3):
@@ -384,7 +390,7 @@ async def test_a_host_that_never_answers_delays_no_other(till: Till) -> None:
         await sending
 
 
-async def test_an_edit_that_is_misspelt_is_refused_instead_of_ignored(till: Till) -> None:
+async def test_an_edit_that_is_misspelt_is_refused_instead_of_ignored(till: WatchService) -> None:
     bought = await till.buy()
     for body, name in (
         ({"webhook_url": A}, "webhook_url"),

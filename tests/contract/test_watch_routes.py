@@ -23,7 +23,16 @@ import sqlalchemy as sa
 from standardwebhooks import Webhook
 from tests.contract.http_service import NOW
 from tests.contract.receivers import ALERTS, DISCORD, OTHER, SLACK
-from tests.contract.watch_shop import CREATE, ID, QUOTE, RESOURCE, Till, bearer, opened, path
+from tests.contract.watch_shop import (
+    CREATE,
+    ID,
+    QUOTE,
+    RESOURCE,
+    WatchService,
+    bearer,
+    opened,
+    path,
+)
 
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
 from tollgauge.jobs import alert
@@ -32,7 +41,7 @@ from tollgauge.store.ledger import payer_limit
 from tollgauge.store.watches import delivery_queue, outbox, watches
 
 
-async def test_a_watch_is_bought_and_probed_every_five_minutes(everywhere: Till) -> None:
+async def test_a_watch_is_bought_and_probed_every_five_minutes(everywhere: WatchService) -> None:
     till = everywhere
     bought = await till.buy()
     assert bought["resource"] == RESOURCE
@@ -51,7 +60,7 @@ async def test_a_watch_is_bought_and_probed_every_five_minutes(everywhere: Till)
     assert (await till.endpoint()).next_due - till.clock() <= 5 * MINUTE_MS + 30 * SECOND_MS
 
 
-async def test_changes_are_polled_once_with_their_evidence(everywhere: Till) -> None:
+async def test_changes_are_polled_once_with_their_evidence(everywhere: WatchService) -> None:
     till = everywhere
     bought = await till.buy()
     await till.probe()
@@ -73,7 +82,7 @@ async def test_changes_are_polled_once_with_their_evidence(everywhere: Till) -> 
     assert everything["events"] == polled["events"]
 
 
-async def test_silence_is_evidence(everywhere: Till) -> None:
+async def test_silence_is_evidence(everywhere: WatchService) -> None:
     till = everywhere
     bought = await till.buy()
     for _ in range(3):
@@ -91,7 +100,7 @@ async def test_silence_is_evidence(everywhere: Till) -> None:
     assert second["nextCheckBy"] > second["lastCheckedAt"]
 
 
-async def test_our_own_faults_are_nobodys_news(till: Till) -> None:
+async def test_our_own_faults_are_nobodys_news(till: WatchService) -> None:
     bought = await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
     await till.probe()
     for _ in range(10):
@@ -104,7 +113,7 @@ async def test_our_own_faults_are_nobodys_news(till: Till) -> None:
     assert till.receivers.events() == []
 
 
-async def test_bearers_open_their_own_watch_only(everywhere: Till) -> None:
+async def test_bearers_open_their_own_watch_only(everywhere: WatchService) -> None:
     till = everywhere
     one, two = await till.buy(), await till.buy()
     get = till.running.http.get
@@ -125,7 +134,9 @@ async def test_bearers_open_their_own_watch_only(everywhere: Till) -> None:
     assert (await till.poll(one))["state"] == "active"
 
 
-async def test_every_destination_is_tested_and_told_in_its_own_format(everywhere: Till) -> None:
+async def test_every_destination_is_tested_and_told_in_its_own_format(
+    everywhere: WatchService,
+) -> None:
     till = everywhere
     bought = await till.buy(
         delivery={
@@ -162,7 +173,7 @@ def stamp(headers: dict[str, str]) -> Any:
     return dt.datetime.fromtimestamp(int(headers["webhook-timestamp"]), dt.UTC)
 
 
-async def test_a_destination_that_fails_its_test_costs_nothing(till: Till) -> None:
+async def test_a_destination_that_fails_its_test_costs_nothing(till: WatchService) -> None:
     till.receivers.answers[ALERTS] = [500, 404, 302]
     body = {"endpoint": RESOURCE, "delivery": {"webhook_url": f"https://{ALERTS}/a"}}
     signed = till.payment()
@@ -204,7 +215,7 @@ async def test_a_destination_that_never_answers_is_left_alone_whoever_names_it(
         assert (await ask(901)).status_code == 200
 
 
-async def test_nothing_is_sent_anywhere_before_a_payment_is_verified(till: Till) -> None:
+async def test_nothing_is_sent_anywhere_before_a_payment_is_verified(till: WatchService) -> None:
     body = {"endpoint": RESOURCE, "delivery": {"webhook_url": f"https://{ALERTS}/a"}}
     payer_limit = await till.running.http.post(CREATE, json=body)
     assert payer_limit.status_code == 402
@@ -238,7 +249,7 @@ WRONG: list[tuple[Any, str]] = [
 ]
 
 
-async def test_invalid_wishes_are_422_before_any_charge(till: Till) -> None:
+async def test_invalid_wishes_are_422_before_any_charge(till: WatchService) -> None:
     for body, where in WRONG:
         answer = await till.ask(CREATE, body)
         assert answer.status_code == 422, body
@@ -262,7 +273,7 @@ async def test_without_a_key_no_watch_is_sold_and_old_ones_go_on(tmp_path: Path)
         assert (await till.ask(path(bought, "/renew"), {})).status_code == 200
 
 
-async def test_secrets_and_urls_lie_in_the_database_hashed_and_sealed(till: Till) -> None:
+async def test_secrets_and_urls_lie_in_the_database_hashed_and_sealed(till: WatchService) -> None:
     url = f"https://{SLACK}/services/T/B/verysecretpath"
     signed = till.payment(ticket="of the 402")
     body = {
@@ -289,7 +300,7 @@ async def test_secrets_and_urls_lie_in_the_database_hashed_and_sealed(till: Till
     assert till.asked["/settle"] == 1
 
 
-async def test_a_payment_that_does_not_settle_starts_no_watch(till: Till) -> None:
+async def test_a_payment_that_does_not_settle_starts_no_watch(till: WatchService) -> None:
     till.settles.append(False)
     answer = await till.ask(CREATE, {"endpoint": RESOURCE})
     assert answer.status_code in (402, 503)
@@ -300,7 +311,7 @@ async def test_a_payment_that_does_not_settle_starts_no_watch(till: Till) -> Non
     assert (await till.endpoint()).watched_until == 0
 
 
-async def test_an_edit_changes_what_is_told_and_where_to(everywhere: Till) -> None:
+async def test_an_edit_changes_what_is_told_and_where_to(everywhere: WatchService) -> None:
     till = everywhere
     bought = await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
     edited = await till.patch(
@@ -327,7 +338,7 @@ async def test_an_edit_changes_what_is_told_and_where_to(everywhere: Till) -> No
     assert len(kept.json()["destinations"]) == 2
 
 
-async def test_an_edit_with_a_bad_destination_changes_nothing(till: Till) -> None:
+async def test_an_edit_with_a_bad_destination_changes_nothing(till: WatchService) -> None:
     bought = await till.buy()
     till.receivers.answers[ALERTS] = [500] * 3
     body = {"events": ["delisting"], "delivery": {"webhook_url": f"https://{ALERTS}/a"}}
@@ -338,7 +349,7 @@ async def test_an_edit_with_a_bad_destination_changes_nothing(till: Till) -> Non
     assert state["destinations"] == []
 
 
-async def test_a_watch_without_signed_destinations_can_get_one_later(till: Till) -> None:
+async def test_a_watch_without_signed_destinations_can_get_one_later(till: WatchService) -> None:
     bought = await till.buy()
     await till.patch(bought, {"delivery": {"webhook_url": f"https://{ALERTS}/a"}})
     test = till.receivers.got[-1]
@@ -351,7 +362,9 @@ async def test_a_watch_without_signed_destinations_can_get_one_later(till: Till)
     assert len(till.receivers.events()) == 1
 
 
-async def test_a_cancelled_watch_tells_nothing_more_and_stays_readable(everywhere: Till) -> None:
+async def test_a_cancelled_watch_tells_nothing_more_and_stays_readable(
+    everywhere: WatchService,
+) -> None:
     till = everywhere
     bought = await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
     await till.probe()
@@ -370,7 +383,7 @@ async def test_a_cancelled_watch_tells_nothing_more_and_stays_readable(everywher
     assert (renewed.status_code, renewed.json()["code"]) == (422, "watch-cancelled")
 
 
-async def test_an_endpoint_falls_back_when_its_last_watch_ends(till: Till) -> None:
+async def test_an_endpoint_falls_back_when_its_last_watch_ends(till: WatchService) -> None:
     one, two = await till.buy(), await till.buy()
     await till.alert()
     await till.cancel(one)
@@ -379,7 +392,7 @@ async def test_an_endpoint_falls_back_when_its_last_watch_ends(till: Till) -> No
     assert (await till.endpoint()).watched_until == 0
 
 
-async def test_a_renewal_needs_no_body(till: Till) -> None:
+async def test_a_renewal_needs_no_body(till: WatchService) -> None:
     bought = await till.buy()
     payment = till.payment()
     first = await till.ask(path(bought, "/renew"), None, payment=payment)
@@ -389,7 +402,7 @@ async def test_a_renewal_needs_no_body(till: Till) -> None:
 
 
 async def test_a_watch_says_when_it_ends_and_is_renewed_with_the_same_secret(
-    everywhere: Till,
+    everywhere: WatchService,
 ) -> None:
     till = everywhere
     bought = await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
@@ -427,7 +440,9 @@ async def test_a_watch_says_when_it_ends_and_is_renewed_with_the_same_secret(
     assert (await till.poll(bought))["state"] == "active"
 
 
-async def test_a_renewal_is_bound_to_its_watch_and_unknown_ones_cost_nothing(till: Till) -> None:
+async def test_a_renewal_is_bound_to_its_watch_and_unknown_ones_cost_nothing(
+    till: WatchService,
+) -> None:
     one, two = await till.buy(), await till.buy()
     unknown = await till.ask("/v1/watch/wat_" + "0" * 24 + "/renew", {})
     assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown-watch")
@@ -443,7 +458,7 @@ async def test_a_renewal_is_bound_to_its_watch_and_unknown_ones_cost_nothing(til
     assert (await till.poll(one))["expires_at"] == first.json()["expires_at"]
 
 
-async def test_a_daily_digest_counts_checks_and_events(till: Till) -> None:
+async def test_a_daily_digest_counts_checks_and_events(till: WatchService) -> None:
     await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"}, digest=True)
     for _ in range(3):
         await till.probe()
@@ -461,7 +476,7 @@ async def test_a_daily_digest_counts_checks_and_events(till: Till) -> None:
     assert [each["type"] for each in till.receivers.events()].count("daily_digest") == 2
 
 
-async def test_a_failed_delivery_is_tried_again_under_the_same_id(everywhere: Till) -> None:
+async def test_a_failed_delivery_is_tried_again_under_the_same_id(everywhere: WatchService) -> None:
     till = everywhere
     await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
     await till.probe()
@@ -486,7 +501,9 @@ async def test_a_failed_delivery_is_tried_again_under_the_same_id(everywhere: Ti
     assert len(till.receivers.of(ALERTS)) == 4
 
 
-async def test_a_dead_letter_is_listed_and_sent_again_by_the_operator(everywhere: Till) -> None:
+async def test_a_dead_letter_is_listed_and_sent_again_by_the_operator(
+    everywhere: WatchService,
+) -> None:
     till = everywhere
     bought = await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
     await till.probe()
@@ -509,7 +526,7 @@ async def test_a_dead_letter_is_listed_and_sent_again_by_the_operator(everywhere
 
 @pytest.mark.parametrize(("host", "status"), [(SLACK, 404), (DISCORD, 404), (ALERTS, 410)])
 async def test_a_destination_that_is_gone_is_disabled_and_the_owner_reads_it(
-    till: Till, host: str, status: int
+    till: WatchService, host: str, status: int
 ) -> None:
     url = {
         SLACK: f"https://{SLACK}/services/T/B/x",
@@ -559,7 +576,7 @@ async def test_a_slow_destination_delays_no_other(tmp_path: Path, empty_sqlite: 
         assert len(till.receivers.events(OTHER)) == 5
 
 
-async def test_a_lease_that_ran_out_sends_once_more_under_the_same_id(till: Till) -> None:
+async def test_a_lease_that_ran_out_sends_once_more_under_the_same_id(till: WatchService) -> None:
     bought = await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
     await till.probe()
     await till.probe(quote=replace(QUOTE, amount=1))
@@ -578,11 +595,11 @@ async def test_a_lease_that_ran_out_sends_once_more_under_the_same_id(till: Till
     assert len(ids) == 2
     assert ids == [(await till.poll(bought))["events"][0]["event_id"]] * 2
     async with till.store.write() as tx:
-        late = delivery_queue.Result(claimed=claimed, state=outbox.DEAD, at=till.clock())
+        late = delivery_queue.DeliveryResult(claimed=claimed, state=outbox.DEAD, at=till.clock())
         assert await delivery_queue.conclude(tx, [late], owner="dead") == ()
 
 
-async def test_feeds_show_public_incidents(till: Till) -> None:
+async def test_feeds_show_public_incidents(till: WatchService) -> None:
     bought = await till.buy()
     await till.list_it()
     await till.probe()
@@ -605,7 +622,7 @@ async def test_feeds_show_public_incidents(till: Till) -> None:
         assert (await till.running.get(url)).status_code == 404
 
 
-async def test_feeds_are_found_from_their_pages(till: Till) -> None:
+async def test_feeds_are_found_from_their_pages(till: WatchService) -> None:
     await till.buy()
     await till.list_it()
     for page in (f"/endpoint/{ID}", "/provider/api.example.com"):
@@ -620,14 +637,16 @@ async def test_feeds_are_found_from_their_pages(till: Till) -> None:
     assert "application/atom+xml" not in board.text
 
 
-async def test_cursors_that_no_poll_gave_are_422(till: Till) -> None:
+async def test_cursors_that_no_poll_gave_are_422(till: WatchService) -> None:
     bought = await till.buy()
     for query in ({"since": "x"}, {"watch_since": "-1"}, {"since": "1.2.3"}, {"since": ""}):
         await till.poll(bought, status=422, **query)
     assert (await till.poll(bought, since="0"))["state"] == "active"
 
 
-async def test_answers_to_owners_are_not_stored_and_preflights_allow_them(till: Till) -> None:
+async def test_answers_to_owners_are_not_stored_and_preflights_allow_them(
+    till: WatchService,
+) -> None:
     bought = await till.buy()
     answer = await till.running.http.get(path(bought, "/events"), headers=bearer(bought["secret"]))
     assert "no-store" in answer.headers["cache-control"]

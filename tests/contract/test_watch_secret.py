@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from tests.contract.receivers import ALERTS
-from tests.contract.watch_shop import CREATE, RESOURCE, Till, path
+from tests.contract.watch_shop import CREATE, RESOURCE, WatchService, path
 
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.demo.serving import serve
@@ -27,11 +27,11 @@ STRANGER = Account.from_key("0x" + "22" * 32)
 BODY = {"endpoint": RESOURCE}
 
 
-def signed(till: Till, *, ticket: bool = False) -> str:
+def signed(till: WatchService, *, ticket: bool = False) -> str:
     return till.payment(payer=PAYER.address, ticket="of the 402" if ticket else "")
 
 
-async def rotate(till: Till, bought: Any, *, by: Any = PAYER, **changes: Any) -> Any:
+async def rotate(till: WatchService, bought: Any, *, by: Any = PAYER, **changes: Any) -> Any:
     at = changes.get("signed_at", till.clock() // 1000)
     text = f"Rotate the secret of watch {bought['watch_id']} at http://trust.test.\nSigned at: {at}"
     signature = by.sign_message(encode_defunct(text=changes.pop("text", text))).signature.hex()
@@ -40,7 +40,7 @@ async def rotate(till: Till, bought: Any, *, by: Any = PAYER, **changes: Any) ->
 
 
 async def test_without_a_ticket_the_secret_is_in_the_first_answer_only(
-    everywhere: Till,
+    everywhere: WatchService,
 ) -> None:
     till = everywhere
     header = signed(till)
@@ -57,7 +57,7 @@ async def test_without_a_ticket_the_secret_is_in_the_first_answer_only(
     assert (await till.poll(first))["state"] == "active"
 
 
-async def test_with_its_ticket_a_copy_shows_the_secret_again(till: Till) -> None:
+async def test_with_its_ticket_a_copy_shows_the_secret_again(till: WatchService) -> None:
     header = signed(till, ticket=True)
     first = await till.ask(CREATE, BODY, payment=header)
     again = await till.ask(CREATE, BODY, payment=header)
@@ -65,7 +65,7 @@ async def test_with_its_ticket_a_copy_shows_the_secret_again(till: Till) -> None
 
 
 async def test_a_copy_cannot_be_faster_than_the_request_that_buys(
-    till: Till,
+    till: WatchService,
 ) -> None:
     """Who reads a settlement on the chain as it happens has the payment while the buyer waits."""
     header = signed(till)
@@ -76,7 +76,7 @@ async def test_a_copy_cannot_be_faster_than_the_request_that_buys(
 
 
 async def test_the_first_answer_after_an_unclear_settlement_shows_the_secret(
-    till: Till,
+    till: WatchService,
 ) -> None:
     header = signed(till)
     till.settles.append(False)
@@ -85,7 +85,7 @@ async def test_the_first_answer_after_an_unclear_settlement_shows_the_secret(
     assert "secret" not in (await till.ask(CREATE, BODY, payment=header)).json()
 
 
-async def test_the_payer_rotates_the_secret(everywhere: Till) -> None:
+async def test_the_payer_rotates_the_secret(everywhere: WatchService) -> None:
     till = everywhere
     header = signed(till, ticket=True)
     body = BODY | {"delivery": {"webhook_url": f"https://{ALERTS}/a"}}
@@ -104,7 +104,7 @@ async def test_the_payer_rotates_the_secret(everywhere: Till) -> None:
     assert fresh["secret"] not in copy.text
 
 
-async def test_deliveries_are_signed_with_the_new_secret(till: Till) -> None:
+async def test_deliveries_are_signed_with_the_new_secret(till: WatchService) -> None:
     header = signed(till, ticket=True)
     body = BODY | {"delivery": {"webhook_url": f"https://{ALERTS}/a"}}
     bought = (await till.ask(CREATE, body, payment=header)).json()
@@ -120,7 +120,7 @@ async def test_deliveries_are_signed_with_the_new_secret(till: Till) -> None:
     assert told.headers["x-signature"] == f"sha256={signature}"
 
 
-async def test_nobody_but_the_payer_rotates(till: Till) -> None:
+async def test_nobody_but_the_payer_rotates(till: WatchService) -> None:
     bought = (await till.ask(CREATE, BODY, payment=signed(till))).json()
     other = (await till.ask(CREATE, BODY, payment=signed(till))).json()
     now_s = till.clock() // 1000
@@ -143,7 +143,7 @@ async def test_nobody_but_the_payer_rotates(till: Till) -> None:
     assert (await till.poll(other))["state"] == "active"
 
 
-async def test_a_signature_rotates_once(everywhere: Till) -> None:
+async def test_a_signature_rotates_once(everywhere: WatchService) -> None:
     till = everywhere
     bought = (await till.ask(CREATE, BODY, payment=signed(till))).json()
     answers = await asyncio.gather(*(rotate(till, bought) for _ in range(4)))
@@ -154,7 +154,7 @@ async def test_a_signature_rotates_once(everywhere: Till) -> None:
     assert (await rotate(till, bought)).status_code == 200
 
 
-async def test_the_wallet_of_a_contract_signs_as_the_chain_says(till: Till) -> None:
+async def test_the_wallet_of_a_contract_signs_as_the_chain_says(till: WatchService) -> None:
     """ERC-1271: an externally owned account's check fails, and the node is asked."""
     bought = (await till.ask(CREATE, BODY, payment=signed(till))).json()
     asked: list[Any] = []
@@ -172,7 +172,7 @@ async def test_the_wallet_of_a_contract_signs_as_the_chain_says(till: Till) -> N
             store=services.store,
             clock=till.clock,
             base_url="http://trust.test",
-            sealer=services.shop.sealer,
+            sealer=services.dependencies.sealer,
             chain=chain,
         )
         app = FastAPI()

@@ -45,7 +45,7 @@ KEY = "a key of at least thirty-two characters"
 
 
 @dataclass
-class Till:
+class WatchService:
     """A shop that sells watches, and what its facilitator was asked."""
 
     running: Running
@@ -162,7 +162,7 @@ def bearer(secret: str) -> dict[str, str]:
 @contextlib.asynccontextmanager
 async def opened(
     url: str, folder: Path, *, key: str = KEY, deadline_ms: int = 800
-) -> AsyncIterator[Till]:
+) -> AsyncIterator[WatchService]:
     asked: Counter[str] = Counter()
     settles: list[bool] = []
 
@@ -184,4 +184,4 @@ async def opened(
             watch=WatchSettings(key=key),
         )
         async with http_service.opened(config) as running:
-            yield Till(running, world, asked, settles)
+            yield WatchService(running, world, asked, settles)

@@ -172,7 +172,7 @@ asyncio.run(main())
 """
 
 
-async def booked(store: Store) -> list[tuple[str, int, bool]]:
+async def payment_of(store: Store) -> list[tuple[str, int, bool]]:
     async with store.read() as tx:
         rows = (await tx.execute(sa.select(deposits.deposit))).all()
     return sorted((row.transaction, int(row.value), row.nonce is not None) for row in rows)
@@ -216,7 +216,7 @@ async def test_indexers_that_are_killed_repeat_nothing_and_miss_nothing(
                     expected += [(tx, *row) for row in rows]
             found: list[tuple[str, int, bool]] = []
             while await process.stdout.readline():
-                last, found = found, await booked(store)
+                last, found = found, await payment_of(store)
                 if len(found) >= len(expected) and last == found:
                     break
         finally:

@@ -210,8 +210,8 @@ async def agrees(indexer: Indexer, wallets: Sequence[bytes]) -> None:
     assert rows == expected, {"extra": rows - expected, "missing": expected - rows}
     assert await indexer.days() == summed(expected)
     if indexer.own is not None:
-        came, booked = indexer.chain.deposits(indexer.own), await indexer.deposits()
-        assert booked == came, {"extra": booked - came, "missing": came - booked}
+        came, payment_of = indexer.chain.deposits(indexer.own), await indexer.deposits()
+        assert payment_of == came, {"extra": payment_of - came, "missing": came - payment_of}
     async with indexer.store.read() as tx:
         cursor = await chains.cursor(tx, 8453)
         kept = await chains.kept(tx, 8453)

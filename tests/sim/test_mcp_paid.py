@@ -79,9 +79,11 @@ class Business:
 
     async def bought(self, name: str, arguments: dict[str, Any]) -> CallToolResult:
         """What an agent does: ask, sign the terms, ask again with the payment."""
-        owed = await self.call(name, arguments)
-        assert owed.is_error
-        return await self.call(name, arguments, await self.signed(owed.structured_content))
+        payment_required = await self.call(name, arguments)
+        assert payment_required.is_error
+        return await self.call(
+            name, arguments, await self.signed(payment_required.structured_content)
+        )
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -113,9 +115,9 @@ async def test_a_paid_call_moves_the_price_once_and_the_same_payment_is_served_a
 ) -> None:
     before = await business.income()
     arguments = {"resource": WEATHER}
-    owed = await business.call(TRUST, arguments)
+    payment_required = await business.call(TRUST, arguments)
     assert await business.income() == before
-    payment = await business.signed(owed.structured_content)
+    payment = await business.signed(payment_required.structured_content)
     result = await business.call(TRUST, arguments, payment)
     assert not result.is_error, text(result)
     report = result.structured_content
@@ -142,8 +144,8 @@ async def test_a_paid_call_moves_the_price_once_and_the_same_payment_is_served_a
 async def test_copies_of_a_paid_call_at_once_move_the_price_once(business: Business) -> None:
     before = await business.income()
     arguments = {"resource": WEATHER}
-    owed = await business.call(TRUST, arguments)
-    payment = await business.signed(owed.structured_content)
+    payment_required = await business.call(TRUST, arguments)
+    payment = await business.signed(payment_required.structured_content)
     results = await asyncio.gather(*(business.call(TRUST, arguments, payment) for _ in range(8)))
     assert len({text(result) for result in results}) == 1
     assert not any(result.is_error for result in results), text(results[0])
@@ -177,8 +179,8 @@ async def test_alternatives_are_sold_by_the_same_gate(business: Business) -> Non
 async def test_a_forged_signature_buys_nothing_and_is_told_the_terms(business: Business) -> None:
     before = await business.income()
     arguments = {"resource": WEATHER}
-    owed = await business.call(TRUST, arguments)
-    payment = await business.signed(owed.structured_content)
+    payment_required = await business.call(TRUST, arguments)
+    payment = await business.signed(payment_required.structured_content)
     payment["payload"]["signature"] = "0x" + "11" * 64 + "1b"
     refused = await business.call(TRUST, arguments, payment)
     assert refused.is_error

@@ -35,7 +35,7 @@ from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.serving import LOOPBACK, closed_port, serve
 from tollgauge.jobs import probe, score
 from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.jobs.runner import Job, turn
+from tollgauge.jobs.runner import Job, run_jobs
 from tollgauge.jobs.score import ScoreSettings
 from tollgauge.monitor import reports
 from tollgauge.store.endpoints import endpoints, scores
@@ -684,9 +684,9 @@ async def test_rounds_of_a_loop_overlap_up_to_its_lanes(empty: Store) -> None:
         under_way.discard(mine)
         return {}
 
-    job = Job(name="probe", every_ms=10, deadline_ms=60_000, run=run, lanes=3)
+    job = Job(name="probe", every_ms=10, deadline_ms=60_000, run=run, concurrency=3)
     async with asyncio.timeout(20):
-        await turn([job], store=empty, clock=now_ms, owner="one", stop=stop)
+        await run_jobs([job], store=empty, clock=now_ms, owner="one", stop=stop)
     assert most == 3, "a round that waits holds up no other"
 
 
@@ -703,11 +703,11 @@ async def test_a_worker_that_stops_gives_its_exclusive_rounds_back(
 
         return Job(name="prune", every_ms=10, deadline_ms=60_000, run=run, exclusive=True)
 
-    await turn([job("one", stop)], store=store, clock=now_ms, owner="one", stop=stop)
+    await run_jobs([job("one", stop)], store=store, clock=now_ms, owner="one", stop=stop)
     async with store.write() as tx:
         assert await leases.take(tx, "prune", owner="three", now=now_ms(), ttl_ms=60_000)
         await leases.give_back(tx, "prune", owner="three")
     other = asyncio.Event()
     second = open_store()
-    await turn([job("two", other)], store=second, clock=now_ms, owner="two", stop=other)
+    await run_jobs([job("two", other)], store=second, clock=now_ms, owner="two", stop=other)
     assert rounds == {"one": 1, "two": 1}

@@ -33,8 +33,8 @@ from tollgauge import app as root
 from tollgauge.clients import webhooks
 from tollgauge.clients.seal import destination_context, watch_context
 from tollgauge.clients.webhooks import WatchSettings
-from tollgauge.core.change_state import Probed, Standing, advance
-from tollgauge.core.changes import EVENTS, Flip
+from tollgauge.core.change_state import ChangeState, Probed, advance
+from tollgauge.core.changes import EVENTS, Change
 from tollgauge.core.endpoint import endpoint_id, parse_resource
 from tollgauge.core.exchange import Answer, Timings
 from tollgauge.core.lint import lint
@@ -248,9 +248,9 @@ def results_of(seller: Seller, *, days: int = 30) -> list[ProbeResult]:
     return found
 
 
-def flips_of(results: list[ProbeResult]) -> list[Flip]:
-    state = Standing()
-    told: list[Flip] = []
+def flips_of(results: list[ProbeResult]) -> list[Change]:
+    state = ChangeState()
+    told: list[Change] = []
     for result in results:
         state, found = advance(state, Probed(result=result))
         told += found
@@ -267,7 +267,7 @@ def test_a_month_of_the_market_tells_what_happened_and_nothing_else(kind: str) -
     pairs = list(itertools.pairwise(seen))
     payees = sum(a.pay_to.lower() != b.pay_to.lower() for a, b in pairs)
     prices = sum(a.amount != b.amount for a, b in pairs)
-    counts = {name: [flip.type for flip in told].count(name) for name in EVENTS}
+    counts = {name: [change.type for change in told].count(name) for name in EVENTS}
     assert counts["payto_change"] == payees
     assert counts["price_change"] == prices
     assert counts["asset_network_change"] == counts["spec_regression"] == 0
@@ -278,12 +278,12 @@ def test_a_month_of_the_market_tells_what_happened_and_nothing_else(kind: str) -
         assert payees >= 2
 
 
-def assert_outages_were_told(results: list[ProbeResult], told: list[Flip]) -> None:
+def assert_outages_were_told(results: list[ProbeResult], told: list[Change]) -> None:
     """Every outage of two checks or more, far from any other miss, is told once at its second
     check and ended by the second answer; a single miss is never told.
     """
     line = "".join("1" if each.up else "0" for each in results)
-    ats = {flip.at: flip.type for flip in told if flip.type.startswith("liveness")}
+    ats = {change.at: change.type for change in told if change.type.startswith("liveness")}
     lonely = re.compile(r"(?<=1{14})(0+)(?=1{14})")
     for found in lonely.finditer(line):
         start, end = found.span()

@@ -31,7 +31,7 @@ from tollgauge.core.exchange import Timings
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.units import DAY_MS, MINUTE_MS
-from tollgauge.core.watch import Kind, State, Wish
+from tollgauge.core.watch import Kind, State, WatchRequest
 from tollgauge.store.endpoints import discovery, endpoints
 from tollgauge.store.probes import observations
 from tollgauge.store.probes.observations import Observation
@@ -80,7 +80,7 @@ async def watch_all(service: root.Opened, urls: list[str]) -> dict[tuple[str, in
                 endpoint_id=resource.id,
                 created_at=NOW,
                 expires_at=NOW + 30 * DAY_MS,
-                wish=Wish(sensitivity=n),
+                watch_request=WatchRequest(sensitivity=n),
                 sealed_key=sealer.seal(bytes(32), context=watch_context(id_)),
             )
             place = f"https://{ALERTS}/{id_}".encode()

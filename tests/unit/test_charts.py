@@ -23,7 +23,7 @@ from tollgauge.web.pages.charts.days import (
     uptime_bars,
     uptime_text,
 )
-from tollgauge.web.pages.charts.gauge import dial
+from tollgauge.web.pages.charts.gauge import gauge
 from tollgauge.web.pages.charts.svg import element, number
 from tollgauge.web.pages.charts.timeline import event_lanes
 
@@ -141,7 +141,7 @@ def test_any_events_give_a_valid_picture_of_the_changes_in_view(
 def test_any_score_gives_a_valid_barrier(
     score: int | None, low: int | None, high: int | None
 ) -> None:
-    tree = parsed(dial(GRADES, score=score, grade="A", low=low, high=high))
+    tree = parsed(gauge(GRADES, score=score, grade="A", low=low, high=high))
     assert len(all_of(tree, "band")) == len(GRADES)
     assert bool(all_of(tree, "boom-none")) == (score is None)
     assert bool(all_of(tree, "range")) == (low is not None and high is not None)
@@ -238,15 +238,15 @@ def test_latency_without_any_success_says_so() -> None:
 
 
 def test_the_barrier_is_shut_at_zero_and_upright_at_one_hundred() -> None:
-    shut = all_of(parsed(dial(GRADES, score=0, grade="F")), "boom")[0].attrib
-    upright = all_of(parsed(dial(GRADES, score=1_000, grade="A")), "boom")[0].attrib
+    shut = all_of(parsed(gauge(GRADES, score=0, grade="F")), "boom")[0].attrib
+    upright = all_of(parsed(gauge(GRADES, score=1_000, grade="A")), "boom")[0].attrib
     assert shut["y1"] == shut["y2"]
     assert upright["x1"] == upright["x2"]
     assert float(upright["y2"]) < float(upright["y1"])
 
 
 def test_the_barrier_says_score_grade_and_range_in_words() -> None:
-    tree = parsed(dial(GRADES, score=831, grade="A", low=800, high=852))
+    tree = parsed(gauge(GRADES, score=831, grade="A", low=800, high=852))
     assert tree.find("title") is not None
     words = " ".join(tree.itertext())
     assert "Trust score 83.1 of 100, grade A" in words

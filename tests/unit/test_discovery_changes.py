@@ -56,7 +56,9 @@ def test_a_new_receiver_counts_without_an_amount() -> None:
     changed = (("payto-changed", QUOTE.pay_to, after.pay_to),)
     assert changes(before, after) == changes(QUOTE, after) == changed
     assert changes(before, replace(before, network="")) == ()
-    assert [flip.type for flip in term_flips(before, after, at=1, source="s")] == ["payto_change"]
+    assert [change.type for change in term_flips(before, after, at=1, source="s")] == [
+        "payto_change"
+    ]
 
 
 def test_what_an_entry_leaves_out_is_carried_from_the_crawl_before() -> None:

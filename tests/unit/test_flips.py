@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tollgauge.core import changes, notice
 from tollgauge.core.attribution import shared_slowness
-from tollgauge.core.change_state import CALM, HEAL, Probed, Standing, advance, from_json, to_json
-from tollgauge.core.changes import EVENTS, Baseline, Flip
+from tollgauge.core.change_state import CALM, HEAL, ChangeState, Probed, advance, from_json, to_json
+from tollgauge.core.changes import EVENTS, Baseline, Change
 from tollgauge.core.exchange import Timings
 from tollgauge.core.finding import Finding, Severity
 from tollgauge.core.lint import ERROR_RULES, RULES, RuleSet
@@ -58,16 +58,16 @@ def lived(
     *,
     n: frozenset[int] = frozenset({2}),
     templated: bool = False,
-    standing: Standing | None = None,
-) -> list[tuple[int, Flip]]:
+    standing: ChangeState | None = None,
+) -> list[tuple[int, Change]]:
     """The flips of a series, each with the number of the probe that told it."""
-    told: list[tuple[int, Flip]] = []
-    state = standing or Standing()
+    told: list[tuple[int, Change]] = []
+    state = standing or ChangeState()
     last_good = None
     for number, result in enumerate(results):
         probed = Probed(result=result, sensitivities=n, templated=templated, last_good=last_good)
         state, found = advance(from_json(json.loads(json.dumps(to_json(state)))), probed)
-        told += [(number, flip) for flip in found]
+        told += [(number, change) for change in found]
         last_good = result.at if result.up else last_good
     return told
 
@@ -76,7 +76,7 @@ def line(text: str, *, n: int = 2) -> list[tuple[int, str]]:
     """The liveness flips of a series of `1` and `0`, for a sensitivity."""
     results = [probe(i, up=char == "1") for i, char in enumerate(text)]
     found = lived(results, n=frozenset({n}))
-    return [(number, flip.type) for number, flip in found if flip.sensitivity == n]
+    return [(number, change.type) for number, change in found if change.sensitivity == n]
 
 
 TERMS = [
@@ -107,22 +107,22 @@ TERMS = [
 def test_changed_terms_are_told_once_each(what: str, after: Quote, types: list[str]) -> None:
     results = [probe(0), *(probe(number, quote=after) for number in range(1, 5))]
     told = lived(results)
-    assert [flip.type for _, flip in told] == types
+    assert [change.type for _, change in told] == types
     assert {number for number, _ in told} <= {1}
 
 
 def test_a_change_says_what_was_what_is_and_why() -> None:
-    ((_, flip),) = lived([probe(0), probe(1, quote=replace(QUOTE, amount=20_000))])
-    assert flip.before == {"amount": "10000", "amountUsd": 0.01}
-    assert flip.after == {"amount": "20000", "amountUsd": 0.02}
-    assert flip.reason == "The price rose from $0.010000 to $0.020000."
-    assert flip.severity is Severity.ERROR
-    assert flip.evidence["source"] == "probe"
+    ((_, change),) = lived([probe(0), probe(1, quote=replace(QUOTE, amount=20_000))])
+    assert change.before == {"amount": "10000", "amountUsd": 0.01}
+    assert change.after == {"amount": "20000", "amountUsd": 0.02}
+    assert change.reason == "The price rose from $0.010000 to $0.020000."
+    assert change.severity is Severity.ERROR
+    assert change.evidence["source"] == "probe"
 
 
 def test_a_fall_of_the_price_is_a_warning() -> None:
-    ((_, flip),) = lived([probe(0), probe(1, quote=replace(QUOTE, amount=1))])
-    assert flip.severity is Severity.WARN
+    ((_, change),) = lived([probe(0), probe(1, quote=replace(QUOTE, amount=1))])
+    assert change.severity is Severity.WARN
 
 
 def test_terms_that_are_gone_for_a_while_are_no_change() -> None:
@@ -132,20 +132,20 @@ def test_terms_that_are_gone_for_a_while_are_no_change() -> None:
 def test_terms_that_change_during_an_outage_are_told_after_it() -> None:
     changed = replace(QUOTE, amount=1)
     told = lived([probe(0), probe(1, up=False), probe(2, quote=changed)])
-    assert [(number, flip.type) for number, flip in told] == [(2, "price_change")]
+    assert [(number, change.type) for number, change in told] == [(2, "price_change")]
 
 
 def test_terms_that_vary_are_told_twice_and_then_once_as_a_warning() -> None:
     results = [probe(i, quote=replace(QUOTE, pay_to=f"0x{i:040x}")) for i in range(50)]
-    told = [flip for _, flip in lived(results)]
-    assert [flip.severity.value for flip in told] == ["error", "error", "warn"]
+    told = [change for _, change in lived(results)]
+    assert [change.severity.value for change in told] == ["error", "error", "warn"]
     assert "It varies" in told[-1].reason
 
 
 def test_terms_that_vary_per_item_are_a_warning_at_once() -> None:
     results = [probe(i, quote=replace(QUOTE, amount=100 + i)) for i in range(50)]
-    told = [flip for _, flip in lived(results, templated=True)]
-    assert [flip.severity.value for flip in told] == ["warn"]
+    told = [change for _, change in lived(results, templated=True)]
+    assert [change.severity.value for change in told] == ["warn"]
 
 
 def test_terms_that_kept_for_a_day_are_an_alarm_again() -> None:
@@ -220,10 +220,10 @@ def test_turns_before_a_steady_time_do_not_count() -> None:
 
 def test_an_outage_says_since_when_and_when_it_was_good_last() -> None:
     results = [probe(0), probe(1), probe(2, up=False), probe(3, up=False)]
-    ((_, flip),) = lived(results)
-    assert flip.before == {"up": True, "lastGoodAt": START + STEP}
-    assert flip.after == {"up": False, "since": START + 2 * STEP}
-    assert flip.reason == "Down: 2 checks in a row failed (HTTP 502)."
+    ((_, change),) = lived(results)
+    assert change.before == {"up": True, "lastGoodAt": START + STEP}
+    assert change.after == {"up": False, "since": START + 2 * STEP}
+    assert change.reason == "Down: 2 checks in a row failed (HTTP 502)."
     ((*_, back),) = lived([*results, probe(4), probe(5)])[1:]
     assert back.before == {"up": False, "since": START + 2 * STEP}
 
@@ -244,11 +244,11 @@ def test_notices_of_liveness_alternate(text: str, n: int) -> None:
 def test_every_sensitivity_has_its_own_flips() -> None:
     results = [probe(i, up=i < 3) for i in range(10)]
     told = lived(results, n=frozenset({1, 2, 5}))
-    assert [(number, flip.sensitivity) for number, flip in told] == [(3, 1), (4, 2), (7, 5)]
+    assert [(number, change.sensitivity) for number, change in told] == [(3, 1), (4, 2), (7, 5)]
 
 
 def test_a_new_sensitivity_takes_over_what_is_known() -> None:
-    state = Standing()
+    state = ChangeState()
     for number in range(6):
         state, _ = advance(state, Probed(result=probe(number, up=number < 2)))
     _, found = advance(state, Probed(result=probe(6, up=False), sensitivities=frozenset({2, 3})))
@@ -279,9 +279,10 @@ def test_a_rule_that_breaks_is_named_once(
     what: str, series: list[tuple[str, ...]], expected: list[tuple[int, list[str]]]
 ) -> None:
     told = lived([probe(i, broken=rules) for i, rules in enumerate(series)])
-    assert {flip.type for _, flip in told} <= {"spec_regression"}
+    assert {change.type for _, change in told} <= {"spec_regression"}
     names = [
-        (number, sorted(rule["rule"] for rule in flip.evidence["rules"])) for number, flip in told
+        (number, sorted(rule["rule"] for rule in change.evidence["rules"]))
+        for number, change in told
     ]
     assert names == expected
 
@@ -290,7 +291,7 @@ OLD = RuleSet({"a": 1, "b": 1})
 NEW = RuleSet({"a": 1, "b": 2, "c": 1})
 
 
-def judged(series: list[tuple[RuleSet, tuple[str, ...]]], state: Standing) -> list[list[str]]:
+def judged(series: list[tuple[RuleSet, tuple[str, ...]]], state: ChangeState) -> list[list[str]]:
     """What a series of answers tells that different versions judged, each as its broken rules."""
     sets = {each.id: each for each in (OLD, NEW)}
     told: list[list[str]] = []
@@ -298,7 +299,7 @@ def judged(series: list[tuple[RuleSet, tuple[str, ...]]], state: Standing) -> li
         known = sets.get(state.rules or "")
         result = probe(number, broken=broken)
         state, found = advance(state, Probed(result=result, rules=rules, rules_before=known))
-        told += [[rule["rule"] for rule in flip.evidence["rules"]] for flip in found]
+        told += [[rule["rule"] for rule in change.evidence["rules"]] for change in found]
     return told
 
 
@@ -323,30 +324,30 @@ UPGRADES = [
 def test_what_another_version_of_the_rules_finds_is_no_change(
     what: str, series: list[tuple[RuleSet, tuple[str, ...]]], told: list[list[str]]
 ) -> None:
-    assert judged(series, Standing()) == told
+    assert judged(series, ChangeState()) == told
 
 
 def test_a_standing_that_names_no_rules_takes_in_everything_once() -> None:
-    old = Standing(judged=True, broken={"a": 0})
+    old = ChangeState(judged=True, broken={"a": 0})
     assert judged([(NEW, ("a", "b", "c"))] * 3, old) == []
     assert judged([(NEW, ("c",)), (NEW, ("b", "c")), (NEW, ("b", "c"))], old) == [["b"]]
 
 
 def test_rules_that_no_one_kept_are_as_good_as_unnamed() -> None:
-    forgotten = Standing(judged=True, rules=RuleSet({"z": 1}).id)
+    forgotten = ChangeState(judged=True, rules=RuleSet({"z": 1}).id)
     assert judged([(NEW, ("a", "c"))] * 3, forgotten) == []
 
 
 def test_an_answer_without_a_request_for_payment_holds_it_to_no_new_rule() -> None:
-    state = Standing(judged=True, rules=OLD.id)
+    state = ChangeState(judged=True, rules=OLD.id)
     free = probe(0, outcome=Outcome.OPEN, status=200, quote=None)
     state, _ = advance(state, Probed(result=free, rules=NEW, rules_before=OLD))
     assert judged([(NEW, ("c",))] * 3, state) == []
 
 
 def test_a_standing_can_be_read_by_a_version_that_knows_less() -> None:
-    document = to_json(Standing(recent="11", rules=NEW.id)) | {"later": {"x": 1}}
-    assert from_json(document) == Standing(recent="11", rules=NEW.id)
+    document = to_json(ChangeState(recent="11", rules=NEW.id)) | {"later": {"x": 1}}
+    assert from_json(document) == ChangeState(recent="11", rules=NEW.id)
     del document["rules"]
     assert from_json(document).rules is None
 
@@ -360,7 +361,7 @@ def test_sets_with_the_same_rules_have_the_same_id() -> None:
 
 def test_an_outage_breaks_no_rule() -> None:
     results = [probe(0), *(probe(i, up=False, broken=("x",)) for i in range(1, 6))]
-    assert [flip.type for _, flip in lived(results)] == ["liveness_down"]
+    assert [change.type for _, change in lived(results)] == ["liveness_down"]
 
 
 def test_a_regression_that_keeps_clients_from_paying_is_an_error() -> None:
@@ -376,8 +377,8 @@ BASELINE = Baseline(p50=200, p95=400, count=1_000, at=START)
 
 def slow_series(*ms: int) -> list[tuple[int, str]]:
     results = [probe(i, ms=each) for i, each in enumerate(ms)]
-    found = lived(results, standing=Standing(baseline=BASELINE))
-    return [(number, flip.type) for number, flip in found]
+    found = lived(results, standing=ChangeState(baseline=BASELINE))
+    return [(number, change.type) for number, change in found]
 
 
 LATENCIES = [
@@ -402,23 +403,23 @@ def test_two_answers_far_above_the_endpoints_own_past_are_a_regression(
 
 
 def test_without_a_past_nothing_is_slow() -> None:
-    young = Standing(baseline=replace(BASELINE, count=10))
+    young = ChangeState(baseline=replace(BASELINE, count=10))
     results = [probe(i, ms=9_000) for i in range(10)]
     assert not lived(results, standing=young)
     assert not lived(results)
 
 
 def test_a_fast_endpoint_may_get_a_little_slower() -> None:
-    fast = Standing(baseline=Baseline(p50=10, p95=20, count=500, at=START))
+    fast = ChangeState(baseline=Baseline(p50=10, p95=20, count=500, at=START))
     assert not lived([probe(i, ms=300) for i in range(5)], standing=fast)
     assert lived([probe(i, ms=320) for i in range(5)], standing=fast)
 
 
 def test_a_delisting_is_a_warning_with_its_source() -> None:
-    flip = changes.delisting(at=START, source="cdp")
-    assert (flip.type, flip.severity) == ("delisting", Severity.WARN)
-    assert flip.before == {"status": "listed"}
-    assert flip.after == {"status": "delisted"}
+    change = changes.delisting(at=START, source="cdp")
+    assert (change.type, change.severity) == ("delisting", Severity.WARN)
+    assert change.before == {"status": "listed"}
+    assert change.after == {"status": "delisted"}
 
 
 def test_the_types_are_those_of_published_clients() -> None:
@@ -435,9 +436,9 @@ def test_the_types_are_those_of_published_clients() -> None:
     )
 
 
-def told_of(flip: Flip, resource: str = "https://api.example.com/a") -> dict[str, object]:
-    return notice.flip_event(
-        flip,
+def told_of(change: Change, resource: str = "https://api.example.com/a") -> dict[str, object]:
+    return notice.change_event(
+        change,
         event_id="evt_1",
         watch_id="wat_1",
         resource=resource,
@@ -447,8 +448,8 @@ def told_of(flip: Flip, resource: str = "https://api.example.com/a") -> dict[str
 
 def test_slack_cannot_be_made_to_mention_or_link() -> None:
     evil = "<!channel> <https://evil.example|click> & <@U1>"
-    flip = replace(changes.delisting(at=START, source="x"), reason=evil, after={"payTo": evil})
-    text = json.dumps(notice.slack(told_of(flip)))
+    change = replace(changes.delisting(at=START, source="x"), reason=evil, after={"payTo": evil})
+    text = json.dumps(notice.slack(told_of(change)))
     assert "<!channel>" not in text
     assert "<@U1>" not in text
     assert "<https://evil" not in text
@@ -457,8 +458,8 @@ def test_slack_cannot_be_made_to_mention_or_link() -> None:
 
 def test_discord_mentions_nobody_and_shows_no_markup() -> None:
     evil = "@everyone **bold** [click](https://evil.example) `x` \u202e"
-    flip = replace(changes.delisting(at=START, source="x"), reason=evil, after={"payTo": evil})
-    message = notice.discord(told_of(flip))
+    change = replace(changes.delisting(at=START, source="x"), reason=evil, after={"payTo": evil})
+    message = notice.discord(told_of(change))
     assert message["allowed_mentions"] == {"parse": []}
     embed = message["embeds"][0]
     assert "\\@everyone \\*\\*bold\\*\\* \\[click\\]\\(" in embed["description"]
@@ -481,14 +482,14 @@ def test_chats_show_reason_since_when_last_good_before_and_after_and_a_link() ->
 
 def test_the_longest_texts_fit_what_chats_take() -> None:
     long = {f"key{i}": "x" * 5_000 for i in range(40)}
-    flip = replace(changes.delisting(at=START, source="x"), reason="y" * 9_000, after=long)
-    slack = notice.slack(told_of(flip))
+    change = replace(changes.delisting(at=START, source="x"), reason="y" * 9_000, after=long)
+    slack = notice.slack(told_of(change))
     assert len(slack["blocks"]) <= 50
     for block in slack["blocks"]:
         assert len(block.get("text", {}).get("text", "")) <= 3_000
         assert len(block.get("fields", [])) <= 10
         assert all(len(each["text"]) <= 2_000 for each in block.get("fields", []))
-    embed = notice.discord(told_of(flip))["embeds"][0]
+    embed = notice.discord(told_of(change))["embeds"][0]
     assert len(embed["fields"]) <= 25
     assert len(json.dumps(embed)) <= 6_000 + 1_000
     assert sum(len(f["name"]) + len(f["value"]) for f in embed["fields"]) <= 3_500
@@ -513,8 +514,8 @@ HOSTILE = (
 @pytest.mark.parametrize("evil", HOSTILE)
 def test_chats_take_whatever_a_provider_writes(evil: str) -> None:
     terms = dict.fromkeys(("payTo", "network", "asset", "a", "b", "c", "d", "e"), evil)
-    flip = replace(changes.delisting(at=START, source=evil), reason=evil, before={}, after=terms)
-    told = told_of(flip, resource=f"https://{'x' * 250}.example.com/{evil[:500]}")
+    change = replace(changes.delisting(at=START, source=evil), reason=evil, before={}, after=terms)
+    told = told_of(change, resource=f"https://{'x' * 250}.example.com/{evil[:500]}")
     slack = notice.slack(told)
     texts = [slack["text"], *(block.get("text", {}).get("text", "") for block in slack["blocks"])]
     fields = [each["text"] for block in slack["blocks"] for each in block.get("fields", [])]
@@ -542,20 +543,20 @@ def test_chats_take_whatever_a_provider_writes(evil: str) -> None:
 
 def test_chats_make_no_link_of_an_address_that_a_provider_wrote() -> None:
     evil = "0x1 https://evil.example/login www.evil.example"
-    flip = replace(changes.delisting(at=START, source="x"), reason=evil, after={"payTo": evil})
-    slack = notice.slack(told_of(flip))
+    change = replace(changes.delisting(at=START, source="x"), reason=evil, after={"payTo": evil})
+    slack = notice.slack(told_of(change))
     marked = [each for block in slack["blocks"] for each in block.get("fields", [])]
     marked.append(slack["blocks"][1]["text"])
     assert all(each["verbatim"] is True for each in marked)
     assert (slack["unfurl_links"], slack["unfurl_media"]) == (False, False)
-    embed = notice.discord(told_of(flip))["embeds"][0]
+    embed = notice.discord(told_of(change))["embeds"][0]
     for text in (embed["description"], *(each["value"] for each in embed["fields"])):
         assert "https://evil" not in text
 
 
 def test_an_answer_is_not_called_slow_while_we_were_late_ourselves() -> None:
     def told(delay: int) -> list[str]:
-        state, found = Standing(baseline=BASELINE), []
+        state, found = ChangeState(baseline=BASELINE), []
         for number in range(5):
             slow = probe(number, ms=2_000)
             slow = replace(slow, timings=replace(slow.timings, delay=delay))
@@ -568,7 +569,7 @@ def test_an_answer_is_not_called_slow_while_we_were_late_ourselves() -> None:
 
 
 def test_what_unrelated_endpoints_share_is_our_own_slowness() -> None:
-    state = Standing(baseline=BASELINE)
+    state = ChangeState(baseline=BASELINE)
     for number in range(5):
         slow_here = Probed(result=probe(number, ms=2_000), slow_here=True)
         state, found = advance(state, slow_here)

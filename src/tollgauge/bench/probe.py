@@ -31,7 +31,7 @@ from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import probe
 from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.jobs.runner import Job, turn
+from tollgauge.jobs.runner import Job, run_jobs
 from tollgauge.store.endpoints import endpoints
 
 HOSTS: Final = 4_000
@@ -80,10 +80,12 @@ async def turned(store: Store, egress: Egress, hosts: int) -> dict[str, Any]:
         return await probe.run(store, egress, settings=settings, clock=now_ms, owner="bench")
 
     job = Job(
-        name="probe", every_ms=1_000, deadline_ms=120_000, run=one_round, lanes=settings.lanes
+        name="probe", every_ms=1_000, deadline_ms=120_000, run=one_round, concurrency=settings.lanes
     )
     began, cpu = time.monotonic(), time.process_time()
-    turning = asyncio.create_task(turn([job], store=store, clock=now_ms, owner="bench", stop=stop))
+    turning = asyncio.create_task(
+        run_jobs([job], store=store, clock=now_ms, owner="bench", stop=stop)
+    )
     patience = began + hosts / PACE * 3 + 30
     # A database tells nobody when it has the last row.
     while (left := await unprobed(store)) and time.monotonic() < patience:  # noqa: ASYNC110 - see above

@@ -46,7 +46,7 @@ from tollgauge.db.engine import Store, StoreSettings
 from tollgauge.observe import configure_logs
 from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.probes import archive, evidence, probes
-from tollgauge.web.edge.middleware import FrontSettings
+from tollgauge.web.edge.middleware import EdgeSettings
 from tollgauge.web.paid.catalogue import SaleSettings
 from tollgauge.web.routes import ServerSettings
 
@@ -83,7 +83,7 @@ def config(settings: Settings) -> Config:
             port=settings.port,
             admin_port=0,
             json_logs=True,
-            front=FrontSettings(free_per_minute=1_000_000, trusted_proxies=("127.0.0.1",)),
+            front=EdgeSettings(free_per_minute=1_000_000, trusted_proxies=("127.0.0.1",)),
         ),
         store=StoreSettings(url=settings.store),
         sale=SaleSettings(pay_to=PAY_TO),

@@ -187,11 +187,11 @@ async def healthy_left(store: Store) -> int:
 
 async def delays_ms(store: Store) -> list[int]:
     """From what was seen to the yes, of what good destinations took, in order."""
-    delivery, watch, flip = outbox.delivery, watches.watch, changes.flip
+    delivery, watch, change = outbox.delivery, watches.watch, changes.change
     joined = delivery.join(watch, watch.c.id == delivery.c.watch_id).join(
-        flip, flip.c.endpoint_id == watch.c.endpoint_id
+        change, change.c.endpoint_id == watch.c.endpoint_id
     )
-    query = sa.select(delivery.c.done_at - flip.c.at).select_from(joined)
+    query = sa.select(delivery.c.done_at - change.c.at).select_from(joined)
     async with store.read() as tx:
         rows = await tx.execute(query.where(delivery.c.state == outbox.SENT))
         return sorted(rows.scalars())

@@ -113,8 +113,8 @@ async def _watch(config: Config, watch_id: str) -> dict[str, Any]:
         "resource": endpoint.resource if endpoint else None,
         "createdAt": wire.iso(found.created_at),
         "expiresAt": wire.iso(found.expires_at),
-        "events": ", ".join(found.wish.events),
-        "sensitivity": found.wish.sensitivity,
+        "events": ", ".join(found.watch_request.events),
+        "sensitivity": found.watch_request.sensitivity,
         "destinations": [
             {
                 "id": each.id,

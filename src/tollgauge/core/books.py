@@ -103,7 +103,7 @@ class Day:
         return self.complete and self.difference != 0
 
 
-def booked(account: Account, day: int, came: Iterable[Came], unseen: Iterable[Unseen]) -> Day:
+def payment_of(account: Account, day: int, came: Iterable[Came], unseen: Iterable[Unseen]) -> Day:
     """The books of a day from its transfers, and from the settled sales that have none."""
     found, lacking = list(came), list(unseen)
     sold = [each.sold for each in found if each.sold is not None]

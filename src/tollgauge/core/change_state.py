@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
 from tollgauge.core import changes as changes_rules
-from tollgauge.core.changes import Baseline, Flip
+from tollgauge.core.changes import Baseline, Change
 from tollgauge.core.finding import Severity
 from tollgauge.core.lint import ERROR_RULES, RuleSet
 from tollgauge.core.liveness import HITS, RECENT, Liveness, run_length, step
@@ -38,7 +38,7 @@ BASELINE_MIN: Final = 48
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class ChangeState:
     """What is remembered. `recent` holds the last scored results as `1` and `0`; `since` the
     first miss of the current run, `last_good` the last answer before it; `changes` the instants of
     the day's changes by type; `rules` the id of the set of rules that the last request for payment
@@ -74,7 +74,7 @@ class Standing:
         return replace(public, n=n)
 
 
-_NAMES: Final = frozenset(each.name for each in fields(Standing))
+_NAMES: Final = frozenset(each.name for each in fields(ChangeState))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,26 +94,26 @@ class Probed:
     rules_before: RuleSet | None = None
 
 
-def advance(standing: Standing, probed: Probed) -> tuple[Standing, tuple[Flip, ...]]:
+def advance(state: ChangeState, probed: Probed) -> tuple[ChangeState, tuple[Change, ...]]:
     """The standing after a scored probe, and what it flipped."""
-    found: list[Flip] = []
+    found: list[Change] = []
     for part in (_liveness, _terms, _envelope, _latency):
-        standing, told = part(standing, probed)
+        state, told = part(state, probed)
         found += told
-    return standing, tuple(found)
+    return state, tuple(found)
 
 
-def _liveness(standing: Standing, probed: Probed) -> tuple[Standing, list[Flip]]:
+def _liveness(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
     result = probed.result
-    recent = (standing.recent + ("1" if result.up else "0"))[-RECENT:]
+    recent = (state.recent + ("1" if result.up else "0"))[-RECENT:]
     began = not result.up and run_length(recent) == 1
-    since = result.at if began else standing.since
-    last_good = probed.last_good if began else standing.last_good
-    seen_up = standing.seen_up or result.up
+    since = result.at if began else state.since
+    last_good = probed.last_good if began else state.last_good
+    seen_up = state.seen_up or result.up
     machines: list[Liveness] = []
-    found: list[Flip] = []
+    found: list[Change] = []
     for n in sorted({PUBLIC_N} | probed.sensitivities):
-        before = standing.machine(n)
+        before = state.machine(n)
         after, kind = step(before, recent=recent, since=since, seen_up=seen_up)
         machines.append(after)
         if kind == changes_rules.DOWN:
@@ -132,7 +132,7 @@ def _liveness(standing: Standing, probed: Probed) -> tuple[Standing, list[Flip]]
                 changes_rules.liveness_flapping(result, n=n, recent=recent, last_good=last_good)
             )
     after_all = replace(
-        standing,
+        state,
         recent=recent,
         since=since,
         last_good=last_good,
@@ -142,100 +142,100 @@ def _liveness(standing: Standing, probed: Probed) -> tuple[Standing, list[Flip]]
     return after_all, found
 
 
-def _terms(standing: Standing, probed: Probed) -> tuple[Standing, list[Flip]]:
+def _terms(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
     result = probed.result
     if result.quote is None:
-        return standing, []
-    if standing.quote is None:
-        return replace(standing, quote=result.quote), []
-    changed = changes_rules.term_flips(standing.quote, result.quote, at=result.at, source="probe")
+        return state, []
+    if state.quote is None:
+        return replace(state, quote=result.quote), []
+    changed = changes_rules.term_flips(state.quote, result.quote, at=result.at, source="probe")
     limit = 1 if probed.templated else VARIES
-    found: list[Flip] = []
-    changes = dict(standing.changes)
-    for flip in changed:
-        day = [at for at in changes.get(flip.type, ()) if at > result.at - DAY_MS]
+    found: list[Change] = []
+    changes = dict(state.changes)
+    for change in changed:
+        day = [at for at in changes.get(change.type, ()) if at > result.at - DAY_MS]
         number = len(day) + 1
-        changes[flip.type] = (*day, result.at)[-VARIES:]
+        changes[change.type] = (*day, result.at)[-VARIES:]
         if number < limit:
-            found.append(flip)
+            found.append(change)
         elif number == limit:
-            found.append(_varies(flip))
-    return replace(standing, quote=result.quote, changes=changes), found
+            found.append(_varies(change))
+    return replace(state, quote=result.quote, changes=changes), found
 
 
-def _varies(flip: Flip) -> Flip:
-    reason = f"{flip.reason} It varies: more changes are not told until it has kept for a day."
-    return replace(flip, severity=Severity.WARN, reason=reason)
+def _varies(change: Change) -> Change:
+    reason = f"{change.reason} It varies: more changes are not told until it has kept for a day."
+    return replace(change, severity=Severity.WARN, reason=reason)
 
 
-def _envelope(standing: Standing, probed: Probed) -> tuple[Standing, list[Flip]]:
+def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
     """Only an answer has an envelope to judge; an outage is liveness."""
     result = probed.result
     if not result.up:
-        return standing, []
+        return state, []
     errors = {f.rule for f in result.findings if f.severity is Severity.ERROR}
     rules = probed.rules.id
-    if not standing.judged:
+    if not state.judged:
         broken = dict.fromkeys(sorted(errors), 0)
-        return replace(standing, judged=True, rules=rules, broken=broken), []
-    kept = {rule: 0 if rule in errors else n + 1 for rule, n in standing.broken.items()}
+        return replace(state, judged=True, rules=rules, broken=broken), []
+    kept = {rule: 0 if rule in errors else n + 1 for rule, n in state.broken.items()}
     known = {rule: n for rule, n in kept.items() if n < HEAL}
     found = errors - known.keys()
-    unheard = _unheard(found, standing, probed)
+    unheard = _unheard(found, state, probed)
     known |= dict.fromkeys(sorted(unheard), 0)
     new = sorted(found - unheard)
-    confirmed = [rule for rule in new if rule in standing.suspects]
-    flip = changes_rules.spec_regression(confirmed, result, known=sorted(known))
+    confirmed = [rule for rule in new if rule in state.suspects]
+    change = changes_rules.spec_regression(confirmed, result, known=sorted(known))
     after = replace(
-        standing,
-        rules=rules if result.outcome is Outcome.PAYMENT_REQUIRED else standing.rules,
+        state,
+        rules=rules if result.outcome is Outcome.PAYMENT_REQUIRED else state.rules,
         broken=known | dict.fromkeys(confirmed, 0),
         suspects=tuple(rule for rule in new if rule not in confirmed),
     )
-    return after, [flip] if flip else []
+    return after, [change] if change else []
 
 
-def _unheard(found: set[str], standing: Standing, probed: Probed) -> set[str]:
+def _unheard(found: set[str], state: ChangeState, probed: Probed) -> set[str]:
     """Those broken rules that the endpoint was not held to when it was judged last: nobody can
     say that it kept them then.
     """
-    if standing.rules == probed.rules.id:
+    if state.rules == probed.rules.id:
         return set()
     before = probed.rules_before
     return {rule for rule in found if before is None or not before.shares(rule, probed.rules)}
 
 
-def _latency(standing: Standing, probed: Probed) -> tuple[Standing, list[Flip]]:
+def _latency(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
     """Needs a baseline, which only watched endpoints have. Slowness of ours tells nothing."""
-    result, baseline = probed.result, standing.baseline
+    result, baseline = probed.result, state.baseline
     ours = probed.slow_here or result.late_here
     if baseline is None or not result.up or baseline.count < BASELINE_MIN or ours:
-        return standing, []
-    if standing.calm is not None:
-        calm = standing.calm + 1 if changes_rules.calm(result, baseline) else 0
-        return replace(standing, calm=None if calm >= CALM else calm), []
+        return state, []
+    if state.calm is not None:
+        calm = state.calm + 1 if changes_rules.calm(result, baseline) else 0
+        return replace(state, calm=None if calm >= CALM else calm), []
     if not changes_rules.slow(result, baseline):
-        return (replace(standing, slow=()) if standing.slow else standing), []
-    slow = (*standing.slow, result.timings.total)
+        return (replace(state, slow=()) if state.slow else state), []
+    slow = (*state.slow, result.timings.total)
     if len(slow) < CONFIRM:
-        return replace(standing, slow=slow), []
+        return replace(state, slow=slow), []
     told = changes_rules.latency_regression(slow, result, baseline)
-    return replace(standing, slow=(), calm=0), [told]
+    return replace(state, slow=(), calm=0), [told]
 
 
-def to_json(standing: Standing) -> dict[str, Any]:
+def to_json(state: ChangeState) -> dict[str, Any]:
     """A standing as plain JSON values. The amount is text: it may be a uint256."""
-    document = asdict(standing)
-    if standing.quote is not None:
-        document["quote"]["amount"] = str(standing.quote.amount)
+    document = asdict(state)
+    if state.quote is not None:
+        document["quote"]["amount"] = str(state.quote.amount)
     return document
 
 
-def from_json(document: Mapping[str, Any]) -> Standing:
+def from_json(document: Mapping[str, Any]) -> ChangeState:
     """The inverse of `to_json`; what another version wrote beyond it is left out."""
     document = {name: value for name, value in document.items() if name in _NAMES}
     quote, baseline = document["quote"], document["baseline"]
-    return Standing(
+    return ChangeState(
         **{
             **document,
             "machines": tuple(Liveness(**each) for each in document["machines"]),

@@ -59,7 +59,7 @@ _LEVELS: Final[Mapping[str, Severity]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flip:
+class Change:
     """One change. `before`, `after` and `evidence` are small JSON objects; `sensitivity` says for
     watches of how many misses a liveness flip is, None for every other type.
     """
@@ -86,11 +86,11 @@ class Baseline:
     at: int
 
 
-def payto_change(before: Advertised, after: Advertised, *, at: int, source: str) -> Flip | None:
+def payto_change(before: Advertised, after: Advertised, *, at: int, source: str) -> Change | None:
     """The address that payments go to is another one, whether or not an amount is named."""
     if before.pay_to == after.pay_to:
         return None
-    return Flip(
+    return Change(
         type=PAYTO,
         at=at,
         severity=_LEVELS[PAYTO],
@@ -101,14 +101,14 @@ def payto_change(before: Advertised, after: Advertised, *, at: int, source: str)
     )
 
 
-def price_change(before: Quote, after: Quote, *, at: int, source: str) -> Flip | None:
+def price_change(before: Quote, after: Quote, *, at: int, source: str) -> Change | None:
     """The price in the same asset is another one; the same dollar on another network is the same
     asset (core/discovery). A rise is an alarm, a fall a warning.
     """
     if before.amount == after.amount or not same_asset(before, after):
         return None
     rose = after.amount > before.amount
-    return Flip(
+    return Change(
         type=PRICE,
         at=at,
         severity=Severity.ERROR if rose else Severity.WARN,
@@ -119,12 +119,12 @@ def price_change(before: Quote, after: Quote, *, at: int, source: str) -> Flip |
     )
 
 
-def asset_network_change(before: Quote, after: Quote, *, at: int, source: str) -> Flip | None:
+def asset_network_change(before: Quote, after: Quote, *, at: int, source: str) -> Change | None:
     """The price is asked in another token or on another network."""
     if (before.network, before.asset) == (after.network, after.asset):
         return None
     what = "network" if before.network != after.network else "token"
-    return Flip(
+    return Change(
         type=ASSET_NETWORK,
         at=at,
         severity=_LEVELS[ASSET_NETWORK],
@@ -139,7 +139,7 @@ def asset_network_change(before: Quote, after: Quote, *, at: int, source: str) -
 
 def spec_regression(
     broken: Sequence[str], result: ProbeResult, *, known: Sequence[str]
-) -> Flip | None:
+) -> Change | None:
     """Rules of the linter that break now and did not before. `broken` are the new ones, confirmed
     by two answers in a row; `known` those that were broken already.
     """
@@ -148,7 +148,7 @@ def spec_regression(
     told = [finding for finding in result.findings if finding.rule in broken]
     names = ", ".join(broken)
     cannot = "" if result.payable else " A stock client can no longer pay."
-    return Flip(
+    return Change(
         type=SPEC,
         at=result.at,
         severity=Severity.WARN if result.payable else Severity.ERROR,
@@ -165,9 +165,9 @@ def spec_regression(
     )
 
 
-def delisting(*, at: int, source: str) -> Flip:
+def delisting(*, at: int, source: str) -> Change:
     """No directory lists the endpoint any more: a whole crawl of the last one did not see it."""
-    return Flip(
+    return Change(
         type=DELISTING,
         at=at,
         severity=_LEVELS[DELISTING],
@@ -178,9 +178,9 @@ def delisting(*, at: int, source: str) -> Flip:
     )
 
 
-def liveness_down(result: ProbeResult, *, n: int, since: int, last_good: int | None) -> Flip:
+def liveness_down(result: ProbeResult, *, n: int, since: int, last_good: int | None) -> Change:
     """`n` scored probes in a row failed; `since` is the first of them."""
-    return Flip(
+    return Change(
         type=DOWN,
         at=result.at,
         severity=_LEVELS[DOWN],
@@ -192,9 +192,9 @@ def liveness_down(result: ProbeResult, *, n: int, since: int, last_good: int | N
     )
 
 
-def liveness_recovered(result: ProbeResult, *, n: int, since: int | None, hits: int) -> Flip:
+def liveness_recovered(result: ProbeResult, *, n: int, since: int | None, hits: int) -> Change:
     """`hits` scored probes in a row answered after an outage that began at `since`."""
-    return Flip(
+    return Change(
         type=RECOVERED,
         at=result.at,
         severity=_LEVELS[RECOVERED],
@@ -206,11 +206,11 @@ def liveness_recovered(result: ProbeResult, *, n: int, since: int | None, hits: 
     )
 
 
-def liveness_flapping(result: ProbeResult, *, n: int, recent: str, last_good: int | None) -> Flip:
+def liveness_flapping(result: ProbeResult, *, n: int, recent: str, last_good: int | None) -> Change:
     """Up and down in turns; nothing more is told until it is steady. `recent` holds the last
     results as `1` and `0`, newest last.
     """
-    return Flip(
+    return Change(
         type=FLAPPING,
         at=result.at,
         severity=_LEVELS[FLAPPING],
@@ -223,11 +223,11 @@ def liveness_flapping(result: ProbeResult, *, n: int, recent: str, last_good: in
     )
 
 
-def latency_regression(slow_ms: Sequence[int], result: ProbeResult, baseline: Baseline) -> Flip:
+def latency_regression(slow_ms: Sequence[int], result: ProbeResult, baseline: Baseline) -> Change:
     """Answers in a row (`slow_ms`, oldest first, the last of them `result`) were slow against the
     endpoint's own past.
     """
-    return Flip(
+    return Change(
         type=LATENCY,
         at=result.at,
         severity=_LEVELS[LATENCY],
@@ -255,7 +255,9 @@ def calm(result: ProbeResult, baseline: Baseline) -> bool:
     return result.up and result.timings.total <= limit
 
 
-def term_flips(before: Advertised, after: Advertised, *, at: int, source: str) -> tuple[Flip, ...]:
+def term_flips(
+    before: Advertised, after: Advertised, *, at: int, source: str
+) -> tuple[Change, ...]:
     """The flips from one entry's terms to the next: payTo, and where both sides name an amount
     price, asset or network.
     """
@@ -265,7 +267,7 @@ def term_flips(before: Advertised, after: Advertised, *, at: int, source: str) -
             rule(before, after, at=at, source=source)
             for rule in (price_change, asset_network_change)
         ]
-    return tuple(flip for flip in found if flip is not None)
+    return tuple(change for change in found if change is not None)
 
 
 def _terms(after: Advertised, source: str) -> dict[str, Any]:

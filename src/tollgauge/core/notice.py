@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from tollgauge.core import changes, watch
-from tollgauge.core.changes import Flip
+from tollgauge.core.changes import Change
 from tollgauge.core.finding import Severity
 from tollgauge.core.text import clean_text
 
@@ -50,22 +50,22 @@ _DISCORD: Final = frozenset("\\*_~|>`[]()#-@<:")
 _SLACK: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
-def flip_event(
-    flip: Flip, *, event_id: str, watch_id: str, resource: str, page: str
+def change_event(
+    change: Change, *, event_id: str, watch_id: str, resource: str, page: str
 ) -> dict[str, Any]:
     """A flip as an event of a watch."""
     return event(
-        type_=flip.type,
-        severity=flip.severity.value,
-        at=flip.at,
-        reason=flip.reason,
+        type_=change.type,
+        severity=change.severity.value,
+        at=change.at,
+        reason=change.reason,
         event_id=event_id,
         watch_id=watch_id,
         resource=resource,
         page=page,
-        before=flip.before,
-        after=flip.after,
-        evidence=flip.evidence,
+        before=change.before,
+        after=change.after,
+        evidence=change.evidence,
     )
 
 

@@ -76,7 +76,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class WatchRequest:
     """What a watch listens to: types of events, misses before an alarm, a daily digest."""
 
     events: tuple[str, ...] = EVENTS

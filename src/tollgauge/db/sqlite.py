@@ -35,7 +35,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 from tollgauge.db.errors import Cause, StoreUnavailable
 from tollgauge.db.transaction import Transaction
 from tollgauge.db.worker import Worker, let_go
-from tollgauge.db.write_queue import Writer
+from tollgauge.db.write_queue import WriteQueue
 
 R = TypeVar("R")
 
@@ -80,7 +80,7 @@ class Sqlite:
         self._file: Final = Path(url.database or "")
         lasting = self._folder is None
         engine = _engine(url, lasting=lasting, busy_ms=BUSY_MS)
-        self._writer = Writer(engine)
+        self._writer = WriteQueue(engine)
         self._reading = engine
         self._near = Worker(_engine(url, lasting=lasting, busy_ms=0))
         self._trying = _engine(url, lasting=lasting, busy_ms=TRY_MS)
@@ -108,7 +108,7 @@ class Sqlite:
     async def once(self, work: Callable[[sa.Connection], R], *, writing: bool) -> R:
         """Work in a transaction, in one crossing; with others that wait for their turn."""
         if writing:
-            return await self._writer.wish(work)
+            return await self._writer.enqueue(work)
         async with self._worker(writing=False) as worker:
             return await worker.do(partial(worker.once, work))
 
@@ -148,7 +148,7 @@ class Sqlite:
                 try:
                     yield self._writer
                 finally:
-                    self._writer.ask()
+                    self._writer.wake()
             return
         await self._take_turn()
         worker = self._reader()

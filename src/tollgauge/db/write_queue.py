@@ -34,28 +34,28 @@ class Outcome:
     error: BaseException | None = None
 
 
-class Writer(Worker):
+class WriteQueue(Worker):
     """A worker that begins by taking the right to write."""
 
     def __init__(self, engine: sa.Engine) -> None:
         super().__init__(engine, words="BEGIN IMMEDIATE")
-        self._wishes: deque[tuple[_Work, asyncio.Future[Any], asyncio.AbstractEventLoop]] = deque()
-        self._asked = False
+        self._waiting: deque[tuple[_Work, asyncio.Future[Any], asyncio.AbstractEventLoop]] = deque()
+        self._woken = False
 
-    def wish(self, work: Callable[[sa.Connection], R]) -> asyncio.Future[R]:
+    def enqueue(self, work: Callable[[sa.Connection], R]) -> asyncio.Future[R]:
         """Have work done in a transaction of its own, with others that wait."""
         loop = asyncio.get_running_loop()
-        wished: asyncio.Future[R] = loop.create_future()
-        self._wishes.append((work, wished, loop))
-        loop.call_soon(self.ask)  # who wishes in this turn of the loop comes along
-        return wished
+        result: asyncio.Future[R] = loop.create_future()
+        self._waiting.append((work, result, loop))
+        loop.call_soon(self.wake)  # who wishes in this turn of the loop comes along
+        return result
 
-    def ask(self) -> None:
+    def wake(self) -> None:
         """Have what is wished done after what was begun."""
         self._start()
-        if self._wishes and not self._asked:
-            self._asked = True
-            self._jobs.put(self._grant)
+        if self._waiting and not self._woken:
+            self._woken = True
+            self._jobs.put(self._flush)
 
     def together(self, works: Sequence[_Work]) -> Sequence[Outcome]:
         """On the thread: several works in one transaction. One that fails leaves nothing behind
@@ -69,33 +69,33 @@ class Writer(Worker):
             let_go(error)
             return [Outcome(error=error)] * len(works)
 
-    def _grant(self) -> None:
+    def _flush(self) -> None:
         """On the thread: do what is wished, unless a transaction is open: who ends it asks again.
         Who wishes from here on asks anew.
         """
-        self._asked = False
+        self._woken = False
         if self.in_transaction:
             return
-        wishes = []
-        while self._wishes:
-            wish = self._wishes.popleft()
-            if not wish[1].done():
-                wishes.append(wish)
-        if not wishes:
+        batch = []
+        while self._waiting:
+            enqueue = self._waiting.popleft()
+            if not enqueue[1].done():
+                batch.append(enqueue)
+        if not batch:
             return
-        outcomes = self.together([work for work, _, _ in wishes])
-        for (_, wished, loop), outcome in zip(wishes, outcomes, strict=True):
+        outcomes = self.together([work for work, _, _ in batch])
+        for (_, result, loop), outcome in zip(batch, outcomes, strict=True):
             with contextlib.suppress(RuntimeError):  # nobody is left: the loop is closed
-                loop.call_soon_threadsafe(_tell, wished, outcome)
+                loop.call_soon_threadsafe(_tell, result, outcome)
 
 
-def _tell(wished: asyncio.Future[Any], outcome: Outcome) -> None:
-    if wished.done():
+def _tell(result: asyncio.Future[Any], outcome: Outcome) -> None:
+    if result.done():
         return
     if outcome.error is None:
-        wished.set_result(outcome.value)
+        result.set_result(outcome.value)
     else:
-        wished.set_exception(settable(outcome.error))
+        result.set_exception(settable(outcome.error))
 
 
 def _part(connection: sa.Connection, work: _Work) -> Outcome:

@@ -40,7 +40,7 @@ from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.store.chain import volumes
 from tollgauge.store.endpoints import crawls, discovery, endpoints, scores
 from tollgauge.store.probes import archive, probes
-from tollgauge.web.edge.middleware import FrontSettings
+from tollgauge.web.edge.middleware import EdgeSettings
 from tollgauge.web.paid.catalogue import SaleSettings
 from tollgauge.web.routes import ServerSettings
 
@@ -76,7 +76,7 @@ def configuration(world: World, *, port: int, store_url: str) -> Config:
             base_url=f"http://127.0.0.1:{port}",
             port=port,
             admin_port=0,
-            front=FrontSettings(free_per_minute=6_000),
+            front=EdgeSettings(free_per_minute=6_000),
         ),
         store=StoreSettings(url=store_url),
         sale=SaleSettings(pay_to=world.pay_to),

@@ -42,7 +42,7 @@ from tollgauge.store.watches import (
     watch_payments,
     watches,
 )
-from tollgauge.store.watches.delivery_queue import Claimed, Result
+from tollgauge.store.watches.delivery_queue import ClaimedDelivery, DeliveryResult
 from tollgauge.store.watches.destinations import Destination
 from tollgauge.store.watches.outbox import Notice
 from tollgauge.store.watches.watches import Watch
@@ -85,7 +85,7 @@ async def run(alerts: Alerts) -> dict[str, object]:
     began = looked = filled = time.monotonic()
     enough = freed = max(alerts.settings.in_flight // REFILL, 1)
     decided = await decide(alerts)
-    flying: dict[asyncio.Task[Sent], Claimed] = {}
+    flying: dict[asyncio.Task[Sent], ClaimedDelivery] = {}
     tally: dict[str, int] = {}
     late = held = False
     try:
@@ -132,7 +132,7 @@ def _dispatch(tx: Connection, alerts: Alerts, *, now: int) -> int:
     if not found:
         return 0
     ids = {each.endpoint_id for each in found}
-    oldest = min(each.flip.at for each in found)
+    oldest = min(each.change.at for each in found)
     known = endpoints.get_many(tx, ids)
     listening = watches.listeners(tx, ids, since=oldest)
     targets = destinations.of_watches(tx, [each.id for each in listening])
@@ -146,8 +146,8 @@ def _dispatch(tx: Connection, alerts: Alerts, *, now: int) -> int:
     for stored in found:
         for each in by_endpoint.get(stored.endpoint_id, ()):
             if changes.hears(each, stored, wishes.get(each.id, ())):
-                told = notice.flip_event(
-                    stored.flip,
+                told = notice.change_event(
+                    stored.change,
                     event_id=rules.message_id(each.id, f"flip:{stored.id}"),
                     watch_id=each.id,
                     resource=known[stored.endpoint_id].resource,
@@ -155,7 +155,7 @@ def _dispatch(tx: Connection, alerts: Alerts, *, now: int) -> int:
                 )
                 made += _notices(told, targets[each.id], now=now)
         done.append(stored.id)
-        FLIPS.labels(stored.flip.type).inc()
+        FLIPS.labels(stored.change.type).inc()
         if len(made) >= NOTICES_BATCH:
             break
     outbox.put(tx, made, now=now)
@@ -204,7 +204,7 @@ def _said(
         event = watches.note(tx, watch.id, rules.EXPIRING, until, now=now)
         words = f"This watch ends at {notice.iso(watch.expires_at)} unless it is renewed."
         found.append(say(rules.EXPIRING, words, rules.own_event(event), after=until))
-    if watch.wish.digest and digest_at <= now:
+    if watch.watch_request.digest and digest_at <= now:
         made, scored = changes.checks(tx, watch.endpoint_id, since=now - DAY_MS, until=now)
         events = changes.count_of_watch(tx, watch, since=now - DAY_MS)
         words = f"{scored} checks in the last day, {events} event{'s' if events != 1 else ''}."
@@ -233,7 +233,7 @@ def _notices(told: dict[str, object], targets: Iterable[Destination], *, now: in
     ]
 
 
-async def _take_off(alerts: Alerts, flying: dict[asyncio.Task[Sent], Claimed]) -> bool:
+async def _take_off(alerts: Alerts, flying: dict[asyncio.Task[Sent], ClaimedDelivery]) -> bool:
     """Start as many deliveries as there are slots; whether a host now holds all that it may."""
     settings, now = alerts.settings, alerts.clock()
     free = settings.in_flight - len(flying)
@@ -264,7 +264,7 @@ async def _take_off(alerts: Alerts, flying: dict[asyncio.Task[Sent], Claimed]) -
     return any(count >= most for count in hosts.values())
 
 
-async def attempt(alerts: Alerts, claimed: Claimed) -> Sent:
+async def attempt(alerts: Alerts, claimed: ClaimedDelivery) -> Sent:
     """One try of a delivery. Never raises."""
     target = claimed.destination
     try:
@@ -287,7 +287,7 @@ def opened_url(sealer: Sealer, target: Destination) -> str:
     return sealer.open(target.sealed_url, context=destination_context(target.id)).decode()
 
 
-def _signing(sealer: Sealer, claimed: Claimed) -> Signing | None:
+def _signing(sealer: Sealer, claimed: ClaimedDelivery) -> Signing | None:
     if claimed.destination.kind is not Kind.JSON:
         return None
     if claimed.sealed_key is None:
@@ -297,7 +297,7 @@ def _signing(sealer: Sealer, claimed: Claimed) -> Signing | None:
 
 
 async def _land(
-    alerts: Alerts, done: Sequence[tuple[Claimed, Sent]], tally: dict[str, int]
+    alerts: Alerts, done: Sequence[tuple[ClaimedDelivery, Sent]], tally: dict[str, int]
 ) -> None:
     """Write what attempts came to, all of them at once."""
     if not done:
@@ -317,12 +317,12 @@ async def _land(
         DELIVERIES.labels(result.claimed.destination.kind.value, word).inc()
 
 
-def outcome(claimed: Claimed, sent: Sent, *, now: int) -> Result:
+def outcome(claimed: ClaimedDelivery, sent: Sent, *, now: int) -> DeliveryResult:
     """What an attempt means for its delivery."""
     if sent.ok:
-        return Result(claimed=claimed, state=outbox.SENT, at=now, status=sent.status)
+        return DeliveryResult(claimed=claimed, state=outbox.SENT, at=now, status=sent.status)
     if sent.error in _OURS:
-        return Result(
+        return DeliveryResult(
             claimed=claimed,
             state=outbox.QUEUED,
             at=now,
@@ -335,7 +335,7 @@ def outcome(claimed: Claimed, sent: Sent, *, now: int) -> Result:
         tried.notice.id, tried.attempts + 1, now=now, retry_after_ms=sent.retry_after_ms
     )
     ended = sent.gone or due is None
-    return Result(
+    return DeliveryResult(
         claimed=claimed,
         state=outbox.DEAD if ended else outbox.QUEUED,
         at=now,

@@ -34,8 +34,9 @@ Tally = Mapping[str, object]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One loop: what a round does and how often. A round that reports `busy: True` in its tally
-    is followed by the next at once. `exclusive` rounds run on one machine at a time. Up to `lanes`
-    rounds are under way at once; idle lanes take turns, so that `every_ms` holds for them together.
+    is followed by the next at once. `exclusive` rounds run on one machine at a time. Up to
+    `concurrency` rounds are under way at once, begun in turn, so that `every_ms` holds for them
+    together.
     """
 
     name: str
@@ -43,16 +44,16 @@ class Job:
     deadline_ms: int
     run: Callable[[], Awaitable[Tally]]
     exclusive: bool = False
-    lanes: int = 1
+    concurrency: int = 1
 
 
-async def turn(
+async def run_jobs(
     jobs: Sequence[Job], *, store: Store, clock: Clock, owner: str, stop: asyncio.Event
 ) -> None:
     """Turn all loops until `stop` is set and the rounds in flight have ended."""
     async with asyncio.TaskGroup() as group:
         for job in jobs:
-            for lane in range(job.lanes):
+            for lane in range(job.concurrency):
                 turning = _loop(job, lane, store=store, clock=clock, owner=owner, stop=stop)
                 group.create_task(turning)
 
@@ -64,7 +65,7 @@ async def _loop(
     while not stop.is_set():
         busy = await _round(job, store=store, clock=clock, owner=owner)
         # Jitter keeps the loops of several machines from meeting on the same row.
-        idle = job.lanes * job.every_ms / 1000 * random.uniform(0.9, 1.1)  # noqa: S311
+        idle = job.concurrency * job.every_ms / 1000 * random.uniform(0.9, 1.1)  # noqa: S311
         await _pause(stop, 0.05 if busy else idle)
     if job.exclusive:
         with contextlib.suppress(StoreUnavailable):  # then it ends by itself

@@ -23,25 +23,25 @@ REST: Final = 4
 
 
 @dataclass(slots=True)
-class Pace:
+class CountingPause:
     """When the next count may begin, in milliseconds UTC."""
 
     resting_until: int = 0
 
 
 async def run(
-    store: Store, alternatives: Alternatives, *, pace: Pace, clock: Callable[[], int]
+    store: Store, alternatives: Alternatives, *, pause: CountingPause, clock: Callable[[], int]
 ) -> dict[str, object]:
     """Count once; the tally says how many endpoints there are and how many counts changed."""
     began = clock()
-    if began < pace.resting_until:
+    if began < pause.resting_until:
         return {}
     index = await alternatives.refresh(store)
     changed = 0
     for first in range(0, index.size, SLICE):
         changed += await _count(store, index, first)
     ended = clock()
-    pace.resting_until = ended + REST * (ended - began)
+    pause.resting_until = ended + REST * (ended - began)
     return {"counted": index.size, "changed": changed} if changed else {}
 
 

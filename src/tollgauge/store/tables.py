@@ -29,8 +29,8 @@ _BESIDE_CODE: Final = (
     watch_payments.watch_payment,
     watch_events.watch_event,
     destinations.destination,
-    changes.standing_row,
-    changes.flip,
+    changes.change_state_row,
+    changes.change,
     outbox.delivery,
 )
 """Tables that stand beside the code that reads and writes them; the others are db/schema's."""

@@ -27,11 +27,11 @@ from tollgauge.observe import PAID_REQUESTS, log, place_of
 from tollgauge.web.edge.compress import compressed
 from tollgauge.web.edge.connections import ConnectionSettings
 from tollgauge.web.edge.health import Readiness
-from tollgauge.web.edge.middleware import Front, FrontSettings
+from tollgauge.web.edge.middleware import Edge, EdgeSettings
 from tollgauge.web.edge.problem import Invalid, Problem, fault, store_unavailable
 from tollgauge.web.free import models
 from tollgauge.web.free.api import FreeApi
-from tollgauge.web.free.discovery_files import LLMS, WELL_KNOWN, Doors
+from tollgauge.web.free.discovery_files import LLMS, WELL_KNOWN, DiscoveryFiles
 from tollgauge.web.free.feeds import Feeds
 from tollgauge.web.mcp import transport
 from tollgauge.web.mcp.tools import Tools
@@ -39,11 +39,11 @@ from tollgauge.web.pages import views
 from tollgauge.web.pages.site import HTML, Site
 from tollgauge.web.pages.upgrade import Upgrade
 from tollgauge.web.paid import catalogue, payment_preview
-from tollgauge.web.paid.catalogue import Call, Product, Shop
+from tollgauge.web.paid.catalogue import Call, PaidDependencies, Product
 from tollgauge.web.paid.gate import Gate
-from tollgauge.web.paid.payment_terms import owed
+from tollgauge.web.paid.payment_terms import payment_required
 from tollgauge.web.paid.products import products, trust
-from tollgauge.web.paid.products.watch import connector
+from tollgauge.web.paid.products.watch import delivery_tester
 from tollgauge.web.watches.edit import Watching
 from tollgauge.web.watches.poll import Polling
 from tollgauge.web.watches.rotate import Rotation
@@ -76,7 +76,7 @@ class ServerSettings:
     port: int = 8402
     admin_port: int = 8403
     json_logs: bool = False
-    front: FrontSettings = field(default_factory=FrontSettings)
+    front: EdgeSettings = field(default_factory=EdgeSettings)
     connections: ConnectionSettings = field(default_factory=ConnectionSettings)
 
     def __post_init__(self) -> None:
@@ -94,13 +94,13 @@ class Services:
 
     store: Store
     gate: Gate
-    shop: Shop
+    dependencies: PaidDependencies
     clock: Callable[[], int]
     settings: ServerSettings
     perimeter: Perimeter = PUBLIC
 
 
-def create(services: Services) -> Front:
+def create(services: Services) -> Edge:
     """The whole ASGI application."""
     app = FastAPI(
         title="tollgauge",
@@ -115,12 +115,14 @@ def create(services: Services) -> Front:
     app.include_router(FreeApi(**shared).router())
     app.include_router(transport.router(mcp_server(services), base_url=base_url))
     app.include_router(models.router())
-    for product in products(services.shop):
+    for product in products(services.dependencies):
         _sell(app, services, product)
     app.include_router(
-        payment_preview.router((each, _owed_example(each)) for each in products(services.shop))
+        payment_preview.router(
+            (each, _payment_required_example(each)) for each in products(services.dependencies)
+        )
     )
-    sale, routes = services.shop.settings, _documented(services.shop)
+    sale, routes = services.dependencies.settings, _documented(services.dependencies)
     app.include_router(
         Site(
             **shared,
@@ -131,15 +133,15 @@ def create(services: Services) -> Front:
         ).router()
     )
     network = sale.network if sale.pay_to else ""
-    app.include_router(Doors(base_url=base_url, routes=routes, network=network).router())
-    app.include_router(Upgrade(shop=services.shop).router())
+    app.include_router(DiscoveryFiles(base_url=base_url, routes=routes, network=network).router())
+    app.include_router(Upgrade(dependencies=services.dependencies).router())
     app.include_router(polling(services).router())
     app.include_router(watching(services).router())
     rotation = Rotation(
         store=services.store,
         clock=services.clock,
         base_url=base_url,
-        sealer=services.shop.sealer,
+        sealer=services.dependencies.sealer,
         chain=services.gate.chain,
     )
     app.include_router(rotation.router())
@@ -149,7 +151,7 @@ def create(services: Services) -> Front:
     _add_errors(app, base_url)
     openapi.finish(app)
     openapi.add_bearer(app.openapi())
-    return Front(
+    return Edge(
         app,
         services.settings.front,
         cached=CACHED,
@@ -161,7 +163,7 @@ def create(services: Services) -> Front:
 def mcp_server(services: Services) -> Server[Any]:
     """Everything that is sold or free, as tools for agents."""
     tools = Tools(
-        products=products(services.shop),
+        products=products(services.dependencies),
         free=FreeApi(**_shared(services)),
         polling=polling(services),
         gate=services.gate,
@@ -176,13 +178,13 @@ def polling(services: Services) -> Polling:
 
 def watching(services: Services) -> Watching:
     """What the owners of watches may change."""
-    shop = services.shop
+    dependencies = services.dependencies
     return Watching(
         store=services.store,
         clock=services.clock,
         perimeter=services.perimeter,
-        sealer=shop.sealer,
-        connector=connector(shop),
+        sealer=dependencies.sealer,
+        delivery_tester=delivery_tester(dependencies),
     )
 
 
@@ -202,7 +204,7 @@ def _shared(services: Services) -> dict[str, Any]:
 
 def _sell(app: FastAPI, services: Services, product: Product) -> None:
     """A paid row: its price, its gate, its description."""
-    route, price = product.route, services.shop.settings.price(product.route)
+    route, price = product.route, services.dependencies.settings.price(product.route)
 
     async def answer(request: Request) -> Response:
         status = 500
@@ -229,12 +231,12 @@ def _sell(app: FastAPI, services: Services, product: Product) -> None:
         responses=openapi.paid(
             product.shape,
             _ANSWERS.get(route, product.answer),
-            _owed_example(product),
+            _payment_required_example(product),
             product.refusals,
         ),
         tags=["paid"],
         openapi_extra={
-            **(_payment_info(price) if services.shop.settings.pay_to else {}),
+            **(_payment_info(price) if services.dependencies.settings.pay_to else {}),
             "requestBody": {
                 "required": not product.bodyless,
                 "description": catalogue.FIELDS,
@@ -266,15 +268,17 @@ def _payment_info(price: str) -> dict[str, Any]:
     }
 
 
-def _owed_example(product: Product) -> Any:
+def _payment_required_example(product: Product) -> Any:
     """What an unpaid request is told, also where nothing is for sale yet."""
-    shop = product.shop
-    settings = replace(shop.settings, pay_to=shop.settings.pay_to or examples.PAY_TO)
-    sale = replace(product, shop=replace(shop, settings=settings)).sale()
-    return orjson.loads(bytes(owed(sale, "PAYMENT-SIGNATURE header is required").body))
+    dependencies = product.dependencies
+    settings = replace(
+        dependencies.settings, pay_to=dependencies.settings.pay_to or examples.PAY_TO
+    )
+    sale = replace(product, dependencies=replace(dependencies, settings=settings)).sale()
+    return orjson.loads(bytes(payment_required(sale, "PAYMENT-SIGNATURE header is required").body))
 
 
-def _documented(shop: Shop) -> tuple[views.Route, ...]:
+def _documented(dependencies: PaidDependencies) -> tuple[views.Route, ...]:
     """The routes as the docs page shows them."""
     example = f"?resource={trust.EXAMPLE['resource']}"
     free = (
@@ -301,10 +305,10 @@ def _documented(shop: Shop) -> tuple[views.Route, ...]:
             method="POST",
             path=product.route,
             purpose=product.summary,
-            micro_usd=catalogue.micro_usd(shop.settings.price(product.route)),
+            micro_usd=catalogue.micro_usd(dependencies.settings.price(product.route)),
             example=orjson.dumps(product.example).decode(),
         )
-        for product in products(shop)
+        for product in products(dependencies)
     ]
     return tuple(rows)
 

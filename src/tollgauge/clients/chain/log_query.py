@@ -75,7 +75,7 @@ class Query(NamedTuple):
 
 
 @dataclass(slots=True)
-class Pace:
+class RateEstimate:
     """How much one node takes at once: learned from its refusals, raised again when it is calm."""
 
     span: int
@@ -132,7 +132,7 @@ def about(
 class Asker:
     """Asks one node about one token, at the node's pace."""
 
-    def __init__(self, node: Node, token: str, pace: Pace) -> None:
+    def __init__(self, node: Node, token: str, pace: RateEstimate) -> None:
         self._node = node
         self._token = token
         self._pace = pace

@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from tollgauge.clients.chain.log_query import TOPICS_MAX, Asker, Found, Pace, Query, about
+from tollgauge.clients.chain.log_query import TOPICS_MAX, Asker, Found, Query, RateEstimate, about
 from tollgauge.clients.chain.nodes import ChainNodes, View
 from tollgauge.clients.chain.rpc import Call, Node, RpcError, RpcUnavailable, uncollected
 from tollgauge.core.blocks import Header, Span
@@ -112,7 +112,7 @@ class _Ranged(NamedTuple):
 
 
 @dataclass(slots=True)
-class Notes:
+class IndexerState:
     """What who follows the chain remembers between rounds, so that the next need not ask: who is
     `watched` in a `version` of that set, how many answers in a row nobody could confirm, for
     wallets and for deposits, up to when the ledger was searched for addresses of ours, and when
@@ -150,10 +150,10 @@ class ChainLogs:
         )
         self.chain_id: Final = chain_id
         self.token: Final = token.lower()
-        self.notes: Final = Notes()
+        self.notes: Final = IndexerState()
         self._dice: Final = random.Random(seed)  # noqa: S311 (which answers are checked)
         topics = max(1, min(self.settings.topics, TOPICS_MAX))
-        self._paces: Final = {node: Pace(self.settings.span, topics) for node in nodes}
+        self._paces: Final = {node: RateEstimate(self.settings.span, topics) for node in nodes}
 
     async def close(self) -> None:
         """Close every node's pool."""

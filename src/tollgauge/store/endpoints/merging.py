@@ -95,7 +95,14 @@ def _relisting(row: sa.RowMapping) -> list[tuple[str, str, str]]:
 
 
 def _changed(
-    row: sa.RowMapping, item: ListedItem, source: str, *, now: int, at: int, due: int, owed: bool
+    row: sa.RowMapping,
+    item: ListedItem,
+    source: str,
+    *,
+    now: int,
+    at: int,
+    due: int,
+    owed: bool,
 ) -> dict[str, Any]:
     """The new column values of an endpoint that a source lists."""
     endpoint = from_row(row)

@@ -26,7 +26,7 @@ from tollgauge.store.endpoints.alternative_counts import alternative_count
 from tollgauge.store.endpoints.discovery import LISTINGS_TURN
 from tollgauge.store.endpoints.endpoint_rows import from_row
 from tollgauge.store.endpoints.endpoints import PUBLIC
-from tollgauge.store.probes.changes import flip, standing_row
+from tollgauge.store.probes.changes import change, change_state_row
 from tollgauge.store.watches.watches import watch
 
 KEEP_MS: Final = 7 * DAY_MS
@@ -38,8 +38,8 @@ _BY_ENDPOINT: Final = (
     schema.discovery_event,
     schema.listing,
     alternative_count,
-    standing_row,
-    flip,
+    change_state_row,
+    change,
 )
 _ADOPTED: Final = sa.text("adopted")
 """As a literal, so that both databases use the partial index."""

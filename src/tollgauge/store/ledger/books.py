@@ -18,7 +18,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.books import Account, Came, Day, Unseen, booked
+from tollgauge.core.books import Account, Came, Day, Unseen, payment_of
 from tollgauge.core.payment import State
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.db import upsert
@@ -134,7 +134,7 @@ def of_day(tx: Connection, mine: Account, day: int) -> Day:
         ~seen,
     )
     unseen = [Unseen(int(a), at, int(until)) for a, at, until in tx.execute(sales)]
-    return booked(mine, day, came, unseen)
+    return payment_of(mine, day, came, unseen)
 
 
 @step

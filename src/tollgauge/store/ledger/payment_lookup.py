@@ -43,7 +43,9 @@ _COLUMNS: Final = (payment.c.id, payment.c.route, payment.c.state, payment.c.cre
 
 
 @step
-def booked(tx: Connection, keys: Sequence[Key], *, network: str, transaction: str) -> Booked | None:
+def payment_of(
+    tx: Connection, keys: Sequence[Key], *, network: str, transaction: str
+) -> Booked | None:
     """The oldest payment on a network that has one of these keys, else the oldest whose
     settlement named the transaction; None without either.
     """

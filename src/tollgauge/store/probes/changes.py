@@ -25,15 +25,15 @@ from sqlalchemy import Connection
 
 from tollgauge.core import change_state, changes, latency
 from tollgauge.core.attribution import SITES_MIN, shared_slowness
-from tollgauge.core.change_state import BASELINE_MIN, PUBLIC_N, Probed, Standing
-from tollgauge.core.changes import Baseline, Flip
+from tollgauge.core.change_state import BASELINE_MIN, PUBLIC_N, ChangeState, Probed
+from tollgauge.core.changes import Baseline, Change
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.finding import Severity
 from tollgauge.core.lint import ERROR_RULES, RuleSet
 from tollgauge.core.probe import Attribution, ProbeResult
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
-from tollgauge.core.watch import Wish
+from tollgauge.core.watch import WatchRequest
 from tollgauge.db import meta, schema, upsert
 from tollgauge.db.codec import clean_quote
 from tollgauge.db.schema import ForeignText, Serial, metadata
@@ -51,7 +51,7 @@ _WAITING: Final = sa.text("dispatched_at IS NULL")
 _P: Final = schema.probe
 _E: Final = schema.endpoint
 
-flip = sa.Table(
+change = sa.Table(
     "flip",
     metadata,
     sa.Column("id", Serial, primary_key=True),
@@ -70,7 +70,7 @@ flip = sa.Table(
     sa.Index("ix_flip_waiting", "id", sqlite_where=_WAITING, postgresql_where=_WAITING),
 )
 
-standing_row = sa.Table(
+change_state_row = sa.Table(
     "standing",
     metadata,
     sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), primary_key=True),
@@ -80,18 +80,18 @@ standing_row = sa.Table(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredFlip:
+class StoredChange:
     """A flip with its id and its endpoint."""
 
     id: int
     endpoint_id: str
-    flip: Flip
+    change: Change
 
 
 @step
 def observe(
     tx: Connection, endpoint: Endpoint, result: ProbeResult, *, slow_here: bool = False
-) -> tuple[Flip, ...]:
+) -> tuple[Change, ...]:
     """What a new probe of an endpoint flips. `endpoint` is as it was before the probe;
     `slow_here` says that slowness was our own doing.
     """
@@ -105,16 +105,16 @@ def observe_each(
     *,
     slow_here: bool = False,
     rules: RuleSet = ERROR_RULES,
-) -> tuple[Flip, ...]:
+) -> tuple[Change, ...]:
     """What new probes of different endpoints flip, as `observe` for one; `rules` judged them."""
     scored = [(endpoint, result) for endpoint, result in seen if result.scored]
     known = _standings(tx, [endpoint.id for endpoint, _ in scored])
     sets = _rule_sets(tx, {each.rules for each in known.values()} - {rules.id})
-    after: dict[str, Standing] = {}
-    rows: list[tuple[str, Flip]] = []
+    after: dict[str, ChangeState] = {}
+    rows: list[tuple[str, Change]] = []
     for endpoint, result in scored:
         before = known.get(endpoint.id)
-        state, probed = _probed(tx, endpoint, result, before or Standing(), slow_here=slow_here)
+        state, probed = _probed(tx, endpoint, result, before or ChangeState(), slow_here=slow_here)
         probed = replace(probed, rules=rules, rules_before=sets.get(state.rules))
         standing_after, found = change_state.advance(state, probed)
         if standing_after != before:
@@ -124,7 +124,7 @@ def observe_each(
         meta.keep(tx, _RULES + rules.id, orjson.dumps(dict(rules.revisions)).decode())
     _save(tx, after)
     if rows:
-        tx.execute(flip.insert(), [_values(id_, each) for id_, each in rows])
+        tx.execute(change.insert(), [_values(id_, each) for id_, each in rows])
     return tuple(each for _, each in rows)
 
 
@@ -132,10 +132,10 @@ def _probed(
     tx: Connection,
     endpoint: Endpoint,
     result: ProbeResult,
-    known: Standing,
+    known: ChangeState,
     *,
     slow_here: bool,
-) -> tuple[Standing, Probed]:
+) -> tuple[ChangeState, Probed]:
     """The standing to advance, with its baseline, and what it advances by."""
     if result.quote is not None:
         result = replace(result, quote=clean_quote(result.quote))
@@ -168,10 +168,10 @@ def slow_here(tx: Connection, wave: Sequence[tuple[Endpoint, ProbeResult]]) -> b
 
 
 @step
-def add(tx: Connection, endpoint_id: str, found: Sequence[Flip]) -> None:
+def add(tx: Connection, endpoint_id: str, found: Sequence[Change]) -> None:
     """Append flips of an endpoint whose row this transaction has locked."""
     if found:
-        tx.execute(flip.insert(), [_values(endpoint_id, each) for each in found])
+        tx.execute(change.insert(), [_values(endpoint_id, each) for each in found])
 
 
 @step
@@ -182,7 +182,7 @@ def delisted(tx: Connection, ids: Iterable[str], *, source: str, at: int) -> Non
 
 
 @step
-def get_standing(tx: Connection, endpoint_id: str) -> Standing | None:
+def get_change_state(tx: Connection, endpoint_id: str) -> ChangeState | None:
     """What is remembered of an endpoint, None before its first scored probe."""
     return _standings(tx, (endpoint_id,)).get(endpoint_id)
 
@@ -190,15 +190,15 @@ def get_standing(tx: Connection, endpoint_id: str) -> Standing | None:
 @step
 def of_watch(
     tx: Connection, found: watches.Watch, *, after: int, limit: int
-) -> tuple[StoredFlip, ...]:
+) -> tuple[StoredChange, ...]:
     """The flips that a watch is about, after a flip's id, oldest first. What it listened to when
     a flip was seen counts: an edit changes nothing of what was there to be read before.
     """
     wishes = watch_events.wishes(tx, [found.id]).get(found.id, ())
-    heard: list[StoredFlip] = []
+    heard: list[StoredChange] = []
     while len(heard) < limit:
-        query = sa.select(flip).where(flip.c.id > after, *_in_time(found))
-        page = tx.execute(query.order_by(flip.c.id).limit(_PAGE)).mappings().all()
+        query = sa.select(change).where(change.c.id > after, *_in_time(found))
+        page = tx.execute(query.order_by(change.c.id).limit(_PAGE)).mappings().all()
         stored = [_stored(row) for row in page]
         heard += [each for each in stored if hears(found, each, wishes)]
         if len(page) < _PAGE:
@@ -211,24 +211,24 @@ def of_watch(
 def count_of_watch(tx: Connection, found: watches.Watch, *, since: int) -> int:
     """How many flips after an instant a watch is about."""
     wishes = watch_events.wishes(tx, [found.id]).get(found.id, ())
-    query = sa.select(flip).where(flip.c.at > since, *_in_time(found))
+    query = sa.select(change).where(change.c.at > since, *_in_time(found))
     rows = tx.execute(query).mappings()
     return sum(hears(found, _stored(row), wishes) for row in rows)
 
 
 def hears(
-    found: watches.Watch, stored: StoredFlip, wishes: Sequence[tuple[int, Wish]] = ()
+    found: watches.Watch, stored: StoredChange, wishes: Sequence[tuple[int, WatchRequest]] = ()
 ) -> bool:
     """Whether a flip is a watch's business; `wishes` is what it listened to from when on, where
     that may have changed since.
     """
-    told = stored.flip
+    told = stored.change
     number = bisect_left(wishes, told.at, key=lambda each: each[0])
-    wish = wishes[max(number - 1, 0)][1] if wishes else found.wish
+    watch_request = wishes[max(number - 1, 0)][1] if wishes else found.watch_request
     return (
         found.endpoint_id == stored.endpoint_id
-        and told.type in wish.events
-        and told.sensitivity in (None, wish.sensitivity)
+        and told.type in watch_request.events
+        and told.sensitivity in (None, watch_request.sensitivity)
         and found.created_at < told.at <= found.told_until
     )
 
@@ -236,7 +236,7 @@ def hears(
 @step
 def newest(tx: Connection) -> int:
     """The id of the newest flip, 0 without any: no cursor is ahead of it."""
-    return tx.execute(sa.select(sa.func.max(flip.c.id))).scalar_one() or 0
+    return tx.execute(sa.select(sa.func.max(change.c.id))).scalar_one() or 0
 
 
 @step
@@ -246,14 +246,14 @@ def public(
     endpoint_id: str | None = None,
     host: str | None = None,
     limit: int = 50,
-) -> tuple[tuple[str, StoredFlip], ...]:
+) -> tuple[tuple[str, StoredChange], ...]:
     """The newest public incidents of an endpoint or of a host, with their resources."""
     mine = _E.c.id == endpoint_id if endpoint_id is not None else _E.c.host == host
     query = (
-        sa.select(flip, _E.c.resource)
-        .join(_E, _E.c.id == flip.c.endpoint_id)
+        sa.select(change, _E.c.resource)
+        .join(_E, _E.c.id == change.c.endpoint_id)
         .where(mine, endpoints.PUBLIC, _told_at(PUBLIC_N))
-        .order_by(flip.c.id.desc())
+        .order_by(change.c.id.desc())
         .limit(limit)
     )
     rows = tx.execute(query).mappings().all()
@@ -261,12 +261,12 @@ def public(
 
 
 @step
-def undispatched(tx: Connection, *, limit: int) -> tuple[StoredFlip, ...]:
+def undispatched(tx: Connection, *, limit: int) -> tuple[StoredChange, ...]:
     """The oldest flips that no delivery was made of, locked until the transaction ends."""
     query = (
-        sa.select(flip)
-        .where(flip.c.dispatched_at.is_(None))
-        .order_by(flip.c.id)
+        sa.select(change)
+        .where(change.c.dispatched_at.is_(None))
+        .order_by(change.c.id)
         .limit(limit)
         .with_for_update(skip_locked=True)
     )
@@ -276,14 +276,14 @@ def undispatched(tx: Connection, *, limit: int) -> tuple[StoredFlip, ...]:
 @step
 def waiting(tx: Connection) -> bool:
     """Whether any flip is to be dispatched."""
-    query = sa.select(sa.literal(1)).where(flip.c.dispatched_at.is_(None)).limit(1)
+    query = sa.select(sa.literal(1)).where(change.c.dispatched_at.is_(None)).limit(1)
     return tx.execute(query).first() is not None
 
 
 @step
 def dispatched(tx: Connection, ids: Sequence[int], *, now: int) -> None:
     """Deliveries were made of these flips."""
-    tx.execute(flip.update().where(flip.c.id.in_(ids)).values(dispatched_at=now))
+    tx.execute(change.update().where(change.c.id.in_(ids)).values(dispatched_at=now))
 
 
 @step
@@ -304,25 +304,25 @@ def checks(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple
 def _in_time(found: watches.Watch) -> tuple[sa.ColumnElement[bool], ...]:
     """Of the flips of all endpoints those of a watch's endpoint and time."""
     return (
-        flip.c.endpoint_id == found.endpoint_id,
-        flip.c.at > found.created_at,
-        flip.c.at <= found.told_until,
+        change.c.endpoint_id == found.endpoint_id,
+        change.c.at > found.created_at,
+        change.c.at <= found.told_until,
     )
 
 
 def _told_at(n: int) -> sa.ColumnElement[bool]:
-    return sa.or_(flip.c.sensitivity.is_(None), flip.c.sensitivity == n)
+    return sa.or_(change.c.sensitivity.is_(None), change.c.sensitivity == n)
 
 
-def _standings(tx: Connection, ids: Iterable[str]) -> dict[str, Standing]:
-    query = sa.select(standing_row).where(standing_row.c.endpoint_id.in_(list(ids)))
+def _standings(tx: Connection, ids: Iterable[str]) -> dict[str, ChangeState]:
+    query = sa.select(change_state_row).where(change_state_row.c.endpoint_id.in_(list(ids)))
     return {
         row["endpoint_id"]: change_state.from_json(orjson.loads(row["state"]))
         for row in tx.execute(query).mappings()
     }
 
 
-def _rules_of(known: Standing | None) -> str | None:
+def _rules_of(known: ChangeState | None) -> str | None:
     return None if known is None else known.rules
 
 
@@ -332,10 +332,10 @@ def _rule_sets(tx: Connection, ids: Iterable[str | None]) -> dict[str | None, Ru
     return {id_: RuleSet(orjson.loads(text)) for id_, text in texts.items() if text is not None}
 
 
-def _save(tx: Connection, after: Mapping[str, Standing]) -> None:
+def _save(tx: Connection, after: Mapping[str, ChangeState]) -> None:
     if not after:
         return
-    statement = upsert.insert(tx, standing_row)
+    statement = upsert.insert(tx, change_state_row)
     tx.execute(
         statement.on_conflict_do_update(
             index_elements=["endpoint_id"], set_={"state": statement.excluded["state"]}
@@ -348,7 +348,7 @@ def _save(tx: Connection, after: Mapping[str, Standing]) -> None:
 
 
 def _last_good(
-    tx: Connection, endpoint_id: str, known: Standing, result: ProbeResult
+    tx: Connection, endpoint_id: str, known: ChangeState, result: ProbeResult
 ) -> int | None:
     """The last answer before an outage that begins with this probe; asked for then only."""
     if result.up or not known.recent.endswith("1"):
@@ -364,7 +364,9 @@ def _last_good(
     return found
 
 
-def _with_baseline(tx: Connection, endpoint_id: str, known: Standing, *, now: int) -> Standing:
+def _with_baseline(
+    tx: Connection, endpoint_id: str, known: ChangeState, *, now: int
+) -> ChangeState:
     """The standing with a fresh enough baseline, from two weeks of the endpoint's own answers."""
     old = known.baseline
     if old is not None:
@@ -383,7 +385,7 @@ def _with_baseline(tx: Connection, endpoint_id: str, known: Standing, *, now: in
     return replace(known, baseline=made)
 
 
-def _values(endpoint_id: str, made: Flip) -> dict[str, Any]:
+def _values(endpoint_id: str, made: Change) -> dict[str, Any]:
     return {
         "endpoint_id": endpoint_id,
         "at": made.at,
@@ -402,11 +404,11 @@ def _json(value: Mapping[str, Any]) -> str:
     return orjson.dumps(value).decode()
 
 
-def _stored(row: sa.RowMapping) -> StoredFlip:
-    return StoredFlip(
+def _stored(row: sa.RowMapping) -> StoredChange:
+    return StoredChange(
         id=row["id"],
         endpoint_id=row["endpoint_id"],
-        flip=Flip(
+        change=Change(
             type=row["type"],
             at=row["at"],
             severity=Severity(row["severity"]),

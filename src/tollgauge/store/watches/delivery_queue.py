@@ -34,7 +34,7 @@ _TELLING: Final = (WatchState.ACTIVE.value, WatchState.EXPIRED.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claimed:
+class ClaimedDelivery:
     """A delivery under our lease, with where it goes and what signs it: the watch's sealed key
     and its secret's hash.
     """
@@ -46,13 +46,13 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class DeliveryResult:
     """How an attempt ended: the next state, when to try again where it is still queued, and
     `disabled`, a reason to send nothing more there. An attempt that failed on our side is `ours`:
     it is no try and says nothing of the destination.
     """
 
-    claimed: Claimed
+    claimed: ClaimedDelivery
     state: str
     at: int
     due: int = 0
@@ -73,7 +73,7 @@ def claim(
     lease_ms: int,
     flying: Mapping[str, int] = _NONE,
     host_max: int | None = None,
-) -> tuple[Claimed, ...]:
+) -> tuple[ClaimedDelivery, ...]:
     """Due deliveries, at most one a destination, at most `failing` of them to destinations that
     failed last. Together with what is `flying` to a host, at most `host_max` go to it.
     """
@@ -83,7 +83,7 @@ def claim(
     share = min(failing, limit - len(found))
     if share > 0:
         found += _due(tx, now=now, limit=share, healthy=False, without=full)
-    taken: dict[str, Claimed] = {}
+    taken: dict[str, ClaimedDelivery] = {}
     for each in found:
         host = each.destination.host
         if each.destination.id not in taken and (host_max is None or hosts[host] < host_max):
@@ -99,7 +99,9 @@ def claim(
 
 
 @step
-def conclude(tx: Connection, results: Sequence[Result], *, owner: str) -> tuple[Result, ...]:
+def conclude(
+    tx: Connection, results: Sequence[DeliveryResult], *, owner: str
+) -> tuple[DeliveryResult, ...]:
     """Write how attempts ended and give the destinations back; the results that counted. One
     whose lease was taken over by another worker is not written: that worker's is.
     """
@@ -111,7 +113,9 @@ def conclude(tx: Connection, results: Sequence[Result], *, owner: str) -> tuple[
     return tuple(counted)
 
 
-def _conclude_sent(tx: Connection, sent: Mapping[str, Result], *, owner: str) -> list[Result]:
+def _conclude_sent(
+    tx: Connection, sent: Mapping[str, DeliveryResult], *, owner: str
+) -> list[DeliveryResult]:
     """All that were taken, in two statements."""
     if not sent:
         return []
@@ -132,7 +136,7 @@ def _conclude_sent(tx: Connection, sent: Mapping[str, Result], *, owner: str) ->
     return counted
 
 
-def _conclude_failed(tx: Connection, result: Result, *, owner: str) -> bool:
+def _conclude_failed(tx: Connection, result: DeliveryResult, *, owner: str) -> bool:
     target = result.claimed.destination
     failures = target.failures + (not result.ours)
     values: dict[str, Any] = {"failures": failures, "lease_owner": None, "lease_until": 0}
@@ -150,7 +154,7 @@ def _conclude_failed(tx: Connection, result: Result, *, owner: str) -> bool:
 
 def _due(
     tx: Connection, *, now: int, limit: int, healthy: bool, without: Sequence[str]
-) -> list[Claimed]:
+) -> list[ClaimedDelivery]:
     columns = [column.label(f"d_{column.name}") for column in delivery.c]
     query = (
         sa.select(*columns, destination, watch.c.sealed_key, watch.c.secret_hash)
@@ -183,7 +187,7 @@ def _due(
         query = query.where(delivery.c.destination_id.in_(ids)).limit(limit)
     rows = tx.execute(query).mappings().all()
     return [
-        Claimed(
+        ClaimedDelivery(
             delivery=delivery_from_row(
                 {name[2:]: row[name] for name in row if name.startswith("d_")}
             ),
@@ -210,7 +214,7 @@ def _failing(tx: Connection, *, now: int, limit: int) -> list[str]:
     return list(tx.execute(query).scalars())
 
 
-def _write(tx: Connection, result: Result) -> None:
+def _write(tx: Connection, result: DeliveryResult) -> None:
     tried = result.claimed.delivery
     tx.execute(
         delivery.update()

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core import watch as rules
-from tollgauge.core.watch import Wish
+from tollgauge.core.watch import WatchRequest
 from tollgauge.db.schema import Serial, metadata
 from tollgauge.db.transaction import step
 from tollgauge.store.endpoints.endpoints import chunks
@@ -78,9 +78,11 @@ def of_watch(tx: Connection, watch_id: str, *, after: int, limit: int) -> tuple[
 
 
 @step
-def wishes(tx: Connection, watch_ids: Iterable[str]) -> dict[str, tuple[tuple[int, Wish], ...]]:
+def wishes(
+    tx: Connection, watch_ids: Iterable[str]
+) -> dict[str, tuple[tuple[int, WatchRequest], ...]]:
     """What some watches listened to, each with the instant from which on, oldest first."""
-    found: dict[str, list[tuple[int, Wish]]] = {}
+    found: dict[str, list[tuple[int, WatchRequest]]] = {}
     for chunk in chunks(watch_ids):
         query = (
             sa.select(watch_event)
@@ -90,10 +92,10 @@ def wishes(tx: Connection, watch_ids: Iterable[str]) -> dict[str, tuple[tuple[in
         )
         for row in tx.execute(query).mappings():
             known = found.setdefault(row["watch_id"], [])
-            last = known[-1][1] if known else Wish()
-            wish = _wish_after(last, orjson.loads(row["detail"]))
-            if not known or wish != last:
-                known.append((row["at"], wish))
+            last = known[-1][1] if known else WatchRequest()
+            watch_request = _wish_after(last, orjson.loads(row["detail"]))
+            if not known or watch_request != last:
+                known.append((row["at"], watch_request))
     return {watch_id: tuple(known) for watch_id, known in found.items()}
 
 
@@ -111,19 +113,19 @@ def edited_since(tx: Connection, watch_ids: Iterable[str], *, since: int) -> set
     return found
 
 
-def told_wish(wish: Wish) -> dict[str, Any]:
+def request_json(watch_request: WatchRequest) -> dict[str, Any]:
     """A wish in the words of the request."""
     return {
-        "events": list(wish.events),
-        "liveness_sensitivity_n": wish.sensitivity,
-        "digest": wish.digest,
+        "events": list(watch_request.events),
+        "liveness_sensitivity_n": watch_request.sensitivity,
+        "digest": watch_request.digest,
     }
 
 
-def _wish_after(wish: Wish, detail: Mapping[str, Any]) -> Wish:
+def _wish_after(watch_request: WatchRequest, detail: Mapping[str, Any]) -> WatchRequest:
     """The inverse: a wish after what an event says of it."""
-    return Wish(
-        events=tuple(detail.get("events", wish.events)),
-        sensitivity=detail.get("liveness_sensitivity_n", wish.sensitivity),
-        digest=detail.get("digest", wish.digest),
+    return WatchRequest(
+        events=tuple(detail.get("events", watch_request.events)),
+        sensitivity=detail.get("liveness_sensitivity_n", watch_request.sensitivity),
+        digest=detail.get("digest", watch_request.digest),
     )

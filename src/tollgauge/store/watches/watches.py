@@ -22,7 +22,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core import watch as rules
 from tollgauge.core.units import DAY_MS
-from tollgauge.core.watch import State, Wish
+from tollgauge.core.watch import State, WatchRequest
 from tollgauge.db import schema
 from tollgauge.db.schema import metadata
 from tollgauge.db.transaction import step
@@ -69,7 +69,7 @@ class Watch:
     endpoint_id: str
     created_at: int
     expires_at: int
-    wish: Wish = field(default_factory=Wish)
+    watch_request: WatchRequest = field(default_factory=WatchRequest)
     state: State = State.PENDING
     sealed_key: bytes | None = None
     ended_at: int | None = None
@@ -139,7 +139,13 @@ def start(tx: Connection, found: Watch, *, now: int) -> None:
     """Let a watch begin, which the caller has locked."""
     values = {"state": State.ACTIVE.value, "due": _due(found)}
     tx.execute(watch.update().where(watch.c.id == found.id).values(**values))
-    note(tx, found.id, rules.CREATED, watch_events.told_wish(found.wish), now=found.created_at)
+    note(
+        tx,
+        found.id,
+        rules.CREATED,
+        watch_events.request_json(found.watch_request),
+        now=found.created_at,
+    )
     _watched(tx, found.endpoint_id, now=now)
 
 
@@ -162,7 +168,7 @@ def edit(
     tx: Connection,
     found: Watch,
     *,
-    wish: Wish,
+    watch_request: WatchRequest,
     sealed_key: bytes | None,
     added: Sequence[Destination],
     removed: Sequence[str],
@@ -171,12 +177,15 @@ def edit(
     """Write what a watch, which the caller has locked, listens to and where to; an `edited` event
     says what changed.
     """
-    before, after = watch_events.told_wish(found.wish), watch_events.told_wish(wish)
+    before, after = (
+        watch_events.request_json(found.watch_request),
+        watch_events.request_json(watch_request),
+    )
     changes: dict[str, Any] = {key: after[key] for key in after if after[key] != before[key]}
     changes |= {"destinations_added": [each.masked for each in added]} if added else {}
     changes |= {"destinations_removed": len(removed)} if removed else {}
-    started = found.digest_at if found.wish.digest else now + DAY_MS
-    values = {**_wish_values(wish), "sealed_key": sealed_key, "digest_at": started}
+    started = found.digest_at if found.watch_request.digest else now + DAY_MS
+    values = {**_request_values(watch_request), "sealed_key": sealed_key, "digest_at": started}
     tx.execute(watch.update().where(watch.c.id == found.id).values(**values, due=now))
     destinations.add(tx, added)
     destinations.remove(tx, removed, now=now)
@@ -275,7 +284,7 @@ def _due(found: Watch, *, expiring_told: bool = False, digest_at: int | None = N
     steps = [found.expires_at]
     if not expiring_told:
         steps.append(found.expires_at - rules.EXPIRING_MS)
-    if found.wish.digest:
+    if found.watch_request.digest:
         steps.append(found.digest_at if digest_at is None else digest_at)
     return min(steps)
 
@@ -293,15 +302,15 @@ def _values(made: Watch) -> dict[str, Any]:
         "due": _due(made),
         "expiring_told": made.expiring_told,
         "digest_at": made.digest_at or made.created_at + DAY_MS,
-        **_wish_values(made.wish),
+        **_request_values(made.watch_request),
     }
 
 
-def _wish_values(wish: Wish) -> dict[str, Any]:
+def _request_values(watch_request: WatchRequest) -> dict[str, Any]:
     return {
-        "events": orjson.dumps(wish.events).decode(),
-        "sensitivity": wish.sensitivity,
-        "digest": wish.digest,
+        "events": orjson.dumps(watch_request.events).decode(),
+        "sensitivity": watch_request.sensitivity,
+        "digest": watch_request.digest,
     }
 
 
@@ -312,7 +321,7 @@ def _watch(row: sa.RowMapping) -> Watch:
         endpoint_id=row["endpoint_id"],
         created_at=row["created_at"],
         expires_at=row["expires_at"],
-        wish=Wish(
+        watch_request=WatchRequest(
             events=tuple(orjson.loads(row["events"])),
             sensitivity=row["sensitivity"],
             digest=row["digest"],

@@ -85,7 +85,7 @@ class _Ready:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrontSettings:
+class EdgeSettings:
     """The rate limit of one address, which may use a whole minute's at once, and the proxies whose
     `X-Forwarded-For` counts.
 
@@ -104,13 +104,13 @@ class FrontSettings:
 
 
 @dataclass(slots=True)
-class Front:
+class Edge:
     """The ASGI app in front of the routes. `cached` are exact paths, `cached_under` prefixes;
     paths in `unlimited` have no rate limit.
     """
 
     app: App
-    settings: FrontSettings
+    settings: EdgeSettings
     cached: frozenset[str] = frozenset()
     cached_under: tuple[str, ...] = ()
     unlimited: frozenset[str] = frozenset()

@@ -32,7 +32,7 @@ class ResourcesShape(wire.Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Doors:
+class DiscoveryFiles:
     """What the doors tell: the documented routes, and where payments go (CAIP-2 network), empty
     while nothing is for sale.
     """

@@ -19,7 +19,7 @@ from tollgauge.core.text import clean_text
 from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import endpoints, public
 from tollgauge.store.probes import changes
-from tollgauge.store.probes.changes import StoredFlip
+from tollgauge.store.probes.changes import StoredChange
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.api import ID, EndpointId, unknown_resource
 from tollgauge.web.pages.site import Host
@@ -79,13 +79,13 @@ class Feeds:
         return self._feed(f"/provider/{name}", f"Incidents of {name}", known[0].first_seen, found)
 
     def _feed(
-        self, path: str, title: str, began: int, found: Sequence[tuple[str, StoredFlip]]
+        self, path: str, title: str, began: int, found: Sequence[tuple[str, StoredChange]]
     ) -> Response:
         url = f"{self.base_url}{path}"
         feed = ET.Element("feed", xmlns=NAMESPACE)
         _add(feed, "id", f"{url}/feed.xml")
         _add(feed, "title", title)
-        _add(feed, "updated", notice.iso(max((each.flip.at for _, each in found), default=began)))
+        _add(feed, "updated", notice.iso(max((each.change.at for _, each in found), default=began)))
         ET.SubElement(feed, "link", rel="self", type=ATOM, href=f"{url}/feed.xml")
         ET.SubElement(feed, "link", rel="alternate", type="text/html", href=url)
         author = ET.SubElement(feed, "author")
@@ -95,17 +95,17 @@ class Feeds:
         body: bytes = ET.tostring(feed, encoding="utf-8", xml_declaration=True)
         return Response(body, media_type=ATOM)
 
-    def _entry(self, feed: ET.Element, resource: str, stored: StoredFlip) -> None:
-        flip = stored.flip
+    def _entry(self, feed: ET.Element, resource: str, stored: StoredChange) -> None:
+        change = stored.change
         entry = ET.SubElement(feed, "entry")
         page = notice.page(self.base_url, stored.endpoint_id)
         _add(entry, "id", f"{page}#flip-{stored.id}")
-        _add(entry, "title", f"{flip.type}: {resource}")
-        _add(entry, "updated", notice.iso(flip.at))
-        _add(entry, "published", notice.iso(flip.at))
+        _add(entry, "title", f"{change.type}: {resource}")
+        _add(entry, "updated", notice.iso(change.at))
+        _add(entry, "published", notice.iso(change.at))
         ET.SubElement(entry, "link", rel="alternate", type="text/html", href=page)
-        ET.SubElement(entry, "category", term=flip.type)
-        _add(entry, "summary", clean_text(flip.reason, _TEXT_MAX))
+        ET.SubElement(entry, "category", term=change.type)
+        _add(entry, "summary", clean_text(change.reason, _TEXT_MAX))
 
 
 def _add(parent: ET.Element, name: str, text: str) -> None:

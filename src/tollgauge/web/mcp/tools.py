@@ -42,7 +42,7 @@ from tollgauge.web.free.api import FreeApi
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import Product
 from tollgauge.web.paid.gate import Gate
-from tollgauge.web.paid.payment_terms import Sale, owed
+from tollgauge.web.paid.payment_terms import Sale, payment_required
 from tollgauge.web.paid.request import read_payment
 from tollgauge.web.watches.poll import CURSOR, Polling, PollShape
 from tollgauge.web.watches.shapes import ID
@@ -249,7 +249,7 @@ class Tools:
         words = PAID[product.route]
         sale = _sale(product, words)
         if payment is None:
-            return owed(sale, UNPAID)
+            return payment_required(sale, UNPAID)
         paid_with = read_payment(as_header(payment), sale.offer)
         document = strict(arguments)
         digest = request_digest("MCP", sale.offer.resource, canonical_body(document))

@@ -24,7 +24,7 @@ from tollgauge.web.free.api import ID, EndpointId, unknown_resource
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.render import render
 from tollgauge.web.paid import catalogue
-from tollgauge.web.paid.catalogue import Shop
+from tollgauge.web.paid.catalogue import PaidDependencies
 from tollgauge.web.wire import openapi
 
 _HTML: Final = "text/html; charset=utf-8"
@@ -65,7 +65,7 @@ and its explorer, as the networks publish them. Ethereum itself every wallet kno
 class Upgrade:
     """What the wallet page needs."""
 
-    shop: Shop
+    dependencies: PaidDependencies
 
     def router(self) -> APIRouter:
         """The route with its description."""
@@ -84,16 +84,18 @@ class Upgrade:
         """The wallet page of one endpoint."""
         found = None
         if ID.fullmatch(id):
-            found = await self.shop.store.reading(reports.snapshot, id, now=self.shop.clock())
+            found = await self.dependencies.store.reading(
+                reports.snapshot, id, now=self.dependencies.clock()
+            )
         if found is None:
             raise unknown_resource()
-        html = upgrade_html(found, self._offer(), base_url=self.shop.base_url)
+        html = upgrade_html(found, self._offer(), base_url=self.dependencies.base_url)
         return Response(html, media_type=_HTML)
 
     def _offer(self) -> Offer | None:
         """What a report costs, None while nothing is for sale."""
         try:
-            return self.shop.offer(catalogue.TRUST)
+            return self.dependencies.offer(catalogue.TRUST)
         except Problem:
             return None
 

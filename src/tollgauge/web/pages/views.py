@@ -24,7 +24,7 @@ from tollgauge.core.units import WINDOW_MS, day_of
 from tollgauge.monitor.reports import Component, Ecosystem, EndpointView, Leaderboard, Provider
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.charts import days
-from tollgauge.web.pages.charts.gauge import dial
+from tollgauge.web.pages.charts.gauge import gauge
 from tollgauge.web.pages.charts.timeline import event_lanes
 from tollgauge.web.pages.render import render
 from tollgauge.web.wire.examples import RESOURCE
@@ -98,7 +98,7 @@ def endpoint_html(
         s=snapshot,
         now=now,
         simulated=snapshot.simulated,
-        dial=_dial(view, policy),
+        gauge=_dial(view, policy),
         bars=_breakdown(view.components),
         total=sum(part.weight * part.tenths for part in view.components),
         flags=sorted(view.flags, key=lambda flag: _severity(flag.severity, flag.code)),
@@ -187,7 +187,7 @@ def _grades(policy: Policy) -> tuple[tuple[str, int], ...]:
 
 
 def _dial(view: EndpointView, policy: Policy | None) -> Markup:
-    return dial(
+    return gauge(
         _grades(policy) if policy else (),
         score=view.snapshot.score_tenths,
         grade=view.snapshot.grade,

@@ -102,7 +102,7 @@ def micro_usd(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shop:
+class PaidDependencies:
     """What the paid routes need to make their answers. They write under a claim alone."""
 
     store: ReadOnlyStore
@@ -219,7 +219,7 @@ class Product:
     those of the sale.
     """
 
-    shop: Shop
+    dependencies: PaidDependencies
     route: str
     summary: str
     description: str
@@ -242,7 +242,7 @@ class Product:
         """
         call = {"type": "http", "method": "POST", "bodyType": "json", "body": self.example}
         return Sale(
-            offer=self.shop.offer(self.route, made.path if made else ""),
+            offer=self.dependencies.offer(self.route, made.path if made else ""),
             description=self.description,
             validate=partial(self._ordered, made),
             compute=self.compute,

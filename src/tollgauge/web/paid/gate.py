@@ -53,9 +53,9 @@ from tollgauge.store.ledger.payments import Attempt, LedgerRow, StoredAnswer
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import admission
 from tollgauge.web.paid.claim import HeldClaim
-from tollgauge.web.paid.payment_terms import Sale, owed
+from tollgauge.web.paid.payment_terms import Sale, payment_required
 from tollgauge.web.paid.request import read_body, read_payment, unpaid_reason
-from tollgauge.web.paid.response import pending, reused, stands
+from tollgauge.web.paid.response import pending, response_for, reused
 
 Clock = Callable[[], int]
 
@@ -113,7 +113,7 @@ class Gate:
         """Answer one HTTP request to a paid route. Raises Problem."""
         sent = request.headers.getlist("payment-signature")
         if not sent:
-            return owed(sale, unpaid_reason(request))
+            return payment_required(sale, unpaid_reason(request))
         # Several lines are one list (RFC 9110 section 5.3), which is not base64.
         payment = read_payment(", ".join(sent), sale.offer)
         document = await read_body(request, bodyless=sale.bodyless)
@@ -131,7 +131,7 @@ class Gate:
         order = sale.validate(document)
         reason = refusal(payment, sale.offer, now_s=self._now_s())
         if reason is not None and not await self._was_taken(payment, reason):
-            return owed(sale, reason)
+            return payment_required(sale, reason)
         await self._admit(payment)
         selling = self._sell(sale, payment, order, digest=digest)
         task = asyncio.create_task(selling, name=SALE)
@@ -149,7 +149,7 @@ class Gate:
         """The answer that a row allows. A secret in it is shown to everybody who repeats the
         ticket; to those who repeat none once, because what they send can be read on the chain.
         """
-        response = stands(sale, sold.row)
+        response = response_for(sale, sold.row)
         answer = sold.row.answer
         if sold.row.state is not State.SETTLED or answer is None or sale.reveal is None:
             return response
@@ -198,7 +198,7 @@ class Gate:
             row = await self._intend(row, verified, answer=answer)
             return _Sold(await self._settle(sale, row), here=True)
         except _OvertakenError as overtaken:
-            return _Sold(told(payment, overtaken.row, digest), here=False)
+            return _Sold(replayed(payment, overtaken.row, digest), here=False)
 
     async def _claim(
         self, sale: Sale, payment: Payment, order: object, digest: str
@@ -246,7 +246,7 @@ class Gate:
         if await self._paid_meanwhile(row, tried):
             return tried
         await self._release(row, answer.reason, tried)
-        return owed(sale, answer.reason)
+        return payment_required(sale, answer.reason)
 
     async def _paid_meanwhile(self, row: LedgerRow, tried: Attempt) -> bool:
         """Whether a refused payment was sent to the chain by somebody else after we claimed it.
@@ -308,7 +308,9 @@ class Gate:
     async def _settle(self, sale: Sale, row: LedgerRow) -> LedgerRow:
         """Settle what was claimed, and write the outcome: the row as it is then."""
         started = self.clock()
-        reply = await self.facilitator.settle(decode(row.header), asked(sale, row).requirements)
+        reply = await self.facilitator.settle(
+            decode(row.header), claimed_offer(sale, row).requirements
+        )
         said = "settled" if isinstance(reply, SettledReply) else reply.reason
         tried = self._tried("settle", started, said, reply.transaction)
         if self.chain is None and isinstance(reply, SettledReply):
@@ -340,7 +342,7 @@ class Gate:
     async def _again(self, sale: Sale, payment: Payment, row: LedgerRow, digest: str) -> _Sold:
         """The same payment once more: its row after a wait, or Problem 409 for another request."""
         if row.state is State.REJECTED or not payments.same(row, payment, digest):
-            return _Sold(told(payment, row, digest), here=False)
+            return _Sold(replayed(payment, row, digest), here=False)
         for pause in WAITS_S:
             if row.state not in (State.CLAIMED, State.SETTLING):
                 break
@@ -354,7 +356,7 @@ class Gate:
             # Safe, because the authorization can be used only once, and identical: it is the
             # claimed header that is sent.
             return _Sold(await self._settle(sale, await self._intend(row)), here=True)
-        return _Sold(told(payment, row, digest), here=False)
+        return _Sold(replayed(payment, row, digest), here=False)
 
     async def _ask(self, row: LedgerRow, transaction: str | None = None) -> ChainAnswer | None:
         """What the chain says of a row; None where nobody can tell."""
@@ -453,14 +455,14 @@ class Gate:
         return self.clock() // 1000
 
 
-def asked(sale: Sale, row: LedgerRow) -> Offer:
+def claimed_offer(sale: Sale, row: LedgerRow) -> Offer:
     """The offer that a row was claimed for: prices may have changed since."""
     if (sale.offer.amount, sale.offer.pay_to.lower()) == (row.amount, row.pay_to):
         return sale.offer
     return replace(sale.offer, amount=row.amount, pay_to=row.pay_to)
 
 
-def told(payment: Payment, row: LedgerRow, digest: str) -> LedgerRow:
+def replayed(payment: Payment, row: LedgerRow, digest: str) -> LedgerRow:
     """A row that others may have moved, for nobody else than whom it holds the payment of, and for
     the request that it holds. Raises Problem 409.
     """

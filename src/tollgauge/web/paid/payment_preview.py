@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.catalogue import Call, Product
-from tollgauge.web.paid.payment_terms import owed
+from tollgauge.web.paid.payment_terms import payment_required
 from tollgauge.web.wire import openapi
 
 REASON: Final = "This is sold by POST: send the request as JSON, with PAYMENT-SIGNATURE"
@@ -50,7 +50,7 @@ def _add(routes: APIRouter, product: Product, terms: Any) -> None:
         if "payment-signature" in request.headers:
             raise _NotByGetProblem
         call = Call(path=request.url.path, parameters=request.path_params)
-        return owed(product.sale(call), REASON)
+        return payment_required(product.sale(call), REASON)
 
     routes.add_api_route(
         product.route,

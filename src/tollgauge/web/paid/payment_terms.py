@@ -64,7 +64,7 @@ def _ticket() -> dict[str, object]:
     return {"info": {"ticket": secrets.token_urlsafe(16)}, "schema": TICKET_SCHEMA}
 
 
-def owed(sale: Sale, reason: str) -> Response:
+def payment_required(sale: Sale, reason: str) -> Response:
     """402: the terms in `PAYMENT-REQUIRED` and in the body, with the reason and a new ticket."""
     extensions: dict[str, object] = {EXTENSION: _ticket()}
     if sale.info:

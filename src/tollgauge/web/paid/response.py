@@ -14,15 +14,15 @@ from x402.schemas import SettleResponse
 from tollgauge.core.payment import State
 from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid.payment_terms import Sale, owed
+from tollgauge.web.paid.payment_terms import Sale, payment_required
 
 
-def stands(sale: Sale, row: LedgerRow) -> Response:
+def response_for(sale: Sale, row: LedgerRow) -> Response:
     """The answer that a row's state allows, or Problem 503 while nobody can tell."""
     if row.state is State.SETTLED:
         return released(row)
     if row.state in (State.FAILED, State.EXPIRED):
-        return owed(sale, f"payment_{row.state.value}")
+        return payment_required(sale, f"payment_{row.state.value}")
     if row.state is State.REJECTED:
         raise Problem(
             503,

@@ -41,7 +41,7 @@ def _silent_host(targets: Sequence[Target], results: Sequence[Sent]) -> str | No
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connector:
+class DeliveryTester:
     """What trying and sealing need."""
 
     egress: Egress

@@ -32,7 +32,7 @@ from tollgauge.store.watches.watches import Watch
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.request import read_body
-from tollgauge.web.watches.delivery_test import Connector
+from tollgauge.web.watches.delivery_test import DeliveryTester
 from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape
 from tollgauge.web.watches.watch_auth import (
     REFUSED,
@@ -43,7 +43,7 @@ from tollgauge.web.watches.watch_auth import (
     own_watch,
     unknown_watch,
 )
-from tollgauge.web.watches.watch_request import FIELDS, targets_of, wish_of
+from tollgauge.web.watches.watch_request import FIELDS, targets_of, watch_request_of
 from tollgauge.web.wire import openapi
 
 _EDIT_BODY: Final = {"type": "object", "properties": FIELDS}
@@ -81,7 +81,7 @@ class Watching:
     clock: Callable[[], int]
     perimeter: Perimeter
     sealer: Sealer
-    connector: Connector
+    delivery_tester: DeliveryTester
 
     def router(self) -> APIRouter:
         """The routes with their descriptions."""
@@ -129,7 +129,7 @@ class Watching:
         catalogue.check_names(document, _EDIT_BODY)
         if found.state is not State.ACTIVE:
             raise _ended()
-        wish_of(document, now=found.wish)
+        watch_request_of(document, now=found.watch_request)
         targets = targets_of(document, self.perimeter) if "delivery" in document else None
         fresh = await self._connected(found, targets or (), bearer(request))
         sealed_key = None
@@ -168,7 +168,7 @@ class Watching:
         watches.edit(
             tx,
             found,
-            wish=wish_of(document, now=found.wish),
+            watch_request=watch_request_of(document, now=found.watch_request),
             sealed_key=found.sealed_key or sealed_key,
             added=added,
             removed=removed,
@@ -195,11 +195,13 @@ class Watching:
             endpoint = await endpoints.get(tx, found.endpoint_id)
         places = set(self._kept(kept).values())
         fresh = [each for each in targets if (each.url, each.kind) not in places]
-        self.connector.check_ready(fresh)
+        self.delivery_tester.check_ready(fresh)
         signing = Signing(key=webhooks.secret_key(secret) or b"", secret_hash=found.secret_hash)
         resource = endpoint.resource if endpoint else ""
-        await self.connector.test(fresh, watch_id=found.id, resource=resource, signing=signing)
-        made = self.connector.kept(fresh, watch_id=found.id, now=self.clock())
+        await self.delivery_tester.test(
+            fresh, watch_id=found.id, resource=resource, signing=signing
+        )
+        made = self.delivery_tester.kept(fresh, watch_id=found.id, now=self.clock())
         return dict(zip(fresh, made, strict=True))
 
     def _kept(self, kept: tuple[Destination, ...]) -> dict[str, tuple[str, Kind]]:
@@ -229,9 +231,9 @@ class Watching:
             resource=endpoint.resource if endpoint else "",
             created_at=notice.iso(found.created_at),
             expires_at=notice.iso(found.expires_at),
-            events=list(found.wish.events),
-            liveness_sensitivity_n=found.wish.sensitivity,
-            digest=found.wish.digest,
+            events=list(found.watch_request.events),
+            liveness_sensitivity_n=found.watch_request.sensitivity,
+            digest=found.watch_request.digest,
             destinations=[
                 DestinationShape(
                     destination=each.masked,

@@ -26,7 +26,7 @@ from tollgauge.core.watch import State
 from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import changes
-from tollgauge.store.probes.changes import StoredFlip
+from tollgauge.store.probes.changes import StoredChange
 from tollgauge.store.watches import watch_events
 from tollgauge.store.watches.watch_events import WatchEvent
 from tollgauge.store.watches.watches import Watch
@@ -176,10 +176,10 @@ class Polling:
             nextCheckBy=notice.iso(endpoint.next_due + GRACE_MS) if endpoint and live else None,
         )
 
-    def _event(self, each: StoredFlip, found: Watch, resource: str) -> EventShape:
+    def _event(self, each: StoredChange, found: Watch, resource: str) -> EventShape:
         return EventShape(
-            **notice.flip_event(
-                each.flip,
+            **notice.change_event(
+                each.change,
                 event_id=rules.message_id(found.id, f"flip:{each.id}"),
                 watch_id=found.id,
                 resource=resource,

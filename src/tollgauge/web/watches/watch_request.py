@@ -13,7 +13,7 @@ from typing import Any, Final
 from tollgauge.core import watch as rules
 from tollgauge.core.changes import EVENTS
 from tollgauge.core.endpoint import Perimeter, ResourceError, parse_resource
-from tollgauge.core.watch import Target, Wish
+from tollgauge.core.watch import Target, WatchRequest
 from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.paid.catalogue import invalid
 
@@ -59,9 +59,9 @@ FIELDS: Final[dict[str, Any]] = {
 """The JSON Schema of what may be asked, beside which endpoint."""
 
 
-def wish_of(document: Mapping[str, Any], *, now: Wish) -> Wish:
+def watch_request_of(document: Mapping[str, Any], *, now: WatchRequest) -> WatchRequest:
     """What a request listens to; what it leaves out stays as it is `now`. Raises Problem 422."""
-    return Wish(
+    return WatchRequest(
         events=_events(document["events"]) if "events" in document else now.events,
         sensitivity=_sensitivity(document.get("liveness_sensitivity_n", now.sensitivity)),
         digest=_flag(document.get("digest", now.digest)),

@@ -167,10 +167,13 @@ def redirect() -> Answers:
 
 
 def paid(
-    shape: type[Shape], example: Any, owed: Any, refusals: Mapping[int, str] | None = None
+    shape: type[Shape],
+    example: Any,
+    payment_required: Any,
+    refusals: Mapping[int, str] | None = None,
 ) -> Answers:
-    """The answers of a paid route; `owed` is an example of its 402, `refusals` what its own
-    problem statuses mean.
+    """The answers of a paid route; `payment_required` is an example of its 402, `refusals` what its
+    own problem statuses mean.
     """
     own = {
         400: "The JSON does not parse, or the payment header is malformed; nothing was charged",
@@ -190,14 +193,14 @@ def paid(
             "content": {"application/json": {"example": example}},
             "headers": {"PAYMENT-RESPONSE": receipt},
         },
-        402: _owed(owed),
+        402: _owed(payment_required),
     }
 
 
-def look(owed: Any) -> Answers:
-    """The answers to a GET of a paid route, which sells nothing; `owed` is an example."""
+def look(payment_required: Any) -> Answers:
+    """The answers to a GET of a paid route, which sells nothing: an example of its terms."""
     refused = {405: "A payment came with it, which buys by POST only; nothing was charged"}
-    return {402: _owed(owed)} | problems(refused)
+    return {402: _owed(payment_required)} | problems(refused)
 
 
 def _owed(example: Any) -> dict[str, Any]:

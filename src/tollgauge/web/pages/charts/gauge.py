@@ -21,7 +21,7 @@ _RANGE_RADIUS: Final = 128.0
 _BOOM: Final = 112.0
 
 
-def dial(
+def gauge(
     grades: tuple[tuple[str, int], ...],
     *,
     score: int | None,

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from tollgauge.web.paid.catalogue import Product, Shop
+from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.products import history, renewal, similar, trace, trust, watch
 
 
-def products(shop: Shop) -> tuple[Product, ...]:
+def products(dependencies: PaidDependencies) -> tuple[Product, ...]:
     """Every paid route, in the order in which it is documented."""
     return (
-        trust.product(shop),
-        history.product(shop),
-        trace.product(shop),
-        similar.product(shop),
-        watch.product(shop),
-        renewal.product(shop),
+        trust.product(dependencies),
+        history.product(dependencies),
+        trace.product(dependencies),
+        similar.product(dependencies),
+        watch.product(dependencies),
+        renewal.product(dependencies),
     )

@@ -27,7 +27,7 @@ from tollgauge.store.endpoints.discovery import DiscoveryEvent
 from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
-from tollgauge.web.paid.catalogue import Product, Shop
+from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
 
 DAYS_MIN: Final = 1
@@ -142,10 +142,10 @@ class Order:
     days: float
 
 
-def product(shop: Shop) -> Product:
+def product(dependencies: PaidDependencies) -> Product:
     """The observation history of a shop."""
     return Product(
-        shop=shop,
+        dependencies=dependencies,
         route=catalogue.HISTORY,
         summary="The raw observation history of an endpoint",
         description="Observation history of a pay-per-call (x402) endpoint, up to 90 days: every "
@@ -155,16 +155,16 @@ def product(shop: Shop) -> Product:
         example=dict(EXAMPLE),
         answer=dict(ANSWER),
         shape=HistoryShape,
-        validate=partial(_order, shop),
-        compute=partial(_answer, shop),
+        validate=partial(_order, dependencies),
+        compute=partial(_answer, dependencies),
         refusals={404: "Nothing is known of this resource; nothing was charged"},
     )
 
 
-def _order(shop: Shop, document: object) -> Order:
+def _order(dependencies: PaidDependencies, document: object) -> Order:
     if not isinstance(document, dict):
         raise catalogue.invalid("", "The body must be a JSON object.")
-    resource = catalogue.resource_of(document.get("resource"), shop.perimeter)
+    resource = catalogue.resource_of(document.get("resource"), dependencies.perimeter)
     days = document.get("days", DAYS_DEFAULT)
     if isinstance(days, bool) or not isinstance(days, int | float):
         raise catalogue.invalid("days", "days must be a number.")
@@ -173,11 +173,11 @@ def _order(shop: Shop, document: object) -> Order:
     return Order(resource=resource, days=days)
 
 
-async def _answer(shop: Shop, order: Order, _claim: HeldClaim) -> bytes:
+async def _answer(dependencies: PaidDependencies, order: Order, _claim: HeldClaim) -> bytes:
     """The whole answer. Raises Problem 404 for a resource that nobody knows."""
-    until = shop.clock()
+    until = dependencies.clock()
     since = until - round(order.days * DAY_MS)
-    found = await shop.store.reading(_stored, order.resource.id, since=since, until=until)
+    found = await dependencies.store.reading(_stored, order.resource.id, since=since, until=until)
     if found is None:
         raise Problem(
             404,

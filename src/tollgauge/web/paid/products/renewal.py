@@ -15,7 +15,7 @@ from tollgauge.store.watches import watch_payments, watches
 from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
-from tollgauge.web.paid.catalogue import Call, Product, Shop
+from tollgauge.web.paid.catalogue import Call, PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.watches.shapes import EXAMPLE_ID, ID, SnakeShape, links
 
@@ -40,10 +40,10 @@ class RenewOrder:
     watch_id: str
 
 
-def product(shop: Shop) -> Product:
+def product(dependencies: PaidDependencies) -> Product:
     """30 more days of a watch."""
     return Product(
-        shop=shop,
+        dependencies=dependencies,
         route=catalogue.RENEW,
         summary="30 more days of a watch; its secret stays",
         description="Renew a watch of a pay-per-call (x402) endpoint for 30 more days.",
@@ -57,7 +57,7 @@ def product(shop: Shop) -> Product:
         },
         shape=RenewedShape,
         validate=_no_order,
-        compute=partial(_renew, shop),
+        compute=partial(_renew, dependencies),
         place=_placed,
         parameters=(("id", "^wat_[0-9a-f]{24}$", EXAMPLE_ID),),
         refusals={
@@ -79,15 +79,15 @@ def _placed(_order: object, call: Call) -> RenewOrder:
     return RenewOrder(watch_id=watch_id)
 
 
-async def _renew(shop: Shop, order: RenewOrder, claim: HeldClaim) -> bytes:
+async def _renew(dependencies: PaidDependencies, order: RenewOrder, claim: HeldClaim) -> bytes:
     resource, until = await claim.writing(
-        _renewed, order.watch_id, payment_id=claim.payment_id, now=shop.clock()
+        _renewed, order.watch_id, payment_id=claim.payment_id, now=dependencies.clock()
     )
     shape = RenewedShape(
         watch_id=order.watch_id,
         resource=resource,
         expires_at=notice.iso(until),
-        **links(shop.base_url, order.watch_id, "poll_url", "renew_url"),
+        **links(dependencies.base_url, order.watch_id, "poll_url", "renew_url"),
     )
     return wire.dump(shape)
 

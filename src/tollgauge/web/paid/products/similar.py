@@ -20,7 +20,7 @@ from tollgauge.monitor.alternatives import Alternative, Found, IndexBuilding
 from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
-from tollgauge.web.paid.catalogue import Product, Shop
+from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
 
 LIMIT_MAX: Final = 25
@@ -101,10 +101,10 @@ class Order:
     delta_tenths: int
 
 
-def product(shop: Shop) -> Product:
+def product(dependencies: PaidDependencies) -> Product:
     """The ranked alternatives of a shop."""
     return Product(
-        shop=shop,
+        dependencies=dependencies,
         route=catalogue.SIMILAR,
         summary="Better-scored alternatives to an endpoint, ranked",
         description="Better-scored alternatives to a pay-per-call (x402) endpoint with a similar "
@@ -113,16 +113,16 @@ def product(shop: Shop) -> Product:
         example=dict(EXAMPLE),
         answer=dict(ANSWER),
         shape=SimilarShape,
-        validate=partial(_order, shop),
-        compute=partial(_answer, shop),
+        validate=partial(_order, dependencies),
+        compute=partial(_answer, dependencies),
         refusals={404: "Nothing is known of this resource; nothing was charged"},
     )
 
 
-def _order(shop: Shop, document: object) -> Order:
+def _order(dependencies: PaidDependencies, document: object) -> Order:
     if not isinstance(document, dict):
         raise catalogue.invalid("", "The body must be a JSON object.")
-    resource = catalogue.resource_of(document.get("resource"), shop.perimeter)
+    resource = catalogue.resource_of(document.get("resource"), dependencies.perimeter)
     limit = _number(document, "limit", 1, LIMIT_MAX, LIMIT)
     if limit != int(limit):
         raise catalogue.invalid("limit", "limit must be a whole number.")
@@ -143,10 +143,13 @@ def _number(
     return value
 
 
-async def _answer(shop: Shop, order: Order, _claim: HeldClaim) -> bytes:
+async def _answer(dependencies: PaidDependencies, order: Order, _claim: HeldClaim) -> bytes:
     try:
-        found = await shop.alternatives.find(
-            shop.store, order.resource.id, limit=order.limit, delta_tenths=order.delta_tenths
+        found = await dependencies.alternatives.find(
+            dependencies.store,
+            order.resource.id,
+            limit=order.limit,
+            delta_tenths=order.delta_tenths,
         )
     except IndexBuilding as error:
         raise Problem(
@@ -159,7 +162,7 @@ async def _answer(shop: Shop, order: Order, _claim: HeldClaim) -> bytes:
         raise Problem(
             404, "unknown-resource", "Nothing is known of this resource. Nothing was charged."
         )
-    return wire.dump(_shape(found, base_url=shop.base_url))
+    return wire.dump(_shape(found, base_url=dependencies.base_url))
 
 
 def _shape(found: Found, *, base_url: str) -> SimilarShape:

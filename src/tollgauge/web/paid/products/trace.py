@@ -37,11 +37,11 @@ from tollgauge.core.trace import (
     trace_json,
 )
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.ledger.payment_lookup import Booked, Key, booked
+from tollgauge.store.ledger.payment_lookup import Booked, Key, payment_of
 from tollgauge.web import wire
 from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.paid import catalogue
-from tollgauge.web.paid.catalogue import Product, Shop
+from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
 
 DEADLINE_S: Final = 25.0
@@ -204,11 +204,11 @@ class Order:
     hint: Resource | None
 
 
-def product(shop: Shop) -> Product:
+def product(dependencies: PaidDependencies) -> Product:
     """The payment trace of a shop, from the shop's nodes."""
-    transactions = shop.transactions
+    transactions = dependencies.transactions
     return Product(
-        shop=shop,
+        dependencies=dependencies,
         route=catalogue.TRACE,
         summary="The payments of a settlement transaction",
         description="Decodes a settlement transaction (EIP-3009): payer, payee, amount, token, "
@@ -218,8 +218,8 @@ def product(shop: Shop) -> Product:
         example=dict(EXAMPLE),
         answer=dict(ANSWER),
         shape=PaymentTraceShape,
-        validate=partial(_order, shop, transactions),
-        compute=partial(_answer, shop, transactions),
+        validate=partial(_order, dependencies, transactions),
+        compute=partial(_answer, dependencies, transactions),
         refusals={
             404: "The chain does not know this transaction; nothing was charged",
             503: "The network has no configured node, or we cannot tell; nothing was charged "
@@ -228,7 +228,7 @@ def product(shop: Shop) -> Product:
     )
 
 
-def _order(shop: Shop, transactions: Transactions, document: object) -> Order:
+def _order(dependencies: PaidDependencies, transactions: Transactions, document: object) -> Order:
     if not isinstance(document, dict):
         raise catalogue.invalid("", "The body must be a JSON object.")
     tx_hash = document.get("txHash")
@@ -239,7 +239,7 @@ def _order(shop: Shop, transactions: Transactions, document: object) -> Order:
         raise catalogue.invalid("network", f"network must be one of {', '.join(NETWORKS)}.")
     network = NETWORKS[name]
     model = _model(document.get("model"))
-    hint = _hint_resource(shop, document.get("hintResource"))
+    hint = _hint_resource(dependencies, document.get("hintResource"))
     if not transactions.configured(network):
         raise _not_configured(name)
     return Order(tx_hash=tx_hash.lower(), network=network, model=model, hint=hint)
@@ -254,11 +254,11 @@ def _model(value: object) -> Model | None:
     return found
 
 
-def _hint_resource(shop: Shop, value: object) -> Resource | None:
+def _hint_resource(dependencies: PaidDependencies, value: object) -> Resource | None:
     if value is None:
         return None
     try:
-        return catalogue.resource_of(value, shop.perimeter)
+        return catalogue.resource_of(value, dependencies.perimeter)
     except Problem as problem:
         problem.errors = tuple(
             Invalid(path="hintResource", message=error.message) for error in problem.errors
@@ -266,7 +266,9 @@ def _hint_resource(shop: Shop, value: object) -> Resource | None:
         raise
 
 
-async def _answer(shop: Shop, transactions: Transactions, order: Order, _claim: HeldClaim) -> bytes:
+async def _answer(
+    dependencies: PaidDependencies, transactions: Transactions, order: Order, _claim: HeldClaim
+) -> bytes:
     """The whole answer. Raises Problem 404 for an unknown hash, 503 where nobody can tell."""
     found = await _traced(transactions, order)
     if found.status is Status.NOT_FOUND:
@@ -280,8 +282,8 @@ async def _answer(shop: Shop, transactions: Transactions, order: Order, _claim: 
         for payment in found.payments
     ]
     hint = None
-    async with shop.store.read() as tx:
-        row = await booked(tx, keys, network=found.network, transaction=order.tx_hash)
+    async with dependencies.store.read() as tx:
+        row = await payment_of(tx, keys, network=found.network, transaction=order.tx_hash)
         if order.hint is not None:
             endpoint = await endpoints.get(tx, order.hint.id)
             hint = hinted(order.hint, endpoint.quote if endpoint else None, found)

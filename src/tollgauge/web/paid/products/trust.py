@@ -16,7 +16,7 @@ from tollgauge.monitor import reports
 from tollgauge.store.endpoints import scores
 from tollgauge.web import wire
 from tollgauge.web.paid import catalogue
-from tollgauge.web.paid.catalogue import Product, Shop
+from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.live_probe import known_now
 
@@ -28,10 +28,10 @@ BODY: Final[dict[str, Any]] = {
 EXAMPLE: Final = {"resource": "https://api.example.com/weather"}
 
 
-def product(shop: Shop) -> Product:
+def product(dependencies: PaidDependencies) -> Product:
     """The trust report of a shop."""
     return Product(
-        shop=shop,
+        dependencies=dependencies,
         route=catalogue.TRUST,
         summary="The live-probed trust report of an endpoint",
         description="Trust report of a pay-per-call (x402) endpoint, from a live probe: "
@@ -40,24 +40,26 @@ def product(shop: Shop) -> Product:
         example=dict(EXAMPLE),
         answer=EXAMPLE | {"score": 84.2, "grade": "A", "recommendation": "proceed"},
         shape=wire.TrustReportShape,
-        validate=partial(_order, shop),
-        compute=partial(_answer, shop),
+        validate=partial(_order, dependencies),
+        compute=partial(_answer, dependencies),
         hosts=lambda order: (order.host,),
-        check=shop.live.check,
+        check=dependencies.live.check,
     )
 
 
-def _order(shop: Shop, document: object) -> Resource:
+def _order(dependencies: PaidDependencies, document: object) -> Resource:
     if not isinstance(document, dict):
         raise catalogue.invalid("", "The body must be a JSON object.")
-    return catalogue.resource_of(document.get("resource"), shop.perimeter)
+    return catalogue.resource_of(document.get("resource"), dependencies.perimeter)
 
 
-async def _answer(shop: Shop, order: Resource, claim: HeldClaim) -> bytes:
-    report = await shop.store.lookup(_shared, order.id, now=shop.clock())
+async def _answer(dependencies: PaidDependencies, order: Resource, claim: HeldClaim) -> bytes:
+    report = await dependencies.store.lookup(_shared, order.id, now=dependencies.clock())
     if report is None:
-        endpoint, probe = await shop.live.look(order, claim)
-        report = await shop.store.reading(reports.live, endpoint, probe, now=shop.clock())
+        endpoint, probe = await dependencies.live.look(order, claim)
+        report = await dependencies.store.reading(
+            reports.live, endpoint, probe, now=dependencies.clock()
+        )
         await claim.writing(scores.save, report.row)
     return wire.dump(wire.trust_report(report))
 

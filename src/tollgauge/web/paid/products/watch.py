@@ -35,7 +35,7 @@ from tollgauge.core.changes import EVENTS
 from tollgauge.core.endpoint import Endpoint, Listing, Resource
 from tollgauge.core.exchange import FaultKind
 from tollgauge.core.probe import Outcome, ProbeResult
-from tollgauge.core.watch import Kind, Target, Wish
+from tollgauge.core.watch import Kind, Target, WatchRequest
 from tollgauge.store.endpoints import discovery, endpoints
 from tollgauge.store.probes import changes
 from tollgauge.store.watches import watch_payments, watches
@@ -43,11 +43,11 @@ from tollgauge.store.watches.destinations import Destination
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.paid import catalogue
-from tollgauge.web.paid.catalogue import Product, Shop
+from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
-from tollgauge.web.watches.delivery_test import Connector
+from tollgauge.web.watches.delivery_test import DeliveryTester
 from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape, links
-from tollgauge.web.watches.watch_request import FIELDS, targets_of, wish_of
+from tollgauge.web.watches.watch_request import FIELDS, targets_of, watch_request_of
 
 BODY: Final[dict[str, Any]] = {
     "type": "object",
@@ -134,14 +134,14 @@ class CreateOrder:
     """What a watch was asked for."""
 
     resource: Resource
-    wish: Wish
+    watch_request: WatchRequest
     targets: tuple[Target, ...]
 
 
-def product(shop: Shop) -> Product:
+def product(dependencies: PaidDependencies) -> Product:
     """A new watch."""
     return Product(
-        shop=shop,
+        dependencies=dependencies,
         route=catalogue.WATCH,
         summary="Change and liveness alerts of an endpoint for 30 days",
         description="Watch a pay-per-call (x402) endpoint for 30 days: alerts on payTo, price, "
@@ -151,9 +151,9 @@ def product(shop: Shop) -> Product:
         example=dict(EXAMPLE),
         answer=_example(),
         shape=WatchShape,
-        validate=partial(_order, shop),
-        compute=partial(_create, shop),
-        reveal=partial(_reveal, shop),
+        validate=partial(_order, dependencies),
+        compute=partial(_create, dependencies),
+        reveal=partial(_reveal, dependencies),
         hosts=_hosts,
         refusals={
             422: "Invalid input, a URL that answers and asks for no payment, or a destination that "
@@ -162,16 +162,16 @@ def product(shop: Shop) -> Product:
     )
 
 
-def _order(shop: Shop, document: object) -> CreateOrder:
+def _order(dependencies: PaidDependencies, document: object) -> CreateOrder:
     if not isinstance(document, dict):
         raise catalogue.invalid("", "The body must be a JSON object.")
     named = [document[key] for key in ("endpoint", "resource") if document.get(key) is not None]
-    resources = {catalogue.resource_of(each, shop.perimeter).url for each in named}
+    resources = {catalogue.resource_of(each, dependencies.perimeter).url for each in named}
     if len(resources) > 1:
         raise catalogue.invalid("endpoint", "endpoint and resource name different endpoints.")
-    resource = catalogue.resource_of(named[0] if named else None, shop.perimeter)
-    targets = targets_of(document, shop.perimeter)
-    if not shop.sealer.ready:
+    resource = catalogue.resource_of(named[0] if named else None, dependencies.perimeter)
+    targets = targets_of(document, dependencies.perimeter)
+    if not dependencies.sealer.ready:
         raise Problem(
             503,
             "watches-unavailable",
@@ -180,47 +180,58 @@ def _order(shop: Shop, document: object) -> CreateOrder:
             retry_after=3600,
             extra={"notCharged": True},
         )
-    return CreateOrder(resource=resource, wish=wish_of(document, now=Wish()), targets=targets)
+    return CreateOrder(
+        resource=resource,
+        watch_request=watch_request_of(document, now=WatchRequest()),
+        targets=targets,
+    )
 
 
 def _hosts(order: CreateOrder) -> tuple[str, ...]:
     return (order.resource.host, *(target.host for target in order.targets))
 
 
-def connector(shop: Shop) -> Connector:
+def delivery_tester(dependencies: PaidDependencies) -> DeliveryTester:
     """What tries destinations."""
-    return Connector(
-        egress=shop.live.egress, sealer=shop.sealer, clock=shop.clock, base_url=shop.base_url
+    return DeliveryTester(
+        egress=dependencies.live.egress,
+        sealer=dependencies.sealer,
+        clock=dependencies.clock,
+        base_url=dependencies.base_url,
     )
 
 
-async def _create(shop: Shop, order: CreateOrder, claim: HeldClaim) -> bytes:
+async def _create(dependencies: PaidDependencies, order: CreateOrder, claim: HeldClaim) -> bytes:
     watch_id = f"wat_{secrets.token_hex(12)}"
     key = secrets.token_bytes(webhooks.SECRET_BYTES)
     secret = webhooks.new_secret(key)
     signing = Signing(key=key, secret_hash=webhooks.secret_hash(secret))
-    connect = connector(shop)
-    tested = await connect.test(
+    tester = delivery_tester(dependencies)
+    tested = await tester.test(
         order.targets, watch_id=watch_id, resource=order.resource.url, signing=signing
     )
-    seen = await _contact(shop, order.resource, claim)
-    now = shop.clock()
+    seen = await _contact(dependencies, order.resource, claim)
+    now = dependencies.clock()
     signed = any(target.kind is Kind.JSON for target in order.targets)
     made = Watch(
         id=watch_id,
         secret_hash=signing.secret_hash,
-        sealed_key=shop.sealer.seal(key, context=watch_context(watch_id)) if signed else None,
+        sealed_key=dependencies.sealer.seal(key, context=watch_context(watch_id))
+        if signed
+        else None,
         endpoint_id=order.resource.id,
         created_at=now,
         expires_at=now + rules.PERIOD_MS,
-        wish=order.wish,
+        watch_request=order.watch_request,
     )
-    kept = connect.kept(order.targets, watch_id=watch_id, now=now)
+    kept = tester.kept(order.targets, watch_id=watch_id, now=now)
     await claim.writing(_add, order.resource, made, kept, payment_id=claim.payment_id)
-    document = bought(made, resource=order.resource.url, secret=secret, base_url=shop.base_url)
+    document = bought(
+        made, resource=order.resource.url, secret=secret, base_url=dependencies.base_url
+    )
     document["delivery"] = {"connection_test": tested}
     document["next_steps"] = seen + document["next_steps"]
-    sealed = shop.sealer.seal(orjson.dumps(document), context=_ANSWER_CONTEXT)
+    sealed = dependencies.sealer.seal(orjson.dumps(document), context=_ANSWER_CONTEXT)
     return _SEALED + sealed.hex().encode() + b'"}'
 
 
@@ -237,17 +248,19 @@ def _add(
     watch_payments.create(tx, made, destinations, payment_id=payment_id)
 
 
-async def _contact(shop: Shop, resource: Resource, claim: HeldClaim) -> list[str]:
+async def _contact(
+    dependencies: PaidDependencies, resource: Resource, claim: HeldClaim
+) -> list[str]:
     """Make sure that there is something to watch; what its buyer must know of it now. Raises
     Problem 422 for what is no pay-per-call endpoint, 503 when we could not probe.
     """
-    async with shop.store.read() as tx:
+    async with dependencies.store.read() as tx:
         endpoint = await endpoints.get(tx, resource.id)
-        standing = await changes.get_standing(tx, resource.id) if endpoint else None
+        state = await changes.get_change_state(tx, resource.id) if endpoint else None
     listed = endpoint is not None and _was_listed(endpoint)
-    if standing is not None and standing.seen_up and (listed or standing.quote is not None):
-        return [] if standing.recent.endswith("1") else [_DOWN.format(what="the last check failed")]
-    _, result = await shop.live.look(resource, claim, accept=_check_sells)
+    if state is not None and state.seen_up and (listed or state.quote is not None):
+        return [] if state.recent.endswith("1") else [_DOWN.format(what="the last check failed")]
+    _, result = await dependencies.live.look(resource, claim, accept=_check_sells)
     if not listed:
         _check_sells(result)
     if result.quote is not None:
@@ -276,19 +289,19 @@ def _check_sells(result: ProbeResult) -> None:
     )
 
 
-async def _reveal(shop: Shop, body: bytes, *, secret: bool) -> bytes:
+async def _reveal(dependencies: PaidDependencies, body: bytes, *, secret: bool) -> bytes:
     """The answer as it leaves: what the ledger keeps of it may be sealed. Without its secret where
     that may not be shown, or has been rotated since.
     """
-    opened = _opened(shop, body)
+    opened = _opened(dependencies, body)
     document = orjson.loads(opened)
-    watch = await shop.store.lookup(watches.get, document["watch_id"])
+    watch = await dependencies.store.lookup(watches.get, document["watch_id"])
     hashed = webhooks.secret_hash(document["secret"])
     if secret and (watch is None or hmac.compare_digest(watch.secret_hash, hashed)):
         return opened
     del document["secret"]
-    text = rules.rotation_text(document["watch_id"], shop.base_url, "<unix seconds>")
-    document |= links(shop.base_url, document["watch_id"], "rotate_url")
+    text = rules.rotation_text(document["watch_id"], dependencies.base_url, "<unix seconds>")
+    document |= links(dependencies.base_url, document["watch_id"], "rotate_url")
     document["next_steps"][document["next_steps"].index(_KEEP)] = (
         "The secret was shown once, in the first answer to this payment, or has been rotated. If "
         "you do not have it, rotate it: sign this text with the wallet that paid (personal_sign) "
@@ -297,12 +310,12 @@ async def _reveal(shop: Shop, body: bytes, *, secret: bool) -> bytes:
     return orjson.dumps(document)
 
 
-def _opened(shop: Shop, body: bytes) -> bytes:
+def _opened(dependencies: PaidDependencies, body: bytes) -> bytes:
     if not body.startswith(_SEALED):
         return body
     try:
         sealed = bytes.fromhex(orjson.loads(body)["sealed"])
-        return shop.sealer.open(sealed, context=_ANSWER_CONTEXT)
+        return dependencies.sealer.open(sealed, context=_ANSWER_CONTEXT)
     except SealError as error:
         raise Problem(
             503,
@@ -323,9 +336,9 @@ def bought(found: Watch, *, resource: str, secret: str, base_url: str) -> dict[s
         "resource": resource,
         "created_at": notice.iso(found.created_at),
         "expires_at": notice.iso(found.expires_at),
-        "events": list(found.wish.events),
-        "liveness_sensitivity_n": found.wish.sensitivity,
-        "digest": found.wish.digest,
+        "events": list(found.watch_request.events),
+        "liveness_sensitivity_n": found.watch_request.sensitivity,
+        "digest": found.watch_request.digest,
         **urls,
         "next_steps": [
             _KEEP,
@@ -343,7 +356,9 @@ def _example() -> dict[str, Any]:
         endpoint_id="",
         created_at=1_767_225_600_000,
         expires_at=1_767_225_600_000 + rules.PERIOD_MS,
-        wish=Wish(events=tuple(each for each in EVENTS if each in EXAMPLE["events"])),
+        watch_request=WatchRequest(
+            events=tuple(each for each in EVENTS if each in EXAMPLE["events"])
+        ),
     )
     secret = webhooks.new_secret(bytes(webhooks.SECRET_BYTES))
     resource = str(EXAMPLE["endpoint"])
