@@ -36,6 +36,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group(
 
 PINNED = {
     "x402_trust_score": "2282bdeafc68442dbabedeeaafaa3796612e4de67a13b9055e22063a49de1257",
+    "x402_trust_bulk": "f9954c6b0360b9822ecbcc3c4ecd3062d297248fbb56ac69c59da74a5bf9be4f",
     "x402_find_alternatives": "9f669c1a71e8e5fdb6dc8e3875501ad6dd328c987ed56a0a7a2366e5c16c0306",
     "x402_trust_leaderboard": "e37c6fbef49a034199a09bddedc48dab0f4b19785a6a5090fbd91ea03f16477c",
     "x402_trust_preview": "cea89f6c555c96fe7933df142be3097493f0e97aeeb974b1bbb67aa866ca1ee1",

@@ -23,6 +23,7 @@ HERE = Path(__file__).parent
 PROGRAM = str(Path(sys.executable).with_name("tollgauge"))
 TOOLS = [
     "x402_trust_score",
+    "x402_trust_bulk",
     "x402_find_alternatives",
     "x402_trust_leaderboard",
     "x402_trust_preview",

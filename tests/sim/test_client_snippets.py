@@ -97,8 +97,8 @@ async def test_the_curl_commands_answer_without_payment(shop: Storefront, tmp_pa
 
 
 async def purchases(shop: Storefront, printed: str) -> None:
-    """What both languages print of the four reads, checked against the chain."""
-    first, probes, trace, alternatives = printed.splitlines()
+    """What both languages print of the five reads, checked against the chain."""
+    first, probes, trace, alternatives, bulk = printed.splitlines()
     grade, score, recommendation, transaction = first.split()
     assert grade in "ABCDF"
     assert 0 <= float(score) <= 100
@@ -109,6 +109,7 @@ async def purchases(shop: Storefront, printed: str) -> None:
     payer, payee = shop.world.buyer.address.lower(), shop.world.pay_to.lower()
     assert trace == f"{payer} paid 5000 to {payee}"
     assert re.fullmatch(r"\d+ alternatives", alternatives)
+    assert bulk == "1 of 2 known"
 
 
 async def watched(shop: Storefront, printed: str) -> None:
@@ -132,14 +133,14 @@ async def script(shop: Storefront, number: int, folder: Path) -> str:
 async def test_the_python_client_buys_every_read(shop: Storefront) -> None:
     before = await shop.income()
     await purchases(shop, await run(shop, sys.executable, "-c", snippets("python")[0]))
-    assert await shop.income() - before == 5_000 + 20_000 + 11_673 + 5_000
+    assert await shop.income() - before == 5_000 + 20_000 + 11_673 + 5_000 + 45_000
 
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_the_typescript_client_buys_every_read(shop: Storefront, tmp_path: Path) -> None:
     before = await shop.income()
     await purchases(shop, await script(shop, 0, tmp_path))
-    assert await shop.income() - before == 5_000 + 20_000 + 11_673 + 5_000
+    assert await shop.income() - before == 5_000 + 20_000 + 11_673 + 5_000 + 45_000
 
 
 @pytest.mark.asyncio(loop_scope="module")

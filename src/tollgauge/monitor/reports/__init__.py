@@ -26,7 +26,16 @@ from tollgauge.monitor.reports.snapshots import (
     snapshot,
     snapshot_of,
 )
-from tollgauge.monitor.reports.trust import Sample, TrustReport, live, preview, shared
+from tollgauge.monitor.reports.trust import (
+    Sample,
+    Scored,
+    TrustReport,
+    live,
+    preview,
+    scored_again,
+    scored_last,
+    shared,
+)
 
 __all__ = [
     "Component",
@@ -37,6 +46,7 @@ __all__ = [
     "Leaderboard",
     "Provider",
     "Sample",
+    "Scored",
     "Snapshot",
     "TimelineEvent",
     "TrustReport",
@@ -46,6 +56,8 @@ __all__ = [
     "live",
     "preview",
     "provider",
+    "scored_again",
+    "scored_last",
     "shared",
     "snapshot",
     "snapshot_of",

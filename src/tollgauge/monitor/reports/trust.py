@@ -1,7 +1,10 @@
-"""Trust reports: of a live probe, and of an endpoint as it was scored last."""
+"""Trust reports: of a live probe, and of an endpoint as it was scored last; and the scores of many
+endpoints.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,6 +35,17 @@ class TrustReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """An endpoint and its latest score, None while it has none. `row` is a score that was computed
+    just now, as it is to be stored; None for one that was stored before.
+    """
+
+    endpoint: Endpoint
+    score: Score | None
+    row: ScoreRow | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """A sample report of the preview, with its rank in the scored population (1 is the best)."""
 
@@ -43,10 +57,25 @@ class Sample:
 @step
 def live(tx: Connection, endpoint: Endpoint, probe: ProbeResult, *, now: int) -> TrustReport:
     """The report of an endpoint that was probed just now, scored from its evidence as of now."""
-    seen = evidence_rows.gather(tx, endpoint, as_of=now)
-    score = score_of(seen)
-    row = scores.row_of(endpoint.id, seen, score)
+    score, row = _computed(tx, endpoint, now=now)
     return TrustReport(endpoint=endpoint, score=score, row=row, probe=probe)
+
+
+@step
+def scored_last(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Scored]:
+    """Endpoints with their latest scores, by id, public or not; unknown ids are left out."""
+    known = endpoints.get_many(tx, endpoint_ids)
+    found = scores.results(tx, known)
+    return {id_: Scored(endpoint=one, score=found.get(id_)) for id_, one in known.items()}
+
+
+@step
+def scored_again(tx: Connection, endpoint: Endpoint, *, now: int) -> Scored:
+    """An endpoint scored from its stored evidence as of now. Raises EvidenceError and ScoreError
+    for evidence that cannot be scored.
+    """
+    score, row = _computed(tx, endpoint, now=now)
+    return Scored(endpoint=endpoint, score=score, row=row)
 
 
 @step
@@ -86,6 +115,13 @@ def preview(tx: Connection) -> tuple[Sample, ...]:
         if row is not None and found is not None:
             samples.append(Sample(role=role, rank=rank, report=_cached(tx, found, row)))
     return tuple(samples)
+
+
+def _computed(tx: Connection, endpoint: Endpoint, *, now: int) -> tuple[Score, ScoreRow]:
+    """The score of an endpoint's evidence as of now, and its row."""
+    seen = evidence_rows.gather(tx, endpoint, as_of=now)
+    score = score_of(seen)
+    return score, scores.row_of(endpoint.id, seen, score)
 
 
 def _cached(tx: Connection, endpoint: Endpoint, row: ScoreRow) -> TrustReport:

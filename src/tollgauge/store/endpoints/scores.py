@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Listing
 from tollgauge.core.evidence import Evidence, to_json
-from tollgauge.core.score import Score, score_to_json
+from tollgauge.core.score import Score, score_from_json, score_to_json
 from tollgauge.core.scoring import score
 from tollgauge.db import schema, upsert
 from tollgauge.db.prepared import Prepared
@@ -141,6 +141,20 @@ def get_many(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, ScoreRow]
     for chunk in chunks(endpoint_ids):
         rows = tx.execute(sa.select(_S).where(_S.c.endpoint_id.in_(chunk)))
         found.update((row["endpoint_id"], ScoreRow(**row)) for row in rows.mappings())
+    return found
+
+
+@step
+def results(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Score]:
+    """The scores of some endpoints without their evidence, which can be large, by endpoint id;
+    those without are left out.
+    """
+    found: dict[str, Score] = {}
+    for chunk in chunks(endpoint_ids):
+        rows = tx.execute(
+            sa.select(_S.c.endpoint_id, _S.c.result).where(_S.c.endpoint_id.in_(chunk))
+        )
+        found.update((row.endpoint_id, score_from_json(row.result)) for row in rows)
     return found
 
 

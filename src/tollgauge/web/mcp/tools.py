@@ -19,7 +19,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -43,6 +43,7 @@ from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import Product
 from tollgauge.web.paid.gate import Gate
 from tollgauge.web.paid.payment_terms import Sale, payment_required
+from tollgauge.web.paid.products import bulk
 from tollgauge.web.paid.request import read_payment
 from tollgauge.web.watches.poll import CURSOR, Polling, PollShape
 from tollgauge.web.watches.shapes import ID
@@ -74,6 +75,19 @@ class Words:
     description: str
 
 
+BULK: Final = Words(
+    name="x402_trust_bulk",
+    title="Trust scores of many pay-per-call endpoints",
+    description=(
+        "Score up to 500 pay-per-call (x402) endpoints in one call: score from 0 to 100, grade, "
+        "recommendation with its reason, confidence, flags, price and payTo of each, in the order "
+        "of the request. Nothing is probed: scores older than 15 minutes are computed again from "
+        "stored evidence, a limited number a call (`recomputeLimitHit`). An endpoint that nobody "
+        "knows is `found: false` and is paid for; x402_trust_score probes one now. The price "
+        "depends on the number of resources: the smallest tier that fits is taken, or `tier`."
+        + _PAID
+    ),
+)
 PAID: Final[Mapping[str, Words]] = {
     catalogue.TRUST: Words(
         name="x402_trust_score",
@@ -84,6 +98,7 @@ PAID: Final[Mapping[str, Words]] = {
             "history, and settlements." + _UNVERIFIED + _PAID
         ),
     ),
+    **dict.fromkeys(catalogue.BULK.values(), BULK),
     catalogue.SIMILAR: Words(
         name="x402_find_alternatives",
         title="Better alternatives to a pay-per-call endpoint",
@@ -93,7 +108,9 @@ PAID: Final[Mapping[str, Words]] = {
         ),
     ),
 }
-"""Tools by the paid route that they sell; what nobody sells is not listed."""
+"""Tools by the paid route that they sell; what nobody sells is not listed. The tiers of bulk scores
+are one tool.
+"""
 LEADERBOARD: Final = Words(
     name="x402_trust_leaderboard",
     title="The best pay-per-call endpoints",
@@ -166,7 +183,7 @@ class Tools:
 
     def listed(self) -> list[Tool]:
         """Every tool, paid ones first."""
-        sold = [_sold(PAID[product.route], product) for product in self._sold()]
+        sold = [_sold(words, _chosen(sold, {})) for words, sold in self._sold().items()]
         free = [_free(words) for words in (LEADERBOARD, PREVIEW, STATS)]
         return [*sold, *free, _free(WATCHED, _POLL)]
 
@@ -186,8 +203,13 @@ class Tools:
             log().error("tool.fail", tool=name, error=type(error).__name__, where=place_of(error))
             return _refused(problem.fault())
 
-    def _sold(self) -> tuple[Product, ...]:
-        return tuple(product for product in self.products if product.route in PAID)
+    def _sold(self) -> dict[Words, list[Product]]:
+        """The products of each paid tool."""
+        found: dict[Words, list[Product]] = {}
+        for product in self.products:
+            if product.route in PAID:
+                found.setdefault(PAID[product.route], []).append(product)
+        return found
 
     async def _call(
         self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]
@@ -201,10 +223,10 @@ class Tools:
             return _answered(bytes((await free[name]()).body))
         if name == WATCHED.name:
             return _answered((await self._poll(strict(arguments))).model_dump_json().encode())
-        product = next((each for each in self._sold() if PAID[each.route].name == name), None)
-        if product is None:
+        sold = next((item for item in self._sold().items() if item[0].name == name), None)
+        if sold is None:
             raise UnknownToolError
-        return await self._buy(product, arguments, meta.get(PAYMENT))
+        return await self._buy(*sold, arguments, meta.get(PAYMENT))
 
     async def _poll(self, asked: object) -> PollShape:
         """What a watch's owner reads. Raises Problem 401, 404 or 422, as the route does."""
@@ -224,12 +246,17 @@ class Tools:
             raise _no_secret() from error
 
     async def _buy(
-        self, product: Product, arguments: Mapping[str, Any], payment: object
+        self,
+        words: Words,
+        products: Sequence[Product],
+        arguments: Mapping[str, Any],
+        payment: object,
     ) -> CallToolResult:
         """One call of a paid tool, counted as a paid request of its own name."""
-        name, status = PAID[product.route].name, 500
+        name, status = words.name, 500
         try:
-            response = await self._sell(product, arguments, payment)
+            sale = _sale(_chosen(products, arguments), words)
+            response = await self._sell(sale, arguments, payment)
             status = response.status_code
         except Problem as found:
             status = found.status
@@ -243,11 +270,7 @@ class Tools:
         receipt = orjson.loads(base64.b64decode(response.headers["PAYMENT-RESPONSE"]))
         return _answered(body, meta={RECEIPT: receipt})
 
-    async def _sell(
-        self, product: Product, arguments: Mapping[str, Any], payment: object
-    ) -> Response:
-        words = PAID[product.route]
-        sale = _sale(product, words)
+    async def _sell(self, sale: Sale, arguments: Mapping[str, Any], payment: object) -> Response:
         if payment is None:
             return payment_required(sale, UNPAID)
         paid_with = read_payment(as_header(payment), sale.offer)
@@ -279,6 +302,11 @@ def strict(arguments: Mapping[str, Any]) -> object:
 
 def _text(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _chosen(products: Sequence[Product], arguments: Mapping[str, Any]) -> Product:
+    """The product that a call of a tool buys. Raises Problem 422."""
+    return products[0] if len(products) == 1 else bulk.chosen(products, arguments)
 
 
 def _sale(product: Product, words: Words) -> Sale:

@@ -38,8 +38,17 @@ TRACE: Final = "/v1/x402-payment-trace"
 SIMILAR: Final = "/v1/similar"
 WATCH: Final = "/v1/watch-endpoint-30d"
 RENEW: Final = "/v1/watch/{id}/renew"
+BULK: Final[Mapping[int, str]] = {
+    tier: f"/v1/x402-trust-bulk-{tier}" for tier in (10, 50, 100, 200, 500)
+}
+"""Routes of bulk scores by how many resources they take at most, smallest first."""
 PRICES: Final[Mapping[str, str]] = {
     TRUST: "0.005000",
+    BULK[10]: "0.045000",
+    BULK[50]: "0.200000",
+    BULK[100]: "0.325000",
+    BULK[200]: "0.400000",
+    BULK[500]: "0.500000",
     HISTORY: "0.020000",
     TRACE: "0.011673",
     SIMILAR: "0.005000",
@@ -141,10 +150,10 @@ class PaidDependencies:
         )
 
 
-def resource_of(value: object, perimeter: Perimeter) -> Resource:
-    """The resource of a request's field, or Problem 422."""
+def resource_of(value: object, perimeter: Perimeter, *, path: str = "resource") -> Resource:
+    """The resource at a path of a request, or Problem 422."""
     if value is None:
-        raise invalid("resource", "The resource is missing.")
+        raise invalid(path, "The resource is missing.")
     try:
         return parse_resource(value, perimeter)
     except ResourceError as error:
@@ -152,7 +161,7 @@ def resource_of(value: object, perimeter: Perimeter) -> Resource:
             422,
             error.code,
             f"{error} {error.hint}",
-            errors=(Invalid(path="resource", message=str(error)),),
+            errors=(Invalid(path=path, message=str(error)),),
         ) from error
 
 

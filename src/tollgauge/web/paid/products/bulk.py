@@ -1,0 +1,332 @@
+"""`POST /v1/x402-trust-bulk-{10,50,100,200,500}`: the scores of many endpoints, one route a tier.
+
+Rules:
+- one row for each distinct resource (host and path), in the order of the request;
+- nothing is probed. A score older than 15 minutes is computed again from stored evidence and kept;
+  at most `RECOMPUTE_MAX` of them and for `RECOMPUTE_MS` a call, those without a score and then the
+  oldest first. The rest are answered as they were computed last, and the answer says so;
+- what nobody knows is a row as well, `found: false`, and is paid for;
+- who names an endpoint gets its score, also where it is not public, as in its history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Any, Final
+
+from pydantic import Field, computed_field
+from sqlalchemy import Connection
+
+from tollgauge.core.endpoint import Perimeter, Resource
+from tollgauge.core.evidence import EvidenceError
+from tollgauge.core.score import ScoreError
+from tollgauge.core.units import MINUTE_MS, SECOND_MS
+from tollgauge.core.verdict import summary
+from tollgauge.db.engine import ReadOnlyStore
+from tollgauge.monitor import reports
+from tollgauge.monitor.reports import Scored
+from tollgauge.observe import log
+from tollgauge.store.endpoints import scores
+from tollgauge.store.endpoints.scores import ScoreRow
+from tollgauge.web import wire
+from tollgauge.web.edge.problem import Invalid, Problem
+from tollgauge.web.paid import catalogue
+from tollgauge.web.paid.catalogue import PaidDependencies, Product
+from tollgauge.web.paid.claim import HeldClaim
+
+FRESH_MS: Final = 15 * MINUTE_MS
+"""A score that is older is computed again."""
+RECOMPUTE_MAX: Final = 50
+RECOMPUTE_MS: Final = 8 * SECOND_MS
+ERRORS_MAX: Final = 20
+"""How many invalid resources of a request are named."""
+EXAMPLE: Final = {
+    "resources": ["https://api.example.com/weather", "https://api.example.net/v1/translate"]
+}
+_NOBODY_KNOWS: Final = "Nothing is known of this resource."
+_NOT_SCORED: Final = "Not scored yet: ask again in a few minutes, or buy a report of it."
+
+
+class BulkRow(wire.Shape):
+    """The score of one resource. Where it is not `found`, or was never scored, its figures are
+    null. `reason` says in a sentence what was observed, `probedAt` is the last probe that the score
+    knows, `recomputed` whether it was computed for this answer.
+    """
+
+    resource: str
+    found: bool
+    simulated: bool | None = None
+    score: wire.Percent | None
+    grade: wire.Grade | None
+    recommendation: wire.Recommendation
+    reason: str
+    confidence: Annotated[float, Field(ge=0, le=1)]
+    probed_at: str | None
+    computed_at: str | None
+    recomputed: bool
+    score_range: wire.ScoreRange
+    amount_usd: float | None
+    pay_to: str | None
+    flags: dict[str, wire.FlagShape]
+
+    @computed_field(alias="probed_at", description="The same as `probedAt`")  # type: ignore[prop-decorator]
+    @property
+    def snake_probed_at(self) -> str | None:
+        """The name that published clients read."""
+        return self.probed_at
+
+    @computed_field(alias="computed_at", description="The same as `computedAt`")  # type: ignore[prop-decorator]
+    @property
+    def snake_computed_at(self) -> str | None:
+        """The name that published clients read."""
+        return self.computed_at
+
+
+class BulkShape(wire.Shape):
+    """A row for each distinct resource, in the order of the request. `recomputeLimit` is how many
+    scores one call computes again at most, `recomputeLimitHit` whether old ones were left.
+    """
+
+    recompute_limit: int
+    recompute_limit_hit: bool
+    results: list[BulkRow]
+
+    @computed_field(alias="recompute_limit", description="The same as `recomputeLimit`")  # type: ignore[prop-decorator]
+    @property
+    def snake_limit(self) -> int:
+        """The name that published clients read."""
+        return self.recompute_limit
+
+    @computed_field(alias="recompute_limit_hit", description="The same as `recomputeLimitHit`")  # type: ignore[prop-decorator]
+    @property
+    def snake_limit_hit(self) -> bool:
+        """The name that published clients read."""
+        return self.recompute_limit_hit
+
+
+ANSWER: Final = {
+    "recomputeLimit": RECOMPUTE_MAX,
+    "recomputeLimitHit": False,
+    "recompute_limit": RECOMPUTE_MAX,
+    "recompute_limit_hit": False,
+    "results": [
+        {
+            "resource": "https://api.example.com/weather",
+            "found": True,
+            "score": 84.2,
+            "grade": "A",
+            "recommendation": "proceed",
+            "reason": "Flawless: 1,440 of 1,440 checks answered in 30 days, 158 ms on average; "
+            "grade A (84.2 of 100), proceed.",
+            "confidence": 0.97,
+            "probedAt": "2025-12-31T23:59:00Z",
+            "computedAt": "2026-01-01T00:00:00Z",
+            "recomputed": True,
+            "scoreRange": {"low": 82.9, "point": 84.2, "high": 84.6},
+            "amountUsd": 0.01,
+            "payTo": "0x209693bc6afc0c5328ba36faf03c514ef312287c",
+            "flags": {},
+            "probed_at": "2025-12-31T23:59:00Z",
+            "computed_at": "2026-01-01T00:00:00Z",
+        }
+    ],
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is asked for: distinct resources, in the order in which they were named."""
+
+    resources: tuple[Resource, ...]
+
+
+def products(dependencies: PaidDependencies) -> tuple[Product, ...]:
+    """The tiers of a shop, smallest first."""
+    return tuple(_product(dependencies, tier) for tier in catalogue.BULK)
+
+
+def chosen(tiers: Sequence[Product], arguments: Mapping[str, Any]) -> Product:
+    """What a call of the tool buys: the tier that it names, or the smallest that its resources fit;
+    without resources the smallest of all, so that everyone can see terms.
+
+    Raises Problem 422 for arguments that fit no tier.
+    """
+    sizes = dict(zip(catalogue.BULK, tiers, strict=True))
+    size = arguments.get("tier")
+    if "tier" in arguments and not (isinstance(size, int | float) and size in sizes):
+        raise catalogue.invalid("tier", f"tier must be one of {', '.join(map(str, sizes))}.")
+    most = max(sizes) if size is None else int(size)
+    if "resources" in arguments:
+        named = _resources(arguments, tiers[0].dependencies.perimeter, most=most)
+    else:
+        named = ()
+    fitting = most if size is not None else min(each for each in sizes if len(named) <= each)
+    return replace(sizes[fitting], body=_tool_body(most=max(sizes)))
+
+
+async def recompute(
+    store: ReadOnlyStore, stale: Iterable[Scored], *, clock: Callable[[], int]
+) -> list[Scored]:
+    """Endpoints scored again from their stored evidence, in this order, until `RECOMPUTE_MS` have
+    passed on the clock. One that cannot be scored is given back as it is.
+    """
+    until = clock() + RECOMPUTE_MS
+    done: list[Scored] = []
+    for old in stale:
+        now = clock()
+        if now >= until:
+            break
+        try:
+            done.append(await store.reading(reports.scored_again, old.endpoint, now=now))
+        except (EvidenceError, ScoreError) as error:
+            log().error("score.fail", endpoint=old.endpoint.id, error=str(error))
+            done.append(old)
+    return done
+
+
+def _product(dependencies: PaidDependencies, tier: int) -> Product:
+    return Product(
+        dependencies=dependencies,
+        route=catalogue.BULK[tier],
+        summary=f"The scores of up to {tier} endpoints",
+        description=f"Trust scores of up to {tier} pay-per-call (x402) endpoints in one call: "
+        "score, grade, recommendation with its reason, confidence, flags, price and payTo of each, "
+        "from stored observations; scores older than 15 minutes are computed again.",
+        body=_body(most=tier),
+        example=dict(EXAMPLE),
+        answer=dict(ANSWER),
+        shape=BulkShape,
+        validate=partial(_order, dependencies, tier),
+        compute=partial(_answer, dependencies),
+    )
+
+
+def _body(*, most: int) -> dict[str, Any]:
+    """The JSON Schema of a request. It sets no `maxItems`, because duplicates count once."""
+    listed = {
+        "type": "array",
+        "minItems": 1,
+        "items": catalogue.resource_field(),
+        "description": f"Up to {most} endpoint URLs, in a body of at most 64 KB; those of the same "
+        "host and path count once",
+    }
+    return {"type": "object", "required": ["resources"], "properties": {"resources": listed}}
+
+
+def _tool_body(*, most: int) -> dict[str, Any]:
+    """The JSON Schema of the tool's arguments."""
+    body = _body(most=most)
+    body["properties"]["tier"] = {
+        "type": "integer",
+        "enum": list(catalogue.BULK),
+        "description": "The size to pay for; left out, the smallest that fits `resources`",
+    }
+    return body
+
+
+def _order(dependencies: PaidDependencies, tier: int, document: object) -> Order:
+    if not isinstance(document, dict):
+        raise catalogue.invalid("", "The body must be a JSON object.")
+    return Order(resources=_resources(document, dependencies.perimeter, most=tier))
+
+
+def _resources(
+    document: Mapping[str, Any], perimeter: Perimeter, *, most: int
+) -> tuple[Resource, ...]:
+    """The distinct resources of a request. Raises Problem 422."""
+    listed = document.get("resources")
+    if not isinstance(listed, list) or not listed:
+        raise catalogue.invalid("resources", "resources must be a list of at least one URL.")
+    found: dict[str, Resource] = {}
+    texts: set[str] = set()
+    refused: list[Problem] = []
+    for index, text in enumerate(listed):
+        if isinstance(text, str) and text in texts:
+            continue
+        try:
+            resource = catalogue.resource_of(text, perimeter, path=f"resources[{index}]")
+        except Problem as problem:
+            refused.append(problem)
+            if len(refused) == ERRORS_MAX:
+                break
+            continue
+        texts.add(text)
+        found.setdefault(resource.id, resource)
+        if len(found) > most:
+            raise catalogue.invalid(
+                "resources", f"resources takes at most {most} different URLs here."
+            )
+    if refused:
+        raise _refusal([error for problem in refused for error in problem.errors], refused[0])
+    return tuple(found.values())
+
+
+def _refusal(errors: Sequence[Invalid], first: Problem) -> Problem:
+    """Problem 422 about every resource that is none, in the words of the first."""
+    return Problem(422, first.code, f"{errors[0].path}: {first}", errors=tuple(errors))
+
+
+async def _answer(dependencies: PaidDependencies, order: Order, claim: HeldClaim) -> bytes:
+    ids = [resource.id for resource in order.resources]
+    known = await dependencies.store.reading(reports.scored_last, ids)
+    stale = _stale((known[id_] for id_ in ids if id_ in known), now=dependencies.clock())
+    again = await recompute(dependencies.store, stale[:RECOMPUTE_MAX], clock=dependencies.clock)
+    rows = [one.row for one in again if one.row is not None]
+    if rows:
+        await claim.writing(_save, rows)
+    now_known = known | {one.endpoint.id: one for one in again}
+    return wire.dump(
+        BulkShape(
+            recompute_limit=RECOMPUTE_MAX,
+            recompute_limit_hit=len(again) < len(stale),
+            results=[_row(resource, now_known.get(resource.id)) for resource in order.resources],
+        )
+    )
+
+
+def _stale(known: Iterable[Scored], *, now: int) -> list[Scored]:
+    """Endpoints whose score is too old, those without one first, then the oldest."""
+    aged = [(one.score.as_of if one.score else 0, one) for one in known]
+    old = [(as_of, one) for as_of, one in aged if as_of < now - FRESH_MS]
+    return [one for _, one in sorted(old, key=lambda pair: pair[0])]
+
+
+def _save(tx: Connection, rows: Sequence[ScoreRow]) -> None:
+    """Keep scores, in the order in which every writer locks endpoints."""
+    for row in sorted(rows, key=lambda row: row.endpoint_id):
+        scores.save(tx, row)
+
+
+def _row(resource: Resource, known: Scored | None) -> BulkRow:
+    endpoint = known.endpoint if known else None
+    quote = endpoint.quote if endpoint else None
+    score = known.score if known else None
+    figures: dict[str, Any] = {
+        "score": None,
+        "grade": None,
+        "recommendation": "unverified",
+        "reason": _NOT_SCORED if known else _NOBODY_KNOWS,
+        "confidence": 0,
+        "probed_at": None,
+        "computed_at": None,
+        "score_range": wire.ScoreRange(low=None, point=None, high=None),
+        "flags": {},
+    }
+    if score is not None:
+        whole = wire.score_alone(score)
+        figures = {name: getattr(whole, name, None) for name in figures} | {
+            "reason": summary(score),
+            "probed_at": wire.iso(score.stats.last_probed),
+            "computed_at": wire.iso(score.as_of),
+        }
+    return BulkRow(
+        resource=resource.url,
+        found=known is not None,
+        simulated=(endpoint.simulated if endpoint else False) or None,
+        recomputed=known is not None and known.row is not None,
+        amount_usd=wire.micro_usd(quote.micro_usd if quote else None),
+        pay_to=quote.pay_to if quote else None,
+        **figures,
+    )
