@@ -30,6 +30,7 @@ from tollgauge.web import wire
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("http")]
 
+WATCH = "wat_0123456789abcdef01234567"
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z")
 RECOMMENDATIONS = {"proceed", "caution", "avoid", "unverified", "not-payable", "parameterize"}
 
@@ -323,6 +324,53 @@ async def test_a_missing_resource_is_a_problem_like_any_other(running: Running) 
         answer = await running.get(path)
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid-input")
         assert answer.json()["errors"] == [{"path": "resource", "message": "resource is missing."}]
+
+
+@pytest.mark.parametrize(
+    ("path", "known"),
+    [
+        ("/trust/leaderboard", ()),
+        ("/trust/stats", ()),
+        ("/trust/snapshot", ("resource",)),
+        (f"/trust/snapshot/{WEATHER_ID}", ()),
+        ("/v1/x402-trust-preview", ()),
+        ("/v1/models", ()),
+        (f"/v1/watch/{WATCH}/events", ("since", "watch_since")),
+    ],
+)
+async def test_an_unknown_query_parameter_is_told_the_known_ones(
+    running: Running, path: str, known: tuple[str, ...]
+) -> None:
+    answer = await running.get(path, params={"resource_url": WEATHER})
+    assert (answer.status_code, answer.json()["code"]) == (422, "unknown-parameter")
+    assert answer.json()["errors"][0]["path"] == "resource_url"
+    for name in known or ("takes no parameters",):
+        assert name in answer.json()["detail"]
+    assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH", "DELETE"])
+async def test_a_change_takes_no_query_parameters(running: Running, method: str) -> None:
+    """A field that was put into the query would be lost."""
+    paths = {"POST": f"/v1/watch/{WATCH}/rotate"}
+    answer = await running.http.request(
+        method, paths.get(method, f"/v1/watch/{WATCH}"), params={"signed_at": "1"}
+    )
+    assert (answer.status_code, answer.json()["code"]) == (422, "unknown-parameter")
+
+
+async def test_a_resource_whose_query_was_not_encoded_is_told_so(running: Running) -> None:
+    answer = await running.get(f"/trust/snapshot?resource={WEATHER}?city=Oslo&unit=c")
+    assert answer.json()["errors"][0]["path"] == "unit"
+    assert "%26" in answer.json()["detail"]
+
+
+async def test_pages_and_paid_routes_ignore_parameters_of_others(running: Running) -> None:
+    """Links get them from whoever passes them on, and an unpaid request is 402 whatever it is."""
+    for path in ("/", f"/endpoint/{WEATHER_ID}", "/llms.txt"):
+        assert (await running.get(path, params={"utm_source": "a"})).status_code == 200, path
+    unpaid = await running.http.post("/v1/x402-trust", params={"utm_source": "a"})
+    assert unpaid.status_code == 402
 
 
 async def test_a_resource_leads_to_its_page(running: Running) -> None:

@@ -8,20 +8,24 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from tests.contract.http_service import NOW
 from tests.contract.receivers import ALERTS, OTHER, SLACK
-from tests.contract.watch_shop import QUOTE, WatchService, opened, path
+from tests.contract.watch_shop import QUOTE, RESOURCE, WatchService, bearer, opened, path
 
+from tollgauge.clients.webhooks import Signing
 from tollgauge.core.payment import State as PaymentState
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
-from tollgauge.core.watch import PERIOD_MS, READABLE_MS, State
+from tollgauge.core.watch import PERIOD_MS, READABLE_MS, Kind, State, Target
 from tollgauge.jobs import alert
 from tollgauge.store.ledger import payments
 from tollgauge.store.watches import outbox, watch_payments, watches
 from tollgauge.store.watches.destinations import destination
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid.products.watch import connector
 
 A, B = f"https://{ALERTS}/a", f"https://{OTHER}/b"
 
@@ -79,7 +83,7 @@ async def test_a_letter_on_its_way_to_a_removed_destination_is_not_tried_again(
     sending = asyncio.create_task(till.alert())
     while not till.receivers.events():  # noqa: ASYNC110 - a receiver has no event
         await asyncio.sleep(0.01)
-    await till.patch(bought, {"delivery": {}})
+    await till.patch(bought, {"delivery": {"webhook_url": []}})
     till.receivers.answers[ALERTS] = [500]
     till.receivers.stuck.clear()
     till.receivers.released.set()
@@ -119,7 +123,7 @@ async def test_the_operator_cannot_send_what_the_owner_removed(till: WatchServic
     await happens(till, 1)
     till.receivers.answers[ALERTS] = [410]
     await till.alert()
-    await till.patch(bought, {"delivery": {}})
+    await till.patch(bought, {"delivery": {"webhook_url": []}})
     async with till.store.write() as tx:
         (letter,) = await outbox.dead(tx, limit=9)
         assert await outbox.resend(tx, [letter.notice.id], now=till.clock()) == 0
@@ -280,7 +284,7 @@ async def test_of_two_edits_at_once_neither_is_lost(till: WatchService) -> None:
         till.patch(bought, {"liveness_sensitivity_n": 7}),
     )
     assert [each.status_code for each in answers] == [200] * 3
-    state = (await till.patch(bought, {})).json()
+    state = (await till.patch(bought, {"digest": True})).json()
     assert (state["digest"], state["liveness_sensitivity_n"]) == (True, 7)
     assert len(state["destinations"]) == 2
 
@@ -307,6 +311,50 @@ async def test_a_destination_can_change_its_format(till: WatchService) -> None:
     await till.alert()
     assert till.receivers.of(ALERTS)[-1].json["blocks"]
     assert len(till.receivers.of(ALERTS)) == 3
+
+
+async def test_an_edit_of_one_field_of_delivery_keeps_the_other(till: WatchService) -> None:
+    """As published clients promise (a merge patch, RFC 7396): no alert is lost silently."""
+    slack = f"https://{SLACK}/services/T/B/X"
+    bought = await till.buy(delivery={"webhook_url": A, "slack_url": slack})
+    await till.patch(bought, {"delivery": {"webhook_url": B}})
+    assert await places(till, bought) == {(OTHER, "webhook"), (SLACK, "slack")}
+    await till.patch(bought, {"delivery": {"slack_url": None}})
+    assert await places(till, bought) == {(OTHER, "webhook")}
+    await till.patch(bought, {"delivery": {}})
+    assert await places(till, bought) == {(OTHER, "webhook")}
+    await till.patch(bought, {"delivery": None})
+    assert await places(till, bought) == set()
+
+
+async def test_edits_come_to_no_more_destinations_than_a_watch_may_have(till: WatchService) -> None:
+    """Of ten Slack URLs five were named as webhooks."""
+    hooks = [f"https://{SLACK}/services/{number}" for number in range(10)]
+    bought = await till.buy(delivery={"webhook_url": hooks[:5], "slack_url": hooks[5:]})
+    more = [f"https://{ALERTS}/{number}" for number in range(5)]
+    refused = await till.patch(bought, {"delivery": {"webhook_url": more}})
+    assert (refused.status_code, refused.json()["errors"][0]["path"]) == (422, "delivery")
+    assert await places(till, bought) == {(SLACK, "slack")}
+    swapped = await till.patch(bought, {"delivery": {"webhook_url": more, "slack_url": hooks[0]}})
+    assert len(swapped.json()["destinations"]) == 6
+
+
+async def test_a_destination_that_took_long_to_fail_is_not_tried_again(till: WatchService) -> None:
+    """Published clients give up after 20 seconds, and would not see the secret."""
+    target = Target(url=A, kind=Kind.JSON, field="delivery.webhook_url")
+    signing = Signing(key=bytes(32), secret_hash="0" * 64)
+    impatient = replace(connector(till.running.service.server().shop), again_s=0)
+    till.receivers.answers[ALERTS] = [500] * 3
+    with pytest.raises(Problem) as refused:
+        await impatient.test([target], watch_id="wat_0", resource=RESOURCE, signing=signing)
+    assert refused.value.code == "destination-failed"
+    assert len(till.receivers.of(ALERTS)) == 1
+
+
+async def places(till: WatchService, bought: Any) -> set[tuple[str, str]]:
+    """The hosts and formats of a watch's destinations."""
+    state = (await till.patch(bought, {"digest": False})).json()
+    return {(each["destination"].split("/")[2], each["kind"]) for each in state["destinations"]}
 
 
 async def test_cursors_of_another_place_are_refused_and_others_watches_stay_unread(
@@ -399,4 +447,19 @@ async def test_an_edit_that_is_misspelt_is_refused_instead_of_ignored(till: Watc
         answer = await till.patch(bought, body)
         assert (answer.status_code, answer.json()["code"]) == (422, "unknown-field")
         assert answer.json()["errors"][0]["path"] == name
-    assert (await till.patch(bought, {"salt": "ignored"})).status_code == 200
+    assert (await till.patch(bought, {"salt": "ignored", "digest": True})).status_code == 200
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"salt": "ignored"}'])
+async def test_an_edit_that_changes_nothing_is_told_what_can_be_changed(
+    till: WatchService, body: bytes
+) -> None:
+    bought = await till.buy()
+    answer = await till.running.http.patch(
+        path(bought), content=body, headers=bearer(bought["secret"])
+    )
+    assert (answer.status_code, answer.json()["code"]) == (422, "nothing-to-change")
+    for name in ("events", "liveness_sensitivity_n", "digest", "delivery"):
+        assert name in answer.json()["detail"]
+    polled = await till.poll(bought)
+    assert [each["type"] for each in polled["watch_events"]] == ["created"]
