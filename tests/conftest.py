@@ -23,6 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.support import watch_shop
+from tests.support.http_service import configuration, fill, opened
+from tests.support.watch_shop import WatchService
 
 from tollgauge.db.engine import Store
 
@@ -183,9 +186,9 @@ def database(
 @pytest.fixture
 async def store(database: str) -> AsyncIterator[Store]:
     """An open store on a fresh database."""
-    opened = Store.open(database)
-    yield opened
-    await opened.close()
+    store = Store.open(database)
+    yield store
+    await store.close()
 
 
 @pytest.fixture
@@ -198,5 +201,36 @@ async def open_store(database: str) -> AsyncIterator[Callable[[], Store]]:
         return stores[-1]
 
     yield another
-    for opened in stores:
-        await opened.close()
+    for store in stores:
+        await store.close()
+
+
+@pytest.fixture(scope="session")
+def market_database(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], str]:
+    """Copies a database that holds some days of the market; the URL of the copy."""
+    template = tmp_path_factory.mktemp("market") / "template.db"
+
+    async def build() -> None:
+        async with opened(configuration(store_url=f"sqlite:///{template}")) as running:
+            await fill(running)
+
+    asyncio.run(build())
+
+    def copy(path: Path) -> str:
+        shutil.copy(template, path)
+        return f"sqlite:///{path}"
+
+    return copy
+
+
+@pytest.fixture
+async def till(tmp_path: Path, empty_sqlite: Path) -> AsyncIterator[WatchService]:
+    database = shutil.copy(empty_sqlite, tmp_path / "till.db")
+    async with watch_shop.opened(f"sqlite:///{database}", tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+async def everywhere(database: str, tmp_path: Path) -> AsyncIterator[WatchService]:
+    async with watch_shop.opened(database, tmp_path) as found:
+        yield found
