@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.store.ledger.test_books import (
+from tests.support.books import (
     TILL,
     advanced,
     came,

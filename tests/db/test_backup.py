@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from tests.conftest import Postgres
+from tests.support.postgres import Postgres
 
 from tollgauge.core.endpoint import Endpoint, endpoint_id
 from tollgauge.core.units import DAY_MS

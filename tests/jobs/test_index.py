@@ -6,27 +6,16 @@ happened on the way, in the end the table is exactly that.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import itertools
-import os
 import shutil
-import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from tests.support.fake_chain import (
-    BLOCK_SECONDS,
     PAYERS,
-    START,
     STRANGER,
-    TOKEN,
     USED,
     WALLETS,
     FakeChain,
@@ -34,211 +23,19 @@ from tests.support.fake_chain import (
     Mood,
     address,
 )
+from tests.support.indexer import QUICK, Indexer, _fields, agrees, world
 
-from tollgauge.clients.chain.logs import ChainLogs
-from tollgauge.clients.chain.rpc import Node
 from tollgauge.core.blocks import DeepReorgError
-from tollgauge.core.endpoint import Endpoint, parse_resource
-from tollgauge.core.terms import Quote
-from tollgauge.core.units import day_of
-from tollgauge.db.engine import Store
-from tollgauge.jobs import index
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.store.chain import cursors as chains
-from tollgauge.store.chain import deposits, transfers, volumes
+from tollgauge.store.chain import deposits, volumes
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import evidence
-
-NETWORK = "eip155:8453"
-NUMBERS = itertools.count()
-QUICK = IndexSettings(
-    audit=1,
-    dirty_every_ms=0,
-    volume_every_ms=0,
-    span=50,
-    tip_span=16,
-    fill_wallets=3,
-    check=0.2,
-    rest_s=0.0,
-)
-
-
-@dataclass
-class Indexer:
-    """A process that indexes: a store and clients of its own, gone when it is killed."""
-
-    path: Path
-    urls: Sequence[str]
-    chain: FakeChain
-    settings: IndexSettings = QUICK
-    own: bytes | None = None
-    tallies: list[dict[str, Any]] = field(default_factory=list)
-
-    async def __aenter__(self) -> Self:
-        self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
-    def start(self) -> None:
-        self.store = Store.open(f"sqlite:///{self.path}")
-        self.logs = ChainLogs(
-            [Node(url, timeout_s=2) for url in self.urls],
-            chain_id=8453,
-            token=TOKEN,
-            settings=self.settings.asking,
-            seed=1,
-        )
-
-    async def stop(self) -> None:
-        await self.logs.close()
-        await self.store.close()
-
-    def now(self) -> int:
-        return 1_000 * (START + (len(self.chain.blocks) + 5) * BLOCK_SECONDS)
-
-    async def watch(self, *wallets: bytes) -> None:
-        async with self.store.write() as tx:
-            for wallet in wallets:
-                resource = parse_resource(f"https://seller-{wallet.hex()}.dev/pay")
-                quote = Quote(
-                    network=NETWORK, asset=TOKEN, amount=5_000, pay_to="0x" + wallet.hex()
-                )
-                found = Endpoint(
-                    id=resource.id,
-                    resource=resource.url,
-                    host=resource.host,
-                    first_seen=1_000 * START,
-                    last_seen=1_000 * START,
-                    quote=quote,
-                    quote_at=1_000 * START,
-                )
-                if await endpoints.get(tx, resource.id) is None:
-                    await endpoints.insert(tx, found)
-
-    async def round(self) -> dict[str, Any]:
-        pay_to = "" if self.own is None else "0x" + self.own.hex()
-        tally = await index.run(
-            self.store, self.logs, settings=self.settings, clock=self.now, pay_to=pay_to
-        )
-        self.tallies.append(tally)
-        return tally
-
-    async def killed_round(self, after: float) -> None:
-        """A round that dies somewhere on its way, and a process that starts anew."""
-        task = asyncio.create_task(self.round())
-        await asyncio.wait({task}, timeout=after)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, DeepReorgError):
-            await task
-        await self.stop()
-        self.start()
-
-    async def settle(self, rounds: int = 60) -> None:
-        """Rounds until nothing is left to do."""
-        for _ in range(rounds):
-            tally = await self.round()
-            work = ("blocks", "filled", "audited", "unreachable", "unconfirmed", "moved")
-            if not any(tally.get(each) for each in work):
-                return
-        raise AssertionError(f"still at work: {self.tallies[-3:]}")
-
-    async def rows(self) -> set[tuple[Any, ...]]:
-        async with self.store.read() as tx:
-            found = (await tx.execute(sa.select(transfers.transfer))).all()
-        assert all(row.nonce is not None for row in found if row.incoming)
-        table = [
-            (
-                row.number,
-                row.block_hash,
-                row.log_index,
-                row.wallet,
-                row.other,
-                row.incoming,
-                int(row.value),
-                row.at,
-            )
-            for row in found
-        ]
-        assert len(set(table)) == len(table)
-        return set(table)
-
-    async def deposits(self) -> set[tuple[Any, ...]]:
-        """Everything that was booked as having come to us."""
-        async with self.store.read() as tx:
-            found = (await tx.execute(sa.select(deposits.deposit))).all()
-        assert {row.pay_to for row in found} <= {"0x" + (self.own or b"").hex()}
-        table = [
-            (
-                row.number,
-                row.block_hash,
-                row.log_index,
-                bytes.fromhex(row.payer[2:]),
-                int(row.value),
-                row.nonce is not None,
-                row.at,
-            )
-            for row in found
-        ]
-        assert len(set(table)) == len(table)
-        return set(table)
-
-    async def days(self) -> dict[tuple[Any, ...], tuple[int, int, int]]:
-        async with self.store.read() as tx:
-            found = (await tx.execute(sa.select(transfers.transfer_day))).all()
-        return {
-            (row.wallet, row.day, row.other): (row.transfers, int(row.paid), int(row.returned))
-            for row in found
-        }
-
-
-def summed(rows: set[tuple[Any, ...]]) -> dict[tuple[Any, ...], tuple[int, int, int]]:
-    """The day sums that follow from rows."""
-    sums: dict[tuple[Any, ...], tuple[int, int, int]] = {}
-    for _, _, _, wallet, other, incoming, value, at in rows:
-        key = (wallet, day_of(at), other)
-        count, paid, back = sums.get(key, (0, 0, 0))
-        sums[key] = (count + 1, paid + value, back) if incoming else (count, paid, back + value)
-    return {key: value for key, value in sums.items() if any(value)}
-
-
-async def agrees(indexer: Indexer, wallets: Sequence[bytes]) -> None:
-    """The table is the linear replay of the canonical chain, and so are its sums."""
-    expected = indexer.chain.expected(wallets)
-    rows = await indexer.rows()
-    assert rows == expected, {"extra": rows - expected, "missing": expected - rows}
-    assert await indexer.days() == summed(expected)
-    if indexer.own is not None:
-        came, payment_of = indexer.chain.deposits(indexer.own), await indexer.deposits()
-        assert payment_of == came, {"extra": payment_of - came, "missing": came - payment_of}
-    async with indexer.store.read() as tx:
-        cursor = await chains.cursor(tx, 8453)
-        kept = await chains.kept(tx, 8453)
-    assert cursor is not None
-    assert (cursor.number, cursor.hash) == (indexer.chain.head.number, indexer.chain.head.hash)
-    assert all(indexer.chain.blocks[n].hash == each for n, each in kept.items())
 
 
 @pytest.fixture
 def database(tmp_path: Path, empty_sqlite: Path) -> Path:
     return Path(shutil.copy(empty_sqlite, tmp_path / "index.db"))
-
-
-@contextlib.asynccontextmanager
-async def world(
-    path: Path,
-    chain: FakeChain,
-    *moods: Mood,
-    settings: IndexSettings = QUICK,
-    own: bytes | None = None,
-) -> AsyncIterator[tuple[Indexer, list[FakeNode]]]:
-    """An indexer and its nodes, one a mood."""
-    nodes = [FakeNode(chain, seed, mood) for seed, mood in enumerate(moods or (Mood(),))]
-    async with contextlib.AsyncExitStack() as stack:
-        urls = [await stack.enter_async_context(node.served()) for node in nodes]
-        indexer = await stack.enter_async_context(Indexer(path, urls, chain, settings, own))
-        yield indexer, nodes
 
 
 async def test_the_table_is_a_replay_of_the_chain(database: Path) -> None:
@@ -552,105 +349,3 @@ async def test_only_endpoints_whose_payto_got_something_are_scored_again(databas
             dirty = await endpoints.claim_dirty(tx, now=indexer.now(), limit=9, max_age_ms=10**12)
             found = await endpoints.get_many(tx, dirty)
     assert [each.quote.pay_to for each in found.values() if each.quote] == ["0x" + WALLETS[1].hex()]
-
-
-def ops() -> st.SearchStrategy[list[tuple[Any, ...]]]:
-    share = st.sampled_from((0.0, 0.0, 0.1, 0.3))
-    moods = st.builds(
-        Mood,
-        lag=st.sampled_from((0, 0, 3, 45)),
-        lie_empty=share,
-        lie_partly=share,
-        duplicate=share,
-        throttle=share,
-        garbage=share,
-        cut=share,
-        range_max=st.sampled_from((None, 5, 33)),
-        results_max=st.sampled_from((None, 4)),
-        topics_max=st.sampled_from((None, 2)),
-        batch_max=st.sampled_from((None, 3)),
-        finalized=st.sampled_from((True, True, False)),
-    )
-    # The second node may fail in every way but one: somebody has to tell the truth.
-    truthful = moods.map(lambda mood: Mood(**{**vars(mood), "lie_empty": 0.0, "lie_partly": 0.0}))
-    return st.lists(
-        st.one_of(
-            st.tuples(st.just("mine"), st.integers(1, 25)),
-            st.tuples(st.just("reorg"), st.integers(1, 30), st.integers(1, 33)),
-            st.tuples(st.just("round")),
-            st.tuples(st.just("kill"), st.integers(0, 60)),
-            st.tuples(st.just("watch"), st.integers(0, len(WALLETS) - 1)),
-            st.tuples(st.just("mood"), moods),
-            st.tuples(st.just("other"), truthful),
-            st.tuples(st.just("fork")),
-        ),
-        min_size=3,
-        max_size=14,
-    )
-
-
-@pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as name:
-        yield Path(name)
-
-
-async def play(path: Path, schedule: Sequence[tuple[Any, ...]], seed: int) -> None:
-    """A schedule, then calm: the nodes tell the truth and the blocks become final."""
-    chain = FakeChain(seed, stamped=bool(seed % 2))
-    chain.mine_some(60)
-    changes = {"finality": 45, "check": 1.0, "by_hash": 0 if seed % 3 == 0 else 400}
-    patient = IndexSettings(**{**_fields(QUICK), **changes})
-    watched = {WALLETS[0]}
-    # The address that we sell to: sometimes one that is monitored too, sometimes learned later.
-    own = WALLETS[seed % len(WALLETS)]
-    async with world(path, chain, Mood(), Mood(), settings=patient, own=own) as (indexer, nodes):
-        await indexer.watch(WALLETS[0])
-        for what, *rest in schedule:
-            await act(indexer, nodes, watched, what, rest)
-        for node in nodes:
-            node.mood = Mood()
-        for _ in range(50):
-            chain.mine()
-        await indexer.settle(150)
-        await agrees(indexer, sorted(watched))
-
-
-async def act(
-    indexer: Indexer, nodes: list[FakeNode], watched: set[bytes], what: str, rest: list[Any]
-) -> None:
-    chain = indexer.chain
-    if what == "mine":
-        chain.mine_some(*rest)
-    elif what == "reorg":
-        chain.reorg(*rest)
-    elif what == "round":
-        await indexer.round()
-    elif what == "kill":
-        await indexer.killed_round(rest[0] / 1_000)
-    elif what == "watch":
-        watched.add(WALLETS[rest[0]])
-        await indexer.watch(WALLETS[rest[0]])
-    elif what == "mood":
-        nodes[0].mood = rest[0]
-    elif what == "other":
-        nodes[1].mood = rest[0]
-    elif what == "fork":
-        nodes[0].mood.fork = list(chain.blocks)
-
-
-def _fields(given: IndexSettings) -> dict[str, Any]:
-    return {name: getattr(given, name) for name in IndexSettings.__dataclass_fields__}
-
-
-@settings(
-    max_examples=int(os.environ.get("TOLLGAUGE_SCHEDULES", "40")),
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(schedule=ops(), seed=st.integers(0, 10**6))
-def test_any_schedule_ends_in_a_replay_of_the_chain(
-    folder: Path, empty_sqlite: Path, schedule: list[tuple[Any, ...]], seed: int
-) -> None:
-    path = Path(shutil.copy(empty_sqlite, folder / f"{next(NUMBERS)}.db"))
-    asyncio.run(play(path, schedule, seed))

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from eth_account import Account
-from tests.web.paid.test_gate import ASSET, NOW, payment
+from tests.support.gate_world import ASSET, NOW, payment
 
 DOMAIN = {"name": "USD Coin", "version": "2", "chainId": 8453, "verifyingContract": ASSET}
 FIELDS = {

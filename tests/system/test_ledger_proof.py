@@ -9,18 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.ledger_world import (
-    NETWORK,
-    OTHER,
-    PAY_TO,
-    PRICE,
-    Block,
-    LedgerWorld,
-    Use,
-    block_logs,
-    clients,
-    word,
-)
+from tests.support.ledger_chain import NETWORK, PAY_TO, PRICE, Block, Use, block_logs, word
+from tests.support.ledger_world import OTHER, LedgerWorld, clients
 
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.rpc import Node, RpcError, RpcUnavailable

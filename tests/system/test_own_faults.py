@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import json
-import socket
 import sqlite3
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -26,6 +24,7 @@ from tests.support.http_service import (
     fill,
     opened,
 )
+from tests.support.unsigned_payment import free_port, payment
 
 from tollgauge.core.payment import decode
 from tollgauge.store.ledger import payments
@@ -33,7 +32,7 @@ from tollgauge.web.edge.health import EVERY_MS
 
 pytestmark = pytest.mark.xdist_group("http")
 
-ASSET = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
+
 READS = (
     "/trust/leaderboard",
     "/trust/stats",
@@ -43,31 +42,6 @@ READS = (
     f"/endpoint/{WEATHER_ID}",
     "/readyz",
 )
-
-
-def payment(**signed: str) -> str:
-    """A payment that is right in every field that we can see; its signature is not."""
-    authorization = {
-        "from": "0x" + "cd" * 20,
-        "to": PAY_TO,
-        "value": "5000",
-        "validAfter": "0",
-        "validBefore": str(NOW // 1000 + 300),
-        "nonce": f"0x{1:064x}",
-    } | signed
-    document = {
-        "x402Version": 2,
-        "accepted": {
-            "scheme": "exact",
-            "network": "eip155:8453",
-            "asset": ASSET,
-            "amount": "5000",
-            "payTo": PAY_TO,
-            "maxTimeoutSeconds": 300,
-        },
-        "payload": {"signature": "0x" + "1b" * 65, "authorization": authorization},
-    }
-    return base64.b64encode(json.dumps(document).encode()).decode()
 
 
 @pytest.fixture
@@ -267,12 +241,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 @contextlib.asynccontextmanager

@@ -25,7 +25,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from tests.support.ledger_world import NOW, NUMBERS, PAY_TO, VALID_S, LedgerWorld, Worker, word
+from tests.support.ledger_chain import NUMBERS, PAY_TO, word
+from tests.support.ledger_world import NOW, VALID_S, LedgerWorld, Worker
 from tests.support.nursery import Nursery, started
 from tests.support.product_process import STEPS, WRITES
 from tests.support.receivers import ALERTS, NAMES, SELLER, Receivers, receivers

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.core.trace.test_decode import BLOCK, OTHER, PAYEE, PAYER, TX, USDC, call, moved, used
+from tests.support.trace_capture import BLOCK, OTHER, PAYEE, PAYER, TX, USDC, call, moved, used
 
 from tollgauge.core.trace import CaptureError, Status, TraceResult, trace_files, trace_json
 

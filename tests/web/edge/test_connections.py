@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from tests.support.http_service import WEATHER, configuration
-from tests.system.test_own_faults import free_port, payment
+from tests.support.unsigned_payment import free_port, payment
 
 from tollgauge import app as root
 from tollgauge.clients.facilitator import FacilitatorSettings

@@ -17,16 +17,15 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from tests.conftest import Postgres, binaries, migrated, started, unprivileged_user
 from tests.support.http_service import WEATHER_ID, Running, configuration, opened
+from tests.support.postgres import Postgres, binaries, migrated, started, unprivileged_user
+from tests.support.readiness import ready
 
 from tollgauge.db import meta
 from tollgauge.store.ledger import payments
-from tollgauge.web.edge.health import CAUSES, EVERY_MS, TRY_SECONDS
+from tollgauge.web.edge.health import EVERY_MS, TRY_SECONDS
 
 pytestmark = pytest.mark.xdist_group("http")
-
-FORBIDDEN = ("sqlite", "SQLSTATE", "asyncpg", "Error", "/tmp", "tollgauge.db", "Traceback")
 
 
 @pytest.fixture
@@ -44,21 +43,6 @@ async def on_file(
     path = tmp_path / "service.db"
     async with opened(configuration(store_url=market_database(path))) as found:
         yield found, path
-
-
-async def ready(running: Running) -> str:
-    """`ready`, or the cause why it is not. Each call is five seconds after the last."""
-    running.clock.now += EVERY_MS
-    answer = await running.get("/readyz")
-    body = answer.json()
-    if answer.status_code == 200:
-        return str(body["status"])
-    assert (answer.status_code, body["code"]) == (503, "store-unavailable")
-    assert int(answer.headers["retry-after"]) > 0
-    assert body["detail"] in CAUSES.values()
-    for word in FORBIDDEN:
-        assert word not in answer.text, word
-    return str(body["cause"])
 
 
 async def counts(running: Running) -> list[int]:
@@ -190,7 +174,7 @@ FULL_DISK = """
 import asyncio, json, os, subprocess, sys
 from pathlib import Path
 from tests.support.http_service import configuration, opened
-from tests.web.edge.test_health import ready
+from tests.support.readiness import ready
 
 async def main(folder: Path) -> list[str]:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], check=True)

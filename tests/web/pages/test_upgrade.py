@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.support import http_service
 from tests.support.http_service import PAY_TO
-from tests.web.pages.test_views import BASE, BIDI, FORBIDDEN, HOSTILE, Reader, snapshot
+from tests.support.page_reader import BASE, BIDI, FORBIDDEN, HOSTILE, Reader, snapshot
 
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.payment import Offer

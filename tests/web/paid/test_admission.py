@@ -17,8 +17,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from tests.support.gate_world import NOW, World, sale, settled
 from tests.support.signed_payments import signed
-from tests.web.paid.test_gate import NOW, World, sale, settled
 
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.core.payment import decode

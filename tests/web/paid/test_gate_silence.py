@@ -14,8 +14,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from tests.support.gate_world import World, sale, settled
 from tests.support.signed_payments import signed
-from tests.web.paid.test_gate import World, sale, settled
 
 from tollgauge.clients import breaker
 from tollgauge.clients.breaker import SILENT
