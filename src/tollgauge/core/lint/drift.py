@@ -1,4 +1,8 @@
-"""What a challenge asks beside what was listed: rule 16, which needs two observations."""
+"""Drift: where a challenge departs from what a directory lists.
+
+This needs two observations, so it is no rule of the table (core/lint/judge), which judges one
+exchange.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +13,18 @@ from tollgauge.core.terms import Quote
 def drift(listed: Quote | None, probed: Quote | None) -> tuple[Finding, ...]:
     """Where the probed quote departs from the listed one; nothing when either is unknown.
 
-    A payee that rotates or a price that differs from the listing surprises clients that chose by
-    the listing.
+    Clients choose by the listing: another payee or price surprises them.
     """
     if listed is None or probed is None:
         return ()
-    found = []
+    findings = []
     if listed.pay_to != probed.pay_to:
-        found.append(_warn("listing-payto", "payTo"))
+        findings.append(_warn("listing-payto", "payTo"))
     if (listed.network, listed.asset) != (probed.network, probed.asset):
-        found.append(_warn("listing-asset", "asset"))
+        findings.append(_warn("listing-asset", "asset"))
     elif listed.amount != probed.amount:
-        found.append(_warn("listing-amount", "amount"))
-    return tuple(found)
+        findings.append(_warn("listing-amount", "amount"))
+    return tuple(findings)
 
 
 def _warn(rule: str, field: str) -> Finding:

@@ -223,7 +223,7 @@ def resource_icon(reading: Reading) -> Iterator[str]:
         yield "resource.iconUrl"
 
 
-RULES: Final[tuple[Rule[Reading], ...]] = (
+RESOURCE_RULES: Final[tuple[Rule[Reading], ...]] = (
     resource_missing,
     resource_shape,
     resource_url,
