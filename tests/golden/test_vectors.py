@@ -20,7 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tollgauge.core.evidence import digest, from_json
-from tollgauge.core.scoring import Score, recompute, score
+from tollgauge.core.score import Score
+from tollgauge.core.scoring import recompute, score
 
 VECTORS = Path(__file__).with_name("vectors")
 FILES = sorted(VECTORS.glob("*.json"))

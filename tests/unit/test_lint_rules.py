@@ -25,10 +25,9 @@ from tests.unit.lint_envelopes import (
 
 from tollgauge.core.exchange import Exchange, Fault, FaultKind
 from tollgauge.core.finding import Severity
-from tollgauge.core.lint import ALL_RULES, drift, lint
+from tollgauge.core.lint import ALL_RULES, lint
 from tollgauge.core.lint.accepts import ENTRIES_MAX
 from tollgauge.core.lint.judge import FINDINGS_MAX
-from tollgauge.core.terms import Quote
 
 
 def test_a_perfect_v2_answer_has_no_findings() -> None:
@@ -476,18 +475,6 @@ def test_a_thousand_bad_options_say_no_more_than_five() -> None:
     assert len([one for one in result.findings if one.rule == "scheme-form"]) == FINDINGS_MAX
     assert "accepts-many" in fired(result)
     assert len(judged(changed(V2, "accepts", V2["accepts"] * 100)).terms) == ENTRIES_MAX
-
-
-def test_a_probe_is_compared_with_what_was_listed() -> None:
-    listed = Quote(network="eip155:8453", asset="0xa", amount=5, pay_to="0xb")
-    probed = Quote(network="eip155:8453", asset="0xa", amount=6, pay_to="0xc")
-    assert [finding.rule for finding in drift(listed, probed)] == [
-        "listing-payto",
-        "listing-amount",
-    ]
-    assert drift(listed, listed) == drift(None, listed) == drift(listed, None) == ()
-    moved = Quote(network="eip155:137", asset="0xa", amount=5, pay_to="0xb")
-    assert [finding.rule for finding in drift(listed, moved)] == ["listing-asset"]
 
 
 def test_rules_have_distinct_slugs_and_say_how_to_mend() -> None:

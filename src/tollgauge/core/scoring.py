@@ -22,17 +22,7 @@ from tollgauge.core.finding import Severity
 from tollgauge.core.latency import percentile
 from tollgauge.core.policy import POLICIES, POLICY_1, Cap, Policy
 from tollgauge.core.rounding import half_up
-from tollgauge.core.score import (
-    Component,
-    Score,
-    ScoreError,
-    Settlement,
-    Stats,
-    from_dict,
-    score_from_json,
-    score_to_json,
-    to_dict,
-)
+from tollgauge.core.score import Component, Score, ScoreError, Settlement, Stats
 from tollgauge.core.signals import (
     activity,
     age,
@@ -51,23 +41,6 @@ from tollgauge.core.signals.flag import Flag, FlagRule
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.core.verdict import verdict
 from tollgauge.core.wilson import bounds
-
-__all__ = [
-    "FLAG_RULES",
-    "Component",
-    "Flag",
-    "Score",
-    "ScoreError",
-    "Settlement",
-    "Stats",
-    "from_dict",
-    "recommend",
-    "recompute",
-    "score",
-    "score_from_json",
-    "score_to_json",
-    "to_dict",
-]
 
 FLAG_RULES: Final[tuple[FlagRule, ...]] = (
     *reach.FLAGS,

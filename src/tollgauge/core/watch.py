@@ -64,7 +64,6 @@ class State(StrEnum):
     ACTIVE = "active"
     CANCELLED = "cancelled"
     EXPIRED = "expired"
-    VOID = "void"
 
 
 class Kind(StrEnum):
@@ -152,7 +151,7 @@ def jittered(pause_ms: int, seed: str) -> int:
 
 def message_id(watch_id: str, event: str) -> str:
     """The id of an event of a watch, in polls and deliveries alike: receivers tell repeats by it.
-    `event` names what happened, as `flip:12` or `expired:1`.
+    `event` names what happened, as `flip:12` (the change with that id) or `expired:1`.
     """
     return f"evt_{hashlib.sha256(f'{watch_id}:{event}'.encode()).hexdigest()[:32]}"
 
