@@ -17,6 +17,7 @@ from fractions import Fraction
 from typing import Final
 
 from tollgauge.core import evidence as evidence_form
+from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, EvidenceError
 from tollgauge.core.finding import Severity
 from tollgauge.core.latency import percentile
@@ -137,14 +138,14 @@ def _policy(version: object) -> Policy:
 
 
 def _flags(seen: Facts) -> tuple[Flag, ...]:
-    found = [flag for rule in FLAG_RULES if (flag := rule.apply(seen)) is not None]
-    found.extend(envelope.lint_flags(seen))
-    return tuple(sorted(found, key=lambda flag: (_SEVERITIES.index(flag.severity), flag.code)))
+    flags = [flag for rule in FLAG_RULES if (flag := rule.apply(seen)) is not None]
+    flags += envelope.lint_flags(seen)
+    return tuple(sorted(flags, key=lambda flag: (_SEVERITIES.index(flag.severity), flag.code)))
 
 
 def _caps(flags: tuple[Flag, ...], policy: Policy) -> tuple[Cap, ...]:
-    found = (policy.cap(flag.code) for flag in flags)
-    return tuple(sorted((cap for cap in found if cap), key=lambda cap: (cap.limit, cap.code)))
+    caps = (policy.cap(flag.code) for flag in flags)
+    return tuple(sorted((cap for cap in caps if cap), key=lambda cap: (cap.limit, cap.code)))
 
 
 def _subscores(seen: Facts) -> dict[str, Fraction]:
@@ -157,7 +158,7 @@ def _subscores(seen: Facts) -> dict[str, Fraction]:
         "age": age.subscore(seen.evidence, policy),
         "activity": activity.subscore(seen.settled, policy),
         "stability": stability.subscore(
-            seen.changed(terms.PRICE), seen.changed(terms.PAYTO), policy
+            seen.changed(PRICE_CHANGED), seen.changed(PAYTO_CHANGED), policy
         ),
     }
 
@@ -220,8 +221,8 @@ def _stats(seen: Facts) -> Stats:
         avg_latency_ms=None if mean is None else half_up(mean),
         p50_latency_ms=percentile(sums.latency, 50),
         p95_latency_ms=percentile(sums.latency, 95),
-        price_changes=seen.changed(terms.PRICE),
-        payto_changes=seen.changed(terms.PAYTO),
+        price_changes=seen.changed(PRICE_CHANGED),
+        payto_changes=seen.changed(PAYTO_CHANGED),
         first_seen=evidence.first_seen,
         last_probed=None if evidence.last is None else evidence.last.at,
         observed_days=max(evidence.as_of - evidence.first_seen, 0) // DAY_MS,

@@ -209,17 +209,17 @@ class Reader:
 def _fields(kind: Any) -> Iterator[tuple[str, Any, Any]]:
     """(name, type, default) of each field that is a setting."""
     hints = typing.get_type_hints(kind)
-    for each in dataclasses.fields(kind):
-        hint = hints[each.name]
+    for item in dataclasses.fields(kind):
+        hint = hints[item.name]
         if typing.get_origin(hint) is Callable or hint is Callable:
             continue
-        factory = each.default_factory
-        default = each.default if factory is dataclasses.MISSING else factory()
-        yield each.name, hint, default
+        factory = item.default_factory
+        default = item.default if factory is dataclasses.MISSING else factory()
+        yield item.name, hint, default
 
 
-def _required(each: dataclasses.Field[Any]) -> bool:
-    return each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
+def _required(item: dataclasses.Field[Any]) -> bool:
+    return item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
 
 
 def _without_none(args: tuple[Any, ...]) -> Any:

@@ -1,6 +1,6 @@
 """Settlements: which USDC transfers an EIP-3009 authorization made, read from event logs.
 
-What is true here:
+Rules:
 - the token emits `AuthorizationUsed(authorizer, nonce)` and, as its very next event, the
   `Transfer` that the authorization signed (Circle's FiatTokenV2: both signature overloads, whoever
   calls, and also when a proxy, a batch or a smart account makes several in one transaction);
@@ -8,10 +8,11 @@ What is true here:
   the authorization whose log comes right before it and whose authorizer is its sender;
 - logs come filtered by topic, so a gap between the two may hide another log. What only a look at
   the whole transaction can decide is returned as unclear, and `paired` decides it;
-- a log that is not exactly what the ABI says is LogError: a node that sends one is not believed.
+- a log that is not exactly what the ABI says raises LogError: its node is not trusted.
 
 Bytes are sliced, not decoded by an ABI library, which is 30 times slower.
-Hashes and addresses are bytes. Fetching and storing are others' work.
+Hashes and addresses are bytes. Fetching logs is clients/chain's work, storing transfers
+store/chain's.
 """
 
 from __future__ import annotations
@@ -208,16 +209,16 @@ def settled(transfers: Iterable[Transfer], used: Iterable[Used]) -> Settled:
         before[(use.block_hash, use.log_index + 1)] = use
         key = (use.transaction, use.authorizer)
         seen[key] = min(use.log_index, seen.get(key, use.log_index))
-    found: list[Transfer] = []
+    certain: list[Transfer] = []
     unclear: list[Transfer] = []
     for move in transfers:
         adjacent = before.get((move.block_hash, move.log_index))
         if adjacent is not None and _makes(adjacent, move):
-            found.append(Transfer(*move[:7], adjacent.nonce))
+            certain.append(Transfer(*move[:7], adjacent.nonce))
             continue
         first = seen.get((move.transaction, move.sender))
-        (found if first is None or first > move.log_index else unclear).append(move)
-    return Settled(found, unclear)
+        (certain if first is None or first > move.log_index else unclear).append(move)
+    return Settled(certain, unclear)
 
 
 def paired(transfers: Iterable[Transfer], used: Iterable[Used]) -> list[Transfer]:
@@ -226,7 +227,7 @@ def paired(transfers: Iterable[Transfer], used: Iterable[Used]) -> list[Transfer
     """
     order: list[Transfer | Used] = [*transfers, *used]
     order.sort(key=lambda event: (event.number, event.block_hash, event.log_index))
-    found: list[Transfer] = []
+    attributed: list[Transfer] = []
     pending: Used | None = None
     for event in order:
         if isinstance(event, Used):
@@ -235,8 +236,8 @@ def paired(transfers: Iterable[Transfer], used: Iterable[Used]) -> list[Transfer
         if pending is not None and _makes(pending, event):
             event = event._replace(nonce=pending.nonce)
         pending = None
-        found.append(event)
-    return found
+        attributed.append(event)
+    return attributed
 
 
 def _makes(use: Used, move: Transfer) -> bool:
@@ -256,13 +257,13 @@ def resolved(unclear: Sequence[Transfer], receipts: Iterable[Any], *, token: str
         whole = events(logs, token=token)
         for move in paired(whole.transfers, whole.used):
             known[(move.block_hash, move.log_index)] = move
-    found = [known.get((move.block_hash, move.log_index)) for move in unclear]
+    decided = [known.get((move.block_hash, move.log_index)) for move in unclear]
     if any(
-        made is None or made._replace(nonce=None) != move
-        for made, move in zip(found, unclear, strict=True)
+        transfer is None or transfer._replace(nonce=None) != move
+        for transfer, move in zip(decided, unclear, strict=True)
     ):
         raise LogError("A receipt lacks a transfer that its block's logs hold.")
-    return [made for made in found if made is not None]
+    return [transfer for transfer in decided if transfer is not None]
 
 
 def entries(
@@ -272,15 +273,15 @@ def entries(
     and money that left one, whatever moved it (a round trip needs no authorization;
     docs/methodology.md, *organic settlement*). `times` are those of the transfers' blocks, by hash.
     """
-    found = []
+    rows = []
     new = Entry._make  # half the time of calling Entry
     for number, block_hash, index, transaction, sender, receiver, value, nonce in transfers:
         rest = (value, nonce, transaction, times[block_hash])
         if nonce is not None and receiver in wallets:
-            found.append(new((number, block_hash, index, receiver, sender, True, *rest)))
+            rows.append(new((number, block_hash, index, receiver, sender, True, *rest)))
         if sender in wallets and sender != receiver:
-            found.append(new((number, block_hash, index, sender, receiver, False, *rest)))
-    return found
+            rows.append(new((number, block_hash, index, sender, receiver, False, *rest)))
+    return rows
 
 
 def deposits(
@@ -312,10 +313,10 @@ def deposits(
 
 def word(text: str) -> bytes:
     """32 bytes of 0x-hex. Raises LogError (or ValueError) for anything else."""
-    found = bytes.fromhex(text[2:])
-    if len(text) != 66 or len(found) != 32 or text[:2] != "0x":
+    data = bytes.fromhex(text[2:])
+    if len(text) != 66 or len(data) != 32 or text[:2] != "0x":
         raise LogError("A word is not 32 bytes.")
-    return found
+    return data
 
 
 def _quantity(text: str) -> int:

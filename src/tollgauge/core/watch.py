@@ -58,7 +58,7 @@ _DISCORD_PATH: Final = re.compile(r"/api/(?:v[0-9]+/)?webhooks/")
 
 
 class State(StrEnum):
-    """Where a watch is. A pending one waits for its payment to settle."""
+    """The state of a watch. A pending one waits for its payment to settle."""
 
     PENDING = "pending"
     ACTIVE = "active"
@@ -67,7 +67,7 @@ class State(StrEnum):
 
 
 class Kind(StrEnum):
-    """Which format a destination gets."""
+    """The format of the messages that a destination gets."""
 
     JSON = "webhook"
     SLACK = "slack"
@@ -138,8 +138,8 @@ def retry_at(
         return None
     pause = jittered(RETRIES_MS[attempts - 1], f"{delivery}:{attempts}")
     if retry_after_ms is not None:
-        wished = min(max(retry_after_ms, RETRY_AFTER_MIN_MS), RETRY_AFTER_MAX_MS)
-        pause = max(pause, wished)
+        requested = min(max(retry_after_ms, RETRY_AFTER_MIN_MS), RETRY_AFTER_MAX_MS)
+        pause = max(pause, requested)
     return now + pause
 
 
