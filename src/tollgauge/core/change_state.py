@@ -179,8 +179,8 @@ def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
     if not state.judged:
         broken = dict.fromkeys(sorted(errors), 0)
         return replace(state, judged=True, rules=rules, broken=broken), []
-    kept = {rule: 0 if rule in errors else n + 1 for rule, n in state.broken.items()}
-    known = {rule: n for rule, n in kept.items() if n < HEAL}
+    clean_answers = {rule: 0 if rule in errors else n + 1 for rule, n in state.broken.items()}
+    known = {rule: n for rule, n in clean_answers.items() if n < HEAL}
     unknown = errors - known.keys()
     untested = _not_judged_before(unknown, state, probed)
     known |= dict.fromkeys(sorted(untested), 0)

@@ -169,16 +169,16 @@ def _transfer(
 ) -> Transfer:
     _, sender, receiver = topics
     transaction, data = log["transactionHash"], log["data"]
-    held = bytes.fromhex(transaction[2:] + sender[26:] + receiver[26:] + data[2:])
+    raw = bytes.fromhex(transaction[2:] + sender[26:] + receiver[26:] + data[2:])
     # `fromhex` skips blanks, so the length of what it read is checked as well as the text's.
     if (
-        len(held) != 104
+        len(raw) != 104
         or not len(transaction) == len(sender) == len(receiver) == len(data) == 66
         or not sender[:26] == receiver[:26] == _PADDING
     ):
         raise LogError("A Transfer is malformed.")
-    value = int.from_bytes(held[72:])
-    return Transfer(number, block_hash, index, held[:32], held[32:52], held[52:72], value, None)
+    value = int.from_bytes(raw[72:])
+    return Transfer(number, block_hash, index, raw[:32], raw[32:52], raw[52:72], value, None)
 
 
 def _used(
@@ -186,14 +186,14 @@ def _used(
 ) -> Used:
     _, authorizer, nonce = topics
     transaction = log["transactionHash"]
-    held = bytes.fromhex(transaction[2:] + authorizer[26:] + nonce[2:])
+    raw = bytes.fromhex(transaction[2:] + authorizer[26:] + nonce[2:])
     if (
-        len(held) != 84
+        len(raw) != 84
         or not len(transaction) == len(authorizer) == len(nonce) == 66
         or authorizer[:26] != _PADDING
     ):
         raise LogError("An AuthorizationUsed is malformed.")
-    return Used(number, block_hash, index, held[:32], held[32:52], held[52:])
+    return Used(number, block_hash, index, raw[:32], raw[32:52], raw[52:])
 
 
 def settled(transfers: Iterable[Transfer], used: Iterable[Used]) -> Settled:
@@ -204,11 +204,11 @@ def settled(transfers: Iterable[Transfer], used: Iterable[Used]) -> Settled:
     (then it is plain).
     """
     before: dict[tuple[bytes, int], Used] = {}
-    seen: dict[tuple[bytes, bytes], int] = {}
+    first_used: dict[tuple[bytes, bytes], int] = {}
     for use in used:
         before[(use.block_hash, use.log_index + 1)] = use
         key = (use.transaction, use.authorizer)
-        seen[key] = min(use.log_index, seen.get(key, use.log_index))
+        first_used[key] = min(use.log_index, first_used.get(key, use.log_index))
     certain: list[Transfer] = []
     unclear: list[Transfer] = []
     for move in transfers:
@@ -216,7 +216,7 @@ def settled(transfers: Iterable[Transfer], used: Iterable[Used]) -> Settled:
         if adjacent is not None and _makes(adjacent, move):
             certain.append(Transfer(*move[:7], adjacent.nonce))
             continue
-        first = seen.get((move.transaction, move.sender))
+        first = first_used.get((move.transaction, move.sender))
         (certain if first is None or first > move.log_index else unclear).append(move)
     return Settled(certain, unclear)
 

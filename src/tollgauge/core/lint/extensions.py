@@ -173,8 +173,8 @@ def bazaar_method(reading: Reading) -> Iterator[str]:
 )
 def bazaar_method_mismatch(reading: Reading) -> Iterator[str]:
     """The declared method is not the one that elicited this 402. Directories compare them."""
-    declared, asked = _http_method(reading), reading.exchange.method.upper()
-    if declared is not None and asked and declared != asked:
+    declared, probed = _http_method(reading), reading.exchange.method.upper()
+    if declared is not None and probed and declared != probed:
         yield "extensions.bazaar.info.input.method"
 
 

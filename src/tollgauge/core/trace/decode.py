@@ -141,8 +141,8 @@ def _from_logs(
 ) -> TraceResult:
     pairs = moved(receipt.logs or ())
     if not pairs:
-        asked = () if model is Model.RECEIPT_LOGS else _calls(tx, trace)
-        why = reason.nothing_moved(tx, receipt.logs or (), asked)
+        calls = () if model is Model.RECEIPT_LOGS else _calls(tx, trace)
+        why = reason.nothing_moved(tx, receipt.logs or (), calls)
         return replace(result, decoder=model or Model.RECEIPT_LOGS, reason=why)
     read = _matched(pairs, _sources(tx, None, pairs), result.network)
     used = Model.CALLDATA if any(read) else Model.RECEIPT_LOGS
@@ -273,11 +273,11 @@ def _token(call: Authorized, network: str) -> str | None:
 
 def _guessed(data: bytes, network: str) -> Iterable[TracedPayment]:
     """What only looks like calls, where the payer signed exactly that."""
-    seen = set()
+    keys = set()
     for call in scanned(data)[:ASKED_MAX]:
         asset = asset_signed_for(call, network)
-        if asset is not None and call.key not in seen:
-            seen.add(call.key)
+        if asset is not None and call.key not in keys:
+            keys.add(call.key)
             yield _asked(call, asset.address)
 
 
