@@ -65,7 +65,6 @@ async def test_the_declared_input_is_what_is_sent(egress: Egress, world: World) 
     assert isinstance(probe.exchange.result, Answer)
     assert probe.exchange.result.status == 402
     assert (probe.exchange.at, probe.exchange.method) == (NOW, "POST")
-    assert probe.exchange.request_body == OSLO
     assert probe.learned == "POST"
     (request,) = world.requests
     assert request.startswith(b"POST /declared-body?units=m HTTP/1.1\r\n")
@@ -90,7 +89,7 @@ async def test_without_a_declared_method_get_comes_first(egress: Egress, world: 
 async def test_post_of_an_empty_object_is_the_second_way(egress: Egress, world: World) -> None:
     probe = await x402.exchange(egress, endpoint("/post-only"), now=NOW)
     assert (methods(world), probe.learned) == (["GET", "POST"], "POST")
-    assert probe.exchange.request_body == b"{}"
+    assert world.requests[-1].endswith(b"\r\n\r\n{}")
     assert probe.exchange.at >= NOW
 
 

@@ -16,7 +16,7 @@ from tollgauge.core.change_state import CALM, HEAL, ChangeState, Probed, advance
 from tollgauge.core.changes import EVENTS, Baseline, Change
 from tollgauge.core.exchange import Timings
 from tollgauge.core.finding import Finding, Severity
-from tollgauge.core.lint import ERROR_RULES, RULES, RuleSet
+from tollgauge.core.lint import ALL_RULES, ERROR_RULES, RuleSet
 from tollgauge.core.liveness import STEADY, turns
 from tollgauge.core.probe import LATE_MS, Attribution, Outcome, ProbeResult
 from tollgauge.core.terms import Quote
@@ -354,7 +354,7 @@ def test_a_standing_can_be_read_by_a_version_that_knows_less() -> None:
 def test_sets_with_the_same_rules_have_the_same_id() -> None:
     assert RuleSet({"b": 1, "a": 1}).id == OLD.id
     assert len({OLD.id, NEW.id, RuleSet({"a": 1}).id, RuleSet({"a": 1, "b": 2}).id}) == 4
-    errors = {rule.slug for rule in RULES if rule.severity is Severity.ERROR}
+    errors = {rule.slug for rule in ALL_RULES if rule.severity is Severity.ERROR}
     assert ERROR_RULES.revisions.keys() == errors
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgauge.core.changes import term_flips
+from tollgauge.core.changes import term_changes
 from tollgauge.core.discovery import Census, carried, changes, looks_same
 from tollgauge.core.terms import Quote, UnpricedTerms
 
@@ -56,7 +56,7 @@ def test_a_new_receiver_counts_without_an_amount() -> None:
     changed = (("payto-changed", QUOTE.pay_to, after.pay_to),)
     assert changes(before, after) == changes(QUOTE, after) == changed
     assert changes(before, replace(before, network="")) == ()
-    assert [change.type for change in term_flips(before, after, at=1, source="s")] == [
+    assert [change.type for change in term_changes(before, after, at=1, source="s")] == [
         "payto_change"
     ]
 

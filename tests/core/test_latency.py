@@ -2,14 +2,27 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgauge.core.latency import bucket_of, histogram, lower_bound, merge, percentile
+from tollgauge.core.latency import (
+    Histogram,
+    bucket_of,
+    from_counts,
+    lower_bound,
+    merge,
+    percentile,
+)
 
 LATENCIES = st.integers(0, 200_000)
+
+
+def histogram(milliseconds: Iterable[int]) -> Histogram:
+    return from_counts(Counter(bucket_of(ms) for ms in milliseconds))
 
 
 def test_bucket_numbers_are_dense_and_ascend_with_the_latency() -> None:

@@ -131,11 +131,6 @@ def test_every_way_to_name_a_resource_is_the_same_endpoint(changes: dict[str, An
     assert listed(v1_item(**changes)).resource.url == "https://api.seller.dev/news"
 
 
-def test_an_upgraded_scheme_is_remembered() -> None:
-    assert listed(v1_item(resource="http://api.seller.dev/news")).upgraded_from_http
-    assert not listed(v1_item()).upgraded_from_http
-
-
 def test_a_bare_url_is_an_entry_and_may_name_its_method() -> None:
     assert listed("https://api.seller.dev/news").resource == listed(v1_item()).resource
     assert listed("POST https://api.seller.dev/news").method == "POST"

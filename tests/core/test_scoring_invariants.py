@@ -23,7 +23,8 @@ from tollgauge.core.latency import bucket_of, percentile
 from tollgauge.core.policy import POLICY_1, interpolate
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import rollup, totals
-from tollgauge.core.scoring import Score, score, score_from_json, score_to_json
+from tollgauge.core.score import Score, score_from_json, score_to_json
+from tollgauge.core.scoring import score
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
 from tollgauge.core.wilson import bounds, root

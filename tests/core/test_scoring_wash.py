@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from tollgauge.core.evidence import ChainEvidence, Evidence, LastProbe, PayerVolume
 from tollgauge.core.policy import POLICY_1, interpolate
 from tollgauge.core.rollup import Rollup
-from tollgauge.core.scoring import Score, score
+from tollgauge.core.score import Score
+from tollgauge.core.scoring import score
 from tollgauge.core.settlement import AUTHORIZATION_USED, TRANSFER, entries, events, settled
 from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
 

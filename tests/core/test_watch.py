@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgauge.clients import webhooks
 from tollgauge.core import watch
-from tollgauge.core.exchange import Answer
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.watch import Kind, kind_of, masked, retry_at
 
@@ -78,28 +74,6 @@ def test_a_masked_url_does_not_give_its_secret_away() -> None:
     assert shown == "https://hooks.slack.com/…1234"
     assert masked("https://a.example.com/short") == "https://a.example.com/…"
     assert "token" not in masked("https://a.example.com/x?token=abc")
-
-
-@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kolkata"])
-def test_dates_of_receivers_are_gmt_wherever_we_are(
-    zone: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """RFC 9110 section 5.6.7: of the three forms two do not name a zone that Python reads."""
-    monkeypatch.setenv("TZ", zone)
-    time.tzset()
-    try:
-        now = 784_111_777_000  # Sun, 06 Nov 1994 08:49:37 GMT
-        for date in (
-            "Sun, 06 Nov 1994 08:59:37 GMT",
-            "Sunday, 06-Nov-94 08:59:37 GMT",
-            "Sun Nov  6 08:59:37 1994",
-            "Sun, 06 Nov 1994 08:59:37 -0000",
-        ):
-            answer = Answer(status=503, headers=(("retry-after", date),), body=b"")
-            assert webhooks.retry_after_ms(answer, now=now) == 600_000, date
-    finally:
-        monkeypatch.undo()
-        time.tzset()
 
 
 def test_what_is_left_is_kept_when_a_watch_is_renewed() -> None:

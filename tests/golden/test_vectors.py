@@ -28,7 +28,8 @@ from tests.golden.reference import (
 )
 
 from tollgauge.core.evidence import digest, from_json
-from tollgauge.core.scoring import Score, recompute, score
+from tollgauge.core.score import Score
+from tollgauge.core.scoring import recompute, score
 
 FILES = sorted(VECTORS.glob("*.json"))
 

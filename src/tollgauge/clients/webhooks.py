@@ -19,7 +19,6 @@ import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 import orjson
@@ -30,6 +29,7 @@ from tollgauge.clients.seal import Sealer
 from tollgauge.core import notice
 from tollgauge.core.endpoint import ResourceError
 from tollgauge.core.exchange import Answer, Fault
+from tollgauge.core.retry_after import retry_after_ms
 from tollgauge.core.watch import Kind
 
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - the form of a secret, not one
@@ -146,22 +146,8 @@ def judged(result: Answer | Fault, kind: Kind, *, now: int) -> Sent:
         status=result.status,
         error=f"http-{result.status}",
         gone=result.status in _GONE[kind],
-        retry_after_ms=retry_after_ms(result, now=now),
+        retry_after_ms=retry_after_ms(result.header("retry-after"), now=now),
     )
-
-
-def retry_after_ms(answer: Answer, *, now: int) -> int | None:
-    """The pause that a receiver asks for (RFC 9110 section 10.2.3), None without a readable one."""
-    text = (answer.header("retry-after") or "").strip()
-    if text.isascii() and text.isdigit():
-        return int(text[:9]) * 1000
-    try:
-        date = parsedate_to_datetime(text)
-        # HTTP dates are in GMT (RFC 9110 section 5.6.7), also where they do not say so.
-        at = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
-        return max(int(at * 1000) - now, 0)
-    except (ValueError, TypeError, OverflowError):
-        return None
 
 
 def new_secret(random: bytes) -> str:

@@ -86,7 +86,7 @@ async def _ask(egress: Egress, url: str, way: Way, *, at: int) -> Exchange:
         return await egress.fetch(_request(url, way), at=at)
     except ResourceError as error:
         fault = Fault(kind=FaultKind.LOCAL, detail=str(error))
-        return Exchange(url=url, method=way.method, at=at, result=fault, request_body=way.body)
+        return Exchange(url=url, method=way.method, at=at, result=fault)
 
 
 def ways(endpoint: Endpoint) -> tuple[Way, ...]:

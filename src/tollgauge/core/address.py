@@ -82,5 +82,5 @@ def literal_class(host: str) -> str | None:
         return address_class(bare)
     if not _NUMERIC_LABEL.fullmatch(bare.rsplit(".", 1)[-1]):
         return None
-    found = address_class(bare)
-    return "ambiguous-literal" if found == "not-an-address" else found
+    name = address_class(bare)
+    return "ambiguous-literal" if name == "not-an-address" else name

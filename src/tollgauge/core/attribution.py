@@ -1,9 +1,10 @@
 """Attribution across hosts: failures that unrelated hosts share are ours.
 
 One target that does not answer is down. Many unrelated targets that stop answering in the same
-wave have one cause in common, and that is us: our resolver, our route, our trust anchors, our
-clock, our limit (docs/methodology.md, *Whose fault*). An HTTP answer came from the target whatever
-else is wrong, so it is never re-attributed, and neither is broken HTTP.
+wave have a cause in common, which is on our side: our resolver, our route, our trust anchors, our
+clock, a limit of ours (docs/methodology.md, *Whose fault*). An HTTP answer came from the target, so
+it is never re-attributed, and neither is broken HTTP. What one exchange means by itself is
+core/probe's.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ def common_mode(
 
     Network failures become `ours` when `connected` is False (our own connectivity check failed;
     None: not checked), when at least SITES_MIN unrelated sites failed so and these are more than
-    half of the sites probed, or when `recent` (results recorded up to now) says that of the last
-    minute. Sites are told apart by `site`; a site
-    failed when all its probes of the wave failed so.
+    half of the sites probed, or when the same was found for the last minute of `recent` (results
+    recorded up to now). Hosts with the same `site` count once; a site failed when all its probes of
+    the wave failed so.
     """
     shared = _shared(results) or _shared_lately(results, recent)
     reason = NO_CONNECTIVITY if connected is False else COMMON_MODE if shared else None
@@ -75,7 +76,7 @@ def shared_slowness(wave: Sequence[tuple[str, bool]]) -> bool:
     at least SITES_MIN unrelated sites and more than half of those that answered.
     """
     answered = {site(host) for host, _ in wave}
-    slow = answered - {site(host) for host, each in wave if not each}
+    slow = answered - {site(host) for host, was_slow in wave if not was_slow}
     return len(slow) >= SITES_MIN and 2 * len(slow) > len(answered)
 
 
@@ -99,25 +100,25 @@ def network_failure(result: ProbeResult) -> bool:
 
 
 def _shared(results: Wave) -> bool:
-    told = [(site(host), result) for host, result in results if not _untold(result)]
-    probed = {name for name, _ in told}
-    answered = {name for name, result in told if not network_failure(result)}
+    telling = [(site(host), result) for host, result in results if not _tells_nothing(result)]
+    probed = {name for name, _ in telling}
+    answered = {name for name, result in telling if not network_failure(result)}
     failed = len(probed - answered)
     return failed >= SITES_MIN and 2 * failed > len(probed)
 
 
 def _shared_lately(results: Wave, recent: Wave) -> bool:
-    """Whether most of what the last minute before these results brought was found to be shared
-    failures.
+    """Whether most sites probed in the minute before these results had failures that were found to
+    be shared.
     """
     since = max((result.at for _, result in results), default=0) - MINUTE_MS
     minute = [(site(host), result) for host, result in recent if result.at > since]
-    found = {name for name, result in minute if result.reason == COMMON_MODE}
-    return len(found) >= SITES_MIN and 2 * len(found) > len({name for name, _ in minute})
+    failed = {name for name, result in minute if result.reason == COMMON_MODE}
+    return len(failed) >= SITES_MIN and 2 * len(failed) > len({name for name, _ in minute})
 
 
 def _since_an_answer(recent: Wave) -> Wave:
-    """What came after the last result with an answer."""
+    """The results after the last one with an answer."""
     last = max((result.at for _, result in recent if result.status is not None), default=-1)
     return [(host, result) for host, result in recent if result.at > last]
 
@@ -136,8 +137,8 @@ def _unknown(result: ProbeResult) -> ProbeResult:
     return replace(result, attribution=Attribution.UNKNOWN, reason=NO_REFERENCE)
 
 
-def _untold(result: ProbeResult) -> bool:
-    """Whether a result says nothing of the network: our own fault kept it from finding out."""
+def _tells_nothing(result: ProbeResult) -> bool:
+    """Whether a result says nothing about the network: a fault of our own came first."""
     return result.attribution is Attribution.OURS and result.status is None
 
 

@@ -1,6 +1,6 @@
 """Blocks: which range to index next, and what a reorganised chain means for what is indexed.
 
-What is true here (docs/indexing.md):
+Rules (docs/indexing.md):
 - blocks up to the finalized one never change; above it their hashes are kept, so that a
   reorganisation is seen as a parent that does not match, and undone back to the last common block;
 - one step never crosses the finalized block: below it ranges are asked for by number, above it
@@ -8,7 +8,7 @@ What is true here (docs/indexing.md):
 - a node that is behind what is indexed, on the same chain, is late: nothing is undone for it;
 - a chain that disagrees at or below the finalized block is not followed (DeepReorgError).
 
-Pure: headers in, decisions out.
+Asking nodes is clients/chain's work, storing what is indexed store/chain's.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ def reconcile(
     last = max(ours)
     if theirs.get(last) == ours[last]:
         return Advance()
-    common = max((n for n, each in ours.items() if theirs.get(n) == each), default=None)
+    common = max(
+        (number for number, hash_ in ours.items() if theirs.get(number) == hash_), default=None
+    )
     if common is None:
         if head < min(ours):
             return Late()
@@ -101,7 +103,7 @@ def reconcile(
 
 
 def linked(headers: Sequence[Header], *, parent: bytes | None) -> bool:
-    """Whether headers follow one another, the first one after `parent` (None: whatever it is)."""
+    """Whether headers follow one another, the first one after `parent` (None: after any block)."""
     for before, after in pairwise(headers):
         if after.number != before.number + 1 or after.parent != before.hash:
             return False

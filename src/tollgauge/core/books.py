@@ -1,6 +1,6 @@
 """Books: a day's settled sales against what the chain brought to the address we sell to.
 
-What is true here:
+Rules (docs/payments.md):
 - a day is a UTC day. A sale belongs to the day of its transfer's block, and to the day of its
   payment while no transfer is known;
 - a transfer is attributed when a settled sale has its network, asset, payer and nonce. Every other
@@ -10,7 +10,7 @@ What is true here:
 - a day is complete when every block of it was read once it was final, and nothing is awaited;
 - what is left between the two sums is the difference. On a complete day nothing explains it.
 
-Pure: sums in, verdict out. Amounts are atomic units.
+Amounts are atomic units. Reading the rows is store/ledger/books's work.
 """
 
 from __future__ import annotations
@@ -41,8 +41,11 @@ class Account:
 
     def same_as(self, other: Account) -> bool:
         """Whether both are the same address, however much of the chain was read for them."""
-        mine = (self.network, self.asset, self.address)
-        return mine == (other.network, other.asset, other.address)
+        return (self.network, self.asset, self.address) == (
+            other.network,
+            other.asset,
+            other.address,
+        )
 
     def covers(self, begin: int, end: int) -> bool:
         """Whether every block from `begin` up to but without `end` (ms UTC) is read."""
@@ -105,19 +108,19 @@ class Day:
 
 def payment_of(account: Account, day: int, came: Iterable[Came], unseen: Iterable[Unseen]) -> Day:
     """The books of a day from its transfers, and from the settled sales that have none."""
-    found, lacking = list(came), list(unseen)
-    sold = [each.sold for each in found if each.sold is not None]
-    plain = [each.value for each in found if each.sold is None]
+    transfers, lacking = list(came), list(unseen)
+    sold = [transfer.sold for transfer in transfers if transfer.sold is not None]
+    unattributed = [transfer.value for transfer in transfers if transfer.sold is None]
     return Day(
         account=account,
         day=day,
         sales=len(sold) + len(lacking),
-        settled=sum(sold) + sum(each.amount for each in lacking),
-        transfers=len(found),
-        received=sum(each.value for each in found),
-        unattributed=sum(plain),
-        unattributed_transfers=len(plain),
-        awaited=sum(each.amount for each in lacking if _awaited(account, each)),
+        settled=sum(sold) + sum(sale.amount for sale in lacking),
+        transfers=len(transfers),
+        received=sum(transfer.value for transfer in transfers),
+        unattributed=sum(unattributed),
+        unattributed_transfers=len(unattributed),
+        awaited=sum(sale.amount for sale in lacking if _awaited(account, sale)),
     )
 
 

@@ -1,11 +1,14 @@
-"""Standing: what must be remembered of an endpoint to tell a change when the next probe comes.
+"""ChangeState: what is remembered of an endpoint to recognise a change at its next probe.
 
-One step takes one scored probe and gives the new standing and the flips. The first probe of an
-endpoint is no change of anything. A standing is small, changes only when there is something to
-remember, and travels as JSON.
+`advance` takes the state and one scored probe, and gives the next state and the changes. The first
+probe of an endpoint changes nothing. A state is small, differs from the one before only where
+there is something new to remember, and is stored as JSON.
 
-A change of the linter is no change of an endpoint: a standing names the rules that it was judged
-by, and what only other rules find is taken in silently (docs/watching.md).
+A change of the linter is no change of an endpoint: a state names the set of rules that the endpoint
+was judged by, and what only newer rules find is remembered without a notice (docs/watching.md).
+
+What a change is, and its words, belong to core/changes; reading and writing the state to
+store/probes/changes.
 """
 
 from __future__ import annotations
@@ -30,9 +33,10 @@ CONFIRM: Final = 2
 HEAL: Final = 6
 """Answers in a row without a broken rule after which it counts as mended."""
 CALM: Final = 12
-"""Calm answers in a row after which a slow endpoint may be told again."""
+"""Calm answers in a row after which a slow endpoint may be reported again."""
 VARIES: Final = 3
-"""The change within a day at which terms are said to vary; the first of a templated endpoint."""
+"""The number of the change within a day at which terms are said to vary; a templated endpoint's
+vary at the first."""
 BASELINE_MIN: Final = 48
 """Fewer answers than this make no baseline."""
 
@@ -44,8 +48,8 @@ class ChangeState:
     the day's changes by type; `rules` the id of the set of rules that the last request for payment
     was judged by, None where that was not noted; `broken` the rules known to be broken with how
     many answers in a row kept them since, `suspects` those that broke in the last answer only;
-    `slow` counts slow answers in a row, `calm` calm ones after a regression was told (None: none
-    was).
+    `slow` holds the milliseconds of the slow answers in a row, `calm` counts calm answers after a
+    regression was reported (None: none was).
     """
 
     recent: str = ""
@@ -64,25 +68,22 @@ class ChangeState:
     calm: int | None = None
 
     def machine(self, n: int) -> Liveness:
-        """The machine of a sensitivity; a new one takes over what the public one knows."""
-        public = Liveness(n=PUBLIC_N)
-        for known in self.machines:
-            if known.n == n:
-                return known
-            if known.n == PUBLIC_N:
-                public = known
-        return replace(public, n=n)
+        """The liveness of a sensitivity; a new one starts as a copy of the public one."""
+        machines = {machine.n: machine for machine in self.machines}
+        public = machines.get(PUBLIC_N, Liveness(n=PUBLIC_N))
+        return machines.get(n) or replace(public, n=n)
 
 
-_NAMES: Final = frozenset(each.name for each in fields(ChangeState))
+_FIELDS: Final = frozenset(item.name for item in fields(ChangeState))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
     """A scored probe and what it is compared with: the sensitivities of the endpoint's watches,
-    whether it is `templated`, and the last answer `last_good` before this probe. `slow_here` says
-    that unrelated endpoints were slow at the same time: then slowness is ours. `rules` judged this
-    probe; `rules_before` is the set that the standing names, None where nobody knows it.
+    whether it is `templated`, and `last_good`, the time of the last answer before this probe.
+    `slow_here` says that unrelated endpoints were slow at the same time: then the slowness is ours.
+    `rules` judged this probe; `rules_before` is the set that the state names, None where that set
+    is not known.
     """
 
     result: ProbeResult
@@ -95,12 +96,12 @@ class Probed:
 
 
 def advance(state: ChangeState, probed: Probed) -> tuple[ChangeState, tuple[Change, ...]]:
-    """The standing after a scored probe, and what it flipped."""
-    found: list[Change] = []
+    """The state after a scored probe, and the changes that the probe shows."""
+    changes: list[Change] = []
     for part in (_liveness, _terms, _envelope, _latency):
-        state, told = part(state, probed)
-        found += told
-    return state, tuple(found)
+        state, new = part(state, probed)
+        changes += new
+    return state, tuple(changes)
 
 
 def _liveness(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
@@ -111,24 +112,24 @@ def _liveness(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
     last_good = probed.last_good if began else state.last_good
     seen_up = state.seen_up or result.up
     machines: list[Liveness] = []
-    found: list[Change] = []
+    changes: list[Change] = []
     for n in sorted({PUBLIC_N} | probed.sensitivities):
         before = state.machine(n)
         after, kind = step(before, recent=recent, since=since, seen_up=seen_up)
         machines.append(after)
         if kind == changes_rules.DOWN:
-            found.append(
+            changes.append(
                 changes_rules.liveness_down(
                     result, n=n, since=since or result.at, last_good=last_good
                 )
             )
         elif kind == changes_rules.RECOVERED:
             hits = HITS if before.down and not before.flapping else run_length(recent)
-            found.append(
+            changes.append(
                 changes_rules.liveness_recovered(result, n=n, since=after.began, hits=hits)
             )
         elif kind == changes_rules.FLAPPING:
-            found.append(
+            changes.append(
                 changes_rules.liveness_flapping(result, n=n, recent=recent, last_good=last_good)
             )
     after_all = replace(
@@ -139,7 +140,7 @@ def _liveness(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
         seen_up=seen_up,
         machines=tuple(machines),
     )
-    return after_all, found
+    return after_all, changes
 
 
 def _terms(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
@@ -148,19 +149,19 @@ def _terms(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change
         return state, []
     if state.quote is None:
         return replace(state, quote=result.quote), []
-    changed = changes_rules.term_flips(state.quote, result.quote, at=result.at, source="probe")
+    new = changes_rules.term_changes(state.quote, result.quote, at=result.at, source="probe")
     limit = 1 if probed.templated else VARIES
-    found: list[Change] = []
-    changes = dict(state.changes)
-    for change in changed:
-        day = [at for at in changes.get(change.type, ()) if at > result.at - DAY_MS]
-        number = len(day) + 1
-        changes[change.type] = (*day, result.at)[-VARIES:]
+    reported: list[Change] = []
+    instants = dict(state.changes)
+    for change in new:
+        last_day = [at for at in instants.get(change.type, ()) if at > result.at - DAY_MS]
+        number = len(last_day) + 1
+        instants[change.type] = (*last_day, result.at)[-VARIES:]
         if number < limit:
-            found.append(change)
+            reported.append(change)
         elif number == limit:
-            found.append(_varies(change))
-    return replace(state, quote=result.quote, changes=changes), found
+            reported.append(_varies(change))
+    return replace(state, quote=result.quote, changes=instants), reported
 
 
 def _varies(change: Change) -> Change:
@@ -173,17 +174,17 @@ def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
     result = probed.result
     if not result.up:
         return state, []
-    errors = {f.rule for f in result.findings if f.severity is Severity.ERROR}
+    errors = {finding.rule for finding in result.findings if finding.severity is Severity.ERROR}
     rules = probed.rules.id
     if not state.judged:
         broken = dict.fromkeys(sorted(errors), 0)
         return replace(state, judged=True, rules=rules, broken=broken), []
-    kept = {rule: 0 if rule in errors else n + 1 for rule, n in state.broken.items()}
-    known = {rule: n for rule, n in kept.items() if n < HEAL}
-    found = errors - known.keys()
-    unheard = _unheard(found, state, probed)
-    known |= dict.fromkeys(sorted(unheard), 0)
-    new = sorted(found - unheard)
+    clean_answers = {rule: 0 if rule in errors else n + 1 for rule, n in state.broken.items()}
+    known = {rule: n for rule, n in clean_answers.items() if n < HEAL}
+    unknown = errors - known.keys()
+    untested = _not_judged_before(unknown, state, probed)
+    known |= dict.fromkeys(sorted(untested), 0)
+    new = sorted(unknown - untested)
     confirmed = [rule for rule in new if rule in state.suspects]
     change = changes_rules.spec_regression(confirmed, result, known=sorted(known))
     after = replace(
@@ -195,18 +196,18 @@ def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
     return after, [change] if change else []
 
 
-def _unheard(found: set[str], state: ChangeState, probed: Probed) -> set[str]:
-    """Those broken rules that the endpoint was not held to when it was judged last: nobody can
-    say that it kept them then.
+def _not_judged_before(broken: set[str], state: ChangeState, probed: Probed) -> set[str]:
+    """Those broken rules that the endpoint was not judged by the last time: whether it kept them
+    then is not known.
     """
     if state.rules == probed.rules.id:
         return set()
     before = probed.rules_before
-    return {rule for rule in found if before is None or not before.shares(rule, probed.rules)}
+    return {rule for rule in broken if before is None or not before.shares(rule, probed.rules)}
 
 
 def _latency(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
-    """Needs a baseline, which only watched endpoints have. Slowness of ours tells nothing."""
+    """Needs a baseline, which only watched endpoints have. Our own slowness is no evidence."""
     result, baseline = probed.result, state.baseline
     ours = probed.slow_here or result.late_here
     if baseline is None or not result.up or baseline.count < BASELINE_MIN or ours:
@@ -219,12 +220,12 @@ def _latency(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Chan
     slow = (*state.slow, result.timings.total)
     if len(slow) < CONFIRM:
         return replace(state, slow=slow), []
-    told = changes_rules.latency_regression(slow, result, baseline)
-    return replace(state, slow=(), calm=0), [told]
+    change = changes_rules.latency_regression(slow, result, baseline)
+    return replace(state, slow=(), calm=0), [change]
 
 
 def to_json(state: ChangeState) -> dict[str, Any]:
-    """A standing as plain JSON values. The amount is text: it may be a uint256."""
+    """A state as plain JSON values. The amount is text: it may be a uint256."""
     document = asdict(state)
     if state.quote is not None:
         document["quote"]["amount"] = str(state.quote.amount)
@@ -232,15 +233,15 @@ def to_json(state: ChangeState) -> dict[str, Any]:
 
 
 def from_json(document: Mapping[str, Any]) -> ChangeState:
-    """The inverse of `to_json`; what another version wrote beyond it is left out."""
-    document = {name: value for name, value in document.items() if name in _NAMES}
+    """The inverse of `to_json`; a field that only another version knows is dropped."""
+    document = {name: value for name, value in document.items() if name in _FIELDS}
     quote, baseline = document["quote"], document["baseline"]
     return ChangeState(
         **{
             **document,
-            "machines": tuple(Liveness(**each) for each in document["machines"]),
+            "machines": tuple(Liveness(**machine) for machine in document["machines"]),
             "quote": Quote(**{**quote, "amount": int(quote["amount"])}) if quote else None,
-            "changes": {key: tuple(each) for key, each in document["changes"].items()},
+            "changes": {kind: tuple(instants) for kind, instants in document["changes"].items()},
             "suspects": tuple(document["suspects"]),
             "baseline": Baseline(**baseline) if baseline else None,
             "slow": tuple(document["slow"]),

@@ -1,13 +1,14 @@
-"""Flips: what counts as a change of an endpoint, one rule a type of event.
+"""Changes: what counts as a change of an endpoint, one rule for each type of event.
 
 Rules (docs/watching.md):
-- a flip has before, after, evidence and a reason that a person can read;
-- only scored probes are looked at: what was our own doing is no news of anybody;
-- one notice for one change: what is remembered in between is core/change_state's;
-- terms that vary from answer to answer are told once, as a warning: at once for a templated
+- a change has a before, an after, its evidence and a reason that a person can read;
+- only scored probes are compared: a failure of our own says nothing about an endpoint;
+- terms that vary from answer to answer are reported once, as a warning: at once for a templated
   endpoint, whose price may depend on the item, else at the third change within a day.
 
-Each rule is a pure function from what was and what is to a flip, or None. Instants are ms UTC.
+Each rule is a pure function of what was and what is; it gives a Change, or None. Instants are ms
+UTC. What is remembered between two probes, so that one change is reported once, belongs to
+core/change_state; storing changes to store/probes/changes; telling watchers to jobs/alert.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ EVENTS: Final = (
 """Every type of event, letter for letter as clients know them (docs/watching.md)."""
 
 SLOW_MS: Final = 300
-"""A slower answer than this much above the usual one is noticed; less is noise of the way."""
+"""An answer less than this slower than usual is never called slow: networks vary as much."""
 
-_LEVELS: Final[Mapping[str, Severity]] = {
+_SEVERITIES: Final[Mapping[str, Severity]] = {
     PAYTO: Severity.ERROR,
     ASSET_NETWORK: Severity.ERROR,
     DELISTING: Severity.WARN,
@@ -61,7 +62,8 @@ _LEVELS: Final[Mapping[str, Severity]] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """One change. `before`, `after` and `evidence` are small JSON objects; `sensitivity` says for
-    watches of how many misses a liveness flip is, None for every other type.
+    which watches a liveness change is meant: those that wait for that many misses. None for every
+    other type.
     """
 
     type: str
@@ -87,13 +89,13 @@ class Baseline:
 
 
 def payto_change(before: Advertised, after: Advertised, *, at: int, source: str) -> Change | None:
-    """The address that payments go to is another one, whether or not an amount is named."""
+    """The address that payments go to changed, whether or not an amount is named."""
     if before.pay_to == after.pay_to:
         return None
     return Change(
         type=PAYTO,
         at=at,
-        severity=_LEVELS[PAYTO],
+        severity=_SEVERITIES[PAYTO],
         reason="Payments go to another address than before.",
         before={"payTo": before.pay_to},
         after={"payTo": after.pay_to},
@@ -102,8 +104,8 @@ def payto_change(before: Advertised, after: Advertised, *, at: int, source: str)
 
 
 def price_change(before: Quote, after: Quote, *, at: int, source: str) -> Change | None:
-    """The price in the same asset is another one; the same dollar on another network is the same
-    asset (core/discovery). A rise is an alarm, a fall a warning.
+    """The price in the same asset changed; the same dollar on another network is the same asset
+    (core/discovery). A rise is an error, a fall a warning.
     """
     if before.amount == after.amount or not same_asset(before, after):
         return None
@@ -127,7 +129,7 @@ def asset_network_change(before: Quote, after: Quote, *, at: int, source: str) -
     return Change(
         type=ASSET_NETWORK,
         at=at,
-        severity=_LEVELS[ASSET_NETWORK],
+        severity=_SEVERITIES[ASSET_NETWORK],
         reason=f"The price is asked on another {what} than before."
         if what == "network"
         else "The price is asked in another token than before.",
@@ -145,7 +147,7 @@ def spec_regression(
     """
     if not broken:
         return None
-    told = [finding for finding in result.findings if finding.rule in broken]
+    findings = [finding for finding in result.findings if finding.rule in broken]
     names = ", ".join(broken)
     cannot = "" if result.payable else " A stock client can no longer pay."
     return Change(
@@ -157,8 +159,13 @@ def spec_regression(
         after={"brokenRules": sorted({*known, *broken})},
         evidence={
             "rules": [
-                {"rule": f.rule, "severity": f.severity.value, "message": f.message} for f in told
-            ][:10],
+                {
+                    "rule": finding.rule,
+                    "severity": finding.severity.value,
+                    "message": finding.message,
+                }
+                for finding in findings[:10]
+            ],
             "payable": result.payable,
             **_probe(result),
         },
@@ -170,7 +177,7 @@ def delisting(*, at: int, source: str) -> Change:
     return Change(
         type=DELISTING,
         at=at,
-        severity=_LEVELS[DELISTING],
+        severity=_SEVERITIES[DELISTING],
         reason="No directory lists this endpoint any more.",
         before={"status": "listed"},
         after={"status": "delisted"},
@@ -183,7 +190,7 @@ def liveness_down(result: ProbeResult, *, n: int, since: int, last_good: int | N
     return Change(
         type=DOWN,
         at=result.at,
-        severity=_LEVELS[DOWN],
+        severity=_SEVERITIES[DOWN],
         reason=f"Down: {n} check{'s' if n > 1 else ''} in a row failed ({_what(result)}).",
         before={"up": True, "lastGoodAt": last_good},
         after={"up": False, "since": since},
@@ -197,7 +204,7 @@ def liveness_recovered(result: ProbeResult, *, n: int, since: int | None, hits: 
     return Change(
         type=RECOVERED,
         at=result.at,
-        severity=_LEVELS[RECOVERED],
+        severity=_SEVERITIES[RECOVERED],
         reason=f"Up again: {hits} checks in a row answered.",
         before={"up": False, "since": since},
         after={"up": True},
@@ -207,13 +214,13 @@ def liveness_recovered(result: ProbeResult, *, n: int, since: int | None, hits: 
 
 
 def liveness_flapping(result: ProbeResult, *, n: int, recent: str, last_good: int | None) -> Change:
-    """Up and down in turns; nothing more is told until it is steady. `recent` holds the last
+    """Up and down in turns; nothing more is reported until it is steady. `recent` holds the last
     results as `1` and `0`, newest last.
     """
     return Change(
         type=FLAPPING,
         at=result.at,
-        severity=_LEVELS[FLAPPING],
+        severity=_SEVERITIES[FLAPPING],
         reason=f"Flapping: {recent.count('0')} of the last {len(recent)} checks failed, in turns. "
         "The next notice comes when it is steady.",
         before={"up": True, "lastGoodAt": last_good},
@@ -230,7 +237,7 @@ def latency_regression(slow_ms: Sequence[int], result: ProbeResult, baseline: Ba
     return Change(
         type=LATENCY,
         at=result.at,
-        severity=_LEVELS[LATENCY],
+        severity=_SEVERITIES[LATENCY],
         reason=f"Answers take {result.timings.total} ms; half of them took {baseline.p50} ms or "
         f"less before, and 95 % {baseline.p95} ms or less.",
         before={"p50LatencyMs": baseline.p50, "p95LatencyMs": baseline.p95},
@@ -255,19 +262,19 @@ def calm(result: ProbeResult, baseline: Baseline) -> bool:
     return result.up and result.timings.total <= limit
 
 
-def term_flips(
+def term_changes(
     before: Advertised, after: Advertised, *, at: int, source: str
 ) -> tuple[Change, ...]:
-    """The flips from one entry's terms to the next: payTo, and where both sides name an amount
-    price, asset or network.
+    """The changes from one entry's terms to the next: the payTo, and, where both sides name an
+    amount, the price and the asset or network.
     """
-    found = [payto_change(before, after, at=at, source=source)]
+    candidates = [payto_change(before, after, at=at, source=source)]
     if isinstance(before, Quote) and isinstance(after, Quote):
-        found += [
+        candidates += [
             rule(before, after, at=at, source=source)
             for rule in (price_change, asset_network_change)
         ]
-    return tuple(change for change in found if change is not None)
+    return tuple(change for change in candidates if change is not None)
 
 
 def _terms(after: Advertised, source: str) -> dict[str, Any]:

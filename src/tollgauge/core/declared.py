@@ -136,11 +136,11 @@ def _examples(fields: object, *, plain: bool) -> dict[str, object]:
         if isinstance(whole, dict):
             return dict(list(whole.items())[:_FIELDS_MAX])
         return _examples(fields.get("properties"), plain=False)
-    found = {
+    examples = {
         str(name): _example(value, plain=plain)
         for name, value in list(fields.items())[:_FIELDS_MAX]
     }
-    return {name: value for name, value in found.items() if value is not _MISSING}
+    return {name: value for name, value in examples.items() if value is not _MISSING}
 
 
 def _example(value: object, *, plain: bool) -> object:

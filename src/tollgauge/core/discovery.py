@@ -20,6 +20,7 @@ from tollgauge.core.units import known_asset
 PRICE_CHANGED = "price-changed"
 PAYTO_CHANGED = "payto-changed"
 NETWORK_CHANGED = "network-changed"
+"""The kinds of a change of terms, as the evidence of a score names them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,18 +94,18 @@ def changes(
     """
     if before is None or after is None:
         return ()
-    found: list[tuple[str, str, str]] = []
+    changed: list[tuple[str, str, str]] = []
     if isinstance(before, Quote) and isinstance(after, Quote):
         new_asset = not same_asset(before, after)
         if before.amount != after.amount or new_asset:
-            found.append(
+            changed.append(
                 (PRICE_CHANGED, _price(before, asset=new_asset), _price(after, asset=new_asset))
             )
     if before.pay_to != after.pay_to:
-        found.append((PAYTO_CHANGED, before.pay_to, after.pay_to))
+        changed.append((PAYTO_CHANGED, before.pay_to, after.pay_to))
     if before.network and after.network and before.network != after.network:
-        found.append((NETWORK_CHANGED, before.network, after.network))
-    return tuple(found)
+        changed.append((NETWORK_CHANGED, before.network, after.network))
+    return tuple(changed)
 
 
 def same_asset(before: Quote, after: Quote) -> bool:

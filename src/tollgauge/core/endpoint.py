@@ -188,14 +188,14 @@ def parse_resource(
         raise ResourceError("resource-not-public", f"Port {port} is not allowed.")
     netloc = host if port == 443 else f"{host}:{port}"
     path = _canonical_path(parts.path)
-    found = Resource(
+    resource = Resource(
         url=f"https://{netloc}{path}", host=host, port=port, path=path, query=_query(parts.query)
     )
-    if len(found.probe_url) > URL_MAX:
+    if len(resource.probe_url) > URL_MAX:
         raise ResourceError(
             "resource-invalid", f"The resource is longer than {URL_MAX} characters when encoded."
         )
-    return found
+    return resource
 
 
 def canonical_host(netloc: str, hostname: str, perimeter: Perimeter = PUBLIC) -> str:

@@ -26,9 +26,13 @@ from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.schema.evidence import EVIDENCE_SCHEMA
 from tollgauge.core.terms import Quote
+from tollgauge.core.units import HOUR_MS
 
 FORMAT: Final = 1
 """Version of the JSON form."""
+RECENT_MS: Final = 3 * HOUR_MS
+"""How far back from `as_of` the counts of `Evidence.recent` reach. It belongs to the form, not to
+a policy: the counts cannot be cut again afterwards."""
 
 _CANONICAL: Final = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
 """RFC 8785 for this form, eighteen times faster than the rfc8785 package: its property names are

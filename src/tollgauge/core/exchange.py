@@ -113,4 +113,3 @@ class Exchange:
     timings: Timings = field(default_factory=Timings)
     address: str | None = None
     tls_not_after: int | None = None
-    request_body: bytes | None = None

@@ -39,20 +39,11 @@ def lower_bound(bucket: int) -> int:
     return (_PER_OCTAVE + bucket % _PER_OCTAVE) << shift
 
 
-def histogram(milliseconds: Iterable[int]) -> Histogram:
-    """The histogram of some latencies, in any order."""
-    counts: dict[int, int] = {}
-    for ms in milliseconds:
-        bucket = bucket_of(ms)
-        counts[bucket] = counts.get(bucket, 0) + 1
-    return from_counts(counts)
-
-
 def merge(histograms: Iterable[Histogram]) -> Histogram:
     """The sum of histograms, bucket by bucket."""
     counts: dict[int, int] = {}
-    for one in histograms:
-        for bucket, count in one:
+    for histogram in histograms:
+        for bucket, count in histogram:
             counts[bucket] = counts.get(bucket, 0) + count
     return from_counts(counts)
 

@@ -73,7 +73,6 @@ class ListedItem:
     description: str = ""
     tags: tuple[str, ...] = ()
     updated: int | None = None
-    upgraded_from_http: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +121,6 @@ def read_item(item: object, perimeter: Perimeter = PUBLIC) -> ListedItem | Skipp
         description=_first_text(item, accepts, "description", DESCRIPTION_MAX),
         tags=next((t for h in _holders(item, accepts) if (t := clean_tags(h.get("tags")))), ()),
         updated=read_instant(item.get("lastUpdated")),
-        upgraded_from_http=url.lower().startswith("http:"),
     )
 
 

@@ -1,12 +1,12 @@
-"""Liveness: up, down or flapping, as seen by watches that want N misses before an alarm.
+"""Liveness: up, down or flapping, for a watch that wants N misses before an alarm.
 
 Rules (docs/watching.md):
 - N misses in a row: down; HITS answers in a row after that: recovered;
-- down again before it was steady, or up and down in turns: flapping, told once; then nothing
-  until STEADY results in a row are the same, which is told as recovered or down;
-- an endpoint that was never seen up is down, but that is no news.
+- down again before it was steady, or up and down in turns: flapping, reported once; then nothing
+  until STEADY results in a row are the same, which is reported as recovered or down;
+- an endpoint that was never seen up is down, but that is not reported.
 
-Only scored results count, so our own faults neither break nor mend a run.
+Only scored results count, so our own faults neither break nor extend a run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TURNS_N_MAX: Final = 3
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Liveness:
     """The machine of one sensitivity. `calm` counts results since the last recovery, up to
-    STEADY; `began` is the start of the outage that is being told.
+    STEADY; `began` is the start of the current outage.
     """
 
     n: int
@@ -46,7 +46,7 @@ def step(
     machine: Liveness, *, recent: str, since: int | None, seen_up: bool
 ) -> tuple[Liveness, str | None]:
     """The machine after the newest of `recent` results (`1` up, `0` not, newest last), and the
-    type of the flip, if any. `since` is the first miss of the current run of misses.
+    type of the change, if any. `since` is the first miss of the current run of misses.
     """
     up, run = recent[-1] == "1", run_length(recent)
     calm = min(machine.calm + 1, STEADY)

@@ -53,7 +53,7 @@ _SLACK: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 def change_event(
     change: Change, *, event_id: str, watch_id: str, resource: str, page: str
 ) -> dict[str, Any]:
-    """A flip as an event of a watch."""
+    """A change as an event of a watch."""
     return event(
         type_=change.type,
         severity=change.severity.value,
@@ -101,64 +101,64 @@ def event(
 
 
 def page(base_url: str, endpoint_id: str) -> str:
-    """Where the evidence is."""
+    """The URL of the page of an endpoint, where the evidence of a change is shown."""
     return f"{base_url}/endpoint/{endpoint_id}"
 
 
-def slack(told: Mapping[str, Any]) -> dict[str, Any]:
+def slack(notice: Mapping[str, Any]) -> dict[str, Any]:
     """An event as a Slack message (Block Kit)."""
-    title = f"{_TITLES.get(told['type'], told['type'])}: {_host(told['resource'])}"
+    title = f"{_TITLES.get(notice['type'], notice['type'])}: {_host(notice['resource'])}"
     fields = [
         _mrkdwn(f"*{name}*\n{_slack(value, SLACK_FIELD - len(name) - 3)}")
-        for name, value in _facts(told)
+        for name, value in _facts(notice)
     ]
     blocks: list[dict[str, Any]] = [
         {"type": "header", "text": {"type": "plain_text", "text": _slack(title, SLACK_TITLE)}},
-        {"type": "section", "text": _mrkdwn(_slack(told["reason"], SLACK_TEXT))},
+        {"type": "section", "text": _mrkdwn(_slack(notice["reason"], SLACK_TEXT))},
     ]
     blocks += [{"type": "section", "fields": [field]} for field in fields]
-    link = f"<{told['endpoint_page']}|Evidence and history>" if told["endpoint_page"] else ""
-    words = f"{told['type']} · {told['severity']} · {told['event_id']}"
+    link = f"<{notice['endpoint_page']}|Evidence and history>" if notice["endpoint_page"] else ""
+    words = f"{notice['type']} · {notice['severity']} · {notice['event_id']}"
     context = _mrkdwn(f"{link} {_slack(words, SLACK_TITLE)}".strip())
     blocks.append({"type": "context", "elements": [context]})
     return {
-        "text": _slack(f"{title}. {told['reason']}", SLACK_TEXT),
+        "text": _slack(f"{title}. {notice['reason']}", SLACK_TEXT),
         "blocks": blocks,
         "unfurl_links": False,
         "unfurl_media": False,
     }
 
 
-def discord(told: Mapping[str, Any]) -> dict[str, Any]:
+def discord(notice: Mapping[str, Any]) -> dict[str, Any]:
     """An event as a Discord message with one embed and no mentions."""
-    title = f"{_TITLES.get(told['type'], told['type'])}: {_host(told['resource'])}"
+    title = f"{_TITLES.get(notice['type'], notice['type'])}: {_host(notice['resource'])}"
     embed: dict[str, Any] = {
         "title": _discord(title, DISCORD_TITLE),
-        "description": _discord(told["reason"], DISCORD_TEXT),
-        "color": _COLOURS.get(told["severity"], 0),
-        "timestamp": told["observed_at_iso"],
+        "description": _discord(notice["reason"], DISCORD_TEXT),
+        "color": _COLOURS.get(notice["severity"], 0),
+        "timestamp": notice["observed_at_iso"],
         "fields": [],
-        "footer": {"text": f"{told['type']} · {told['severity']} · {told['event_id']}"},
+        "footer": {"text": f"{notice['type']} · {notice['severity']} · {notice['event_id']}"},
     }
     left = DISCORD_EMBED
     for text in (embed["title"], embed["description"], embed["footer"]["text"]):
         left -= _units(text)
-    for name, value in _facts(told):
+    for name, value in _facts(notice):
         shown = _discord(value, DISCORD_FIELD)
         left -= _units(name) + _units(shown)
         if left < 0:
             break
         embed["fields"].append({"name": name, "value": shown, "inline": False})
-    if told["endpoint_page"]:
-        embed["url"] = told["endpoint_page"]
+    if notice["endpoint_page"]:
+        embed["url"] = notice["endpoint_page"]
     return {"embeds": [embed], "allowed_mentions": {"parse": []}}
 
 
 def instants(value: Mapping[str, Any]) -> dict[str, Any]:
     """An object whose instants are ISO texts."""
     return {
-        key: iso(each) if key in _INSTANTS and isinstance(each, int) else each
-        for key, each in value.items()
+        name: iso(member) if name in _INSTANTS and isinstance(member, int) else member
+        for name, member in value.items()
     }
 
 
@@ -167,25 +167,25 @@ def iso(at: int) -> str:
     return datetime.fromtimestamp(at // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _facts(told: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _facts(notice: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What a chat shows of an event: since when, last good, before → after."""
-    before, after, evidence = told["before"], told["after"], told["evidence"]
-    found = [("Endpoint", _plain(told["resource"])), ("Seen", told["observed_at_iso"])]
+    before, after, evidence = notice["before"], notice["after"], notice["evidence"]
+    facts = [("Endpoint", _plain(notice["resource"])), ("Seen", notice["observed_at_iso"])]
     since = after.get("since") or before.get("since")
     if since:
-        found.append(("Since", _plain(since)))
+        facts.append(("Since", _plain(since)))
     if before.get("lastGoodAt"):
-        found.append(("Last good", _plain(before["lastGoodAt"])))
-    found += [
+        facts.append(("Last good", _plain(before["lastGoodAt"])))
+    facts += [
         (_words(key), f"{_plain(before.get(key))} → {_plain(after.get(key))}")
         for key in _changed(before, after)
     ]
-    found += [
+    facts += [
         (_words(key), _plain(evidence[key]))
         for key in ("checkedTimes", "upTimes", "events")
         if key in evidence
     ]
-    return found[:9]
+    return facts[:9]
 
 
 def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
@@ -206,7 +206,7 @@ def _plain(value: object) -> str:
     if value is None:
         return "unknown"
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return _plain(", ".join(str(each) for each in value) or "none")
+        return _plain(", ".join(map(str, value)) or "none")
     return clean_text(str(value), VALUE_MAX)
 
 

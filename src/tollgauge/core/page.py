@@ -71,8 +71,8 @@ class _Group:
         """The group that an entry of this one is."""
         name = entry.get("serviceName") or entry.get("name") or entry.get("title")
         texts = {"serviceName": name, "tags": entry.get("tags")}
-        said = {key: value for key, value in texts.items() if value}
-        return _Group(base=_joined(self.base, _base(entry)), texts={**self.texts, **said})
+        own = {key: value for key, value in texts.items() if value}
+        return _Group(base=_joined(self.base, _base(entry)), texts={**self.texts, **own})
 
 
 def read_page(document: object) -> Page:
@@ -90,8 +90,8 @@ def read_page(document: object) -> Page:
         offset=_count(paging.get("offset")),
         complete=not partial if isinstance(partial, bool) else None,
         base=_base(fields),
-        origin=next((str(url) for url in _said(fields, _ORIGIN_KEYS) if _is_web(url)), None),
-        taken_at=next(filter(None, map(read_instant, _said(fields, _TAKEN_KEYS))), None),
+        origin=next((str(url) for url in _values(fields, _ORIGIN_KEYS) if _is_web(url)), None),
+        taken_at=next(filter(None, map(read_instant, _values(fields, _TAKEN_KEYS))), None),
     )
 
 
@@ -110,7 +110,7 @@ def entries(page: Page) -> tuple[object, ...]:
     return tuple(_opened(page.items, _Group(base=page.base), level=0))
 
 
-def _said(fields: Mapping[str, object], keys: Iterable[str]) -> Iterator[object]:
+def _values(fields: Mapping[str, object], keys: Iterable[str]) -> Iterator[object]:
     for holder in (fields, as_mapping(fields.get("meta")), as_mapping(fields.get("metadata"))):
         for key in keys:
             yield holder.get(key)
@@ -121,22 +121,22 @@ def _list(document: object) -> list[object]:
     if isinstance(document, list):
         return document
     fields = as_mapping(document)
-    found = (
+    lists = (
         value if isinstance(value, list) else _named(value)
         for value in (fields.get(key) for key in LISTS)
     )
-    return next((each for each in found if each), [])
+    return next(filter(None, lists), [])
 
 
 def _named(value: object) -> list[object]:
     """The entries of an object whose names are paths or URLs (`"GET /weather": {…}`)."""
-    found: list[object] = []
+    entries: list[object] = []
     for name, entry in as_mapping(value).items():
         if _NAMED.match(name):
             method, _, url = name.strip().rpartition(" ")
-            said = {"method": method} if method else {}
-            found.append({**as_mapping(entry), "resource": url, **said})
-    return found
+            declared = {"method": method} if method else {}
+            entries.append({**as_mapping(entry), "resource": url, **declared})
+    return entries
 
 
 def _opened(items: Iterable[object], group: _Group, *, level: int) -> Iterator[object]:

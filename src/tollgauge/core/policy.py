@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.core.units import DAY_MS
 
 Table = tuple[tuple[int, int], ...]
 """Points (x, subscore) of a piecewise-linear function, x ascending."""
@@ -60,7 +60,6 @@ class Policy:
     low_confidence: Fraction
     z: Fraction
     autocorrelation: int
-    down_span: int
     down_probes: int
     payto_recent: int
     decoy_usd: int
@@ -162,7 +161,6 @@ POLICY_1: Final = Policy(
     low_confidence=Fraction(1, 5),
     z=Fraction(196, 100),
     autocorrelation=3,
-    down_span=3 * HOUR_MS,
     down_probes=6,
     payto_recent=7 * DAY_MS,
     decoy_usd=1_000,

@@ -1,4 +1,4 @@
-"""ProbeResult: what one exchange means, and whose doing it was.
+"""ProbeResult: what one exchange means, and who caused it.
 
 Rules (docs/methodology.md):
 - only an attribution `theirs` is scored; our own faults are excluded, counted and shown;
@@ -25,7 +25,7 @@ WARNING_COST: Final = 4
 WARNINGS_COST_MAX: Final = 20
 PAYABLE_WITH_ERRORS: Final = 50
 LATE_MS: Final = 250
-"""A longer scheduling delay of our own, in milliseconds, may be what a target is blamed for."""
+"""A longer scheduling delay of our own, in milliseconds, may be what made a probe fail."""
 LATE_HERE: Final = "late-here"
 """The reason of a result that our own lateness may have made."""
 REDIRECT_TO_HTTP: Final = "redirect-to-http"
@@ -35,7 +35,7 @@ _INVISIBLE: Final = re.compile(r"[\x00-\x20]")
 
 
 class Attribution(StrEnum):
-    """Whose doing a result is."""
+    """Who caused a result: the target, ourselves, or nobody knows."""
 
     THEIRS = "theirs"
     OURS = "ours"
@@ -97,7 +97,7 @@ _FAULT_ATTRIBUTIONS: Final = {
     FaultKind.DNS_FAILED: Attribution.UNKNOWN,
     FaultKind.LOCAL: Attribution.OURS,
 }
-"""Whose doing a fault is where it is not theirs: a resolver that fails may be our own."""
+"""The faults that are not the target's: a resolver that fails may be our own."""
 
 _LATENESS_FAULTS: Final = frozenset(
     {
@@ -150,7 +150,7 @@ class ProbeResult:
 
     @property
     def late_here(self) -> bool:
-        """Whether we were late ourselves, so that slowness tells nothing of the target."""
+        """Whether we were late ourselves, so that slowness says nothing about the target."""
         return self.timings.delay > LATE_MS
 
 
@@ -216,16 +216,15 @@ def _reason(exchange: Exchange, answer: Answer) -> str:
     """What was wrong with an answer beside its envelope, "" for nothing."""
     if 300 <= answer.status <= 399 and exchange.url.startswith("https:"):
         locations = answer.header_values("location")
-        if any(_INVISIBLE.sub("", each).lower().startswith("http:") for each in locations):
+        if any(_INVISIBLE.sub("", url).lower().startswith("http:") for url in locations):
             return REDIRECT_TO_HTTP
     return "" if answer.defect is None else answer.defect.value
 
 
 def _outcome(status: int) -> tuple[Outcome, bool]:
     """What a status is called, and whether it counts as up."""
-    named = STATUS_OUTCOMES.get(status)
-    if named is not None:
-        return named
+    if status in STATUS_OUTCOMES:
+        return STATUS_OUTCOMES[status]
     if 200 <= status <= 299:
         return Outcome.OPEN, True
     if 300 <= status <= 399:

@@ -1,24 +1,25 @@
 """When to probe again: cadence, jitter, and the pause that a target asked for.
 
-Rules: every 30 minutes, every 5 while watched; a delisted endpoint
-once a day. The jitter is derived from the endpoint's id and the time, so that it needs no
-randomness: it spreads probes by up to a tenth of the cadence and never drifts.
+An endpoint is probed every 30 minutes, every 5 minutes while it is watched, and once a day after it
+was delisted. The jitter, up to a tenth of that period, comes from a hash of the endpoint's id and
+the time, so it needs no randomness and does not drift. Which endpoints are due is the store's
+query; leasing them is jobs/probe's.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from typing import Final
 
 from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.exchange import Answer, Fault
+from tollgauge.core.retry_after import retry_after_ms
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
 RETRY_AFTER_MAX_MS: Final = 6 * HOUR_MS
-"""A target may ask for silence, but not for longer than this: unknown is not up."""
+"""The longest pause that a target is granted: while it is not probed, nobody knows whether it is
+up."""
 _PAUSING: Final = frozenset({429, 503})
 
 
@@ -56,16 +57,10 @@ def next_due(endpoint: Endpoint, cadence: Cadence, *, now: int, pause_ms: int = 
 
 
 def pause_ms(result: Answer | Fault, *, now: int) -> int:
-    """The pause that a 429 or 503 asked for (RFC 9110, Retry-After), bounded; 0 without."""
+    """The pause in milliseconds that a 429 or 503 asks for with Retry-After, at most
+    RETRY_AFTER_MAX_MS; 0 for every other result.
+    """
     if isinstance(result, Fault) or result.status not in _PAUSING:
         return 0
-    text = (result.header("retry-after") or "").strip()
-    if text.isascii() and text.isdigit():
-        return min(int(text.lstrip("0")[:9] or 0) * 1000, RETRY_AFTER_MAX_MS)
-    try:
-        date = parsedate_to_datetime(text)
-        # HTTP dates are in GMT (RFC 9110 section 5.6.7), also where they do not say so.
-        at = int((date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() * 1000)
-    except (ValueError, TypeError, OverflowError):
-        return 0
-    return min(max(at - now, 0), RETRY_AFTER_MAX_MS)
+    wait_ms = retry_after_ms(result.header("retry-after"), now=now) or 0
+    return min(wait_ms, RETRY_AFTER_MAX_MS)

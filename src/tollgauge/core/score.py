@@ -8,7 +8,7 @@ core/scoring makes scores; turning them into answers and pages is the read side'
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -113,21 +113,6 @@ class Score:
     settlement: Settlement | None = None
 
 
-def to_dict(score: Score) -> dict[str, Any]:
-    """The score as plain JSON values."""
-    return asdict(score)
-
-
-def from_dict(values: Mapping[str, Any]) -> Score:
-    """The score of what `to_dict` gave. Raises ScoreError for anything else."""
-    try:
-        return _score(values)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ScoreError(
-            "This is not a stored score.", hint="Score the endpoint again from its evidence."
-        ) from error
-
-
 def score_to_json(score: Score) -> bytes:
     """The score as JSON text with sorted keys."""
     return orjson.dumps(score, option=orjson.OPT_SORT_KEYS)
@@ -139,7 +124,12 @@ def score_from_json(text: bytes) -> Score:
         values = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise ScoreError("This is not JSON.") from error
-    return from_dict(values)
+    try:
+        return _score(values)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ScoreError(
+            "This is not a stored score.", hint="Score the endpoint again from its evidence."
+        ) from error
 
 
 def _score(values: Mapping[str, Any]) -> Score:

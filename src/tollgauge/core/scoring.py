@@ -17,22 +17,13 @@ from fractions import Fraction
 from typing import Final
 
 from tollgauge.core import evidence as evidence_form
+from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, EvidenceError
 from tollgauge.core.finding import Severity
 from tollgauge.core.latency import percentile
 from tollgauge.core.policy import POLICIES, POLICY_1, Cap, Policy
 from tollgauge.core.rounding import half_up
-from tollgauge.core.score import (
-    Component,
-    Score,
-    ScoreError,
-    Settlement,
-    Stats,
-    from_dict,
-    score_from_json,
-    score_to_json,
-    to_dict,
-)
+from tollgauge.core.score import Component, Score, ScoreError, Settlement, Stats
 from tollgauge.core.signals import (
     activity,
     age,
@@ -46,28 +37,11 @@ from tollgauge.core.signals import (
     terms,
     uptime,
 )
-from tollgauge.core.signals.facts import Facts, facts
+from tollgauge.core.signals.facts import Facts, facts_of
 from tollgauge.core.signals.flag import Flag, FlagRule
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.core.verdict import verdict
 from tollgauge.core.wilson import bounds
-
-__all__ = [
-    "FLAG_RULES",
-    "Component",
-    "Flag",
-    "Score",
-    "ScoreError",
-    "Settlement",
-    "Stats",
-    "from_dict",
-    "recommend",
-    "recompute",
-    "score",
-    "score_from_json",
-    "score_to_json",
-    "to_dict",
-]
 
 FLAG_RULES: Final[tuple[FlagRule, ...]] = (
     *reach.FLAGS,
@@ -85,12 +59,12 @@ _TEMPLATE_SHADOWS: Final = frozenset({"down-now", "never-compliant"})
 
 def score(evidence: Evidence, policy: Policy = POLICY_1) -> Score:
     """The score of an evidence: pure, exact, independent of the order of its parts."""
-    seen = facts(evidence, policy)
-    flags = _flags(seen)
+    facts = facts_of(evidence, policy)
+    flags = _flags(facts)
     caps = _caps(flags, policy)
-    exact = _subscores(seen)
-    scored = seen.totals.scored > 0
-    low, point, high = _range(exact, seen, caps) if scored else (None, None, None)
+    exact = _subscores(facts)
+    scored = facts.totals.scored > 0
+    low, point, high = _range(exact, facts, caps) if scored else (None, None, None)
     grade = None if point is None else policy.grade(point)
     return Score(
         policy_version=policy.version,
@@ -99,14 +73,14 @@ def score(evidence: Evidence, policy: Policy = POLICY_1) -> Score:
         grade=grade,
         low_tenths=low,
         high_tenths=high,
-        recommendation=recommend(seen, grade=grade, flags=flags),
-        confidence_hundredths=half_up(seen.confidence, 100),
+        recommendation=recommend(facts, grade=grade, flags=flags),
+        confidence_hundredths=half_up(facts.confidence, 100),
         economic_hundredths=half_up(_economic(evidence), 100),
         components=_components(exact, policy) if scored else (),
         flags=flags,
         caps=caps,
-        stats=_stats(seen),
-        settlement=_settlement(seen),
+        stats=_stats(facts),
+        settlement=_settlement(facts),
     )
 
 
@@ -128,7 +102,7 @@ def recompute(document: bytes) -> Score:
     return score(evidence, _policy(report.get("policyVersion", POLICY_1.version)))
 
 
-def recommend(seen: Facts, *, grade: str | None, flags: tuple[Flag, ...]) -> str:
+def recommend(facts: Facts, *, grade: str | None, flags: tuple[Flag, ...]) -> str:
     """What to do, the most useful answer first:
 
     1. `not-payable`: nobody can pay, whatever else is true;
@@ -143,13 +117,13 @@ def recommend(seen: Facts, *, grade: str | None, flags: tuple[Flag, ...]) -> str
     if "not-payable" in errors:
         return "not-payable"
     own = {code for code in errors if not code.startswith("lint:")} - _TEMPLATE_SHADOWS
-    if seen.evidence.templated and not own:
+    if facts.evidence.templated and not own:
         return "parameterize"
     if errors or grade in ("D", "F"):
         return "avoid"
     if grade is None:
         return "unverified"
-    unsure = grade == "C" or seen.confidence < seen.policy.low_confidence
+    unsure = grade == "C" or facts.confidence < facts.policy.low_confidence
     return "caution" if unsure else "proceed"
 
 
@@ -163,28 +137,28 @@ def _policy(version: object) -> Policy:
     return policy
 
 
-def _flags(seen: Facts) -> tuple[Flag, ...]:
-    found = [flag for rule in FLAG_RULES if (flag := rule.apply(seen)) is not None]
-    found.extend(envelope.lint_flags(seen))
-    return tuple(sorted(found, key=lambda flag: (_SEVERITIES.index(flag.severity), flag.code)))
+def _flags(facts: Facts) -> tuple[Flag, ...]:
+    flags = [flag for rule in FLAG_RULES if (flag := rule.apply(facts)) is not None]
+    flags += envelope.lint_flags(facts)
+    return tuple(sorted(flags, key=lambda flag: (_SEVERITIES.index(flag.severity), flag.code)))
 
 
 def _caps(flags: tuple[Flag, ...], policy: Policy) -> tuple[Cap, ...]:
-    found = (policy.cap(flag.code) for flag in flags)
-    return tuple(sorted((cap for cap in found if cap), key=lambda cap: (cap.limit, cap.code)))
+    caps = (policy.cap(flag.code) for flag in flags)
+    return tuple(sorted((cap for cap in caps if cap), key=lambda cap: (cap.limit, cap.code)))
 
 
-def _subscores(seen: Facts) -> dict[str, Fraction]:
+def _subscores(facts: Facts) -> dict[str, Fraction]:
     """The exact subscore of each component by name."""
-    policy = seen.policy
+    policy = facts.policy
     return {
-        "uptime": uptime.subscore(seen.totals),
-        "compliance": compliance.subscore(seen.totals),
-        "latency": latency.subscore(seen.totals, policy),
-        "age": age.subscore(seen.evidence, policy),
-        "activity": activity.subscore(seen.settled, policy),
+        "uptime": uptime.subscore(facts.totals),
+        "compliance": compliance.subscore(facts.totals),
+        "latency": latency.subscore(facts.totals, policy),
+        "age": age.subscore(facts.evidence, policy),
+        "activity": activity.subscore(facts.settled, policy),
         "stability": stability.subscore(
-            seen.changed(terms.PRICE), seen.changed(terms.PAYTO), policy
+            facts.changed(PRICE_CHANGED), facts.changed(PAYTO_CHANGED), policy
         ),
     }
 
@@ -196,7 +170,7 @@ def _components(exact: dict[str, Fraction], policy: Policy) -> tuple[Component, 
     )
 
 
-def _range(exact: dict[str, Fraction], seen: Facts, caps: tuple[Cap, ...]) -> tuple[int, int, int]:
+def _range(exact: dict[str, Fraction], facts: Facts, caps: tuple[Cap, ...]) -> tuple[int, int, int]:
     """Low, score and high in tenths."""
     low, high = dict(exact), dict(exact)
     for name in ("uptime", "compliance"):
@@ -204,17 +178,17 @@ def _range(exact: dict[str, Fraction], seen: Facts, caps: tuple[Cap, ...]) -> tu
             100 * bound
             for bound in bounds(
                 exact[name] / 100,
-                seen.totals.scored,
-                z=seen.policy.z,
-                autocorrelation=seen.policy.autocorrelation,
+                facts.totals.scored,
+                z=facts.policy.z,
+                autocorrelation=facts.policy.autocorrelation,
             )
         )
-    high["activity"] = activity.raw_subscore(seen.settled, seen.policy)
+    high["activity"] = activity.raw_subscore(facts.settled, facts.policy)
     limit = min((cap.limit for cap in caps), default=100)
     return (
-        _points(low, seen.policy, limit),
-        _points(exact, seen.policy, limit),
-        _points(high, seen.policy, limit),
+        _points(low, facts.policy, limit),
+        _points(exact, facts.policy, limit),
+        _points(high, facts.policy, limit),
     )
 
 
@@ -230,8 +204,8 @@ def _economic(evidence: Evidence) -> Fraction:
     return min(Fraction(indexed, WINDOW_MS), Fraction(1))
 
 
-def _stats(seen: Facts) -> Stats:
-    sums, evidence = seen.totals, seen.evidence
+def _stats(facts: Facts) -> Stats:
+    sums, evidence = facts.totals, facts.evidence
     mean = Fraction(sums.latency_sum, sums.latency_count) if sums.latency_count else None
     return Stats(
         probes=sums.probes,
@@ -247,8 +221,8 @@ def _stats(seen: Facts) -> Stats:
         avg_latency_ms=None if mean is None else half_up(mean),
         p50_latency_ms=percentile(sums.latency, 50),
         p95_latency_ms=percentile(sums.latency, 95),
-        price_changes=seen.changed(terms.PRICE),
-        payto_changes=seen.changed(terms.PAYTO),
+        price_changes=facts.changed(PRICE_CHANGED),
+        payto_changes=facts.changed(PAYTO_CHANGED),
         first_seen=evidence.first_seen,
         last_probed=None if evidence.last is None else evidence.last.at,
         observed_days=max(evidence.as_of - evidence.first_seen, 0) // DAY_MS,
@@ -261,8 +235,8 @@ def _share(part: int, whole: int) -> int | None:
     return half_up(Fraction(part, whole), 1_000) if whole else None
 
 
-def _settlement(seen: Facts) -> Settlement | None:
-    chain, money = seen.evidence.chain, seen.settled
+def _settlement(facts: Facts) -> Settlement | None:
+    chain, money = facts.evidence.chain, facts.settled
     if chain is None:
         return None
     top = half_up(Fraction(money.top, money.organic), 1_000) if money.organic else None

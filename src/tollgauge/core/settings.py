@@ -23,7 +23,7 @@ _WORDS: Final[Mapping[Any, str]] = {
     float: "a number",
     bool: "true or false",
 }
-_TRUE: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_BOOLEANS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _UNSET: Final = object()
 
 
@@ -76,23 +76,23 @@ class Reader:
                 what = "a setting" if path else "a section"
                 self.problems.append(f"{_join(path, key)} is not {what}")
         values = {name: self._field(hint, table, path, name) for name, hint in wanted.items()}
-        return self._made(kind, {k: v for k, v in values.items() if v is not _UNSET}, table, path)
+        return self._built(kind, {k: v for k, v in values.items() if v is not _UNSET}, table, path)
 
     def read_all(self, kind: Any, table: object) -> Any:
         """The whole configuration; also names of the environment that look like settings of a
         section and are none are problems.
         """
-        found = self.read(kind, table)
+        config = self.read(kind, table)
         sections = tuple(f"{self.prefix}{name.upper()}_" for name, _, _ in _fields(kind))
         self.problems.extend(
             f"{name} (environment) is not a setting"
             for name in sorted(self.environment)
             if name.startswith(sections) and name not in self._known
         )
-        return found
+        return config
 
-    def _made(self, kind: Any, values: dict[str, Any], table: Mapping[str, Any], path: str) -> Any:
-        needed = [each.name for each in dataclasses.fields(kind) if _required(each)]
+    def _built(self, kind: Any, values: dict[str, Any], table: Mapping[str, Any], path: str) -> Any:
+        needed = [item.name for item in dataclasses.fields(kind) if _required(item)]
         missing = [name for name in needed if name not in values]
         self.problems.extend(
             f"{_join(path, name)} is missing" for name in missing if name not in table
@@ -172,11 +172,8 @@ class Reader:
         if hint is str:
             return text
         if hint is bool:
-            return (
-                _TRUE.get(text.lower(), _UNSET)
-                if text.lower() in _TRUE
-                else self._wrong(where, _WORDS[bool])
-            )
+            word = text.lower()
+            return _BOOLEANS[word] if word in _BOOLEANS else self._wrong(where, _WORDS[bool])
         if hint in (int, float):
             return self._number(where, hint, text)
         if hint == tuple[tuple[str, str], ...]:
@@ -209,17 +206,17 @@ class Reader:
 def _fields(kind: Any) -> Iterator[tuple[str, Any, Any]]:
     """(name, type, default) of each field that is a setting."""
     hints = typing.get_type_hints(kind)
-    for each in dataclasses.fields(kind):
-        hint = hints[each.name]
+    for item in dataclasses.fields(kind):
+        hint = hints[item.name]
         if typing.get_origin(hint) is Callable or hint is Callable:
             continue
-        factory = each.default_factory
-        default = each.default if factory is dataclasses.MISSING else factory()
-        yield each.name, hint, default
+        factory = item.default_factory
+        default = item.default if factory is dataclasses.MISSING else factory()
+        yield item.name, hint, default
 
 
-def _required(each: dataclasses.Field[Any]) -> bool:
-    return each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
+def _required(item: dataclasses.Field[Any]) -> bool:
+    return item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
 
 
 def _without_none(args: tuple[Any, ...]) -> Any:

@@ -1,6 +1,6 @@
 """Settlements: which USDC transfers an EIP-3009 authorization made, read from event logs.
 
-What is true here:
+Rules:
 - the token emits `AuthorizationUsed(authorizer, nonce)` and, as its very next event, the
   `Transfer` that the authorization signed (Circle's FiatTokenV2: both signature overloads, whoever
   calls, and also when a proxy, a batch or a smart account makes several in one transaction);
@@ -8,10 +8,11 @@ What is true here:
   the authorization whose log comes right before it and whose authorizer is its sender;
 - logs come filtered by topic, so a gap between the two may hide another log. What only a look at
   the whole transaction can decide is returned as unclear, and `paired` decides it;
-- a log that is not exactly what the ABI says is LogError: a node that sends one is not believed.
+- a log that is not exactly what the ABI says raises LogError: its node is not trusted.
 
 Bytes are sliced, not decoded by an ABI library, which is 30 times slower.
-Hashes and addresses are bytes. Fetching and storing are others' work.
+Hashes and addresses are bytes. Fetching logs is clients/chain's work, storing transfers
+store/chain's.
 """
 
 from __future__ import annotations
@@ -168,16 +169,16 @@ def _transfer(
 ) -> Transfer:
     _, sender, receiver = topics
     transaction, data = log["transactionHash"], log["data"]
-    held = bytes.fromhex(transaction[2:] + sender[26:] + receiver[26:] + data[2:])
+    raw = bytes.fromhex(transaction[2:] + sender[26:] + receiver[26:] + data[2:])
     # `fromhex` skips blanks, so the length of what it read is checked as well as the text's.
     if (
-        len(held) != 104
+        len(raw) != 104
         or not len(transaction) == len(sender) == len(receiver) == len(data) == 66
         or not sender[:26] == receiver[:26] == _PADDING
     ):
         raise LogError("A Transfer is malformed.")
-    value = int.from_bytes(held[72:])
-    return Transfer(number, block_hash, index, held[:32], held[32:52], held[52:72], value, None)
+    value = int.from_bytes(raw[72:])
+    return Transfer(number, block_hash, index, raw[:32], raw[32:52], raw[52:72], value, None)
 
 
 def _used(
@@ -185,14 +186,14 @@ def _used(
 ) -> Used:
     _, authorizer, nonce = topics
     transaction = log["transactionHash"]
-    held = bytes.fromhex(transaction[2:] + authorizer[26:] + nonce[2:])
+    raw = bytes.fromhex(transaction[2:] + authorizer[26:] + nonce[2:])
     if (
-        len(held) != 84
+        len(raw) != 84
         or not len(transaction) == len(authorizer) == len(nonce) == 66
         or authorizer[:26] != _PADDING
     ):
         raise LogError("An AuthorizationUsed is malformed.")
-    return Used(number, block_hash, index, held[:32], held[32:52], held[52:])
+    return Used(number, block_hash, index, raw[:32], raw[32:52], raw[52:])
 
 
 def settled(transfers: Iterable[Transfer], used: Iterable[Used]) -> Settled:
@@ -203,21 +204,21 @@ def settled(transfers: Iterable[Transfer], used: Iterable[Used]) -> Settled:
     (then it is plain).
     """
     before: dict[tuple[bytes, int], Used] = {}
-    seen: dict[tuple[bytes, bytes], int] = {}
+    first_used: dict[tuple[bytes, bytes], int] = {}
     for use in used:
         before[(use.block_hash, use.log_index + 1)] = use
         key = (use.transaction, use.authorizer)
-        seen[key] = min(use.log_index, seen.get(key, use.log_index))
-    found: list[Transfer] = []
+        first_used[key] = min(use.log_index, first_used.get(key, use.log_index))
+    certain: list[Transfer] = []
     unclear: list[Transfer] = []
     for move in transfers:
         adjacent = before.get((move.block_hash, move.log_index))
         if adjacent is not None and _makes(adjacent, move):
-            found.append(Transfer(*move[:7], adjacent.nonce))
+            certain.append(Transfer(*move[:7], adjacent.nonce))
             continue
-        first = seen.get((move.transaction, move.sender))
-        (found if first is None or first > move.log_index else unclear).append(move)
-    return Settled(found, unclear)
+        first = first_used.get((move.transaction, move.sender))
+        (certain if first is None or first > move.log_index else unclear).append(move)
+    return Settled(certain, unclear)
 
 
 def paired(transfers: Iterable[Transfer], used: Iterable[Used]) -> list[Transfer]:
@@ -226,7 +227,7 @@ def paired(transfers: Iterable[Transfer], used: Iterable[Used]) -> list[Transfer
     """
     order: list[Transfer | Used] = [*transfers, *used]
     order.sort(key=lambda event: (event.number, event.block_hash, event.log_index))
-    found: list[Transfer] = []
+    attributed: list[Transfer] = []
     pending: Used | None = None
     for event in order:
         if isinstance(event, Used):
@@ -235,8 +236,8 @@ def paired(transfers: Iterable[Transfer], used: Iterable[Used]) -> list[Transfer
         if pending is not None and _makes(pending, event):
             event = event._replace(nonce=pending.nonce)
         pending = None
-        found.append(event)
-    return found
+        attributed.append(event)
+    return attributed
 
 
 def _makes(use: Used, move: Transfer) -> bool:
@@ -256,13 +257,13 @@ def resolved(unclear: Sequence[Transfer], receipts: Iterable[Any], *, token: str
         whole = events(logs, token=token)
         for move in paired(whole.transfers, whole.used):
             known[(move.block_hash, move.log_index)] = move
-    found = [known.get((move.block_hash, move.log_index)) for move in unclear]
+    decided = [known.get((move.block_hash, move.log_index)) for move in unclear]
     if any(
-        made is None or made._replace(nonce=None) != move
-        for made, move in zip(found, unclear, strict=True)
+        transfer is None or transfer._replace(nonce=None) != move
+        for transfer, move in zip(decided, unclear, strict=True)
     ):
         raise LogError("A receipt lacks a transfer that its block's logs hold.")
-    return [made for made in found if made is not None]
+    return [transfer for transfer in decided if transfer is not None]
 
 
 def entries(
@@ -272,15 +273,15 @@ def entries(
     and money that left one, whatever moved it (a round trip needs no authorization;
     docs/methodology.md, *organic settlement*). `times` are those of the transfers' blocks, by hash.
     """
-    found = []
+    rows = []
     new = Entry._make  # half the time of calling Entry
     for number, block_hash, index, transaction, sender, receiver, value, nonce in transfers:
         rest = (value, nonce, transaction, times[block_hash])
         if nonce is not None and receiver in wallets:
-            found.append(new((number, block_hash, index, receiver, sender, True, *rest)))
+            rows.append(new((number, block_hash, index, receiver, sender, True, *rest)))
         if sender in wallets and sender != receiver:
-            found.append(new((number, block_hash, index, sender, receiver, False, *rest)))
-    return found
+            rows.append(new((number, block_hash, index, sender, receiver, False, *rest)))
+    return rows
 
 
 def deposits(
@@ -312,10 +313,10 @@ def deposits(
 
 def word(text: str) -> bytes:
     """32 bytes of 0x-hex. Raises LogError (or ValueError) for anything else."""
-    found = bytes.fromhex(text[2:])
-    if len(text) != 66 or len(found) != 32 or text[:2] != "0x":
+    data = bytes.fromhex(text[2:])
+    if len(text) != 66 or len(data) != 32 or text[:2] != "0x":
         raise LogError("A word is not 32 bytes.")
-    return found
+    return data
 
 
 def _quantity(text: str) -> int:

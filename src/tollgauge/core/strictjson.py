@@ -53,10 +53,10 @@ def depth(data: bytes) -> int:
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise StrictJsonError("The JSON has an object with a duplicate key.")
-    return found
+    return members
 
 
 def _no_constant(name: str) -> object:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tollgauge.core.units import known_asset
+from tollgauge.core.units import known_asset, micro_usd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +65,7 @@ class Quote:
         """The price in millionths of a dollar when the asset is a known dollar, rounded half
         up, else None.
         """
-        if self.decimals is None:
-            return None
-        return (self.amount * 10**7 // int(10**self.decimals) + 5) // 10
+        return None if self.decimals is None else micro_usd(self.amount, self.decimals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -255,9 +255,14 @@ def parse_amount(text: object) -> int | None:
     return value if value <= UINT256_MAX else None
 
 
+def micro_usd(amount: int, decimals: int = 6) -> int:
+    """Millionths of a dollar, rounded half up, of an atomic amount of a dollar token."""
+    return (amount * 10**7 // int(10**decimals) + 5) // 10
+
+
 def usd_text(amount: int, decimals: int = 6) -> str:
     """Dollars with six decimals, rounded half up, of an atomic amount: `5000` is `0.005000`."""
-    micro = amount * 10**6 if decimals == 0 else (amount * 10**7 // 10**decimals + 5) // 10
+    micro = micro_usd(amount, decimals)
     return f"{micro // 10**6}.{micro % 10**6:06d}"
 
 

@@ -58,17 +58,16 @@ _DISCORD_PATH: Final = re.compile(r"/api/(?:v[0-9]+/)?webhooks/")
 
 
 class State(StrEnum):
-    """Where a watch is. A pending one waits for its payment to settle."""
+    """The state of a watch. A pending one waits for its payment to settle."""
 
     PENDING = "pending"
     ACTIVE = "active"
     CANCELLED = "cancelled"
     EXPIRED = "expired"
-    VOID = "void"
 
 
 class Kind(StrEnum):
-    """Which format a destination gets."""
+    """The format of the messages that a destination gets."""
 
     JSON = "webhook"
     SLACK = "slack"
@@ -139,8 +138,8 @@ def retry_at(
         return None
     pause = jittered(RETRIES_MS[attempts - 1], f"{delivery}:{attempts}")
     if retry_after_ms is not None:
-        wished = min(max(retry_after_ms, RETRY_AFTER_MIN_MS), RETRY_AFTER_MAX_MS)
-        pause = max(pause, wished)
+        requested = min(max(retry_after_ms, RETRY_AFTER_MIN_MS), RETRY_AFTER_MAX_MS)
+        pause = max(pause, requested)
     return now + pause
 
 
@@ -152,7 +151,7 @@ def jittered(pause_ms: int, seed: str) -> int:
 
 def message_id(watch_id: str, event: str) -> str:
     """The id of an event of a watch, in polls and deliveries alike: receivers tell repeats by it.
-    `event` names what happened, as `flip:12` or `expired:1`.
+    `event` names what happened, as `flip:12` (the change with that id) or `expired:1`.
     """
     return f"evt_{hashlib.sha256(f'{watch_id}:{event}'.encode()).hexdigest()[:32]}"
 

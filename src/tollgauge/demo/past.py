@@ -70,7 +70,6 @@ def exchanges(
     listing declares one.
     """
     request, url = _request(seller)
-    sent = None if request.method == "GET" else request.body
     outages = tuple(_outages(seller, start=start, end=end, seed=seed))
     for at in range(start, end, step_ms):
         result, taken = _result(seller, request, at=at, seed=seed, outages=outages)
@@ -83,7 +82,6 @@ def exchanges(
             timings=_timings(taken, at) if answered else Timings(total=taken),
             address=LOOPBACK if answered else None,
             tls_not_after=_certificate_end(at) if answered else None,
-            request_body=sent,
         )
 
 

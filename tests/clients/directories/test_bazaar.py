@@ -13,7 +13,6 @@ from tests.support.directory_server import HOST, NOW, Directory, Reply
 from tollgauge.clients.directories import bazaar
 from tollgauge.clients.directories.document import DirectoryError, Step
 from tollgauge.clients.egress.client import Egress
-from tollgauge.core.exchange import Answer
 from tollgauge.core.listing import SkippedItem
 
 BASE = f"https://{HOST}/platform/v2/x402"
@@ -151,22 +150,6 @@ async def test_a_long_wait_is_handed_back(directory: tuple[Directory, int], egre
     with pytest.raises(DirectoryError, match="3600 s"):
         await crawl(egress)
     assert len(directory[0].asked) == 1
-
-
-@pytest.mark.parametrize(
-    ("header", "wait"),
-    [
-        ("12", 12_000),
-        ("Sun, 21 Dec 2025 02:17:10 GMT", 59_027),
-        ("Sun, 21 Dec 2005 02:17:10 GMT", 0),
-        ("soon", 0),
-        ("", 0),
-        ("-5", 0),
-    ],
-)
-def test_retry_after_is_read_as_seconds_or_as_a_date(header: str, wait: int) -> None:
-    answer = Answer(status=429, headers=(("retry-after", header),))
-    assert bazaar.retry_after_ms(answer, NOW) == wait
 
 
 @pytest.mark.parametrize(

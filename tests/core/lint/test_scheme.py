@@ -40,7 +40,7 @@ from x402.mechanisms.evm.signers import EthAccountSigner
 from x402.mechanisms.evm.upto.client import UptoEvmScheme
 
 from tollgauge.core.finding import Lint, Severity
-from tollgauge.core.lint import RULES
+from tollgauge.core.lint import ALL_RULES
 from tollgauge.core.lint.scheme import ESCROWS, WITHDRAW_DELAY
 from tollgauge.core.lint.token import X402_CONTRACTS
 
@@ -372,7 +372,7 @@ STRICTER = {
     "network-form": "one of the two compares exactly",
     "network-unknown": "one of the two compares exactly",
 }
-FATAL = frozenset(rule.slug for rule in RULES if rule.fatal)
+FATAL = frozenset(rule.slug for rule in ALL_RULES if rule.fatal)
 
 
 def first_entry(document: Document) -> Document:

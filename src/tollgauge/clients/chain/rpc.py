@@ -28,6 +28,7 @@ import httpx
 import orjson
 
 from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.retry_after import retry_after_ms
 
 BATCH_CALLS: Final = 100
 BATCH_BYTES: Final = 1 << 20
@@ -347,8 +348,9 @@ def _texts(values: Any) -> Iterator[str]:
 
 
 def _retry_after(headers: httpx.Headers) -> float:
-    text = headers.get("retry-after", "")
-    return min(float(text), 3_600.0) if re.fullmatch(r"\d{1,6}", text, re.ASCII) else 0.0
+    """The seconds that a node asks to wait, at most an hour; 0 where it names none."""
+    wait_ms = retry_after_ms(headers.get("retry-after"), now=None) or 0
+    return min(wait_ms / 1_000, 3_600.0)
 
 
 def _host(url: str) -> str:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
-from email.utils import parsedate_to_datetime
 from itertools import pairwise
 from typing import Final
 from urllib.parse import urlencode, urlsplit, urlunsplit
@@ -30,6 +29,7 @@ from tollgauge.clients.egress.client import Egress
 from tollgauge.core.exchange import Answer, Fault, FaultKind
 from tollgauge.core.listing import SkippedItem
 from tollgauge.core.page import Page, is_page, read_page
+from tollgauge.core.retry_after import retry_after_ms
 
 LIMIT: Final = 100
 PAUSE_MS: Final = 1_000
@@ -205,7 +205,7 @@ class _Reader:
             problem = _problem(result)
             wait = max(
                 self._pause_ms * 2 ** (attempt + 1),
-                retry_after_ms(result, self._at) if isinstance(result, Answer) else 0,
+                _retry_after_ms(result, now=self._at),
             )
         raise DirectoryError(problem)
 
@@ -243,12 +243,8 @@ def _problem(result: Answer | Fault) -> str:
     return text
 
 
-def retry_after_ms(answer: Answer, at: int) -> int:
-    """How long `Retry-After` (RFC 9110 section 10.2.3) asks to wait from `at`; 0 without one."""
-    text = (answer.header("retry-after") or "").strip()
-    if text.isascii() and text.isdigit():
-        return int(text[:9]) * 1_000
-    try:
-        return max(0, int(parsedate_to_datetime(text).timestamp() * 1_000) - at)
-    except (ValueError, OverflowError, TypeError, IndexError):
+def _retry_after_ms(result: Answer | Fault, *, now: int) -> int:
+    """How long the directory asks to wait, in milliseconds; 0 where it does not ask."""
+    if isinstance(result, Fault):
         return 0
+    return retry_after_ms(result.header("retry-after"), now=now) or 0

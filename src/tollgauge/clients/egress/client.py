@@ -279,5 +279,4 @@ def _exchange(request: Request, url: str, at: int, outcome: Outcome) -> Exchange
         timings=outcome.timings,
         address=outcome.address,
         tls_not_after=outcome.tls_not_after,
-        request_body=request.body,
     )

@@ -1,6 +1,6 @@
 """The envelope linter: what an answer asks to be paid, and what is wrong with how it asks.
 
-`lint` judges one exchange, `read_capture` reads a saved one; `RULES` is the table of everything
+`lint` judges one exchange, `read_capture` reads a saved one; `ALL_RULES` is the table of everything
 that is looked for; `terms_of_accepts` reads listings the way challenges are read. Nothing here does
 IO, and nothing but reading a saved exchange raises on foreign bytes. What a finding costs is
 core/probe's and core/scoring's concern.
@@ -8,16 +8,14 @@ core/probe's and core/scoring's concern.
 
 from tollgauge.core.lint.accepts import terms_of_accepts
 from tollgauge.core.lint.capture import CaptureError, exchange_from_capture, lint_json, read_capture
-from tollgauge.core.lint.drift import drift
-from tollgauge.core.lint.judge import ERROR_RULES, RULES, lint
+from tollgauge.core.lint.judge import ALL_RULES, ERROR_RULES, lint
 from tollgauge.core.lint.rule import RuleSet
 
 __all__ = [
+    "ALL_RULES",
     "ERROR_RULES",
-    "RULES",
     "CaptureError",
     "RuleSet",
-    "drift",
     "exchange_from_capture",
     "lint",
     "lint_json",

@@ -48,9 +48,12 @@ def evm_address(value: object) -> str | None:
     return value.lower() if isinstance(value, str) and _EVM.fullmatch(value) else None
 
 
-def checksummed(text: str) -> bool:
-    """Whether an EVM address is in lower case or has its EIP-55 checksum."""
-    return text == text.lower() or text == to_checksum_address(text.lower())
+def strict_evm_address(value: object) -> str | None:
+    """An EVM address in lower case, or None unless it is written in lower case or with its EIP-55
+    checksum.
+    """
+    address = evm_address(value)
+    return address if address and value in (address, to_checksum_address(address)) else None
 
 
 def solana_key(value: object) -> str | None:
@@ -58,8 +61,8 @@ def solana_key(value: object) -> str | None:
     if not isinstance(value, str) or not _KEY.fullmatch(value):
         return None
     number = 0
-    for sign in value:
-        number = number * 58 + _BASE58.index(sign)
+    for digit in value:
+        number = number * 58 + _BASE58.index(digit)
     zeros = len(value) - len(value.lstrip("1"))
     return value if zeros + (number.bit_length() + 7) // 8 == _KEY_BYTES else None
 

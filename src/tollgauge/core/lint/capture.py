@@ -99,7 +99,7 @@ def _printed(text: bytes) -> Exchange:
 
 def _head(text: bytes, at: int) -> tuple[tuple[tuple[str, str], ...], int]:
     """The headers that begin at an offset, and where the body begins."""
-    found: list[tuple[str, str]] = []
+    headers: list[tuple[str, str]] = []
     while at < len(text):
         end = text.find(b"\n", at)
         end = len(text) if end < 0 else end
@@ -107,13 +107,13 @@ def _head(text: bytes, at: int) -> tuple[tuple[tuple[str, str], ...], int]:
         name, colon, value = line.partition(":")
         if not line:
             break
-        if line[0] in " \t" and found:  # a folded line (RFC 9112, section 5.2)
-            found[-1] = (found[-1][0], f"{found[-1][1]} {line.strip()}")
+        if line[0] in " \t" and headers:  # a folded line (RFC 9112, section 5.2)
+            headers[-1] = (headers[-1][0], f"{headers[-1][1]} {line.strip()}")
         elif colon and name.strip() and not line[0].isspace():
-            found.append((name.strip().lower(), value.strip()))
+            headers.append((name.strip().lower(), value.strip()))
         else:
             raise CaptureError("A line of the head is no header.")
-    return tuple(found), min(at, len(text))
+    return tuple(headers), min(at, len(text))
 
 
 def _status(value: object) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from tollgauge.core.lint.judge import RULES
+from tollgauge.core.lint.judge import ALL_RULES
 from tollgauge.core.lint.rule import Rule
 
 _HEAD: Final = """# Lint rules
@@ -25,7 +25,7 @@ are named as not evaluated and never called wrong.
 _TABLE: Final = "| rule | severity | fatal |\n|---|---|---|\n"
 
 
-def markdown(rules: Iterable[Rule[Any]] = RULES) -> str:
+def markdown(rules: Iterable[Rule[Any]] = ALL_RULES) -> str:
     """The whole document."""
     table = tuple(rules)
     rows = "".join(

@@ -14,9 +14,8 @@ from typing import Final
 from tollgauge.core.lint.accepts import atomic_amount, terms_of_accepts, timeout_seconds
 from tollgauge.core.lint.reading import Entry
 from tollgauge.core.lint.rule import Rule, error, note, warning
+from tollgauge.core.payment import SETTLE_MARGIN_S
 
-SETTLE_MARGIN_S: Final = 6
-"""Facilitators want this much validity left when they verify (exact EVM scheme)."""
 TIGHT_S: Final = 10
 LONG_S: Final = 3_600
 CLIENT_CAP_MICRO_USD: Final = 1_000_000
@@ -217,7 +216,7 @@ def v2_amount(entry: Entry) -> Iterator[str]:
         yield entry.at("amount")
 
 
-RULES: Final[tuple[Rule[Entry], ...]] = (
+ENTRY_RULES: Final[tuple[Rule[Entry], ...]] = (
     entry_object,
     amount_form,
     amount_not_atomic,

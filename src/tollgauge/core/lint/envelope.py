@@ -9,29 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.lint import entry, network, scheme, token
 from tollgauge.core.lint.accepts import ENTRIES_MAX, terms_of_accepts
-from tollgauge.core.lint.reading import Entry, Envelope, HeaderFault, Reading
+from tollgauge.core.lint.entries import payable_entry
+from tollgauge.core.lint.reading import Envelope, HeaderFault, Reading
 from tollgauge.core.lint.rule import Rule, error, note, warning
 from tollgauge.core.terms import Quote
-
-ENTRY_RULES: Final[tuple[Rule[Entry], ...]] = (
-    *entry.RULES,
-    *network.RULES,
-    *token.RULES,
-    *scheme.RULES,
-)
-"""Everything that is asked of one entry."""
-
-
-def rules_of(subject: Entry) -> tuple[Rule[Entry], ...]:
-    """What is asked of an entry: of one that is no object, only that."""
-    return ENTRY_RULES if isinstance(subject.raw, dict) else (entry.entry_object,)
-
-
-def payable_entry(subject: Entry) -> bool:
-    """Whether no fatal rule fires for an entry."""
-    return not any(next(rule.check(subject), None) for rule in rules_of(subject) if rule.fatal)
 
 
 def _challenged(reading: Reading) -> bool:
@@ -122,7 +104,7 @@ def accepts_missing(reading: Reading) -> Iterator[str]:
 def accepts_null(reading: Reading) -> Iterator[str]:
     """A null in `accepts`: both official clients stop at it, whatever else is offered."""
     entries = reading.envelope.entries if reading.envelope else ()
-    if any(subject.raw is None for subject in entries):
+    if any(entry.raw is None for entry in entries):
         yield "accepts"
 
 
@@ -210,11 +192,11 @@ def body_unpayable(reading: Reading) -> Iterator[str]:
     other = reading.other
     if other is None or other.document.get("x402Version") != 1:
         return
-    if not any(payable_entry(subject) for subject in other.entries):
+    if not any(payable_entry(entry) for entry in other.entries):
         yield "body"
 
 
-RULES: Final[tuple[Rule[Reading], ...]] = (
+ENVELOPE_RULES: Final[tuple[Rule[Reading], ...]] = (
     no_envelope,
     envelope_nested,
     v2_in_body,

@@ -40,8 +40,8 @@ def _bazaar(reading: Reading) -> dict[str, object] | None:
 
 def _input(reading: Reading) -> dict[str, object] | None:
     """`bazaar.info.input`, when it is an object."""
-    found = _members(_members(_bazaar(reading)).get("info")).get("input")
-    return found if isinstance(found, dict) else None
+    declared = _members(_members(_bazaar(reading)).get("info")).get("input")
+    return declared if isinstance(declared, dict) else None
 
 
 def _http_method(reading: Reading) -> str | None:
@@ -173,8 +173,8 @@ def bazaar_method(reading: Reading) -> Iterator[str]:
 )
 def bazaar_method_mismatch(reading: Reading) -> Iterator[str]:
     """The declared method is not the one that elicited this 402. Directories compare them."""
-    declared, asked = _http_method(reading), reading.exchange.method.upper()
-    if declared is not None and asked and declared != asked:
+    declared, probed = _http_method(reading), reading.exchange.method.upper()
+    if declared is not None and probed and declared != probed:
         yield "extensions.bazaar.info.input.method"
 
 
@@ -240,7 +240,7 @@ def _climbs(path: str) -> bool:
     return ".." in path or "://" in path
 
 
-RULES: Final[tuple[Rule[Reading], ...]] = (
+EXTENSION_RULES: Final[tuple[Rule[Reading], ...]] = (
     extensions_object,
     bazaar_shape,
     extension_shape,

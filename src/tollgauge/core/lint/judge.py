@@ -24,31 +24,34 @@ from typing import Final
 
 from tollgauge.core.exchange import Exchange
 from tollgauge.core.finding import Finding, Lint, Severity
-from tollgauge.core.lint import envelope, extensions, resource, status, transport
 from tollgauge.core.lint.accepts import terms_of_accepts
-from tollgauge.core.lint.entry import entry_object
-from tollgauge.core.lint.envelope import ENTRY_RULES, payable_entry
+from tollgauge.core.lint.entries import ALL_ENTRY_RULES, applies, payable_entry
+from tollgauge.core.lint.envelope import ENVELOPE_RULES
+from tollgauge.core.lint.extensions import EXTENSION_RULES
 from tollgauge.core.lint.reading import Entry, Envelope, Reading, read
+from tollgauge.core.lint.resource import RESOURCE_RULES
 from tollgauge.core.lint.rule import Rule, RuleSet
+from tollgauge.core.lint.status import STATUS_RULES
+from tollgauge.core.lint.transport import HEADER_RULES
 from tollgauge.core.terms import Terms
 
-READING_RULES: Final[tuple[Rule[Reading], ...]] = (
-    *status.RULES,
-    *transport.RULES,
-    *envelope.RULES,
-    *resource.RULES,
-    *extensions.RULES,
+ALL_ANSWER_RULES: Final[tuple[Rule[Reading], ...]] = (
+    *STATUS_RULES,
+    *HEADER_RULES,
+    *ENVELOPE_RULES,
+    *RESOURCE_RULES,
+    *EXTENSION_RULES,
 )
-"""Everything that is asked of the exchange as a whole."""
+"""Every rule about the answer as a whole, in the order of the findings."""
 
-RULES: Final[tuple[Rule[Reading] | Rule[Entry], ...]] = (*READING_RULES, *ENTRY_RULES)
-"""The rule table, in the order of the findings."""
+ALL_RULES: Final[tuple[Rule[Reading] | Rule[Entry], ...]] = (*ALL_ANSWER_RULES, *ALL_ENTRY_RULES)
+"""Every rule of the linter, in the order of the findings."""
 
-ERROR_RULES: Final = RuleSet.of(RULES)
+ERROR_RULES: Final = RuleSet.of(ALL_RULES)
 """What this version of the program holds an endpoint to."""
 
-HITS_MAX: Final = 5
-"""Findings of one rule that are kept: a thousand bad entries say no more than five."""
+FINDINGS_MAX: Final = 5
+"""Findings that are kept of one rule: a thousand bad entries say no more than five."""
 
 
 def lint(exchange: Exchange) -> Lint:
@@ -56,7 +59,7 @@ def lint(exchange: Exchange) -> Lint:
     reading = read(exchange)
     entries = reading.envelope.entries if reading.envelope else ()
     findings = tuple(_findings(reading, entries))
-    blocked = any(finding.rule in _FATAL_READING for finding in findings)
+    blocked = any(finding.rule in _FATAL_ANSWER_RULES for finding in findings)
     return Lint(
         payable=not blocked and any(payable_entry(entry) for entry in entries),
         compliant=not any(finding.severity is Severity.ERROR for finding in findings),
@@ -67,32 +70,32 @@ def lint(exchange: Exchange) -> Lint:
     )
 
 
-_FATAL_READING: Final = frozenset(rule.slug for rule in READING_RULES if rule.fatal)
+_FATAL_ANSWER_RULES: Final = frozenset(rule.slug for rule in ALL_ANSWER_RULES if rule.fatal)
 
 
 def _findings(reading: Reading, entries: tuple[Entry, ...]) -> Iterator[Finding]:
-    for rule in READING_RULES:
-        yield from islice(rule.findings(reading), HITS_MAX)
-    for entry_rule in ENTRY_RULES:
-        yield from islice(_over(entry_rule, entries), HITS_MAX)
+    for rule in ALL_ANSWER_RULES:
+        yield from islice(rule.findings(reading), FINDINGS_MAX)
+    for entry_rule in ALL_ENTRY_RULES:
+        yield from islice(_entry_findings(entry_rule, entries), FINDINGS_MAX)
 
 
-def _over(rule: Rule[Entry], entries: Iterable[Entry]) -> Iterator[Finding]:
+def _entry_findings(rule: Rule[Entry], entries: Iterable[Entry]) -> Iterator[Finding]:
     for entry in entries:
-        if isinstance(entry.raw, dict) or rule is entry_object:
+        if applies(rule, entry):
             yield from rule.findings(entry)
 
 
-def _count(found: Envelope | None) -> int | None:
+def _count(envelope: Envelope | None) -> int | None:
     """The length of `accepts`, None without an envelope, 0 when it is no array."""
-    if found is None:
+    if envelope is None:
         return None
-    accepts = found.document.get("accepts")
+    accepts = envelope.document.get("accepts")
     return len(accepts) if isinstance(accepts, list) else 0
 
 
 def _terms(reading: Reading) -> tuple[Terms, ...]:
-    found = reading.envelope
-    if found is None:
+    envelope = reading.envelope
+    if envelope is None:
         return ()
-    return terms_of_accepts(found.document.get("accepts"), version=found.version)
+    return terms_of_accepts(envelope.document.get("accepts"), version=envelope.version)

@@ -90,8 +90,8 @@ def network_chain(entry: Entry) -> Iterator[str]:
     """`eip155:` with something that is no chain id, or one above 2^53, which JavaScript cannot
     hold: the signature's domain cannot be built.
     """
-    found = _CHAIN.fullmatch(entry.network)
-    chain = int(found[1]) if found else 0
+    match = _CHAIN.fullmatch(entry.network)
+    chain = int(match[1]) if match else 0
     if entry.network.startswith("eip155:") and not 0 < chain <= _SAFE_INTEGER:
         yield entry.at("network")
 
@@ -179,7 +179,7 @@ def solana_mint(entry: Entry) -> Iterator[str]:
     """A known mint of another cluster. Clients read the mint from the chain before they sign, and
     it is not there.
     """
-    mint = solana_key(entry.fields.get("asset"))
+    mint = entry.account("asset")
     known = entry.solana and entry.network in SOLANA_NETWORKS and mint in _MINTS
     if known and mint is not None and known_asset(entry.network, mint) is None:
         yield entry.at("asset")
@@ -221,7 +221,7 @@ def fee_payer_form(entry: Entry) -> Iterator[str]:
         yield entry.at("extra.feePayer")
 
 
-RULES: Final[tuple[Rule[Entry], ...]] = (
+NETWORK_RULES: Final[tuple[Rule[Entry], ...]] = (
     scheme_form,
     scheme_unknown,
     network_form,

@@ -22,7 +22,7 @@ import orjson
 
 from tollgauge.core.exchange import Answer, Exchange
 from tollgauge.core.lint.accepts import AMOUNT_KEYS, ENTRIES_MAX
-from tollgauge.core.lint.account import OTHER_CHAINS
+from tollgauge.core.lint.account import OTHER_CHAINS, evm_address, solana_key
 from tollgauge.core.lint.schema import Verdict, evaluate, has_external_reference
 from tollgauge.core.units import legacy_network
 
@@ -149,6 +149,15 @@ class Entry:
     def _known_scheme(self) -> bool:
         return not self.scheme or self.scheme.strip().lower() in self.schemes
 
+    def account(self, field: str) -> str | None:
+        """The account in `asset` or `payTo`, in the form in which accounts are compared; None
+        unless it is an account of the network and the network's accounts are judged.
+        """
+        value = self.fields.get(field)
+        if self.solana:
+            return solana_key(value)
+        return evm_address(value) if self.evm else None
+
     def at(self, field: str) -> str:
         """The path of one of its members."""
         return f"accepts[{self.index}].{field}"
@@ -166,9 +175,9 @@ class Envelope:
     def entries(self) -> tuple[Entry, ...]:
         """The entries that are judged, at most ENTRIES_MAX."""
         accepts = self.document.get("accepts")
-        found = accepts[:ENTRIES_MAX] if isinstance(accepts, list) else ()
+        judged = accepts[:ENTRIES_MAX] if isinstance(accepts, list) else ()
         return tuple(
-            Entry(index=index, version=self.version, raw=raw) for index, raw in enumerate(found)
+            Entry(index=index, version=self.version, raw=raw) for index, raw in enumerate(judged)
         )
 
     @property

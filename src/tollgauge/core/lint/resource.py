@@ -134,10 +134,10 @@ def resource_mismatch(reading: Reading) -> Iterator[str]:
     """The envelope names another host or path than the one that answered. Queries and a trailing
     slash do not count.
     """
-    asked = _split(reading.exchange.url)
+    probed = _split(reading.exchange.url)
     for where, text in _places(reading.envelope):
         named = _split(text)
-        if asked and named and (named.host, named.path) != (asked.host, asked.path):
+        if probed and named and (named.host, named.path) != (probed.host, probed.path):
             yield where
 
 
@@ -147,20 +147,20 @@ def resource_mismatch(reading: Reading) -> Iterator[str]:
 )
 def resource_http(reading: Reading) -> Iterator[str]:
     """The URL says http although the resource answered over https."""
-    asked = _split(reading.exchange.url)
+    probed = _split(reading.exchange.url)
     for where, text in _places(reading.envelope):
         named = _split(text)
-        if named and named.scheme == "http" and (asked is None or asked.scheme == "https"):
+        if named and named.scheme == "http" and (probed is None or probed.scheme == "https"):
             yield where
 
 
 @warning("resource-internal", "Write the public URL of the resource: this host is internal.")
 def resource_internal(reading: Reading) -> Iterator[str]:
     """Localhost, an address, or a name without a dot, while the probe reached another host."""
-    asked = _split(reading.exchange.url)
+    probed = _split(reading.exchange.url)
     for where, text in _places(reading.envelope):
         named = _split(text)
-        if named and _internal(named) and (asked is None or asked.host != named.host):
+        if named and _internal(named) and (probed is None or probed.host != named.host):
             yield where
 
 
@@ -223,7 +223,7 @@ def resource_icon(reading: Reading) -> Iterator[str]:
         yield "resource.iconUrl"
 
 
-RULES: Final[tuple[Rule[Reading], ...]] = (
+RESOURCE_RULES: Final[tuple[Rule[Reading], ...]] = (
     resource_missing,
     resource_shape,
     resource_url,

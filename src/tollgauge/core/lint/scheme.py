@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.lint.account import ZERO_ADDRESS, checksummed, evm_address
+from tollgauge.core.lint.account import ZERO_ADDRESS, evm_address, strict_evm_address
 from tollgauge.core.lint.reading import Entry
 from tollgauge.core.lint.rule import Rule, error, warning
 
@@ -41,7 +41,8 @@ def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _somebody(value: object) -> bool:
+def _account_named(value: object) -> bool:
+    """Whether a value is an EVM address and not the zero address, which nobody holds."""
     return evm_address(value) not in (None, ZERO_ADDRESS)
 
 
@@ -54,7 +55,7 @@ def upto_facilitator(entry: Entry) -> Iterator[str]:
     """`upto` without the address of the facilitator, which the payer's signature names: only that
     one can settle it.
     """
-    if _is(entry, "upto") and not _somebody(entry.extra.get("facilitatorAddress")):
+    if _is(entry, "upto") and not _account_named(entry.extra.get("facilitatorAddress")):
         yield entry.at("extra.facilitatorAddress")
 
 
@@ -94,7 +95,7 @@ def transfer_method(entry: Entry) -> Iterator[str]:
 )
 def batch_authorizer(entry: Entry) -> Iterator[str]:
     """`batch-settlement` without the authorizer that is part of the channel's identity."""
-    if _is(entry, "batch-settlement") and not _somebody(entry.extra.get("receiverAuthorizer")):
+    if _is(entry, "batch-settlement") and not _account_named(entry.extra.get("receiverAuthorizer")):
         yield entry.at("extra.receiverAuthorizer")
 
 
@@ -136,7 +137,7 @@ def address_strict(entry: Entry) -> Iterator[str]:
     if _is(entry, "batch-settlement") or _is(entry, "auth-capture"):
         for field in ("asset", "payTo"):
             text = entry.fields.get(field)
-            if isinstance(text, str) and evm_address(text) and not checksummed(text):
+            if evm_address(text) and strict_evm_address(text) is None:
                 yield entry.at(field)
 
 
@@ -151,8 +152,7 @@ def capture_account(entry: Entry) -> Iterator[str]:
     if not _is(entry, "auth-capture"):
         return
     for key in ("captureAuthorizer", "feeRecipient"):
-        text = entry.extra.get(key)
-        if not (isinstance(text, str) and evm_address(text) and checksummed(text)):
+        if strict_evm_address(entry.extra.get(key)) is None:
             yield entry.at(f"extra.{key}")
 
 
@@ -192,12 +192,11 @@ def capture_escrow(entry: Entry) -> Iterator[str]:
     escrow = entry.extra.get("authCaptureEscrow")
     if not _is(entry, "auth-capture") or "authCaptureEscrow" not in entry.extra or escrow == "":
         return
-    known = isinstance(escrow, str) and evm_address(escrow) in ESCROWS and checksummed(escrow)
-    if not known:
+    if strict_evm_address(escrow) not in ESCROWS:
         yield entry.at("extra.authCaptureEscrow")
 
 
-RULES: Final[tuple[Rule[Entry], ...]] = (
+SCHEME_RULES: Final[tuple[Rule[Entry], ...]] = (
     upto_facilitator,
     upto_domain,
     transfer_method,

@@ -126,7 +126,7 @@ def _named(status: int) -> bool:
 
 _NAMED: Final = frozenset({400, 401, 402, 403, 404, 405, 410, 422, 429})
 
-RULES: Final[tuple[Rule[Reading], ...]] = (
+STATUS_RULES: Final[tuple[Rule[Reading], ...]] = (
     no_answer,
     unpaid,
     redirect,

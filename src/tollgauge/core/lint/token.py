@@ -14,9 +14,8 @@ from tollgauge.core.lint.account import (
     NATIVE_COIN,
     ZERO_ADDRESS,
     ZERO_KEY,
-    checksummed,
     evm_address,
-    solana_key,
+    strict_evm_address,
 )
 from tollgauge.core.lint.reading import Entry
 from tollgauge.core.lint.rule import Rule, error, warning
@@ -35,23 +34,15 @@ X402_CONTRACTS: Final = frozenset(
 """Contracts that x402 settles through, on every EVM network."""
 
 
-def _account(entry: Entry, field: str) -> str | None:
-    """An account of the entry's network in the form in which it is compared, or None."""
-    value = entry.fields.get(field)
-    if entry.solana:
-        return solana_key(value)
-    return evm_address(value) if entry.evm else None
-
-
-def _bad(entry: Entry, field: str) -> bool:
+def _malformed(entry: Entry, field: str) -> bool:
     if entry.evm or entry.solana:
-        return _account(entry, field) is None
+        return entry.account(field) is None
     value = entry.fields.get(field)
     return not (isinstance(value, str) and value)
 
 
 def _token(entry: Entry) -> Asset | None:
-    asset = _account(entry, "asset")
+    asset = entry.account("asset")
     return known_asset(entry.network, asset) if asset else None
 
 
@@ -63,7 +54,7 @@ def _token(entry: Entry) -> Asset | None:
 )
 def asset_form(entry: Entry) -> Iterator[str]:
     """The asset is missing, no text, or no address of the network: the signature names it."""
-    if _bad(entry, "asset"):
+    if _malformed(entry, "asset"):
         yield entry.at("asset")
 
 
@@ -75,7 +66,7 @@ def asset_form(entry: Entry) -> Iterator[str]:
 )
 def payto_form(entry: Entry) -> Iterator[str]:
     """The payee is missing, no text, a placeholder, or no account of the network."""
-    if _bad(entry, "payTo"):
+    if _malformed(entry, "payTo"):
         yield entry.at("payTo")
 
 
@@ -89,10 +80,10 @@ def address_checksum(entry: Entry) -> Iterator[str]:
     """
     for field in ("asset", "payTo"):
         text = entry.fields.get(field)
-        if not entry.evm or evm_address(text) is None or not isinstance(text, str):
+        if not entry.evm or not isinstance(text, str) or evm_address(text) is None:
             continue
-        digits = text[2:]
-        if digits != digits.upper() and not checksummed(text):
+        upper = text[2:] == text[2:].upper()
+        if not upper and strict_evm_address(text) is None:
             yield entry.at(field)
 
 
@@ -106,9 +97,9 @@ def address_zero(entry: Entry) -> Iterator[str]:
     address that stands for a chain's own coin, which is no token.
     """
     for field in ("asset", "payTo"):
-        if _account(entry, field) in _NOBODY:
+        if entry.account(field) in _NOBODY:
             yield entry.at(field)
-    if _account(entry, "asset") == NATIVE_COIN:
+    if entry.account("asset") == NATIVE_COIN:
         yield entry.at("asset")
 
 
@@ -121,10 +112,10 @@ def payto_asset(entry: Entry) -> Iterator[str]:
     """The payee is the token itself (USDC refuses such a transfer), a known token, as when asset
     and payTo are mixed up, or a contract that x402 settles through.
     """
-    payee = _account(entry, "payTo")
+    payee = entry.account("payTo")
     if payee is None:
         return
-    taken = payee == _account(entry, "asset") or known_asset(entry.network, payee) is not None
+    taken = payee == entry.account("asset") or known_asset(entry.network, payee) is not None
     if taken or payee in X402_CONTRACTS:
         yield entry.at("payTo")
 
@@ -138,7 +129,7 @@ def asset_network(entry: Entry) -> Iterator[str]:
     """An address that is a known token elsewhere and not here. Clients sign it, and what the chain
     holds at that address is not ours to say, so it is no bar to paying.
     """
-    asset = _account(entry, "asset")
+    asset = entry.account("asset")
     if entry.evm and asset in _KNOWN_ADDRESSES and _token(entry) is None:
         yield entry.at("asset")
 
@@ -150,7 +141,7 @@ def asset_network(entry: Entry) -> Iterator[str]:
 )
 def asset_not_default(entry: Entry) -> Iterator[str]:
     """A token outside the official clients' table of default tokens for this network."""
-    asset = _account(entry, "asset")
+    asset = entry.account("asset")
     token = _token(entry)
     if asset is None or (token and token.default) or (token is None and asset in _KNOWN_ADDRESSES):
         return
@@ -209,7 +200,7 @@ def asset_permit2(entry: Entry) -> Iterator[str]:
         yield entry.at("extra.assetTransferMethod")
 
 
-RULES: Final[tuple[Rule[Entry], ...]] = (
+TOKEN_RULES: Final[tuple[Rule[Entry], ...]] = (
     asset_form,
     payto_form,
     address_checksum,

@@ -145,7 +145,7 @@ def cors_expose(reading: Reading) -> Iterator[str]:
         yield "header"
 
 
-RULES: Final[tuple[Rule[Reading], ...]] = (
+HEADER_RULES: Final[tuple[Rule[Reading], ...]] = (
     header_base64,
     header_json,
     header_object,

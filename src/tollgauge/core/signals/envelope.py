@@ -90,8 +90,8 @@ def lint_flags(facts: Facts) -> tuple[Flag, ...]:
     order = list(Severity)
     worst: dict[str, tuple[int, str]] = {}
     for rule, severity, message in last.rules:
-        found = (order.index(Severity(severity)), message)
-        worst[rule] = min(found, worst.get(rule, found))
+        ranked = (order.index(Severity(severity)), message)
+        worst[rule] = min(ranked, worst.get(rule, ranked))
     return tuple(
         Flag(code=f"lint:{rule}", severity=order[rank], message=message, since=last.at)
         for rule, (rank, message) in sorted(worst.items())

@@ -55,7 +55,7 @@ class Facts:
         return max((change.at for change in self.changes if change.kind == kind), default=None)
 
 
-def facts(evidence: Evidence, policy: Policy) -> Facts:
+def facts_of(evidence: Evidence, policy: Policy) -> Facts:
     """The facts of an evidence under a policy."""
     start = evidence.as_of - WINDOW_MS
     return Facts(

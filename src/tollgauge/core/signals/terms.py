@@ -5,13 +5,11 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Final
 
+from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.finding import Severity
 from tollgauge.core.signals.facts import Facts
 from tollgauge.core.signals.flag import Fired, FlagRule
 from tollgauge.core.units import usd_text
-
-PRICE: Final = "price-changed"
-PAYTO: Final = "payto-changed"
 
 
 def decoy_price(facts: Facts) -> Fired | None:
@@ -37,7 +35,7 @@ def price_above_client_cap(facts: Facts) -> Fired | None:
 
 def payto_changed_recently(facts: Facts) -> Fired | None:
     """The payTo address changed in the last 7 days, and the URL is not a template."""
-    at = facts.latest(PAYTO)
+    at = facts.latest(PAYTO_CHANGED)
     if at is None or facts.evidence.templated:
         return None
     if facts.evidence.as_of - at > facts.policy.payto_recent:
@@ -51,36 +49,36 @@ def payto_changed_recently(facts: Facts) -> Fired | None:
 
 def price_changed(facts: Facts) -> Fired | None:
     """The advertised price changed in the last 30 days, and the URL is not a template."""
-    count = facts.changed(PRICE)
+    count = facts.changed(PRICE_CHANGED)
     if not count or facts.evidence.templated:
         return None
     return Fired(
         f"The advertised price changed {_times(count)} in 30 days. Set a limit on what you pay.",
-        since=facts.latest(PRICE),
+        since=facts.latest(PRICE_CHANGED),
     )
 
 
 def price_varies(facts: Facts) -> Fired | None:
     """The price of a templated URL differed between observations of the last 30 days."""
-    count = facts.changed(PRICE)
+    count = facts.changed(PRICE_CHANGED)
     if not count or not facts.evidence.templated:
         return None
     return Fired(
         f"The price depends on the item: it differed {_times(count)} in 30 days. "
         "Read the price of your item before you pay.",
-        since=facts.latest(PRICE),
+        since=facts.latest(PRICE_CHANGED),
     )
 
 
 def payto_varies(facts: Facts) -> Fired | None:
     """The payTo address of a templated URL differed between observations of the last 30 days."""
-    count = facts.changed(PAYTO)
+    count = facts.changed(PAYTO_CHANGED)
     if not count or not facts.evidence.templated:
         return None
     return Fired(
         f"The receiving address depends on the item: it differed {_times(count)} in 30 days. "
         "Check the address of your item before you pay.",
-        since=facts.latest(PAYTO),
+        since=facts.latest(PAYTO_CHANGED),
     )
 
 

@@ -127,18 +127,18 @@ class Index:
         own = slice(self._directions.starts[at], self._directions.starts[at + 1])
         term, step = self._directions.term[own], self._directions.step[own]
         end = self._above(self._score[at] + DELTA_TENTHS)
-        found = 0
+        count = 0
         for limit in (min(end, FIRST), end):
-            found = self._others(at, self._alike(term, step, end=limit)[0])
-            if found >= COUNT_MAX or limit == end:
+            count = self._others(at, self._alike(term, step, end=limit)[0])
+            if count >= COUNT_MAX or limit == end:
                 break
-        return min(found, COUNT_MAX)
+        return min(count, COUNT_MAX)
 
     def _others(self, at: int, rank: Longs) -> int:
-        mine = self._pay_to[at]
+        pay_to = self._pay_to[at]
         others = self._host[rank] != self._host[at]
-        if mine >= 0:
-            others &= self._pay_to[rank] != mine
+        if pay_to >= 0:
+            others &= self._pay_to[rank] != pay_to
         return int(np.count_nonzero(others))
 
     def _above(self, least_tenths: int) -> int:
@@ -162,32 +162,34 @@ class Index:
         rare = order[len(common) :]
         left = float(tail[len(common) - 1]) * (SCALE + _SLACK) if len(common) else 0.0
         sums = _sums(posted, begins[rare], sizes[rare], step[rare], end)
-        found = np.flatnonzero(sums >= _LEAST - left)
-        dots = sums[found]
+        ranks = np.flatnonzero(sums >= _LEAST - left)
+        dots = sums[ranks]
         if len(common):
-            dots += self._common(found, term[common], step[common], sizes[common], begins[common])
+            dots += self._common(ranks, term[common], step[common], sizes[common], begins[common])
         dots = dots[alike := dots >= _LEAST].astype(np.int64)
         percent = (200 * dots + SCALE * SCALE) // (2 * SCALE * SCALE)
-        return found[alike], np.minimum(percent, 100)
+        return ranks[alike], np.minimum(percent, 100)
 
     def _common(
         self,
-        found: Longs,
+        ranks: Longs,
         term: Ints,
         step: Steps,
         sizes: Longs,
         begins: Longs,
     ) -> Sums:
-        """What common terms add to the candidates found: looked up one by one where they are
-        few, summed over all postings where they are many.
+        """What common terms add to the candidates at some ranks: looked up one by one where
+        they are few, summed over all postings where they are many.
         """
         posted = self._postings
-        if len(found) * len(term) * 4 > int(sizes.sum()):
-            return _sums(posted, begins, sizes, step, posted.candidates)[found]
-        keys = term.astype(np.int64)[:, None] * posted.candidates + found
+        if len(ranks) * len(term) * 4 > int(sizes.sum()):
+            return _sums(posted, begins, sizes, step, posted.candidates)[ranks]
+        keys = term.astype(np.int64)[:, None] * posted.candidates + ranks
         place = np.minimum(np.searchsorted(posted.key, keys), len(posted.key) - 1)
-        there = posted.key[place] == keys
-        added: Sums = ((posted.step[place] * there).astype(np.float64) * step[:, None]).sum(axis=0)
+        present = posted.key[place] == keys
+        added: Sums = ((posted.step[place] * present).astype(np.float64) * step[:, None]).sum(
+            axis=0
+        )
         return added
 
 

@@ -96,8 +96,8 @@ def build(
     numbers, the same for the same host.
     """
     starts = _offsets(np.fromiter(map(len, terms), np.int64, len(terms)))
-    ids = np.frombuffer(b"".join(each.ids for each in terms), np.uint32)
-    tenths = np.frombuffer(b"".join(each.weights for each in terms), np.uint8)
+    ids = np.frombuffer(b"".join(item.ids for item in terms), np.uint32)
+    tenths = np.frombuffer(b"".join(item.weights for item in terms), np.uint8)
     vocabulary, places = np.unique(ids, return_inverse=True)
     term: Ints = places.astype(np.int32)
     owner = np.repeat(np.arange(len(terms), dtype=np.int32), np.diff(starts))

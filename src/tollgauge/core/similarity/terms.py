@@ -99,27 +99,27 @@ def terms_of(wording: Wording, weights: Weights = WEIGHTS) -> Terms:
         [word for tag in _tags(wording.tags) for word in words(tag)],
         [word for segment in segments for word in words(segment)],
     ]
-    found: dict[int, int] = {}
+    weight_by_id: dict[int, int] = {}
     _add(
-        found,
+        weight_by_id,
         "n",
         (word for name in wording.names for word in words(name[:TAG_MAX])),
         weights.input,
     )
     for field in fields:
-        _add(found, "b", (f"{one} {two}" for one, two in pairwise(field)), weights.pair)
-    _add(found, "t", (" ".join(words(tag)) for tag in _tags(wording.tags)), weights.whole)
-    _add(found, "p", segments, weights.whole)
-    said = Counter(word for field in fields for word in field)
-    for word, times in said.items():
-        found[_id("w", word)] = weights.once if times == 1 else weights.again
-    return _packed(found)
+        _add(weight_by_id, "b", (f"{one} {two}" for one, two in pairwise(field)), weights.pair)
+    _add(weight_by_id, "t", (" ".join(words(tag)) for tag in _tags(wording.tags)), weights.whole)
+    _add(weight_by_id, "p", segments, weights.whole)
+    counts = Counter(word for field in fields for word in field)
+    for word, times in counts.items():
+        weight_by_id[_id("w", word)] = weights.once if times == 1 else weights.again
+    return _packed(weight_by_id)
 
 
-def _add(found: dict[int, int], kind: str, texts: Iterable[str], weight: int) -> None:
+def _add(weight_by_id: dict[int, int], kind: str, texts: Iterable[str], weight: int) -> None:
     for text in texts:
         if text:
-            found[_id(kind, text)] = weight
+            weight_by_id[_id(kind, text)] = weight
 
 
 def _id(kind: str, text: str) -> int:
@@ -127,8 +127,8 @@ def _id(kind: str, text: str) -> int:
     return crc32(f"{'w' if kind == 'n' else kind}:{text}".encode("utf-8", "replace"))
 
 
-def _packed(found: dict[int, int]) -> Terms:
-    kept = sorted(found.items(), key=lambda term: (-term[1], term[0]))[:TERMS_MAX]
+def _packed(weight_by_id: dict[int, int]) -> Terms:
+    kept = sorted(weight_by_id.items(), key=lambda term: (-term[1], term[0]))[:TERMS_MAX]
     kept.sort()
     return Terms(array("I", [id_ for id_, _ in kept]).tobytes(), bytes(w for _, w in kept))
 

@@ -51,8 +51,8 @@ class Arguments:
 
     def bytes(self, place: int) -> memoryview:
         """The `bytes` argument whose offset is at `place`."""
-        found = self.at(place)
-        length, start = found.number(0), found.base + WORD
+        argument = self.at(place)
+        length, start = argument.number(0), argument.base + WORD
         if length > len(self.view) - start:
             raise OutsideError
         return self.view[start : start + length]

@@ -47,29 +47,31 @@ def trace_files(
     fallback = named_network(network or DEFAULT_NETWORK)
     if tx is None:
         return not_found(None, network=fallback)
-    sent = read_transaction(tx)
-    found = decode(
-        sent,
-        _told(tx, receipt),
+    transaction = read_transaction(tx)
+    result = decode(
+        transaction,
+        _receipt(tx, receipt),
         None if calls is None else read_call_trace(calls),
-        network=fallback if sent.chain_id is None else f"eip155:{sent.chain_id}",
+        network=fallback if transaction.chain_id is None else f"eip155:{transaction.chain_id}",
         model=None if model is None else named_model(model),
     )
-    if network is not None and found.network != fallback:
+    if network is not None and result.network != fallback:
         raise CaptureError(f"The transaction is not one of {network}: it names another chain.")
-    if network is None and sent.chain_id is None:
-        said = (found.reason, reason.NO_CHAIN.format(name=DEFAULT_NETWORK))
-        found = replace(found, reason=" ".join(filter(None, said)))
-    return known_tokens(found)
+    if network is None and transaction.chain_id is None:
+        reasons = (result.reason, reason.NO_CHAIN.format(name=DEFAULT_NETWORK))
+        result = replace(result, reason=" ".join(filter(None, reasons)))
+    return known_tokens(result)
 
 
-def _told(tx: object, receipt: object | None) -> Receipt | None:
-    """What is known of the outcome: from the receipt, and from a transaction that tells it too."""
+def _receipt(tx: object, receipt: object | None) -> Receipt | None:
+    """What is known of the outcome: from the receipt, and from the transaction's own fields, which
+    some explorers add.
+    """
     own = own_receipt(tx)
     if receipt is None:
         return own
-    told = read_receipt(receipt)
-    return told if own is None else completed(told, own)
+    given = read_receipt(receipt)
+    return given if own is None else completed(given, own)
 
 
 def named_model(name: str) -> Model:
@@ -85,39 +87,39 @@ def named_model(name: str) -> Model:
 
 def named_network(name: str) -> str:
     """The CAIP-2 id of a network's name. Raises CaptureError."""
-    found = NETWORKS.get(name)
-    if found is None:
+    network = NETWORKS.get(name)
+    if network is None:
         raise CaptureError(
             "There is no network of that name.", hint=f"The networks are {', '.join(NETWORKS)}."
         )
-    return found
+    return network
 
 
-def known_tokens(found: TraceResult) -> TraceResult:
+def known_tokens(result: TraceResult) -> TraceResult:
     """A trace with symbol and decimals of the tokens in our table."""
     known = {}
-    for payment in found.payments:
-        asset = known_asset(found.network, payment.token.address)
+    for payment in result.payments:
+        asset = known_asset(result.network, payment.token.address)
         if asset is not None:
             known[asset.address] = Token(
                 address=asset.address, symbol=asset.symbol, decimals=asset.decimals
             )
-    return with_tokens(found, known)
+    return with_tokens(result, known)
 
 
-def with_tokens(found: TraceResult, tokens: Mapping[str, Token]) -> TraceResult:
+def with_tokens(result: TraceResult, tokens: Mapping[str, Token]) -> TraceResult:
     """A trace with what is known of its tokens, by address."""
     return replace(
-        found,
+        result,
         payments=tuple(
             replace(payment, token=tokens.get(payment.token.address, payment.token))
-            for payment in found.payments
+            for payment in result.payments
         ),
     )
 
 
 def trace_json(
-    found: TraceResult,
+    result: TraceResult,
     *,
     ledger: Mapping[str, Any] | None = None,
     hint: Mapping[str, Any] | None = None,
@@ -127,16 +129,16 @@ def trace_json(
     `ledger` is null where no ledger was asked; `hint` is left out where none was given, and
     `reason` where there is nothing to say.
     """
-    payments = [_payment(payment, found.network) for payment in found.payments]
+    payments = [_payment(payment, result.network) for payment in result.payments]
     first = payments[0] if payments else {}
     document = {
-        "txHash": found.tx_hash,
-        "network": network_name(found.network),
-        "chainId": found.chain_id,
-        "status": found.status,
-        "block": None if found.block is None else _block(found.block),
-        "submitter": found.submitter,
-        "decoder": found.decoder,
+        "txHash": result.tx_hash,
+        "network": network_name(result.network),
+        "chainId": result.chain_id,
+        "status": result.status,
+        "block": None if result.block is None else _block(result.block),
+        "submitter": result.submitter,
+        "decoder": result.decoder,
         "payments": payments,
         "payer": first.get("payer"),
         "payee": first.get("payee"),
@@ -144,8 +146,8 @@ def trace_json(
         "token": first.get("token"),
         "ledger": ledger,
     }
-    said = {"reason": found.reason, "hint": hint}
-    return document | {key: value for key, value in said.items() if value is not None}
+    optional = {"reason": result.reason, "hint": hint}
+    return document | {key: value for key, value in optional.items() if value is not None}
 
 
 def _block(block: Block) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def read_call_trace(value: object) -> CallTrace:
     """The outermost frame of a call trace. Raises CaptureError."""
     if not isinstance(value, dict):
         raise CaptureError("The call trace is no JSON object.")
-    found = []
+    transfers = []
     waiting: list[Any] = [value]
     while waiting:
         frame = waiting.pop()
@@ -42,14 +42,14 @@ def read_call_trace(value: object) -> CallTrace:
             raise CaptureError("A frame of the call trace has no type.")
         if frame.get("error") is not None:
             continue
-        made = _transfer(frame)
-        if made is not None:
-            found.append(made)
+        transfer = _transfer(frame)
+        if transfer is not None:
+            transfers.append(transfer)
         inner = frame.get("calls")
         if not isinstance(inner, list | None):
             raise CaptureError("A frame's calls are no list.")
         waiting += reversed(inner or [])
-    return CallTrace(ok=value.get("error") is None, calls=tuple(found))
+    return CallTrace(ok=value.get("error") is None, calls=tuple(transfers))
 
 
 def _transfer(frame: dict[str, Any]) -> Authorized | None:

@@ -118,20 +118,20 @@ def unwrapped(value: object) -> object:
 
 def read_transaction(value: object) -> Transaction:
     """A transaction object. Raises CaptureError."""
-    found = _object(value, "The transaction")
-    if not found.keys() & {*forms.HASH, *forms.DATA} or "topics" in found:
+    fields = _object(value, "The transaction")
+    if not fields.keys() & {*forms.HASH, *forms.DATA} or "topics" in fields:
         raise CaptureError("The object has neither a hash nor an input: it is no transaction.")
-    _, data = forms.named(found, forms.DATA)
+    _, data = forms.named(fields, forms.DATA)
     readable = _data(data)
-    mined = [found[name] for name in forms.BLOCK if name in found]
+    mined = [fields[name] for name in forms.BLOCK if name in fields]
     return Transaction(
-        hash=_read(found, forms.HASH, _hash),
-        chain_id=_read(found, forms.CHAIN, forms.number),
-        sender=_read(found, ("from",), forms.address),
-        to=_read(found, ("to",), forms.address),
+        hash=_read(fields, forms.HASH, _hash),
+        chain_id=_read(fields, forms.CHAIN, forms.number),
+        sender=_read(fields, ("from",), forms.address),
+        to=_read(fields, ("to",), forms.address),
         data=readable,
-        pending=all(each is None for each in mined) if mined else None,
-        block=_block(found),
+        pending=all(value is None for value in mined) if mined else None,
+        block=_block(fields),
         cut=readable is None and isinstance(data, str) and bool(_CUT.match(data)),
     )
 
@@ -142,22 +142,22 @@ def read_receipt(value: object) -> Receipt:
     """
     if isinstance(value, list) and value:
         value = {"logs": value, forms.MORE: {}}  # nobody says that these are all of them
-    found = _object(value, "The receipt")
-    if not found.keys() & _OF_RECEIPT:
+    fields = _object(value, "The receipt")
+    if not fields.keys() & _OF_RECEIPT:
         raise CaptureError("The object has neither a status nor logs: it is no receipt.")
-    name, logs = forms.named(found, ("logs", "items"))
+    name, logs = forms.named(fields, ("logs", "items"))
     if logs is not None and not isinstance(logs, list):
         raise CaptureError("The receipt's logs are no list.")
     read = [_log(item) for item in logs or ()]
     if name == "items" and all(log.index is not None for log in read):
         read.sort(key=lambda log: log.index or 0)  # an explorer may show the newest first
     return Receipt(
-        hash=_read(found, forms.HASH, _hash),
-        ok=_outcome(found),
-        sender=_read(found, ("from",), forms.address),
-        block=_block(found),
+        hash=_read(fields, forms.HASH, _hash),
+        ok=_outcome(fields),
+        sender=_read(fields, ("from",), forms.address),
+        block=_block(fields),
         logs=None if logs is None else tuple(read),
-        whole=found.get(forms.MORE) is None,
+        whole=fields.get(forms.MORE) is None,
     )
 
 
@@ -165,10 +165,10 @@ def own_receipt(value: object) -> Receipt | None:
     """What a transaction object itself says of its outcome, as explorers' objects do; None where
     it says nothing. Raises CaptureError.
     """
-    found = _object(value, "The transaction")
-    if not found.keys() & {*forms.STATUS, "isError", "logs"}:
+    fields = _object(value, "The transaction")
+    if not fields.keys() & {*forms.STATUS, "isError", "logs"}:
         return None
-    receipt = read_receipt(found)
+    receipt = read_receipt(fields)
     return None if receipt.ok is None and receipt.logs is None else receipt
 
 
@@ -191,16 +191,16 @@ def completed(receipt: Receipt, other: Receipt) -> Receipt:
 
 
 def _log(value: object) -> Log:
-    found = _object(value, "A log")
-    topics = found.get("topics")
+    fields = _object(value, "A log")
+    topics = fields.get("topics")
     if not isinstance(topics, list) or len(topics) > _TOPICS_MAX:
         raise CaptureError("A log's topics are no list of at most four.")
-    if found.get("removed") is True:
+    if fields.get("removed") is True:
         raise CaptureError("A log was removed: its block is not part of the chain any more.")
     while topics and topics[-1] is None:
         topics = topics[:-1]
-    address = _read(found, ("address",), forms.address)
-    data = _read(found, ("data",), _bytes)
+    address = _read(fields, ("address",), forms.address)
+    data = _read(fields, ("data",), _bytes)
     if address is None or data is None:
         raise CaptureError("A log has no address or no data.")
     try:
@@ -211,17 +211,17 @@ def _log(value: object) -> Log:
         address=address,
         topics=read,
         data=data,
-        index=_read(found, forms.LOG_INDEX, _index),
-        tx_hash=_read(found, forms.HASH, _hash),
+        index=_read(fields, forms.LOG_INDEX, _index),
+        tx_hash=_read(fields, forms.HASH, _hash),
     )
 
 
-def _block(found: Mapping[str, Any]) -> Block | None:
-    number, at = _read(found, forms.BLOCK, forms.number), None
+def _block(fields: Mapping[str, Any]) -> Block | None:
+    number, at = _read(fields, forms.BLOCK, forms.number), None
     if number is None:
         return None
-    at = _read(found, forms.TIME, forms.milliseconds)
-    return Block(number=number, hash=_read(found, forms.BLOCK_HASH, _hash), at=at)
+    at = _read(fields, forms.TIME, forms.milliseconds)
+    return Block(number=number, hash=_read(fields, forms.BLOCK_HASH, _hash), at=at)
 
 
 def _object(value: object, what: str) -> dict[str, Any]:
@@ -231,10 +231,10 @@ def _object(value: object, what: str) -> dict[str, Any]:
 
 
 def _read(
-    found: Mapping[str, Any], names: tuple[str, ...], form: Callable[[object], T]
+    fields: Mapping[str, Any], names: tuple[str, ...], form: Callable[[object], T]
 ) -> T | None:
     """The value under one of some names, None where there is none. Raises CaptureError."""
-    name, value = forms.named(found, names)
+    name, value = forms.named(fields, names)
     try:
         return None if value is None else form(value)
     except ValueError as error:
@@ -242,9 +242,9 @@ def _read(
         raise CaptureError(f"The field {name} {words}.") from error
 
 
-def _outcome(found: Mapping[str, Any]) -> bool | None:
+def _outcome(fields: Mapping[str, Any]) -> bool | None:
     try:
-        return forms.outcome(found)
+        return forms.outcome(fields)
     except ValueError as error:
         raise CaptureError(
             "The receipt's status is neither 0 nor 1, and no word for it."

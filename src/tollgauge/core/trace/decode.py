@@ -11,7 +11,7 @@ Rules (EIP-3009):
 - the receipt alone says `success` (or its logs, as a transaction that reverted has none): a call
   trace may be of a transaction that was never mined. One that failed moved nothing either way;
 - bytes that only look like a call (core/trace/nesting.scanned) count where a log pair or the
-  payer's signature proves them, and only where nothing better was found;
+  payer's signature proves them, and only where no better source was found;
 - calls that contradict each other prove nothing, unless the payer's signature picks one.
 
 Nothing here raises for any bytes; CaptureError is for objects that are no capture at all, and for
@@ -54,7 +54,7 @@ def decode(
     """
     _fit(tx, receipt, trace, model)
     status = _status(tx, receipt, trace)
-    found = TraceResult(
+    result = TraceResult(
         tx_hash=tx.hash or (receipt.hash if receipt else None),
         network=network,
         status=status,
@@ -66,15 +66,17 @@ def decode(
     calls = _calls(tx, trace)
     if status is Status.REVERTED:
         return replace(
-            found, decoder=model or Model.RECEIPT_LOGS, reason=reason.reverted(tx, calls)
+            result, decoder=model or Model.RECEIPT_LOGS, reason=reason.reverted(tx, calls)
         )
-    if receipt is None or not _tells(receipt):
-        return _from_calls(found, tx, receipt, trace, model=model)
-    return _from_logs(found, tx, receipt, trace, model=model)
+    if receipt is None or not _shows_payments(receipt):
+        return _from_calls(result, tx, receipt, trace, model=model)
+    return _from_logs(result, tx, receipt, trace, model=model)
 
 
-def _tells(receipt: Receipt) -> bool:
-    """Whether a receipt's logs tell what moved: all logs do, some do where they hold a payment."""
+def _shows_payments(receipt: Receipt) -> bool:
+    """Whether a receipt's logs show what moved: a whole list always does, a part of one only where
+    it holds a payment.
+    """
     if receipt.logs is None:
         return False
     return receipt.whole or bool(moved(receipt.logs))
@@ -130,7 +132,7 @@ def _calls(tx: Transaction, trace: CallTrace | None) -> tuple[Authorized, ...]:
 
 
 def _from_logs(
-    found: TraceResult,
+    result: TraceResult,
     tx: Transaction,
     receipt: Receipt,
     trace: CallTrace | None,
@@ -139,19 +141,21 @@ def _from_logs(
 ) -> TraceResult:
     pairs = moved(receipt.logs or ())
     if not pairs:
-        asked = () if model is Model.RECEIPT_LOGS else _calls(tx, trace)
-        why = reason.nothing_moved(tx, receipt.logs or (), asked)
-        return replace(found, decoder=model or Model.RECEIPT_LOGS, reason=why)
-    read = _matched(pairs, _sources(tx, None, pairs), found.network)
+        calls = () if model is Model.RECEIPT_LOGS else _calls(tx, trace)
+        why = reason.nothing_moved(tx, receipt.logs or (), calls)
+        return replace(result, decoder=model or Model.RECEIPT_LOGS, reason=why)
+    read = _matched(pairs, _sources(tx, None, pairs), result.network)
     used = Model.CALLDATA if any(read) else Model.RECEIPT_LOGS
     if trace is not None and (model is Model.CALL_TRACE or not all(read)):
-        read = _matched(pairs, _sources(tx, trace, pairs), found.network)
+        read = _matched(pairs, _sources(tx, trace, pairs), result.network)
         used = Model.CALL_TRACE
     payments = tuple(_proven(pair, call) for pair, call in zip(pairs, read, strict=True))
     if model is Model.RECEIPT_LOGS:
-        payments = tuple(replace(each, valid_after=None, valid_before=None) for each in payments)
+        payments = tuple(
+            replace(payment, valid_after=None, valid_before=None) for payment in payments
+        )
     return replace(
-        found,
+        result,
         decoder=model or used,
         payments=payments,
         reason=_rest(tx, receipt, known=all(read)),
@@ -161,10 +165,10 @@ def _from_logs(
 
 def _rest(tx: Transaction, receipt: Receipt, *, known: bool) -> str | None:
     """What the payments of logs rest on, None where nothing is open."""
-    said = [] if known else [reason.LOGS_ONLY]
-    said += [reason.INCOMPLETE] if not known and reason.is_cut(tx) else []
-    said += [] if receipt.whole else [reason.MORE_LOGS]
-    return " ".join(said) or None
+    reasons = [] if known else [reason.LOGS_ONLY]
+    reasons += [reason.INCOMPLETE] if not known and reason.is_cut(tx) else []
+    reasons += [] if receipt.whole else [reason.MORE_LOGS]
+    return " ".join(reasons) or None
 
 
 def _sources(
@@ -229,7 +233,7 @@ def _proven(pair: Moved, call: Authorized | None) -> TracedPayment:
 
 
 def _from_calls(
-    found: TraceResult,
+    result: TraceResult,
     tx: Transaction,
     receipt: Receipt | None,
     trace: CallTrace | None,
@@ -244,17 +248,17 @@ def _from_calls(
     payments = tuple(
         _asked(call, token)
         for call in calls[:ASKED_MAX]
-        if (token := _token(call, found.network)) is not None
+        if (token := _token(call, result.network)) is not None
     )
     if not payments and tx.data is not None and trace is None:
-        payments = tuple(_guessed(tx.data, found.network))
-    pending = found.status is Status.PENDING
-    said = [reason.PENDING if pending else reason.unproven(receipt)]
+        payments = tuple(_guessed(tx.data, result.network))
+    pending = result.status is Status.PENDING
+    reasons = [reason.PENDING if pending else reason.unproven(receipt)]
     if payments:
-        said += [reason.ASKED, *([reason.INCOMPLETE] if reason.is_cut(tx) else [])]
+        reasons += [reason.ASKED, *([reason.INCOMPLETE] if reason.is_cut(tx) else [])]
     else:
-        said.insert(0, reason.unshown(tx, calls))
-    return replace(found, decoder=model or used, payments=payments, reason=" ".join(said))
+        reasons.insert(0, reason.unshown(tx, calls))
+    return replace(result, decoder=model or used, payments=payments, reason=" ".join(reasons))
 
 
 def _token(call: Authorized, network: str) -> str | None:
@@ -269,11 +273,11 @@ def _token(call: Authorized, network: str) -> str | None:
 
 def _guessed(data: bytes, network: str) -> Iterable[TracedPayment]:
     """What only looks like calls, where the payer signed exactly that."""
-    seen = set()
+    keys = set()
     for call in scanned(data)[:ASKED_MAX]:
         asset = asset_signed_for(call, network)
-        if asset is not None and call.key not in seen:
-            seen.add(call.key)
+        if asset is not None and call.key not in keys:
+            keys.add(call.key)
             yield _asked(call, asset.address)
 
 

@@ -55,22 +55,21 @@ def unwrapped(value: object) -> object:
     """
     if not isinstance(value, dict) or not ("jsonrpc" in value or _is_envelope(value)):
         return value
-    failed = value.get("error")
-    found = value.get("result")
-    if failed is not None or isinstance(found, str):
+    error, result = value.get("error"), value.get("result")
+    if error is not None or isinstance(result, str):
         raise ValueError("the saved reply is an error and not an answer")
-    return found
+    return result
 
 
 def _is_envelope(value: Mapping[str, Any]) -> bool:
     return "result" in value and value.keys() <= _ENVELOPE
 
 
-def named(found: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, object]:
+def named(fields: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, object]:
     """The first of some names that has a value, and the value; the first name and None if none."""
     for name in names:
-        if found.get(name) is not None:
-            return name, found[name]
+        if fields.get(name) is not None:
+            return name, fields[name]
     return names[0], None
 
 
@@ -109,11 +108,11 @@ def address(value: object) -> str:
     return hexadecimal(value.get("hash") if isinstance(value, dict) else value, ADDRESS)
 
 
-def outcome(found: Mapping[str, Any]) -> bool | None:
+def outcome(fields: Mapping[str, Any]) -> bool | None:
     """Whether a transaction succeeded; None where nothing says it."""
-    _, value = named(found, STATUS)
+    _, value = named(fields, STATUS)
     if value is None or value == "":
-        wrong = found.get("isError")
+        wrong = fields.get("isError")
         return None if wrong is None else number(wrong) == 0
     if isinstance(value, bool):
         return value

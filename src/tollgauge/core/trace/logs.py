@@ -35,14 +35,14 @@ class Moved:
 def moved(logs: Iterable[Log]) -> tuple[Moved, ...]:
     """Every pair in a receipt's logs, in the order of their transfers."""
     waiting: dict[str, tuple[str, str]] = {}
-    found = []
+    pairs = []
     for log in logs:
         if log.topics[:1] == (AUTHORIZATION_USED,) and len(log.topics) == 3:
             waiting[log.address] = log.topics[1], log.topics[2]
         elif log.topics[:1] == (TRANSFER,) and len(log.topics) == 3 and len(log.data) == 66:
             payer, nonce = waiting.pop(log.address, ("", ""))
             if payer == log.topics[1] and _address(payer) and _address(log.topics[2]):
-                found.append(
+                pairs.append(
                     Moved(
                         token=log.address,
                         payer=_address(payer),
@@ -52,7 +52,7 @@ def moved(logs: Iterable[Log]) -> tuple[Moved, ...]:
                         index=log.index,
                     )
                 )
-    return tuple(found)
+    return tuple(pairs)
 
 
 def holds(logs: Iterable[Log], topic: str) -> bool:

@@ -46,21 +46,21 @@ Reader = Callable[[Arguments, str | None], Iterator[Inner]]
 
 def authorized(data: bytes, target: str | None) -> tuple[Authorized, ...]:
     """Every EIP-3009 transfer that a call to `target` asks for, itself or through wrappers."""
-    found: list[Authorized] = []
+    transfers: list[Authorized] = []
     waiting = [(Inner(target, memoryview(data)), 0)]
     budget = CALLS_MAX
-    while waiting and len(found) < CALLS_MAX:
+    while waiting and len(transfers) < CALLS_MAX:
         call, depth = waiting.pop()
-        made = read_call(call.data, call.target)
-        if made is not None:
-            found.append(made)
+        transfer = read_call(call.data, call.target)
+        if transfer is not None:
+            transfers.append(transfer)
             continue
-        found += islice(_fitting(listed(call.data)), CALLS_MAX - len(found))
+        transfers += islice(_fitting(listed(call.data)), CALLS_MAX - len(transfers))
         if depth < DEPTH_MAX:
             inner = list(islice(_fitting(_inner(call)), budget))
             budget -= len(inner)
-            waiting += [(each, depth + 1) for each in reversed(inner)]
-    return tuple(found)
+            waiting += [(inner_call, depth + 1) for inner_call in reversed(inner)]
+    return tuple(transfers)
 
 
 def incomplete(data: bytes) -> bool:
@@ -80,17 +80,17 @@ def incomplete(data: bytes) -> bool:
 
 def scanned(data: bytes) -> tuple[Authorized, ...]:
     """Whatever looks like an EIP-3009 call anywhere in the data; its target is not known."""
-    found: list[Authorized] = []
+    transfers: list[Authorized] = []
     for selector in SELECTORS:
         at = data.find(selector)
         for _ in range(SCAN_MAX):
             if at < 0:
                 break
-            made = read_call(data, start=at, strict=True)
-            if made is not None:
-                found.append(made)
+            transfer = read_call(data, start=at, strict=True)
+            if transfer is not None:
+                transfers.append(transfer)
             at = data.find(selector, at + 1)
-    return tuple(found)
+    return tuple(transfers)
 
 
 def _inner(call: Inner) -> Iterator[Inner]:
@@ -123,8 +123,8 @@ def _tuples(array: int, *, data: int) -> Reader:
     def read(arguments: Arguments, _caller: str | None) -> Iterator[Inner]:
         length, elements = arguments.items(array)
         for place in range(length):
-            each = elements.at(place)
-            yield Inner(each.address(0), each.bytes(data))
+            element = elements.at(place)
+            yield Inner(element.address(0), element.bytes(data))
 
     return read
 

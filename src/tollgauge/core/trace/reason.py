@@ -96,6 +96,7 @@ def _kind(data: bytes) -> str | None:
 
 
 def _asked(calls: Sequence[Authorized]) -> str:
+    """What calls ask for, in words: the first few of them, and how many more there are."""
     shown = [
         f"{call.method.value} of {call.value} atomic units from {call.payer} to {call.payee}"
         for call in calls[:_SHOWN]

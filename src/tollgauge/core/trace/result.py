@@ -8,7 +8,7 @@ from enum import StrEnum
 from tollgauge.core.trace.calldata import Method
 from tollgauge.core.trace.captured import Block
 from tollgauge.core.trace.catalogue import Model
-from tollgauge.core.units import known_asset
+from tollgauge.core.units import known_asset, micro_usd
 
 
 class Status(StrEnum):
@@ -55,7 +55,7 @@ class TracedPayment:
     def micro_usd(self, network: str) -> int | None:
         """Millionths of a dollar, rounded half up; None for a token that is no known dollar."""
         asset = known_asset(network, self.token.address)
-        return None if asset is None else (self.amount * 10**7 // 10**asset.decimals + 5) // 10
+        return None if asset is None else micro_usd(self.amount, asset.decimals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,8 +35,10 @@ def read_symbol(reply: object) -> str | None:
 def read_decimals(reply: object) -> int | None:
     """How many decimals a token shows, or None for a reply that is no such number."""
     data = _bytes(reply)
-    found = word(memoryview(data), 0) if len(data) == WORD else DECIMALS_MAX + 1
-    return found if found <= DECIMALS_MAX else None
+    if len(data) != WORD:
+        return None
+    decimals = word(memoryview(data), 0)
+    return decimals if decimals <= DECIMALS_MAX else None
 
 
 def _bytes(reply: object) -> bytes:

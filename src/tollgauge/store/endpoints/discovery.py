@@ -23,7 +23,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core import discovery
-from tollgauge.core.changes import term_flips
+from tollgauge.core.changes import term_changes
 from tollgauge.core.endpoint import Endpoint, Listing, Resource
 from tollgauge.core.evidence import Change
 from tollgauge.core.listing import ListedItem
@@ -292,7 +292,7 @@ def _flip_terms(
         after = discovery.carried(before, clean_terms(item.quote or item.unpriced))
         speaks = from_row(row).sources[:1] == (source,) and row["quote_source"] != PROBE
         if speaks and before is not None and after is not None:
-            found = term_flips(before, after, at=at, source=source)
+            found = term_changes(before, after, at=at, source=source)
             changes_rows.add(tx, id_, found)
 
 

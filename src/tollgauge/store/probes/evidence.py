@@ -7,16 +7,13 @@ from dataclasses import replace
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint, Listing
-from tollgauge.core.evidence import ChainEvidence, Evidence
+from tollgauge.core.evidence import RECENT_MS, ChainEvidence, Evidence
 from tollgauge.core.text import injection_suspected
-from tollgauge.core.units import HOUR_MS, WINDOW_MS
+from tollgauge.core.units import WINDOW_MS
 from tollgauge.db.transaction import step
 from tollgauge.store.chain import volumes
 from tollgauge.store.endpoints import discovery, endpoints
 from tollgauge.store.probes import window
-
-RECENT_MS = 3 * HOUR_MS
-"""How far back `down-now` looks (docs/methodology.md, *flags*)."""
 
 
 @step

@@ -17,7 +17,8 @@ from typing import Any, Final
 import orjson
 
 from tollgauge.core import evidence as evidence_form
-from tollgauge.core.scoring import Score, recompute
+from tollgauge.core.score import Score
+from tollgauge.core.scoring import recompute
 from tollgauge.web.wire.figures import iso
 from tollgauge.web.wire.scores import score_alone
 from tollgauge.web.wire.shape import dump
