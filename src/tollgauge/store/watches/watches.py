@@ -23,7 +23,7 @@ from sqlalchemy import Connection
 from tollgauge.core import watch as rules
 from tollgauge.core.units import DAY_MS
 from tollgauge.core.watch import State, WatchRequest
-from tollgauge.db import schema
+from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
 from tollgauge.db.transaction import step
 from tollgauge.store.watches import destinations, watch_events
@@ -31,7 +31,6 @@ from tollgauge.store.watches.destinations import Destination
 
 LIVE: Final = (State.PENDING.value, State.ACTIVE.value)
 _BATCH: Final = 500
-_E: Final = schema.endpoint
 
 watch = sa.Table(
     "watch",
@@ -274,9 +273,17 @@ def _watched(tx: Connection, endpoint_id: str, *, now: int) -> None:
         .where(watch.c.endpoint_id == endpoint_id, watch.c.state == State.ACTIVE.value)
         .scalar_subquery()
     )
-    tx.execute(_E.update().where(_E.c.id == endpoint_id).values(watched_until=until))
-    soon = (_E.c.id == endpoint_id, _E.c.watched_until > now, _E.c.next_due > now)
-    tx.execute(_E.update().where(*soon).values(next_due=now))
+    tx.execute(
+        endpoint_table.update()
+        .where(endpoint_table.c.id == endpoint_id)
+        .values(watched_until=until)
+    )
+    soon = (
+        endpoint_table.c.id == endpoint_id,
+        endpoint_table.c.watched_until > now,
+        endpoint_table.c.next_due > now,
+    )
+    tx.execute(endpoint_table.update().where(*soon).values(next_due=now))
 
 
 def _due(found: Watch, *, expiring_told: bool = False, digest_at: int | None = None) -> int:
