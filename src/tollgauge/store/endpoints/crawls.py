@@ -136,13 +136,3 @@ def seen_by(tx: Connection, source: str, crawl_id: int) -> int:
         listing_table.c.source == source, listing_table.c.crawl_id == crawl_id
     )
     return int(tx.execute(query).scalar_one())
-
-
-@step
-def last_complete(tx: Connection, source: str) -> int | None:
-    """When the last complete crawl of a source ended, None before the first."""
-    query = sa.select(sa.func.max(crawl_table.c.finished_at)).where(
-        crawl_table.c.source == source, crawl_table.c.complete.is_(True)
-    )
-    ended: int | None = tx.execute(query).scalar_one()
-    return ended

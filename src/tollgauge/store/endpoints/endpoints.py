@@ -122,23 +122,10 @@ def update(tx: Connection, endpoint: Endpoint) -> None:
     """Write every field of an endpoint, by its id.
 
     It overwrites what others changed since the endpoint was read; what only one of them changes
-    has narrower ways (`probes.record`, `discovery.observe_quote`, `watch`).
+    has functions of its own (`probes.record`, `discovery.observe_quote`).
     """
     tx.execute(
         endpoint_table.update().where(endpoint_table.c.id == endpoint.id).values(to_row(endpoint))
-    )
-
-
-@step
-def watch(tx: Connection, endpoint_id: str, *, until: int, next_due: int) -> None:
-    """Watch an endpoint at least until an instant, and probe it at `next_due` at the latest."""
-    tx.execute(
-        endpoint_table.update()
-        .where(endpoint_table.c.id == endpoint_id)
-        .values(
-            watched_until=greatest(endpoint_table.c.watched_until, until),
-            next_due=least(endpoint_table.c.next_due, next_due),
-        )
     )
 
 

@@ -407,12 +407,6 @@ def show_secret(tx: Connection, payment_id: str, *, now: int) -> bool:
     return _SHOW.run(tx, {"shown_at": now, "id_": payment_id}) == 1
 
 
-@step
-def record_attempt(tx: Connection, payment_id: str, attempt: Attempt) -> None:
-    """Append what a question about a payment came to."""
-    _record(tx, payment_id, (attempt,))
-
-
 def _record(tx: Connection, payment_id: str, attempts: Sequence[Attempt]) -> None:
     rows = [
         {

@@ -123,7 +123,7 @@ def _conclude_sent(
     back = tx.execute(
         destination.update()
         .where(destination.c.id.in_(sent), destination.c.lease_owner == owner)
-        .values(failures=0, last_ok_at=at, lease_owner=None, lease_until=0)
+        .values(failures=0, lease_owner=None, lease_until=0)
         .returning(destination.c.id)
     )
     counted = [sent[id_] for id_ in back.scalars()]
