@@ -50,15 +50,21 @@ class PaymentHeaderError(TollgaugeError):
 
 
 class State(StrEnum):
-    """Where a payment stands."""
+    """The state of a payment."""
 
     CLAIMED = "claimed"
+    """A worker verifies it and computes the answer."""
     REJECTED = "rejected"
+    """Refused before settlement: nothing was charged."""
     SETTLING = "settling"
+    """The facilitator was asked, or is about to be asked, to settle it."""
     SETTLED = "settled"
     UNKNOWN = "unknown"
+    """The facilitator's reply proves nothing; the chain decides."""
     FAILED = "failed"
+    """The chain shows that the authorization was cancelled or used for another transfer."""
     EXPIRED = "expired"
+    """It was not used before `validBefore` and can no longer be."""
 
 
 TRANSITIONS: Final[dict[State, frozenset[State]]] = {
@@ -78,7 +84,23 @@ PATHS: Final[dict[State, tuple[State, ...]]] = {
     State.SETTLED: (State.UNKNOWN,),
     State.UNKNOWN: (),
 }
-"""How a row that nobody works on comes to `unknown`, from where the chain's proof moves it."""
+"""The states on the way from an abandoned row's state to `unknown`, from where the chain's proof
+moves it."""
+
+BEFORE_SETTLEMENT: Final = frozenset({State.CLAIMED, State.REJECTED})
+"""The facilitator has not been asked to settle: nothing can have been charged."""
+IN_WORK: Final = frozenset({State.CLAIMED, State.SETTLING})
+"""A worker holds the payment for as long as its lease lasts."""
+IN_DOUBT: Final = frozenset({State.SETTLING, State.UNKNOWN})
+"""It may have been charged; only the chain can tell."""
+NEVER_PAID: Final = frozenset({State.FAILED, State.EXPIRED})
+"""The chain has proved that it never pays."""
+NOT_PAID: Final = NEVER_PAID | {State.REJECTED}
+"""It brought no money: refused, or proved never to pay. A rejected payment may be claimed again."""
+CONCLUDED: Final = NOT_PAID | {State.SETTLED}
+"""The outcome is known."""
+CHECKED_ON_CHAIN: Final = frozenset(PATHS)
+"""The reconciler asks the chain about these: unclear outcomes, and settled ones until final."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,10 +138,10 @@ class Offer:
 class Payment:
     """A decoded `PAYMENT-SIGNATURE`. Hex is lower case; instants are unix seconds.
 
-    `accepted` and `resource_url` are what the client claims to answer, and `ticket` is the random
-    text of the 402 that it repeats (extension EXTENSION, empty where the client repeats none);
-    only the other fields are signed. `document` is the decoded object with `accepted`, to be
-    handed to the facilitator, and `header` its base64.
+    `network`, `asset` and `scheme` come from `accepted`, the offer that the client claims to pay.
+    `ticket` is the random text of the 402 that it repeats (extension EXTENSION, empty where the
+    client repeats none). The rest is the signed authorization with its signature. `document` is the
+    decoded object with `accepted`, as the facilitator gets it, and `header` its base64.
     """
 
     network: str
@@ -132,7 +154,6 @@ class Payment:
     valid_before: int
     nonce: str
     signature: str
-    resource_url: str | None
     ticket: str = ""
     header: str = field(repr=False, compare=False)
     document: dict[str, object] = field(repr=False, compare=False)
@@ -194,8 +215,8 @@ def _completed(root: dict[str, object], offers: tuple[Offer, ...]) -> dict[str, 
             f"{len(named)} offers of this route instead of one. Send the entry of accepts that "
             "was signed as accepted."
         )
-    kept = {key: root[key] for key in root if key not in ("scheme", "network", "accepted")}
-    return kept | {"accepted": named[0].requirements}
+    others = {key: root[key] for key in root if key not in ("scheme", "network", "accepted")}
+    return others | {"accepted": named[0].requirements}
 
 
 def _read(root: dict[str, object], header: str) -> Payment:
@@ -207,8 +228,6 @@ def _read(root: dict[str, object], header: str) -> Payment:
     accepted = _object(root.get("accepted"), "accepted")
     payload = _object(root.get("payload"), "payload")
     signed = _object(payload.get("authorization"), "payload.authorization")
-    resource = root.get("resource")
-    url = resource.get("url") if isinstance(resource, dict) else None
     return Payment(
         network=_text(accepted, "network", 64),
         asset=_match(accepted, "asset", _ADDRESS),
@@ -220,7 +239,6 @@ def _read(root: dict[str, object], header: str) -> Payment:
         valid_before=_amount(signed, "validBefore"),
         nonce=_match(signed, "nonce", _NONCE),
         signature=_match(payload, "signature", _SIGNATURE),
-        resource_url=url if isinstance(url, str) else None,
         ticket=_ticket(root),
         header=header,
         document=root,
@@ -228,11 +246,11 @@ def _read(root: dict[str, object], header: str) -> Payment:
 
 
 def _ticket(root: dict[str, object]) -> str:
-    """The ticket that a client repeats from the 402; none is no fault of its own."""
-    found: object = root
+    """The ticket that a client repeats from the 402, "" without one: repeating it is optional."""
+    value: object = root
     for key in ("extensions", EXTENSION, "info", "ticket"):
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, str) else ""
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, str) else ""
 
 
 def refusal(payment: Payment, offer: Offer, *, now_s: int) -> str | None:
@@ -325,9 +343,9 @@ class Proof(StrEnum):
 
 
 REST_MS: Final = 15_000
-"""How long the reconciler leaves a settlement alone that was unclear just now."""
+"""How long the reconciler waits before it looks again at a settlement that was unclear."""
 FINAL_MS: Final = 30 * MINUTE_MS
-"""When a settled payment is looked at once more: the blocks of Base are final by then."""
+"""How long after settlement a payment is looked at once more: Base's blocks are final by then."""
 EXPIRY_GRACE_S: Final = 120
 """How far the chain's own time must be past validBefore: room for a short reorganisation."""
 
