@@ -142,7 +142,7 @@ async def test_nothing_is_put_in_the_place_of_a_database_in_use(
 RESTORE = """
 import sys
 from pathlib import Path
-from tollgauge.store import backup
+from tollgauge.db import backup
 try:
     backup.restore(Path(sys.argv[1]), Path(sys.argv[2]), stamp="x", progress=lambda *_: None)
 except backup.BackupError as error:
