@@ -23,7 +23,7 @@ from tollgauge.db.engine import Store
 from tollgauge.db.migrations import upgrade, versions
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger import payments
-from tollgauge.store.ledger.payments import Attempt
+from tollgauge.store.ledger.payments import payment_attempt
 
 STAMP = "20260102T030405Z"
 PAIRS = 40
@@ -47,8 +47,9 @@ async def write_pairs(store: Store, first: int, count: int) -> None:
     for number in range(first, first + count):
         async with store.write() as tx:
             for kind in ("verify", "settle"):
-                attempt = Attempt(kind=kind, at=number, ended_at=number, outcome="x" * 4_000)
-                await payments.record_attempt(tx, f"pay_{number}", attempt)
+                attempt = {"payment_id": f"pay_{number}", "kind": kind, "outcome": "x" * 4_000}
+                row = payment_attempt.insert().values(**attempt, at=number, ended_at=number)
+                await tx.execute(row)
 
 
 def ledger(path: Path) -> list[tuple[object, ...]]:
@@ -141,7 +142,7 @@ async def test_nothing_is_put_in_the_place_of_a_database_in_use(
 RESTORE = """
 import sys
 from pathlib import Path
-from tollgauge.store import backup
+from tollgauge.db import backup
 try:
     backup.restore(Path(sys.argv[1]), Path(sys.argv[2]), stamp="x", progress=lambda *_: None)
 except backup.BackupError as error:
@@ -238,7 +239,7 @@ async def test_a_dump_goes_into_an_empty_database_only(postgres: Postgres, tmp_p
     again = Store.open(postgres.url("fresh"))
     await again.migrate()
     async with again.read() as tx:
-        count = sa.select(sa.func.count()).select_from(payments.payment_attempt)
+        count = sa.select(sa.func.count()).select_from(payment_attempt)
         assert (await tx.execute(count)).scalar_one() == 6
     await again.close()
 
@@ -315,7 +316,7 @@ async def test_a_copy_moves_from_sqlite_to_an_empty_postgresql_with_every_row(
     await before.close()
     await write_pairs(store, 5_000, 1)  # the keys go on where they were
     async with store.read() as tx:
-        newest = sa.select(sa.func.max(payments.payment_attempt.c.id))
+        newest = sa.select(sa.func.max(payment_attempt.c.id))
         assert (await tx.execute(newest)).scalar_one() == 2_402
     await store.close()
     with pytest.raises(BackupError, match="into an empty one"):

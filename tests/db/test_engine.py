@@ -153,7 +153,7 @@ async def test_a_crawl_from_before_an_upgrade_is_what_the_next_one_is_compared_w
 
 WRITER = """
 import asyncio, sys
-from tollgauge.store import meta
+from tollgauge.db import meta
 from tollgauge.db.engine import Store
 
 async def main() -> None:

@@ -124,7 +124,7 @@ async def test_the_books_say_what_was_sold_what_was_not_and_what_a_reorganisatio
             known = (3, 3 * PRICE, 5, 3 * PRICE + stray, stray, 0, 0)
             assert await summed(service.store, pay_to, began) == known
             async with service.store.read() as tx:
-                found = await books.strays(tx, limit=9)
+                found = await books.unattributed(tx, limit=9)
             assert {(each.value, each.nonce is None) for each in found} == {
                 (GIFT, True),
                 (UNSOLD, False),

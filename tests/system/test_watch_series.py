@@ -32,6 +32,7 @@ from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.units import DAY_MS, MINUTE_MS
 from tollgauge.core.watch import Kind, State, WatchRequest
+from tollgauge.db import schema
 from tollgauge.store.endpoints import discovery, endpoints
 from tollgauge.store.probes import observations
 from tollgauge.store.probes.observations import Observation
@@ -96,7 +97,7 @@ async def watch_all(service: root.Opened, urls: list[str]) -> dict[tuple[str, in
             made[url, n] = id_
         await tx.execute(watches.watch.update().values(state=State.ACTIVE.value))
         await tx.execute(watch_payments.watch_payment.update().values(applied=True))
-        await tx.execute(endpoints._E.update().values(watched_until=NOW + 30 * DAY_MS))
+        await tx.execute(schema.endpoint.update().values(watched_until=NOW + 30 * DAY_MS))
     return made
 
 

@@ -14,7 +14,7 @@ from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, show
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
     from tollgauge.config import Config
     from tollgauge.core.books import Account, Day
-    from tollgauge.store.ledger.books import Stray
+    from tollgauge.store.ledger.books import UnattributedDeposit
     from tollgauge.store.ledger.payments import Attempt, LedgerRow
 
 
@@ -62,7 +62,7 @@ def _line(*words: object) -> str:
     return " ".join(map(str, words))
 
 
-def _stray_lines(strays: tuple[Stray, ...]) -> Iterator[str]:
+def _stray_lines(strays: tuple[UnattributedDeposit, ...]) -> Iterator[str]:
     from tollgauge.web import wire
 
     if strays:
@@ -116,7 +116,7 @@ def _day_lines(accounts: tuple[Account, ...], found: tuple[Day, ...]) -> Iterato
 
 async def _newest(
     config: Config, limit: int
-) -> tuple[tuple[LedgerRow, ...], dict[str, tuple[Attempt, ...]], tuple[Stray, ...]]:
+) -> tuple[tuple[LedgerRow, ...], dict[str, tuple[Attempt, ...]], tuple[UnattributedDeposit, ...]]:
     from tollgauge import app as root
     from tollgauge.store.ledger import books
     from tollgauge.store.ledger import payments as ledger
@@ -124,7 +124,7 @@ async def _newest(
     async with root.opened(config) as service, service.store.read() as tx:
         rows = await ledger.latest(tx, limit=limit)
         attempts = await ledger.attempts(tx, [row.id for row in rows])
-        return rows, attempts, await books.strays(tx, limit=limit)
+        return rows, attempts, await books.unattributed(tx, limit=limit)
 
 
 async def _books(config: Config, days: int) -> tuple[tuple[Account, ...], tuple[Day, ...]]:
@@ -189,7 +189,7 @@ def _day(day: Day) -> dict[str, Any]:
     }
 
 
-def _stray(each: Stray) -> dict[str, Any]:
+def _stray(each: UnattributedDeposit) -> dict[str, Any]:
     """A transfer that paid for nothing; `payment` is the one that has its authorization."""
     from tollgauge.web import wire
 

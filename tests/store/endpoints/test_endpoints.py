@@ -285,18 +285,6 @@ async def test_many_workers_claim_each_dirty_endpoint_once(
     assert sorted(found) == sorted(row.id for row in rows)
 
 
-async def test_a_watch_is_never_shortened_and_brings_the_next_probe_forward(store: Store) -> None:
-    await add(store, endpoint(due=100, watched=NOW + 50))
-    id_ = endpoint().id
-    for until, due in ((NOW + 10, NOW + 500), (NOW + 90, NOW + 5)):
-        async with store.write() as tx:
-            await endpoints.watch(tx, id_, until=until, next_due=due)
-    async with store.read() as tx:
-        found = await endpoints.get(tx, id_)
-    assert found is not None
-    assert (found.watched_until, found.next_due) == (NOW + 90, NOW + 5)
-
-
 async def test_a_hosts_wildcard_is_remembered_and_its_change_owes_scores(store: Store) -> None:
     await add(store, endpoint())
     id_ = endpoint().id

@@ -55,7 +55,7 @@ async def of_day(store: Store, day: int = DAY, address: str = TILL) -> Day:
 
 async def strays(store: Store) -> list[tuple[int, str | None]]:
     async with store.read() as tx:
-        return [(each.value, each.state) for each in await books.strays(tx, limit=9)]
+        return [(each.value, each.state) for each in await books.unattributed(tx, limit=9)]
 
 
 async def test_sales_are_told_from_what_nobody_bought_anything_with(store: Store) -> None:

@@ -14,6 +14,7 @@ from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.listing import ListedItem, read_item
 from tollgauge.core.units import DAY_MS
 from tollgauge.core.watch import PERIOD_MS, READABLE_MS, Kind, State, WatchRequest
+from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import crawls, discovery, endpoints
 from tollgauge.store.probes import changes
@@ -157,7 +158,9 @@ async def test_an_event_that_becomes_visible_late_is_not_passed_by_a_cursor(
     async def write(store: Store, name: str, *, pause: float) -> None:
         async with store.write() as tx:
             await tx.execute(
-                endpoints._E.update().where(endpoints._E.c.id == RESOURCE.id).values(last_seen=NOW)
+                schema.endpoint.update()
+                .where(schema.endpoint.c.id == RESOURCE.id)
+                .values(last_seen=NOW)
             )
             order.append(name)
             await changes.delisted(tx, [RESOURCE.id], source=name, at=NOW + 1)
