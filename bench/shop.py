@@ -1,7 +1,7 @@
 """The service as it is served, in a process of its own, for measuring: its routes, its ledger, a
 catalogue of endpoints, a month of probes of some of them.
 
-`python -m tollgauge.bench.shop SETTINGS` takes one JSON object (see `Settings`), prints a line
+`python -m bench.shop SETTINGS` takes one JSON object (see `Settings`), prints a line
 when it serves, and then answers one line of JSON for each line of standard input:
 - `{"do": "cpu"}`: the CPU seconds of this process, all threads, since its start;
 - `{"do": "probe"}`: every endpoint of the month was probed just now (a report sold within ten
@@ -24,8 +24,8 @@ from typing import Any, Final
 import orjson
 import uvloop
 
+from bench.catalogue import Offer, catalogue
 from tollgauge import app as root
-from tollgauge.bench.catalogue import Offer, catalogue
 from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.facilitator import (
     Facilitator,
@@ -236,7 +236,7 @@ def _say(document: dict[str, object]) -> None:
 
 def command(settings: Settings) -> list[str]:
     """How to start it."""
-    return [sys.executable, "-m", "tollgauge.bench.shop", orjson.dumps(asdict(settings)).decode()]
+    return [sys.executable, "-m", "bench.shop", orjson.dumps(asdict(settings)).decode()]
 
 
 if __name__ == "__main__":

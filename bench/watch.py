@@ -25,7 +25,8 @@ import trustme
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tollgauge.bench.database import opened
+from bench import CHECKOUT
+from bench.database import opened
 from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.clients.seal import destination_context, watch_context
 from tollgauge.clients.webhooks import WatchSettings
@@ -206,7 +207,7 @@ async def receiving(folder: Path) -> AsyncIterator[tuple[int, Path]]:
     leaf = authority.issue_cert(GOOD, BAD, STUCK)
     leaf.private_key_and_cert_chain_pem.write_to_path(str(key_file))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", __name__, str(key_file), stdout=subprocess.PIPE
+        *(sys.executable, "-m", __name__, str(key_file)), cwd=CHECKOUT, stdout=subprocess.PIPE
     )
     try:
         assert process.stdout is not None  # noqa: S101 - a pipe was asked for

@@ -24,7 +24,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 import trustme
 
-from tollgauge.bench.database import opened
+from bench import CHECKOUT
+from bench.database import opened
 from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.core.endpoint import Endpoint, endpoint_id
 from tollgauge.db import schema
@@ -136,7 +137,8 @@ async def selling(folder: Path) -> AsyncIterator[tuple[int, Path]]:
     leaf.private_key_and_cert_chain_pem.write_to_path(str(key_file))
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "tollgauge.bench.others", str(key_file)),
+        *("-m", "bench.others", str(key_file)),
+        cwd=CHECKOUT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )

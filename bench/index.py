@@ -25,7 +25,8 @@ import orjson
 import sqlalchemy as sa
 from eth_abi.abi import decode
 
-from tollgauge.bench.canned import BLOCK_SECONDS, CHAIN_ID, TOKEN, World, settlements, wallet
+from bench import CHECKOUT
+from bench.canned import BLOCK_SECONDS, CHAIN_ID, TOKEN, World, settlements, wallet
 from tollgauge.clients.chain.log_query import read_events
 from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.rpc import Node, parsed, uncollected
@@ -236,11 +237,11 @@ def _now() -> int:
 async def _indexer(world: World, settings: IndexSettings) -> AsyncIterator[tuple[Any, ...]]:
     """A store that knows the world's wallets, a client of its node, and how its chain grows."""
     numbers = (world.blocks, world.pairs, world.wallets, world.payers, world.began)
-    command = [sys.executable, "-m", "tollgauge.bench.canned", *map(str, numbers)]
+    command = [sys.executable, "-m", "bench.canned", *map(str, numbers)]
     with (
         tempfile.TemporaryDirectory() as folder,
         subprocess.Popen(  # noqa: S603, ASYNC220 (our own program; once)
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command, cwd=CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as process,
     ):
         assert process.stdin is not None  # noqa: S101 (PIPE above)

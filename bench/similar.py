@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from tollgauge.bench.catalogue import Offer, catalogue
+from bench.catalogue import Offer, catalogue
 from tollgauge.core.similarity import FLOOR, Entry, Index, Match, Terms, terms_of, wording_of
 from tollgauge.core.similarity.postings import SCALE, build
 from tollgauge.db import schema

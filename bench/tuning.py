@@ -1,6 +1,6 @@
 """Whether the weights of terms were fitted to the labels that they were chosen on.
 
-    python -m tollgauge.bench.tuning LABELS.jsonl [--splits N]
+    python -m bench.tuning LABELS.jsonl [--splits N]
 
 Weights are chosen anew on a part of the labelled services (bench/relevance) and judged on the
 rest: halves of every catalogue, at random, and whole catalogues left out one at a time. Beside
@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tollgauge.bench.relevance import Matrix, Service, alike_terms, quality, read_labels
+from bench.relevance import Matrix, Service, alike_terms, quality, read_labels
 from tollgauge.core.similarity import terms_of
 from tollgauge.core.similarity.terms import WEIGHTS, Weights
 
@@ -117,7 +117,7 @@ def _means(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
-    parser = argparse.ArgumentParser(prog="tollgauge.bench.tuning")
+    parser = argparse.ArgumentParser(prog="bench.tuning")
     parser.add_argument("labels", type=Path)
     parser.add_argument("--splits", type=int, default=SPLITS)
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Child: a process of a measurement that obeys lines."""
+"""A process of a measurement that is given orders as lines on its standard input."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from bench import CHECKOUT
+
 
 class Child:
-    """A process that obeys lines."""
+    """A process that answers each line with a line."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     async def line(self) -> bytes:
-        """Its next line. Raises RuntimeError when it ended."""
+        """The next line of its output. Raises RuntimeError if the process ended."""
         assert self._process.stdout is not None  # noqa: S101 - a pipe was asked for
-        found = await self._process.stdout.readline()
-        if not found:
+        line = await self._process.stdout.readline()
+        if not line:
             raise RuntimeError("a process of the measurement ended: see its messages above")
-        return found
+        return line
 
     async def obey(self, order: str) -> bytes:
-        """Give an order; what it says."""
+        """Send an order and return the line that the process answers."""
         assert self._process.stdin is not None  # noqa: S101 - a pipe was asked for
         self._process.stdin.write(f"{order}\n".encode())
         return await self.line()
@@ -33,10 +35,14 @@ class Child:
 
 @contextlib.asynccontextmanager
 async def started(command: list[str], log: Path) -> AsyncIterator[Child]:
-    """A process whose messages go to `log`; ended, by force where it must be."""
+    """Run a process whose standard error goes to `log`; killed if it does not end by itself."""
     with log.open("wb") as messages:
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=messages
+            *command,
+            cwd=CHECKOUT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=messages,
         )
         try:
             yield Child(process)

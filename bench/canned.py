@@ -1,6 +1,6 @@
 """A canned node: an endless chain of USDC settlements, told over JSON-RPC from ready-made bytes.
 
-It runs as a process of its own (`python -m tollgauge.bench.canned`), so that what it costs is not
+It runs as a process of its own (`python -m bench.canned`), so that what it costs is not
 counted as the indexer's. Block n holds `pairs` settlements, each a transaction of two logs, from
 payers to wallets that follow from n; every reply is what a real node would send for the query.
 `bench_grow` adds blocks to the head.

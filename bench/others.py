@@ -1,7 +1,7 @@
 """Those whom the service deals with, in a process of their own, for measuring: a facilitator that
 says yes or swallows everything, and a seller under any name.
 
-`python -m tollgauge.bench.others KEYS` (a PEM file with the seller's key and certificates) prints
+`python -m bench.others KEYS` (a PEM file with the seller's key and certificates) prints
 the two ports and then obeys lines of standard input: `answer` (verify and settle say yes at once),
 `hole` (connections are accepted and requests read, nobody is ever answered). Changing over drops
 the connections that hang. The facilitator judges nothing and settles nothing: what is measured is

@@ -43,9 +43,9 @@ from x402.mechanisms.evm.exact.register import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSigner
 from x402.schemas import PaymentPayload, PaymentRequired
 
-from tollgauge.bench import shop, traffic
-from tollgauge.bench.child import Child, started
-from tollgauge.bench.others import ANSWER, HOLE, NETWORK
+from bench import shop, traffic
+from bench.child import Child, started
+from bench.others import ANSWER, HOLE, NETWORK
 from tollgauge.web.paid.catalogue import HISTORY, SIMILAR, TRUST
 
 POSTGRES: Final = "TOLLGAUGE_BENCH_POSTGRES"
@@ -303,7 +303,7 @@ async def opened(store: str) -> AsyncIterator[Running]:
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         key_file, ca_file = _certificates(folder)
-        others_command = [sys.executable, "-m", "tollgauge.bench.others", str(key_file)]
+        others_command = [sys.executable, "-m", "bench.others", str(key_file)]
         others = await stack.enter_async_context(started(others_command, folder / "others"))
         till, seller = (await others.line()).split()
         url = f"sqlite:///{folder / 'bench.db'}"

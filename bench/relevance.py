@@ -1,6 +1,6 @@
 """How good ways of finding similar services are, on services that others sorted into categories.
 
-    python -m tollgauge.bench.relevance LABELS.jsonl [--json]
+    python -m bench.relevance LABELS.jsonl [--json]
 
 A row of the labels is a service of one catalogue (`source`) with its category (`label`). Every
 service is a query; the others of its catalogue with its category are relevant. Figures are nDCG
@@ -32,7 +32,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import numpy.typing as npt
 
-from tollgauge.bench import minilm
+from bench import minilm
 from tollgauge.core.similarity import Terms, Wording, terms_of
 from tollgauge.core.similarity.postings import SCALE, build
 
@@ -272,7 +272,7 @@ def _cells(rows: Mapping[str, Quality], sources: Sequence[str]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command."""
-    parser = argparse.ArgumentParser(prog="tollgauge.bench.relevance")
+    parser = argparse.ArgumentParser(prog="bench.relevance")
     parser.add_argument("labels", type=Path)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
