@@ -1,4 +1,4 @@
-"""Commands that stay: `run`, `serve`, `work`, `mcp`."""
+"""Commands that run until they are stopped: `run`, `serve`, `work`, `mcp`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tollgauge.cli.checking import advised
+from tollgauge.cli.config import advised
 from tollgauge.cli.inputs import load_config, load_existing
 from tollgauge.cli.terminal import ConfigFile, errors
 from tollgauge.core.errors import TollgaugeError
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 def run(config: ConfigFile = None) -> None:
     """API, pages and workers together, on one machine."""
-    _forever(_run(load_config(config), serve=True, only=None))
+    _run_until_stopped(_run(load_config(config), serve=True, only=None))
 
 
 def serve(config: ConfigFile = None) -> None:
     """API and pages only; workers run elsewhere."""
-    _forever(_run(load_config(config), serve=True, only=()))
+    _run_until_stopped(_run(load_config(config), serve=True, only=()))
 
 
 def work(
@@ -39,7 +39,7 @@ def work(
     discover; with a chain's node (TOLLGAUGE_RPC_URL) index and settle.
     """
     names = tuple(name.strip() for name in only.split(",") if name.strip())
-    _forever(_run(load_config(config), serve=False, only=names or None))
+    _run_until_stopped(_run(load_config(config), serve=False, only=names or None))
 
 
 def mcp(config: ConfigFile = None) -> None:
@@ -49,8 +49,8 @@ def mcp(config: ConfigFile = None) -> None:
     asyncio.run(_mcp(load_existing(config)))
 
 
-def _forever(serving: Coroutine[Any, Any, None]) -> None:
-    """Run what stays on the faster event loop."""
+def _run_until_stopped(serving: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine on uvloop, the faster event loop."""
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -63,7 +63,7 @@ async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> 
 
     configure_logs(json_lines=config.server.json_logs)
     async with contextlib.AsyncExitStack() as stack:
-        # First of all: who finds its address taken has opened and changed nothing.
+        # Bind first: a process whose address is taken must not have changed anything.
         listeners = stack.enter_context(root.listen(config, serve=serve))
         for words in advised(config):
             log().warning("config.advice", advice=words)

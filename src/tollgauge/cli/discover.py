@@ -44,9 +44,9 @@ def discover(
     crawl of a directory to the next is told if both have one name.
     """
     _check_sources(sources)
-    found = load_config(config)
+    loaded = load_config(config)
     with progress_bar() as progress:
-        tallies = asyncio.run(_discover(found, sources, name, kind, progress))
+        tallies = asyncio.run(_discover(loaded, sources, name, kind, progress))
     documents = [_document(tally) for tally in tallies]
     show(
         documents if len(sources) > 1 else documents[0],
@@ -60,19 +60,19 @@ def discover(
 
 
 def _check_sources(sources: list[str]) -> None:
-    """Raises TollgaugeError for what is neither files nor one https:// URL."""
+    """Raises TollgaugeError unless `sources` are existing files or one https:// URL."""
     for source in sources:
-        scheme, found, _ = source.partition("://")
-        if found and scheme.lower() != "https":
+        scheme, is_url, _ = source.partition("://")
+        if is_url and scheme.lower() != "https":
             raise TollgaugeError(
                 f"{source} is no https:// URL, and a directory is asked over https only.",
                 hint="Save what it answers, and give the file.",
             )
-        if found and len(sources) > 1:
+        if is_url and len(sources) > 1:
             raise TollgaugeError(
                 "One directory is asked at a time.", hint="Give one URL, or files alone."
             )
-        if not found and not Path(source).exists():
+        if not is_url and not Path(source).exists():
             raise TollgaugeError(
                 f"There is no file {source}.",
                 hint="Give a file, or the https:// URL of a directory.",
@@ -106,9 +106,9 @@ def _lines(tally: Tally) -> Iterator[str]:
         yield f"{key:10} {getattr(tally, key)}"
     examples = dict(tally.examples)
     for reason, count in tally.skipped:
-        shown = ", ".join(examples.get(reason, ()))
+        entries = ", ".join(examples.get(reason, ()))
         words = f"{reason}: {REASONS.get(reason, reason)}"
-        yield f"{'skipped':10} {count} {words}{f' ({shown})' if shown else ''}"
+        yield f"{'skipped':10} {count} {words}{f' ({entries})' if entries else ''}"
     for event, count in tally.events:
         yield f"{'events':10} {count} {event}"
     whole = "yes" if tally.complete else "no: what is missing from it is not taken for delisted"
@@ -129,18 +129,23 @@ async def _discover(
 
     perimeter = config.egress.perimeter
     url = sources[0] if "://" in sources[0] else ""
-    wanted = Source(name=name or _host(url), kind=kind, location=url) if url else None
+    directory = Source(name=name or _host(url), kind=kind, location=url) if url else None
 
-    def told(items: int, total: int) -> None:
+    def report(items: int, total: int) -> None:
         progress("entries read", items, total)
 
     progress("reading", 0, 0)
     async with root.opened(config) as service:
         now = service.clock()
-        if wanted is not None:
+        if directory is not None:
             return (
                 await crawl(
-                    service.store, service.egress, wanted, now=now, perimeter=perimeter, told=told
+                    service.store,
+                    service.egress,
+                    directory,
+                    now=now,
+                    perimeter=perimeter,
+                    told=report,
                 ),
             )
         return await load_files(
@@ -149,7 +154,7 @@ async def _discover(
             source=name or None,
             now=now,
             perimeter=perimeter,
-            told=told,
+            told=report,
         )
 
 

@@ -30,18 +30,18 @@ def config_check(config: ConfigFile = None, as_json: Json = False) -> None:
     from tollgauge.config import ConfigError
 
     try:
-        found = load_config(config)
+        loaded = load_config(config)
     except ConfigError as error:
         show({"good": False, "problems": error.problems, "warnings": []}, (), as_json=as_json)
         if not as_json:
             errors.print(f"[bold]tollgauge:[/] {plain(str(error))}", soft_wrap=True)
         raise typer.Exit(FAILED if error.unread else BAD) from error
-    warnings = advised(found)
-    sells = "sells reports" if found.sale.pay_to else "sells nothing (sale.pay_to is not set)"
-    store = found.store.url.split("://", 1)[0]
+    warnings = advised(loaded)
+    sells = "sells reports" if loaded.sale.pay_to else "sells nothing (sale.pay_to is not set)"
+    store = loaded.store.url.split("://", 1)[0]
     show(
-        {"good": True, "problems": [], "warnings": warnings, **_summary(found)},
-        [f"good: serves {found.server.base_url}, stores in {store}, {sells}"],
+        {"good": True, "problems": [], "warnings": warnings, **_summary(loaded)},
+        [f"good: serves {loaded.server.base_url}, stores in {store}, {sells}"],
         as_json=as_json,
     )
     for words in () if as_json else warnings:

@@ -44,14 +44,14 @@ def trace(
             hint="tollgauge trace TXHASH, or tollgauge trace --tx FILE [--receipt FILE].",
         )
     if tx:
-        sent, told, made = (captured(source) for source in (tx, receipt, calls))
-        found = trace_files(sent, told, model, calls=made, network=network)
+        transaction, logs, call_trace = (captured(source) for source in (tx, receipt, calls))
+        result = trace_files(transaction, logs, model, calls=call_trace, network=network)
     else:
         with progress_bar() as progress:
             progress("asking a node", 0, 0)
-            found = asyncio.run(_trace(load_config(config), txhash, network, model))
-    show(trace_json(found), _lines(found), as_json=as_json)
-    raise typer.Exit(GOOD if found.payments else BAD)
+            result = asyncio.run(_trace(load_config(config), txhash, network, model))
+    show(trace_json(result), _lines(result), as_json=as_json)
+    raise typer.Exit(GOOD if result.payments else BAD)
 
 
 async def _trace(
@@ -66,18 +66,18 @@ async def _trace(
             hint="For a captured transaction: tollgauge trace --tx FILE [--receipt FILE].",
         )
     name = network or DEFAULT_NETWORK
-    wanted = named_network(name)
+    chain = named_network(name)
     decoder = None if model is None else named_model(model)
     fallback = {config.sale.network: config.rpc.url}
     transactions = Transactions(
         config.networks.nodes(fallback=fallback, timeout_s=config.rpc.timeout_s)
     )
     try:
-        return await transactions.trace(wanted, tx_hash, decoder)
+        return await transactions.trace(chain, tx_hash, decoder)
     except NetworkNotConfiguredError as error:
         raise TollgaugeError(
             f"No node of {name} is configured, so nobody can be asked for the transaction.",
-            hint=f"Set {_variables(config, name, wanted)} to a node's URL, or decode captured "
+            hint=f"Set {_variables(config, name, chain)} to a node's URL, or decode captured "
             "files: tollgauge trace --tx FILE [--receipt FILE].",
         ) from error
     finally:
@@ -90,14 +90,14 @@ def _variables(config: Config, name: str, network: str) -> str:
     return f"{own} (or TOLLGAUGE_RPC_URL)" if network == config.sale.network else own
 
 
-def _lines(found: TraceResult) -> Iterator[str]:
-    yield f"{found.status}, decoded from {found.decoder}"
-    verb = "" if found.proven else "asks for "
-    for payment in found.payments:
+def _lines(result: TraceResult) -> Iterator[str]:
+    yield f"{result.status}, decoded from {result.decoder}"
+    verb = "" if result.proven else "asks for "
+    for payment in result.payments:
         name = payment.token.symbol or payment.token.address
         yield f"{verb}{payment.amount} atomic {name} from {payment.payer} to {payment.payee}"
         yield f"  by {payment.method or 'an unknown method'}, nonce {payment.nonce}"
         if payment.suffix:
             yield f"  data suffix 0x{payment.suffix.hex()}"
-    if found.reason:
-        yield found.reason
+    if result.reason:
+        yield result.reason

@@ -27,23 +27,23 @@ def probe(url: str, config: ConfigFile = None, as_json: Json = False) -> None:
     from tollgauge.core.lint import lint, lint_json
     from tollgauge.core.probe import judge
 
-    made = _asked(load_config(config), url)
-    found = lint(made)
-    result = judge(made, found)
+    exchange = _exchange(load_config(config), url)
+    verdict = lint(exchange)
+    result = judge(exchange, verdict)
     document = {
-        "url": made.url,
-        "method": made.method,
+        "url": exchange.url,
+        "method": exchange.method,
         "outcome": result.outcome.value,
         "up": result.up,
         "attribution": result.attribution.value,
         "status": result.status,
         "latencyMs": result.timings.total,
         "reason": result.reason or None,
-        **lint_json(found),
+        **lint_json(verdict),
     }
     why = ", ".join(str(part) for part in (result.status, result.reason) if part)
     line = f"{result.outcome.value} ({why}) in {result.timings.total} ms"
-    lines = [f"{line} from {made.method} {made.url}", *_lint_lines(found)]
+    lines = [f"{line} from {exchange.method} {exchange.url}", *_lint_lines(verdict)]
     show(document, lines, as_json=as_json)
     raise typer.Exit(GOOD if result.up else BAD)
 
@@ -61,12 +61,12 @@ def lint_command(
     from tollgauge.core.lint import lint, lint_json
 
     if source.startswith("https://"):
-        made = _asked(load_config(config), source)
+        exchange = _exchange(load_config(config), source)
     else:
-        made = exchange_input(source)
-    found = lint(made)
-    show(lint_json(found), _lint_lines(found), as_json=as_json)
-    raise typer.Exit(GOOD if found.payable else BAD)
+        exchange = exchange_input(source)
+    verdict = lint(exchange)
+    show(lint_json(verdict), _lint_lines(verdict), as_json=as_json)
+    raise typer.Exit(GOOD if verdict.payable else BAD)
 
 
 def score(
@@ -82,33 +82,33 @@ def score(
     from tollgauge.web import wire
 
     try:
-        found = wire.checked(read_input(evidence))
+        check = wire.checked(read_input(evidence))
     except EvidenceError as error:
         raise _no_evidence(evidence, error) from error
-    different = found.differences
-    if different is None:
-        show(found.given, _score_lines(found.score), as_json=as_json)
-        raise typer.Exit(BAD if found.score.recommendation in ("avoid", "not-payable") else GOOD)
+    differences = check.differences
+    if differences is None:
+        show(check.given, _score_lines(check.score), as_json=as_json)
+        raise typer.Exit(BAD if check.score.recommendation in ("avoid", "not-payable") else GOOD)
     claim = {
-        "agrees": not different,
+        "agrees": not differences,
         "differences": [
-            {"field": each.field, "claimed": each.claimed, "given": each.given}
-            for each in different
+            {"field": item.field, "claimed": item.claimed, "given": item.given}
+            for item in differences
         ],
     }
-    lines = [*_claim_lines(found.score, different), *_score_lines(found.score)]
-    show(found.given | {"claim": claim}, lines, as_json=as_json)
-    raise typer.Exit(BAD if different else GOOD)
+    lines = [*_claim_lines(check.score, differences), *_score_lines(check.score)]
+    show(check.given | {"claim": claim}, lines, as_json=as_json)
+    raise typer.Exit(BAD if differences else GOOD)
 
 
-def _asked(config: Config, url: str) -> Exchange:
-    """One probe of a URL that need not be known."""
+def _exchange(config: Config, url: str) -> Exchange:
+    """Probe a URL that need not be a known endpoint; nothing is stored."""
     with progress_bar() as progress:
         progress(f"asking {url}", 0, 0)
-        return asyncio.run(_exchange(config, url))
+        return asyncio.run(_probe(config, url))
 
 
-async def _exchange(config: Config, url: str) -> Exchange:
+async def _probe(config: Config, url: str) -> Exchange:
     from tollgauge import app as root
     from tollgauge.clients import x402
     from tollgauge.clients.egress.client import Egress
@@ -133,7 +133,7 @@ async def _exchange(config: Config, url: str) -> Exchange:
 
 
 def _no_evidence(source: str, error: EvidenceError) -> TollgaugeError:
-    """What a person can do about a document that is no evidence."""
+    """An error that says where a document is not evidence, and what to give instead."""
     name = "Standard input" if source == "-" else source
     where = "" if error.path == "$" else f" at {error.path}"
     words = str(error).removeprefix(f"{error.path}: ")
@@ -144,38 +144,39 @@ def _no_evidence(source: str, error: EvidenceError) -> TollgaugeError:
     )
 
 
-def _lint_lines(found: Lint) -> Iterator[str]:
-    words = {True: "yes", False: "no"}
-    yield f"payable   {words[found.payable]}"
-    yield f"compliant {words[found.compliant]}"
-    for finding in found.findings:
+def _lint_lines(verdict: Lint) -> Iterator[str]:
+    answers = {True: "yes", False: "no"}
+    yield f"payable   {answers[verdict.payable]}"
+    yield f"compliant {answers[verdict.compliant]}"
+    for finding in verdict.findings:
         yield f"{finding.severity.value:5} {finding.rule}: {finding.message} ({finding.where})"
-    for terms in found.terms:
+    for terms in verdict.terms:
         yield f"terms {terms.amount} of {terms.asset} on {terms.network} to {terms.pay_to}"
 
 
-def _claim_lines(found: Score, different: tuple[Difference, ...]) -> Iterator[str]:
-    """What the report claims where that is not so; else that it agrees."""
-    for each in different:
-        field = "" if each.field == "score" else f"{each.field} "
-        claimed, given = _shown(each.claimed), _shown(each.given)
+def _claim_lines(score: Score, differences: tuple[Difference, ...]) -> Iterator[str]:
+    """Each claim that the evidence contradicts, or one line that says that the score agrees."""
+    for item in differences:
+        field = "" if item.field == "score" else f"{item.field} "
+        claimed, given = _text(item.claimed), _text(item.given)
         yield f"report claims {field}{claimed}, evidence gives {given}"
-    if not different:
-        point = _shown(None if found.score_tenths is None else found.score_tenths / 10)
-        yield f"report claims {point}, evidence gives {point}: they agree"
+    if not differences:
+        points = _text(None if score.score_tenths is None else score.score_tenths / 10)
+        yield f"report claims {points}, evidence gives {points}: they agree"
 
 
-def _shown(value: object) -> str:
+def _text(value: object) -> str:
     if isinstance(value, str):
         return value
     return "none" if value is None else orjson.dumps(value).decode()
 
 
-def _score_lines(found: Score) -> Iterator[str]:
+def _score_lines(score: Score) -> Iterator[str]:
     from tollgauge.core.verdict import summary
 
-    yield summary(found)
-    for part in found.components:
-        yield f"{part.name:10} {part.tenths / 10:6.1f} of 100, weight {part.weight}"
-    for flag in found.flags:
+    yield summary(score)
+    for component in score.components:
+        points = component.tenths / 10
+        yield f"{component.name:10} {points:6.1f} of 100, weight {component.weight}"
+    for flag in score.flags:
         yield f"{flag.severity.value:5} {flag.code}: {flag.message}"

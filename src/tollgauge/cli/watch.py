@@ -27,26 +27,26 @@ def watch_list(
     as_json: Json = False,
 ) -> None:
     """The newest watches, or the deliveries that were given up. Exit 1 when any was."""
-    found = asyncio.run(_watches(load_existing(config), limit))
-    rows = found["dead"] if dead else found["watches"]
+    document = asyncio.run(_watches(load_existing(config), limit))
+    rows = document["dead"] if dead else document["watches"]
     lines = (
         " ".join(str(value) for value in row.values() if not isinstance(value, list))
         for row in rows
     )
     none = "No delivery was given up." if dead else "There is no watch."
-    show(found, lines if rows else [none], as_json=as_json)
-    raise typer.Exit(BAD if found["dead"] else GOOD)
+    show(document, lines if rows else [none], as_json=as_json)
+    raise typer.Exit(BAD if document["dead"] else GOOD)
 
 
 @watch_app.command(name="show")
 def watch_show(watch_id: str, config: ConfigFile = None, as_json: Json = False) -> None:
     """One watch: what it listens to, where to, and its newest deliveries. URLs are masked."""
-    found = asyncio.run(_watch(load_existing(config), watch_id))
-    show(found, _lines(found), as_json=as_json)
+    document = asyncio.run(_watch(load_existing(config), watch_id))
+    show(document, _lines(document), as_json=as_json)
 
 
-def _lines(found: dict[str, Any]) -> Iterator[str]:
-    for key, value in found.items():
+def _lines(document: dict[str, Any]) -> Iterator[str]:
+    for key, value in document.items():
         for row in value if isinstance(value, list) else [value]:
             shown = " ".join(map(str, row.values())) if isinstance(row, dict) else row
             yield f"{key:12} {shown}"
@@ -74,7 +74,7 @@ async def _watches(config: Config, limit: int) -> dict[str, Any]:
         rows = await watches.latest(tx, limit=limit)
         known = await endpoints.get_many(tx, {row.endpoint_id for row in rows})
         depth = await outbox.depth(tx)
-        letters = await outbox.dead(tx, limit=limit)
+        dead_letters = await outbox.dead(tx, limit=limit)
     return {
         "queued": depth.queued,
         "oldestDue": None if depth.oldest_due is None else wire.iso(depth.oldest_due),
@@ -87,7 +87,7 @@ async def _watches(config: Config, limit: int) -> dict[str, Any]:
             }
             for row in rows
         ],
-        "dead": [_delivery(each) for each in letters],
+        "dead": [_delivery(letter) for letter in dead_letters],
     }
 
 
@@ -98,35 +98,35 @@ async def _watch(config: Config, watch_id: str) -> dict[str, Any]:
     from tollgauge.web import wire
 
     async with root.opened(config) as service, service.store.read() as tx:
-        found = await watches.get(tx, watch_id)
-        if found is None:
+        watch = await watches.get(tx, watch_id)
+        if watch is None:
             raise TollgaugeError(
                 f"There is no watch {watch_id}.", hint="tollgauge watch list names them."
             )
-        endpoint = await endpoints.get(tx, found.endpoint_id)
+        endpoint = await endpoints.get(tx, watch.endpoint_id)
         targets = (await destinations.of_watches(tx, [watch_id]))[watch_id]
-        sent = await outbox.of_watch(tx, watch_id, limit=50)
-        own = await watch_events.of_watch(tx, watch_id, after=0, limit=500)
+        deliveries = await outbox.of_watch(tx, watch_id, limit=50)
+        lifecycle = await watch_events.of_watch(tx, watch_id, after=0, limit=500)
     return {
-        "watchId": found.id,
-        "state": found.state.value,
+        "watchId": watch.id,
+        "state": watch.state.value,
         "resource": endpoint.resource if endpoint else None,
-        "createdAt": wire.iso(found.created_at),
-        "expiresAt": wire.iso(found.expires_at),
-        "events": ", ".join(found.watch_request.events),
-        "sensitivity": found.watch_request.sensitivity,
+        "createdAt": wire.iso(watch.created_at),
+        "expiresAt": wire.iso(watch.expires_at),
+        "events": ", ".join(watch.watch_request.events),
+        "sensitivity": watch.watch_request.sensitivity,
         "destinations": [
             {
-                "id": each.id,
-                "kind": each.kind.value,
-                "url": each.masked,
-                "failures": each.failures,
-                "disabled": each.disabled_reason or None,
+                "id": target.id,
+                "kind": target.kind.value,
+                "url": target.masked,
+                "failures": target.failures,
+                "disabled": target.disabled_reason or None,
             }
-            for each in targets
+            for target in targets
         ],
-        "lifecycle": [{"at": wire.iso(each.at), "type": each.type} for each in own],
-        "deliveries": [_delivery(each) for each in sent],
+        "lifecycle": [{"at": wire.iso(event.at), "type": event.type} for event in lifecycle],
+        "deliveries": [_delivery(delivery) for delivery in deliveries],
     }
 
 
@@ -135,24 +135,24 @@ async def _resend(config: Config, ids: tuple[str, ...]) -> int:
     from tollgauge.store.watches import outbox
 
     async with root.opened(config) as service, service.store.write() as tx:
-        letters = {each for each in ids if not each.startswith("wat_")}
-        for watch_id in set(ids) - letters:
-            found = await outbox.dead(tx, limit=10_000, watch_id=watch_id)
-            letters |= {each.notice.id for each in found}
-        return await outbox.resend(tx, letters, now=service.clock())
+        delivery_ids = {id_ for id_ in ids if not id_.startswith("wat_")}
+        for watch_id in set(ids) - delivery_ids:
+            dead_letters = await outbox.dead(tx, limit=10_000, watch_id=watch_id)
+            delivery_ids |= {letter.notice.id for letter in dead_letters}
+        return await outbox.resend(tx, delivery_ids, now=service.clock())
 
 
-def _delivery(each: outbox.Delivery) -> dict[str, Any]:
-    """A delivery as the operator sees it: where it goes is its watch's to show."""
+def _delivery(delivery: outbox.Delivery) -> dict[str, Any]:
+    """A delivery as the operator sees it, without its destination: `watch show` has that."""
     from tollgauge.web import wire
 
     return {
-        "id": each.notice.id,
-        "watchId": each.notice.watch_id,
-        "event": each.notice.event_id,
-        "type": each.notice.type,
-        "state": each.state,
-        "attempts": each.attempts,
-        "error": each.last_error or None,
-        "due": wire.iso(each.due),
+        "id": delivery.notice.id,
+        "watchId": delivery.notice.watch_id,
+        "event": delivery.notice.event_id,
+        "type": delivery.notice.type,
+        "state": delivery.state,
+        "attempts": delivery.attempts,
+        "error": delivery.last_error or None,
+        "due": wire.iso(delivery.due),
     }

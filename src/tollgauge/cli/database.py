@@ -1,4 +1,4 @@
-"""Commands that look after the database: `migrate`, `backup`, `restore`."""
+"""Commands about the database as a whole: `migrate`, `backup`, `restore`."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ def restore(
     from tollgauge.db import postgres_backup, sqlite_to_postgres
     from tollgauge.db.engine import is_sqlite, parse_url
 
-    url, kept = load_config(config).store.url, None
+    url, replaced = load_config(config).store.url, None
     try:
         if is_sqlite(parse_url(url)):
             with progress_bar() as progress:
-                copy, kept = files.restore(
+                copy, replaced = files.restore(
                     file,
                     files.database_file(url),
                     stamp=datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"),
@@ -96,7 +96,7 @@ def restore(
             copy = asyncio.run(postgres_backup.restore(file, url))
     except files.BackupDamagedError as error:
         raise _damaged(error) from error
-    _show_copy(copy, as_json=as_json, restored=True, kept=kept)
+    _show_copy(copy, as_json=as_json, restored=True, replaced=replaced)
 
 
 def _damaged(error: BackupDamagedError) -> typer.Exit:
@@ -106,7 +106,7 @@ def _damaged(error: BackupDamagedError) -> typer.Exit:
 
 
 def _show_copy(
-    copy: Copy, *, as_json: bool, restored: bool = False, kept: Path | None = None
+    copy: Copy, *, as_json: bool, restored: bool = False, replaced: Path | None = None
 ) -> None:
     document = {
         "file": str(copy.path),
@@ -115,14 +115,14 @@ def _show_copy(
         "newest": copy.newest,
         "rows": copy.rows,
     }
-    more = {"replaced": None if kept is None else str(kept)} if restored else {}
+    more = {"replaced": None if replaced is None else str(replaced)} if restored else {}
     verb = "restored" if restored else "wrote"
     lines = [
         f"{verb} {copy.path}: {copy.bytes} bytes, checked, version {copy.version}",
         *(f"{name:10} {count}" for name, count in copy.rows.items()),
     ]
-    if kept is not None:
-        lines.append(f"What stood there is kept in {kept}")
+    if replaced is not None:
+        lines.append(f"What stood there is kept in {replaced}")
     if restored and not copy.newest:
         lines.append("The next start, or tollgauge migrate, brings it to the newest version.")
     show(document | more, lines, as_json=as_json)

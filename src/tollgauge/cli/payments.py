@@ -1,4 +1,4 @@
-"""`tollgauge payments`: the ledger and its books as their operator sees them."""
+"""`tollgauge payments`: the ledger and its books, for the operator."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def payments(
     rows, attempts, strays = asyncio.run(_newest(load_existing(config), limit))
     document = {
         "payments": [_payment(row, attempts[row.id]) for row in rows],
-        "unattributed": [_stray(each) for each in strays],
+        "unattributed": [_stray(stray) for stray in strays],
     }
     show(document, [*_payment_lines(rows, attempts), *_stray_lines(strays)], as_json=as_json)
 
@@ -53,9 +53,9 @@ def _payment_lines(
     for row in rows:
         words = (row.id, row.state.value, row.amount, row.route, row.transaction or "")
         yield _line(wire.iso(row.created_at), *words)
-        for tried in attempts[row.id]:
-            told = (tried.kind, tried.outcome, tried.transaction or "")
-            yield _line(" ", wire.iso(tried.at), *told)
+        for attempt in attempts[row.id]:
+            outcome = (attempt.kind, attempt.outcome, attempt.transaction or "")
+            yield _line(" ", wire.iso(attempt.at), *outcome)
 
 
 def _line(*words: object) -> str:
@@ -67,21 +67,23 @@ def _stray_lines(strays: tuple[Stray, ...]) -> Iterator[str]:
 
     if strays:
         yield "Transfers to us that paid for nothing (unattributed; they unlock nothing):"
-    for each in strays:
-        payment = f"payment {each.payment_id} is {each.state}" if each.payment_id else ""
-        yield _line(wire.iso(each.at), each.value, "from", each.payer, each.transaction, payment)
+    for stray in strays:
+        payment = f"payment {stray.payment_id} is {stray.state}" if stray.payment_id else ""
+        yield _line(
+            wire.iso(stray.at), stray.value, "from", stray.payer, stray.transaction, payment
+        )
 
 
 def _show_books(config: Config, days: int, *, as_json: bool) -> None:
     """Print the books and exit: 1 when a complete day's sums do not match."""
-    accounts, found = asyncio.run(_books(config, days))
-    unexplained = [day for day in found if day.unexplained]
+    accounts, book_days = asyncio.run(_books(config, days))
+    unexplained = [day for day in book_days if day.unexplained]
     document = {
-        "accounts": [_account(each) for each in accounts],
-        "days": [_day(each) for each in found],
+        "accounts": [_account(account) for account in accounts],
+        "days": [_day(day) for day in book_days],
         "unexplained": len(unexplained),
     }
-    show(document, _day_lines(accounts, found), as_json=as_json)
+    show(document, _day_lines(accounts, book_days), as_json=as_json)
     if unexplained and not as_json:
         errors.print(
             "A complete day's sales are not what the chain brought. `tollgauge payments` shows "
@@ -94,7 +96,7 @@ def _show_books(config: Config, days: int, *, as_json: bool) -> None:
 _COLUMNS = ("sales", "settled", "received", "unattributed", "awaited", "difference")
 
 
-def _day_lines(accounts: tuple[Account, ...], found: tuple[Day, ...]) -> Iterator[str]:
+def _day_lines(accounts: tuple[Account, ...], days: tuple[Day, ...]) -> Iterator[str]:
     from tollgauge.web import wire
 
     if not accounts:
@@ -106,12 +108,15 @@ def _day_lines(accounts: tuple[Account, ...], found: tuple[Day, ...]) -> Iterato
         else:
             yield f"  The chain is read, for good, up to {wire.iso(account.read_to)}."
         yield _line(" ", "day".ljust(10), *(name.rjust(12) for name in _COLUMNS))
-        for day in (each for each in found if each.account == account):
-            shown = _day(day)
-            outcome = "complete" if day.complete else "open"
-            words = "NOT EXPLAINED" if day.unexplained else outcome
-            figures = (str(shown[name]).rjust(12) for name in _COLUMNS)
-            yield _line(" ", shown["day"], *figures, words)
+        for day in days:
+            if day.account != account:
+                continue
+            document = _day(day)
+            state = "complete" if day.complete else "open"
+            figures = (str(document[name]).rjust(12) for name in _COLUMNS)
+            yield _line(
+                " ", document["day"], *figures, "NOT EXPLAINED" if day.unexplained else state
+            )
 
 
 async def _newest(
@@ -128,8 +133,8 @@ async def _newest(
 
 
 async def _books(config: Config, days: int) -> tuple[tuple[Account, ...], tuple[Day, ...]]:
-    """The addresses that we sell or sold to, and their newest days with those before them that
-    were out of balance when they were checked.
+    """The addresses that take or took payments, and their newest days, together with older days
+    that were out of balance when they were checked.
     """
     from tollgauge import app as root
     from tollgauge.core.books import Account
@@ -138,20 +143,22 @@ async def _books(config: Config, days: int) -> tuple[tuple[Account, ...], tuple[
 
     sale = config.sale
     async with root.opened(config) as service, service.store.read() as tx:
-        known = await books.accounts(tx)
-        mine = Account(network=sale.network, asset=sale.asset.lower(), address=sale.pay_to.lower())
-        if sale.pay_to and not any(each.same_as(mine) for each in known):
-            known = (*known, mine)
+        accounts = await books.accounts(tx)
+        current = Account(
+            network=sale.network, asset=sale.asset.lower(), address=sale.pay_to.lower()
+        )
+        if sale.pay_to and not any(account.same_as(current) for account in accounts):
+            accounts = (*accounts, current)
         today = day_of(service.clock())
-        found: list[Day] = []
-        for account in known:
+        book_days: list[Day] = []
+        for account in accounts:
             checked = await books.checked(tx, account)
             older = {day for day, difference in checked.items() if difference}
             for number in sorted({*range(today - days + 1, today + 1), *older}, reverse=True):
                 day = await books.of_day(tx, account, number)
-                if day.complete or day.transfers or day.sales or account.same_as(mine):
-                    found.append(day)
-    return known, tuple(found)
+                if day.complete or day.transfers or day.sales or account.same_as(current):
+                    book_days.append(day)
+    return accounts, tuple(book_days)
 
 
 def _account(account: Account) -> dict[str, Any]:
@@ -189,23 +196,26 @@ def _day(day: Day) -> dict[str, Any]:
     }
 
 
-def _stray(each: Stray) -> dict[str, Any]:
+def _stray(stray: Stray) -> dict[str, Any]:
     """A transfer that paid for nothing; `payment` is the one that has its authorization."""
     from tollgauge.web import wire
 
-    known = {"paymentId": each.payment_id, "state": None if each.state is None else str(each.state)}
+    payment = {
+        "paymentId": stray.payment_id,
+        "state": None if stray.state is None else str(stray.state),
+    }
     return {
-        "at": wire.iso(each.at),
-        "network": each.network,
-        "asset": each.asset,
-        "amount": str(each.value),
-        "payer": each.payer,
-        "payTo": each.pay_to,
-        "nonce": each.nonce,
-        "transaction": each.transaction,
-        "logIndex": each.log_index,
-        "block": each.block,
-        "payment": known if each.payment_id else None,
+        "at": wire.iso(stray.at),
+        "network": stray.network,
+        "asset": stray.asset,
+        "amount": str(stray.value),
+        "payer": stray.payer,
+        "payTo": stray.pay_to,
+        "nonce": stray.nonce,
+        "transaction": stray.transaction,
+        "logIndex": stray.log_index,
+        "block": stray.block,
+        "payment": payment if stray.payment_id else None,
     }
 
 
@@ -232,12 +242,12 @@ def _payment(row: LedgerRow, attempts: tuple[Attempt, ...]) -> dict[str, Any]:
         "updatedAt": wire.iso(row.updated_at),
         "attempts": [
             {
-                "kind": tried.kind,
-                "at": wire.iso(tried.at),
-                "endedAt": wire.iso(tried.ended_at),
-                "outcome": tried.outcome,
-                "transaction": tried.transaction,
+                "kind": attempt.kind,
+                "at": wire.iso(attempt.at),
+                "endedAt": wire.iso(attempt.ended_at),
+                "outcome": attempt.outcome,
+                "transaction": attempt.transaction,
             }
-            for tried in attempts
+            for attempt in attempts
         ],
     }
