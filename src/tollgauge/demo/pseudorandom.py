@@ -1,7 +1,7 @@
-"""Dice: chance as a pure function of what is being decided.
+"""Pseudorandom numbers as pure functions of what is being decided.
 
-The demo's past and its present come from the same rolls, so a roll must depend on nothing but its
-arguments: not on a generator's state, not on the order of questions, not on the process.
+The simulated past and the running demo must agree, so a number depends on nothing but the
+arguments: not on the state of a generator, the order of calls or the process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Sellers of the same thing: alike in purpose, unlike in price, manners, speed and reliability.
+"""Sellers of the same thing, different in price, speed, correctness and reliability.
 
-With one or two of the ordinary sellers each purpose has three to five, so that alternatives can
-be compared. The last row sells to nobody but its own friend.
+Together with the sellers of the other modules, each purpose has three to five, so that
+alternatives can be compared. The last row is bought from by its own second wallet alone.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from tollgauge.core.units import DAY_MS
-from tollgauge.demo import behaviours as b
+from tollgauge.demo import behaviours
 from tollgauge.demo.seller import Seller
 
 _WEATHER: Final = (
@@ -20,7 +20,7 @@ _WEATHER: Final = (
         description="Current weather conditions and an hourly forecast for any city, worldwide.",
         tags=("weather", "forecast"),
         kind="perfect-v1",
-        behave=b.perfect_v1,
+        behave=behaviours.perfect_v1,
         amounts=(2_000,),
         query=(("city", "Porto"),),
         version=1,
@@ -34,7 +34,7 @@ _WEATHER: Final = (
         description="Weather forecast for a city: temperature, rain and wind for ten days.",
         tags=("weather", "forecast"),
         kind="plain-v2",
-        behave=b.plain_v2,
+        behave=behaviours.plain_v2,
         amounts=(5_000,),
         query=(("city", "Bergen"),),
         latency_ms=410,
@@ -47,7 +47,7 @@ _WEATHER: Final = (
         description="Cheap current weather conditions by city from hobby stations.",
         tags=("weather",),
         kind="flapping",
-        behave=b.flapping,
+        behave=behaviours.flapping,
         amounts=(800,),
         query=(("city", "Cork"),),
         latency_ms=190,
@@ -63,7 +63,7 @@ _TOKEN_PRICES: Final = (
         description="Spot price of a crypto token in dollars, volume-weighted over nine exchanges.",
         tags=("crypto", "price", "market"),
         kind="perfect-v2",
-        behave=b.perfect_v2,
+        behave=behaviours.perfect_v2,
         amounts=(1_000,),
         query=(("token", "ETH"),),
         example='{"token":"ETH","usd":"3120.55"}',
@@ -77,7 +77,7 @@ _TOKEN_PRICES: Final = (
         description="Token price in dollars with 24-hour change and volume, for 9,000 tokens.",
         tags=("crypto", "price"),
         kind="dual",
-        behave=b.dual,
+        behave=behaviours.dual,
         amounts=(2_000,),
         query=(("symbol", "AERO"),),
         latency_ms=130,
@@ -89,7 +89,7 @@ _TOKEN_PRICES: Final = (
         description="Price of a token in dollars from the deepest pool of each exchange on Base.",
         tags=("crypto", "price", "dex"),
         kind="no-domain-name",
-        behave=b.twisted(b.no_domain_name),
+        behave=behaviours.twisted(behaviours.no_domain_name),
         amounts=(500,),
         query=(("token", "0x4200000000000000000000000000000000000006"),),
         latency_ms=150,
@@ -101,7 +101,7 @@ _TOKEN_PRICES: Final = (
         description="Spot prices of crypto tokens in dollars, refreshed every second.",
         tags=("crypto", "price", "market"),
         kind="price-changing",
-        behave=b.perfect_v2,
+        behave=behaviours.perfect_v2,
         amounts=(4_000, 9_000, 6_000),
         turn_ms=8 * DAY_MS,
         query=(("token", "SOL"),),
@@ -117,7 +117,7 @@ _WEB_SEARCH: Final = (
         description="Web search for agents: ten results with titles, links and short extracts.",
         tags=("web", "search"),
         kind="perfect-v2",
-        behave=b.perfect_v2,
+        behave=behaviours.perfect_v2,
         amounts=(5_000,),
         query=(("q", "tidal power"),),
         latency_ms=320,
@@ -129,7 +129,7 @@ _WEB_SEARCH: Final = (
         description="Web search results with links and extracts from an independent index.",
         tags=("web", "search"),
         kind="plain-v2",
-        behave=b.plain_v2,
+        behave=behaviours.plain_v2,
         amounts=(3_000,),
         query=(("query", "peat bogs"),),
         latency_ms=450,
@@ -142,7 +142,7 @@ _WEB_SEARCH: Final = (
         description="Thorough web search: fifty results, with the pages read and summed up.",
         tags=("web", "search", "research"),
         kind="slow",
-        behave=b.slow,
+        behave=behaviours.slow,
         amounts=(40_000,),
         query=(("q", "history of tolls"),),
         latency_ms=600,
@@ -157,7 +157,7 @@ _TRANSLATION: Final = (
         description="Machine translation of text between 40 languages, priced for bulk.",
         tags=("ai", "translation", "language"),
         kind="dual",
-        behave=b.dual,
+        behave=behaviours.dual,
         amounts=(4_000,),
         method="POST",
         body=b'{"text":"good evening","to":"de"}',
@@ -170,7 +170,7 @@ _TRANSLATION: Final = (
         description="Translation of a text between 25 languages that keeps its tone and idioms.",
         tags=("translation", "language"),
         kind="perfect-v1",
-        behave=b.perfect_v1,
+        behave=behaviours.perfect_v1,
         amounts=(12_000,),
         method="POST",
         body=b'{"text":"break a leg","to":"fr"}',
@@ -188,7 +188,7 @@ _IMAGES: Final = (
         description="Image generation from a text prompt, 1024 by 1024 pixels, in four styles.",
         tags=("ai", "images", "generation"),
         kind="perfect-v2",
-        behave=b.perfect_v2,
+        behave=behaviours.perfect_v2,
         amounts=(20_000,),
         method="POST",
         body=b'{"prompt":"a lighthouse in fog"}',
@@ -201,7 +201,7 @@ _IMAGES: Final = (
         description="Image generation from a text prompt with a choice of models and sizes.",
         tags=("ai", "images", "generation"),
         kind="slow",
-        behave=b.slow,
+        behave=behaviours.slow,
         amounts=(30_000,),
         method="POST",
         body=b'{"prompt":"a mill by a river"}',
@@ -215,7 +215,7 @@ _IMAGES: Final = (
         description="Generates line-art images from a text prompt, as vector or as pixels.",
         tags=("ai", "images", "generation"),
         kind="header-only",
-        behave=b.header_only,
+        behave=behaviours.header_only,
         amounts=(15_000,),
         method="POST",
         body=b'{"prompt":"a fox asleep"}',
@@ -232,11 +232,11 @@ _FRIENDS: Final = (
         description="The trading signal of the hour for a crypto token. Trusted by many.",
         tags=("crypto", "trading"),
         kind="perfect-v2",
-        behave=b.perfect_v2,
+        behave=behaviours.perfect_v2,
         amounts=(900_000,),
         query=(("token", "ETH"),),
         latency_ms=110,
     ),
 )
 
-RIVALS: Final = _WEATHER + _TOKEN_PRICES + _WEB_SEARCH + _TRANSLATION + _IMAGES + _FRIENDS
+ALTERNATIVES: Final = _WEATHER + _TOKEN_PRICES + _WEB_SEARCH + _TRANSLATION + _IMAGES + _FRIENDS

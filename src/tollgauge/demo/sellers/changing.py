@@ -1,14 +1,14 @@
-"""Sellers who change or stumble: slow, flapping, throttled, other prices, other payees."""
+"""Sellers that change or fail at times: slow, flapping, throttled, other prices or payees."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from tollgauge.core.units import DAY_MS, HOUR_MS
-from tollgauge.demo import behaviours as b
+from tollgauge.demo import behaviours
 from tollgauge.demo.seller import Seller, payee
 
-RESTLESS: Final = (
+CHANGING: Final = (
     Seller(
         label="research",
         path="/v1/ask",
@@ -16,7 +16,7 @@ RESTLESS: Final = (
         description="A sourced answer to an open question, written after reading twenty pages.",
         tags=("ai", "research"),
         kind="slow",
-        behave=b.slow,
+        behave=behaviours.slow,
         amounts=(250_000,),
         method="POST",
         body=b'{"question":"How do estuaries silt up?"}',
@@ -29,7 +29,7 @@ RESTLESS: Final = (
         description="One ray-traced frame of a glTF scene on shared graphics cards.",
         tags=("graphics", "compute"),
         kind="slow",
-        behave=b.slow,
+        behave=behaviours.slow,
         amounts=(120_000,),
         method="POST",
         body=b'{"scene":"teapot"}',
@@ -43,7 +43,7 @@ RESTLESS: Final = (
         description="Any page as clean Markdown through rotating addresses.",
         tags=("web", "scraping"),
         kind="flapping",
-        behave=b.flapping,
+        behave=behaviours.flapping,
         amounts=(3_000,),
         method="POST",
         body=b'{"url":"https://example.org/"}',
@@ -57,7 +57,7 @@ RESTLESS: Final = (
         description="Fresh proxies by country with latency and anonymity class.",
         tags=("network", "proxies"),
         kind="flapping",
-        behave=b.flapping,
+        behave=behaviours.flapping,
         amounts=(8_000,),
         query=(("country", "NL"),),
         latency_ms=240,
@@ -70,7 +70,7 @@ RESTLESS: Final = (
         description="One minute of a shared GPU at the spot price of the week.",
         tags=("compute", "gpu"),
         kind="price-changing",
-        behave=b.perfect_v2,
+        behave=behaviours.perfect_v2,
         amounts=(30_000, 45_000, 36_000, 90_000),
         turn_ms=7 * DAY_MS,
         latency_ms=170,
@@ -82,7 +82,7 @@ RESTLESS: Final = (
         description="Best swap route over twelve pools with the expected slippage.",
         tags=("crypto", "dex", "trading"),
         kind="payto-changing",
-        behave=b.perfect_v2,
+        behave=behaviours.perfect_v2,
         amounts=(4_000,),
         payees=(payee("mixpay-1"), payee("mixpay-2"), payee("mixpay-3")),
         turn_ms=10 * DAY_MS,
@@ -96,7 +96,7 @@ RESTLESS: Final = (
         description="The next ten mints and airdrops with eligibility rules.",
         tags=("crypto", "nft"),
         kind="payto-changing",
-        behave=b.plain_v2,
+        behave=behaviours.plain_v2,
         amounts=(10_000,),
         payees=tuple(payee(f"drops-{turn}") for turn in range(7)),
         turn_ms=6 * HOUR_MS,
@@ -110,7 +110,7 @@ RESTLESS: Final = (
         description="Company profile and contacts for a business domain.",
         tags=("business", "data"),
         kind="bait-price",
-        behave=b.perfect_v2,
+        behave=behaviours.perfect_v2,
         amounts=(80_000,),
         listed_amount=5_000,
         query=(("domain", "example.com"),),
@@ -123,7 +123,7 @@ RESTLESS: Final = (
         description="Domain availability and price at nine registrars.",
         tags=("network", "domains"),
         kind="throttled",
-        behave=b.throttled,
+        behave=behaviours.throttled,
         amounts=(1_000,),
         query=(("name", "tollhouse"),),
         latency_ms=90,
@@ -135,7 +135,7 @@ RESTLESS: Final = (
         description="A clause-by-clause review of a commercial contract with risks marked.",
         tags=("legal", "documents"),
         kind="over-a-dollar",
-        behave=b.perfect_v2,
+        behave=behaviours.perfect_v2,
         amounts=(2_500_000,),
         method="POST",
         body=b'{"text":"This agreement is made between"}',
@@ -148,7 +148,7 @@ RESTLESS: Final = (
         description="An alt text and a caption for an image, in the tone you ask for.",
         tags=("ai", "accessibility", "images"),
         kind="needs-post",
-        behave=b.perfect_v2,
+        behave=behaviours.perfect_v2,
         amounts=(3_000,),
         method="POST",
         declares=False,
