@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tollgauge import bench
-from tollgauge.bench import similar
-from tollgauge.bench.catalogue import catalogue
+import bench
+from bench import similar
+from bench.catalogue import catalogue
 
 
 def test_a_catalogue_is_the_same_every_time_and_a_few_hosts_list_most_of_it() -> None:

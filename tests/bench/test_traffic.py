@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import orjson
 from x402.schemas import SettleResponse, VerifyResponse
 
-from tollgauge.bench import others, traffic
+from bench import others, traffic
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

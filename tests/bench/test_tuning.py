@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import islice
 
-from tollgauge.bench import tuning
-from tollgauge.bench.relevance import Service
+from bench import tuning
+from bench.relevance import Service
 from tollgauge.core.similarity import Wording
 from tollgauge.core.similarity.terms import Weights
 

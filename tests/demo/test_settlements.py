@@ -14,7 +14,7 @@ from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.score import Score, score_from_json
 from tollgauge.core.units import DAY_MS, HOUR_MS
 from tollgauge.demo.chain import ChainError, find_anvil, run_chain
-from tollgauge.demo.customers import CUSTOM, SLOT_MS, Purchase, first_sales, purchases, sale_at
+from tollgauge.demo.customers import DEMAND, SLOT_MS, Purchase, first_sales, purchases, sale_at
 from tollgauge.demo.envelopes import BASE
 from tollgauge.demo.seed import configuration, forget_chain, load_past
 from tollgauge.demo.seller import offer_at
@@ -49,7 +49,7 @@ def test_the_month_has_sellers_with_many_payers_with_one_and_with_none() -> None
 
 
 def test_a_customer_pays_what_was_asked_for_at_that_time() -> None:
-    assert {seller.label for seller in SELLERS} > CUSTOM.keys()
+    assert {seller.label for seller in SELLERS} > DEMAND.keys()
     for purchase in (*_MONTH, *first_sales(_END), *(sale_at(_END + n) for n in range(99))):
         offer = offer_at(purchase.seller, purchase.at)
         assert (purchase.amount, purchase.pay_to) == (offer.amount, offer.pay_to)

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tollgauge.bench import relevance
-from tollgauge.bench.relevance import Quality, Service
+from bench import relevance
+from bench.relevance import Quality, Service
 from tollgauge.core.similarity import Wording
 
 LABELS = Path(__file__).resolve().parents[4] / "shared/data/similarity/labels.jsonl"
