@@ -40,7 +40,8 @@ def payments(
         "payments": [_payment(row, attempts[row.id]) for row in rows],
         "unattributed": [_unattributed(deposit) for deposit in deposits],
     }
-    show(document, [*_payment_lines(rows, attempts), *_unattributed_lines(deposits)], as_json=as_json)
+    lines = [*_payment_lines(rows, attempts), *_unattributed_lines(deposits)]
+    show(document, lines, as_json=as_json)
 
 
 def _payment_lines(
