@@ -183,14 +183,20 @@ def test_a_fault_that_ends_far_past_the_deadline_is_ours(kind: FaultKind) -> Non
     assert whose(made) == (Attribution.OURS, LATE_HERE)
 
 
-def test_an_answer_is_theirs_though_we_were_late_but_not_past_the_deadline() -> None:
-    def answered(timings: Timings) -> ProbeResult:
-        answer = Answer(status=402)
-        return judge(
-            Exchange(url="https://a.com/x", method="GET", at=0, result=answer, timings=timings),
-            NOTHING,
-        )
+def answered(timings: Timings) -> ProbeResult:
+    answer = Answer(status=402)
+    exchange = Exchange(url="https://a.com/x", method="GET", at=0, result=answer, timings=timings)
+    return judge(exchange, NOTHING)
 
+
+def test_a_delay_of_our_own_is_no_latency_of_the_target() -> None:
+    slow_here = answered(Timings(dns=1, connect=2, tls=3, ttfb=5_190, total=5_200, delay=5_000))
+    assert (slow_here.latency_ms, slow_here.timings.ttfb) == (200, 200)
+    punctual = answered(Timings(ttfb=5_190, total=5_200, delay=LATE_MS))
+    assert punctual.latency_ms == 5_200
+
+
+def test_an_answer_is_theirs_though_we_were_late_but_not_past_the_deadline() -> None:
     assert whose(answered(Timings(total=700, delay=600))) == (Attribution.THEIRS, "")
     past = answered(Timings(total=14_000, delay=13_000, overrun=4_000))
     assert whose(past) == (Attribution.OURS, LATE_HERE)

@@ -13,7 +13,7 @@ Rules (docs/methodology.md):
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -169,7 +169,7 @@ def judge(exchange: Exchange, lint: Lint) -> ProbeResult:
         outcome=outcome,
         attribution=Attribution.OURS if excluded else Attribution.THEIRS,
         up=up,
-        timings=exchange.timings,
+        timings=_without_delay(exchange.timings),
         status=status,
         compliance=_compliance(lint) if up else 0,
         compliant=lint.compliant,
@@ -182,6 +182,18 @@ def judge(exchange: Exchange, lint: Lint) -> ProbeResult:
         method=exchange.method,
         tls_not_after=exchange.tls_not_after,
     )
+
+
+def _without_delay(timings: Timings) -> Timings:
+    """The timings of an answer without a delay of our own that is more than LATE_MS, so that it is
+    not taken for the target's latency. What is left is the least that the target can have taken.
+    """
+    if timings.delay <= LATE_MS:
+        return timings
+    total = max(timings.total - timings.delay, 0)
+    phases = (timings.dns, timings.connect, timings.tls, timings.ttfb)
+    dns, connect, tls, ttfb = (None if phase is None else min(phase, total) for phase in phases)
+    return replace(timings, dns=dns, connect=connect, tls=tls, ttfb=ttfb, total=total)
 
 
 def _excluded(exchange: Exchange, outcome: Outcome) -> str:

@@ -185,6 +185,14 @@ def test_a_receipt_without_logs_says_only_whether_it_held() -> None:
         trace_files(sent(call()), receipt, "receipt-logs")
 
 
+def test_a_transfer_without_its_authorization_is_not_said_not_to_have_moved() -> None:
+    trace = trace_files(sent(call()), told(moved()))
+    assert trace.payments == ()
+    assert "Nothing moved" not in str(trace.reason)
+    assert "A transfer is logged" in str(trace.reason)
+    assert "not known" in str(trace.reason)
+
+
 def test_a_receipt_from_before_status_existed_held_where_it_has_logs() -> None:
     receipt = told(used(), moved())
     del receipt["status"]

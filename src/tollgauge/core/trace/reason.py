@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tollgauge.core.settlement import AUTHORIZATION_CANCELED, AUTHORIZATION_USED
+from tollgauge.core.settlement import AUTHORIZATION_CANCELED, AUTHORIZATION_USED, TRANSFER
 from tollgauge.core.trace.calldata import Authorized
 from tollgauge.core.trace.captured import Log, Receipt, Transaction
 from tollgauge.core.trace.logs import holds
@@ -76,6 +76,11 @@ def nothing_moved(tx: Transaction, logs: Sequence[Log], calls: Sequence[Authoriz
     """Why a transaction whose logs are all there, and did not revert, holds no payment."""
     if holds(logs, AUTHORIZATION_USED):
         return "An authorization was used, but its token made no transfer from the authorizer."
+    if calls and holds(logs, TRANSFER):
+        return (
+            "A transfer is logged, but no authorization was used with it: whether it is what the "
+            f"call data asks for is not known. It asks for {_asked(calls)}."
+        )
     if calls:
         return f"Nothing moved, although the call data asks for {_asked(calls)}."
     if holds(logs, AUTHORIZATION_CANCELED):
