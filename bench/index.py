@@ -87,15 +87,15 @@ def measure_decoding(total: int) -> dict[str, Any]:
     wallets = frozenset(bytes.fromhex(wallet(number)[26:]) for number in range(500))
     _decode(replies[0], wallets)
     gc.collect()
-    before, done, found = _memory_mb(), 0, 0
+    before, done, records = _memory_mb(), 0, 0
     cpu, wall = time.process_time(), time.perf_counter()
     while done < total:
-        found += _decode(replies[(done // CHUNK) % len(replies)], wallets)
+        records += _decode(replies[(done // CHUNK) % len(replies)], wallets)
         done += CHUNK
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     return {
         "logs": done,
-        "settlements": found,
+        "settlements": records,
         "bytes_per_log": round(len(replies[0]) / CHUNK),
         "logs_per_cpu_s": round(done / cpu),
         "logs_per_s": round(done / wall),
@@ -105,10 +105,10 @@ def measure_decoding(total: int) -> dict[str, Any]:
 
 
 def _decode(reply: bytes, wallets: frozenset[bytes]) -> int:
-    seen = read_events(parsed(reply)["result"], token=TOKEN)
+    logs = read_events(parsed(reply)["result"], token=TOKEN)
     with uncollected():  # as clients/chain/logs does it
-        made = settled(seen.transfers, seen.used)
-        return len(entries(made.transfers, wallets, seen.stamps))
+        settlements_read = settled(logs.transfers, logs.used)
+        return len(entries(settlements_read.transfers, wallets, logs.stamps))
 
 
 def _replies(count: int) -> Iterator[bytes]:
@@ -133,8 +133,8 @@ def _peer(reply: bytes) -> int:
         kind, *topics = log["topics"]
         types = ("address", "address") if kind == TRANSFER else ("address", "bytes32")
         words = [
-            decode([each], bytes.fromhex(word[2:]))[0]
-            for each, word in zip(types, topics, strict=True)
+            decode([type_], bytes.fromhex(word[2:]))[0]
+            for type_, word in zip(types, topics, strict=True)
         ]
         if kind == TRANSFER:
             (value,) = decode(["uint256"], bytes.fromhex(log["data"][2:]))
@@ -207,17 +207,17 @@ async def measure_following(blocks: int) -> dict[str, Any]:
             if not (await index.run(store, chain, settings=settings, clock=_now)).get("busy"):
                 break
         cpu, wall = time.process_time(), time.perf_counter()
-        done = found = 0
+        done = records = 0
         while done < blocks:
             await grow(step)
             tally = await index.run(store, chain, settings=settings, clock=_now)
             done += int(str(tally.get("blocks", 0)))
-            found += int(str(tally.get("entries", 0)))
+            records += int(str(tally.get("entries", 0)))
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     return {
         "wallets": FOLLOWED_WALLETS,
         "blocks": done,
-        "settlements": found,
+        "settlements": records,
         "blocks_per_round": step,
         "cpu_ms_per_block": round(1_000 * cpu / done, 1),
         "wall_ms_per_block": round(1_000 * wall / done, 1),
@@ -266,12 +266,12 @@ async def _indexer(world: World, settings: IndexSettings) -> AsyncIterator[tuple
 
 async def _list_sellers(store: Store, wallets: int) -> None:
     """One endpoint a wallet."""
-    found = []
+    rows = []
     for number in range(wallets):
         resource = parse_resource(f"https://seller-{number}.tollgauge.dev/pay")
         pay_to = "0x" + wallet(number)[26:]
         quote = Quote(network=f"eip155:{CHAIN_ID}", asset=TOKEN, amount=5_000, pay_to=pay_to)
-        found.append(
+        rows.append(
             Endpoint(
                 id=resource.id,
                 resource=resource.url,
@@ -282,8 +282,8 @@ async def _list_sellers(store: Store, wallets: int) -> None:
                 quote_at=0,
             )
         )
-    for start in range(0, len(found), 1_000):
-        await store.writing(endpoints.insert_many, found[start : start + 1000])
+    for start in range(0, len(rows), 1_000):
+        await store.writing(endpoints.insert_many, rows[start : start + 1000])
 
 
 def _memory_mb() -> float:

@@ -43,9 +43,9 @@ from x402.mechanisms.evm.exact.register import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSigner
 from x402.schemas import PaymentPayload, PaymentRequired
 
-from bench import shop, traffic
+from bench import service, traffic
 from bench.child import Child, started
-from bench.others import ANSWER, HOLE, NETWORK
+from bench.counterparties import ANSWER, HOLE, NETWORK
 from tollgauge.web.paid.catalogue import HISTORY, SIMILAR, TRUST
 
 POSTGRES: Final = "TOLLGAUGE_BENCH_POSTGRES"
@@ -87,15 +87,15 @@ async def measure(sales: int, rounds: int, callers: int) -> dict[str, Any]:
             databases["postgresql"] = await selling(running, sales)
     figures = {
         **{
-            "sale_cpu_ms" + ("" if name == "sqlite" else f"_{name}"): each["trust"]["own_cpu_ms"]
-            for name, each in databases.items()
+            "sale_cpu_ms" + ("" if name == "sqlite" else f"_{name}"): costs["trust"]["own_cpu_ms"]
+            for name, costs in databases.items()
         },
         "free_p99_ratio": free["p99_ratio"],
         "free_rps_share": free["rps_share"],
     }
     held = {
-        name: found >= LIMITS[name] if name == "free_rps_share" else found < LIMITS[name]
-        for name, found in figures.items()
+        name: figure >= LIMITS[name] if name == "free_rps_share" else figure < LIMITS[name]
+        for name, figure in figures.items()
     }
     left_out = {} if server else {"postgresql": f"left out: {POSTGRES} names no server"}
     return {
@@ -110,16 +110,18 @@ async def measure(sales: int, rounds: int, callers: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """The service's process and port, the others' process, and who signs."""
+    """The service's process and port, the stubs' process, and the paying wallet."""
 
     service: Child
-    others: Child
+    counterparties: Child
     port: int
     signing: Signing
 
-    async def told(self, **order: object) -> dict[str, Any]:
-        """Give the service an order."""
-        answer: dict[str, Any] = orjson.loads(await self.service.obey(orjson.dumps(order).decode()))
+    async def order(self, **command: object) -> dict[str, Any]:
+        """Send the service's process a command and return its answer."""
+        answer: dict[str, Any] = orjson.loads(
+            await self.service.obey(orjson.dumps(command).decode())
+        )
         return answer
 
 
@@ -143,45 +145,46 @@ class Signing:
 
     async def payments(self, route: str, count: int) -> list[str]:
         """Signed payments of a route, as headers."""
-        made = [await self._client.create_payment_payload(self._terms[route]) for _ in range(count)]
+        terms = self._terms[route]
+        payloads = [await self._client.create_payment_payload(terms) for _ in range(count)]
         return [
-            encode_payment_signature_header(each)
-            for each in made
-            if isinstance(each, PaymentPayload)
+            encode_payment_signature_header(payload)
+            for payload in payloads
+            if isinstance(payload, PaymentPayload)
         ]
 
 
 async def selling(running: Running, sales: int) -> dict[str, Any]:
     """The CPU of a sale, by product."""
-    known, live = shop.known(), shop.live()
-    found: dict[str, Any] = {}
+    known, live = service.known(), service.live()
+    costs: dict[str, Any] = {}
     for name, route, resources, more in (
         ("trust", TRUST, known, {}),
         ("history_1d", HISTORY, known, {"days": 1}),
         ("history_30d", HISTORY, known, {"days": 30}),
         ("similar", SIMILAR, known, {}),
     ):
-        bodies = [orjson.dumps({"resource": each.resource, **more}) for each in resources]
+        bodies = [orjson.dumps({"resource": endpoint.resource, **more}) for endpoint in resources]
         await sold(running, route, bodies, min(sales, 2 * len(bodies)))
-        found[name] = {}
-        for kind, made in (("own", False), ("whole", True)):
-            await running.told(do="calls", made=made)
-            found[name] |= _cost(
+        costs[name] = {}
+        for kind, calls_made in (("own", False), ("whole", True)):
+            await running.order(do="calls", made=calls_made)
+            costs[name] |= _cost(
                 kind, [await sold(running, route, bodies, sales) for _ in range(SALE_ROUNDS)]
             )
-    bodies = [orjson.dumps({"resource": each.resource}) for each in live]
-    await running.told(do="calls", made=False)
-    found["live"] = _cost("own", [await sold(running, TRUST, bodies, len(bodies))])
-    await running.told(do="calls", made=True)
-    return found
+    bodies = [orjson.dumps({"resource": endpoint.resource}) for endpoint in live]
+    await running.order(do="calls", made=False)
+    costs["live"] = _cost("own", [await sold(running, TRUST, bodies, len(bodies))])
+    await running.order(do="calls", made=True)
+    return costs
 
 
-def _cost(kind: str, made: Sequence[tuple[float, traffic.Seen]]) -> dict[str, Any]:
+def _cost(kind: str, rounds: Sequence[tuple[float, traffic.Seen]]) -> dict[str, Any]:
     """The least of the rounds: other programs only ever add."""
-    every = [seconds for _, seen in made for seconds in seen.seconds]
+    every = [seconds for _, seen in rounds for seconds in seen.seconds]
     return {
-        f"{kind}_cpu_ms": round(min(cpu for cpu, _ in made), 3),
-        f"{kind}_cpu_ms_of_rounds": [round(cpu, 3) for cpu, _ in made],
+        f"{kind}_cpu_ms": round(min(cpu for cpu, _ in rounds), 3),
+        f"{kind}_cpu_ms_of_rounds": [round(cpu, 3) for cpu, _ in rounds],
         f"{kind}_p50_ms": traffic.Seen(seconds=every).percentile_ms(500),
     }
 
@@ -195,10 +198,10 @@ async def sold(
         traffic.post(route, body, payment=payment)
         for body, payment in zip(itertools.cycle(bodies), payments, strict=False)
     ]
-    await running.told(do="probe")
-    before = (await running.told(do="cpu"))["cpu_s"]
-    seen = await traffic.run(running.port, iter(requests), connections=shop.AT_ONCE)
-    after = (await running.told(do="cpu"))["cpu_s"]
+    await running.order(do="probe")
+    before = (await running.order(do="cpu"))["cpu_s"]
+    seen = await traffic.run(running.port, iter(requests), connections=service.AT_ONCE)
+    after = (await running.order(do="cpu"))["cpu_s"]
     if seen.statuses != {200: count}:
         raise RuntimeError(f"not every sale was made: {dict(seen.statuses)}")
     return 1_000 * (after - before) / count, seen
@@ -211,13 +214,13 @@ async def holding(running: Running, rounds: int, callers: int) -> dict[str, Any]
         await warm(running)
         alone.append(await free(running, ALONE_S))
         payments = await running.signing.payments(TRUST, 8 * callers)
-        await running.others.obey(HOLE)
+        await running.counterparties.obey(HOLE)
         hanging = asyncio.create_task(hang(running, payments, callers))
         await asyncio.sleep(ARRIVING_S)
         held.append(await free(running, HOLE_S))
         hanging.cancel()
         met += await hanging
-        await running.others.obey(ANSWER)
+        await running.counterparties.obey(ANSWER)
     before, after = _summary(alone, ALONE_S), _summary(held, HOLE_S)
     return {
         "alone": before,
@@ -233,7 +236,7 @@ async def hang(running: Running, payments: Sequence[str], callers: int) -> Count
     """Paid requests that are never answered, again and again, until cancelled; what came back."""
     met: Counter[int] = Counter()
     left = iter(payments)
-    body = orjson.dumps({"resource": shop.known()[0].resource})
+    body = orjson.dumps({"resource": service.known()[0].resource})
 
     async def caller(number: int) -> None:
         await asyncio.sleep(ARRIVING_S * number / callers)
@@ -278,18 +281,18 @@ def _pages() -> Iterator[bytes]:
 
 def _paths() -> Iterator[str]:
     """Every kind of free answer, snapshots most often."""
-    ids = [endpoint.id for endpoint in shop.known()]
+    ids = [endpoint.id for endpoint in service.known()]
     yield from (f"/trust/snapshot/{id_}" for id_ in ids)
     yield from (f"/endpoint/{id_}" for id_ in ids[:5])
     yield from ("/", "/trust/leaderboard", "/leaderboard", "/trust/stats", "/v1/x402-trust-preview")
 
 
-def _summary(made: Sequence[traffic.Seen], seconds: float) -> dict[str, Any]:
+def _summary(rounds: Sequence[traffic.Seen], seconds: float) -> dict[str, Any]:
     """Medians over the rounds."""
     return {
-        "rps": round(statistics.median(len(seen.seconds) / seconds for seen in made)),
+        "rps": round(statistics.median(len(seen.seconds) / seconds for seen in rounds)),
         **{
-            f"{name}_ms": round(statistics.median(seen.percentile_ms(at) for seen in made), 2)
+            f"{name}_ms": round(statistics.median(seen.percentile_ms(at) for seen in rounds), 2)
             for name, at in (("p50", 500), ("p99", 990), ("p999", 999), ("max", 1_000))
         },
     }
@@ -303,27 +306,27 @@ async def opened(store: str) -> AsyncIterator[Running]:
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         key_file, ca_file = _certificates(folder)
-        others_command = [sys.executable, "-m", "bench.others", str(key_file)]
-        others = await stack.enter_async_context(started(others_command, folder / "others"))
-        till, seller = (await others.line()).split()
+        stubs_command = [sys.executable, "-m", "bench.counterparties", str(key_file)]
+        stubs = await stack.enter_async_context(started(stubs_command, folder / "counterparties"))
+        facilitator, seller = (await stubs.line()).split()
         url = f"sqlite:///{folder / 'bench.db'}"
         if store != "sqlite":
             url = await stack.enter_async_context(_database(store))
-        settings = shop.Settings(
+        settings = service.Settings(
             port=_free_port(),
             store=url,
-            facilitator=f"http://127.0.0.1:{int(till)}",
+            facilitator=f"http://127.0.0.1:{int(facilitator)}",
             seller_port=int(seller),
             ca_file=str(ca_file),
         )
-        service = await stack.enter_async_context(
-            started(shop.command(settings), folder / "service")
+        process = await stack.enter_async_context(
+            started(service.command(settings), folder / "service")
         )
-        await service.line()
+        await process.line()
         signing = Signing()
         for route in (TRUST, HISTORY, SIMILAR):
             await signing.learn(settings.port, route)
-        yield Running(service=service, others=others, port=settings.port, signing=signing)
+        yield Running(service=process, counterparties=stubs, port=settings.port, signing=signing)
 
 
 @contextlib.asynccontextmanager
@@ -355,6 +358,6 @@ def _certificates(folder: Path) -> tuple[Path, Path]:
 
 
 def _free_port() -> int:
-    with contextlib.closing(socket.socket()) as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with contextlib.closing(socket.socket()) as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])

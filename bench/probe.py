@@ -44,18 +44,18 @@ LIMITS: Final = {"probes_per_s": PACE, "cpu_share_at_pace": 0.5, "left": 0}
 
 def run(hosts: int = HOSTS) -> dict[str, Any]:
     """Every figure, and whether the limits hold."""
-    found = asyncio.run(measure(hosts))
+    report = asyncio.run(measure(hosts))
     held = {
-        "probes_per_s": found["probes_per_s"] >= LIMITS["probes_per_s"],
-        "cpu_share_at_pace": found["cpu_share_at_pace"] <= LIMITS["cpu_share_at_pace"],
-        "left": found["left"] <= LIMITS["left"],
+        "probes_per_s": report["probes_per_s"] >= LIMITS["probes_per_s"],
+        "cpu_share_at_pace": report["cpu_share_at_pace"] <= LIMITS["cpu_share_at_pace"],
+        "left": report["left"] <= LIMITS["left"],
     }
-    figures = {name: found[name] for name in LIMITS}
-    return {**found, "figures": figures, "limits": LIMITS, "held": held}
+    figures = {name: report[name] for name in LIMITS}
+    return {**report, "figures": figures, "limits": LIMITS, "held": held}
 
 
 async def measure(hosts: int) -> dict[str, Any]:
-    """Make the hosts due all at once and turn the loop until each was probed."""
+    """Make all hosts due at once and run the loop until each was probed."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with selling(folder) as (port, ca_file), opened(folder) as store:
@@ -67,14 +67,14 @@ async def measure(hosts: int) -> dict[str, Any]:
                 egress = Egress(EgressSettings(mapped=mapped, ca_file=str(ca_file)))
                 egress.start()
                 try:
-                    await filled(store, hosts)
-                    return await turned(store, egress, hosts)
+                    await insert_endpoints(store, hosts)
+                    return await run_loop(store, egress, hosts)
                 finally:
                     await egress.close()
 
 
-async def turned(store: Store, egress: Egress, hosts: int) -> dict[str, Any]:
-    """Turn the loop as a worker does, and look on."""
+async def run_loop(store: Store, egress: Egress, hosts: int) -> dict[str, Any]:
+    """Run the loop as a worker does until every endpoint was probed, and measure it."""
     settings, stop = ProbeSettings(), asyncio.Event()
 
     async def one_round() -> dict[str, object]:
@@ -84,7 +84,7 @@ async def turned(store: Store, egress: Egress, hosts: int) -> dict[str, Any]:
         name="probe", every_ms=1_000, deadline_ms=120_000, run=one_round, concurrency=settings.lanes
     )
     began, cpu = time.monotonic(), time.process_time()
-    turning = asyncio.create_task(
+    running = asyncio.create_task(
         run_jobs([job], store=store, clock=now_ms, owner="bench", stop=stop)
     )
     patience = began + hosts / PACE * 3 + 30
@@ -93,7 +93,7 @@ async def turned(store: Store, egress: Egress, hosts: int) -> dict[str, Any]:
         await asyncio.sleep(0.2)
     seconds, used = time.monotonic() - began, time.process_time() - cpu
     stop.set()
-    await turning
+    await running
     cpu_ms = used * 1000 / max(hosts - left, 1)
     return {
         "hosts": hosts,
@@ -111,20 +111,20 @@ async def unprobed(store: Store) -> int:
     """How many endpoints have no probe yet."""
     query = sa.select(sa.func.count()).where(schema.endpoint.c.last_probed.is_(None))
     async with store.read() as tx:
-        found: int = (await tx.execute(query)).scalar_one()
-        return found
+        count: int = (await tx.execute(query)).scalar_one()
+        return count
 
 
-async def filled(store: Store, hosts: int) -> None:
-    """The endpoints, all due."""
+async def insert_endpoints(store: Store, hosts: int) -> None:
+    """Insert one endpoint a host, all due."""
     now = now_ms()
-    made = [
+    rows = [
         Endpoint(
             id=endpoint_id(_url(n)), resource=_url(n), host=_host(n), first_seen=now, last_seen=now
         )
         for n in range(hosts)
     ]
-    await store.writing(endpoints.insert_many, made)
+    await store.writing(endpoints.insert_many, rows)
 
 
 @contextlib.asynccontextmanager
@@ -137,7 +137,7 @@ async def selling(folder: Path) -> AsyncIterator[tuple[int, Path]]:
     leaf.private_key_and_cert_chain_pem.write_to_path(str(key_file))
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "bench.others", str(key_file)),
+        *("-m", "bench.counterparties", str(key_file)),
         cwd=CHECKOUT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -139,10 +139,10 @@ class BruteForce:
         """The same directions as the index's."""
         hosts: dict[str, int] = {}
         numbers = [hosts.setdefault(entry.host, len(hosts)) for entry in entries]
-        postings, found = build([entry.terms for entry in entries], numbers, candidates=0)
+        postings, rows = build([entry.terms for entry in entries], numbers, candidates=0)
         places = {entry.id: place for place, entry in enumerate(entries)}
         size = len(postings.vocabulary)
-        return cls(list(entries), found.starts, found.term, found.step, places, size)
+        return cls(list(entries), rows.starts, rows.term, rows.step, places, size)
 
     def search(self, entry: Entry) -> tuple[Match, ...]:
         """What Index.search must find."""
@@ -213,10 +213,10 @@ def drawn(rows: Sequence[T], *, seed: int) -> list[T]:
 
 
 def timed(work: Callable[[], T]) -> tuple[float, T]:
-    """Seconds, and what the work made."""
+    """How many seconds some work took, and its result."""
     began = time.perf_counter()
-    made = work()
-    return time.perf_counter() - began, made
+    result = work()
+    return time.perf_counter() - began, result
 
 
 async def _waited(work: Any) -> float:

@@ -56,11 +56,11 @@ def run(
     count: int = WATCHES, endpoint_count: int = ENDPOINTS, spread_s: int = SPREAD_S
 ) -> dict[str, Any]:
     """Every figure, and whether the limits hold."""
-    found = asyncio.run(measure(count, endpoint_count, spread_s))
-    all_figures = {**found, "p95_s": found["delay_s"]["p95"]}
+    report = asyncio.run(measure(count, endpoint_count, spread_s))
+    all_figures = {**report, "p95_s": report["delay_s"]["p95"]}
     figures = {name: all_figures[name] for name in LIMITS}
     held = {name: figures[name] <= limit for name, limit in LIMITS.items()}
-    return {**found, "figures": figures, "limits": LIMITS, "held": held}
+    return {**report, "figures": figures, "limits": LIMITS, "held": held}
 
 
 async def measure(count: int, endpoint_count: int, spread_s: int) -> dict[str, Any]:
@@ -69,7 +69,7 @@ async def measure(count: int, endpoint_count: int, spread_s: int) -> dict[str, A
         folder = Path(name)
         async with receiving(folder) as (port, ca_file), opened(folder) as store:
             settings = WatchSettings(key="a key for the length of a bench run")
-            await filled(store, settings, count, endpoint_count)
+            await insert_watches(store, settings, count, endpoint_count)
             egress = Egress(
                 EgressSettings(
                     mapped=dict.fromkeys((GOOD, BAD, STUCK), ("127.0.0.1", port)),
@@ -87,26 +87,26 @@ async def measure(count: int, endpoint_count: int, spread_s: int) -> dict[str, A
                 owner="bench",
             )
             try:
-                return await happened(alerts, endpoint_count, spread_s)
+                return await run_loop(alerts, endpoint_count, spread_s)
             finally:
                 await egress.close()
 
 
-async def happened(alerts: alert.Alerts, endpoint_count: int, spread_s: int) -> dict[str, Any]:
-    """Let every endpoint flip once within the time, and the loop turn meanwhile."""
+async def run_loop(alerts: alert.Alerts, endpoint_count: int, spread_s: int) -> dict[str, Any]:
+    """Run the alert loop while every endpoint changes once, until all healthy ones are told."""
     before, began = memory_mb(), time.monotonic()
-    news = asyncio.create_task(happening(alerts.store, endpoint_count, spread_s))
+    inserting = asyncio.create_task(insert_changes(alerts.store, endpoint_count, spread_s))
     while True:
         await alert.run(alerts)
         async with alerts.store.read() as tx:
             queued = (await outbox.depth(tx)).queued
             left = await healthy_left(alerts.store)
-        if news.done() and not left:
+        if inserting.done() and not left:
             break
         if time.monotonic() - began > 10 * spread_s + 120:
             break
         await asyncio.sleep(0.1)
-    await news
+    await inserting
     delays = await delays_ms(alerts.store)
     return {
         "delivered": len(delays),
@@ -121,29 +121,31 @@ async def happened(alerts: alert.Alerts, endpoint_count: int, spread_s: int) -> 
     }
 
 
-async def happening(store: Store, count: int, spread_s: int) -> None:
-    """One flip an endpoint, evenly spread."""
+async def insert_changes(store: Store, count: int, spread_s: int) -> None:
+    """One change an endpoint, evenly spread over `spread_s` seconds."""
     began = time.monotonic()
     for number in range(count):
         await asyncio.sleep(max(0.0, began + number * spread_s / count - time.monotonic()))
         await store.writing(changes.add, _id(number), (delisting(at=now_ms(), source="bench"),))
 
 
-async def filled(store: Store, settings: WatchSettings, count: int, endpoint_count: int) -> None:
-    """The endpoints and the watches."""
+async def insert_watches(
+    store: Store, settings: WatchSettings, count: int, endpoint_count: int
+) -> None:
+    """Insert the endpoints and the watches, all of them active."""
     now = now_ms() - DAY_MS
     sealer = settings.sealer
     async with store.write() as tx:
         for number in range(endpoint_count):
             url = _url(number)
-            made = Endpoint(
+            endpoint = Endpoint(
                 id=endpoint_id(url),
                 resource=url,
                 host=f"h{number}.example.com",
                 first_seen=now,
                 last_seen=now,
             )
-            await endpoints.insert(tx, made)
+            await endpoints.insert(tx, endpoint)
         for number in range(count):
             id_ = f"wat_{number:024x}"
             watch = Watch(
@@ -159,7 +161,7 @@ async def filled(store: Store, settings: WatchSettings, count: int, endpoint_cou
             sealed = sealer.seal(
                 f"https://{host}/{number}".encode(), context=destination_context(target)
             )
-            kept = Destination(
+            row = Destination(
                 id=target,
                 watch_id=id_,
                 kind=Kind.JSON,
@@ -167,13 +169,13 @@ async def filled(store: Store, settings: WatchSettings, count: int, endpoint_cou
                 masked=f"https://{host}/…",
                 created_at=now,
             )
-            await watch_payments.create(tx, watch, [kept], payment_id=f"pay_{number}")
+            await watch_payments.create(tx, watch, [row], payment_id=f"pay_{number}")
         await tx.execute(watches.watch.update().values(state=State.ACTIVE.value))
         await tx.execute(watch_payments.watch_payment.update().values(applied=True))
 
 
 async def healthy_left(store: Store) -> int:
-    """Deliveries to good destinations, or flips, that still wait."""
+    """Deliveries to good destinations, or changes, that still wait."""
     delivery, target = outbox.delivery, destination
     good = target.c.masked == f"https://{GOOD}/…"
     query = (
@@ -228,7 +230,7 @@ async def answer(scope: Any, receive: Any, send: Any) -> None:
     await Response(status_code=status)(scope, receive, send)
 
 
-async def receive_here(key_file: str) -> None:
+async def serve_receivers(key_file: str) -> None:
     """Serve the receivers until this process is ended; the first line says the port."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(key_file)
@@ -257,4 +259,4 @@ def _id(number: int) -> str:
 
 
 if __name__ == "__main__":
-    asyncio.run(receive_here(sys.argv[1]))
+    asyncio.run(serve_receivers(sys.argv[1]))

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import orjson
 from x402.schemas import SettleResponse, VerifyResponse
 
-from bench import others, traffic
+from bench import counterparties, traffic
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -82,8 +82,8 @@ def test_a_percentile_is_one_of_the_answers() -> None:
 def test_the_stub_says_yes_in_the_words_of_x402() -> None:
     signed = {"from": "0x" + "cd" * 20, "nonce": "0x" + "11" * 32}
     body = orjson.dumps({"paymentPayload": {"payload": {"authorization": signed}}})
-    verified = VerifyResponse.model_validate(orjson.loads(others.reply(b"/verify", body)))
-    settled = SettleResponse.model_validate(orjson.loads(others.reply(b"/settle", body)))
+    verified = VerifyResponse.model_validate(orjson.loads(counterparties.reply(b"/verify", body)))
+    settled = SettleResponse.model_validate(orjson.loads(counterparties.reply(b"/settle", body)))
     assert verified.is_valid
     assert settled.success
-    assert (settled.network, len(settled.transaction)) == (others.NETWORK, 66)
+    assert (settled.network, len(settled.transaction)) == (counterparties.NETWORK, 66)

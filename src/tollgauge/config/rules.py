@@ -40,7 +40,7 @@ Rule = tuple[frozenset[str], bool, str]
 
 
 def check(config: Config, *, broken: frozenset[str] = frozenset()) -> list[str]:
-    """What is wrong between sections, in sentences; rules about `broken` sections are skipped."""
+    """What is wrong between sections, a sentence each; `broken` sections are left out."""
     rules = (
         *_selling(config),
         *_nodes(config),

@@ -1,7 +1,7 @@
 """The service as it is served, in a process of its own, for measuring: its routes, its ledger, a
 catalogue of endpoints, a month of probes of some of them.
 
-`python -m bench.shop SETTINGS` takes one JSON object (see `Settings`), prints a line
+`python -m bench.service SETTINGS` takes one JSON object (see `Settings`), prints a line
 when it serves, and then answers one line of JSON for each line of standard input:
 - `{"do": "cpu"}`: the CPU seconds of this process, all threads, since its start;
 - `{"do": "probe"}`: every endpoint of the month was probed just now (a report sold within ten
@@ -132,32 +132,32 @@ async def fill(store: Store, *, now: int) -> None:
             pass
     async with store.write() as tx:
         for endpoint in known():
-            seen = await evidence.gather(tx, endpoint, as_of=now)
-            await scores.save(tx, scores.scored(endpoint.id, seen))
-        await _score_others(tx, rows)
+            gathered = await evidence.gather(tx, endpoint, as_of=now)
+            await scores.save(tx, scores.scored(endpoint.id, gathered))
+        await _copy_score(tx, rows)
 
 
-async def _score_others(tx: Any, rows: Iterable[Offer]) -> None:
-    """The others get a score of their own with the details of one that was computed."""
-    taken = (await tx.execute(schema.score.select().limit(1))).mappings().one()
-    done = set((await tx.execute(schema.score.select())).scalars())
-    made = [
-        dict(taken) | {"endpoint_id": offer.endpoint.id, "score_tenths": offer.score_tenths}
+async def _copy_score(tx: Any, rows: Iterable[Offer]) -> None:
+    """Give every endpoint without a score a copy of a computed one, with its own points."""
+    computed = (await tx.execute(schema.score.select().limit(1))).mappings().one()
+    scored_ids = set((await tx.execute(schema.score.select())).scalars())
+    score_rows = [
+        dict(computed) | {"endpoint_id": offer.endpoint.id, "score_tenths": offer.score_tenths}
         for offer in rows
-        if offer.endpoint.id not in done
+        if offer.endpoint.id not in scored_ids
     ]
-    await tx.execute(schema.score.insert(), made)
+    await tx.execute(schema.score.insert(), score_rows)
 
 
 def _probe(endpoint: Endpoint, at: int) -> ProbeResult:
-    """A good probe."""
-    taken = 80 + at // MINUTE_MS % 97
+    """A probe without findings; its time varies with `at`, in milliseconds."""
+    total = 80 + at // MINUTE_MS % 97
     return ProbeResult(
         at=at,
         outcome=Outcome.PAYMENT_REQUIRED,
         attribution=Attribution.THEIRS,
         up=True,
-        timings=Timings(dns=2, connect=9, tls=20, ttfb=taken - 31, total=taken),
+        timings=Timings(dns=2, connect=9, tls=20, ttfb=total - 31, total=total),
         status=402,
         compliance=100,
         compliant=True,
@@ -169,34 +169,36 @@ def _probe(endpoint: Endpoint, at: int) -> ProbeResult:
 
 
 async def probed_now(service: root.Opened) -> None:
-    """As if every known endpoint had just been probed."""
+    """Record a probe of every known endpoint as of now."""
     async with service.store.write() as tx:
         for endpoint in known():
             await probes.record(tx, endpoint.id, _probe(endpoint, service.clock()))
 
 
-class Till(Facilitator):
-    """The service's client of its facilitator. Its calls can be left out, to see what a sale costs
+class SwitchableFacilitator(Facilitator):
+    """The service's client of its facilitator, whose calls can be left out to measure a sale
     without them.
     """
 
-    made = True
+    calls_made = True
 
     async def verify(self, payment: Payment, requirements: dict[str, object]) -> Verified | Refused:
-        """As the facilitator says, or yes."""
-        return await super().verify(payment, requirements) if self.made else Verified()
+        """What the facilitator answers, or yes without a request."""
+        return await super().verify(payment, requirements) if self.calls_made else Verified()
 
     async def settle(
         self, payment: Payment, requirements: dict[str, object]
     ) -> SettledReply | Unclear:
-        """As the facilitator says, or yes."""
-        if self.made:
+        """What the facilitator answers, or yes without a request."""
+        if self.calls_made:
             return await super().settle(payment, requirements)
         return SettledReply(transaction=f"0x{secrets.token_hex(32)}")
 
 
-async def obey(service: root.Opened, till: Till, order: dict[str, Any]) -> dict[str, object]:
-    """One order."""
+async def obey(
+    service: root.Opened, facilitator: SwitchableFacilitator, order: dict[str, Any]
+) -> dict[str, object]:
+    """Carry out one order of the measurement; its answer."""
     match order["do"]:
         case "cpu":
             return {"cpu_s": time.process_time()}
@@ -204,7 +206,7 @@ async def obey(service: root.Opened, till: Till, order: dict[str, Any]) -> dict[
             await probed_now(service)
             return {}
         case _:
-            till.made = order["made"]
+            facilitator.calls_made = order["made"]
             return {}
 
 
@@ -213,30 +215,30 @@ async def serve(settings: Settings) -> None:
     configure_logs(json_lines=True)
     stop = asyncio.Event()
     async with root.opened(config(settings)) as opened:
-        till = Till(opened.config.facilitator)
-        service = replace(opened, facilitator=till)
+        facilitator = SwitchableFacilitator(opened.config.facilitator)
+        service = replace(opened, facilitator=facilitator)
         await fill(service.store, now=service.clock())
         running = asyncio.create_task(root.run(service, stop=stop, on_ready=_ready))
         while line := await asyncio.to_thread(sys.stdin.readline):
-            _say(await obey(service, till, orjson.loads(line)))
+            _print_json(await obey(service, facilitator, orjson.loads(line)))
         stop.set()
         await running
-        await till.close()
+        await facilitator.close()
 
 
 def _ready() -> None:
     root.settle_memory()
-    _say({"serves": True})
+    _print_json({"serves": True})
 
 
-def _say(document: dict[str, object]) -> None:
+def _print_json(document: dict[str, object]) -> None:
     sys.stdout.write(orjson.dumps(document).decode() + "\n")
     sys.stdout.flush()
 
 
 def command(settings: Settings) -> list[str]:
-    """How to start it."""
-    return [sys.executable, "-m", "bench.shop", orjson.dumps(asdict(settings)).decode()]
+    """The command that starts this module as a process."""
+    return [sys.executable, "-m", "bench.service", orjson.dumps(asdict(settings)).decode()]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Those whom the service deals with, in a process of their own, for measuring: a facilitator that
-says yes or swallows everything, and a seller under any name.
+"""Stubs of the service's counterparties, in a process of their own: a facilitator that accepts
+everything at once or never answers, and a seller under any name.
 
-`python -m bench.others KEYS` (a PEM file with the seller's key and certificates) prints
+`python -m bench.counterparties KEYS` (a PEM file with the seller's key and certificates) prints
 the two ports and then obeys lines of standard input: `answer` (verify and settle say yes at once),
 `hole` (connections are accepted and requests read, nobody is ever answered). Changing over drops
 the connections that hang. The facilitator judges nothing and settles nothing: what is measured is
@@ -45,18 +45,18 @@ TERMS: Final = {
 }
 
 
-class Till:
-    """What all connections share: how to answer, and who waits."""
+class FacilitatorStub:
+    """The state that all connections share: the mode, and the connections that hang."""
 
     def __init__(self) -> None:
         self.mode = ANSWER
         self._waiting: set[asyncio.StreamWriter] = set()
 
-    def turn(self, mode: str) -> None:
-        """Change over."""
+    def switch(self, mode: str) -> None:
+        """Change the mode and drop the connections that hang."""
         self.mode = mode
-        for each in self._waiting:
-            each.close()
+        for connection in self._waiting:
+            connection.close()
         self._waiting.clear()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -70,10 +70,12 @@ class Till:
                     self._waiting.add(writer)
                     await reader.read()
                     break
-                made = reply(head.split(b" ", 2)[1], body)
+                response = reply(head.split(b" ", 2)[1], body)
                 kind = b"content-type: application/json\r\n"
-                writer.write(b"HTTP/1.1 200 OK\r\n%bcontent-length: %d\r\n\r\n" % (kind, len(made)))
-                writer.write(made)
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\n%bcontent-length: %d\r\n\r\n" % (kind, len(response))
+                )
+                writer.write(response)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass  # they hung up
@@ -97,7 +99,7 @@ def reply(path: bytes, body: bytes) -> bytes:
 
 
 async def sell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A seller's 402, whoever asks for whatever."""
+    """A seller that answers every request with the same 402."""
     try:
         await reader.readuntil(b"\r\n\r\n")
         header = base64.b64encode(orjson.dumps(TERMS))
@@ -111,28 +113,28 @@ async def sell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
     writer.close()
 
 
-async def stand(key_file: str) -> None:
+async def serve_stubs(key_file: str) -> None:
     """Serve on free loopback ports until standard input ends."""
-    till = Till()
+    facilitator = FacilitatorStub()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(key_file)
     servers = (
-        await asyncio.start_server(till.serve, "127.0.0.1", 0, backlog=2_048),
+        await asyncio.start_server(facilitator.serve, "127.0.0.1", 0, backlog=2_048),
         await asyncio.start_server(sell, "127.0.0.1", 0, ssl=context),
     )
-    _say(" ".join(str(server.sockets[0].getsockname()[1]) for server in servers))
+    _print_line(" ".join(str(server.sockets[0].getsockname()[1]) for server in servers))
     while line := await asyncio.to_thread(sys.stdin.readline):
-        till.turn(line.strip())
-        _say("done")
+        facilitator.switch(line.strip())
+        _print_line("done")
     for server in servers:
         server.close()
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(stand(sys.argv[1]))
+        runner.run(serve_stubs(sys.argv[1]))
