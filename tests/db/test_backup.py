@@ -47,7 +47,7 @@ async def write_pairs(store: Store, first: int, count: int) -> None:
     for number in range(first, first + count):
         async with store.write() as tx:
             for kind in ("verify", "settle"):
-                attempt = {"payment_id": f"pay_{number}", "kind": kind, "outcome": "x" * 4_000}
+                attempt = {"payment_id": f"pay_{number}", "kind": kind, "outcome": "x" * 200}
                 row = payment_attempt.insert().values(**attempt, at=number, ended_at=number)
                 await tx.execute(row)
 

@@ -30,7 +30,7 @@ from tollgauge.db.engine import is_sqlite, parse_url
 from tollgauge.db.migrations import versions
 
 Progress = Callable[[int, int], None]
-"""Hears how many pages are copied, and of how many."""
+"""Called with how many pages are copied, and of how many."""
 
 STEP_PAGES: Final = 256
 WAIT_S: Final = 5.0
@@ -95,17 +95,17 @@ def save(source: Path, target: Path, *, force: bool, progress: Progress) -> Copy
         raise BackupError("The copy and the database are the same file.")
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        with _told(source, "cannot be copied"):
+        with _translated(source, "cannot be copied"):
             _copy(source, part, progress)
         copy = examine(part)
-        _onto_disk(part)
+        _flush_to_disk(part)
         part.replace(target)
-        _onto_disk(target.parent)
+        _flush_to_disk(target.parent)
     except OSError as error:
         raise BackupError(f"{target} cannot be written: {error.strerror}.", hint=_ROOM) from error
     finally:
-        for each in (part, *_beside(part)):
-            each.unlink(missing_ok=True)
+        for leftover in (part, *_side_files(part)):
+            leftover.unlink(missing_ok=True)
     return Copy(
         path=target,
         bytes=copy.bytes,
@@ -167,18 +167,18 @@ def restore(
     kept: Path | None = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _told(copy, "cannot be read"):
+        with _translated(copy, "cannot be read"):
             _copy(copy, part, progress)
-        _onto_disk(part)
+        _flush_to_disk(part)
         if target.exists():
-            kept = _moved_aside(target, stamp)
+            kept = _move_aside(target, stamp)
         part.replace(target)
-        _onto_disk(target.parent)
+        _flush_to_disk(target.parent)
     except OSError as error:
         raise BackupError(f"{target} cannot be written: {error.strerror}.", hint=_ROOM) from error
     finally:
-        for each in (part, *_beside(part)):
-            each.unlink(missing_ok=True)
+        for leftover in (part, *_side_files(part)):
+            leftover.unlink(missing_ok=True)
     return examined, kept
 
 
@@ -199,20 +199,20 @@ def _copy(source: Path, target: Path, progress: Progress) -> None:
         write.execute("PRAGMA journal_mode = DELETE")
 
 
-def _moved_aside(target: Path, stamp: str) -> Path:
+def _move_aside(target: Path, stamp: str) -> Path:
     """Move a database that nobody has open, with what belongs to it, out of the way."""
-    _alone(target)
+    _check_unused(target)
     kept = target.with_name(f"{target.name}.replaced-{stamp}")
     if kept.exists():
         raise BackupError(f"{kept} exists already.", hint="Move it away first.")
-    for each in _beside(target):  # a damaged database may still have them
-        if each.exists():
-            each.replace(kept.with_name(kept.name + each.name.removeprefix(target.name)))
+    for side_file in _side_files(target):  # a damaged database may still have them
+        if side_file.exists():
+            side_file.replace(kept.with_name(kept.name + side_file.name.removeprefix(target.name)))
     target.replace(kept)
     return kept
 
 
-def _alone(target: Path) -> None:
+def _check_unused(target: Path) -> None:
     """Make sure that no other process has a database open, and put what its log holds into it.
     Raises BackupError.
     """
@@ -236,8 +236,8 @@ def _alone(target: Path) -> None:
 
 
 @contextlib.contextmanager
-def _told(path: Path, what: str) -> Iterator[None]:
-    """SQLite's errors in words of ours."""
+def _translated(path: Path, what: str) -> Iterator[None]:
+    """Raise SQLite's errors as BackupError or BackupDamagedError."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -250,11 +250,11 @@ def _name(error: sqlite3.Error) -> str:
     return getattr(error, "sqlite_errorname", "") or "SQLite's error"
 
 
-def _beside(path: Path) -> list[Path]:
+def _side_files(path: Path) -> list[Path]:
     return [path.with_name(path.name + side) for side in _SIDES]
 
 
-def _onto_disk(path: Path) -> None:
+def _flush_to_disk(path: Path) -> None:
     """Wait until a file, or the names in a folder, would survive a power cut."""
     handle = os.open(path, os.O_RDONLY)
     try:

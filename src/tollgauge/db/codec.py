@@ -1,4 +1,4 @@
-"""How values that no column type fits are written: quotes, findings and lists, as JSON text.
+"""Codec: quotes, findings and lists as JSON text, for which there is no column type.
 
 Rules:
 - text from outside is stored without NUL and lone surrogates, because PostgreSQL refuses both;
@@ -60,8 +60,8 @@ def quote_fields(quote: Quote | None) -> list[str] | None:
     """A quote as a JSON array's content."""
     if quote is None:
         return None
-    found = clean_quote(quote)
-    return [found.network, found.asset, str(found.amount), found.pay_to]
+    cleaned = clean_quote(quote)
+    return [cleaned.network, cleaned.asset, str(cleaned.amount), cleaned.pay_to]
 
 
 def quote_from_fields(fields: Sequence[str] | None) -> Quote | None:

@@ -1,4 +1,4 @@
-"""Small facts by name, and turns: work that only one process may do at a time."""
+"""Small values by key, and turns: work that only one transaction may do at a time."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def keep(tx: Connection, key: str, value: str) -> None:
 
 @step
 def drop(tx: Connection, key: str) -> None:
-    """Forget a key."""
+    """Remove a key."""
     tx.execute(meta_table.delete().where(meta_table.c.key == key))
 
 
 @step
 def take_turn(tx: Connection, name: str) -> None:
-    """Wait until no other transaction has this turn, and keep it until this one ends."""
+    """Wait until no other transaction has the turn `name`, and keep it until this one ends."""
     key = f"turn:{name}"
     keep(tx, key, "")
     tx.execute(sa.select(meta_table.c.key).where(meta_table.c.key == key).with_for_update())

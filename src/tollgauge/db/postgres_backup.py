@@ -64,14 +64,14 @@ def examine(path: Path) -> Copy:
     try:
         # Turning the whole dump into SQL reads it to its last byte.
         _run(["pg_restore", "--file=/dev/null", str(path)], None)
-        found = _VERSION.search(_run(words, None))
+        match = _VERSION.search(_run(words, None))
     except BackupError as error:
         raise BackupDamagedError(f"{path} is no whole dump: {error}", hint=error.hint) from error
-    if found is None:
+    if match is None:
         raise BackupDamagedError(
             f"{path} is no dump of a database of tollgauge.", hint="Take an older copy."
         )
-    known, version = versions(), found.group(1)
+    known, version = versions(), match.group(1)
     if version not in known:
         raise BackupDamagedError(
             f"{path} is of version {version}, which this program does not know.",
@@ -137,8 +137,8 @@ def _run(command: list[str], url: URL | None, *, by_hand: list[str] | None = Non
         errors="replace",
     )
     if done.returncode:
-        told = (done.stderr.strip().splitlines() or ["it did not say why"])[0][:_LINE_MAX]
-        raise BackupError(f"{command[0]} failed: {told}")
+        message = (done.stderr.strip().splitlines() or ["it did not say why"])[0][:_LINE_MAX]
+        raise BackupError(f"{command[0]} failed: {message}")
     return done.stdout
 
 
@@ -157,5 +157,5 @@ def _environment(url: URL) -> dict[str, str]:
 
 def _masked(url: URL) -> str:
     """The same for a person to type, without the password."""
-    named = {name: each for name, each in _environment(url).items() if name != "PGPASSWORD"}
-    return "".join(f"{name}={shlex.quote(each)} " for name, each in named.items())
+    named = {name: value for name, value in _environment(url).items() if name != "PGPASSWORD"}
+    return "".join(f"{name}={shlex.quote(value)} " for name, value in named.items())

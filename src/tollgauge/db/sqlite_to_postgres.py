@@ -1,4 +1,4 @@
-"""Moving: a copy of an SQLite database into an empty PostgreSQL one.
+"""Moving a copy of an SQLite database into an empty PostgreSQL one.
 
 Rules:
 - all of it is one transaction: the tables, as the version of the copy has them, and every row; what
@@ -24,9 +24,9 @@ from tollgauge.db.migrations import upgrade
 from tollgauge.db.postgres_backup import check_empty
 
 Progress = Callable[[int, int], None]
-"""Hears how many rows are moved, and of how many."""
+"""Called with how many rows are moved, and of how many."""
 
-_AT_ONCE: Final = 1_000
+_BATCH: Final = 1_000
 _MAGIC: Final = b"SQLite format 3\0"
 _VERSIONS: Final = "alembic_version"
 
@@ -50,7 +50,7 @@ async def move(copy: Path, url: str, *, progress: Progress) -> Copy:
     store = Store.open(url, pool_size=1)
     try:
         with source.connect() as read:
-            await store.writing(_filled, read, version=examined.version, progress=progress)
+            await store.writing(_fill, read, version=examined.version, progress=progress)
     finally:
         source.dispose()
         await store.close()
@@ -62,28 +62,28 @@ def _source(copy: Path) -> sa.Engine:
     return sa.create_engine("sqlite://", creator=partial(sqlite3.connect, uri, uri=True))
 
 
-def _filled(tx: Connection, read: Connection, *, version: str, progress: Progress) -> None:
+def _fill(tx: Connection, read: Connection, *, version: str, progress: Progress) -> None:
     tx.execute(sa.text("SET LOCAL statement_timeout = 0"))
     upgrade(tx, to=version)
-    found = sa.MetaData()
-    found.reflect(tx)
-    tables = [table for table in found.sorted_tables if table.name != _VERSIONS]
+    metadata = sa.MetaData()
+    metadata.reflect(tx)
+    tables = [table for table in metadata.sorted_tables if table.name != _VERSIONS]
     total = sum(_count(read, table) for table in tables)
     done = 0
     for table in tables:
-        for rows in read.execute(sa.select(table)).mappings().partitions(_AT_ONCE):
+        for rows in read.execute(sa.select(table)).mappings().partitions(_BATCH):
             tx.execute(table.insert(), [dict(row) for row in rows])
             done += len(rows)
             progress(done, total)
-        _count_on(tx, table)
+        _advance_counter(tx, table)
 
 
 def _count(read: Connection, table: sa.Table) -> int:
     return read.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
 
 
-def _count_on(tx: Connection, table: sa.Table) -> None:
-    """Let a key that the database counts up go on behind the rows that are there."""
+def _advance_counter(tx: Connection, table: sa.Table) -> None:
+    """Set the counter of a generated key to the highest key that was copied."""
     for column in table.primary_key:
         counter = tx.scalar(sa.select(sa.func.pg_get_serial_sequence(table.name, column.name)))
         highest = tx.scalar(sa.select(sa.func.max(column))) if counter else None

@@ -1,4 +1,4 @@
-"""INSERT … ON CONFLICT, the one statement that the two databases spell through their own class."""
+"""INSERT … ON CONFLICT, for which SQLAlchemy has a class for each database."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def insert(tx: Connection, table: sa.Table) -> Upsert:
 
 
 def either(table: sa.Table, finish: Callable[[Upsert], Upsert]) -> dict[str, Upsert]:
-    """An INSERT that is built once, by the name of the dialect."""
+    """The same INSERT for each database, by its name (db/prepared); `finish` adds the rest."""
     return {
         "sqlite": finish(sqlite.insert(table)),
         "postgresql": finish(postgresql.insert(table)),

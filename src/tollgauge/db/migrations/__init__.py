@@ -1,7 +1,7 @@
 """The versions of the schema, applied in order by Alembic inside one transaction.
 
 Each version is a script under versions/ with its own frozen copy of what it creates, so that an
-old database walks the same road as a new one. They run from here, without alembic.ini.
+old database gets the same tables as a new one. They run from here, without alembic.ini.
 """
 
 from __future__ import annotations
@@ -35,5 +35,5 @@ def upgrade(connection: Connection, *, to: str = "head") -> None:
 
 def versions() -> tuple[str, ...]:
     """The names of every version, the oldest first."""
-    found = ScriptDirectory.from_config(_scripts()).walk_revisions()
-    return tuple(reversed([each.revision for each in found]))
+    newest_first = ScriptDirectory.from_config(_scripts()).walk_revisions()
+    return tuple(reversed([script.revision for script in newest_first]))

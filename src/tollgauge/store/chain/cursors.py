@@ -1,13 +1,14 @@
 """How far each chain is indexed: the cursor, the hashes that may still change, the wallets.
 
 Rules:
-- a chain is indexed up to its cursor for every wallet; a wallet from its own `low` on, which
-  back-filling moves downwards. So a wallet that is learned late has a cursor of its own;
-- blocks from the finalized one to the cursor keep their hashes;
-- what a step found and how far it came are one transaction: `advance` and `fill` move a cursor
-  only from where the step began, and raise OvertakenError when it is no longer there.
+- a chain is indexed up to its cursor for every wallet, and for each wallet from its own `low` on,
+  which back-filling moves down. So a wallet that is added late has its past indexed later;
+- the hashes of the blocks from the finalized one to the cursor are kept;
+- a cursor moves in the transaction that writes what was indexed: `advance` and `fill` move it only
+  from where the indexer read it, and raise OvertakenError if it is no longer there.
 
-What wallets received and paid is store/chain/transfers', what came to us store/chain/deposits'.
+What wallets received and paid is store/chain/transfers's, deposits to our addresses
+store/chain/deposits's.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ chain_cursor = sa.Table(
     sa.Column("hash", sa.LargeBinary, nullable=False),
     sa.Column("at", sa.BigInteger, nullable=False),
     sa.Column("finalized", sa.BigInteger, nullable=False),
-    # Up to here every block was looked at again after it was final.
+    # Up to this block every block was indexed again after it was final.
     sa.Column("audited", sa.BigInteger, nullable=False),
     # That block's time (ms); 0 while it is not known.
     sa.Column("audited_at", sa.BigInteger, nullable=False, server_default="0"),
-    # Counts changes of the sets of wallets and accounts: a step that was asked for other sets is
-    # not applied.
+    # Counts changes of the sets of wallets and accounts: what was read for other sets is not
+    # applied.
     sa.Column("version", sa.BigInteger, nullable=False),
 )
 
@@ -67,7 +68,7 @@ chain_wallet = sa.Table(
     sa.Column("low_at", sa.BigInteger, nullable=False),
     # Back-filled as far as wanted.
     sa.Column("done", sa.Boolean, nullable=False),
-    # Its settlements changed since its endpoints were told so at `marked_at`.
+    # Its settlements changed after `marked_at`, when its endpoints were last marked dirty.
     sa.Column("touched", sa.Boolean, nullable=False),
     sa.Column("marked_at", sa.BigInteger, nullable=False),
     sa.Index("ix_chain_wallet_low", "chain", "done", "low"),
@@ -90,9 +91,9 @@ class OvertakenError(TollgaugeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
-    """How far a chain is indexed: block `number` and its hash and time, the last finalized block
-    that was seen, the last audited one and its time, and the version of the set of wallets and
-    accounts.
+    """How far a chain is indexed: block `number` with its hash and time `at` (ms UTC), the last
+    known `finalized` block, the last `audited` block and its time, and the version of the sets of
+    wallets and accounts.
     """
 
     chain: int
@@ -107,8 +108,8 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """Wallets whose history is missing below block `low`, and how far down they go together:
-    not below `floor`, where others wait to join them.
+    """Wallets whose past is missing below block `low`. They are back-filled together down to
+    `floor`, where the next wallets' missing past begins.
     """
 
     low: int
@@ -125,7 +126,9 @@ def cursor(tx: Connection, chain: int) -> Cursor | None:
 
 @step
 def start(tx: Connection, chain: int, header: Header) -> Cursor:
-    """Begin a chain after a final block: nothing is indexed yet."""
+    """Begin to index a chain after a final block. Raises OvertakenError if another worker began
+    after a different one.
+    """
     values = {
         "chain": chain,
         "number": header.number,
@@ -139,10 +142,10 @@ def start(tx: Connection, chain: int, header: Header) -> Cursor:
     tx.execute(upsert.insert(tx, chain_cursor).values(values).on_conflict_do_nothing())
     first = {"chain": chain, "number": header.number, "hash": header.hash}
     tx.execute(upsert.insert(tx, chain_header).values(first).on_conflict_do_nothing())
-    found = cursor(tx, chain)
-    if found is None or found.hash != header.hash:
+    started = cursor(tx, chain)
+    if started is None or started.hash != header.hash:
         raise OvertakenError
-    return found
+    return started
 
 
 @step
@@ -156,23 +159,25 @@ def kept(tx: Connection, chain: int) -> dict[int, bytes]:
 
 @step
 def unknown(tx: Connection, chain: int) -> tuple[str, ...]:
-    """Addresses that endpoints are paid at on this chain and that are not wallets yet."""
-    known = sa.exists().where(
+    """The payTo addresses of endpoints on this chain that are not wallets yet."""
+    is_wallet = sa.exists().where(
         chain_wallet.c.chain == chain, chain_wallet.c.address == endpoint_table.c.quote_pay_to
     )
     query = (
         sa.select(endpoint_table.c.quote_pay_to)
         .distinct()
-        .where(endpoint_table.c.quote_network == f"eip155:{chain}", ~known)
+        .where(endpoint_table.c.quote_network == f"eip155:{chain}", ~is_wallet)
         .order_by(endpoint_table.c.quote_pay_to)
     )
-    found = tx.execute(query).scalars()
-    return tuple(address for address in found if ADDRESS.fullmatch(address))
+    addresses = tx.execute(query).scalars()
+    return tuple(address for address in addresses if ADDRESS.fullmatch(address))
 
 
 @step
 def join(tx: Connection, before: Cursor, addresses: Iterable[str]) -> Cursor:
-    """Add wallets: they are indexed after the cursor from now on, and owed everything before."""
+    """Add wallets. They are indexed from the cursor on, and their past is to be back-filled. Raises
+    OvertakenError.
+    """
     rows = [
         {
             "chain": before.chain,
@@ -187,7 +192,7 @@ def join(tx: Connection, before: Cursor, addresses: Iterable[str]) -> Cursor:
     ]
     if not rows:
         return before
-    after = _renewed(tx, before)
+    after = _with_new_version(tx, before)
     tx.execute(upsert.insert(tx, chain_wallet).on_conflict_do_nothing(), rows)
     return after
 
@@ -201,12 +206,12 @@ def join_accounts(
     *,
     wanted_from: int,
 ) -> Cursor:
-    """Add addresses of ours: indexed after the cursor, and owed everything since `wanted_from`
-    (ms).
+    """Add addresses that sales are paid to. They are indexed from the cursor on, and their past
+    since `wanted_from` (ms UTC) is to be back-filled. Raises OvertakenError.
     """
     if not addresses:
         return before
-    after = _renewed(tx, before)
+    after = _with_new_version(tx, before)
     deposits.open_accounts(
         tx,
         before.chain,
@@ -219,14 +224,16 @@ def join_accounts(
     return after
 
 
-def _renewed(tx: Connection, before: Cursor) -> Cursor:
-    """The cursor with a new version of whom it is for. Raises OvertakenError."""
-    done = tx.execute(
+def _with_new_version(tx: Connection, before: Cursor) -> Cursor:
+    """Increment the version of the cursor, because the sets of wallets and accounts change. Raises
+    OvertakenError.
+    """
+    changed = tx.execute(
         chain_cursor.update().where(*_at(before)).values(version=chain_cursor.c.version + 1)
     )
-    if done.rowcount != 1:
+    if changed.rowcount != 1:
         raise OvertakenError
-    return _again(tx, before.chain)
+    return _reread(tx, before.chain)
 
 
 @step
@@ -249,12 +256,12 @@ def advance(
     common: int | None = None,
     came: Sequence[Deposit] = (),
 ) -> Cursor:
-    """Move the cursor to the last of `headers`, with what their blocks hold: entries, and deposits
-    that `came` to us.
+    """Move the cursor to the last of `headers`, and write what their blocks hold: the entries of
+    wallets, and the deposits that `came` to our accounts.
 
     `headers` are those to keep, in order; a final span may give its last one alone. `common` is
-    the last block that the new chain has in common with what is indexed: everything above it is
-    replaced. Raises OvertakenError.
+    the last indexed block that is also in the new chain: everything above it is replaced. Raises
+    OvertakenError.
     """
     to, common = headers[-1], before.number if common is None else common
     final = max(before.finalized, finalized)
@@ -271,7 +278,7 @@ def advance(
                 chain_header.c.chain == before.chain, chain_header.c.number > common
             )
         )
-        # The wallets that joined on the blocks that are gone are indexed from there on now.
+        # Wallets that were added on the blocks that are gone are now indexed from `common` on.
         tx.execute(
             chain_wallet.update()
             .where(chain_wallet.c.chain == before.chain, chain_wallet.c.low > common + 1)
@@ -279,7 +286,9 @@ def advance(
         )
         deposits.rewind(tx, before.chain, above=common, at=headers[0].at)
     deposits.add(tx, before.chain, came)
-    rows = [{"chain": before.chain, "number": each.number, "hash": each.hash} for each in headers]
+    rows = [
+        {"chain": before.chain, "number": header.number, "hash": header.hash} for header in headers
+    ]
     tx.execute(chain_header.insert(), rows)
     floor = min(final, to.number)
     tx.execute(
@@ -288,27 +297,27 @@ def advance(
         )
     )
     touch(tx, before.chain, touched)
-    return _again(tx, before.chain)
+    return _reread(tx, before.chain)
 
 
 @step
 def backlog(tx: Connection, chain: int, *, limit: int) -> Backlog | None:
-    """Wallets that want back-filling, those nearest to the cursor first; None when all are done."""
-    open_ = (chain_wallet.c.chain == chain, chain_wallet.c.done.is_(False))
-    low = tx.execute(sa.select(sa.func.max(chain_wallet.c.low)).where(*open_)).scalar_one()
+    """The wallets to back-fill next, those nearest to the cursor first; None if all are done."""
+    unfinished = (chain_wallet.c.chain == chain, chain_wallet.c.done.is_(False))
+    low = tx.execute(sa.select(sa.func.max(chain_wallet.c.low)).where(*unfinished)).scalar_one()
     if low is None:
         return None
-    below = sa.select(sa.func.max(chain_wallet.c.low)).where(*open_, chain_wallet.c.low < low)
-    mine = (
+    below = sa.select(sa.func.max(chain_wallet.c.low)).where(*unfinished, chain_wallet.c.low < low)
+    query = (
         sa.select(chain_wallet.c.address)
-        .where(*open_, chain_wallet.c.low == low)
+        .where(*unfinished, chain_wallet.c.low == low)
         .order_by(chain_wallet.c.address)
     )
-    found = tx.execute(mine.limit(limit)).scalars()
+    addresses = tx.execute(query.limit(limit)).scalars()
     return Backlog(
         low=low,
         floor=tx.execute(below).scalar_one() or 0,
-        wallets=frozenset(bytes.fromhex(address[2:]) for address in found),
+        wallets=frozenset(bytes.fromhex(address[2:]) for address in addresses),
     )
 
 
@@ -323,15 +332,15 @@ def fill(
     low_at: int,
     wanted_from: int,
 ) -> None:
-    """Move wallets down to block `low` of time `low_at`, with what was found on the way. They
-    are done at the chain's first block, before which there was nothing to miss, or where blocks
-    are not after `wanted_from` (ms).
+    """Move the `low` of wallets down to a block of time `low_at`, and write the entries between.
+    They are done at the chain's first block, or at a block that is not after `wanted_from`
+    (instants are ms UTC).
 
     Raises OvertakenError.
     """
     low_at = low_at if low else 0
     done = low_at <= wanted_from
-    _held(tx, before)
+    _lock(tx, before)
     moved = 0
     for chunk in _chunks(sorted(missing.wallets)):
         values = {"low": low, "low_at": low_at, "done": done}
@@ -359,11 +368,12 @@ def fill_account(
     low: int,
     low_at: int,
 ) -> None:
-    """Move an account of ours down to block `low` of time `low_at`, with what came to it.
+    """Move the `low` of an account down to a block of time `low_at`, and write the deposits that
+    `came` to it.
 
     Raises OvertakenError.
     """
-    _held(tx, before)
+    _lock(tx, before)
     if not deposits.fill(tx, before.chain, asset, owed, came, low=low, low_at=low_at):
         raise OvertakenError
 
@@ -378,8 +388,8 @@ def audited(
     at: int,
     came: Sequence[Deposit] = (),
 ) -> int:
-    """Note that a final span, whose last block is of time `at` (ms), was looked at again, and add
-    what it holds that is not there yet; how much that was. Raises OvertakenError.
+    """Record that a final span, whose last block is of time `at` (ms UTC), was read again, and add
+    the entries and deposits that were missing; returns how many. Raises OvertakenError.
     """
     change = chain_cursor.update().where(*_at(before), chain_cursor.c.audited == before.audited)
     if tx.execute(change.values(audited=span.last, audited_at=at)).rowcount != 1:
@@ -391,7 +401,7 @@ def audited(
 
 @step
 def touch(tx: Connection, chain: int, changed: Iterable[bytes]) -> None:
-    """Note that the settlements of some wallets changed."""
+    """Record that the settlements of some wallets changed."""
     for chunk in _chunks(sorted(changed)):
         tx.execute(
             chain_wallet.update()
@@ -406,15 +416,15 @@ def touch(tx: Connection, chain: int, changed: Iterable[bytes]) -> None:
 
 @step
 def mark_dirty(tx: Connection, chain: int, *, now: int, every_ms: int) -> int:
-    """Tell the endpoints of touched wallets that their evidence changed, a wallet's at most once
-    in `every_ms`, because one wallet may be that of thousands of endpoints; how many were told.
+    """Mark the endpoints of touched wallets as dirty, and return how many. A wallet's are marked at
+    most once in `every_ms`, because thousands of endpoints may have the same wallet.
     """
     query = sa.select(chain_wallet.c.address).where(
         chain_wallet.c.chain == chain,
         chain_wallet.c.touched.is_(True),
         chain_wallet.c.marked_at <= now - every_ms,
     )
-    told = 0
+    marked = 0
     addresses = list(tx.execute(query).scalars())
     for start_ in range(0, len(addresses), _CHUNK):
         chunk = addresses[start_ : start_ + _CHUNK]
@@ -424,32 +434,32 @@ def mark_dirty(tx: Connection, chain: int, *, now: int, every_ms: int) -> int:
         )
         ids = list(tx.execute(paid).scalars())
         endpoints.mark_dirty(tx, ids, now=now)
-        mine = chain_wallet.update().where(
+        touched = chain_wallet.update().where(
             chain_wallet.c.chain == chain, chain_wallet.c.address.in_(chunk)
         )
-        tx.execute(mine.values(touched=False, marked_at=now))
-        told += len(ids)
-    return told
+        tx.execute(touched.values(touched=False, marked_at=now))
+        marked += len(ids)
+    return marked
 
 
-def _again(tx: Connection, chain: int) -> Cursor:
-    found = cursor(tx, chain)
-    if found is None:
+def _reread(tx: Connection, chain: int) -> Cursor:
+    current = cursor(tx, chain)
+    if current is None:
         raise OvertakenError
-    return found
+    return current
 
 
-def _held(tx: Connection, before: Cursor) -> None:
-    """Keep the cursor where it is until the transaction ends, so that no rewind passes in between.
-    Raises OvertakenError when it is elsewhere.
+def _lock(tx: Connection, before: Cursor) -> None:
+    """Lock the cursor until the transaction ends, so that no reorganisation is applied meanwhile.
+    Raises OvertakenError if the cursor has moved.
     """
-    held = sa.select(chain_cursor.c.number).where(*_at(before)).with_for_update()
-    if tx.execute(held).scalar_one_or_none() is None:
+    locked = sa.select(chain_cursor.c.number).where(*_at(before)).with_for_update()
+    if tx.execute(locked).scalar_one_or_none() is None:
         raise OvertakenError
 
 
 def _at(before: Cursor) -> tuple[sa.ColumnElement[bool], ...]:
-    """The cursor is where a step began, for the same wallets."""
+    """The cursor is still `before`, for the same sets of wallets and accounts."""
     return (
         chain_cursor.c.chain == before.chain,
         chain_cursor.c.number == before.number,
@@ -458,7 +468,7 @@ def _at(before: Cursor) -> tuple[sa.ColumnElement[bool], ...]:
     )
 
 
-def _chunks(found: Sequence[bytes]) -> Iterable[list[str]]:
+def _chunks(addresses: Sequence[bytes]) -> Iterable[list[str]]:
     """Addresses as text, in lists that fit the databases' limits on parameters."""
-    for start_ in range(0, len(found), _CHUNK):
-        yield ["0x" + address.hex() for address in found[start_ : start_ + _CHUNK]]
+    for start_ in range(0, len(addresses), _CHUNK):
+        yield ["0x" + address.hex() for address in addresses[start_ : start_ + _CHUNK]]

@@ -1,17 +1,17 @@
-"""Deposits: every transfer to an address that we sell to, whatever made it, and those addresses.
+"""Deposits: every transfer to an address that sales are paid to, and those addresses (accounts).
 
 Rules:
-- an address of ours is an account from the first time that the configuration or the ledger names
-  it, and stays one: what comes to an old address is booked like what comes to a new one;
+- an address becomes an account when the configuration or the ledger first names it, and stays one:
+  deposits to an old address are booked like those to a new one;
 - an account is indexed up to the chain's cursor, and from its own `low` on, which back-filling
   moves down to `wanted_from`;
-- one row a transfer, keyed by chain, block and place in the block. Rows are never forgotten; a
-  reorganisation takes back those of the blocks that are gone;
+- one row for each transfer, keyed by chain, block and log index. Rows are kept for ever; a
+  reorganisation removes those of the blocks that are gone;
 - which sale a transfer paid for is not written here: it follows from the ledger
   (store/ledger/books), so that it cannot disagree with it.
 
-Which blocks are indexed is store/chain/cursors's; it calls what changes rows together with its
-cursor.
+Which blocks are indexed is store/chain/cursors's, which calls the functions here that change rows
+together with its cursor.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ account = sa.Table(
     # The first block that is indexed for it, and that block's time (ms).
     sa.Column("low", sa.BigInteger, nullable=False),
     sa.Column("low_at", sa.BigInteger, nullable=False),
-    # Back-filling goes on until a block before this instant (ms) is indexed.
+    # It is back-filled until a block before this instant (ms UTC) is indexed.
     sa.Column("wanted_from", sa.BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
@@ -69,7 +69,7 @@ _ROWS: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owed:
-    """An account whose past is missing below block `low`."""
+    """An account whose past is missing below block `low`, back to `wanted_from` (ms UTC)."""
 
     address: bytes
     low: int
@@ -97,11 +97,12 @@ def open_accounts(
     at: int,
     wanted_from: int,
 ) -> None:
-    """Begin accounts: indexed after block `after` of time `at` (ms), and owed everything since
-    `wanted_from`. The caller renews the cursor in the same transaction (store/chain/cursors).
+    """Add accounts. They are indexed after block `after` of time `at`, and to be back-filled to
+    `wanted_from` (both ms UTC). The caller changes the cursor's version in the same transaction
+    (store/chain/cursors).
     """
     place = {"chain": chain, "asset": asset, "low": after + 1, "low_at": at}
-    rows = [{**place, "address": each, "wanted_from": wanted_from} for each in addresses]
+    rows = [{**place, "address": address, "wanted_from": wanted_from} for address in addresses]
     tx.execute(upsert.insert(tx, account).on_conflict_do_nothing(), rows)
 
 
@@ -116,7 +117,7 @@ def lows(tx: Connection, chain: int, asset: str) -> dict[bytes, int]:
 
 @step
 def backlog(tx: Connection, chain: int, asset: str) -> Owed | None:
-    """The account that wants back-filling and is nearest to the cursor; None when none does."""
+    """The account to back-fill next, the one nearest to the cursor; None if all are done."""
     query = (
         sa.select(account.c.address, account.c.low, account.c.wanted_from)
         .where(account.c.chain == chain, account.c.asset == asset)
@@ -137,13 +138,13 @@ def fill(
     chain: int,
     asset: str,
     owed: Owed,
-    found: Sequence[Deposit],
+    deposits: Sequence[Deposit],
     *,
     low: int,
     low_at: int,
 ) -> bool:
-    """Move an account down to block `low` of time `low_at`, with what was found on the way; False
-    when somebody else did meanwhile.
+    """Move the `low` of an account down to a block of time `low_at` (ms UTC), and add the deposits
+    between; False, and nothing changed, if another worker moved it meanwhile.
     """
     change = account.update().where(
         account.c.chain == chain,
@@ -151,24 +152,24 @@ def fill(
         account.c.address == _text(owed.address),
         account.c.low == owed.low,
     )
-    done = tx.execute(change.values(low=low, low_at=low_at if low else 0))
-    if done.rowcount == 1:
-        add(tx, chain, found)
-    return done.rowcount == 1
+    moved = tx.execute(change.values(low=low, low_at=low_at if low else 0)).rowcount == 1
+    if moved:
+        add(tx, chain, deposits)
+    return moved
 
 
 @step
-def add(tx: Connection, chain: int, found: Sequence[Deposit]) -> None:
-    """Add deposits that are not there yet."""
-    for start in range(0, len(found), _ROWS):
-        rows = [_row(chain, each) for each in found[start : start + _ROWS]]
+def add(tx: Connection, chain: int, deposits: Sequence[Deposit]) -> None:
+    """Add deposits that are not stored yet."""
+    for start in range(0, len(deposits), _ROWS):
+        rows = [_row(chain, added) for added in deposits[start : start + _ROWS]]
         tx.execute(deposit.insert(), rows)
 
 
 @step
 def rewind(tx: Connection, chain: int, *, above: int, at: int) -> None:
-    """Take back what blocks above `above` brought. Accounts that began on them are indexed from
-    the next block on, of time `at` (ms).
+    """Remove the deposits of blocks above `above`. Accounts that were added on those blocks are
+    indexed from the next block on, of time `at` (ms UTC).
     """
     tx.execute(deposit.delete().where(deposit.c.chain == chain, deposit.c.number > above))
     tx.execute(
@@ -179,39 +180,39 @@ def rewind(tx: Connection, chain: int, *, above: int, at: int) -> None:
 
 
 @step
-def correct(tx: Connection, chain: int, span: Span, found: Sequence[Deposit]) -> int:
-    """Add the deposits of a span that are not there, and the nonces of those that an answer
-    without their authorizations left plain; how many that was.
+def correct(tx: Connection, chain: int, span: Span, deposits: Sequence[Deposit]) -> int:
+    """Add the deposits of a span that are missing, and the nonces of those that were stored without
+    one, because a node's answer lacked the event of their authorization; returns how many.
     """
     columns = (deposit.c.number, deposit.c.block_hash, deposit.c.log_index, deposit.c.nonce)
-    mine = (deposit.c.chain == chain, deposit.c.number.between(span.first, span.last))
-    known = {tuple(row[:3]): row.nonce for row in tx.execute(sa.select(*columns).where(*mine))}
-    new = [each for each in found if each[:3] not in known]
-    plain = {place for place, nonce in known.items() if nonce is None}
-    told = [each for each in found if each.nonce is not None and each[:3] in plain]
-    for each in told:
-        place = (deposit.c.number == each.number, deposit.c.block_hash == each.block_hash)
+    in_span = (deposit.c.chain == chain, deposit.c.number.between(span.first, span.last))
+    known = {tuple(row[:3]): row.nonce for row in tx.execute(sa.select(*columns).where(*in_span))}
+    new = [seen for seen in deposits if seen[:3] not in known]
+    without_nonce = {place for place, nonce in known.items() if nonce is None}
+    completed = [seen for seen in deposits if seen.nonce is not None and seen[:3] in without_nonce]
+    for seen in completed:
+        place = (deposit.c.number == seen.number, deposit.c.block_hash == seen.block_hash)
         change = deposit.update().where(
-            deposit.c.chain == chain, *place, deposit.c.log_index == each.log_index
+            deposit.c.chain == chain, *place, deposit.c.log_index == seen.log_index
         )
-        tx.execute(change.values(nonce=_optional(each.nonce)))
+        tx.execute(change.values(nonce=_optional(seen.nonce)))
     add(tx, chain, new)
-    return len(new) + len(told)
+    return len(new) + len(completed)
 
 
-def _row(chain: int, each: Deposit) -> dict[str, Any]:
+def _row(chain: int, added: Deposit) -> dict[str, Any]:
     return {
         "chain": chain,
-        "number": each.number,
-        "block_hash": each.block_hash,
-        "log_index": each.log_index,
-        "asset": _text(each.asset),
-        "pay_to": _text(each.pay_to),
-        "payer": _text(each.payer),
-        "value": str(each.value),
-        "nonce": _optional(each.nonce),
-        "transaction": _text(each.transaction),
-        "at": each.at,
+        "number": added.number,
+        "block_hash": added.block_hash,
+        "log_index": added.log_index,
+        "asset": _text(added.asset),
+        "pay_to": _text(added.pay_to),
+        "payer": _text(added.payer),
+        "value": str(added.value),
+        "nonce": _optional(added.nonce),
+        "transaction": _text(added.transaction),
+        "at": added.at,
     }
 
 

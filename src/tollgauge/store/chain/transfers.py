@@ -1,13 +1,13 @@
-"""What watched wallets received by authorization and what left them, and its sums by day.
+"""Transfers: what wallets received by authorization, what left them, and the sums of both by day.
 
 Rules:
-- one row a transfer and watched wallet, keyed by chain, block and place in the block: the same
-  log can never be two rows, and another block's log never replaces it. The number comes first in
-  the key, so that new rows lie together at one end and old ones are removed in one sweep;
+- one row for each transfer and wallet, keyed by chain, block and log index: a log is never two
+  rows, and another block's log never replaces it. The block number comes first in the key, so that
+  new rows are appended at one end and old ones removed from the other;
 - `transfer_day` holds the sums of those rows by wallet, UTC day and counterparty, changed in the
   transaction that changes the rows. All-zero sums are not kept;
-- amounts are decimal strings, added in Python: the sum of a wash trader's transfers may pass any
-  integer column, and then the database would refuse to add.
+- amounts are decimal strings, added in Python: the sum of a wash trader's transfers may exceed any
+  integer column.
 
 Which blocks are indexed is store/chain/cursors's, what the sums mean core/signals'.
 """
@@ -72,13 +72,13 @@ Item = TypeVar("Item")
 def replace(
     tx: Connection, chain: int, entries: Sequence[Entry], *, above: int | None = None
 ) -> set[bytes]:
-    """Add entries, which are not there yet, after removing every one above block `above`.
+    """Remove every transfer above block `above`, then add entries, which must not be stored yet.
 
     Returns the wallets whose sums changed.
     """
     sums: dict[Key, list[int]] = {}
     if above is not None:
-        gone = (transfer.c.chain == chain, transfer.c.number > above)
+        removed = (transfer.c.chain == chain, transfer.c.number > above)
         columns = (
             transfer.c.wallet,
             transfer.c.at,
@@ -86,33 +86,35 @@ def replace(
             transfer.c.incoming,
             transfer.c.value,
         )
-        for wallet, at, other, incoming, value in tx.execute(sa.select(*columns).where(*gone)):
+        for wallet, at, other, incoming, value in tx.execute(sa.select(*columns).where(*removed)):
             _add(sums, (wallet, day_of(at), other), int(value), incoming=incoming, sign=-1)
-        tx.execute(transfer.delete().where(*gone))
-    for each in entries:
-        key = (each.wallet, day_of(each.at), each.other)
-        _add(sums, key, each.value, incoming=each.incoming, sign=1)
+        tx.execute(transfer.delete().where(*removed))
+    for entry in entries:
+        key = (entry.wallet, day_of(entry.at), entry.other)
+        _add(sums, key, entry.value, incoming=entry.incoming, sign=1)
     for batch in _batched(entries, _ROWS):
-        _many(tx, _INSERT, [_row(chain, each) for each in batch])
+        _execute_many(tx, _INSERT, [_row(chain, entry) for entry in batch])
     _apply(tx, chain, {key: change for key, change in sums.items() if any(change)})
     return {key[0] for key in sums}
 
 
 @step
 def missing(tx: Connection, chain: int, span: Span, entries: Sequence[Entry]) -> list[Entry]:
-    """Which entries of a span are not there."""
+    """The entries of a span that are not stored."""
     columns = (transfer.c.block_hash, transfer.c.log_index, transfer.c.wallet)
-    mine = (transfer.c.chain == chain, transfer.c.number.between(span.first, span.last))
-    known = {tuple(row) for row in tx.execute(sa.select(*columns).where(*mine))}
-    return [each for each in entries if (each.block_hash, each.log_index, each.wallet) not in known]
+    in_span = (transfer.c.chain == chain, transfer.c.number.between(span.first, span.last))
+    known = {tuple(row) for row in tx.execute(sa.select(*columns).where(*in_span))}
+    return [
+        entry for entry in entries if (entry.block_hash, entry.log_index, entry.wallet) not in known
+    ]
 
 
 @step
 def forget(tx: Connection, chain: int, *, before: int, blocks: int) -> int:
-    """Remove rows and sums of whole days before an instant (ms), the rows of at most so many
-    blocks from the oldest on; how many rows that was.
+    """Remove the transfers and sums of whole days before an instant (ms UTC), the transfers of at
+    most `blocks` blocks from the oldest on; returns how many transfers.
     """
-    cut = day_of(before)
+    first_kept_day = day_of(before)
     oldest = (
         tx.execute(
             sa.select(transfer.c.number, transfer.c.at)
@@ -121,13 +123,17 @@ def forget(tx: Connection, chain: int, *, before: int, blocks: int) -> int:
             .limit(1)
         )
     ).one_or_none()
-    if oldest is None or day_of(oldest.at) >= cut:
+    if oldest is None or day_of(oldest.at) >= first_kept_day:
         return 0
-    mine = (transfer.c.chain == chain, transfer.c.number < oldest.number + blocks)
-    last = transfer.c.at < cut * DAY_MS
-    done = tx.execute(transfer.delete().where(*mine, last))
-    tx.execute(transfer_day.delete().where(transfer_day.c.chain == chain, transfer_day.c.day < cut))
-    return done.rowcount
+    oldest_blocks = (transfer.c.chain == chain, transfer.c.number < oldest.number + blocks)
+    too_old = transfer.c.at < first_kept_day * DAY_MS
+    deleted = tx.execute(transfer.delete().where(*oldest_blocks, too_old))
+    tx.execute(
+        transfer_day.delete().where(
+            transfer_day.c.chain == chain, transfer_day.c.day < first_kept_day
+        )
+    )
+    return deleted.rowcount
 
 
 _INSERT: Final = (
@@ -155,23 +161,23 @@ def _row(chain: int, entry: Entry) -> tuple[Any, ...]:
     return (*place, incoming, str(value), nonce, transaction, at)
 
 
-def _many(tx: Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """One statement for many rows, past SQLAlchemy's handling of each value: that would take
-    three times as long as the database.
+def _execute_many(tx: Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Execute one statement for many rows, without SQLAlchemy's conversion of each value, which
+    would take three times as long as the database.
     """
-    marks = _marks(tx, statement.count("{}"))
+    marks = _placeholders(tx, statement.count("{}"))
     tx.exec_driver_sql(statement.format(*marks), list(rows))
 
 
-def _marks(tx: Connection, count: int) -> list[str]:
-    """Places for so many values, as the database's driver spells them."""
+def _placeholders(tx: Connection, count: int) -> list[str]:
+    """Placeholders for `count` values, as the database's driver spells them."""
     if tx.dialect.name == "sqlite":
         return ["?"] * count
     return [f"${place}" for place in range(1, count + 1)]
 
 
 def _add(sums: dict[Key, list[int]], key: Key, value: int, *, incoming: bool, sign: int) -> None:
-    """Count a transfer into (transfers, paid, returned)."""
+    """Add a transfer to the sums (transfers, paid, returned) of a key; `sign` -1 removes it."""
     change = sums.setdefault(key, [0, 0, 0])
     if incoming:
         change[0] += sign
@@ -181,37 +187,37 @@ def _add(sums: dict[Key, list[int]], key: Key, value: int, *, incoming: bool, si
 
 
 def _apply(tx: Connection, chain: int, sums: dict[Key, list[int]]) -> None:
-    """Add changes to the stored sums; what comes to nothing is removed."""
+    """Add changes to the stored sums; those that become zero are removed."""
     for keys in _batched(sorted(sums), _KEYS):
         known = _known(tx, chain, keys)
         rows: list[tuple[Any, ...]] = []
         empty: list[tuple[Any, ...]] = []
         for key in keys:
-            have, more = known.get(key, _NOTHING), sums[key]
-            count, paid, back = have[0] + more[0], have[1] + more[1], have[2] + more[2]
+            stored, change = known.get(key, _ZERO), sums[key]
+            count, paid, back = (stored[i] + change[i] for i in range(3))
             if count or paid or back:
                 rows.append((chain, *key, count, str(paid), str(back)))
             elif key in known:
                 empty.append((chain, *key))
         if rows:
-            _many(tx, _UPSERT, rows)
+            _execute_many(tx, _UPSERT, rows)
         if empty:
-            _many(tx, _REMOVE, empty)
+            _execute_many(tx, _REMOVE, empty)
 
 
-_NOTHING: Final = (0, 0, 0)
+_ZERO: Final = (0, 0, 0)
 
 
 def _known(tx: Connection, chain: int, keys: Sequence[Key]) -> dict[Key, tuple[int, int, int]]:
-    first, *rest = _marks(tx, 1 + 3 * len(keys))
+    first, *rest = _placeholders(tx, 1 + 3 * len(keys))
     triples = (f"({a}, {b}, {c})" for a, b, c in zip(*[iter(rest)] * 3, strict=True))
     list_of = "VALUES " if tx.dialect.name == "sqlite" else ""
     query = _SUMS.format(first, list_of, ", ".join(triples))
     values = (chain, *(part for key in keys for part in key))
-    found: Iterable[Any] = tx.exec_driver_sql(query, values)
+    rows: Iterable[Any] = tx.exec_driver_sql(query, values)
     return {
         (wallet, day, other): (count, int(paid), int(back))
-        for wallet, day, other, count, paid, back in found
+        for wallet, day, other, count, paid, back in rows
     }
 
 

@@ -1,10 +1,9 @@
-"""What the indexed transfers of a window sum up to: of one wallet, and of a whole chain.
+"""Volumes: the sums of the indexed transfers of a window, for one wallet and for a whole chain.
 
 Rules:
 - a window is exact: whole UTC days come from their sums, the partly covered days at its ends from
   the transfers themselves;
-- today's sums are taken whole when no indexed block is after the window's end, which is the usual
-  case;
+- today's sums are taken whole if no indexed block is after the window's end, which is usual;
 - a wallet is indexed from its `low` to the chain's cursor; the rest of the window is not known,
   and `indexed_ms` says so.
 """
@@ -28,8 +27,8 @@ from tollgauge.store.chain.cursors import chain_wallet
 from tollgauge.store.chain.transfers import transfer, transfer_day
 
 MOST_PAYERS: Final = 5_000
-"""Evidence names at most so many payers. The smallest beyond them are added up as one: the sums
-stay exact, and that one can only make the payers look fewer than they are."""
+"""Evidence names at most this many payers. The smallest ones beyond are added up as one payer: the
+sums stay exact, and there can only seem to be fewer payers than there are."""
 THE_REST: Final = "0x" + 40 * "f"
 _META: Final = "volume:"
 _ROWS: Final = 5_000
@@ -40,7 +39,9 @@ _LOW: Final = sa.select(chain_wallet.c.low_at).where(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """How much of a window is indexed for a wallet: milliseconds, and the last indexed block."""
+    """How much of a window is indexed for a wallet: milliseconds, and the last indexed block with
+    its time (ms UTC).
+    """
 
     indexed_ms: int
     to_block: int
@@ -49,10 +50,10 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainVolume:
-    """A chain's settlements of 30 days in atomic units: all that authorizations brought to
-    wallets (`raw`), that without self-payments and round trips (`organic`), how many wallets
-    received and from how many payers. `indexed_permille` is the share of the window that is
-    indexed, over all `wallets`.
+    """A chain's settlements of 30 days in atomic units: all payments to wallets by authorization
+    (`raw`), those without self-payments and round trips (`organic`), how many wallets received any
+    and from how many payers. `indexed_permille` is the share of the window that is indexed, over
+    all `wallets`.
     """
 
     chain: int
@@ -74,7 +75,7 @@ def chain_of(network: str) -> int | None:
 
 @step
 def coverage(tx: Connection, chain: int, address: str, *, as_of: int) -> Coverage | None:
-    """How much of the 30 days before `as_of` is indexed for an address, None when nothing is."""
+    """How much of the 30 days before `as_of` is indexed for an address, None if nothing is."""
     low_at = tx.execute(_LOW, {"chain": chain, "address": address}).scalar_one_or_none()
     cursor = chains.cursor(tx, chain)
     if cursor is None or low_at is None:
@@ -89,7 +90,7 @@ def coverage(tx: Connection, chain: int, address: str, *, as_of: int) -> Coverag
 @step
 def payers(tx: Connection, chain: int, address: str, *, as_of: int) -> tuple[PayerVolume, ...]:
     """Who paid an address by authorization in the 30 days before `as_of`, and what it sent back
-    to each of them; by address, with the smallest beyond MOST_PAYERS as one.
+    to each of them, in the order of addresses; the smallest beyond MOST_PAYERS as one.
     """
     wallet = bytes.fromhex(address[2:])
     sums: dict[bytes, list[int]] = {}
@@ -141,7 +142,7 @@ def measure(tx: Connection, chain: int, *, as_of: int) -> ChainVolume:
 
 @step
 def publish(tx: Connection, volume: ChainVolume) -> None:
-    """Keep a chain's volume for the readers of statistics."""
+    """Store a chain's volume for the statistics."""
     text = orjson.dumps(
         asdict(volume) | {"raw": str(volume.raw), "organic": str(volume.organic)}
     ).decode()
@@ -150,22 +151,22 @@ def publish(tx: Connection, volume: ChainVolume) -> None:
 
 @step
 def unpublish(tx: Connection, chain: int) -> None:
-    """Forget a chain's volume, as nothing of the chain is indexed any more."""
+    """Delete a chain's volume, because the chain is not indexed any more."""
     meta.drop(tx, f"{_META}{chain}")
 
 
 @step
 def published(tx: Connection) -> tuple[ChainVolume, ...]:
-    """The volumes that were measured last, one a chain, by chain."""
+    """The latest stored volume of each chain, in the order of chain ids."""
     cursors = sa.select(chains.chain_cursor.c.chain).order_by(chains.chain_cursor.c.chain)
-    found = []
+    volumes = []
     for chain in tx.execute(cursors).scalars().all():
         text = meta.get(tx, f"{_META}{chain}")
         if text is not None:
             row: dict[str, Any] = orjson.loads(text)
             row |= {"raw": int(row["raw"]), "organic": int(row["organic"])}
-            found.append(ChainVolume(**row))
-    return tuple(found)
+            volumes.append(ChainVolume(**row))
+    return tuple(volumes)
 
 
 def _wallets(
@@ -173,18 +174,18 @@ def _wallets(
 ) -> Iterator[tuple[bytes, dict[bytes, list[int]]]]:
     """Every wallet with its sums by counterparty, one wallet in memory at a time."""
     query = _window(tx, chain, as_of=as_of, wallet=None)
-    now: bytes | None = None
+    current: bytes | None = None
     sums: dict[bytes, list[int]] = {}
-    found = tx.execute(query, execution_options={"yield_per": _ROWS})
-    for rows in found.partitions():
+    result = tx.execute(query, execution_options={"yield_per": _ROWS})
+    for rows in result.partitions():
         for wallet, other, count, paid, returned in rows:
-            if wallet != now:
-                if now is not None:
-                    yield now, sums
-                now, sums = wallet, {}
+            if wallet != current:
+                if current is not None:
+                    yield current, sums
+                current, sums = wallet, {}
             _count(sums, other, count, paid, returned)
-    if now is not None:
-        yield now, sums
+    if current is not None:
+        yield current, sums
 
 
 def _count(
@@ -199,8 +200,8 @@ def _count(
 def _window(
     tx: Connection, chain: int, *, as_of: int, wallet: bytes | None
 ) -> sa.CompoundSelect[Any]:
-    """Rows (wallet, other, transfers, paid, returned) of `as_of - 30 days < at <= as_of`, of one
-    wallet or of all, then in their order.
+    """Rows (wallet, other, transfers, paid, returned) of `as_of - 30 days < at <= as_of`: of one
+    wallet, or of all in the order of wallets.
     """
     cursor = chains.cursor(tx, chain)
     begin = as_of - WINDOW_MS
@@ -220,7 +221,7 @@ def _window(
     if wallet is not None:
         parts = [_single(chain, *end).where(transfer.c.wallet == wallet) for end in ends]
         return sa.union_all(whole.where(transfer_day.c.wallet == wallet), *parts)
-    # Nothing orders all wallets' transfers by time but the number of their block.
+    # No index orders the transfers of all wallets by time, but the key does by block number.
     numbers = [(_after(tx, chain, a), _after(tx, chain, b)) for a, b in ends]
     parts = [
         _single(chain, *end).where(transfer.c.number >= low, transfer.c.number < high)
@@ -250,16 +251,16 @@ def _after(tx: Connection, chain: int, at: int) -> int:
         query = sa.select(transfer.c.number, transfer.c.at).where(
             transfer.c.chain == chain, transfer.c.number >= middle, transfer.c.number < high
         )
-        found = tx.execute(query.order_by(transfer.c.number).limit(1)).one_or_none()
-        if found is None or found.at > at:
+        first = tx.execute(query.order_by(transfer.c.number).limit(1)).one_or_none()
+        if first is None or first.at > at:
             high = middle
         else:
-            low = found.number + 1
+            low = first.number + 1
     return low
 
 
 def _covered(tx: Connection, chain: int, *, as_of: int) -> tuple[int, int]:
-    """How many wallets there are, and how much of their windows is indexed in all (ms)."""
+    """How many wallets there are, and the sum of the indexed parts of their windows (ms)."""
     cursor = chains.cursor(tx, chain)
     if cursor is None:
         return 0, 0

@@ -1,5 +1,5 @@
-"""What the similarity index is made of, read in pages, and how many better alternatives each
-endpoint has.
+"""Endpoints with their scores, as the similarity index reads them, and how many better alternatives
+each endpoint has.
 
 An endpoint is offered as an alternative while a directory lists it, it has a score, and that
 score's recommendation is not `avoid` (docs/similarity.md; what nobody lists is on no ranking).
@@ -46,7 +46,9 @@ _ONE: Final = Prepared(_ROWS.where(endpoint_table.c.id == sa.bindparam("id")))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """An endpoint and where its latest score puts it; `recommendation` is empty without one."""
+    """An endpoint with its latest score; `recommendation` is empty without one. `offered` says
+    whether it may be an alternative to others.
+    """
 
     endpoint: Endpoint
     score_tenths: int | None
@@ -58,56 +60,56 @@ class Standing:
 
 @step
 def page(tx: Connection, *, after: str, limit: int) -> tuple[Standing, ...]:
-    """Every known endpoint in the order of ids, those after an id."""
+    """A page of all endpoints in the order of ids, those after an id."""
     query = _ROWS.where(endpoint_table.c.id > after).order_by(endpoint_table.c.id).limit(limit)
     return tuple(_standing(row) for row in tx.execute(query).mappings())
 
 
 @step
 def standing(tx: Connection, endpoint_id: str) -> Standing | None:
-    """An endpoint as it stands now, or None."""
+    """An endpoint with its latest score, or None."""
     row = _ONE.first(tx, {"id": endpoint_id})
     return None if row is None else _standing(row._asdict())
 
 
 @step
 def standings(tx: Connection, ids: Iterable[str]) -> dict[str, Standing]:
-    """Some endpoints by id, as they stand now; unknown ids are left out."""
-    found: dict[str, Standing] = {}
+    """Endpoints with their latest scores, by id; unknown ids are left out."""
+    by_id: dict[str, Standing] = {}
     for chunk in chunks(ids):
         rows = tx.execute(_ROWS.where(endpoint_table.c.id.in_(chunk)))
-        found.update((row["id"], _standing(row)) for row in rows.mappings())
-    return found
+        by_id.update((row["id"], _standing(row)) for row in rows.mappings())
+    return by_id
 
 
 @step
 def save_counts(tx: Connection, counts: Mapping[str, int]) -> None:
-    """Keep how many better alternatives some endpoints have; one that was forgotten since has
-    none.
+    """Store how many better alternatives some endpoints have, except for those that were removed
+    meanwhile.
     """
-    there = lock(tx, counts)
-    if not there:
+    existing = lock(tx, counts)
+    if not existing:
         return
     row = upsert.insert(tx, alternative_count)
     row = row.on_conflict_do_update(
         index_elements=["endpoint_id"], set_={"better": row.excluded.better}
     )
-    rows = [{"endpoint_id": id_, "better": counts[id_]} for id_ in sorted(there)]
+    rows = [{"endpoint_id": id_, "better": counts[id_]} for id_ in sorted(existing)]
     tx.execute(row, rows)
 
 
 @step
 def counts(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
     """How many better alternatives some endpoints have; those not counted yet are left out."""
-    found: dict[str, int] = {}
+    by_id: dict[str, int] = {}
     for chunk in chunks(ids):
         rows = tx.execute(
             sa.select(alternative_count.c.endpoint_id, alternative_count.c.better).where(
                 alternative_count.c.endpoint_id.in_(chunk)
             )
         )
-        found.update((id_, better) for id_, better in rows)
-    return found
+        by_id.update((id_, better) for id_, better in rows)
+    return by_id
 
 
 def _standing(row: Mapping[Any, Any]) -> Standing:

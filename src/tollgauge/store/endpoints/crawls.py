@@ -1,9 +1,9 @@
-"""Crawls: what was read of a source and when, how far, and how much it listed.
+"""Crawls: when each source was read, how far, and how many endpoints it listed.
 
 Rules:
-- at most one crawl of a source is open; one that was broken off is resumed within a day, a file is
+- at most one crawl of a source is open; an interrupted one is resumed within a day, but a file is
   always read from its start;
-- counts are of endpoints; what they mean is core/discovery's decision.
+- whether a crawl is complete or suspicious is decided in core/discovery.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _RESUME_MS: Final = DAY_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crawl:
-    """A crawl of a source under way: `offset` is where its next page starts, `taken_at` the instant
-    that a file names for what it holds, None for a directory that is read as it is now.
+    """An open crawl of a source: `offset` is where its next page starts, `taken_at` the instant (ms
+    UTC) that a file names for its content, None for a directory that is read as it is now.
     """
 
     id: int
@@ -40,13 +40,13 @@ class Crawl:
     taken_at: int | None = None
 
     def at(self, now: int) -> int:
-        """The instant to date what the crawl finds with."""
+        """The instant of what the crawl reads."""
         return now if self.taken_at is None else self.taken_at
 
 
 @step
 def begin_crawl(tx: Connection, source: str, *, now: int) -> Crawl:
-    """Start a crawl of a source, or go on with one that was broken off within a day."""
+    """Start a crawl of a source, or resume one that was interrupted within a day."""
     _end_open(tx, source, until=now - _RESUME_MS, now=now)
     row = upsert.insert(tx, crawl_table).values(source=source, started=now, taken_at=now, offset=0)
     tx.execute(row.on_conflict_do_nothing())
@@ -55,8 +55,8 @@ def begin_crawl(tx: Connection, source: str, *, now: int) -> Crawl:
 
 @step
 def begin_file(tx: Connection, source: str, *, taken_at: int | None, now: int) -> Crawl:
-    """Start a crawl of a file, which is always read from its start. `taken_at` is the instant that
-    it names for itself, None if it does not.
+    """Start a crawl of a file, from its start. `taken_at` is the instant that it names for its
+    content, None if it names none.
     """
     _end_open(tx, source, until=now, now=now)
     at = now if taken_at is None else min(taken_at, now)
@@ -82,7 +82,7 @@ def _open_crawl(tx: Connection, source: str) -> Crawl:
 
 @step
 def last_taken(tx: Connection, source: str) -> int | None:
-    """When the newest listing of a source was taken that was read before, None for a new source."""
+    """The instant of the newest crawl of a source, None for a new source."""
     query = sa.select(sa.func.max(crawl_table.c.taken_at)).where(crawl_table.c.source == source)
     taken: int | None = tx.execute(query).scalar_one()
     return taken
@@ -100,33 +100,35 @@ def listed_by(tx: Connection) -> dict[str, int]:
 @step
 def shared_with(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
     """How many of some endpoints each source lists now; a source that lists none is left out."""
-    found: Counter[str] = Counter()
+    by_source: Counter[str] = Counter()
     for chunk in endpoints.chunks(ids):
         query = sa.select(listing_table.c.source, sa.func.count()).where(
             listing_table.c.endpoint_id.in_(chunk), listing_table.c.gone_at.is_(None)
         )
-        found.update(dict(tx.execute(query.group_by(listing_table.c.source)).all()))
-    return dict(found)
+        by_source.update(dict(tx.execute(query.group_by(listing_table.c.source)).all()))
+    return dict(by_source)
 
 
 @step
 def census(tx: Connection, crawl: Crawl) -> Census:
-    """How much a crawl listed so far, beside the crawls of its source before."""
+    """How many endpoints a crawl has listed so far, beside the earlier crawls of its source."""
     ended = sa.select(crawl_table.c.id, crawl_table.c.listed, crawl_table.c.complete).where(
         crawl_table.c.source == crawl.source,
         crawl_table.c.id < crawl.id,
         crawl_table.c.complete.is_(True) | crawl_table.c.suspicious.is_(True),
     )
     rows = tx.execute(ended.order_by(crawl_table.c.id.desc()).limit(1)).mappings().all()
-    doubted = rows[0] if rows and not rows[0]["complete"] else None
-    whole = tx.execute(
+    suspicious = rows[0] if rows and not rows[0]["complete"] else None
+    complete = tx.execute(
         ended.where(crawl_table.c.complete.is_(True)).order_by(crawl_table.c.id.desc()).limit(1)
     ).mappings()
     return Census(
         listed=seen_by(tx, crawl.source, crawl.id),
-        complete=next((row["listed"] for row in whole), None),
-        suspicious=doubted["listed"] if doubted else None,
-        repeated=doubted["listed"] - seen_by(tx, crawl.source, doubted["id"]) if doubted else 0,
+        complete=next((row["listed"] for row in complete), None),
+        suspicious=suspicious["listed"] if suspicious else None,
+        repeated=(
+            suspicious["listed"] - seen_by(tx, crawl.source, suspicious["id"]) if suspicious else 0
+        ),
     )
 
 

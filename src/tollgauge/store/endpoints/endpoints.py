@@ -1,14 +1,13 @@
 """Endpoints and their hosts: rows, due work and its leases.
 
 Rules:
-- a due endpoint is claimed by taking its host's lease, so that no two probes ever run at one host,
-  whichever process they are in; a lease that ran out is free again, and its endpoint,
-  still due, is claimed by someone else;
+- a due endpoint is claimed by leasing its host, so that no two probes run at one host at once, in
+  any process; when a lease runs out, its endpoint, still due, is claimed by another worker;
 - watched endpoints come first, then the longest overdue;
-- a score is owed at `score_due`; claiming it moves the due time past a lease, so that the debt
-  survives a worker that dies (see the columns in schema.py).
+- a score is due at `score_due`; claiming it moves that time past a lease, so that it becomes due
+  again if the worker dies (see the columns in db/schema).
 
-Listings and quotes are store/endpoints/discovery's; evidence is store/probes/probes'.
+Listings and quotes are store/endpoints/discovery's; evidence is store/probes/probes's.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _STATE: Final = (
     host_table.c.lease_until,
 )
 _ONE: Final = Prepared(sa.select(endpoint_table).where(endpoint_table.c.id == sa.bindparam("id")))
-# What is asked most often is built once: building a statement costs more than asking it.
+# Frequent statements are built once: building one takes longer than executing it.
 _HOST: Final = sa.select(*_STATE).where(host_table.c.host == sa.bindparam("host"))
 _SHARING: Final = sa.select(sa.func.count(endpoint_table.c.host.distinct())).where(
     endpoint_table.c.quote_pay_to == sa.bindparam("pay_to"),
@@ -59,8 +58,9 @@ _SHARING: Final = sa.select(sa.func.count(endpoint_table.c.host.distinct())).whe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostState:
-    """What is known of a host. `wildcard`: a random path answered 402 too; None while untried.
-    No probe before `free_at`, nor, by another than its holder, before the end of a lease.
+    """What is known of a host. `wildcard`: whether a random path answered 402 too, None while
+    untried. The host is not probed before `free_at`, and before `lease_until` only by the worker
+    with its lease. Instants are ms UTC.
     """
 
     host: str
@@ -80,18 +80,18 @@ def get(tx: Connection, endpoint_id: str) -> Endpoint | None:
 @step
 def get_many(tx: Connection, ids: Iterable[str]) -> dict[str, Endpoint]:
     """The endpoints with these ids, by id; unknown ids are left out."""
-    found: dict[str, Endpoint] = {}
+    by_id: dict[str, Endpoint] = {}
     for chunk in chunks(ids):
         rows = tx.execute(sa.select(endpoint_table).where(endpoint_table.c.id.in_(chunk)))
-        found.update((row["id"], from_row(row)) for row in rows.mappings())
-    return found
+        by_id.update((row["id"], from_row(row)) for row in rows.mappings())
+    return by_id
 
 
 @step
 def insert(tx: Connection, endpoint: Endpoint, *, adopted: bool = False) -> None:
-    """Add an endpoint, and its host where that is new; a score of it is owed at once.
+    """Add an endpoint, and its host if that is new; its score is due at once.
 
-    `adopted` says that no directory lists it: it reads as unlisted until one does.
+    `adopted` means that no directory lists it: its status is unlisted until one does.
     """
     insert_many(tx, (endpoint,), adopted=adopted)
 
@@ -121,8 +121,8 @@ def insert_many(tx: Connection, endpoints: Iterable[Endpoint], *, adopted: bool 
 def update(tx: Connection, endpoint: Endpoint) -> None:
     """Write every field of an endpoint, by its id.
 
-    It overwrites what others changed since the endpoint was read; what only one of them changes
-    has functions of its own (`probes.record`, `discovery.observe_quote`).
+    It overwrites what others changed since the endpoint was read; changes of single fields have
+    functions of their own (`probes.record`, `discovery.observe_quote`).
     """
     tx.execute(
         endpoint_table.update().where(endpoint_table.c.id == endpoint.id).values(to_row(endpoint))
@@ -139,28 +139,30 @@ def make_due(tx: Connection, *, now: int) -> None:
 def claim_due(
     tx: Connection, *, owner: str, now: int, limit: int, lease_ms: int
 ) -> tuple[Endpoint, ...]:
-    """Due endpoints, at most one a host, whose hosts' leases now belong to `owner` until
-    `now + lease_ms`. Hosts under another lease, or on hold until `free_at`, are left out.
+    """Claim due endpoints, at most one of each host, by leasing their hosts to `owner` until
+    `now + lease_ms`. Hosts that are leased, or not free before `free_at`, are left out.
     """
     watched = _lock_hosts(tx, now=now, limit=limit, watched=True)
-    rest: list[str] = []
+    others: list[str] = []
     if len(watched) < limit:
-        rest = _lock_hosts(tx, now=now, limit=limit - len(watched), watched=False, without=watched)
-    found = _due_endpoints(tx, watched, now=now, watched=True)
-    found += _due_endpoints(tx, rest, now=now, watched=False)
-    if found:
+        others = _lock_hosts(
+            tx, now=now, limit=limit - len(watched), watched=False, without=watched
+        )
+    claimed = _due_endpoints(tx, watched, now=now, watched=True)
+    claimed += _due_endpoints(tx, others, now=now, watched=False)
+    if claimed:
         tx.execute(
             host_table.update()
-            .where(host_table.c.host.in_([endpoint.host for endpoint in found]))
+            .where(host_table.c.host.in_([endpoint.host for endpoint in claimed]))
             .values(lease_owner=owner, lease_until=now + lease_ms)
         )
-    return tuple(found)
+    return tuple(claimed)
 
 
 @step
 def claim_host(tx: Connection, host: str, *, owner: str, now: int, lease_ms: int) -> bool:
-    """Take the lease of one host for a probe that is wanted now; False while it is another's or
-    on hold. A host that nobody knows is free.
+    """Lease one host for a probe that is wanted now; False if it is leased, or not free before
+    `free_at`. An unknown host is added.
     """
     tx.execute(upsert.insert(tx, host_table).values(host=host).on_conflict_do_nothing())
     done = tx.execute(
@@ -175,7 +177,7 @@ def claim_host(tx: Connection, host: str, *, owner: str, now: int, lease_ms: int
 
 @step
 def release_host(tx: Connection, host: str, *, owner: str, now: int, free_at: int) -> bool:
-    """End a lease; no probe of the host before `free_at`. False, and nothing changed, when the
+    """End a lease; the host is not probed before `free_at`. False, and nothing changed, if the
     lease is no longer the owner's.
     """
     done = tx.execute(
@@ -192,7 +194,7 @@ def release_host(tx: Connection, host: str, *, owner: str, now: int, free_at: in
 
 @step
 def release_hosts(tx: Connection, free_at: Mapping[str, int], *, owner: str, now: int) -> None:
-    """End the owner's leases of hosts, each with the instant before which it is not probed."""
+    """End the owner's leases of hosts; `free_at` has the instant by host, as in `release_host`."""
     statement = (
         host_table.update()
         .where(host_table.c.host == sa.bindparam("host_"), host_table.c.lease_owner == owner)
@@ -208,8 +210,10 @@ def release_hosts(tx: Connection, free_at: Mapping[str, int], *, owner: str, now
 
 @step
 def lock(tx: Connection, ids: Iterable[str]) -> dict[str, sa.RowMapping]:
-    """The rows of endpoints, locked in the order of their ids."""
-    found: dict[str, sa.RowMapping] = {}
+    """The rows of endpoints by id, locked in the order of their ids, so that no two transactions
+    wait for each other.
+    """
+    by_id: dict[str, sa.RowMapping] = {}
     for chunk in chunks(sorted(ids)):
         query = (
             sa.select(endpoint_table)
@@ -217,21 +221,23 @@ def lock(tx: Connection, ids: Iterable[str]) -> dict[str, sa.RowMapping]:
             .order_by(endpoint_table.c.id)
             .with_for_update()
         )
-        found.update((row["id"], row) for row in tx.execute(query).mappings())
-    return found
+        by_id.update((row["id"], row) for row in tx.execute(query).mappings())
+    return by_id
 
 
 @step
 def mark_dirty(tx: Connection, ids: Iterable[str], *, now: int) -> None:
-    """Say that the evidence of these endpoints changed: a score is owed from now on."""
+    """Make the scores of endpoints due, because their evidence changed."""
     for chunk in chunks(sorted(set(ids))):
-        mine = (
+        locked = (
             sa.select(endpoint_table.c.id)
             .where(endpoint_table.c.id.in_(chunk))
             .order_by(endpoint_table.c.id)
             .with_for_update()
         )
-        tx.execute(endpoint_table.update().where(endpoint_table.c.id.in_(mine)).values(dirty(now)))
+        tx.execute(
+            endpoint_table.update().where(endpoint_table.c.id.in_(locked)).values(dirty(now))
+        )
 
 
 @step
@@ -243,10 +249,10 @@ def claim_dirty(
     max_age_ms: int,
     lease_ms: int = SCORE_LEASE_MS,
 ) -> tuple[str, ...]:
-    """Ids of endpoints whose score is owed, longest owed first: their evidence changed since it
-    was computed, or it is older than `max_age_ms`.
+    """Claim the ids of endpoints whose score is due, longest overdue first: their evidence changed
+    since it was computed, or it is older than `max_age_ms`.
 
-    A claim holds for `lease_ms`; `scores.save` settles it, unless evidence came meanwhile.
+    A claim holds for `lease_ms`; `scores.save` ends it, unless the evidence changed meanwhile.
     """
     wanted = (
         sa.select(endpoint_table.c.id)
@@ -267,8 +273,8 @@ def claim_dirty(
 
 @step
 def set_wildcard(tx: Connection, host: str, *, wildcard: bool, at: int) -> None:
-    """Remember whether a random path of a host answers 402; a change is evidence for every
-    endpoint of the host.
+    """Store whether a random path of a host answers 402. If that changed, the scores of all
+    endpoints of the host are due.
     """
     before = host_state(tx, host)
     statement = upsert.insert(tx, host_table).values(host=host, wildcard=wildcard, wildcard_at=at)
@@ -286,7 +292,7 @@ def set_wildcard(tx: Connection, host: str, *, wildcard: bool, at: int) -> None:
 
 @step
 def host_state(tx: Connection, host: str) -> HostState:
-    """What is known of a host; an unknown host is one that nothing is known of."""
+    """What is known of a host; the defaults of HostState for an unknown one."""
     row = tx.execute(_HOST, {"host": host}).mappings().one_or_none()
     return HostState(host=host) if row is None else HostState(**row)
 
@@ -294,16 +300,16 @@ def host_state(tx: Connection, host: str) -> HostState:
 @step
 def host_states(tx: Connection, hosts: Iterable[str]) -> dict[str, HostState]:
     """What is known of hosts, by name; unknown hosts are left out."""
-    found: dict[str, HostState] = {}
+    by_host: dict[str, HostState] = {}
     for chunk in chunks(hosts):
         rows = tx.execute(sa.select(*_STATE).where(host_table.c.host.in_(chunk)))
-        found.update((row["host"], HostState(**row)) for row in rows.mappings())
-    return found
+        by_host.update((row["host"], HostState(**row)) for row in rows.mappings())
+    return by_host
 
 
 @step
 def count_hosts_sharing(tx: Connection, network: str, pay_to: str) -> int:
-    """How many hosts have a public endpoint whose price goes to this address on this network."""
+    """How many hosts have a public endpoint that is paid to this address on this network."""
     address = pay_to.lower() if pay_to.startswith("0x") else pay_to
     count: int = tx.execute(_SHARING, {"pay_to": address, "network": network}).scalar_one()
     return count
@@ -327,21 +333,21 @@ def counts(tx: Connection) -> dict[str, int]:
     """How many endpoints are `listed`, `delisted`, or `adopted` (no directory ever listed them),
     and how many of them all are `simulated`.
     """
-    found = {"listed": 0, "delisted": 0, "adopted": 0, "simulated": 0}
+    numbers = {"listed": 0, "delisted": 0, "adopted": 0, "simulated": 0}
     columns = (endpoint_table.c.status, endpoint_table.c.adopted, endpoint_table.c.simulated)
     query = sa.select(*columns, sa.func.count()).group_by(*columns)
     for status, adopted, simulated, number in tx.execute(query):
-        found["adopted" if adopted else status] += number
-        found["simulated"] += number if simulated else 0
-    return found
+        numbers["adopted" if adopted else status] += number
+        numbers["simulated"] += number if simulated else 0
+    return numbers
 
 
 def _lock_hosts(
     tx: Connection, *, now: int, limit: int, watched: bool, without: Iterable[str] = ()
 ) -> list[str]:
     """Free hosts with due endpoints, longest overdue first, locked until the transaction ends."""
-    mine = (endpoint_table.c.host == host_table.c.host, *_watched(now, watched=watched))
-    oldest = sa.select(sa.func.min(endpoint_table.c.next_due)).where(*mine).scalar_subquery()
+    candidates = (endpoint_table.c.host == host_table.c.host, *_watched(now, watched=watched))
+    oldest = sa.select(sa.func.min(endpoint_table.c.next_due)).where(*candidates).scalar_subquery()
     query = (
         sa.select(host_table.c.host)
         .where(host_table.c.lease_until <= now, host_table.c.free_at <= now, oldest <= now)
@@ -361,41 +367,44 @@ def _lock_hosts(
 def _due_endpoints(tx: Connection, hosts: list[str], *, now: int, watched: bool) -> list[Endpoint]:
     """The longest overdue endpoint of each host, longest overdue first.
 
-    A statement of its own: it sees what the last owner of a lease committed before we locked.
+    This is a statement of its own, after the hosts are locked, so that it sees what the last owner
+    of a lease committed.
     """
     if not hosts:
         return []
-    mine = (
+    candidates = (
         endpoint_table.c.host == host_table.c.host,
         endpoint_table.c.next_due <= now,
         *_watched(now, watched=watched),
     )
     first = (
         sa.select(endpoint_table.c.id)
-        .where(*mine)
+        .where(*candidates)
         .order_by(endpoint_table.c.next_due, endpoint_table.c.id)
         .limit(1)
         .scalar_subquery()
     )
     ids = tx.execute(sa.select(first).where(host_table.c.host.in_(hosts))).scalars()
-    found = get_many(tx, [id_ for id_ in ids if id_ is not None])
-    return sorted(found.values(), key=lambda endpoint: (endpoint.next_due, endpoint.id))
+    by_id = get_many(tx, [id_ for id_ in ids if id_ is not None])
+    return sorted(by_id.values(), key=lambda endpoint: (endpoint.next_due, endpoint.id))
 
 
 def _watched(now: int, *, watched: bool) -> tuple[sa.ColumnElement[bool], ...]:
-    """The literal lets both databases use the partial index of watched endpoints."""
+    """The condition for watched endpoints, with a literal, so that both databases use the partial
+    index.
+    """
     return (sa.text("watched_until > 0"), endpoint_table.c.watched_until > now) if watched else ()  # type: ignore[return-value]
 
 
 def dirty(now: int | sa.ColumnElement[int]) -> dict[str, Any]:
-    """The column values that owe a score from `now` on."""
+    """The column values that make a score due at `now`."""
     return {"score_due": least(endpoint_table.c.score_due, now), "score_next": None}
 
 
 def least(
     column: sa.ColumnElement[int], value: int | sa.ColumnElement[int]
 ) -> sa.ColumnElement[int]:
-    """The smaller of a column and a value, spelled for both databases."""
+    """The smaller of a column and a value: LEAST exists in PostgreSQL only."""
     return sa.case((column < value, column), else_=value)
 
 

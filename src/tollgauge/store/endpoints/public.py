@@ -1,12 +1,12 @@
-"""What anyone may see: endpoints that a directory lists or once listed, and those that were seen
-to ask for payment.
+"""Public endpoints: those that a directory lists or once listed, and those that were seen to ask
+for payment.
 
 Rules (docs/operating.md, *what is public*):
-- anyone can have any URL probed by buying a report on it, so a URL alone says nothing of its host:
-  until it is listed or answers 402 it is known to its buyer only;
-- where a random path of the host answers 402 too, a 402 says nothing either; while that has not
-  been tried, nothing is shown yet;
-- what stays unknown for a week is forgotten with all that belongs to it, unless a watch holds it.
+- anyone can have any URL probed by buying a report on it, so a URL alone says nothing about its
+  host: until it is listed or answers 402, only its buyer sees it;
+- if a random path of the host answers 402 too, a 402 says nothing either; until that has been
+  tried, the endpoint is not public;
+- what is not public after a week is removed with all that belongs to it, unless it is watched.
 """
 
 from __future__ import annotations
@@ -54,23 +54,23 @@ _ONE: Final = Prepared(
 
 @step
 def get(tx: Connection, endpoint_id: str) -> Endpoint | None:
-    """The endpoint with an id; None for one that is not public, as for one that nobody knows."""
+    """The endpoint with an id; None for an unknown id and for an endpoint that is not public."""
     row = _ONE.first(tx, {"id": endpoint_id})
     return None if row is None else from_row(row._asdict())
 
 
 @step
 def forget(tx: Connection, *, now: int, limit: int) -> int:
-    """Remove endpoints that are known for a week by request alone, with all that belongs to them,
-    and their hosts where nothing else is known of these; how many endpoints.
+    """Remove endpoints that have not been public for KEEP_MS, with all that belongs to them, and
+    their hosts if these have no other endpoint; returns how many endpoints.
 
-    It takes the turn of whoever adds endpoints, so that none is watched while it goes.
+    It takes the turn of whoever adds endpoints, so that none gets a watch while it is removed.
     """
     meta.take_turn(tx, LISTINGS_TURN)
-    nothing = sa.or_(endpoint_table.c.learned.is_(None), _WILDCARD)
+    not_seen_to_sell = sa.or_(endpoint_table.c.learned.is_(None), _WILDCARD)
     query = (
         sa.select(endpoint_table.c.id, endpoint_table.c.host, endpoint_table.c.first_seen)
-        .where(_ADOPTED, endpoint_table.c.first_seen <= now - KEEP_MS, nothing, ~_WATCHED)
+        .where(_ADOPTED, endpoint_table.c.first_seen <= now - KEEP_MS, not_seen_to_sell, ~_WATCHED)
         .order_by(endpoint_table.c.first_seen)
         .limit(limit)
         .with_for_update(skip_locked=True, of=endpoint_table)
@@ -92,7 +92,7 @@ def forget(tx: Connection, *, now: int, limit: int) -> int:
 
 
 def _forget_hosts(tx: Connection, hosts: Sequence[str], *, now: int) -> None:
-    """Remove hosts without endpoints, unless one is being probed or on hold."""
+    """Remove hosts without endpoints, unless they are leased or not free yet."""
     empty = ~sa.exists().where(endpoint_table.c.host == host_table.c.host)
     idle = (host_table.c.lease_until <= now, host_table.c.free_at <= now)
     tx.execute(host_table.delete().where(host_table.c.host.in_(hosts), empty, *idle))

@@ -1,7 +1,8 @@
 """The latest score of every endpoint, and the order of all of them.
 
 Rules:
-- one row an endpoint, with the evidence it was computed from; an older one never replaces a newer;
+- one row for each endpoint, with the evidence that it was computed from; an older score never
+  replaces a newer one;
 - the ranked population is every listed endpoint that a directory names and that has a score;
 - its order is score, then confidence (both descending), then id.
 """
@@ -40,7 +41,7 @@ _SAVE: Final = Prepared(
         ),
     )
 )
-_SETTLE: Final = Prepared(
+_END_CLAIM: Final = Prepared(
     endpoint_table.update()
     .where(endpoint_table.c.id == sa.bindparam("id_"))
     .values(
@@ -82,8 +83,8 @@ class ScoreRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Population:
-    """The ranked population: how many there are, how many of them ever were up in their window
-    (`reachable`), how many answered mostly without error (`compliant`), and (grade, count) from
+    """The ranked population: how many endpoints it has, how many of them were ever up in their
+    window (`reachable`), how many were mostly `compliant` (see `row_of`), and (grade, count) from
     the best grade down.
     """
 
@@ -98,36 +99,36 @@ def scored(endpoint_id: str, evidence: Evidence) -> ScoreRow:
     return row_of(endpoint_id, evidence, score(evidence))
 
 
-def row_of(endpoint_id: str, evidence: Evidence, found: Score) -> ScoreRow:
-    """The row of a score that an evidence was given. `compliant`: at least half of the scored
-    probes were.
+def row_of(endpoint_id: str, evidence: Evidence, computed: Score) -> ScoreRow:
+    """The row of a score that was computed from evidence. `compliant`: at least half of the scored
+    probes were compliant.
     """
-    stats = found.stats
+    stats = computed.stats
     document = to_json(evidence)
     return ScoreRow(
         endpoint_id=endpoint_id,
-        as_of=found.as_of,
-        policy_version=found.policy_version,
-        score_tenths=found.score_tenths,
-        grade=found.grade,
-        recommendation=found.recommendation,
-        confidence_hundredths=found.confidence_hundredths,
+        as_of=computed.as_of,
+        policy_version=computed.policy_version,
+        score_tenths=computed.score_tenths,
+        grade=computed.grade,
+        recommendation=computed.recommendation,
+        confidence_hundredths=computed.confidence_hundredths,
         uptime_tenths=stats.uptime_tenths,
         compliant=stats.scored > 0 and 2 * stats.compliant >= stats.scored,
         evidence=document,
         digest=hashlib.sha256(document).hexdigest(),
-        result=score_to_json(found),
+        result=score_to_json(computed),
     )
 
 
 @step
 def save(tx: Connection, row: ScoreRow) -> bool:
-    """Keep a score unless a newer one is there or its endpoint was forgotten (then False), and
-    settle the claim that asked for it: the next is owed when this one is too old, or at once if
-    evidence came meanwhile.
+    """Store a score, and end the claim that it was computed under: the next score is due when this
+    one is too old, or at once if the evidence changed meanwhile. False if there is a newer score
+    or the endpoint was removed; the score is not stored then.
     """
-    # First, because it locks the endpoint's row: nobody forgets the endpoint until this ends.
-    if not _SETTLE.run(tx, {"id_": row.endpoint_id}):
+    # First, because it locks the endpoint's row: the endpoint cannot be removed meanwhile.
+    if not _END_CLAIM.run(tx, {"id_": row.endpoint_id}):
         return False
     return _SAVE.run(tx, {field.name: getattr(row, field.name) for field in fields(row)}) > 0
 
@@ -142,11 +143,11 @@ def get(tx: Connection, endpoint_id: str) -> ScoreRow | None:
 @step
 def get_many(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, ScoreRow]:
     """The scores of some endpoints, by endpoint id; those without are left out."""
-    found: dict[str, ScoreRow] = {}
+    by_id: dict[str, ScoreRow] = {}
     for chunk in chunks(endpoint_ids):
         rows = tx.execute(sa.select(score_table).where(score_table.c.endpoint_id.in_(chunk)))
-        found.update((row["endpoint_id"], ScoreRow(**row)) for row in rows.mappings())
-    return found
+        by_id.update((row["endpoint_id"], ScoreRow(**row)) for row in rows.mappings())
+    return by_id
 
 
 @step
@@ -154,15 +155,15 @@ def results(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Score]:
     """The scores of some endpoints without their evidence, which can be large, by endpoint id;
     those without are left out.
     """
-    found: dict[str, Score] = {}
+    by_id: dict[str, Score] = {}
     for chunk in chunks(endpoint_ids):
         rows = tx.execute(
             sa.select(score_table.c.endpoint_id, score_table.c.result).where(
                 score_table.c.endpoint_id.in_(chunk)
             )
         )
-        found.update((row.endpoint_id, score_from_json(row.result)) for row in rows)
-    return found
+        by_id.update((row.endpoint_id, score_from_json(row.result)) for row in rows)
+    return by_id
 
 
 @step
@@ -173,7 +174,7 @@ def top(tx: Connection, *, limit: int) -> tuple[ScoreRow, ...]:
 
 @step
 def at_rank(tx: Connection, *, rank: int) -> ScoreRow | None:
-    """The endpoint at a place of the ranked population, from 1; None beyond its ends."""
+    """The score at a rank of the ranked population, from 1; None beyond its ends."""
     if rank < 1:
         return None
     return next(iter(_ranked(tx, limit=1, offset=rank - 1)), None)

@@ -1,10 +1,10 @@
-"""Closing days: fresh probe rows become one packed row an endpoint and day, and grow old.
+"""Closing days: the fresh probe rows of an endpoint's past day become one packed row.
 
 Rules:
 - what is packed is exactly what is removed (`DELETE … RETURNING`), in one transaction: a probe
   that arrives meanwhile stays a fresh row and is merged the next time;
 - one process closes at a time;
-- pruning drops the probes of old days and keeps their sums.
+- pruning removes the probes of old days and keeps their sums.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tollgauge.store.probes.probe_rows import day_from_row, day_to_row, result_f
 @step
 def close_days(tx: Connection, *, before_day: int, limit: int) -> int:
     """Pack at most `limit` (endpoint, day) pairs of days before `before_day`, oldest day first;
-    how many were packed. Call it again until it returns 0.
+    returns how many. Call it again until it returns 0.
     """
     meta.take_turn(tx, "close-days")
     query = (
@@ -47,8 +47,8 @@ def close_days(tx: Connection, *, before_day: int, limit: int) -> int:
 
 @step
 def prune(tx: Connection, *, before_day: int) -> int:
-    """Drop the packed probes of days before `before_day`, keeping their sums; how many days of
-    endpoints were dropped.
+    """Remove the packed probes of days before `before_day`, but keep their sums; returns how many
+    (endpoint, day) pairs had any.
     """
     old = probe_day_table.update().where(
         probe_day_table.c.day < before_day, probe_day_table.c.packed.is_not(None)
@@ -57,10 +57,10 @@ def prune(tx: Connection, *, before_day: int) -> int:
 
 
 def _close(tx: Connection, day: int, endpoint_ids: Sequence[str]) -> None:
-    mine = sa.and_(probe_table.c.day == day, probe_table.c.endpoint_id.in_(endpoint_ids))
-    taken = tx.execute(probe_table.delete().where(mine).returning(*probe_table.c))
+    on_day = sa.and_(probe_table.c.day == day, probe_table.c.endpoint_id.in_(endpoint_ids))
+    removed = tx.execute(probe_table.delete().where(on_day).returning(*probe_table.c))
     fresh: dict[str, list[ProbeResult]] = {}
-    for row in taken:
+    for row in removed:
         fresh.setdefault(row.endpoint_id, []).append(result_from_row(row))
     known = sa.select(probe_day_table).where(
         probe_day_table.c.day == day, probe_day_table.c.endpoint_id.in_(endpoint_ids)
@@ -77,8 +77,8 @@ def _close(tx: Connection, day: int, endpoint_ids: Sequence[str]) -> None:
 def _put(tx: Connection, rows: Sequence[dict[str, Any]]) -> None:
     statement = upsert.insert(tx, probe_day_table)
     changed = {name: statement.excluded[name] for name in rows[0]}
-    whole = statement.on_conflict_do_update(index_elements=["day", "endpoint_id"], set_=changed)
-    tx.execute(whole, rows)
+    insert = statement.on_conflict_do_update(index_elements=["day", "endpoint_id"], set_=changed)
+    tx.execute(insert, rows)
 
 
 def _merged(

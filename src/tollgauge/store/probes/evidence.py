@@ -1,4 +1,4 @@
-"""The evidence of one endpoint, put together from its rows as of a moment."""
+"""Evidence: all that a score of an endpoint depends on, gathered from its rows."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
-"""The probe archive: what every probe found, and the sums of every day.
+"""The probe archive: the result of every probe, and the sums of every day.
 
 Rules:
-- a probe is one row of `probe` first; `store/probes/archive` packs the rows of days gone by into
-  one row an endpoint and day (`probe_day`), which holds both the sums and the probes themselves;
-- evidence is append-only: a repeated record changes nothing, whether its day is closed or not;
-- recording writes the evidence, the endpoint's next due time and the mark that a score is owed in
-  the one transaction of its caller;
-- a day may have both a closed row and fresh rows (a probe that came late): they share no probe and
-  every reader adds them.
+- a probe is first one row of `probe` (a fresh row); store/probes/archive packs the rows of past
+  days into one row for each endpoint and day (`probe_day`, a closed day), which has both the sums
+  and the probes themselves;
+- evidence is append-only: recording a probe again changes nothing, even if its day is closed;
+- the result, the endpoint's next due time and the mark that its score is due are written in one
+  transaction, the caller's;
+- a day may have both a closed row and fresh rows (of late probes): they share no probe, and every
+  reader adds them.
 
 Reading several tables is exact only inside `Store.read()`, which sees one moment.
 """
@@ -82,8 +83,8 @@ _LATEST: Final = Prepared(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewProbe:
-    """A probe to record, when the next one is due, and what request elicited a 402 (None leaves
-    either as it is).
+    """A probe to record, when the next one is due (ms UTC), and which request was answered with 402
+    (`learned`); None leaves either as it is.
     """
 
     endpoint_id: str
@@ -101,46 +102,46 @@ def record(
     next_due: int | None = None,
     learned: str | None = None,
 ) -> bool:
-    """Record one probe. False, and nothing changed, when the archive already has one of this
-    endpoint at this instant.
+    """Record one probe. False, and nothing changed, if the archive already has one of this endpoint
+    at this instant.
     """
     new = NewProbe(endpoint_id=endpoint_id, result=result, next_due=next_due, learned=learned)
     return bool(record_each(tx, (new,)))
 
 
 @step
-def record_each(tx: Connection, found: Sequence[NewProbe]) -> frozenset[str]:
-    """Record a probe each of different endpoints, and owe their scores, in as many statements as
-    for one. The ids of those whose probe is new; of the others nothing changes. One whose
-    endpoint was forgotten meanwhile is dropped.
+def record_each(tx: Connection, probes: Sequence[NewProbe]) -> frozenset[str]:
+    """Record one probe each of different endpoints, and make their scores due, in as many
+    statements as for one. Returns the ids of the endpoints whose probe is new; nothing of the
+    others changes. A probe whose endpoint was removed meanwhile is dropped.
     """
-    there = lock(tx, [each.endpoint_id for each in found])
-    found = [each for each in found if each.endpoint_id in there]
-    known = _known(tx, found)
-    new = [each for each in found if (each.endpoint_id, each.result.at) not in known]
+    existing = lock(tx, [probe.endpoint_id for probe in probes])
+    probes = [probe for probe in probes if probe.endpoint_id in existing]
+    known = _known(tx, probes)
+    new = [probe for probe in probes if (probe.endpoint_id, probe.result.at) not in known]
     if not new:
         return frozenset()
-    rows = [result_to_row(each.endpoint_id, each.result) for each in new]
+    rows = [result_to_row(probe.endpoint_id, probe.result) for probe in new]
     tx.execute(upsert.insert(tx, probe_table).on_conflict_do_nothing(), rows)
     tx.execute(
         _PROBED,
         [
             {
-                "id_": each.endpoint_id,
-                "at_": each.result.at,
-                "due_": each.next_due,
-                "learned_": each.learned,
+                "id_": probe.endpoint_id,
+                "at_": probe.result.at,
+                "due_": probe.next_due,
+                "learned_": probe.learned,
             }
-            for each in new
+            for probe in new
         ],
     )
-    return frozenset(each.endpoint_id for each in new)
+    return frozenset(probe.endpoint_id for probe in new)
 
 
 @step
 def record_many(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]) -> int:
-    """Add many probes of one endpoint (a past that is loaded, not lived) and owe a score. The
-    number of those that were new.
+    """Add many past probes of one endpoint at once (imported or simulated), and make its score due.
+    Returns how many of them were new.
     """
     if not results:
         return 0
@@ -153,7 +154,7 @@ def record_many(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]
 
 @step
 def days(tx: Connection, endpoint_id: str, *, first_day: int, last_day: int) -> tuple[Rollup, ...]:
-    """The sums of whole UTC days, one entry a day that has any probe, oldest first."""
+    """The sums of whole UTC days, one entry for each day that has any probe, oldest first."""
     parts = [day_from_row(row) for row in _closed(tx, endpoint_id, range(first_day, last_day + 1))]
     since, until = first_day * DAY_MS - 1, (last_day + 1) * DAY_MS - 1
     by_day: dict[int, list[ProbeResult]] = {}
@@ -169,17 +170,17 @@ def history(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tupl
     an envelope.
     """
     packed = _unpacked(tx, endpoint_id, range(day_of(since + 1), day_of(until) + 1))
-    found = [result for result in packed if since < result.at <= until]
-    found += _fresh(tx, endpoint_id, since=since, until=until)
-    return tuple(sorted(found, key=lambda result: result.at))
+    results = [result for result in packed if since < result.at <= until]
+    results += _fresh(tx, endpoint_id, since=since, until=until)
+    return tuple(sorted(results, key=lambda result: result.at))
 
 
 @step
 def latest(tx: Connection, endpoint_id: str, *, since: int, until: int) -> ProbeResult | None:
     """The last probe with `since < at <= until`, of days that are not closed yet."""
-    asked = {"id_": endpoint_id, "since_": since, "until_": until}
+    values = {"id_": endpoint_id, "since_": since, "until_": until}
     for day in range(day_of(until), day_of(since + 1) - 1, -1):
-        row = _LATEST.first(tx, asked | {"day_": day})
+        row = _LATEST.first(tx, values | {"day_": day})
         if row is not None:
             return result_from_row(row)
     return None
@@ -205,16 +206,17 @@ def recent(tx: Connection, *, since: int, until: int) -> tuple[tuple[str, ProbeR
             probe_table.c.at <= until,
         )
     ).all()
-    found = [(hosts[row.endpoint_id], result_from_row(row)) for row in rows]
-    return tuple(sorted(found, key=lambda each: each[1].at))
+    results = [(hosts[row.endpoint_id], result_from_row(row)) for row in rows]
+    return tuple(sorted(results, key=lambda item: item[1].at))
 
 
-def _known(tx: Connection, found: Sequence[NewProbe]) -> set[tuple[str, int]]:
-    """The (endpoint, instant) that the archive has already. Fresh rows first, then closed days: a
-    day that is being closed meanwhile is seen in one of them.
+def _known(tx: Connection, probes: Sequence[NewProbe]) -> set[tuple[str, int]]:
+    """The (endpoint id, instant) that the archive already has. Fresh rows are read before closed
+    days, so that a day that is being closed meanwhile is seen in one of them.
     """
-    ids, touched = {each.endpoint_id for each in found}, {day_of(each.result.at) for each in found}
-    at = {each.result.at for each in found}
+    ids = {probe.endpoint_id for probe in probes}
+    touched = {day_of(probe.result.at) for probe in probes}
+    at = {probe.result.at for probe in probes}
     fresh = sa.select(probe_table.c.endpoint_id, probe_table.c.at).where(
         probe_table.c.day.in_(touched), probe_table.c.endpoint_id.in_(ids), probe_table.c.at.in_(at)
     )
@@ -230,8 +232,8 @@ def _known(tx: Connection, found: Sequence[NewProbe]) -> set[tuple[str, int]]:
 
 
 def _add(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]) -> int:
-    """Insert what is new. Rows first, then a look at the closed days: so a day that is being
-    closed by another process meanwhile cannot swallow the comparison.
+    """Insert what is new; returns how many. Rows are inserted before they are compared with closed
+    days, so that a day that another process closes meanwhile is compared too.
     """
     before = _count_fresh(tx, endpoint_id, results)
     statement = upsert.insert(tx, probe_table).on_conflict_do_nothing()
@@ -241,7 +243,7 @@ def _add(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]) -> in
 
 
 def _drop_repeated(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]) -> int:
-    """Remove the fresh rows whose instants a closed day already holds; how many."""
+    """Remove the fresh rows whose instants a closed day already has; returns how many."""
     wanted = {result.at for result in results}
     query = sa.select(probe_day_table.c.day, probe_day_table.c.packed).where(
         probe_day_table.c.day.in_({day_of(at) for at in wanted}),
@@ -252,14 +254,14 @@ def _drop_repeated(tx: Connection, endpoint_id: str, results: Sequence[ProbeResu
         known = {result.at for result in unpack(packed)} if packed else set()
         repeated = wanted & known
         if repeated:
-            gone = tx.execute(
+            deleted = tx.execute(
                 probe_table.delete().where(
                     probe_table.c.day == day,
                     probe_table.c.endpoint_id == endpoint_id,
                     probe_table.c.at.in_(repeated),
                 )
             )
-            dropped += gone.rowcount
+            dropped += deleted.rowcount
     return dropped
 
 
@@ -274,16 +276,16 @@ def _count_fresh(tx: Connection, endpoint_id: str, results: Iterable[ProbeResult
 
 
 def _merged(parts: Iterable[Rollup]) -> tuple[Rollup, ...]:
-    found: dict[int, Rollup] = {}
+    by_day: dict[int, Rollup] = {}
     for part in parts:
-        known = found.get(part.day)
-        found[part.day] = merge(known, part) if known else part
-    return tuple(found[day] for day in sorted(found))
+        known = by_day.get(part.day)
+        by_day[part.day] = merge(known, part) if known else part
+    return tuple(by_day[day] for day in sorted(by_day))
 
 
 def _fresh(tx: Connection, endpoint_id: str, *, since: int, until: int) -> list[ProbeResult]:
-    asked = _between(endpoint_id, since=since, until=until)
-    return [result_from_row(row) for row in tx.execute(_FRESH, asked)]
+    values = _between(endpoint_id, since=since, until=until)
+    return [result_from_row(row) for row in tx.execute(_FRESH, values)]
 
 
 def _between(endpoint_id: str, *, since: int, until: int) -> dict[str, Any]:
@@ -303,8 +305,8 @@ def _unpacked(tx: Connection, endpoint_id: str, span: Sequence[int]) -> list[Pro
     query = sa.select(probe_day_table.c.packed).where(
         probe_day_table.c.day.in_(span), probe_day_table.c.endpoint_id == endpoint_id
     )
-    found: list[ProbeResult] = []
+    results: list[ProbeResult] = []
     for packed in tx.execute(query).scalars():
         if packed is not None:
-            found += unpack(packed)
-    return found
+            results += unpack(packed)
+    return results

@@ -1,10 +1,11 @@
-"""Window: what an endpoint's probes of the last 30 days come to, for its evidence.
+"""Window: the sums of an endpoint's probes of the last 30 days, for its evidence.
 
 Rules (docs/methodology.md, *arithmetic*):
 - the window is `as_of - 30 days < at <= as_of`, exactly;
-- whole closed days come from their sums; the probes inside a closed day are unpacked only where
-  the window cuts it, where it may hold the latest scored probe, or where `recent` reaches into it;
-- fresh rows are read once, and become no more than their counts.
+- whole closed days come from their sums; the probes of a closed day are unpacked only if the
+  window begins or ends inside it, if it may have the latest scored probe, or if `recent` reaches
+  into it;
+- the rows of days that are not closed are read once and only counted.
 
 Reading several tables is exact only inside `Store.read()`, which sees one moment.
 """
@@ -31,7 +32,7 @@ from tollgauge.store.probes.probe_rows import day_from_row
 
 _ID: Final = sa.bindparam("id", type_=sa.Text)
 _NAMES: Final = tuple(f"day_{number}" for number in range(WINDOW_MS // DAY_MS + 1))
-"""A window touches so many days: it ends inside one and begins inside another."""
+"""A window touches one day more than its length: it begins and ends inside a day."""
 _DAYS: Final = [sa.bindparam(name, type_=sa.Integer) for name in _NAMES]
 _SCORED: Final = Attribution.THEIRS.value
 
@@ -73,9 +74,10 @@ _PACKED: Final = Prepared(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What the probes of a window come to: their sums, one entry a UTC day that has any, oldest
-    first; (scored, up) of the most recent; the latest scored one; and, where that carried no
-    payment envelope, the latest that did. The two latest come from any time of the window's days.
+    """The probes of a window: their sums (`days`), one entry for each UTC day that has any, oldest
+    first; (scored, up) of the most `recent`; the `last` scored one; and, if that had no payment
+    envelope, the last scored one that had (`envelope`). `last` may be earlier than the window, on
+    its first day.
     """
 
     days: tuple[Rollup, ...]
@@ -86,7 +88,7 @@ class Seen:
 
 @step
 def seen(tx: Connection, endpoint_id: str, *, as_of: int, recent_ms: int) -> Seen:
-    """The window of an endpoint up to `as_of`; `recent` reaches `recent_ms` back."""
+    """The window of an endpoint up to `as_of` (ms UTC); `recent` reaches `recent_ms` back."""
     rows = _Rows(tx, endpoint_id, as_of=as_of, since=as_of - recent_ms)
     last = rows.latest(envelope=False)
     envelope = rows.latest(envelope=True) if last is not None and last.accepts is None else None
@@ -100,31 +102,31 @@ def seen(tx: Connection, endpoint_id: str, *, as_of: int, recent_ms: int) -> See
 
 
 class _Rows:
-    """The rows of a window's days, read once; closed days are unpacked when they are looked at."""
+    """The rows of a window's days, read once; a closed day is unpacked when it is needed."""
 
     def __init__(self, tx: Connection, endpoint_id: str, *, as_of: int, since: int) -> None:
         span = range(day_of(as_of - WINDOW_MS), day_of(as_of) + 1)
         near = max(day_of(since), span[0] + 1)
-        asked = {
+        values = {
             "id": endpoint_id,
             "as_of": as_of,
             "near": near,
             **dict(zip(_NAMES, span, strict=True)),
         }
         self.as_of = as_of
-        self.fresh = _FRESH.rows(tx, asked)
-        self.closed = {row.day: row for row in _CLOSED.rows(tx, asked)}
+        self.fresh = _FRESH.rows(tx, values)
+        self.closed = {row.day: row for row in _CLOSED.rows(tx, values)}
         self._tx, self._id, self._inside = tx, endpoint_id, (span[0], *range(near, span[-1] + 1))
         self._unpacked: dict[int, tuple[ProbeResult, ...]] = {}
 
     def unpacked(self, day: int) -> tuple[ProbeResult, ...]:
-        """The probes of a closed day up to `as_of`, none once raw history is gone."""
+        """The probes of a closed day up to `as_of`; none once they were pruned."""
         if day not in self._unpacked:
             packed = self.closed[day].packed
             if day not in self._inside:
                 packed = _PACKED.first(self._tx, {"id": self._id, "day": day}).packed
-            found = unpack(packed) if packed is not None else ()
-            self._unpacked[day] = tuple(one for one in found if one.at <= self.as_of)
+            results = unpack(packed) if packed is not None else ()
+            self._unpacked[day] = tuple(probe for probe in results if probe.at <= self.as_of)
         return self._unpacked[day]
 
     def latest(self, *, envelope: bool) -> LastProbe | None:
@@ -135,15 +137,15 @@ class _Rows:
         for day in sorted(days, reverse=True):
             sums = self.closed[day]
             packed = self.unpacked(day) if (sums.up if envelope else sums.scored) else ()
-            for one in reversed(packed):
-                if _counts(one, envelope=envelope) and (row is None or one.at > row.at):
-                    return _of_result(one)
+            for result in reversed(packed):
+                if _counts(result, envelope=envelope) and (row is None or result.at > row.at):
+                    return _of_result(result)
         return None if row is None else _of_row(row)
 
 
-def _counts(one: Any, *, envelope: bool) -> bool:
-    """Whether a row or a result is scored and, where asked for, carried an envelope."""
-    return one.attribution == Attribution.THEIRS and not (envelope and one.accepts is None)
+def _counts(probe: Any, *, envelope: bool) -> bool:
+    """Whether a row or a result is scored and, if `envelope`, has a payment envelope."""
+    return probe.attribution == Attribution.THEIRS and not (envelope and probe.accepts is None)
 
 
 def _sums(rows: _Rows, *, first: int) -> tuple[Rollup, ...]:
@@ -164,9 +166,9 @@ def _sums(rows: _Rows, *, first: int) -> tuple[Rollup, ...]:
         if day * DAY_MS >= first and (day + 1) * DAY_MS - 1 <= rows.as_of:
             parts[day] = day_from_row(row)
         else:
-            for one in rows.unpacked(day):
-                if one.at >= first:
-                    tallies.setdefault(day, Tally()).add(one)
+            for result in rows.unpacked(day):
+                if result.at >= first:
+                    tallies.setdefault(day, Tally()).add(result)
     for day, tally in tallies.items():
         part = tally.rollup(day)
         parts[day] = merge(parts[day], part) if day in parts else part
@@ -177,10 +179,10 @@ def _recent(rows: _Rows, *, since: int) -> tuple[int, int]:
     """(scored, up) of the probes after `since`."""
     late = [row for row in rows.fresh if row.at > since]
     near = [day for day, row in rows.closed.items() if day >= day_of(since) and row.scored]
-    packed = [one for day in near for one in rows.unpacked(day) if one.at > since]
+    packed = [probe for day in near for probe in rows.unpacked(day) if probe.at > since]
     both: tuple[Any, ...] = (*late, *packed)
-    scored = [one for one in both if _counts(one, envelope=False)]
-    return len(scored), sum(one.up for one in scored)
+    scored = [probe for probe in both if _counts(probe, envelope=False)]
+    return len(scored), sum(probe.up for probe in scored)
 
 
 def _of_row(row: Any) -> LastProbe:
