@@ -169,8 +169,8 @@ class Payment:
         """What stays the same in every encoding of one signature: r and the lower of the twins of
         s. Signatures of contracts (EIP-1271), which have no twins, are taken as they are.
 
-        A settled signature is public too, in the call data of its transaction: whoever wants a
-        stored answer must know the ticket as well.
+        A settled signature is public too, in the call data of its transaction, so a stored answer
+        is given only to a client that knows the ticket as well.
         """
         if len(self.signature) != 2 + 2 * 65:
             return self.signature
@@ -178,7 +178,7 @@ class Payment:
         return f"{r}{min(s, _CURVE_ORDER - s):064x}"
 
 
-@lru_cache(maxsize=256)  # a sale reads it when it comes and when it is settled
+@lru_cache(maxsize=256)  # read when a payment arrives and again when it is settled
 def decode(header: str, offers: tuple[Offer, ...] = ()) -> Payment:
     """The payment in a `PAYMENT-SIGNATURE` header.
 
@@ -256,7 +256,8 @@ def _ticket(root: dict[str, object]) -> str:
 def refusal(payment: Payment, offer: Offer, *, now_s: int) -> str | None:
     """Why a payment does not pay an offer, as a slug for the 402's `error`, or None when it does.
 
-    Only what can be told without asking anyone: exact signed fields and the validity window.
+    Only the signed fields and the validity window are compared; the signature and the balance are
+    the facilitator's to verify.
     """
     checks = (
         (payment.scheme == SCHEME, "unsupported_scheme"),
@@ -351,7 +352,7 @@ EXPIRY_GRACE_S: Final = 120
 
 
 def resolved(proof: Proof | None, *, valid_before_s: int, now_s: int | None) -> State | None:
-    """The state that a proof settles an unknown payment into, or None while nobody can tell.
+    """The state that a proof moves an unknown payment to, or None while the outcome is open.
 
     `now_s` is the chain's time at the proof (unix seconds), not ours: a node that lags by minutes
     has not seen what was mined since. `authorizationState` alone is no proof: it is true for a

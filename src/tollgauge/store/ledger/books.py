@@ -18,7 +18,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.books import Account, Came, Day, Unseen, payment_of
+from tollgauge.core.books import Account, Day, ReceivedTransfer, UnmatchedSale, books_of_day
 from tollgauge.core.payment import State
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.db import upsert
@@ -120,7 +120,7 @@ def of_day(tx: Connection, mine: Account, day: int) -> Day:
         .where(_D.c.at >= begin, _D.c.at < end)
     )
     came = [
-        Came(int(value), None if sold is None else int(sold))
+        ReceivedTransfer(int(value), None if sold is None else int(sold))
         for value, sold in tx.execute(transfers)
     ]
     seen = sa.exists().where(_D.c.chain == chain, *_same_key())
@@ -133,8 +133,8 @@ def of_day(tx: Connection, mine: Account, day: int) -> Day:
         _P.c.created_at < end,
         ~seen,
     )
-    unseen = [Unseen(int(a), at, int(until)) for a, at, until in tx.execute(sales)]
-    return payment_of(mine, day, came, unseen)
+    unseen = [UnmatchedSale(int(a), at, int(until)) for a, at, until in tx.execute(sales)]
+    return books_of_day(mine, day, came, unseen)
 
 
 @step
