@@ -24,7 +24,7 @@ from typing import Final
 
 from tollgauge.core import strictjson
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.units import MINUTE_MS, parse_amount
+from tollgauge.core.units import EVM_ADDRESS_PATTERN, MINUTE_MS, parse_amount
 
 X402_VERSION: Final = 2
 SCHEME: Final = "exact"
@@ -38,7 +38,6 @@ SETTLE_MARGIN_S: Final = 6
 CLOCK_SKEW_S: Final = 5
 EXPIRED: Final = "expired"
 """The refusal of a payment that was good once."""
-_ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{40}", re.ASCII)
 _NONCE: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
 _CURVE_ORDER: Final = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 """Of secp256k1 (SEC 2). A signature's s and order - s are twins: both recover the signer."""
@@ -230,10 +229,10 @@ def _read(root: dict[str, object], header: str) -> Payment:
     signed = _object(payload.get("authorization"), "payload.authorization")
     return Payment(
         network=_text(accepted, "network", 64),
-        asset=_match(accepted, "asset", _ADDRESS),
+        asset=_match(accepted, "asset", EVM_ADDRESS_PATTERN),
         scheme=_text(accepted, "scheme", 32),
-        payer=_match(signed, "from", _ADDRESS),
-        to=_match(signed, "to", _ADDRESS),
+        payer=_match(signed, "from", EVM_ADDRESS_PATTERN),
+        to=_match(signed, "to", EVM_ADDRESS_PATTERN),
         value=_amount(signed, "value"),
         valid_after=_amount(signed, "validAfter"),
         valid_before=_amount(signed, "validBefore"),

@@ -21,10 +21,9 @@ from typing import Any, Final, TypeVar
 
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.trace import forms
-from tollgauge.core.trace.forms import ADDRESS, TX_HASH
+from tollgauge.core.trace.forms import TX_HASH
 
 __all__ = [
-    "ADDRESS",
     "TX_HASH",
     "Block",
     "CaptureError",
