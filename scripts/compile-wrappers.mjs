@@ -5,7 +5,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 
 const solc = createRequire(import.meta.url)("solc");
-const folder = new URL("../tests/contract/wrappers/", import.meta.url);
+const folder = new URL("../tests/support/wrappers/", import.meta.url);
 const artefact = new URL("Wrappers.json", folder);
 
 const input = {

@@ -15,7 +15,7 @@ for version in 3.12 3.13; do
   python=$(bash scripts/find-python.sh "$version") || continue
   step "tests on Python $version"
   bash scripts/setup.sh venv ".venv-$version" "$python"
-  ".venv-$version/bin/python" -m pytest -q -n 2 --dist loadgroup tests/unit tests/golden
+  ".venv-$version/bin/python" -m pytest -q -n 2 --dist loadgroup tests/core tests/golden
   ".venv-$version/bin/tollgauge" demo --once --json >/dev/null
 done
 step "one round of the demo"

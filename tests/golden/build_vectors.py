@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.golden.test_vectors import (
+from tests.golden.reference import (
     AS_OF,
     BASE_USDC,
     DAY,

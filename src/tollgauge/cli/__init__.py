@@ -12,16 +12,16 @@ import sys
 import typer
 
 from tollgauge.cli.bench import bench
-from tollgauge.cli.checking import config_app
+from tollgauge.cli.config import config_app
+from tollgauge.cli.database import backup, migrate, restore
 from tollgauge.cli.demo import demo_app
-from tollgauge.cli.discovering import discover
-from tollgauge.cli.examining import lint_command, probe, score
-from tollgauge.cli.keeping import backup, migrate, restore
-from tollgauge.cli.ledger import payments
-from tollgauge.cli.serving import mcp, run, serve, work
+from tollgauge.cli.discover import discover
+from tollgauge.cli.examine import lint_command, probe, score
+from tollgauge.cli.payments import payments
+from tollgauge.cli.serve import mcp, run, serve, work
 from tollgauge.cli.terminal import FAILED, errors, plain
-from tollgauge.cli.tracing import trace
-from tollgauge.cli.watching import watch_app
+from tollgauge.cli.trace import trace
+from tollgauge.cli.watch import watch_app
 from tollgauge.core.errors import TollgaugeError
 
 app = typer.Typer(

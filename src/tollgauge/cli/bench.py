@@ -1,30 +1,56 @@
-"""`tollgauge bench`: measure the service itself."""
+"""`tollgauge bench`: measure the service itself.
+
+The measurements are the folder `bench/` of a checkout and not part of the installed package.
+"""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
+import tollgauge
 from tollgauge.cli.terminal import BAD, GOOD, Json, errors, show
+from tollgauge.core.errors import TollgaugeError
+
+
+class BenchMissing(TollgaugeError):  # noqa: N818 - says what is missing
+    """The running package was not started from a checkout."""
 
 
 def bench(name: str, as_json: Json = False) -> None:
-    """Measure the service: index, paid, probe, similar, watch. Exit 1 when a limit is not held."""
-    # Measurements bring libraries and catalogues that no other command needs.
-    from tollgauge import bench as benches
+    """Measure the service: index, paid, probe, similar, watch. Exit 1 when a limit is not held.
+
+    Works in a checkout of the repository only.
+    """
+    _add_checkout_to_path()
+    # Loaded on demand: measurements need libraries and data that no other command needs.
+    import bench as measurements
     from tollgauge.observe import configure_logs
 
     configure_logs(json_lines=False, level="error")
-    if errors.is_terminal:  # nothing that moves: it would take a part of the processor
+    if errors.is_terminal:  # no progress bar: drawing it would cost processor time
         errors.print(f"Measuring {name}; this takes minutes.", markup=False)
-    found = benches.run(name)
-    show(found, _lines(found), as_json=as_json)
-    sys.exit(GOOD if all(found["held"].values()) else BAD)
+    report = measurements.run(name)
+    show(report, _lines(report), as_json=as_json)
+    sys.exit(GOOD if all(report["held"].values()) else BAD)
 
 
-def _lines(found: dict[str, Any]) -> list[str]:
+def _add_checkout_to_path() -> None:
+    """Make `import bench` find the folder beside `src/`. Raises BenchMissing if there is none."""
+    checkout = Path(tollgauge.__file__).resolve().parents[2]
+    if not (checkout / "bench" / "__init__.py").is_file():
+        raise BenchMissing(
+            "The measurements are not part of the installed package.",
+            hint="Run `tollgauge bench` from a checkout of the repository (`make setup`).",
+        )
+    if str(checkout) not in sys.path:
+        sys.path.insert(0, str(checkout))
+
+
+def _lines(report: dict[str, Any]) -> list[str]:
     words = {True: "held", False: "NOT held"}
     return [
-        f"{figure} {found['figures'][figure]} (limit {found['limits'][figure]}): {words[held]}"
-        for figure, held in found["held"].items()
+        f"{figure} {report['figures'][figure]} (limit {report['limits'][figure]}): {words[held]}"
+        for figure, held in report["held"].items()
     ]

@@ -1,4 +1,4 @@
-"""`tollgauge demo`: the whole business on this machine, and a hand on its sellers' faults."""
+"""`tollgauge demo`: the whole business on this machine, and switches for its sellers' faults."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def demo(
     options = command.Options(once=once, history_days=history_days, port=port, folder=folder)
     with progress_bar() as progress:
 
-        def bought(found: dict[str, Any]) -> None:
+        def show_sale(document: dict[str, Any]) -> None:
             progress("", 1, 1)
-            show(found, _lines(found, stays=not once), as_json=as_json)
+            show(document, _lines(document, stays=not once), as_json=as_json)
 
-        asyncio.run(command.play(options, progress=progress, show=bought))
+        asyncio.run(command.play(options, progress=progress, show=show_sale))
 
 
 @demo_app.command()
@@ -72,28 +72,28 @@ def fault(
         raise typer.BadParameter("A fault is switched on or off.")
     if seller and not kind:
         raise typer.BadParameter("Name the fault too: run `tollgauge demo fault` for the list.")
-    found = control.switch(url, seller, kind, on=state == "on") if seller else control.state(url)
-    lines = [] if seller else [f"{name:10} {told}" for name, told in found["kinds"].items()]
-    lines += [f"on at {label}: {', '.join(kinds)}" for label, kinds in found["on"].items()]
-    show(found, lines if found["on"] else [*lines, "no fault is on"], as_json=as_json)
+    faults = control.switch(url, seller, kind, on=state == "on") if seller else control.state(url)
+    lines = [] if seller else [f"{name:10} {text}" for name, text in faults["kinds"].items()]
+    lines += [f"on at {label}: {', '.join(kinds)}" for label, kinds in faults["on"].items()]
+    show(faults, lines if faults["on"] else [*lines, "no fault is on"], as_json=as_json)
 
 
-def _lines(found: dict[str, Any], *, stays: bool) -> Iterator[str]:
-    report, payment = found["report"], found["payment"]
-    grades = ", ".join(f"{letter} {count}" for letter, count in found["grades"].items())
-    yield f"{found['endpoints']} endpoints listed, {found['probes']} probed, {grades}"
+def _lines(document: dict[str, Any], *, stays: bool) -> Iterator[str]:
+    report, payment = document["report"], document["payment"]
+    grades = ", ".join(f"{letter} {count}" for letter, count in document["grades"].items())
+    yield f"{document['endpoints']} endpoints listed, {document['probes']} probed, {grades}"
     yield f"bought the report of {report['resource']}: {report['grade']} {report['score']}"
     yield f"paid {int(payment['amount']) / 10**6:.6f} USDC in {payment['transaction']}"
     if stays:
-        yield from _places(found["links"])
+        yield from _places(document["links"])
 
 
 def _places(links: dict[str, str]) -> Iterator[str]:
-    """Where to go, what to try, and how to end it."""
-    door = links["faults"].removesuffix("/faults").rpartition(":")[2]
-    where = "" if int(door) == PORT + 1 else f" --port {door}"
+    """The pages to open, a fault to try, and how to end the demo."""
+    port = links["faults"].removesuffix("/faults").rpartition(":")[2]
+    option = "" if int(port) == PORT + 1 else f" --port {port}"
     rows = [(words, links[key]) for key, words in _PLACES]
-    rows.append(("break a seller", f"tollgauge demo fault weather down on{where}"))
+    rows.append(("break a seller", f"tollgauge demo fault weather down on{option}"))
     yield ""
     for words, place in rows:
         yield f"  {words:30}{place}"

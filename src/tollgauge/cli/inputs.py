@@ -1,4 +1,4 @@
-"""What a person hands to a command: the configuration, a file, standard input."""
+"""What commands read: the configuration, a file, standard input."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ def load_config(path: Path | None) -> Config:
 
 
 def load_existing(path: Path | None) -> Config:
-    """The configuration of a service whose database is there: who only reads makes none.
+    """The configuration of a service whose database exists, for commands that must not make one.
 
-    Raises TollgaugeError where there is no such file.
+    Raises TollgaugeError if its SQLite file does not exist.
     """
     from tollgauge.db.engine import is_sqlite, parse_url
 
-    found = load_config(path)
-    url = parse_url(found.store.url)
-    if is_sqlite(url) and not found.store.in_memory and not Path(str(url.database)).is_file():
+    config = load_config(path)
+    url = parse_url(config.store.url)
+    if is_sqlite(url) and not config.store.in_memory and not Path(str(url.database)).is_file():
         raise TollgaugeError(
             f"There is no database {url.database}, and this command makes none.",
             hint="Name the service's own: --config FILE (its store.url), or DATABASE_URL. "
             "`tollgauge run` makes a new one.",
         )
-    return found
+    return config
 
 
 def read_input(source: str) -> bytes:
@@ -86,7 +86,7 @@ def _file(path: Path) -> bytes:
 
 
 def exchange_input(source: str) -> Exchange:
-    """A captured exchange. Raises TollgaugeError."""
+    """The saved HTTP exchange of a file. Raises TollgaugeError."""
     from tollgauge.core.lint import CaptureError, read_capture
 
     try:
@@ -96,7 +96,7 @@ def exchange_input(source: str) -> Exchange:
 
 
 def captured(source: str) -> object | None:
-    """A captured JSON-RPC object, or None where no file was named."""
+    """The JSON document of a file, None if `source` is empty. Raises TollgaugeError."""
     if not source:
         return None
     try:

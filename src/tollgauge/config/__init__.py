@@ -4,7 +4,7 @@ Rules: sections are dataclasses that live beside their consumers; an unknown key
 problem is reported at once; secrets come from the environment alone. A value's environment name
 is `TOLLGAUGE_<SECTION>_<KEY>` (`TOLLGAUGE_PROBE_CADENCE_EVERY_MS` for a nested one) and wins over
 the file; `DATABASE_URL` is understood for the store. `tollgauge.example.toml` has every setting.
-What is wrong between sections is config/rules' to say, what works but is unwise config/advice's.
+Errors between sections are in config/rules, advice about what works but is unwise in config/advice.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class Config:
 
     @property
     def references(self) -> tuple[str, ...]:
-        """What tells whether *we* are connected: `probe.references`, else the hosts that the
-        operator named already, so that nobody is asked whom the service would not ask anyway.
+        """URLs that tell whether *we* are connected: `probe.references`, or else the origins of the
+        sources and of the facilitator, which the service asks anyway.
         """
         named = [source.location for source in self.sources if source.kind != SourceKind.FILE]
         return self.probe.references or https_origins([*named, self.facilitator.url])
@@ -108,7 +108,7 @@ def load(path: Path | None, environment: Mapping[str, str]) -> Config:
 
 
 def _at_its_port(server: ServerSettings) -> ServerSettings:
-    """A server whose public address nobody named: it is where the server listens."""
+    """A server with its own address as `base_url`, for configurations that name none."""
     host = "127.0.0.1" if server.host in _EVERYWHERE else server.host
     host = f"[{host}]" if ":" in host else host
     return replace(server, base_url=f"http://{host}:{server.port}")
@@ -117,7 +117,7 @@ def _at_its_port(server: ServerSettings) -> ServerSettings:
 def unused(environment: Mapping[str, str]) -> list[str]:
     """A sentence for each variable of the environment that looks like a setting and is none.
 
-    No error: orchestrators name variables after their services as they like.
+    It is not an error, because orchestrators set variables with such names by themselves.
     """
     names = {PREFIX + setting.path.upper().replace(".", "_") for setting in settings_of(Config)}
     return unknown_names(environment, _ELSEWHERE | names, PREFIX)

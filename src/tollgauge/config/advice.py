@@ -1,4 +1,8 @@
-"""What works but is unwise: said by `tollgauge config check`, and once at every start."""
+"""Advice about settings that work but are unwise.
+
+`tollgauge config check` prints it, and every start logs it once. Settings that cannot work are
+config/rules' business.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +21,8 @@ _CONTACT: Final = re.compile(r"[^\s@]+@[^\s@]+\.[^\s@]+|https?://[^\s/]+\.[^\s/]
 
 
 def advice(config: Config) -> tuple[str, ...]:
-    """A sentence or two about each thing that an operator should know of a configuration that
-    works: what it leaves out, and what that leads to.
+    """What an operator should know of a configuration that works: one or two sentences about each
+    thing that it leaves out, and the consequence.
     """
     rules = (
         (not config.sources, _NO_SOURCES),
@@ -45,13 +49,13 @@ def _of_sale(config: Config) -> tuple[tuple[bool, str], ...]:
 
 def unknown_names(environment: Mapping[str, str], known: frozenset[str], prefix: str) -> list[str]:
     """A sentence for each variable of the environment that begins as settings do and is none."""
-    found = []
+    sentences = []
     for name in sorted(environment):
         if name.startswith(prefix) and name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
             meant = f"; did you mean {near[0]}?" if near else ""
-            found.append(f"{name} (environment) is not a setting and changes nothing{meant}")
-    return found
+            sentences.append(f"{name} (environment) is not a setting and changes nothing{meant}")
+    return sentences
 
 
 def _unreachable(config: Config) -> bool:

@@ -1,14 +1,14 @@
-"""What cannot be: settings that contradict each other, or that nothing could work with.
+"""Rules between settings: values that contradict each other or cannot work are errors.
 
-Each rule names the sections that it looks at, because nothing can be said of a section that holds
-defaults only since it could not be read. What one section knows of itself it refuses itself.
+Each rule names the sections that it looks at: a section that could not be read holds defaults,
+and rules about it are skipped. A section checks its own values itself, in its `__post_init__`.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
@@ -40,9 +40,7 @@ Rule = tuple[frozenset[str], bool, str]
 
 
 def check(config: Config, *, broken: frozenset[str] = frozenset()) -> list[str]:
-    """What is wrong between sections; `broken` are those that hold defaults only because they
-    could not be read, so that nothing can be said of them.
-    """
+    """What is wrong between sections, in sentences; rules about `broken` sections are skipped."""
     rules = (
         *_selling(config),
         *_nodes(config),
@@ -156,17 +154,12 @@ def is_loopback(url: str) -> bool:
 
 def https_origins(urls: Iterable[str]) -> tuple[str, ...]:
     """The origins of the https URLs among texts, as URLs, each once."""
-    parts = [each for each in map(_parts, urls) if each is not None]
-    return _once(
-        f"https://{each.netloc.rpartition('@')[2]}/"
-        for each in parts
-        if each.scheme == "https" and each.netloc
-    )
-
-
-def _once(texts: Iterable[str]) -> tuple[str, ...]:
-    found: Sequence[str] = list(dict.fromkeys(texts))
-    return tuple(found)
+    origins = [
+        f"https://{parts.netloc.rpartition('@')[2]}/"
+        for parts in map(_parts, urls)
+        if parts is not None and parts.scheme == "https" and parts.netloc
+    ]
+    return tuple(dict.fromkeys(origins))
 
 
 def _is_web(url: str) -> bool:
@@ -177,7 +170,7 @@ def _is_web(url: str) -> bool:
 def _parts(url: str) -> SplitResult | None:
     try:
         parts = urlsplit(url)
-        _ = parts.port  # a port that is no number is found out here
+        _ = parts.port  # raises ValueError for a port that is not a number
     except ValueError:
         return None
     return parts

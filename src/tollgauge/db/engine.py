@@ -3,13 +3,14 @@
 Rules:
 - all writing happens in `write()`, all reading in `read()`; a read sees one moment of the
   database from its first statement to its end (a WAL snapshot, or REPEATABLE READ);
-- what one function does is one `writing` or `reading`: on SQLite that crosses to the connection's
-  thread once, instead of once a function and twice more;
-- writers of one process take turns instead of spinning on the file's lock;
-- a database that cannot serve now (locked, full, gone, too slow) is `StoreUnavailable`, decided
-  in db/errors.py; a statement that is wrong stays the driver's own error.
+- what one function does is one `writing` or `reading`: on SQLite that is one job of the
+  connection's thread, where a `write()` block needs one for each function and two more;
+- writers of one process wait for each other instead of polling the file's lock;
+- a database that cannot serve now (locked, full, gone, too slow) raises StoreUnavailable, decided
+  in db/errors; a statement that is wrong stays the driver's own error.
 
-What the rows mean is the sibling modules' work; each takes a transaction as its first argument.
+What the rows mean is not known here: the functions of store/ take a connection as their first
+argument.
 """
 
 from __future__ import annotations
@@ -54,11 +55,12 @@ _DRIVERS: Final = {
 }
 _MIGRATION_LOCK: Final = 8_402_402
 _READ_ONLY: Final = "25006"
-"""SQLSTATE read_only_sql_transaction: elsewhere it would mean that a reader of ours writes."""
+"""SQLSTATE read_only_sql_transaction. In `try_write` the server is a standby; anywhere else a
+function under `reading` writes, which is a fault of ours."""
 
 
 class StoreError(TollgaugeError):
-    """A database URL that names no database this store speaks."""
+    """A database URL that names neither SQLite nor PostgreSQL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +80,8 @@ class StoreSettings:
 
 
 class ReadOnlyStore(Protocol):
-    """The part of a store that reads. What a paid route makes its answer from: it writes under its
-    payment's claim alone (web/paid/claim).
+    """The part of a store that reads: all that the product of a paid route gets. It may write only
+    under its payment's claim (web/paid/claim).
     """
 
     def read(self) -> AbstractAsyncContextManager[Transaction]:
@@ -93,7 +95,7 @@ class ReadOnlyStore(Protocol):
 
 
 class Store:
-    """An open database. `dialect` is `sqlite` or `postgresql`."""
+    """A database. `dialect` is `sqlite` or `postgresql`."""
 
     def __init__(self, database: Database) -> None:
         self.dialect: Final = database.dialect
@@ -103,7 +105,7 @@ class Store:
     @classmethod
     def open(cls, url: str, *, pool_size: int = 8) -> Self:
         """The store behind a URL: `sqlite:///file`, `sqlite://` (gone at the end), or
-        `postgresql://…`; the driver's name may be spelled out. Nothing is connected yet.
+        `postgresql://…`; the URL may also name the driver. Nothing is connected yet.
 
         Raises StoreError for any other URL.
         """
@@ -113,9 +115,7 @@ class Store:
         return cls(Postgres(parsed, connections=pool_size))
 
     async def migrate(self) -> None:
-        """Bring the tables to the newest version. Safe to call from several processes at once,
-        and again.
-        """
+        """Bring the tables to the newest version. Several processes may do so at once."""
         await self.writing(_migrate)
 
     @asynccontextmanager
@@ -124,7 +124,7 @@ class Store:
 
         Raises StoreUnavailable when the database cannot serve now.
         """
-        with translated(tell=self._note):
+        with translated(on_error=self._note):
             async with self._database.transaction(writing=True) as tx:
                 yield tx
 
@@ -134,43 +134,43 @@ class Store:
 
         Raises StoreUnavailable when the database cannot serve now.
         """
-        with translated(tell=self._note):
+        with translated(on_error=self._note):
             async with self._database.transaction(writing=False) as tx:
                 yield tx
 
     async def writing(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a function in a `write` of its own. It is done, or not, also when the caller is
-        cancelled meanwhile.
+        """Run a function in a `write` of its own. If the caller is cancelled meanwhile, the
+        function is either run and committed, or not run at all.
         """
-        with translated(tell=self._note):
-            return await self._database.once(_bound(work, args, kwargs), writing=True)
+        with translated(on_error=self._note):
+            return await self._database.run(_bound(work, args, kwargs), writing=True)
 
     async def reading(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a function in a `read` of its own."""
-        with translated(tell=self._note):
-            return await self._database.once(_bound(work, args, kwargs), writing=False)
+        with translated(on_error=self._note):
+            return await self._database.run(_bound(work, args, kwargs), writing=False)
 
     async def lookup(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a function that reads a few rows by their keys, and nothing else, in a `read` of its
-        own. On SQLite that is done on the spot: crossing to a thread and back costs many times as
-        much.
+        """Run a function that reads a few rows by their keys, and does nothing else, in a `read`
+        of its own. SQLite runs it on the event loop's thread: going to another thread and back
+        takes many times as long.
         """
-        with translated(tell=self._note):
+        with translated(on_error=self._note):
             return await self._database.lookup(_bound(work, args, kwargs))
 
     async def try_write(self, work: Work[[], None], *, seconds: float) -> None:
-        """Run a function in a `write` that is rolled back. On SQLite the connection is a new one,
-        which knows nothing of the file yet, and what it writes reaches the disk.
+        """Run a function in a `write` that is rolled back. On SQLite it gets a new connection, with
+        nothing of the file in its cache, and what it writes reaches the disk.
 
-        Raises StoreUnavailable also where that takes longer than `seconds` or the tables are not
-        those that the function knows, and from the first statement on that met damage in a file:
-        it does not heal.
+        Raises StoreUnavailable, also if that takes longer than `seconds`, if the tables are not
+        those that the function expects, or if any statement before has found the file damaged: a
+        damaged file stays damaged.
         """
         if self._damaged:
             raise StoreUnavailable("a part of it is damaged", Cause.CORRUPT)
         slow = Cause.LOCKED if self.dialect == "sqlite" else Cause.UNREACHABLE
         try:
-            with translated(tell=self._note):
+            with translated(on_error=self._note):
                 async with asyncio.timeout(seconds):
                     await self._database.rolled_back(work)
         except TimeoutError as error:

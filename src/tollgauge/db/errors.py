@@ -1,8 +1,8 @@
 """Which errors of a database driver mean "not now", and the one error that says so.
 
-Rules: a locked file, a full disk, a lost connection or a time-out
-says nothing about the work that was asked; callers answer 503 and try again. Everything else (a
-wrong statement, a broken constraint) is a fault of ours and passes through.
+A locked file, a full disk, a lost connection or a time-out says nothing about the work itself:
+callers answer 503 or try again later. Everything else (a wrong statement, a violated constraint) is
+a fault of ours and stays the driver's own error.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SQLITE: Final = {
 }
 """Primary result codes, https://sqlite.org/rescode.html."""
 _SQLITE_FULL: Final = frozenset({sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE})
-"""What a quota or a limit on the size of a file looks like: SQLITE_FULL is ENOSPC alone."""
+"""Extended codes for a quota or a limit on the size of a file; SQLITE_FULL is ENOSPC alone."""
 
 _POSTGRES: Final = (
     ("53100", Cause.FULL),
@@ -62,18 +62,18 @@ _POSTGRES: Final = (
     ("57", Cause.UNREACHABLE),
     ("58", Cause.UNREACHABLE),
 )
-"""Prefixes of SQLSTATE, the first that fits counts: disk full, other resources, idle
-time-out, rollback, lock not available, statement time-out, damaged data or index, connection, no
-such database, login, operator intervention (shutdown) and system errors.
+"""Prefixes of SQLSTATE (PostgreSQL, appendix A), the first that fits counts: disk full, other
+resources, idle time-out, rollback, lock not available, statement time-out, damaged data or index,
+connection, no such database, login, operator intervention (shutdown) and system errors.
 """
 
-_Found = tuple[str, Cause]
-"""What went wrong, for our own log, and how to call it."""
+_Reason = tuple[str, Cause]
+"""What went wrong, for our log, and its cause."""
 
 
 class StoreUnavailable(TollgaugeError):  # noqa: N818 (named for what callers see)
-    """The database cannot serve now; the transaction did not happen, or (only when the commit
-    itself was cut off) cannot be known to have happened.
+    """The database cannot serve now. The transaction was not committed; only if the connection was
+    lost during the commit itself, that is unknown.
     """
 
     def __init__(self, reason: str, cause: Cause = Cause.UNREACHABLE) -> None:
@@ -86,29 +86,30 @@ class StoreUnavailable(TollgaugeError):  # noqa: N818 (named for what callers se
 
 @contextmanager
 def translated(
-    *, connecting: bool = False, tell: Callable[[Cause], None] | None = None
+    *, connecting: bool = False, on_error: Callable[[Cause], None] | None = None
 ) -> Iterator[None]:
-    """Turn a driver's "not now" into StoreUnavailable. While `connecting`, errors of the socket
-    count too; they may not, later, because the body of a transaction is not only the database's.
-    `tell` hears the cause.
+    """Raise StoreUnavailable in place of a driver's error that means "not now"; `on_error` is
+    called with its cause. While `connecting`, errors of sockets count too; later they do not,
+    because code inside a transaction block may have sockets of its own.
     """
     try:
         yield
     except Exception as error:
-        found = _found(error) or (_connect_found(error) if connecting else None)
-        if found is None:
+        reason = _reason(error) or (_connect_reason(error) if connecting else None)
+        if reason is None:
             raise
-        if tell is not None:
-            tell(found[1])
-        raise StoreUnavailable(*found) from error
+        text, cause = reason
+        if on_error is not None:
+            on_error(cause)
+        raise StoreUnavailable(text, cause) from error
 
 
-def _found(error: Exception) -> _Found | None:
+def _reason(error: Exception) -> _Reason | None:
     if isinstance(error, exc.SQLAlchemyError):
-        return _sqlalchemy_found(error)
+        return _sqlalchemy_reason(error)
     if isinstance(error, sqlite3.Error | asyncpg.PostgresError):
-        return _driver_found(error)
-    if isinstance(error, InternalClientError):  # its server went away in the middle
+        return _driver_reason(error)
+    if isinstance(error, InternalClientError):  # the server went away during a reply
         return _LOST
     return None
 
@@ -116,23 +117,23 @@ def _found(error: Exception) -> _Found | None:
 _LOST: Final = ("the connection was lost", Cause.UNREACHABLE)
 
 
-def _sqlalchemy_found(error: exc.SQLAlchemyError) -> _Found | None:
+def _sqlalchemy_reason(error: exc.SQLAlchemyError) -> _Reason | None:
     if isinstance(error, exc.TimeoutError):
         return "all connections are in use", Cause.LOCKED
     if not isinstance(error, exc.DBAPIError):
         return None
     origin = error.orig
     if isinstance(origin, sqlite3.Error):
-        return _driver_found(origin)
-    gone = origin is not None and isinstance(origin.__cause__, InternalClientError)
-    if error.connection_invalidated or gone:
+        return _driver_reason(origin)
+    server_gone = origin is not None and isinstance(origin.__cause__, InternalClientError)
+    if error.connection_invalidated or server_gone:
         return _LOST
-    return _state_found(getattr(origin, "sqlstate", None))
+    return _sqlstate_reason(getattr(origin, "sqlstate", None))
 
 
-def _driver_found(error: sqlite3.Error | asyncpg.PostgresError) -> _Found | None:
+def _driver_reason(error: sqlite3.Error | asyncpg.PostgresError) -> _Reason | None:
     if isinstance(error, asyncpg.PostgresError):
-        return _state_found(error.sqlstate)
+        return _sqlstate_reason(error.sqlstate)
     code = getattr(error, "sqlite_errorcode", None)
     cause = None if code is None else _SQLITE.get(code & 0xFF)
     if cause is None:
@@ -141,16 +142,16 @@ def _driver_found(error: sqlite3.Error | asyncpg.PostgresError) -> _Found | None
     return name, Cause.FULL if code in _SQLITE_FULL else cause
 
 
-def _connect_found(error: Exception) -> _Found | None:
+def _connect_reason(error: Exception) -> _Reason | None:
     if isinstance(error, OSError):  # refused, no such socket, timed out
         return "no connection", Cause.UNREACHABLE
     if isinstance(error, asyncpg.InterfaceError) and not isinstance(error, ValueError):
-        return _LOST  # a ValueError: the driver was asked for the wrong thing
-    return _state_found(getattr(error, "sqlstate", None))
+        return _LOST  # a ValueError is a wrong argument of ours
+    return _sqlstate_reason(getattr(error, "sqlstate", None))
 
 
-def _state_found(state: object) -> _Found | None:
-    if not isinstance(state, str):
+def _sqlstate_reason(sqlstate: object) -> _Reason | None:
+    if not isinstance(sqlstate, str):
         return None
-    cause = next((cause for prefix, cause in _POSTGRES if state.startswith(prefix)), None)
-    return None if cause is None else (f"SQLSTATE {state}", cause)
+    cause = next((cause for prefix, cause in _POSTGRES if sqlstate.startswith(prefix)), None)
+    return None if cause is None else (f"SQLSTATE {sqlstate}", cause)

@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.db import schema, upsert
+from tollgauge.db import upsert
+from tollgauge.db.schema import meta as meta_table
 from tollgauge.db.transaction import step
-
-_M: Final = schema.meta
 
 
 @step
 def get(tx: Connection, key: str) -> str | None:
     """The value of a key, or None."""
-    return tx.execute(sa.select(_M.c.value).where(_M.c.key == key)).scalar_one_or_none()
+    return tx.execute(
+        sa.select(meta_table.c.value).where(meta_table.c.key == key)
+    ).scalar_one_or_none()
 
 
 @step
 def put(tx: Connection, key: str, value: str) -> None:
     """Set the value of a key."""
-    row = upsert.insert(tx, _M).values(key=key, value=value)
+    row = upsert.insert(tx, meta_table).values(key=key, value=value)
     tx.execute(row.on_conflict_do_update(index_elements=["key"], set_={"value": value}))
 
 
 @step
 def keep(tx: Connection, key: str, value: str) -> None:
     """Set the value of a key that has none."""
-    row = upsert.insert(tx, _M).values(key=key, value=value)
+    row = upsert.insert(tx, meta_table).values(key=key, value=value)
     tx.execute(row.on_conflict_do_nothing())
 
 
 @step
 def drop(tx: Connection, key: str) -> None:
     """Forget a key."""
-    tx.execute(_M.delete().where(_M.c.key == key))
+    tx.execute(meta_table.delete().where(meta_table.c.key == key))
 
 
 @step
@@ -44,4 +43,4 @@ def take_turn(tx: Connection, name: str) -> None:
     """Wait until no other transaction has this turn, and keep it until this one ends."""
     key = f"turn:{name}"
     keep(tx, key, "")
-    tx.execute(sa.select(_M.c.key).where(_M.c.key == key).with_for_update())
+    tx.execute(sa.select(meta_table.c.key).where(meta_table.c.key == key).with_for_update())

@@ -1,13 +1,12 @@
-"""PostgreSQL: connections beside the event loop.
+"""PostgreSQL: connections of asyncpg, used through SQLAlchemy.
 
 Rules:
-- a read sees one moment (REPEATABLE READ); writers of one process take turns, so that they leave
-  connections to the readers;
-- transactions are begun and ended by the driver, and SQLAlchemy runs its statements inside them as
-  if there were none: its own way to begin and to end one costs more than most transactions do;
-- a connection that stood idle is tried by beginning: one that was lost meanwhile (the server
-  restarted) is replaced, and nobody notices. One whose caller was cancelled may still be at work
-  and is given up.
+- a read sees one moment (REPEATABLE READ); writers of one process wait for each other, so that
+  they leave connections to the readers;
+- BEGIN, COMMIT and ROLLBACK go to asyncpg itself (db/driver), and SQLAlchemy is in AUTOCOMMIT mode:
+  its own way to begin and end a transaction takes longer than most transactions do;
+- BEGIN is also the test of a connection that was idle: one that was lost meanwhile (the server
+  restarted) is replaced. One whose caller was cancelled may still be at work and is discarded.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import asyncpg
 import sqlalchemy as sa
@@ -24,6 +23,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
+from tollgauge.db.driver import asyncpg_connection
 from tollgauge.db.errors import StoreUnavailable, translated
 from tollgauge.db.transaction import Transaction
 
@@ -44,140 +44,133 @@ class Postgres:
     def __init__(self, url: URL, *, connections: int) -> None:
         self.dialect: Final = "postgresql"
         self._engine = _engine(url)
-        self._turn = asyncio.Lock()
-        self._free = asyncio.Semaphore(connections)
+        self._write_lock = asyncio.Lock()
+        self._slots = asyncio.Semaphore(connections)
         self._idle: list[AsyncConnection] = []
         self._closed = False
 
     @asynccontextmanager
     async def transaction(self, *, writing: bool) -> AsyncIterator[Transaction]:
-        """A transaction."""
-        async with self._begun(writing=writing) as connection:
+        """A transaction of several statements."""
+        async with self._connection(writing=writing) as connection:
             tx = Transaction(self.dialect, connection.run_sync)
             try:
                 yield tx
             finally:
                 tx.end()
 
-    async def once(self, work: Callable[[sa.Connection], R], *, writing: bool) -> R:
-        """Work in a transaction of its own."""
-        async with self._begun(writing=writing) as connection:
+    async def run(self, work: Callable[[sa.Connection], R], *, writing: bool) -> R:
+        """Run work in a transaction of its own."""
+        async with self._connection(writing=writing) as connection:
             return await connection.run_sync(work)
 
     async def lookup(self, work: Callable[[sa.Connection], R]) -> R:
-        """Read a few rows, as any others."""
-        return await self.once(work, writing=False)
+        """Read a few rows, as `run` does."""
+        return await self.run(work, writing=False)
 
     async def rolled_back(self, work: Callable[[sa.Connection], None]) -> None:
-        """Work in a transaction of which nothing stays."""
+        """Run work in a transaction that is rolled back."""
         with contextlib.suppress(_RolledBack):
-            async with self._begun(writing=True) as connection:
+            async with self._connection(writing=True) as connection:
                 await connection.run_sync(work)
                 raise _RolledBack
 
     async def close(self) -> None:
-        """Close every connection; those at work when they are done."""
+        """Close every connection; those in use when their transactions end."""
         self._closed = True
         while self._idle:
             await self._idle.pop().close()
         await self._engine.dispose()
 
     @asynccontextmanager
-    async def _begun(self, *, writing: bool) -> AsyncIterator[AsyncConnection]:
-        async with self._turn if writing else nullcontext():
-            await self._take_place()
+    async def _connection(self, *, writing: bool) -> AsyncIterator[AsyncConnection]:
+        async with self._write_lock if writing else nullcontext():
+            await self._acquire_slot()
             try:
                 with translated(connecting=True):
                     connection = await self._begin(_WRITE if writing else _READ)
                 try:
                     yield connection
                     await _commit(connection)
-                except Exception:  # whatever the work raised is its caller's; nothing of it stays
-                    await self._undo(connection)
+                except Exception:  # whatever the work raised
+                    await self._roll_back(connection)
                     raise
                 except BaseException:
-                    await _give_up(connection)
+                    await _discard(connection)
                     raise
-                await self._keep(connection)
+                await self._put_back(connection)
             finally:
-                self._free.release()
+                self._slots.release()
 
-    async def _take_place(self) -> None:
-        """Wait for a connection. Raises SQLAlchemy's TimeoutError, as its pools do."""
+    async def _acquire_slot(self) -> None:
+        """Wait for a free connection. Raises SQLAlchemy's TimeoutError, as its pools do."""
         try:
-            async with asyncio.timeout(_STATEMENT_MS / 1_000 if self._free.locked() else None):
-                await self._free.acquire()
+            async with asyncio.timeout(_STATEMENT_MS / 1_000 if self._slots.locked() else None):
+                await self._slots.acquire()
         except TimeoutError as error:
             raise sa.exc.TimeoutError("every connection is in use") from error
 
-    async def _begin(self, words: str) -> AsyncConnection:
-        """A connection with a transaction begun: one that nobody holds, or a new one."""
+    async def _begin(self, begin_statement: str) -> AsyncConnection:
+        """A connection, idle or new, with a transaction begun."""
         while self._idle:
             connection = self._idle.pop()
             try:
-                await _say(connection, words)
+                await _execute(connection, begin_statement)
             except BaseException as error:
-                await _give_up(connection)
+                await _discard(connection)
                 if not isinstance(error, Exception):
                     raise
             else:
                 return connection
         connection = await self._engine.connect()
         try:
-            await _say(connection, words)
+            await _execute(connection, begin_statement)
         except BaseException:
-            await _give_up(connection)
+            await _discard(connection)
             raise
         return connection
 
-    async def _undo(self, connection: AsyncConnection) -> None:
-        """End a transaction as if it had not been; with its connection, where that was lost."""
+    async def _roll_back(self, connection: AsyncConnection) -> None:
+        """Roll back the transaction; a connection that cannot do that is discarded."""
         try:
-            await _say(connection, "ROLLBACK")
+            await _execute(connection, "ROLLBACK")
         except BaseException as error:
-            await _give_up(connection)
+            await _discard(connection)
             if not isinstance(error, Exception):
                 raise
         else:
-            await self._keep(connection)
+            await self._put_back(connection)
 
-    async def _keep(self, connection: AsyncConnection) -> None:
-        """Let a connection wait for the next transaction, unless there will be none."""
+    async def _put_back(self, connection: AsyncConnection) -> None:
+        """Keep a connection for the next transaction, unless the database was closed."""
         if self._closed:
             await connection.close()
         else:
             self._idle.append(connection)
 
 
-def _driver(connection: AsyncConnection) -> Any:
-    """The driver's own connection. Raises its InterfaceError where SQLAlchemy gave it up."""
-    found = connection.sync_connection
-    if found is None or found.invalidated:
-        raise asyncpg.InterfaceError("the connection was lost")
-    return found.connection.driver_connection
-
-
-async def _say(connection: AsyncConnection, words: str) -> str:
-    """What the server answers. Raises StoreUnavailable when the connection was lost."""
+async def _execute(connection: AsyncConnection, statement: str) -> str:
+    """The server's command tag for a statement. Raises StoreUnavailable if the connection was
+    lost.
+    """
     try:
-        return str(await _driver(connection).execute(words))
+        return str(await asyncpg_connection(connection).execute(statement))
     except (asyncpg.InterfaceError, OSError) as error:
         raise StoreUnavailable("the connection was lost") from error
 
 
 async def _commit(connection: AsyncConnection) -> None:
-    """End a transaction. The server answers ROLLBACK where a statement had failed: work that lets
-    such an error pass would believe itself done.
+    """Commit. Raises RuntimeError if the server answers ROLLBACK, as it does after a statement
+    failed: work that caught that error would otherwise pass for committed.
     """
-    if await _say(connection, "COMMIT") != "COMMIT":
+    if await _execute(connection, "COMMIT") != "COMMIT":
         raise RuntimeError("a statement of this transaction failed: nothing was written")
 
 
-async def _give_up(connection: AsyncConnection) -> None:
-    """End a connection at once, whatever it is at."""
-    found = connection.sync_connection
-    if found is not None and not found.invalidated:
-        _driver(connection).terminate()
+async def _discard(connection: AsyncConnection) -> None:
+    """Close a connection at once, without waiting for a statement that it still runs."""
+    with contextlib.suppress(asyncpg.InterfaceError):  # SQLAlchemy has discarded it already
+        asyncpg_connection(connection).terminate()
     await connection.invalidate()
     await connection.close()
 

@@ -1,8 +1,8 @@
-"""Prepared: the statements of every sale, compiled once and run by the driver itself.
+"""Prepared statements: those of every sale, compiled once and run by the driver itself.
 
-Building a statement, compiling it and making its rows costs many times what the databases take
-for a row by its key. SQLAlchemy still says what a statement is called in each database, and how a
-column's values go in and come out.
+Building a statement, compiling it and converting its rows takes SQLAlchemy many times as long as
+the databases need to find a row by its key. SQLAlchemy still decides the SQL of each database, and
+how a column's values are converted.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import asyncpg
 import sqlalchemy as sa
 from sqlalchemy import Connection
-from sqlalchemy.util import await_only
 
-from tollgauge.db.errors import StoreUnavailable
+from tollgauge.db import driver
 
 Statement = sa.Select[Any] | sa.Insert | sa.Update
 _Convert = Callable[[Any], Any] | None
@@ -25,28 +23,29 @@ _Convert = Callable[[Any], Any] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Compiled:
-    """A statement as one driver takes it: `parameters` in their order, with what converts each;
-    the values that stand in the statement itself; what makes a row, and converts its columns.
+    """A statement as one driver takes it: `parameters` are (name, conversion) in their order,
+    `defaults` the values that stand in the statement itself, `row_type` and `columns` the named
+    tuple of a row and the conversions of its values.
     """
 
     text: str
     parameters: tuple[tuple[str, _Convert], ...]
-    given: Mapping[str, Any]
-    row: Any
+    defaults: Mapping[str, Any]
+    row_type: Any
     columns: tuple[_Convert, ...]
 
     def arguments(self, values: Mapping[str, Any]) -> list[Any]:
-        """The values in the order of the parameters. Raises KeyError where one is missing."""
-        found = []
+        """The values in the order of the parameters. Raises KeyError if one is missing."""
+        arguments = []
         for name, convert in self.parameters:
-            value = values[name] if name in values else self.given[name]
-            found.append(value if convert is None or value is None else convert(value))
-        return found
+            value = values[name] if name in values else self.defaults[name]
+            arguments.append(value if convert is None or value is None else convert(value))
+        return arguments
 
-    def made(self, found: Any) -> Any:
-        """A row as the driver found it, converted."""
-        pairs = zip(self.columns, found, strict=True)
-        return self.row._make(
+    def row(self, driver_row: Any) -> Any:
+        """A row of the driver as a named tuple, converted."""
+        pairs = zip(self.columns, driver_row, strict=True)
+        return self.row_type._make(
             value if convert is None else convert(value) for convert, value in pairs
         )
 
@@ -59,80 +58,57 @@ class Prepared:
         self._compiled: dict[tuple[str, ...], _Compiled] = {}
 
     def rows(self, tx: Connection, values: Mapping[str, Any]) -> list[Any]:
-        """The rows that a SELECT finds, as named tuples."""
-        made = self._of(tx, values)
-        driver: Any = tx.connection.dbapi_connection
-        arguments = made.arguments(values)
-        if tx.dialect.name == "sqlite":
-            found = driver.execute(made.text, arguments).fetchall()
-        else:
-            found = _awaited(driver.driver_connection, "fetch", made.text, arguments)
-        return [made.made(each) for each in found]
+        """The rows of a SELECT, as named tuples."""
+        compiled = self._for(tx, values)
+        driver_rows = driver.fetch(tx, compiled.text, compiled.arguments(values))
+        return [compiled.row(driver_row) for driver_row in driver_rows]
 
     def first(self, tx: Connection, values: Mapping[str, Any]) -> Any:
-        """The first row that a SELECT finds, or None."""
+        """The first row of a SELECT, or None."""
         return next(iter(self.rows(tx, values)), None)
 
     def run(self, tx: Connection, values: Mapping[str, Any]) -> int:
-        """Insert or change; the number of rows that were."""
-        made = self._of(tx, values)
-        driver: Any = tx.connection.dbapi_connection
-        arguments = made.arguments(values)
-        if tx.dialect.name == "sqlite":
-            return int(driver.execute(made.text, arguments).rowcount)
-        status = _awaited(driver.driver_connection, "execute", made.text, arguments)
-        return int(status.rpartition(" ")[2])
+        """Run an INSERT or UPDATE; the number of rows that it changed."""
+        compiled = self._for(tx, values)
+        return driver.execute(tx, compiled.text, compiled.arguments(values))
 
     def run_each(self, tx: Connection, values: Sequence[Mapping[str, Any]]) -> None:
         """Insert several rows at once, each with the same columns."""
         if not values:
             return
-        made = self._of(tx, values[0])
-        driver: Any = tx.connection.dbapi_connection
-        arguments = [made.arguments(each) for each in values]
-        if tx.dialect.name == "sqlite":
-            driver.executemany(made.text, arguments)
-        else:
-            _awaited(driver.driver_connection, "executemany", made.text, [arguments])
+        compiled = self._for(tx, values[0])
+        driver.execute_many(tx, compiled.text, [compiled.arguments(row) for row in values])
 
-    def _of(self, tx: Connection, values: Mapping[str, Any]) -> _Compiled:
-        """As the database of a transaction takes it; an UPDATE changes what has a value."""
+    def _for(self, tx: Connection, values: Mapping[str, Any]) -> _Compiled:
+        """The statement for the database of a transaction. An UPDATE sets the columns that have a
+        value.
+        """
         key = (tx.dialect.name, *values)
-        made = self._compiled.get(key)
-        if made is None:
-            made = self._compiled[key] = self._compile(tx.dialect, list(values))
-        return made
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            compiled = self._compiled[key] = self._compile(tx.dialect, list(values))
+        return compiled
 
     def _compile(self, dialect: sa.Dialect, names: list[str]) -> _Compiled:
-        chosen = self._statement
-        if isinstance(chosen, Mapping):
-            chosen = chosen[dialect.name]
-        made: Any = chosen.compile(dialect=dialect, column_keys=names)
-        columns = tuple(chosen.selected_columns) if isinstance(chosen, sa.Select) else ()
+        statement = self._statement
+        if isinstance(statement, Mapping):
+            statement = statement[dialect.name]
+        sql: Any = statement.compile(dialect=dialect, column_keys=names)
+        columns = tuple(statement.selected_columns) if isinstance(statement, sa.Select) else ()
         return _Compiled(
-            text=str(made),
+            text=str(sql),
             parameters=tuple(
-                (name, _in(made.binds[name].type, dialect)) for name in made.positiontup
+                (name, _to_driver(sql.binds[name].type, dialect)) for name in sql.positiontup
             ),
-            given={name: bind.value for name, bind in made.binds.items() if not bind.required},
-            row=namedtuple("Row", [str(each.key) for each in columns]),  # noqa: PYI024 - made here
-            columns=tuple(_out(each.type, dialect) for each in columns),
+            defaults={name: bind.value for name, bind in sql.binds.items() if not bind.required},
+            row_type=namedtuple("Row", [str(column.key) for column in columns]),  # noqa: PYI024 - the names are known here only
+            columns=tuple(_from_driver(column.type, dialect) for column in columns),
         )
 
 
-def _in(kind: sa.types.TypeEngine[Any], dialect: sa.Dialect) -> _Convert:
-    return kind.dialect_impl(dialect).bind_processor(dialect)
+def _to_driver(column_type: sa.types.TypeEngine[Any], dialect: sa.Dialect) -> _Convert:
+    return column_type.dialect_impl(dialect).bind_processor(dialect)
 
 
-def _out(kind: sa.types.TypeEngine[Any], dialect: sa.Dialect) -> _Convert:
-    return kind.dialect_impl(dialect).result_processor(dialect, None)
-
-
-def _awaited(driver: Any, method: str, text: str, arguments: list[Any]) -> Any:
-    """What the driver makes of a statement. Raises StoreUnavailable when the connection is lost."""
-    try:
-        return await_only(getattr(driver, method)(text, *arguments))
-    except (asyncpg.InterfaceError, OSError) as error:
-        if not driver.is_closed():
-            raise
-        raise StoreUnavailable("the connection was lost") from error
+def _from_driver(column_type: sa.types.TypeEngine[Any], dialect: sa.Dialect) -> _Convert:
+    return column_type.dialect_impl(dialect).result_processor(dialect, None)

@@ -1,12 +1,13 @@
 """SQLite: connections on threads of their own.
 
 Rules:
-- one thread writes (db/write_queue), and says BEGIN IMMEDIATE: a transaction that reads first and
-  then wants to write would fail as busy, whatever its time-out. The driver never begins by itself,
-  and SQLAlchemy runs its statements as if there were no transaction;
-- a few rows by their keys are read on the spot, by the event loop's thread: a crossing to another
-  and back costs many times as much. Nothing waits there: where the file is busy, a thread does;
-- what takes one function takes one crossing: begin, work and commit;
+- one thread writes (db/write_queue), with BEGIN IMMEDIATE: a transaction that reads first and then
+  wants to write fails with SQLITE_BUSY, whatever its time-out. sqlite3 never begins a transaction
+  by itself, and SQLAlchemy is in AUTOCOMMIT mode, so that it begins none either;
+- a lookup (a few rows by their keys) runs on the event loop's thread, because going to another
+  thread and back takes many times as long. It never waits there: if the file is busy, a reader's
+  thread runs it;
+- one function is one job of a thread: begin, work and commit;
 - `synchronous=FULL`: what was committed survives a power cut.
 """
 
@@ -34,7 +35,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from tollgauge.db.errors import Cause, StoreUnavailable
 from tollgauge.db.transaction import Transaction
-from tollgauge.db.worker import Worker, let_go
+from tollgauge.db.worker import Worker, release_frames
 from tollgauge.db.write_queue import WriteQueue
 
 R = TypeVar("R")
@@ -42,12 +43,12 @@ R = TypeVar("R")
 BUSY_MS: Final = 5_000
 """How long a statement waits for another process that writes."""
 TRY_MS: Final = 2_000
-"""The same for work that is only tried: whoever asks wants to know soon."""
-_ROOM: Final = 131_072
+"""The same for `rolled_back`, whose caller wants an answer soon."""
+_SALE_BYTES: Final = 131_072
 """Bytes that a sale may add to the file."""
 _MAGIC: Final = b"SQLite format 3\x00"
-"""How every database file begins, https://sqlite.org/fileformat.html section 1.3.1."""
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""How every database file begins: https://sqlite.org/fileformat.html section 1.3.1."""
+_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 WAIT_S: Final = 30.0
 """How long a reader waits for one of the connections."""
 _STATEMENTS: Final = 512
@@ -56,9 +57,9 @@ _IN_MEMORY: Final = frozenset({None, "", ":memory:"})
 
 
 class _Connection(sqlite3.Connection):
-    """Closing one ends its transaction at once. SQLite would keep it, with its lock on the
-    database, for as long as a statement of it exists, and a traceback may hold one until the next
-    garbage collection.
+    """A connection whose `close` ends the transaction at once. SQLite would keep it open, with its
+    lock on the database, as long as a statement of it exists, and a traceback may refer to one
+    until the next garbage collection.
     """
 
     def close(self) -> None:
@@ -81,108 +82,109 @@ class Sqlite:
         lasting = self._folder is None
         engine = _engine(url, lasting=lasting, busy_ms=BUSY_MS)
         self._writer = WriteQueue(engine)
-        self._reading = engine
-        self._near = Worker(_engine(url, lasting=lasting, busy_ms=0))
-        self._trying = _engine(url, lasting=lasting, busy_ms=TRY_MS)
+        self._reader_engine = engine
+        # Its methods are called on the event loop's thread; its own thread never starts.
+        self._lookup_worker = Worker(_engine(url, lasting=lasting, busy_ms=0))
+        self._trial_engine = _engine(url, lasting=lasting, busy_ms=TRY_MS)
         self._readers: list[Worker] = []
-        self._idle: list[Worker] = []
-        self._turn = asyncio.Lock()
-        self._most = readers
-        self._free = asyncio.Semaphore(readers)
+        self._idle_readers: list[Worker] = []
+        self._write_lock = asyncio.Lock()
+        self._max_readers = readers
+        self._reader_slots = asyncio.Semaphore(readers)
 
     @asynccontextmanager
     async def transaction(self, *, writing: bool) -> AsyncIterator[Transaction]:
-        """A transaction of several steps."""
+        """A transaction of several jobs."""
         async with self._worker(writing=writing) as worker:
-            tx = Transaction(self.dialect, lambda work: worker.do(partial(worker.run, work)))
+            tx = Transaction(self.dialect, lambda work: worker.submit(partial(worker.run, work)))
             try:
-                await worker.do(worker.begin)
+                await worker.submit(worker.begin)
                 yield tx
                 tx.end()
-                await worker.do(worker.commit)
+                await worker.submit(worker.commit)
             except BaseException:
                 tx.end()
-                await worker.do(worker.rollback)
+                await worker.submit(worker.rollback)
                 raise
 
-    async def once(self, work: Callable[[sa.Connection], R], *, writing: bool) -> R:
-        """Work in a transaction, in one crossing; with others that wait for their turn."""
+    async def run(self, work: Callable[[sa.Connection], R], *, writing: bool) -> R:
+        """Run work in a transaction of its own, in one job of a thread."""
         if writing:
             return await self._writer.enqueue(work)
         async with self._worker(writing=False) as worker:
-            return await worker.do(partial(worker.once, work))
+            return await worker.submit(partial(worker.run_transaction, work))
 
     async def lookup(self, work: Callable[[sa.Connection], R]) -> R:
-        """Read a few rows on the spot; where another process has the file, beside the event loop,
-        which must not wait for it.
+        """Read a few rows on the event loop's thread; if another process has locked the file, on a
+        reader's thread, because the event loop must not wait.
         """
         handled = sys.exception()
         try:
-            return self._near.once(work)
+            return self._lookup_worker.run_transaction(work)
         except BaseException as error:
-            let_go(error, handled=handled)
+            release_frames(error, handled=handled)
             if not _busy(error):
                 raise
-        return await self.once(work, writing=False)
+        return await self.run(work, writing=False)
 
     async def rolled_back(self, work: Callable[[sa.Connection], None]) -> None:
-        """Work in a transaction of which nothing stays, on a connection of its own. The writer's
-        thread does it, so that only other processes are waited for.
+        """Run work in a transaction that is rolled back, on a connection of its own. It runs on the
+        writer's thread, so that it waits for writers of other processes only.
         """
         async with self._worker(writing=True) as worker:
-            await worker.do(partial(_rolled_back, self._trying, work))
-            await worker.do(partial(_check_file, self._file))
+            await worker.submit(partial(_run_and_roll_back, self._trial_engine, work))
+            await worker.submit(partial(_check_file, self._file))
 
     async def close(self) -> None:
-        """Close every connection; what was in memory is gone."""
-        self._near.close()
+        """Close every connection; an in-memory database is deleted."""
+        self._lookup_worker.close()
         for worker in (self._writer, *self._readers):
-            await worker.end()
+            await worker.stop()
         if self._folder is not None:
             self._forget()
 
     @asynccontextmanager
     async def _worker(self, *, writing: bool) -> AsyncIterator[Worker]:
         if writing:
-            async with self._turn:
+            async with self._write_lock:
                 try:
                     yield self._writer
                 finally:
                     self._writer.wake()
             return
-        await self._take_turn()
-        worker = self._reader()
+        await self._acquire_reader_slot()
+        worker = self._take_reader()
         try:
             yield worker
         finally:
-            self._idle.append(worker)
-            self._free.release()
+            self._idle_readers.append(worker)
+            self._reader_slots.release()
 
-    async def _take_turn(self) -> None:
+    async def _acquire_reader_slot(self) -> None:
         """Wait for a reader. Raises SQLAlchemy's TimeoutError, as its pools do."""
         try:
-            async with asyncio.timeout(WAIT_S if self._free.locked() else None):
-                await self._free.acquire()
+            async with asyncio.timeout(WAIT_S if self._reader_slots.locked() else None):
+                await self._reader_slots.acquire()
         except TimeoutError as error:
             raise sa.exc.TimeoutError("every connection is in use") from error
 
-    def _reader(self) -> Worker:
-        """One that nobody holds, if possible one that does not still work for a caller who left."""
-        free = next((each for each in reversed(self._idle) if not each.busy), None)
-        if free is None and len(self._readers) < self._most:
-            free = Worker(self._reading)
-            self._readers.append(free)
-            return free
-        chosen = free or self._idle[0]
-        self._idle.remove(chosen)
-        return chosen
+    def _take_reader(self) -> Worker:
+        """An idle reader; if possible, none that still works for a caller who was cancelled."""
+        free = next((reader for reader in reversed(self._idle_readers) if not reader.busy), None)
+        if free is None and len(self._readers) < self._max_readers:
+            reader = Worker(self._reader_engine)
+            self._readers.append(reader)
+            return reader
+        reader = free or self._idle_readers[0]
+        self._idle_readers.remove(reader)
+        return reader
 
 
-def _rolled_back(engine: sa.Engine, work: Callable[[sa.Connection], None]) -> None:
-    """On a thread: try work. With no cache to speak of, pages go to the disk before the end, where
-    a full one shows.
+def _run_and_roll_back(engine: sa.Engine, work: Callable[[sa.Connection], None]) -> None:
+    """On a thread: run work in a transaction that is rolled back. The page cache is tiny, so that
+    SQLite writes pages to the disk before the end, which fails if the disk is full.
     """
-    worker = Worker(engine, words="BEGIN IMMEDIATE")
+    worker = Worker(engine, begin_statement="BEGIN IMMEDIATE")
     try:
         worker.begin()
         worker.run(lambda connection: connection.exec_driver_sql("PRAGMA cache_size = 1").close())
@@ -193,38 +195,39 @@ def _rolled_back(engine: sa.Engine, work: Callable[[sa.Connection], None]) -> No
 
 
 def _check_file(path: Path) -> None:
-    """On a thread: whether the file is still a database and could grow. Its log hides both for some
-    time: it holds the newest pages, and its space is used again. Raises StoreUnavailable.
+    """On a thread: check that the file still begins as a database and could grow. Raises
+    StoreUnavailable. A transaction alone shows neither: the write-ahead log holds the newest pages,
+    and its space is used again.
     """
     try:
         with path.open("rb") as file:
-            begins = file.read(len(_MAGIC))
+            head = file.read(len(_MAGIC))
         with tempfile.TemporaryFile(dir=path.parent, buffering=0) as trial:
-            trial.write(bytes(_ROOM))
+            trial.write(bytes(_SALE_BYTES))
     except OSError as error:
-        if error.errno in _NO_ROOM:
+        if error.errno in _DISK_FULL:
             raise StoreUnavailable("there is no room for its file", Cause.FULL) from error
-        return  # the transaction has shown what can be done here
-    if begins != _MAGIC:
+        return  # whatever else is wrong with the file, the transaction has met it already
+    if head != _MAGIC:
         raise StoreUnavailable("its file does not begin as a database", Cause.CORRUPT)
 
 
 def in_memory(url: URL) -> bool:
-    """Whether a URL names a database that ends with the process. Such a one is a file of its own
-    all the same: what SQLite keeps in memory belongs to one connection.
+    """Whether a URL names a database that ends with the process. It is kept in a temporary file,
+    because what SQLite keeps in memory belongs to one connection.
     """
     return url.database in _IN_MEMORY
 
 
 def _busy(error: BaseException) -> bool:
-    """Whether another process has the file, or restores it."""
+    """Whether another process has locked the file, or recovers it."""
     origin = error.orig if isinstance(error, sa.exc.DBAPIError) else error
     return getattr(origin, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _engine(url: URL, *, lasting: bool, busy_ms: int) -> sa.Engine:
-    """Connections that wait so long for another process that writes; what does not last need not
-    survive a power cut.
+    """Connections that wait `busy_ms` for another process that writes. A database that is not
+    `lasting` need not survive a power cut.
     """
     options = {
         "factory": _Connection,
@@ -239,15 +242,15 @@ def _engine(url: URL, *, lasting: bool, busy_ms: int) -> sa.Engine:
 
 
 def _use_wal(cursor: DBAPICursor, busy_ms: int) -> None:
-    """Keep a log beside the file. SQLite itself does not wait here for another process that reads
-    a new file, and several that open one at once would stop each other.
+    """Switch the file to a write-ahead log. SQLite itself does not wait here for other processes,
+    so of several that open a new file at once all but one would fail.
     """
-    until = time.monotonic() + busy_ms / 1_000
+    deadline = time.monotonic() + busy_ms / 1_000
     while True:
         try:
             cursor.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError as error:
-            if not _busy(error) or time.monotonic() >= until:
+            if not _busy(error) or time.monotonic() >= deadline:
                 raise
             time.sleep(0.01)
         else:
@@ -257,8 +260,8 @@ def _use_wal(cursor: DBAPICursor, busy_ms: int) -> None:
 def _prepare(
     synchronous: str, busy_ms: int, connection: DBAPIConnection, _entry: ConnectionPoolEntry
 ) -> None:
-    """`isolation_level = None` stops the driver from beginning transactions of its own. The page
-    size holds for a new file only: packed days overflow 4 KB pages.
+    """Set up a new connection. `isolation_level = None` stops sqlite3 from beginning transactions
+    of its own. The page size takes effect in a new file only: packed days overflow 4 KB pages.
     """
     connection.isolation_level = None
     cursor = connection.cursor()

@@ -1,10 +1,10 @@
-"""Transaction: how coroutines reach code that works on a connection.
+"""Transaction: how coroutines call functions that work on a connection.
 
-The functions of the store are plain ones: they take a SQLAlchemy connection and return rows. Where
-they run is the database's affair: on the thread that holds an SQLite connection, one crossing a
-function, or beside the event loop where the PostgreSQL driver awaits each statement. `step` marks
-the functions that coroutines may call as well; with a `Transaction` in the connection's place they
-return an awaitable.
+The functions of the store are plain: they take a SQLAlchemy connection and return rows. The
+database decides where they run: for SQLite on the thread that has the connection, for PostgreSQL in
+a greenlet of the event loop's thread, in which asyncpg awaits each statement. `step` marks the
+functions that coroutines may call with a `Transaction` in the connection's place; they are
+awaited then.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Parameters = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
 class Runner(Protocol):
-    """Runs work on the connection of one transaction."""
+    """Runs functions on the connection of one transaction."""
 
     def __call__(self, work: Callable[[Connection], R], /) -> Awaitable[R]:
-        """What the work makes."""
+        """What the function returns."""
 
 
 class Transaction:
@@ -41,33 +41,33 @@ class Transaction:
         self._open = True
 
     async def run(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """What a function makes of the connection. Raises RuntimeError after the end."""
+        """Call a function with the connection. Raises RuntimeError if the transaction has ended."""
         if not self._open:
             raise RuntimeError("this transaction has ended")
-        return await self._runner(partial(_applied, work, args, kwargs))
+        return await self._runner(partial(_call, work, args, kwargs))
 
     async def execute(self, statement: Executable, parameters: Parameters | None = None) -> Any:
-        """One statement and all rows of its result."""
-        return await self.run(_whole, statement, parameters)
+        """Execute one statement and fetch all rows of its result."""
+        return await self.run(_execute, statement, parameters)
 
     def end(self) -> None:
-        """Nothing runs in it any more."""
+        """Refuse whatever is run from now on."""
         self._open = False
 
 
-def _applied(work: Any, args: Any, kwargs: Any, connection: Connection) -> Any:
+def _call(work: Any, args: Any, kwargs: Any, connection: Connection) -> Any:
     return work(connection, *args, **kwargs)
 
 
-def _whole(
+def _execute(
     connection: Connection, statement: Executable, parameters: Parameters | None
 ) -> Result[Any] | CursorResult[Any]:
-    made = connection.execute(statement, parameters)
-    return made.freeze()() if made.returns_rows else made
+    result = connection.execute(statement, parameters)
+    return result.freeze()() if result.returns_rows else result
 
 
 class Database(Protocol):
-    """One of the databases. Both raise what its driver raises."""
+    """SQLite or PostgreSQL. Both raise the errors of their drivers; db/engine translates them."""
 
     @property
     def dialect(self) -> str:
@@ -76,14 +76,14 @@ class Database(Protocol):
     def transaction(self, *, writing: bool) -> AbstractAsyncContextManager[Transaction]:
         """A transaction that commits at the end of its block, or rolls back on any exception."""
 
-    def once(self, work: Callable[[Connection], R], *, writing: bool) -> Awaitable[R]:
+    def run(self, work: Callable[[Connection], R], *, writing: bool) -> Awaitable[R]:
         """Run work in a transaction of its own."""
 
     def lookup(self, work: Callable[[Connection], R]) -> Awaitable[R]:
         """Run work that reads a few rows by their keys in a transaction of its own."""
 
     def rolled_back(self, work: Callable[[Connection], None]) -> Awaitable[None]:
-        """Run work that writes in a transaction of which nothing stays."""
+        """Run work that writes in a transaction that is rolled back."""
 
     async def close(self) -> None:
         """Close every connection."""
@@ -104,7 +104,7 @@ class Step(Protocol[P, R_co]):
 
 
 def step(work: Work[P, R]) -> Step[P, R]:
-    """Let coroutines call a function of the store too."""
+    """Let coroutines call a function of the store with a `Transaction`."""
 
     @wraps(work)
     def either(tx: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:

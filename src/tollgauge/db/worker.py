@@ -1,10 +1,10 @@
-"""Worker: a thread with a connection of its own, for a driver that blocks.
+"""Worker: a thread with a database connection of its own, for a driver that blocks.
 
 Rules:
-- it does its jobs in the order in which they came, so a transaction whose task was cancelled is
-  rolled back before anything else happens on its connection;
-- a job is done in any case, also when nobody waits any more;
-- an error that leaves holds nothing of the connection.
+- a worker runs its jobs in the order in which they were submitted, so a transaction whose task was
+  cancelled is rolled back before anything else happens on its connection;
+- a submitted job is always run, even if its caller has stopped waiting;
+- an error that leaves the thread keeps no cursor of the connection open.
 """
 
 from __future__ import annotations
@@ -21,50 +21,53 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from tollgauge.db.driver import sqlite_connection
+
 R = TypeVar("R")
 
 
 class Worker:
-    """A thread and its connection."""
+    """A thread and its connection. Methods marked *on the thread* are called by jobs only."""
 
-    def __init__(self, engine: sa.Engine, *, words: str = "BEGIN") -> None:
+    def __init__(self, engine: sa.Engine, *, begin_statement: str = "BEGIN") -> None:
         self._engine = engine
-        self._words = words
+        self._begin_statement = begin_statement
         self._connection: sa.Connection | None = None
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._todo = 0
+        self._unfinished_jobs = 0
         self._thread: threading.Thread | None = None
 
     @property
     def busy(self) -> bool:
-        """Whether it still works, be it for somebody who is gone."""
-        return self._todo > 0
+        """Whether a job is unfinished, even one whose caller has stopped waiting."""
+        return self._unfinished_jobs > 0
 
-    def do(self, work: Callable[[], R]) -> asyncio.Future[R]:
-        """Run work on the thread. It is done in any case, also when nobody waits any more."""
+    def submit(self, work: Callable[[], R]) -> asyncio.Future[R]:
+        """Run work on the thread. It is run even if the caller stops waiting for it."""
         self._start()
-        return self._submit(work)
+        return self._put_job(work)
 
-    def once(self, work: Callable[[sa.Connection], R]) -> R:
-        """On the thread: work in a transaction of its own."""
+    def run_transaction(self, work: Callable[[sa.Connection], R]) -> R:
+        """On the thread: run work in a transaction of its own."""
         try:
             self.begin()
-            made = self.run(work)
+            result = self.run(work)
             self.commit()
         except BaseException:
             self.rollback()
             raise
-        return made
+        return result
 
     def begin(self) -> None:
         """On the thread: begin a transaction of several jobs."""
         if self._connection is None:
             self._connection = self._engine.connect()
-        self._driver.execute(self._words)
+        self._driver.execute(self._begin_statement)
 
     def run(self, work: Callable[[sa.Connection], R]) -> R:
-        """On the thread: one job of a transaction that was begun. Raises RuntimeError where SQLite
-        has ended it, as it does when the disk is full: what is written then would stay.
+        """On the thread: run one job of the open transaction. Raises RuntimeError if SQLite has
+        ended the transaction itself, as it does when the disk is full: what the job writes would
+        be committed alone.
         """
         if not self.in_transaction:
             raise RuntimeError("this transaction has ended: nothing of it was written")
@@ -72,12 +75,12 @@ class Worker:
         return work(self._connection)
 
     def commit(self) -> None:
-        """On the thread: end a transaction that was begun."""
+        """On the thread: commit the open transaction."""
         self._driver.execute("COMMIT")
 
     def rollback(self) -> None:
-        """On the thread: end a transaction, where one was begun, as if it had not been. A
-        connection that cannot do even that is given up.
+        """On the thread: roll back, if a transaction is open. A connection that cannot even do
+        that is closed.
         """
         try:
             if self.in_transaction:
@@ -88,88 +91,95 @@ class Worker:
     @property
     def in_transaction(self) -> bool:
         """On the thread: whether a transaction is open."""
-        return self._connection is not None and bool(self._driver.in_transaction)
+        return self._connection is not None and self._driver.in_transaction
 
     @property
-    def _driver(self) -> Any:
-        """The driver's own connection."""
+    def _driver(self) -> sqlite3.Connection:
         assert self._connection is not None  # noqa: S101 - begin opened it
-        return self._connection.connection.dbapi_connection
+        return sqlite_connection(self._connection)
 
     def close(self) -> None:
         """On the thread: close the connection; the next transaction opens another."""
-        held, self._connection = self._connection, None
-        if held is not None:
-            held.invalidate()
-            held.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.invalidate()
+            connection.close()
 
-    async def end(self) -> None:
-        """Close the connection and let the thread end. Its place is free only when it has: of two
-        threads on one connection each would do a part of the other's transactions.
+    async def stop(self) -> None:
+        """Close the connection and end the thread. A new thread may start only after this one has
+        ended: two threads on one connection would mix their transactions.
         """
         if self._thread is not None:
-            await self._submit(self.close)  # behind all that was begun, beside the event loop
-        if self._thread is not None:  # nobody else ended it meanwhile
+            await self._put_job(self.close)  # after every submitted job
+        if self._thread is not None:  # no other caller stopped it meanwhile
             self._jobs.put(None)
             self._thread.join()
             self._thread = None
 
     def _start(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._live, name="tollgauge-sqlite", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run_jobs, name="tollgauge-sqlite", daemon=True
+            )
             self._thread.start()
 
-    def _submit(self, work: Callable[[], R]) -> asyncio.Future[R]:
+    def _put_job(self, work: Callable[[], R]) -> asyncio.Future[R]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
-        self._todo += 1
-        self._jobs.put(partial(self._finish, work, future, loop))
+        self._unfinished_jobs += 1
+        self._jobs.put(partial(self._run_job, work, future, loop))
         return future
 
-    def _live(self) -> None:
+    def _run_jobs(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
-            del job  # what it held is free while the next is waited for
-        self.close()  # work that came while it was being closed opened it again
+            del job  # free what it refers to while waiting for the next one
+        self.close()  # a job that came after `close` may have opened another connection
 
-    def _finish(
+    def _run_job(
         self,
         work: Callable[[], Any],
         future: asyncio.Future[Any],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        """On the thread: one job, and its outcome to whom it may concern."""
+        """On the thread: run one job, and set its result or error on the event loop."""
         try:
-            report = partial(self._answer, future, work())
-        except BaseException as error:  # noqa: BLE001 - it is the caller's
-            let_go(error)
-            report = partial(self._fail, future, error)
-        with contextlib.suppress(RuntimeError):  # nobody is left: the loop is closed
+            report = partial(self._set_result, future, work())
+        except BaseException as error:  # noqa: BLE001 - it is raised to the caller
+            release_frames(error)
+            report = partial(self._set_error, future, error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(report)
 
-    def _answer(self, future: asyncio.Future[Any], value: Any) -> None:
-        self._todo -= 1
+    def _set_result(self, future: asyncio.Future[Any], value: Any) -> None:
+        self._unfinished_jobs -= 1
         if not future.done():
             future.set_result(value)
 
-    def _fail(self, future: asyncio.Future[Any], error: BaseException) -> None:
-        self._todo -= 1
-        if not future.done():
-            future.set_exception(settable(error))
+    def _set_error(self, future: asyncio.Future[Any], error: BaseException) -> None:
+        self._unfinished_jobs -= 1
+        set_error(future, error)
 
 
-def settable(error: BaseException) -> BaseException:
-    """What a future takes: it refuses a StopIteration, and its caller would wait for ever."""
-    return RuntimeError("work raised StopIteration") if type(error) is StopIteration else error
-
-
-def let_go(error: BaseException, *, handled: BaseException | None = None) -> None:
-    """Free what the functions that failed still hold. Rows that were not read to the end would
-    keep their moment of the database for the next transactions, as long as anybody holds the
-    error: readers would see an old moment, and the writer could not begin (SQLITE_BUSY_SNAPSHOT).
-    What the caller `handled` when it asked is its own.
+def set_error(future: asyncio.Future[Any], error: BaseException) -> None:
+    """Set an exception on a future that is not done. A future refuses StopIteration, and its
+    caller would wait for ever; it gets a RuntimeError instead.
     """
-    held: BaseException | None = error
-    while held is not None and held is not handled:
-        traceback.clear_frames(held.__traceback__)
-        held = held.__context__
+    if type(error) is StopIteration:
+        error = RuntimeError("work raised StopIteration")
+    if not future.done():
+        future.set_exception(error)
+
+
+def release_frames(error: BaseException, *, handled: BaseException | None = None) -> None:
+    """Clear the local variables of the functions that failed, as far back as `handled`, the
+    exception that the caller was handling already.
+
+    A cursor among them that was not read to its end would keep its snapshot open for as long as
+    anybody holds the error: later reads on the connection would see old rows, and a write could not
+    begin (SQLITE_BUSY_SNAPSHOT).
+    """
+    current: BaseException | None = error
+    while current is not None and current is not handled:
+        traceback.clear_frames(current.__traceback__)
+        current = current.__context__

@@ -1,11 +1,11 @@
-"""Writer: the one thread that writes to an SQLite file, for many who wish to.
+"""Write queue: the one thread that writes to an SQLite file, on behalf of many callers.
 
 Rules:
-- what one function writes is a transaction of its own. Those that wait when the thread comes to
-  them go together: each in a savepoint, with one commit for all, because a commit waits for the
-  disk;
-- a transaction of several jobs is never disturbed: what is wished meanwhile comes after it;
-- nothing is done for who left before their turn; once begun it is done in any case.
+- each queued function is a transaction of its own. Those that wait when the thread gets to them
+  share one commit, because a commit waits for the disk: each runs in a savepoint;
+- nothing runs inside a transaction of several jobs; what is queued meanwhile comes after it;
+- a function whose caller was cancelled before its turn is not run; once begun, it is run to its
+  end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from tollgauge.db.worker import Worker, let_go, settable
+from tollgauge.db.driver import sqlite_connection
+from tollgauge.db.worker import Worker, release_frames, set_error
 
 R = TypeVar("R")
 
@@ -28,89 +29,90 @@ _Work = Callable[[sa.Connection], Any]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one of several works came to."""
+    """What one of several functions returned or raised."""
 
     value: Any = None
     error: BaseException | None = None
 
 
 class WriteQueue(Worker):
-    """A worker that begins by taking the right to write."""
+    """A worker whose transactions take SQLite's write lock first."""
 
     def __init__(self, engine: sa.Engine) -> None:
-        super().__init__(engine, words="BEGIN IMMEDIATE")
-        self._waiting: deque[tuple[_Work, asyncio.Future[Any], asyncio.AbstractEventLoop]] = deque()
-        self._woken = False
+        super().__init__(engine, begin_statement="BEGIN IMMEDIATE")
+        self._queue: deque[tuple[_Work, asyncio.Future[Any], asyncio.AbstractEventLoop]] = deque()
+        self._flush_submitted = False
 
     def enqueue(self, work: Callable[[sa.Connection], R]) -> asyncio.Future[R]:
-        """Have work done in a transaction of its own, with others that wait."""
+        """Run work in a transaction of its own, together with others that wait."""
         loop = asyncio.get_running_loop()
-        result: asyncio.Future[R] = loop.create_future()
-        self._waiting.append((work, result, loop))
-        loop.call_soon(self.wake)  # who wishes in this turn of the loop comes along
-        return result
+        future: asyncio.Future[R] = loop.create_future()
+        self._queue.append((work, future, loop))
+        loop.call_soon(self.wake)  # later, so that what is queued in this turn shares the commit
+        return future
 
     def wake(self) -> None:
-        """Have what is wished done after what was begun."""
+        """Run what is queued, after the jobs that were submitted before."""
         self._start()
-        if self._waiting and not self._woken:
-            self._woken = True
+        if self._queue and not self._flush_submitted:
+            self._flush_submitted = True
             self._jobs.put(self._flush)
 
-    def together(self, works: Sequence[_Work]) -> Sequence[Outcome]:
-        """On the thread: several works in one transaction. One that fails leaves nothing behind
-        and takes nobody with it; a transaction that fails does so for all.
+    def run_batch(self, works: Sequence[_Work]) -> Sequence[Outcome]:
+        """On the thread: run several functions in one transaction. If one fails, nothing of it is
+        written and the others go on; if the transaction fails, it fails for all of them.
         """
         try:
             if len(works) == 1:
-                return [Outcome(value=self.once(works[0]))]
-            return self.once(lambda connection: [_part(connection, work) for work in works])
-        except BaseException as error:  # noqa: BLE001 - it is the callers'
-            let_go(error)
+                return [Outcome(value=self.run_transaction(works[0]))]
+            return self.run_transaction(
+                lambda connection: [_run_in_savepoint(connection, work) for work in works]
+            )
+        except BaseException as error:  # noqa: BLE001 - it is raised to the callers
+            release_frames(error)
             return [Outcome(error=error)] * len(works)
 
     def _flush(self) -> None:
-        """On the thread: do what is wished, unless a transaction is open: who ends it asks again.
-        Who wishes from here on asks anew.
+        """On the thread: run what is queued, unless a transaction is open: whoever ends it calls
+        `wake` again.
         """
-        self._woken = False
+        self._flush_submitted = False  # what is queued from here on needs another flush
         if self.in_transaction:
             return
         batch = []
-        while self._waiting:
-            enqueue = self._waiting.popleft()
-            if not enqueue[1].done():
-                batch.append(enqueue)
+        while self._queue:
+            entry = self._queue.popleft()
+            _, future, _ = entry
+            if not future.done():
+                batch.append(entry)
         if not batch:
             return
-        outcomes = self.together([work for work, _, _ in batch])
-        for (_, result, loop), outcome in zip(batch, outcomes, strict=True):
-            with contextlib.suppress(RuntimeError):  # nobody is left: the loop is closed
-                loop.call_soon_threadsafe(_tell, result, outcome)
+        outcomes = self.run_batch([work for work, _, _ in batch])
+        for (_, future, loop), outcome in zip(batch, outcomes, strict=True):
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(_set_outcome, future, outcome)
 
 
-def _tell(result: asyncio.Future[Any], outcome: Outcome) -> None:
-    if result.done():
-        return
-    if outcome.error is None:
-        result.set_result(outcome.value)
-    else:
-        result.set_exception(settable(outcome.error))
+def _set_outcome(future: asyncio.Future[Any], outcome: Outcome) -> None:
+    if outcome.error is not None:
+        set_error(future, outcome.error)
+    elif not future.done():
+        future.set_result(outcome.value)
 
 
-def _part(connection: sa.Connection, work: _Work) -> Outcome:
-    """Work in a savepoint. Raises what the work raised where SQLite ended the transaction with it,
-    as it does when the disk is full.
+def _run_in_savepoint(connection: sa.Connection, work: _Work) -> Outcome:
+    """Run work in a savepoint. Raises what the work raised if SQLite ended the whole transaction
+    with it, as it does when the disk is full.
     """
-    driver: Any = connection.connection.dbapi_connection
+    driver = sqlite_connection(connection)
     driver.execute("SAVEPOINT part")
     try:
-        made = Outcome(value=work(connection))
-    except Exception as error:  # whatever it is, it is the caller's, and the others go on
+        outcome = Outcome(value=work(connection))
+    except Exception as error:  # it is raised to the caller of this work alone
         if not driver.in_transaction:
             raise
         driver.execute("ROLLBACK TO part")
-        let_go(error)
-        made = Outcome(error=error)
+        release_frames(error)
+        outcome = Outcome(error=error)
     driver.execute("RELEASE part")
-    return made
+    return outcome

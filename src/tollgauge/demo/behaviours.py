@@ -17,8 +17,8 @@ from typing import Final
 
 from tollgauge.core.exchange import Answer
 from tollgauge.core.units import MINUTE_MS
-from tollgauge.demo.dice import chance, roll
 from tollgauge.demo.envelopes import Json, v1_envelope, v2_envelope
+from tollgauge.demo.pseudorandom import chance, roll
 from tollgauge.demo.seller import Behaviour, Offer, Reply, Request, Seller, offer_at, on_route
 
 Twist = Callable[[Json], Json]

@@ -18,7 +18,7 @@ from tollgauge.demo.buyer import Purchase, buy, watch
 from tollgauge.demo.control import run_control
 from tollgauge.demo.customers import first_sales, purchases, sale_at
 from tollgauge.demo.receiver import RECEIVER_URL
-from tollgauge.demo.seed import Progress, configuration, prepare
+from tollgauge.demo.seed import Progress, Round, configuration, prepare
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.settlements import Settlements
 from tollgauge.demo.world import World
@@ -55,9 +55,9 @@ async def play(
     has been bought. Raises TollgaugeError when a part does not start or the round finds nothing.
     """
     async with contextlib.AsyncExitStack() as stack:
-        # First of all: who finds the port taken has started and changed nothing.
-        wanted = 0 if options.once else options.port
-        listeners = stack.enter_context(listening(LOOPBACK, wanted, setting="--port"))
+        # Bind first: a demo whose port is taken must not have started anything.
+        free_or_named = 0 if options.once else options.port
+        listeners = stack.enter_context(listening(LOOPBACK, free_or_named, setting="--port"))
         port = listeners.port
         progress("starting a chain, a facilitator and the sellers", 0, 1)
         began = app.now_ms() - options.history_days * DAY_MS if options.history_days else None
@@ -81,7 +81,7 @@ async def play(
         service = await stack.enter_async_context(
             app.opened(configuration(world, port=port, store_url=url))
         )
-        found = await prepare(service, history_days=options.history_days, report=progress)
+        first_round = await prepare(service, history_days=options.history_days, report=progress)
         stop, ready = asyncio.Event(), asyncio.Event()
         jobs = () if options.once else service.jobs()
         async with asyncio.TaskGroup() as group:
@@ -89,12 +89,12 @@ async def play(
                 app.run(service, jobs=jobs, stop=stop, on_ready=ready.set, listeners=listeners)
             )
             try:
-                await _either(ready.wait(), running)
+                await _wait_unless_stopped(ready.wait(), running)
                 progress("buying a trust report", 0, 1)
                 base_url = service.config.server.base_url
                 best = await _best(service)
-                bought = await buy(base_url, best, account=world.buyer)
-                summary = _summary(found, bought)
+                purchase = await buy(base_url, best, account=world.buyer)
+                summary = _summary(first_round, purchase)
                 if options.once:
                     stop.set()
                 else:
@@ -113,9 +113,8 @@ async def _settle(sales: Settlements, *, began: int | None, now: int, progress: 
         progress("customers pay the sellers", 0, 1)
         await sales.now(list(first_sales(now)))
         return
-    bought = list(purchases(began, now, present=now))
     await sales.past(
-        bought,
+        list(purchases(began, now, present=now)),
         until=app.now_ms(),
         report=lambda done, total: progress("customers pay the sellers", done, total),
     )
@@ -130,9 +129,9 @@ async def _trade(sales: Settlements, stop: asyncio.Event) -> None:
         await sales.now([sale_at(app.now_ms())])
 
 
-async def _either(wanted: Any, running: asyncio.Task[None]) -> None:
-    """Wait for `wanted`, but no longer than the server lives."""
-    waiting = asyncio.ensure_future(wanted)
+async def _wait_unless_stopped(ready: Any, running: asyncio.Task[None]) -> None:
+    """Wait for `ready`. Raises DemoError if the server stops before."""
+    waiting = asyncio.ensure_future(ready)
     await asyncio.wait({waiting, running}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     if running.done():
@@ -141,31 +140,31 @@ async def _either(wanted: Any, running: asyncio.Task[None]) -> None:
 
 
 async def _best(service: app.Opened) -> str:
-    """The best endpoint of the leaderboard that is to be had as it stands."""
+    """The best endpoint of the leaderboard whose recommendation is to proceed, else the first."""
     board = await service.store.reading(reports.leaderboard, now=service.clock())
-    fit = [row for row in board.rows if row.recommendation == "proceed"] or [*board.rows]
-    if not fit:
+    candidates = [row for row in board.rows if row.recommendation == "proceed"] or [*board.rows]
+    if not candidates:
         raise DemoError("No endpoint of the demo was scored.")
-    return fit[0].resource
+    return candidates[0].resource
 
 
-def _summary(found: Any, bought: Purchase) -> dict[str, Any]:
+def _summary(first_round: Round, purchase: Purchase) -> dict[str, Any]:
     return {
-        "endpoints": found.endpoints,
-        "probes": found.probes,
-        "scored": found.scored,
-        "grades": found.grades,
-        "report": bought.report,
+        "endpoints": first_round.endpoints,
+        "probes": first_round.probes,
+        "scored": first_round.scored,
+        "grades": first_round.grades,
+        "report": purchase.report,
         "payment": {
-            "transaction": bought.transaction,
-            "payer": bought.payer,
-            "amount": str(bought.amount),
+            "transaction": purchase.transaction,
+            "payer": purchase.payer,
+            "amount": str(purchase.amount),
         },
     }
 
 
 def _links(base_url: str, resource: str, *, control: str, world: World) -> dict[str, str]:
-    """Where a visitor may go, by what is there."""
+    """Addresses for a visitor, by what is there."""
     page = f"{base_url}/endpoint/{parse_resource(resource, world.perimeter).id}"
     return {
         "leaderboard": f"{base_url}/",

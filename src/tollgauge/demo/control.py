@@ -1,4 +1,4 @@
-"""Control: a door on loopback through which a person switches the faults of a running demo.
+"""The control server on loopback that switches the faults of a running demo.
 
 `GET /faults` says what can be switched and what is; `PUT` and `DELETE /faults/{seller}/{kind}`
 switch a fault on and off; `GET /alerts` shows what the market's webhook received. It is plain
@@ -29,29 +29,27 @@ _TIMEOUT_SECONDS: Final = 5.0
 
 
 class ControlError(TollgaugeError):
-    """The running demo could not be asked, or did not do it."""
+    """The running demo did not answer, or refused."""
 
 
 @contextlib.asynccontextmanager
 async def run_control(faults: Faults, receiver: Receiver, *, port: int = 0) -> AsyncIterator[str]:
-    """The door to some faults and deliveries; yields its URL. A `port` that is taken gives way to
-    a free one.
-    """
+    """Serve faults and deliveries; yields the URL. If `port` is taken, a free one is used."""
     async with serve(_app(faults, receiver), port=port) as bound:
         yield f"http://{LOOPBACK}:{bound}"
 
 
 def switch(url: str, seller: str, kind: str, *, on: bool) -> dict[str, Any]:
-    """Switch a fault of the demo whose door is at `url`; what there is and what is on now.
+    """Switch a fault of the demo whose control server is at `url`. Returns what `state` returns.
 
-    Raises ControlError when nobody is there or the seller or fault does not exist.
+    Raises ControlError if the demo does not answer or the seller or fault does not exist.
     """
-    return _asked("PUT" if on else "DELETE", f"{url}/faults/{seller}/{kind}")
+    return _request("PUT" if on else "DELETE", f"{url}/faults/{seller}/{kind}")
 
 
 def state(url: str) -> dict[str, Any]:
-    """What there is to switch (`kinds`: name to meaning) and what is `on` (seller to names)."""
-    return _asked("GET", f"{url}/faults")
+    """The faults (`kinds`: name to meaning) and those that are `on` (seller to names)."""
+    return _request("GET", f"{url}/faults")
 
 
 def _app(faults: Faults, receiver: Receiver) -> Starlette:
@@ -92,18 +90,18 @@ def _state(faults: Faults) -> Response:
     return JSONResponse({"kinds": kinds, "on": faults.on()})
 
 
-def _asked(method: str, url: str) -> dict[str, Any]:
+def _request(method: str, url: str) -> dict[str, Any]:
     try:
-        answer = httpx.request(method, url, timeout=_TIMEOUT_SECONDS, trust_env=False)
-        found = answer.json()
+        response = httpx.request(method, url, timeout=_TIMEOUT_SECONDS, trust_env=False)
+        document = response.json()
     except (httpx.HTTPError, ValueError):
         raise ControlError(
             f"No demo answers at {url.partition('/faults')[0]}.",
             hint="Start one with `make demo`; it prints the command that reaches it.",
         ) from None
-    if answer.status_code != 200 or not isinstance(found, dict):
-        error = found if isinstance(found, dict) else {}
+    if response.status_code != 200 or not isinstance(document, dict):
+        error = document if isinstance(document, dict) else {}
         raise ControlError(
             str(error.get("error", "The demo did not do it.")), hint=str(error.get("hint", ""))
         )
-    return found
+    return document

@@ -18,8 +18,8 @@ from eth_account import Account
 
 from tollgauge.core.units import DAY_MS, HOUR_MS
 from tollgauge.demo.chain import TestAccount
-from tollgauge.demo.dice import chance, roll
 from tollgauge.demo.envelopes import BASE
+from tollgauge.demo.pseudorandom import chance, roll
 from tollgauge.demo.seller import Seller, listed, offer_at
 from tollgauge.demo.sellers import SELLERS
 
@@ -30,7 +30,7 @@ _SLOTS: Final = 30 * DAY_MS // SLOT_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Custom:
+class Demand:
     """How a seller is bought from: by how many customers, how often in 30 days, and whether the
     seller sends what it got back to who paid it.
     """
@@ -56,33 +56,33 @@ class Purchase:
     returned: bool = False
 
 
-CUSTOM: Final[Mapping[str, Custom]] = {
-    "weather": Custom(customers=44, monthly=110),
-    "coinmark": Custom(customers=36, monthly=80),
-    "searchlight": Custom(customers=30, monthly=60),
-    "embed": Custom(customers=22, monthly=50),
-    "translate": Custom(customers=18, monthly=36),
-    "quotes": Custom(customers=16, monthly=30),
-    "tokenrisk": Custom(customers=14, monthly=26),
-    "easel": Custom(customers=14, monthly=26),
-    "research": Custom(customers=12, monthly=20),
-    "gas": Custom(customers=12, monthly=24),
-    "cloudline": Custom(customers=9, monthly=18),
-    "ocr": Custom(customers=9, monthly=16),
-    "scraper": Custom(customers=8, monthly=14),
-    "pricefeed": Custom(customers=7, monthly=14),
-    "contracts": Custom(customers=5, monthly=8),
-    "lingua": Custom(customers=5, monthly=9),
-    "headlines": Custom(customers=4, monthly=8),
-    "surge": Custom(customers=4, monthly=8),
-    "mixpay": Custom(customers=4, monthly=9),
-    "needle": Custom(customers=3, monthly=5),
-    "chess": Custom(customers=2, monthly=3),
-    "geocode": Custom(customers=1, monthly=6),
-    "barometer": Custom(customers=1, monthly=24),
-    "anything": Custom(customers=2, monthly=14),
-    "seo": Custom(customers=3, monthly=8),
-    "whisper": Custom(customers=1, monthly=40, returned=True),
+DEMAND: Final[Mapping[str, Demand]] = {
+    "weather": Demand(customers=44, monthly=110),
+    "coinmark": Demand(customers=36, monthly=80),
+    "searchlight": Demand(customers=30, monthly=60),
+    "embed": Demand(customers=22, monthly=50),
+    "translate": Demand(customers=18, monthly=36),
+    "quotes": Demand(customers=16, monthly=30),
+    "tokenrisk": Demand(customers=14, monthly=26),
+    "easel": Demand(customers=14, monthly=26),
+    "research": Demand(customers=12, monthly=20),
+    "gas": Demand(customers=12, monthly=24),
+    "cloudline": Demand(customers=9, monthly=18),
+    "ocr": Demand(customers=9, monthly=16),
+    "scraper": Demand(customers=8, monthly=14),
+    "pricefeed": Demand(customers=7, monthly=14),
+    "contracts": Demand(customers=5, monthly=8),
+    "lingua": Demand(customers=5, monthly=9),
+    "headlines": Demand(customers=4, monthly=8),
+    "surge": Demand(customers=4, monthly=8),
+    "mixpay": Demand(customers=4, monthly=9),
+    "needle": Demand(customers=3, monthly=5),
+    "chess": Demand(customers=2, monthly=3),
+    "geocode": Demand(customers=1, monthly=6),
+    "barometer": Demand(customers=1, monthly=24),
+    "anything": Demand(customers=2, monthly=14),
+    "seo": Demand(customers=3, monthly=8),
+    "whisper": Demand(customers=1, monthly=40, returned=True),
 }
 """By the seller's label: many customers, few, one; whoever is not named sells nothing. `anything`
 and `seo` share a wallet with a third host; `whisper` buys from itself through a friend.
@@ -99,51 +99,51 @@ def purchases(start: int, end: int, *, present: int) -> Iterator[Purchase]:
             continue
         for seller in _SOLD:
             if listed(seller, at, present=present):
-                yield from _of_slot(seller, CUSTOM[seller.label], slot, at)
+                yield from _of_slot(seller, DEMAND[seller.label], slot, at)
 
 
 def first_sales(at: int) -> Iterator[Purchase]:
     """The purchases of a market that opens at `at`: the first customers of those who sell most."""
     for seller in _SOLD[:_OPENING]:
-        for which in range(min(CUSTOM[seller.label].customers, _EARLY)):
-            yield _purchase(seller, CUSTOM[seller.label], which, at, number=which)
+        for which in range(min(DEMAND[seller.label].customers, _EARLY)):
+            yield _purchase(seller, DEMAND[seller.label], which, at, number=which)
 
 
 def sale_at(at: int) -> Purchase:
-    """The purchase that is made at `at`: a seller as often as its custom says, and a customer."""
-    tickets = [seller for seller in _SOLD for _ in range(CUSTOM[seller.label].monthly)]
-    seller = tickets[roll("sale", at) % len(tickets)]
-    which = roll("customer", at) % CUSTOM[seller.label].customers
-    return _purchase(seller, CUSTOM[seller.label], which, at, number=roll("number", at))
+    """The purchase that is made at `at`: a seller as often as its demand says, and a customer."""
+    weighted = [seller for seller in _SOLD for _ in range(DEMAND[seller.label].monthly)]
+    seller = weighted[roll("sale", at) % len(weighted)]
+    which = roll("customer", at) % DEMAND[seller.label].customers
+    return _purchase(seller, DEMAND[seller.label], which, at, number=roll("number", at))
 
 
 _OPENING: Final = 6
 _EARLY: Final = 6
 _SOLD: Final = tuple(
     seller
-    for label in CUSTOM
+    for label in DEMAND
     for seller in SELLERS
     if seller.label == label and seller.network == BASE
 )
 
 
-def _of_slot(seller: Seller, custom: Custom, slot: int, at: int) -> Iterator[Purchase]:
-    for number in range(-(-custom.monthly // _SLOTS)):
-        if chance(custom.monthly * 1000 // _SLOTS, "buys", seller.label, slot, number):
-            which = roll("which", seller.label, slot, number) % custom.customers
-            yield _purchase(seller, custom, which, at, number=number)
+def _of_slot(seller: Seller, demand: Demand, slot: int, at: int) -> Iterator[Purchase]:
+    for number in range(-(-demand.monthly // _SLOTS)):
+        if chance(demand.monthly * 1000 // _SLOTS, "buys", seller.label, slot, number):
+            which = roll("which", seller.label, slot, number) % demand.customers
+            yield _purchase(seller, demand, which, at, number=number)
 
 
-def _purchase(seller: Seller, custom: Custom, which: int, at: int, *, number: int) -> Purchase:
+def _purchase(seller: Seller, demand: Demand, which: int, at: int, *, number: int) -> Purchase:
     offer = offer_at(seller, at)
     return Purchase(
         seller=seller,
-        payer=_friend(seller.label) if custom.returned else _customer(seller.label, which),
+        payer=_friend(seller.label) if demand.returned else _customer(seller.label, which),
         pay_to=offer.pay_to,
         amount=offer.amount,
         at=at,
         number=number,
-        returned=custom.returned,
+        returned=demand.returned,
     )
 
 

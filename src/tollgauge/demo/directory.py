@@ -14,8 +14,8 @@ from urllib.parse import parse_qs
 
 from tollgauge.core.exchange import Answer
 from tollgauge.core.units import DAY_MS, HOUR_MS
-from tollgauge.demo.dice import roll
 from tollgauge.demo.envelopes import Json, bazaar, v1_entry, v2_entry
+from tollgauge.demo.pseudorandom import roll
 from tollgauge.demo.seller import DOMAIN, Offer, Request, Seller, listed, offer_at
 from tollgauge.demo.sellers import SELLERS
 

@@ -82,7 +82,7 @@ class _OursOnly(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         raised = record.exc_info[1] if record.exc_info else None
         given = record.args if isinstance(record.args, tuple) else ()
-        return any(isinstance(each, OSError) for each in (raised, *given))
+        return any(isinstance(value, OSError) for value in (raised, *given))
 
 
 class Facilitator:
@@ -95,7 +95,7 @@ class Facilitator:
         register_exact_evm_facilitator(self._sdk, _Signer(key, rpc_url), networks=NETWORK)
         self._payees = frozenset(payee.lower() for payee in payees)
         self._threads = threads
-        self._seen: set[PaymentKey] = set()
+        self._settled_keys: set[PaymentKey] = set()
 
     def app(self) -> Starlette:
         """The HTTP side."""
@@ -111,37 +111,37 @@ class Facilitator:
         return _json(self._sdk.get_supported())
 
     async def _verify(self, request: Request) -> Response:
-        offered = await _read(request)
-        if offered is None:
+        payment = await _read(request)
+        if payment is None:
             return _malformed()
-        payload, wanted = offered
-        refusal = self._refusal(payload, wanted)
+        payload, requirements = payment
+        refusal = self._refusal(payload, requirements)
         if refusal:
             return _json(VerifyResponse(is_valid=False, invalid_reason=refusal))
-        return _json(await self._threaded(self._sdk.verify, payload, wanted))
+        return _json(await self._threaded(self._sdk.verify, payload, requirements))
 
     async def _settle(self, request: Request) -> Response:
-        offered = await _read(request)
-        if offered is None:
+        payment = await _read(request)
+        if payment is None:
             return _malformed()
-        payload, wanted = offered
-        refusal = self._refusal(payload, wanted)
+        payload, requirements = payment
+        refusal = self._refusal(payload, requirements)
         if refusal:
             return _json(_unsettled(refusal))
-        key = _key(payload, wanted)
-        self._seen.add(key)
-        settled = await self._threaded(self._sdk.settle, payload, wanted)
+        key = _key(payload, requirements)
+        self._settled_keys.add(key)
+        settled = await self._threaded(self._sdk.settle, payload, requirements)
         if not settled.success and not settled.transaction:
-            self._seen.discard(key)  # nothing was sent: the payer may try again
+            self._settled_keys.discard(key)  # nothing was sent: the payer may try again
         return _json(settled)
 
-    def _refusal(self, payload: PaymentPayload, wanted: PaymentRequirements) -> str:
+    def _refusal(self, payload: PaymentPayload, requirements: PaymentRequirements) -> str:
         """Why this facilitator will not touch a payment, empty when it will."""
-        if wanted.network != NETWORK or wanted.asset.lower() != USDC.lower():
+        if requirements.network != NETWORK or requirements.asset.lower() != USDC.lower():
             return "unsupported_asset"
-        if wanted.pay_to.lower() not in self._payees:
+        if requirements.pay_to.lower() not in self._payees:
             return "pay_to_not_allowed"
-        if _key(payload, wanted) in self._seen:
+        if _key(payload, requirements) in self._settled_keys:
             return "duplicate_settlement"
         return ""
 
@@ -182,17 +182,17 @@ async def _read(request: Request) -> tuple[PaymentPayload, PaymentRequirements] 
     try:
         value = orjson.loads(body)
         payload = PaymentPayload.model_validate(value["paymentPayload"])
-        wanted = PaymentRequirements.model_validate(value["paymentRequirements"])
-        _key(payload, wanted)
+        requirements = PaymentRequirements.model_validate(value["paymentRequirements"])
+        _key(payload, requirements)
     except (orjson.JSONDecodeError, ValidationError, KeyError, TypeError, AttributeError):
         return None
-    return payload, wanted
+    return payload, requirements
 
 
-def _key(payload: PaymentPayload, wanted: PaymentRequirements) -> PaymentKey:
+def _key(payload: PaymentPayload, requirements: PaymentRequirements) -> PaymentKey:
     authorization = payload.payload["authorization"]
     payer, nonce = authorization["from"].lower(), authorization["nonce"].lower()
-    return (str(wanted.network), wanted.asset.lower(), payer, nonce)
+    return (str(requirements.network), requirements.asset.lower(), payer, nonce)
 
 
 def _unsettled(reason: str) -> SettleResponse:

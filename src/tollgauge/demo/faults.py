@@ -1,8 +1,8 @@
-"""Faults: what a person can switch on and off at a running demo seller, to see who notices.
+"""Faults that a person can switch on and off at a seller of the running demo.
 
-A fault of the terms (price, payTo) makes another seller of it, so that its challenge and its line
-in the directory agree; a fault of the answer spoils what the seller would have said. Both last
-until they are switched off. Several faults of one seller add up.
+A fault of the terms (price, payTo) replaces the seller by one with other terms, so that its 402 and
+its entry in the directory agree; a fault of the response changes what the seller would have sent.
+Faults last until they are switched off, and several faults of one seller add up.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Kind(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """In words, for a person who wonders which to switch."""
+        """What the fault does, in words for people."""
         return _MEANINGS[self]
 
 
@@ -67,8 +67,8 @@ class Faults:
         fault = _kind(kind)
         seller = next((seller for seller in SELLERS if seller.label == label), None)
         if seller is None:
-            near = ", ".join(sorted(seller.label for seller in SELLERS))
-            raise FaultError(f"There is no seller named {label}.", hint=f"There are: {near}.")
+            labels = ", ".join(sorted(seller.label for seller in SELLERS))
+            raise FaultError(f"There is no seller named {label}.", hint=f"There are: {labels}.")
         before = self.of(seller)
         self._on[label] = before | {fault} if on else before - {fault}
 
@@ -81,17 +81,17 @@ class Faults:
         return {label: sorted(kinds) for label, kinds in sorted(self._on.items()) if kinds}
 
     def present(self, seller: Seller) -> Seller:
-        """The seller with the terms that it asks for now."""
+        """The seller with its current terms."""
         return _with_terms(seller, self.of(seller) & _OF_TERMS)
 
     def listed(self) -> tuple[Seller, ...]:
-        """The sellers that a directory still knows, with their present terms."""
+        """The sellers that the directory lists, with their current terms."""
         return tuple(
             self.present(seller) for seller in SELLERS if Kind.DELISTED not in self.of(seller)
         )
 
     def spoiled(self, seller: Seller, reply: Reply) -> Reply:
-        """What becomes of a seller's reply."""
+        """A seller's reply as its faults change it."""
         kinds = self.of(seller)
         if Kind.DOWN in kinds:
             reply = problem(503, "switched off by hand")
@@ -115,8 +115,8 @@ def _kind(name: str) -> Kind:
 
 @lru_cache(maxsize=256)
 def _with_terms(seller: Seller, kinds: frozenset[Kind]) -> Seller:
-    """The seller asking for other terms: one object a combination, because answers are remembered
-    by the object that gave them.
+    """The seller with other terms; always the same object for the same combination, because
+    behaviours.py caches answers by seller.
     """
     if Kind.PRICE in kinds:
         seller = replace(seller, amounts=tuple(DEARER * amount for amount in seller.amounts))

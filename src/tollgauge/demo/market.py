@@ -42,7 +42,7 @@ _SELLER_OF: Final = {seller.host: seller for seller in SELLERS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Market:
-    """Where everyone is: host name to (address, port), the authority to trust, and what the
+    """Where every host is: host name to (address, port), the authority to trust, and what the
     market's webhook received.
     """
 
@@ -61,8 +61,8 @@ async def run_market(
     clock: Clock, folder: Path, *, latency: Latency = latency_at, faults: Faults | None = None
 ) -> AsyncIterator[Market]:
     """The whole market; `folder` receives the authority's certificate (PEM). `latency` is how long
-    a seller usually takes; what its behaviour adds comes on top. `faults` are those that somebody
-    switches meanwhile.
+    a seller usually takes; what its behaviour adds comes on top. `faults` are those that are
+    switched by hand.
     """
     authority = trustme.CA()
     ca_file = folder / "ca.pem"
@@ -70,8 +70,8 @@ async def run_market(
     with contextlib.closing(closed_port()) as unused:
         closed = (LOOPBACK, int(unused.getsockname()[1]))
         receiver = Receiver()
-        stalls = _Stalls(clock, latency, faults or Faults(), receiver)
-        async with serve(stalls, tls=_tls(authority)) as port:
+        server = _MarketServer(clock, latency, faults or Faults(), receiver)
+        async with serve(server, tls=_tls(authority)) as port:
             mapped = {
                 seller.host: closed if seller.wire is Wire.CLOSED else (LOOPBACK, port)
                 for seller in SELLERS
@@ -80,8 +80,8 @@ async def run_market(
             yield Market(mapped=mapped | others, ca_file=ca_file, receiver=receiver)
 
 
-class _Stalls:
-    """The ASGI side: finds the stall by its name and takes the time that its owner takes."""
+class _MarketServer:
+    """The ASGI application: finds the seller by host name and answers after its latency."""
 
     def __init__(self, clock: Clock, latency: Latency, faults: Faults, receiver: Receiver) -> None:
         self._clock = clock
@@ -102,7 +102,7 @@ class _Stalls:
         await send({"type": "http.response.body", "body": reply.body})
 
     def _answer(self, host: str, request: Request, now: int) -> tuple[Answer, int]:
-        """The answer of whoever owns a name, and the milliseconds it takes."""
+        """The answer of a host, and how many milliseconds it takes."""
         if host == DIRECTORY_HOST:
             return answer(request, now, sellers=self._faults.listed()), 0
         if host == RECEIVER_HOST:

@@ -1,10 +1,10 @@
-"""Past: what a prober would have seen of the demo market, and what the directory said, before.
+"""The simulated past: what a prober would have seen of the demo market and its directory.
 
 Every function is pure: instants are arguments and chance is a roll of them, so the same arguments
 give the same past and overlapping spans agree. Answers come from the sellers' own behaviours;
 this module adds what a live request meets by itself: latency, outages, bad certificates.
 
-Times are simulated, nobody was asked. Whoever stores this marks it as simulated.
+Nothing was really asked: whoever stores this marks it as simulated.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tollgauge.core.endpoint import Perimeter, parse_resource
 from tollgauge.core.exchange import Answer, Defect, Exchange, Fault, FaultKind, Timings
 from tollgauge.core.units import DAY_MS, MINUTE_MS
 from tollgauge.demo.behaviours import play, problem
-from tollgauge.demo.dice import chance, roll, skewed
 from tollgauge.demo.directory import items_at
+from tollgauge.demo.pseudorandom import chance, roll, skewed
 from tollgauge.demo.seller import Request, Seller, Wire, latency_at, listed
 from tollgauge.demo.serving import LOOPBACK
 
@@ -72,14 +72,14 @@ def exchanges(
     request, url = _request(seller)
     outages = tuple(_outages(seller, start=start, end=end, seed=seed))
     for at in range(start, end, step_ms):
-        result, taken = _result(seller, request, at=at, seed=seed, outages=outages)
+        result, total = _result(seller, request, at=at, seed=seed, outages=outages)
         answered = isinstance(result, Answer)
         yield Exchange(
             url=url,
             method=request.method,
             at=at,
             result=result,
-            timings=_timings(taken, at) if answered else Timings(total=taken),
+            timings=_timings(total, at) if answered else Timings(total=total),
             address=LOOPBACK if answered else None,
             tls_not_after=_certificate_end(at) if answered else None,
         )
@@ -106,21 +106,21 @@ def _result(
     seller: Seller, request: Request, *, at: int, seed: int, outages: tuple[Outage, ...]
 ) -> tuple[Answer | Fault, int]:
     """What came back at `at`, and after how many milliseconds."""
-    result = _BROKEN.get(seller.wire) or _instead(seller, at, seed=seed, outages=outages)
+    result = _BROKEN.get(seller.wire) or _replacement(seller, at, seed=seed, outages=outages)
     if isinstance(result, Fault):
         return result, DEADLINE_MS if result is _TIMED_OUT else skewed(30, seed, seller.host, at)
     usual = latency_at(seller, at, seed=seed)
     if result is not None:
         return result, usual
     reply = play(seller, request, at)
-    return _kept(reply.answer), usual + reply.delay_ms
+    return _capped(reply.answer), usual + reply.delay_ms
 
 
-def _instead(
+def _replacement(
     seller: Seller, at: int, *, seed: int, outages: tuple[Outage, ...]
 ) -> Answer | Fault | None:
-    """What stood in for the seller at `at`, None while it was up. Now and then a single request
-    fails on its own.
+    """What was answered instead of the seller at `at` because of an outage or a single time-out,
+    None while it was up.
     """
     for began, ended, result in outages:
         if began <= at < ended:
@@ -139,16 +139,16 @@ def _outages(seller: Seller, *, start: int, end: int, seed: int) -> Iterator[Out
             yield began, began + min(lasted, _OUTAGE_DAYS * DAY_MS), kind
 
 
-def _timings(taken: int, at: int) -> Timings:
-    """Phases of an answered request, which add up to no more than the whole."""
-    dns, connect, tls = taken * (2 + at % 5) // 100, taken * 9 // 100, taken * 16 // 100
+def _timings(total: int, at: int) -> Timings:
+    """Phases of an answered request of `total` milliseconds; they add up to no more than that."""
+    dns, connect, tls = total * (2 + at % 5) // 100, total * 9 // 100, total * 16 // 100
     return Timings(
-        dns=dns, connect=connect, tls=tls, ttfb=taken * 97 // 100 - dns - connect - tls, total=taken
+        dns=dns, connect=connect, tls=tls, ttfb=total * 97 // 100 - dns - connect - tls, total=total
     )
 
 
 @lru_cache(maxsize=64)
-def _kept(answer: Answer) -> Answer:
+def _capped(answer: Answer) -> Answer:
     """The part of an answer that a prober keeps; the same object when that is all of it."""
     if len(answer.body) <= BODY_CAP:
         return answer

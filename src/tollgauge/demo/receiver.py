@@ -17,14 +17,14 @@ from tollgauge.demo.seller import DOMAIN, Request
 
 RECEIVER_HOST: Final = f"receiver.{DOMAIN}"
 RECEIVER_URL: Final = f"https://{RECEIVER_HOST}/alerts"
-_KEPT: Final = 100
+_DELIVERIES_MAX: Final = 100
 
 
 class Receiver:
     """The latest deliveries, oldest first: `at` (ms UTC) and the `body` that came."""
 
     def __init__(self) -> None:
-        self._kept: deque[dict[str, Any]] = deque(maxlen=_KEPT)
+        self._deliveries: deque[dict[str, Any]] = deque(maxlen=_DELIVERIES_MAX)
 
     def answer(self, request: Request, now: int) -> Answer:
         """Take a delivery; anything else than a POST of JSON is refused."""
@@ -34,9 +34,9 @@ class Receiver:
             body = orjson.loads(request.body)
         except orjson.JSONDecodeError:
             return Answer(status=400)
-        self._kept.append({"at": now, "body": body})
+        self._deliveries.append({"at": now, "body": body})
         return Answer(status=204)
 
     def deliveries(self) -> list[dict[str, Any]]:
-        """What came, oldest first."""
-        return list(self._kept)
+        """The latest deliveries, oldest first."""
+        return list(self._deliveries)

@@ -1,8 +1,8 @@
-"""Stage: the service itself, put into the demo world and turned by hand.
+"""Fills the demo's database: an optional simulated past, then one round of the real loops.
 
-`prepare` runs one full round (crawl, probes, settlements, scores), optionally after a simulated
-past that goes through the same recording path with instants as arguments. What is simulated is
-marked as simulated on every endpoint that it touched.
+`prepare` runs one full round (crawl, probes, settlements, scores). The past of `load_past` goes
+through the same recording functions with instants as arguments; every endpoint that has simulated
+probes is marked as simulated.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ async def prepare(service: Opened, *, history_days: int, report: Progress) -> Ro
     A database of an earlier demo keeps the past that it has; what it knew of that demo's chain is
     forgotten, because the chain is gone.
     """
-    if await _came_back(service.store):
+    if await _has_earlier_demo(service.store):
         await forget_chain(service.store)
     elif history_days:
         await load_past(service.store, days=history_days, now=service.clock(), report=report)
@@ -113,7 +113,7 @@ async def prepare(service: Opened, *, history_days: int, report: Progress) -> Ro
         await endpoints.make_due(tx, now=service.clock())
         listed = (await endpoints.counts(tx))["listed"]
     probed = await _until_idle(service.probe_round, "probed", "probing", listed, report)
-    await _indexed(service, report)
+    await _index_to_head(service, report)
     scored = await _until_idle(service.score_round, "scored", "scoring", listed, report)
     report("counting alternatives", 0, 1)
     await service.similar_round()
@@ -129,14 +129,14 @@ async def forget_chain(store: Store) -> None:
         await volumes.unpublish(tx, CHAIN_ID)
 
 
-async def _came_back(store: Store) -> bool:
+async def _has_earlier_demo(store: Store) -> bool:
     """Whether an earlier demo has crawled into this database."""
     async with store.read() as tx:
         return (await endpoints.counts(tx))["listed"] > 0
 
 
 async def load_past(store: Store, *, days: int, now: int, report: Progress) -> None:
-    """The past of the market as crawls and probes, written as they would have been lived."""
+    """Record the crawls and probes of the market's simulated past."""
     start = now - days * DAY_MS
     perimeter = Perimeter(mapped=frozenset(seller.host for seller in SELLERS))
     crawls = range(start, now, DAY_MS // CRAWLS_PER_DAY)
@@ -147,7 +147,7 @@ async def load_past(store: Store, *, days: int, now: int, report: Progress) -> N
     for done, (seller, endpoint) in enumerate(known):
         report("simulating probes", done, len(known))
         begin = past.first_listed(seller, start=start, present=now)
-        await _live_through(store, seller, endpoint, start=begin, end=now - STEP_MS)
+        await _record_probes(store, seller, endpoint, start=begin, end=now - STEP_MS)
     async with store.write() as tx:
         while await archive.close_days(tx, before_day=day_of(now), limit=5_000):
             report("closing days", 0, 1)
@@ -174,22 +174,23 @@ def _id(seller: Seller, perimeter: Perimeter) -> str:
     return item.resource.id if isinstance(item, ListedItem) else ""
 
 
-async def _live_through(
+async def _record_probes(
     store: Store, seller: Seller, endpoint: Endpoint, *, start: int, end: int
 ) -> None:
-    """One seller's probes, with the prices that they saw, in order."""
+    """Record one seller's simulated probes and the price changes among them, oldest first."""
     results = [
-        _judged(made) for made in past.exchanges(seller, start=start, end=end, step_ms=STEP_MS)
+        _judged(exchange)
+        for exchange in past.exchanges(seller, start=start, end=end, step_ms=STEP_MS)
     ]
     async with store.write() as tx:
         await endpoints.update(tx, replace(endpoint, simulated=True))
         await probes.record_many(tx, endpoint.id, results)
-        for result, quote in _news(results):
+        for result, quote in _quote_changes(results):
             current = await endpoints.get(tx, endpoint.id) or endpoint
             await discovery.observe_quote(tx, current, quote, at=result.at)
 
 
-def _news(results: list[ProbeResult]) -> Iterator[tuple[ProbeResult, Quote]]:
+def _quote_changes(results: list[ProbeResult]) -> Iterator[tuple[ProbeResult, Quote]]:
     """The results whose quote differs from the one before."""
     before: Quote | None = None
     for result in results:
@@ -198,17 +199,18 @@ def _news(results: list[ProbeResult]) -> Iterator[tuple[ProbeResult, Quote]]:
             yield result, result.quote
 
 
-def _judged(made: Exchange) -> ProbeResult:
-    """A simulated exchange, judged as a real one; equal answers are linted once."""
-    return judge(made, _linted(replace(made, at=0, timings=Timings(), tls_not_after=None)))
+def _judged(exchange: Exchange) -> ProbeResult:
+    """The result of a simulated exchange, judged as a real one; equal answers are linted once."""
+    untimed = replace(exchange, at=0, timings=Timings(), tls_not_after=None)
+    return judge(exchange, _linted(untimed))
 
 
 @lru_cache(maxsize=4_096)
-def _linted(made: Exchange) -> Lint:
-    return lint(made)
+def _linted(exchange: Exchange) -> Lint:
+    return lint(exchange)
 
 
-async def _indexed(service: Opened, report: Progress) -> None:
+async def _index_to_head(service: Opened, report: Progress) -> None:
     """Index the chain up to its head."""
     for _ in range(ROUNDS_MAX):
         report("indexing settlements", 0, 1)
@@ -217,19 +219,19 @@ async def _indexed(service: Opened, report: Progress) -> None:
 
 
 async def _until_idle(
-    turn: Callable[[], Awaitable[dict[str, object]]],
+    run_round: Callable[[], Awaitable[dict[str, object]]],
     key: str,
     words: str,
     expected: int,
     report: Progress,
 ) -> int:
-    """Turn a loop until a round finds nothing to do; how much was done in all, of about so much
-    as was `expected`.
+    """Run rounds of a loop until one finds nothing to do. Returns the sum of `key` over their
+    tallies; `expected` is about what it will be, for the progress bar.
     """
     total = 0
     for _ in range(ROUNDS_MAX):
         report(words, min(total, expected), expected)
-        tally = await turn()
+        tally = await run_round()
         done = int(str(tally.get(key, 0)))
         if not done:
             break

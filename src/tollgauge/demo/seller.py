@@ -18,7 +18,7 @@ from eth_utils.address import to_checksum_address
 
 from tollgauge.core.exchange import Answer
 from tollgauge.core.units import DAY_MS, HOUR_MS
-from tollgauge.demo.dice import roll, skewed
+from tollgauge.demo.pseudorandom import roll, skewed
 
 DOMAIN: Final = "sellers.example"
 """A name that nobody can own (RFC 2606)."""

@@ -45,60 +45,64 @@ _SUBMIT: Final = (
 
 
 class Settlements:
-    """A submitter of purchases: it remembers how many transactions everybody has sent."""
+    """Submits purchases to the chain; it keeps the next nonce of every sender."""
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
         self._submitter = chain.accounts[_SUBMITTER].address
-        self._sent: dict[str, int] = {}
+        self._nonces: dict[str, int] = {}
 
     async def past(
-        self, bought: Sequence[Purchase], *, until: int, report: Report = lambda *_: None
+        self, purchases: Sequence[Purchase], *, until: int, report: Report = lambda *_: None
     ) -> None:
         """Settle purchases, oldest first, each at its own time, and bring the chain to `until`
         (ms UTC). The chain must not be past the first of them.
 
         Raises ChainError when the chain refuses one.
         """
-        sent: list[str] = []
+        hashes: list[str] = []
         async with self._chain.by_hand():
             done = 0
-            for at, slot in groupby(bought, key=lambda purchase: purchase.at):
-                report(done, len(bought))
+            for at, slot in groupby(purchases, key=lambda purchase: purchase.at):
+                report(done, len(purchases))
                 block = list(slot)
-                sent += await self._chain.send(await self._transactions(block))
+                hashes += await self._chain.send(await self._transactions(block))
                 await self._chain.mine(at=at)
                 done += len(block)
             await self._chain.mine(at=until)
-        await self._chain.check(sent)
+        await self._chain.check(hashes)
 
-    async def now(self, bought: Sequence[Purchase]) -> None:
+    async def now(self, purchases: Sequence[Purchase]) -> None:
         """Settle purchases in one block, now. Raises ChainError as `past` does."""
         async with self._chain.by_hand():
-            sent = await self._chain.send(await self._transactions(bought))
+            hashes = await self._chain.send(await self._transactions(purchases))
             await self._chain.mine()
-        await self._chain.check(sent)
+        await self._chain.check(hashes)
 
-    async def _transactions(self, bought: Sequence[Purchase]) -> list[dict[str, Any]]:
-        """What makes some purchases happen: money for who pays, the payments, what comes back."""
-        calls = [(self._submitter, data) for data in (*_funding(bought), *map(_submission, bought))]
-        calls += [(each.pay_to, _return(each)) for each in bought if each.returned]
+    async def _transactions(self, purchases: Sequence[Purchase]) -> list[dict[str, Any]]:
+        """The transactions of some purchases: funding of payers, payments, returned money."""
+        calls = [
+            (self._submitter, data) for data in (*_funding(purchases), *map(_submission, purchases))
+        ]
+        calls += [
+            (purchase.pay_to, _return(purchase)) for purchase in purchases if purchase.returned
+        ]
         for sender, _ in calls:
-            if sender not in self._sent:
-                await self._meet(sender)
+            if sender not in self._nonces:
+                await self._prepare_sender(sender)
         return [self._transaction(sender, data) for sender, data in calls]
 
-    async def _meet(self, sender: str) -> None:
+    async def _prepare_sender(self, sender: str) -> None:
         """Let the chain send for an address, also without its key, and give it gas."""
         await self._chain.rpc("anvil_impersonateAccount", sender)
         await self._chain.rpc("anvil_setBalance", sender, _RICH)
         count = await self._chain.rpc("eth_getTransactionCount", sender, "latest")
-        self._sent[sender] = int(count, 16)
+        self._nonces[sender] = int(count, 16)
 
     def _transaction(self, sender: str, data: str) -> dict[str, Any]:
         """A call of the token, in its sender's order."""
-        nonce = self._sent[sender]
-        self._sent[sender] += 1
+        nonce = self._nonces[sender]
+        self._nonces[sender] += 1
         return {
             "from": sender,
             "to": USDC,
@@ -109,12 +113,12 @@ class Settlements:
         }
 
 
-def _funding(bought: Sequence[Purchase]) -> list[str]:
-    """What payers need for some purchases is minted to them; who gives money back gets it first,
-    because the order of two senders' transactions in a block is nobody's to choose.
+def _funding(purchases: Sequence[Purchase]) -> list[str]:
+    """Mint what the payers of purchases need. A payee that returns money gets it first, because
+    the order of two senders' transactions in a block cannot be chosen.
     """
     sums: Counter[str] = Counter()
-    for purchase in bought:
+    for purchase in purchases:
         sums[purchase.payer.address] += purchase.amount
         if purchase.returned:
             sums[purchase.pay_to] += purchase.amount

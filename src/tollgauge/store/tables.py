@@ -1,4 +1,4 @@
-"""Every table. Modules keep the tables of their nouns; importing them fills the metadata."""
+"""Every table of the database. Importing the modules that define tables registers them."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ _BESIDE_CODE: Final = (
     changes.change,
     outbox.delivery,
 )
-"""Tables that stand beside the code that reads and writes them; the others are db/schema's."""
+"""Tables that are defined beside the code that uses them; the others are db/schema's."""
 TABLES: Final = tuple(metadata.sorted_tables)

@@ -1,6 +1,6 @@
 """The thread that drives libcurl: one multi handle for every transfer of an egress.
 
-One multi handle, because it keeps the parsed trust anchors (performance.md A); a thread of its
+One multi handle, because it keeps the parsed trust anchors; a thread of its
 own, because hostile answers must not delay the event loop. Each outcome says how late this thread
 was at most while it was in flight (clients/egress/lateness). Only clients/egress/client uses this.
 """

@@ -1,10 +1,10 @@
-"""Sellers whom nobody can pay: they validate first, fail, moved, or are not there at all."""
+"""Sellers that nobody can pay: they validate input first, fail, have moved or do not answer."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from tollgauge.demo import behaviours as b
+from tollgauge.demo import behaviours
 from tollgauge.demo.seller import Seller, Wire
 
 UNPAYABLE: Final = (
@@ -15,7 +15,7 @@ UNPAYABLE: Final = (
         description="Gate, delay and aircraft of a flight today.",
         tags=("travel", "flights"),
         kind="validates-first",
-        behave=b.validating(400, "flight_no"),
+        behave=behaviours.validating(400, "flight_no"),
         amounts=(3_000,),
         latency_ms=180,
     ),
@@ -26,7 +26,7 @@ UNPAYABLE: Final = (
         description="Checks a VAT number against the official registers.",
         tags=("finance", "tax"),
         kind="validates-first",
-        behave=b.validating(422, "vat_number"),
+        behave=behaviours.validating(422, "vat_number"),
         amounts=(2_000,),
         method="POST",
         declares=False,
@@ -40,7 +40,7 @@ UNPAYABLE: Final = (
         description="One curious fact a call.",
         tags=("fun", "education"),
         kind="unpaid-200",
-        behave=b.unpaid,
+        behave=behaviours.unpaid,
         amounts=(500,),
         example='{"fact":"Wombats have cube-shaped droppings."}',
         latency_ms=60,
@@ -52,7 +52,7 @@ UNPAYABLE: Final = (
         description="Today's horoscope for a sign.",
         tags=("lifestyle",),
         kind="not-found",
-        behave=b.failing(404, "Cannot GET /v1/today"),
+        behave=behaviours.failing(404, "Cannot GET /v1/today"),
         amounts=(500,),
         version=1,
         latency_ms=55,
@@ -64,7 +64,7 @@ UNPAYABLE: Final = (
         description="A page in five sentences.",
         tags=("ai", "text"),
         kind="server-error",
-        behave=b.failing(500, "Internal Server Error"),
+        behave=behaviours.failing(500, "Internal Server Error"),
         amounts=(2_000,),
         method="POST",
         body=b'{"url":"https://example.org/"}',
@@ -77,7 +77,7 @@ UNPAYABLE: Final = (
         description="Vector map tiles with footpaths and steps.",
         tags=("maps",),
         kind="redirect",
-        behave=b.redirecting,
+        behave=behaviours.redirecting,
         amounts=(200,),
         version=1,
         latency_ms=65,
@@ -89,7 +89,7 @@ UNPAYABLE: Final = (
         description="New insider filings within a minute of publication.",
         tags=("finance", "filings"),
         kind="forbidden",
-        behave=b.challenge_page,
+        behave=behaviours.challenge_page,
         amounts=(15_000,),
         latency_ms=40,
     ),
@@ -100,7 +100,7 @@ UNPAYABLE: Final = (
         description="Floor price and depth of an NFT collection.",
         tags=("crypto", "nft"),
         kind="dead",
-        behave=b.perfect_v1,
+        behave=behaviours.perfect_v1,
         amounts=(1_000,),
         version=1,
         wire=Wire.CLOSED,
@@ -112,7 +112,7 @@ UNPAYABLE: Final = (
         description="Patents near an idea, with the claims that matter.",
         tags=("legal", "search"),
         kind="expired-certificate",
-        behave=b.perfect_v2,
+        behave=behaviours.perfect_v2,
         amounts=(25_000,),
         wire=Wire.EXPIRED,
         latency_ms=290,
@@ -124,7 +124,7 @@ UNPAYABLE: Final = (
         description="Parish records and a family tree by name and county.",
         tags=("history",),
         kind="wrong-certificate",
-        behave=b.perfect_v2,
+        behave=behaviours.perfect_v2,
         amounts=(12_000,),
         wire=Wire.WRONG_NAME,
         latency_ms=250,

@@ -23,7 +23,8 @@ from sqlalchemy import Connection
 from tollgauge.core.blocks import Header, Span
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.settlement import Deposit, Entry
-from tollgauge.db import schema, upsert
+from tollgauge.db import upsert
+from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
 from tollgauge.db.transaction import step
 from tollgauge.store.chain import deposits, transfers
@@ -74,11 +75,7 @@ chain_wallet = sa.Table(
     sqlite_with_rowid=False,
 )
 
-_C: Final = chain_cursor
-_H: Final = chain_header
-_W: Final = chain_wallet
-_E: Final = schema.endpoint
-_CURSOR: Final = sa.select(_C).where(_C.c.chain == sa.bindparam("chain"))
+_CURSOR: Final = sa.select(chain_cursor).where(chain_cursor.c.chain == sa.bindparam("chain"))
 ADDRESS: Final = re.compile(r"0x[0-9a-f]{40}", re.ASCII)
 """An EVM address in lower case."""
 _CHUNK: Final = 5_000
@@ -139,9 +136,9 @@ def start(tx: Connection, chain: int, header: Header) -> Cursor:
         "audited_at": header.at,
         "version": 0,
     }
-    tx.execute(upsert.insert(tx, _C).values(values).on_conflict_do_nothing())
+    tx.execute(upsert.insert(tx, chain_cursor).values(values).on_conflict_do_nothing())
     first = {"chain": chain, "number": header.number, "hash": header.hash}
-    tx.execute(upsert.insert(tx, _H).values(first).on_conflict_do_nothing())
+    tx.execute(upsert.insert(tx, chain_header).values(first).on_conflict_do_nothing())
     found = cursor(tx, chain)
     if found is None or found.hash != header.hash:
         raise OvertakenError
@@ -151,19 +148,23 @@ def start(tx: Connection, chain: int, header: Header) -> Cursor:
 @step
 def kept(tx: Connection, chain: int) -> dict[int, bytes]:
     """The hashes of the indexed blocks that may still change, and of the last final one."""
-    rows = tx.execute(sa.select(_H.c.number, _H.c.hash).where(_H.c.chain == chain))
+    rows = tx.execute(
+        sa.select(chain_header.c.number, chain_header.c.hash).where(chain_header.c.chain == chain)
+    )
     return {row.number: row.hash for row in rows}
 
 
 @step
 def unknown(tx: Connection, chain: int) -> tuple[str, ...]:
     """Addresses that endpoints are paid at on this chain and that are not wallets yet."""
-    known = sa.exists().where(_W.c.chain == chain, _W.c.address == _E.c.quote_pay_to)
+    known = sa.exists().where(
+        chain_wallet.c.chain == chain, chain_wallet.c.address == endpoint_table.c.quote_pay_to
+    )
     query = (
-        sa.select(_E.c.quote_pay_to)
+        sa.select(endpoint_table.c.quote_pay_to)
         .distinct()
-        .where(_E.c.quote_network == f"eip155:{chain}", ~known)
-        .order_by(_E.c.quote_pay_to)
+        .where(endpoint_table.c.quote_network == f"eip155:{chain}", ~known)
+        .order_by(endpoint_table.c.quote_pay_to)
     )
     found = tx.execute(query).scalars()
     return tuple(address for address in found if ADDRESS.fullmatch(address))
@@ -187,7 +188,7 @@ def join(tx: Connection, before: Cursor, addresses: Iterable[str]) -> Cursor:
     if not rows:
         return before
     after = _renewed(tx, before)
-    tx.execute(upsert.insert(tx, _W).on_conflict_do_nothing(), rows)
+    tx.execute(upsert.insert(tx, chain_wallet).on_conflict_do_nothing(), rows)
     return after
 
 
@@ -220,7 +221,9 @@ def join_accounts(
 
 def _renewed(tx: Connection, before: Cursor) -> Cursor:
     """The cursor with a new version of whom it is for. Raises OvertakenError."""
-    done = tx.execute(_C.update().where(*_at(before)).values(version=_C.c.version + 1))
+    done = tx.execute(
+        chain_cursor.update().where(*_at(before)).values(version=chain_cursor.c.version + 1)
+    )
     if done.rowcount != 1:
         raise OvertakenError
     return _again(tx, before.chain)
@@ -229,7 +232,9 @@ def _renewed(tx: Connection, before: Cursor) -> Cursor:
 @step
 def wallets(tx: Connection, chain: int) -> dict[bytes, int]:
     """Every wallet of a chain, with the first block that is indexed for it."""
-    rows = tx.execute(sa.select(_W.c.address, _W.c.low).where(_W.c.chain == chain))
+    rows = tx.execute(
+        sa.select(chain_wallet.c.address, chain_wallet.c.low).where(chain_wallet.c.chain == chain)
+    )
     return {bytes.fromhex(address[2:]): low for address, low in rows}
 
 
@@ -254,26 +259,34 @@ def advance(
     to, common = headers[-1], before.number if common is None else common
     final = max(before.finalized, finalized)
     moved = {"number": to.number, "hash": to.hash, "at": to.at, "finalized": final}
-    done = tx.execute(_C.update().where(*_at(before)).values(moved))
+    done = tx.execute(chain_cursor.update().where(*_at(before)).values(moved))
     if done.rowcount != 1:
         raise OvertakenError
     touched = transfers.replace(
         tx, before.chain, entries, above=common if common < before.number else None
     )
     if common < before.number:
-        tx.execute(_H.delete().where(_H.c.chain == before.chain, _H.c.number > common))
+        tx.execute(
+            chain_header.delete().where(
+                chain_header.c.chain == before.chain, chain_header.c.number > common
+            )
+        )
         # The wallets that joined on the blocks that are gone are indexed from there on now.
         tx.execute(
-            _W.update()
-            .where(_W.c.chain == before.chain, _W.c.low > common + 1)
-            .values(low=common + 1, low_at=endpoints.least(_W.c.low_at, headers[0].at))
+            chain_wallet.update()
+            .where(chain_wallet.c.chain == before.chain, chain_wallet.c.low > common + 1)
+            .values(low=common + 1, low_at=endpoints.least(chain_wallet.c.low_at, headers[0].at))
         )
         deposits.rewind(tx, before.chain, above=common, at=headers[0].at)
     deposits.add(tx, before.chain, came)
     rows = [{"chain": before.chain, "number": each.number, "hash": each.hash} for each in headers]
-    tx.execute(_H.insert(), rows)
+    tx.execute(chain_header.insert(), rows)
     floor = min(final, to.number)
-    tx.execute(_H.delete().where(_H.c.chain == before.chain, _H.c.number < floor))
+    tx.execute(
+        chain_header.delete().where(
+            chain_header.c.chain == before.chain, chain_header.c.number < floor
+        )
+    )
     touch(tx, before.chain, touched)
     return _again(tx, before.chain)
 
@@ -281,12 +294,16 @@ def advance(
 @step
 def backlog(tx: Connection, chain: int, *, limit: int) -> Backlog | None:
     """Wallets that want back-filling, those nearest to the cursor first; None when all are done."""
-    open_ = (_W.c.chain == chain, _W.c.done.is_(False))
-    low = tx.execute(sa.select(sa.func.max(_W.c.low)).where(*open_)).scalar_one()
+    open_ = (chain_wallet.c.chain == chain, chain_wallet.c.done.is_(False))
+    low = tx.execute(sa.select(sa.func.max(chain_wallet.c.low)).where(*open_)).scalar_one()
     if low is None:
         return None
-    below = sa.select(sa.func.max(_W.c.low)).where(*open_, _W.c.low < low)
-    mine = sa.select(_W.c.address).where(*open_, _W.c.low == low).order_by(_W.c.address)
+    below = sa.select(sa.func.max(chain_wallet.c.low)).where(*open_, chain_wallet.c.low < low)
+    mine = (
+        sa.select(chain_wallet.c.address)
+        .where(*open_, chain_wallet.c.low == low)
+        .order_by(chain_wallet.c.address)
+    )
     found = tx.execute(mine.limit(limit)).scalars()
     return Backlog(
         low=low,
@@ -320,8 +337,10 @@ def fill(
         values = {"low": low, "low_at": low_at, "done": done}
         if done:
             values["touched"] = True
-        change = _W.update().where(
-            _W.c.chain == before.chain, _W.c.address.in_(chunk), _W.c.low == missing.low
+        change = chain_wallet.update().where(
+            chain_wallet.c.chain == before.chain,
+            chain_wallet.c.address.in_(chunk),
+            chain_wallet.c.low == missing.low,
         )
         moved += tx.execute(change.values(values)).rowcount
     if moved != len(missing.wallets):
@@ -362,7 +381,7 @@ def audited(
     """Note that a final span, whose last block is of time `at` (ms), was looked at again, and add
     what it holds that is not there yet; how much that was. Raises OvertakenError.
     """
-    change = _C.update().where(*_at(before), _C.c.audited == before.audited)
+    change = chain_cursor.update().where(*_at(before), chain_cursor.c.audited == before.audited)
     if tx.execute(change.values(audited=span.last, audited_at=at)).rowcount != 1:
         raise OvertakenError
     missing = transfers.missing(tx, before.chain, span, entries)
@@ -375,8 +394,12 @@ def touch(tx: Connection, chain: int, changed: Iterable[bytes]) -> None:
     """Note that the settlements of some wallets changed."""
     for chunk in _chunks(sorted(changed)):
         tx.execute(
-            _W.update()
-            .where(_W.c.chain == chain, _W.c.address.in_(chunk), _W.c.touched.is_(False))
+            chain_wallet.update()
+            .where(
+                chain_wallet.c.chain == chain,
+                chain_wallet.c.address.in_(chunk),
+                chain_wallet.c.touched.is_(False),
+            )
             .values(touched=True)
         )
 
@@ -386,19 +409,24 @@ def mark_dirty(tx: Connection, chain: int, *, now: int, every_ms: int) -> int:
     """Tell the endpoints of touched wallets that their evidence changed, a wallet's at most once
     in `every_ms`, because one wallet may be that of thousands of endpoints; how many were told.
     """
-    query = sa.select(_W.c.address).where(
-        _W.c.chain == chain, _W.c.touched.is_(True), _W.c.marked_at <= now - every_ms
+    query = sa.select(chain_wallet.c.address).where(
+        chain_wallet.c.chain == chain,
+        chain_wallet.c.touched.is_(True),
+        chain_wallet.c.marked_at <= now - every_ms,
     )
     told = 0
     addresses = list(tx.execute(query).scalars())
     for start_ in range(0, len(addresses), _CHUNK):
         chunk = addresses[start_ : start_ + _CHUNK]
-        paid = sa.select(_E.c.id).where(
-            _E.c.quote_pay_to.in_(chunk), _E.c.quote_network == f"eip155:{chain}"
+        paid = sa.select(endpoint_table.c.id).where(
+            endpoint_table.c.quote_pay_to.in_(chunk),
+            endpoint_table.c.quote_network == f"eip155:{chain}",
         )
         ids = list(tx.execute(paid).scalars())
         endpoints.mark_dirty(tx, ids, now=now)
-        mine = _W.update().where(_W.c.chain == chain, _W.c.address.in_(chunk))
+        mine = chain_wallet.update().where(
+            chain_wallet.c.chain == chain, chain_wallet.c.address.in_(chunk)
+        )
         tx.execute(mine.values(touched=False, marked_at=now))
         told += len(ids)
     return told
@@ -415,7 +443,7 @@ def _held(tx: Connection, before: Cursor) -> None:
     """Keep the cursor where it is until the transaction ends, so that no rewind passes in between.
     Raises OvertakenError when it is elsewhere.
     """
-    held = sa.select(_C.c.number).where(*_at(before)).with_for_update()
+    held = sa.select(chain_cursor.c.number).where(*_at(before)).with_for_update()
     if tx.execute(held).scalar_one_or_none() is None:
         raise OvertakenError
 
@@ -423,10 +451,10 @@ def _held(tx: Connection, before: Cursor) -> None:
 def _at(before: Cursor) -> tuple[sa.ColumnElement[bool], ...]:
     """The cursor is where a step began, for the same wallets."""
     return (
-        _C.c.chain == before.chain,
-        _C.c.number == before.number,
-        _C.c.hash == before.hash,
-        _C.c.version == before.version,
+        chain_cursor.c.chain == before.chain,
+        chain_cursor.c.number == before.number,
+        chain_cursor.c.hash == before.hash,
+        chain_cursor.c.version == before.version,
     )
 
 

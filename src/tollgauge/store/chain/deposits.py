@@ -64,8 +64,6 @@ deposit = sa.Table(
     sqlite_with_rowid=False,
 )
 
-_A: Final = account
-_D: Final = deposit
 _ROWS: Final = 1_000
 
 
@@ -82,8 +80,8 @@ class Owed:
 def unopened(tx: Connection, chain: int, asset: str, addresses: Iterable[str]) -> tuple[str, ...]:
     """Which of these addresses (0x-hex, lower case) are no accounts yet."""
     wanted = set(addresses)
-    query = sa.select(_A.c.address).where(
-        _A.c.chain == chain, _A.c.asset == asset, _A.c.address.in_(wanted)
+    query = sa.select(account.c.address).where(
+        account.c.chain == chain, account.c.asset == asset, account.c.address.in_(wanted)
     )
     return tuple(sorted(wanted - set(tx.execute(query).scalars())))
 
@@ -104,13 +102,15 @@ def open_accounts(
     """
     place = {"chain": chain, "asset": asset, "low": after + 1, "low_at": at}
     rows = [{**place, "address": each, "wanted_from": wanted_from} for each in addresses]
-    tx.execute(upsert.insert(tx, _A).on_conflict_do_nothing(), rows)
+    tx.execute(upsert.insert(tx, account).on_conflict_do_nothing(), rows)
 
 
 @step
 def lows(tx: Connection, chain: int, asset: str) -> dict[bytes, int]:
     """Every account of a token, with the first block that is indexed for it."""
-    query = sa.select(_A.c.address, _A.c.low).where(_A.c.chain == chain, _A.c.asset == asset)
+    query = sa.select(account.c.address, account.c.low).where(
+        account.c.chain == chain, account.c.asset == asset
+    )
     return {bytes.fromhex(address[2:]): low for address, low in tx.execute(query)}
 
 
@@ -118,10 +118,10 @@ def lows(tx: Connection, chain: int, asset: str) -> dict[bytes, int]:
 def backlog(tx: Connection, chain: int, asset: str) -> Owed | None:
     """The account that wants back-filling and is nearest to the cursor; None when none does."""
     query = (
-        sa.select(_A.c.address, _A.c.low, _A.c.wanted_from)
-        .where(_A.c.chain == chain, _A.c.asset == asset)
-        .where(_A.c.low > 0, _A.c.low_at >= _A.c.wanted_from)
-        .order_by(_A.c.low.desc(), _A.c.address)
+        sa.select(account.c.address, account.c.low, account.c.wanted_from)
+        .where(account.c.chain == chain, account.c.asset == asset)
+        .where(account.c.low > 0, account.c.low_at >= account.c.wanted_from)
+        .order_by(account.c.low.desc(), account.c.address)
         .limit(1)
     )
     row = tx.execute(query).one_or_none()
@@ -145,11 +145,11 @@ def fill(
     """Move an account down to block `low` of time `low_at`, with what was found on the way; False
     when somebody else did meanwhile.
     """
-    change = _A.update().where(
-        _A.c.chain == chain,
-        _A.c.asset == asset,
-        _A.c.address == _text(owed.address),
-        _A.c.low == owed.low,
+    change = account.update().where(
+        account.c.chain == chain,
+        account.c.asset == asset,
+        account.c.address == _text(owed.address),
+        account.c.low == owed.low,
     )
     done = tx.execute(change.values(low=low, low_at=low_at if low else 0))
     if done.rowcount == 1:
@@ -162,7 +162,7 @@ def add(tx: Connection, chain: int, found: Sequence[Deposit]) -> None:
     """Add deposits that are not there yet."""
     for start in range(0, len(found), _ROWS):
         rows = [_row(chain, each) for each in found[start : start + _ROWS]]
-        tx.execute(_D.insert(), rows)
+        tx.execute(deposit.insert(), rows)
 
 
 @step
@@ -170,11 +170,11 @@ def rewind(tx: Connection, chain: int, *, above: int, at: int) -> None:
     """Take back what blocks above `above` brought. Accounts that began on them are indexed from
     the next block on, of time `at` (ms).
     """
-    tx.execute(_D.delete().where(_D.c.chain == chain, _D.c.number > above))
+    tx.execute(deposit.delete().where(deposit.c.chain == chain, deposit.c.number > above))
     tx.execute(
-        _A.update()
-        .where(_A.c.chain == chain, _A.c.low > above + 1)
-        .values(low=above + 1, low_at=endpoints.least(_A.c.low_at, at))
+        account.update()
+        .where(account.c.chain == chain, account.c.low > above + 1)
+        .values(low=above + 1, low_at=endpoints.least(account.c.low_at, at))
     )
 
 
@@ -183,15 +183,17 @@ def correct(tx: Connection, chain: int, span: Span, found: Sequence[Deposit]) ->
     """Add the deposits of a span that are not there, and the nonces of those that an answer
     without their authorizations left plain; how many that was.
     """
-    columns = (_D.c.number, _D.c.block_hash, _D.c.log_index, _D.c.nonce)
-    mine = (_D.c.chain == chain, _D.c.number.between(span.first, span.last))
+    columns = (deposit.c.number, deposit.c.block_hash, deposit.c.log_index, deposit.c.nonce)
+    mine = (deposit.c.chain == chain, deposit.c.number.between(span.first, span.last))
     known = {tuple(row[:3]): row.nonce for row in tx.execute(sa.select(*columns).where(*mine))}
     new = [each for each in found if each[:3] not in known]
     plain = {place for place, nonce in known.items() if nonce is None}
     told = [each for each in found if each.nonce is not None and each[:3] in plain]
     for each in told:
-        place = (_D.c.number == each.number, _D.c.block_hash == each.block_hash)
-        change = _D.update().where(_D.c.chain == chain, *place, _D.c.log_index == each.log_index)
+        place = (deposit.c.number == each.number, deposit.c.block_hash == each.block_hash)
+        change = deposit.update().where(
+            deposit.c.chain == chain, *place, deposit.c.log_index == each.log_index
+        )
         tx.execute(change.values(nonce=_optional(each.nonce)))
     add(tx, chain, new)
     return len(new) + len(told)

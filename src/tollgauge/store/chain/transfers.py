@@ -59,8 +59,6 @@ transfer_day = sa.Table(
     sqlite_with_rowid=False,
 )
 
-_T: Final = transfer
-_D: Final = transfer_day
 _KEYS: Final = 3_000
 _ROWS: Final = 2_000
 
@@ -80,11 +78,17 @@ def replace(
     """
     sums: dict[Key, list[int]] = {}
     if above is not None:
-        gone = (_T.c.chain == chain, _T.c.number > above)
-        columns = (_T.c.wallet, _T.c.at, _T.c.other, _T.c.incoming, _T.c.value)
+        gone = (transfer.c.chain == chain, transfer.c.number > above)
+        columns = (
+            transfer.c.wallet,
+            transfer.c.at,
+            transfer.c.other,
+            transfer.c.incoming,
+            transfer.c.value,
+        )
         for wallet, at, other, incoming, value in tx.execute(sa.select(*columns).where(*gone)):
             _add(sums, (wallet, day_of(at), other), int(value), incoming=incoming, sign=-1)
-        tx.execute(_T.delete().where(*gone))
+        tx.execute(transfer.delete().where(*gone))
     for each in entries:
         key = (each.wallet, day_of(each.at), each.other)
         _add(sums, key, each.value, incoming=each.incoming, sign=1)
@@ -97,8 +101,8 @@ def replace(
 @step
 def missing(tx: Connection, chain: int, span: Span, entries: Sequence[Entry]) -> list[Entry]:
     """Which entries of a span are not there."""
-    columns = (_T.c.block_hash, _T.c.log_index, _T.c.wallet)
-    mine = (_T.c.chain == chain, _T.c.number.between(span.first, span.last))
+    columns = (transfer.c.block_hash, transfer.c.log_index, transfer.c.wallet)
+    mine = (transfer.c.chain == chain, transfer.c.number.between(span.first, span.last))
     known = {tuple(row) for row in tx.execute(sa.select(*columns).where(*mine))}
     return [each for each in entries if (each.block_hash, each.log_index, each.wallet) not in known]
 
@@ -111,18 +115,18 @@ def forget(tx: Connection, chain: int, *, before: int, blocks: int) -> int:
     cut = day_of(before)
     oldest = (
         tx.execute(
-            sa.select(_T.c.number, _T.c.at)
-            .where(_T.c.chain == chain)
-            .order_by(_T.c.number)
+            sa.select(transfer.c.number, transfer.c.at)
+            .where(transfer.c.chain == chain)
+            .order_by(transfer.c.number)
             .limit(1)
         )
     ).one_or_none()
     if oldest is None or day_of(oldest.at) >= cut:
         return 0
-    mine = (_T.c.chain == chain, _T.c.number < oldest.number + blocks)
-    last = _T.c.at < cut * DAY_MS
-    done = tx.execute(_T.delete().where(*mine, last))
-    tx.execute(_D.delete().where(_D.c.chain == chain, _D.c.day < cut))
+    mine = (transfer.c.chain == chain, transfer.c.number < oldest.number + blocks)
+    last = transfer.c.at < cut * DAY_MS
+    done = tx.execute(transfer.delete().where(*mine, last))
+    tx.execute(transfer_day.delete().where(transfer_day.c.chain == chain, transfer_day.c.day < cut))
     return done.rowcount
 
 

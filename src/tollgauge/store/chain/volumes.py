@@ -24,7 +24,8 @@ from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
 from tollgauge.db import meta
 from tollgauge.db.transaction import step
 from tollgauge.store.chain import cursors as chains
-from tollgauge.store.chain import transfers
+from tollgauge.store.chain.cursors import chain_wallet
+from tollgauge.store.chain.transfers import transfer, transfer_day
 
 MOST_PAYERS: Final = 5_000
 """Evidence names at most so many payers. The smallest beyond them are added up as one: the sums
@@ -32,11 +33,8 @@ stay exact, and that one can only make the payers look fewer than they are."""
 THE_REST: Final = "0x" + 40 * "f"
 _META: Final = "volume:"
 _ROWS: Final = 5_000
-_T: Final = transfers.transfer
-_D: Final = transfers.transfer_day
-_W: Final = chains.chain_wallet
-_LOW: Final = sa.select(_W.c.low_at).where(
-    _W.c.chain == sa.bindparam("chain"), _W.c.address == sa.bindparam("address")
+_LOW: Final = sa.select(chain_wallet.c.low_at).where(
+    chain_wallet.c.chain == sa.bindparam("chain"), chain_wallet.c.address == sa.bindparam("address")
 )
 
 
@@ -212,16 +210,20 @@ def _window(
         ends.append((last * DAY_MS - 1, as_of))
         last -= 1
     whole: sa.Select[Any] = sa.select(
-        _D.c.wallet, _D.c.other, _D.c.transfers, _D.c.paid, _D.c.returned
+        transfer_day.c.wallet,
+        transfer_day.c.other,
+        transfer_day.c.transfers,
+        transfer_day.c.paid,
+        transfer_day.c.returned,
     )
-    whole = whole.where(_D.c.chain == chain, _D.c.day.between(first, last))
+    whole = whole.where(transfer_day.c.chain == chain, transfer_day.c.day.between(first, last))
     if wallet is not None:
-        parts = [_single(chain, *end).where(_T.c.wallet == wallet) for end in ends]
-        return sa.union_all(whole.where(_D.c.wallet == wallet), *parts)
+        parts = [_single(chain, *end).where(transfer.c.wallet == wallet) for end in ends]
+        return sa.union_all(whole.where(transfer_day.c.wallet == wallet), *parts)
     # Nothing orders all wallets' transfers by time but the number of their block.
     numbers = [(_after(tx, chain, a), _after(tx, chain, b)) for a, b in ends]
     parts = [
-        _single(chain, *end).where(_T.c.number >= low, _T.c.number < high)
+        _single(chain, *end).where(transfer.c.number >= low, transfer.c.number < high)
         for end, (low, high) in zip(ends, numbers, strict=True)
     ]
     return sa.union_all(whole, *parts).order_by("wallet")
@@ -231,24 +233,24 @@ def _single(chain: int, after: int, until: int) -> sa.Select[Any]:
     """The transfers of `after < at <= until`, each as a row of sums."""
     nothing = sa.literal("0", sa.Text)
     return sa.select(
-        _T.c.wallet,
-        _T.c.other,
-        sa.case((_T.c.incoming, 1), else_=0).label("transfers"),
-        sa.case((_T.c.incoming, _T.c.value), else_=nothing).label("paid"),
-        sa.case((_T.c.incoming, nothing), else_=_T.c.value).label("returned"),
-    ).where(_T.c.chain == chain, _T.c.at > after, _T.c.at <= until)
+        transfer.c.wallet,
+        transfer.c.other,
+        sa.case((transfer.c.incoming, 1), else_=0).label("transfers"),
+        sa.case((transfer.c.incoming, transfer.c.value), else_=nothing).label("paid"),
+        sa.case((transfer.c.incoming, nothing), else_=transfer.c.value).label("returned"),
+    ).where(transfer.c.chain == chain, transfer.c.at > after, transfer.c.at <= until)
 
 
 def _after(tx: Connection, chain: int, at: int) -> int:
     """The first block number from which on every transfer is later than an instant."""
-    last = sa.select(sa.func.max(_T.c.number)).where(_T.c.chain == chain)
+    last = sa.select(sa.func.max(transfer.c.number)).where(transfer.c.chain == chain)
     low, high = 0, (tx.execute(last).scalar_one() or 0) + 1
     while low < high:
         middle = (low + high) // 2
-        query = sa.select(_T.c.number, _T.c.at).where(
-            _T.c.chain == chain, _T.c.number >= middle, _T.c.number < high
+        query = sa.select(transfer.c.number, transfer.c.at).where(
+            transfer.c.chain == chain, transfer.c.number >= middle, transfer.c.number < high
         )
-        found = tx.execute(query.order_by(_T.c.number).limit(1)).one_or_none()
+        found = tx.execute(query.order_by(transfer.c.number).limit(1)).one_or_none()
         if found is None or found.at > at:
             high = middle
         else:

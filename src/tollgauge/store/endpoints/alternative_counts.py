@@ -17,6 +17,8 @@ from sqlalchemy import Connection
 from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.db import schema, upsert
 from tollgauge.db.prepared import Prepared
+from tollgauge.db.schema import endpoint as endpoint_table
+from tollgauge.db.schema import score as score_table
 from tollgauge.db.transaction import step
 from tollgauge.store.endpoints.endpoint_rows import from_row
 from tollgauge.store.endpoints.endpoints import chunks, lock
@@ -32,17 +34,14 @@ alternative_count = sa.Table(
 )
 """How many endpoints of a similar purpose score better, as counted last."""
 
-_A: Final = alternative_count
-_E: Final = schema.endpoint
-_S: Final = schema.score
 _ROWS: Final = sa.select(
-    _E,
-    _S.c.score_tenths,
-    _S.c.grade,
-    _S.c.recommendation,
-    _S.c.confidence_hundredths,
-).outerjoin(_S, _S.c.endpoint_id == _E.c.id)
-_ONE: Final = Prepared(_ROWS.where(_E.c.id == sa.bindparam("id")))
+    endpoint_table,
+    score_table.c.score_tenths,
+    score_table.c.grade,
+    score_table.c.recommendation,
+    score_table.c.confidence_hundredths,
+).outerjoin(score_table, score_table.c.endpoint_id == endpoint_table.c.id)
+_ONE: Final = Prepared(_ROWS.where(endpoint_table.c.id == sa.bindparam("id")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +59,7 @@ class Standing:
 @step
 def page(tx: Connection, *, after: str, limit: int) -> tuple[Standing, ...]:
     """Every known endpoint in the order of ids, those after an id."""
-    query = _ROWS.where(_E.c.id > after).order_by(_E.c.id).limit(limit)
+    query = _ROWS.where(endpoint_table.c.id > after).order_by(endpoint_table.c.id).limit(limit)
     return tuple(_standing(row) for row in tx.execute(query).mappings())
 
 
@@ -76,7 +75,7 @@ def standings(tx: Connection, ids: Iterable[str]) -> dict[str, Standing]:
     """Some endpoints by id, as they stand now; unknown ids are left out."""
     found: dict[str, Standing] = {}
     for chunk in chunks(ids):
-        rows = tx.execute(_ROWS.where(_E.c.id.in_(chunk)))
+        rows = tx.execute(_ROWS.where(endpoint_table.c.id.in_(chunk)))
         found.update((row["id"], _standing(row)) for row in rows.mappings())
     return found
 
@@ -89,7 +88,7 @@ def save_counts(tx: Connection, counts: Mapping[str, int]) -> None:
     there = lock(tx, counts)
     if not there:
         return
-    row = upsert.insert(tx, _A)
+    row = upsert.insert(tx, alternative_count)
     row = row.on_conflict_do_update(
         index_elements=["endpoint_id"], set_={"better": row.excluded.better}
     )
@@ -103,7 +102,9 @@ def counts(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for chunk in chunks(ids):
         rows = tx.execute(
-            sa.select(_A.c.endpoint_id, _A.c.better).where(_A.c.endpoint_id.in_(chunk))
+            sa.select(alternative_count.c.endpoint_id, alternative_count.c.better).where(
+                alternative_count.c.endpoint_id.in_(chunk)
+            )
         )
         found.update((id_, better) for id_, better in rows)
     return found

@@ -18,13 +18,13 @@ from sqlalchemy import Connection
 
 from tollgauge.core.discovery import Census
 from tollgauge.core.units import DAY_MS
-from tollgauge.db import schema, upsert
+from tollgauge.db import upsert
+from tollgauge.db.schema import crawl as crawl_table
+from tollgauge.db.schema import listing as listing_table
 from tollgauge.db.transaction import step
 from tollgauge.store.endpoints import endpoints
 
 _RESUME_MS: Final = DAY_MS
-_L: Final = schema.listing
-_C: Final = schema.crawl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Crawl:
 def begin_crawl(tx: Connection, source: str, *, now: int) -> Crawl:
     """Start a crawl of a source, or go on with one that was broken off within a day."""
     _end_open(tx, source, until=now - _RESUME_MS, now=now)
-    row = upsert.insert(tx, _C).values(source=source, started=now, taken_at=now, offset=0)
+    row = upsert.insert(tx, crawl_table).values(source=source, started=now, taken_at=now, offset=0)
     tx.execute(row.on_conflict_do_nothing())
     return _open_crawl(tx, source)
 
@@ -60,26 +60,30 @@ def begin_file(tx: Connection, source: str, *, taken_at: int | None, now: int) -
     """
     _end_open(tx, source, until=now, now=now)
     at = now if taken_at is None else min(taken_at, now)
-    tx.execute(_C.insert().values(source=source, started=now, taken_at=at, offset=0))
+    tx.execute(crawl_table.insert().values(source=source, started=now, taken_at=at, offset=0))
     return replace(_open_crawl(tx, source), taken_at=None if taken_at is None else at)
 
 
 def _end_open(tx: Connection, source: str, *, until: int, now: int) -> None:
-    stale = (_C.c.source == source, _C.c.finished_at.is_(None), _C.c.started <= until)
-    tx.execute(_C.update().where(*stale).values(finished_at=now, complete=False))
+    stale = (
+        crawl_table.c.source == source,
+        crawl_table.c.finished_at.is_(None),
+        crawl_table.c.started <= until,
+    )
+    tx.execute(crawl_table.update().where(*stale).values(finished_at=now, complete=False))
 
 
 def _open_crawl(tx: Connection, source: str) -> Crawl:
-    query = sa.select(_C.c.id, _C.c.source, _C.c.offset, _C.c.started).where(
-        _C.c.source == source, _C.c.finished_at.is_(None)
-    )
+    query = sa.select(
+        crawl_table.c.id, crawl_table.c.source, crawl_table.c.offset, crawl_table.c.started
+    ).where(crawl_table.c.source == source, crawl_table.c.finished_at.is_(None))
     return Crawl(**tx.execute(query).mappings().one())
 
 
 @step
 def last_taken(tx: Connection, source: str) -> int | None:
     """When the newest listing of a source was taken that was read before, None for a new source."""
-    query = sa.select(sa.func.max(_C.c.taken_at)).where(_C.c.source == source)
+    query = sa.select(sa.func.max(crawl_table.c.taken_at)).where(crawl_table.c.source == source)
     taken: int | None = tx.execute(query).scalar_one()
     return taken
 
@@ -87,8 +91,10 @@ def last_taken(tx: Connection, source: str) -> int | None:
 @step
 def listed_by(tx: Connection) -> dict[str, int]:
     """How many endpoints each source lists now."""
-    query = sa.select(_L.c.source, sa.func.count()).where(_L.c.gone_at.is_(None))
-    return dict(tx.execute(query.group_by(_L.c.source)).all())
+    query = sa.select(listing_table.c.source, sa.func.count()).where(
+        listing_table.c.gone_at.is_(None)
+    )
+    return dict(tx.execute(query.group_by(listing_table.c.source)).all())
 
 
 @step
@@ -96,25 +102,25 @@ def shared_with(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
     """How many of some endpoints each source lists now; a source that lists none is left out."""
     found: Counter[str] = Counter()
     for chunk in endpoints.chunks(ids):
-        query = sa.select(_L.c.source, sa.func.count()).where(
-            _L.c.endpoint_id.in_(chunk), _L.c.gone_at.is_(None)
+        query = sa.select(listing_table.c.source, sa.func.count()).where(
+            listing_table.c.endpoint_id.in_(chunk), listing_table.c.gone_at.is_(None)
         )
-        found.update(dict(tx.execute(query.group_by(_L.c.source)).all()))
+        found.update(dict(tx.execute(query.group_by(listing_table.c.source)).all()))
     return dict(found)
 
 
 @step
 def census(tx: Connection, crawl: Crawl) -> Census:
     """How much a crawl listed so far, beside the crawls of its source before."""
-    ended = sa.select(_C.c.id, _C.c.listed, _C.c.complete).where(
-        _C.c.source == crawl.source,
-        _C.c.id < crawl.id,
-        _C.c.complete.is_(True) | _C.c.suspicious.is_(True),
+    ended = sa.select(crawl_table.c.id, crawl_table.c.listed, crawl_table.c.complete).where(
+        crawl_table.c.source == crawl.source,
+        crawl_table.c.id < crawl.id,
+        crawl_table.c.complete.is_(True) | crawl_table.c.suspicious.is_(True),
     )
-    rows = tx.execute(ended.order_by(_C.c.id.desc()).limit(1)).mappings().all()
+    rows = tx.execute(ended.order_by(crawl_table.c.id.desc()).limit(1)).mappings().all()
     doubted = rows[0] if rows and not rows[0]["complete"] else None
     whole = tx.execute(
-        ended.where(_C.c.complete.is_(True)).order_by(_C.c.id.desc()).limit(1)
+        ended.where(crawl_table.c.complete.is_(True)).order_by(crawl_table.c.id.desc()).limit(1)
     ).mappings()
     return Census(
         listed=seen_by(tx, crawl.source, crawl.id),
@@ -126,15 +132,7 @@ def census(tx: Connection, crawl: Crawl) -> Census:
 
 def seen_by(tx: Connection, source: str, crawl_id: int) -> int:
     """How many listings of a source were seen by a crawl, and by none after it."""
-    query = sa.select(sa.func.count()).where(_L.c.source == source, _L.c.crawl_id == crawl_id)
-    return int(tx.execute(query).scalar_one())
-
-
-@step
-def last_complete(tx: Connection, source: str) -> int | None:
-    """When the last complete crawl of a source ended, None before the first."""
-    query = sa.select(sa.func.max(_C.c.finished_at)).where(
-        _C.c.source == source, _C.c.complete.is_(True)
+    query = sa.select(sa.func.count()).where(
+        listing_table.c.source == source, listing_table.c.crawl_id == crawl_id
     )
-    ended: int | None = tx.execute(query).scalar_one()
-    return ended
+    return int(tx.execute(query).scalar_one())

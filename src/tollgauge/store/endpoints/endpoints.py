@@ -22,26 +22,37 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.units import MINUTE_MS
-from tollgauge.db import schema, upsert
+from tollgauge.db import upsert
 from tollgauge.db.prepared import Prepared
+from tollgauge.db.schema import endpoint as endpoint_table
+from tollgauge.db.schema import host as host_table
+from tollgauge.db.schema import score as score_table
 from tollgauge.db.transaction import step
 from tollgauge.store.endpoints.endpoint_rows import from_row, to_row
 
 SCORE_LEASE_MS: Final = 5 * MINUTE_MS
 _CHUNK: Final = 5_000
-_E: Final = schema.endpoint
-_H: Final = schema.host
-_S: Final = schema.score
-_NO_WILDCARD: Final = sa.exists().where(_H.c.host == _E.c.host, _H.c.wildcard.is_(False))
-PUBLIC: Final = sa.or_(_E.c.adopted.is_(False), sa.and_(_E.c.learned.is_not(None), _NO_WILDCARD))
+_NO_WILDCARD: Final = sa.exists().where(
+    host_table.c.host == endpoint_table.c.host, host_table.c.wildcard.is_(False)
+)
+PUBLIC: Final = sa.or_(
+    endpoint_table.c.adopted.is_(False),
+    sa.and_(endpoint_table.c.learned.is_not(None), _NO_WILDCARD),
+)
 """Which endpoints anyone may see (store/endpoints/public)."""
-_STATE: Final = (_H.c.host, _H.c.wildcard, _H.c.wildcard_at, _H.c.free_at, _H.c.lease_until)
-_ONE: Final = Prepared(sa.select(_E).where(_E.c.id == sa.bindparam("id")))
+_STATE: Final = (
+    host_table.c.host,
+    host_table.c.wildcard,
+    host_table.c.wildcard_at,
+    host_table.c.free_at,
+    host_table.c.lease_until,
+)
+_ONE: Final = Prepared(sa.select(endpoint_table).where(endpoint_table.c.id == sa.bindparam("id")))
 # What is asked most often is built once: building a statement costs more than asking it.
-_HOST: Final = sa.select(*_STATE).where(_H.c.host == sa.bindparam("host"))
-_SHARING: Final = sa.select(sa.func.count(_E.c.host.distinct())).where(
-    _E.c.quote_pay_to == sa.bindparam("pay_to"),
-    _E.c.quote_network == sa.bindparam("network"),
+_HOST: Final = sa.select(*_STATE).where(host_table.c.host == sa.bindparam("host"))
+_SHARING: Final = sa.select(sa.func.count(endpoint_table.c.host.distinct())).where(
+    endpoint_table.c.quote_pay_to == sa.bindparam("pay_to"),
+    endpoint_table.c.quote_network == sa.bindparam("network"),
     PUBLIC,
 )
 
@@ -71,7 +82,7 @@ def get_many(tx: Connection, ids: Iterable[str]) -> dict[str, Endpoint]:
     """The endpoints with these ids, by id; unknown ids are left out."""
     found: dict[str, Endpoint] = {}
     for chunk in chunks(ids):
-        rows = tx.execute(sa.select(_E).where(_E.c.id.in_(chunk)))
+        rows = tx.execute(sa.select(endpoint_table).where(endpoint_table.c.id.in_(chunk)))
         found.update((row["id"], from_row(row)) for row in rows.mappings())
     return found
 
@@ -92,7 +103,7 @@ def insert_many(tx: Connection, endpoints: Iterable[Endpoint], *, adopted: bool 
     if not ordered:
         return
     hosts = [{"host": host} for host in sorted({endpoint.host for endpoint in ordered})]
-    tx.execute(upsert.insert(tx, _H).on_conflict_do_nothing(), hosts)
+    tx.execute(upsert.insert(tx, host_table).on_conflict_do_nothing(), hosts)
     extra = {"adopted": adopted, "score_next": None}
     rows = [
         to_row(endpoint)
@@ -103,7 +114,7 @@ def insert_many(tx: Connection, endpoints: Iterable[Endpoint], *, adopted: bool 
         }
         for endpoint in ordered
     ]
-    tx.execute(_E.insert(), rows)
+    tx.execute(endpoint_table.insert(), rows)
 
 
 @step
@@ -111,28 +122,17 @@ def update(tx: Connection, endpoint: Endpoint) -> None:
     """Write every field of an endpoint, by its id.
 
     It overwrites what others changed since the endpoint was read; what only one of them changes
-    has narrower ways (`probes.record`, `discovery.observe_quote`, `watch`).
+    has functions of its own (`probes.record`, `discovery.observe_quote`).
     """
-    tx.execute(_E.update().where(_E.c.id == endpoint.id).values(to_row(endpoint)))
-
-
-@step
-def watch(tx: Connection, endpoint_id: str, *, until: int, next_due: int) -> None:
-    """Watch an endpoint at least until an instant, and probe it at `next_due` at the latest."""
     tx.execute(
-        _E.update()
-        .where(_E.c.id == endpoint_id)
-        .values(
-            watched_until=greatest(_E.c.watched_until, until),
-            next_due=least(_E.c.next_due, next_due),
-        )
+        endpoint_table.update().where(endpoint_table.c.id == endpoint.id).values(to_row(endpoint))
     )
 
 
 @step
 def make_due(tx: Connection, *, now: int) -> None:
     """Make every endpoint due at once."""
-    tx.execute(_E.update().where(_E.c.next_due > now).values(next_due=now))
+    tx.execute(endpoint_table.update().where(endpoint_table.c.next_due > now).values(next_due=now))
 
 
 @step
@@ -150,8 +150,8 @@ def claim_due(
     found += _due_endpoints(tx, rest, now=now, watched=False)
     if found:
         tx.execute(
-            _H.update()
-            .where(_H.c.host.in_([endpoint.host for endpoint in found]))
+            host_table.update()
+            .where(host_table.c.host.in_([endpoint.host for endpoint in found]))
             .values(lease_owner=owner, lease_until=now + lease_ms)
         )
     return tuple(found)
@@ -162,10 +162,12 @@ def claim_host(tx: Connection, host: str, *, owner: str, now: int, lease_ms: int
     """Take the lease of one host for a probe that is wanted now; False while it is another's or
     on hold. A host that nobody knows is free.
     """
-    tx.execute(upsert.insert(tx, _H).values(host=host).on_conflict_do_nothing())
+    tx.execute(upsert.insert(tx, host_table).values(host=host).on_conflict_do_nothing())
     done = tx.execute(
-        _H.update()
-        .where(_H.c.host == host, _H.c.lease_until <= now, _H.c.free_at <= now)
+        host_table.update()
+        .where(
+            host_table.c.host == host, host_table.c.lease_until <= now, host_table.c.free_at <= now
+        )
         .values(lease_owner=owner, lease_until=now + lease_ms)
     )
     return done.rowcount > 0
@@ -177,12 +179,12 @@ def release_host(tx: Connection, host: str, *, owner: str, now: int, free_at: in
     lease is no longer the owner's.
     """
     done = tx.execute(
-        _H.update()
-        .where(_H.c.host == host, _H.c.lease_owner == owner)
+        host_table.update()
+        .where(host_table.c.host == host, host_table.c.lease_owner == owner)
         .values(
             lease_owner=None,
-            lease_until=least(_H.c.lease_until, now),
-            free_at=greatest(_H.c.free_at, free_at),
+            lease_until=least(host_table.c.lease_until, now),
+            free_at=greatest(host_table.c.free_at, free_at),
         )
     )
     return done.rowcount > 0
@@ -192,12 +194,12 @@ def release_host(tx: Connection, host: str, *, owner: str, now: int, free_at: in
 def release_hosts(tx: Connection, free_at: Mapping[str, int], *, owner: str, now: int) -> None:
     """End the owner's leases of hosts, each with the instant before which it is not probed."""
     statement = (
-        _H.update()
-        .where(_H.c.host == sa.bindparam("host_"), _H.c.lease_owner == owner)
+        host_table.update()
+        .where(host_table.c.host == sa.bindparam("host_"), host_table.c.lease_owner == owner)
         .values(
             lease_owner=None,
-            lease_until=least(_H.c.lease_until, now),
-            free_at=greatest(_H.c.free_at, sa.bindparam("free_at_", type_=sa.BigInteger)),
+            lease_until=least(host_table.c.lease_until, now),
+            free_at=greatest(host_table.c.free_at, sa.bindparam("free_at_", type_=sa.BigInteger)),
         )
     )
     rows = [{"host_": host, "free_at_": free_at[host]} for host in sorted(free_at)]
@@ -209,7 +211,12 @@ def lock(tx: Connection, ids: Iterable[str]) -> dict[str, sa.RowMapping]:
     """The rows of endpoints, locked in the order of their ids."""
     found: dict[str, sa.RowMapping] = {}
     for chunk in chunks(sorted(ids)):
-        query = sa.select(_E).where(_E.c.id.in_(chunk)).order_by(_E.c.id).with_for_update()
+        query = (
+            sa.select(endpoint_table)
+            .where(endpoint_table.c.id.in_(chunk))
+            .order_by(endpoint_table.c.id)
+            .with_for_update()
+        )
         found.update((row["id"], row) for row in tx.execute(query).mappings())
     return found
 
@@ -218,8 +225,13 @@ def lock(tx: Connection, ids: Iterable[str]) -> dict[str, sa.RowMapping]:
 def mark_dirty(tx: Connection, ids: Iterable[str], *, now: int) -> None:
     """Say that the evidence of these endpoints changed: a score is owed from now on."""
     for chunk in chunks(sorted(set(ids))):
-        mine = sa.select(_E.c.id).where(_E.c.id.in_(chunk)).order_by(_E.c.id).with_for_update()
-        tx.execute(_E.update().where(_E.c.id.in_(mine)).values(dirty(now)))
+        mine = (
+            sa.select(endpoint_table.c.id)
+            .where(endpoint_table.c.id.in_(chunk))
+            .order_by(endpoint_table.c.id)
+            .with_for_update()
+        )
+        tx.execute(endpoint_table.update().where(endpoint_table.c.id.in_(mine)).values(dirty(now)))
 
 
 @step
@@ -237,17 +249,17 @@ def claim_dirty(
     A claim holds for `lease_ms`; `scores.save` settles it, unless evidence came meanwhile.
     """
     wanted = (
-        sa.select(_E.c.id)
-        .where(_E.c.score_due <= now)
-        .order_by(_E.c.score_due, _E.c.id)
+        sa.select(endpoint_table.c.id)
+        .where(endpoint_table.c.score_due <= now)
+        .order_by(endpoint_table.c.score_due, endpoint_table.c.id)
         .limit(limit)
         .with_for_update(skip_locked=True)
     )
     ids = tuple(tx.execute(wanted).scalars())
     for chunk in chunks(ids):
         tx.execute(
-            _E.update()
-            .where(_E.c.id.in_(chunk))
+            endpoint_table.update()
+            .where(endpoint_table.c.id.in_(chunk))
             .values(score_due=now + lease_ms, score_next=now + max_age_ms)
         )
     return ids
@@ -259,14 +271,16 @@ def set_wildcard(tx: Connection, host: str, *, wildcard: bool, at: int) -> None:
     endpoint of the host.
     """
     before = host_state(tx, host)
-    statement = upsert.insert(tx, _H).values(host=host, wildcard=wildcard, wildcard_at=at)
+    statement = upsert.insert(tx, host_table).values(host=host, wildcard=wildcard, wildcard_at=at)
     tx.execute(
         statement.on_conflict_do_update(
             index_elements=["host"], set_={"wildcard": wildcard, "wildcard_at": at}
         )
     )
     if bool(before.wildcard) != wildcard:
-        ids = tx.execute(sa.select(_E.c.id).where(_E.c.host == host)).scalars()
+        ids = tx.execute(
+            sa.select(endpoint_table.c.id).where(endpoint_table.c.host == host)
+        ).scalars()
         mark_dirty(tx, ids, now=at)
 
 
@@ -282,7 +296,7 @@ def host_states(tx: Connection, hosts: Iterable[str]) -> dict[str, HostState]:
     """What is known of hosts, by name; unknown hosts are left out."""
     found: dict[str, HostState] = {}
     for chunk in chunks(hosts):
-        rows = tx.execute(sa.select(*_STATE).where(_H.c.host.in_(chunk)))
+        rows = tx.execute(sa.select(*_STATE).where(host_table.c.host.in_(chunk)))
         found.update((row["host"], HostState(**row)) for row in rows.mappings())
     return found
 
@@ -299,10 +313,10 @@ def count_hosts_sharing(tx: Connection, network: str, pay_to: str) -> int:
 def of_host(tx: Connection, host: str, *, limit: int) -> tuple[Endpoint, ...]:
     """Public endpoints of a host, those with the best scores first, then those without."""
     query = (
-        sa.select(_E)
-        .outerjoin(_S, _S.c.endpoint_id == _E.c.id)
-        .where(_E.c.host == host, PUBLIC)
-        .order_by(_S.c.score_tenths.desc().nulls_last(), _E.c.id)
+        sa.select(endpoint_table)
+        .outerjoin(score_table, score_table.c.endpoint_id == endpoint_table.c.id)
+        .where(endpoint_table.c.host == host, PUBLIC)
+        .order_by(score_table.c.score_tenths.desc().nulls_last(), endpoint_table.c.id)
         .limit(limit)
     )
     return tuple(from_row(row) for row in tx.execute(query).mappings())
@@ -314,7 +328,7 @@ def counts(tx: Connection) -> dict[str, int]:
     and how many of them all are `simulated`.
     """
     found = {"listed": 0, "delisted": 0, "adopted": 0, "simulated": 0}
-    columns = (_E.c.status, _E.c.adopted, _E.c.simulated)
+    columns = (endpoint_table.c.status, endpoint_table.c.adopted, endpoint_table.c.simulated)
     query = sa.select(*columns, sa.func.count()).group_by(*columns)
     for status, adopted, simulated, number in tx.execute(query):
         found["adopted" if adopted else status] += number
@@ -326,19 +340,21 @@ def _lock_hosts(
     tx: Connection, *, now: int, limit: int, watched: bool, without: Iterable[str] = ()
 ) -> list[str]:
     """Free hosts with due endpoints, longest overdue first, locked until the transaction ends."""
-    mine = (_E.c.host == _H.c.host, *_watched(now, watched=watched))
-    oldest = sa.select(sa.func.min(_E.c.next_due)).where(*mine).scalar_subquery()
+    mine = (endpoint_table.c.host == host_table.c.host, *_watched(now, watched=watched))
+    oldest = sa.select(sa.func.min(endpoint_table.c.next_due)).where(*mine).scalar_subquery()
     query = (
-        sa.select(_H.c.host)
-        .where(_H.c.lease_until <= now, _H.c.free_at <= now, oldest <= now)
-        .where(_H.c.host.not_in(list(without)))
-        .order_by(oldest, _H.c.host)
+        sa.select(host_table.c.host)
+        .where(host_table.c.lease_until <= now, host_table.c.free_at <= now, oldest <= now)
+        .where(host_table.c.host.not_in(list(without)))
+        .order_by(oldest, host_table.c.host)
         .limit(limit)
-        .with_for_update(skip_locked=True, of=_H)
+        .with_for_update(skip_locked=True, of=host_table)
     )
     if watched:
-        due = sa.select(_E.c.host).where(_E.c.next_due <= now, *_watched(now, watched=True))
-        query = query.where(_H.c.host.in_(due))
+        due = sa.select(endpoint_table.c.host).where(
+            endpoint_table.c.next_due <= now, *_watched(now, watched=True)
+        )
+        query = query.where(host_table.c.host.in_(due))
     return list(tx.execute(query).scalars())
 
 
@@ -349,23 +365,31 @@ def _due_endpoints(tx: Connection, hosts: list[str], *, now: int, watched: bool)
     """
     if not hosts:
         return []
-    mine = (_E.c.host == _H.c.host, _E.c.next_due <= now, *_watched(now, watched=watched))
-    first = (
-        sa.select(_E.c.id).where(*mine).order_by(_E.c.next_due, _E.c.id).limit(1).scalar_subquery()
+    mine = (
+        endpoint_table.c.host == host_table.c.host,
+        endpoint_table.c.next_due <= now,
+        *_watched(now, watched=watched),
     )
-    ids = tx.execute(sa.select(first).where(_H.c.host.in_(hosts))).scalars()
+    first = (
+        sa.select(endpoint_table.c.id)
+        .where(*mine)
+        .order_by(endpoint_table.c.next_due, endpoint_table.c.id)
+        .limit(1)
+        .scalar_subquery()
+    )
+    ids = tx.execute(sa.select(first).where(host_table.c.host.in_(hosts))).scalars()
     found = get_many(tx, [id_ for id_ in ids if id_ is not None])
     return sorted(found.values(), key=lambda endpoint: (endpoint.next_due, endpoint.id))
 
 
 def _watched(now: int, *, watched: bool) -> tuple[sa.ColumnElement[bool], ...]:
     """The literal lets both databases use the partial index of watched endpoints."""
-    return (sa.text("watched_until > 0"), _E.c.watched_until > now) if watched else ()  # type: ignore[return-value]
+    return (sa.text("watched_until > 0"), endpoint_table.c.watched_until > now) if watched else ()  # type: ignore[return-value]
 
 
 def dirty(now: int | sa.ColumnElement[int]) -> dict[str, Any]:
     """The column values that owe a score from `now` on."""
-    return {"score_due": least(_E.c.score_due, now), "score_next": None}
+    return {"score_due": least(endpoint_table.c.score_due, now), "score_next": None}
 
 
 def least(

@@ -21,6 +21,8 @@ from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.db import meta, schema
 from tollgauge.db.prepared import Prepared
+from tollgauge.db.schema import endpoint as endpoint_table
+from tollgauge.db.schema import host as host_table
 from tollgauge.db.transaction import step
 from tollgauge.store.endpoints.alternative_counts import alternative_count
 from tollgauge.store.endpoints.discovery import LISTINGS_TURN
@@ -30,8 +32,6 @@ from tollgauge.store.probes.changes import change, change_state_row
 from tollgauge.store.watches.watches import watch
 
 KEEP_MS: Final = 7 * DAY_MS
-_E: Final = schema.endpoint
-_H: Final = schema.host
 _BY_DAY: Final = (schema.probe, schema.probe_day)
 _BY_ENDPOINT: Final = (
     schema.score,
@@ -43,9 +43,13 @@ _BY_ENDPOINT: Final = (
 )
 _ADOPTED: Final = sa.text("adopted")
 """As a literal, so that both databases use the partial index."""
-_WILDCARD: Final = sa.exists().where(_H.c.host == _E.c.host, _H.c.wildcard.is_(True))
-_WATCHED: Final = sa.exists().where(watch.c.endpoint_id == _E.c.id)
-_ONE: Final = Prepared(sa.select(_E).where(_E.c.id == sa.bindparam("id"), PUBLIC))
+_WILDCARD: Final = sa.exists().where(
+    host_table.c.host == endpoint_table.c.host, host_table.c.wildcard.is_(True)
+)
+_WATCHED: Final = sa.exists().where(watch.c.endpoint_id == endpoint_table.c.id)
+_ONE: Final = Prepared(
+    sa.select(endpoint_table).where(endpoint_table.c.id == sa.bindparam("id"), PUBLIC)
+)
 
 
 @step
@@ -63,13 +67,13 @@ def forget(tx: Connection, *, now: int, limit: int) -> int:
     It takes the turn of whoever adds endpoints, so that none is watched while it goes.
     """
     meta.take_turn(tx, LISTINGS_TURN)
-    nothing = sa.or_(_E.c.learned.is_(None), _WILDCARD)
+    nothing = sa.or_(endpoint_table.c.learned.is_(None), _WILDCARD)
     query = (
-        sa.select(_E.c.id, _E.c.host, _E.c.first_seen)
-        .where(_ADOPTED, _E.c.first_seen <= now - KEEP_MS, nothing, ~_WATCHED)
-        .order_by(_E.c.first_seen)
+        sa.select(endpoint_table.c.id, endpoint_table.c.host, endpoint_table.c.first_seen)
+        .where(_ADOPTED, endpoint_table.c.first_seen <= now - KEEP_MS, nothing, ~_WATCHED)
+        .order_by(endpoint_table.c.first_seen)
         .limit(limit)
-        .with_for_update(skip_locked=True, of=_E)
+        .with_for_update(skip_locked=True, of=endpoint_table)
     )
     rows = tx.execute(query).all()
     if not rows:
@@ -82,13 +86,13 @@ def forget(tx: Connection, *, now: int, limit: int) -> int:
         tx.execute(by_day.delete().where(by_day.c.day.in_(days), by_day.c.endpoint_id.in_(ids)))
     for table in _BY_ENDPOINT:
         tx.execute(table.delete().where(table.c.endpoint_id.in_(ids)))
-    tx.execute(_E.delete().where(_E.c.id.in_(ids)))
+    tx.execute(endpoint_table.delete().where(endpoint_table.c.id.in_(ids)))
     _forget_hosts(tx, sorted({row.host for row in rows}), now=now)
     return len(ids)
 
 
 def _forget_hosts(tx: Connection, hosts: Sequence[str], *, now: int) -> None:
     """Remove hosts without endpoints, unless one is being probed or on hold."""
-    empty = ~sa.exists().where(_E.c.host == _H.c.host)
-    idle = (_H.c.lease_until <= now, _H.c.free_at <= now)
-    tx.execute(_H.delete().where(_H.c.host.in_(hosts), empty, *idle))
+    empty = ~sa.exists().where(endpoint_table.c.host == host_table.c.host)
+    idle = (host_table.c.lease_until <= now, host_table.c.free_at <= now)
+    tx.execute(host_table.delete().where(host_table.c.host.in_(hosts), empty, *idle))

@@ -20,38 +20,43 @@ from tollgauge.core.endpoint import Listing
 from tollgauge.core.evidence import Evidence, to_json
 from tollgauge.core.score import Score, score_from_json, score_to_json
 from tollgauge.core.scoring import score
-from tollgauge.db import schema, upsert
+from tollgauge.db import upsert
 from tollgauge.db.prepared import Prepared
+from tollgauge.db.schema import endpoint as endpoint_table
+from tollgauge.db.schema import score as score_table
 from tollgauge.db.transaction import step
 from tollgauge.store.endpoints.endpoints import chunks
 
-_S: Final = schema.score
-_E: Final = schema.endpoint
-_ONE: Final = Prepared(sa.select(_S).where(_S.c.endpoint_id == sa.bindparam("id")))
+_ONE: Final = Prepared(
+    sa.select(score_table).where(score_table.c.endpoint_id == sa.bindparam("id"))
+)
 _SAVE: Final = Prepared(
     upsert.either(
-        _S,
+        score_table,
         lambda insert: insert.on_conflict_do_update(
             index_elements=["endpoint_id"],
             set_=dict(insert.excluded),
-            where=_S.c.as_of <= insert.excluded.as_of,
+            where=score_table.c.as_of <= insert.excluded.as_of,
         ),
     )
 )
 _SETTLE: Final = Prepared(
-    _E.update()
-    .where(_E.c.id == sa.bindparam("id_"))
-    .values(score_due=sa.func.coalesce(_E.c.score_next, _E.c.score_due), score_next=None)
+    endpoint_table.update()
+    .where(endpoint_table.c.id == sa.bindparam("id_"))
+    .values(
+        score_due=sa.func.coalesce(endpoint_table.c.score_next, endpoint_table.c.score_due),
+        score_next=None,
+    )
 )
 _ORDER: Final = (
-    _S.c.score_tenths.desc(),
-    _S.c.confidence_hundredths.desc(),
-    _S.c.endpoint_id,
+    score_table.c.score_tenths.desc(),
+    score_table.c.confidence_hundredths.desc(),
+    score_table.c.endpoint_id,
 )
 _RANKED: Final = (
-    _E.c.status == Listing.LISTED.value,
-    _E.c.adopted.is_(False),
-    _S.c.score_tenths.is_not(None),
+    endpoint_table.c.status == Listing.LISTED.value,
+    endpoint_table.c.adopted.is_(False),
+    score_table.c.score_tenths.is_not(None),
 )
 
 
@@ -139,7 +144,7 @@ def get_many(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, ScoreRow]
     """The scores of some endpoints, by endpoint id; those without are left out."""
     found: dict[str, ScoreRow] = {}
     for chunk in chunks(endpoint_ids):
-        rows = tx.execute(sa.select(_S).where(_S.c.endpoint_id.in_(chunk)))
+        rows = tx.execute(sa.select(score_table).where(score_table.c.endpoint_id.in_(chunk)))
         found.update((row["endpoint_id"], ScoreRow(**row)) for row in rows.mappings())
     return found
 
@@ -152,7 +157,9 @@ def results(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Score]:
     found: dict[str, Score] = {}
     for chunk in chunks(endpoint_ids):
         rows = tx.execute(
-            sa.select(_S.c.endpoint_id, _S.c.result).where(_S.c.endpoint_id.in_(chunk))
+            sa.select(score_table.c.endpoint_id, score_table.c.result).where(
+                score_table.c.endpoint_id.in_(chunk)
+            )
         )
         found.update((row.endpoint_id, score_from_json(row.result)) for row in rows)
     return found
@@ -176,12 +183,17 @@ def at_rank(tx: Connection, *, rank: int) -> ScoreRow | None:
 def population(tx: Connection) -> Population:
     """Counts over the ranked population."""
     query = sa.select(
-        _S.c.grade,
+        score_table.c.grade,
         sa.func.count(),
-        sa.func.count().filter(_S.c.uptime_tenths > 0),
-        sa.func.count().filter(_S.c.compliant),
+        sa.func.count().filter(score_table.c.uptime_tenths > 0),
+        sa.func.count().filter(score_table.c.compliant),
     )
-    query = query.join(_E).where(*_RANKED).group_by(_S.c.grade).order_by(_S.c.grade)
+    query = (
+        query.join(endpoint_table)
+        .where(*_RANKED)
+        .group_by(score_table.c.grade)
+        .order_by(score_table.c.grade)
+    )
     rows = tx.execute(query).all()
     return Population(
         scored=sum(row[1] for row in rows),
@@ -192,5 +204,12 @@ def population(tx: Connection) -> Population:
 
 
 def _ranked(tx: Connection, *, limit: int, offset: int) -> tuple[ScoreRow, ...]:
-    query = sa.select(_S).join(_E).where(*_RANKED).order_by(*_ORDER).limit(limit).offset(offset)
+    query = (
+        sa.select(score_table)
+        .join(endpoint_table)
+        .where(*_RANKED)
+        .order_by(*_ORDER)
+        .limit(limit)
+        .offset(offset)
+    )
     return tuple(ScoreRow(**row) for row in tx.execute(query).mappings())

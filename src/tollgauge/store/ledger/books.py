@@ -1,19 +1,18 @@
-"""The books as they follow from the ledger and from what came to us, and which days were checked.
+"""The books: sales of the ledger beside deposits of the chain, and which days were checked.
 
 Rules:
-- nothing here is written down twice: whether a transfer paid for a sale is asked of the ledger each
-  time, by (network, asset, payer, nonce). So a sale that settles late takes its transfer out of
-  the unattributed ones, and a transfer that a reorganisation removed leaves its sale without one;
-- `book_day` remembers of a complete day what its difference came to when it was told, so that it
-  is told once.
+- which deposit paid for which sale is not stored, but joined each time by (network, asset, payer,
+  nonce). So a sale that settles late takes its deposit out of the unattributed ones, and a deposit
+  that a reorganisation removed leaves its sale without one;
+- `book_day` keeps the difference of a complete day as it was reported, so that it is reported once.
 
-What the sums mean is core/books'.
+What the sums mean is decided in core/books.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -24,7 +23,7 @@ from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.db import upsert
 from tollgauge.db.schema import metadata
 from tollgauge.db.transaction import step
-from tollgauge.store.chain import cursors as chains
+from tollgauge.store.chain.cursors import chain_cursor
 from tollgauge.store.chain.deposits import account, deposit
 from tollgauge.store.chain.volumes import chain_of
 from tollgauge.store.ledger.payments import LedgerRow, payment
@@ -41,17 +40,11 @@ book_day = sa.Table(
     sqlite_with_rowid=False,
 )
 
-_A: Final = account
-_B: Final = book_day
-_C: Final = chains.chain_cursor
-_D: Final = deposit
-_P: Final = payment
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stray:
-    """A transfer to us that no settled sale explains. `payment_id` and `state` are those of the
-    payment that has its authorization, None where the ledger knows none.
+class UnattributedDeposit:
+    """A deposit that no settled sale explains. `payment_id` and `state` are those of the payment
+    with the same authorization, None if the ledger has none.
     """
 
     network: str
@@ -72,130 +65,151 @@ class Stray:
 def named(
     tx: Connection, network: str, asset: str, *, since: int
 ) -> tuple[frozenset[str], int | None]:
-    """The addresses that payments of an asset name, first seen at `since` (ms) or later, and when
-    the ledger began (ms), None while it is empty.
+    """The addresses that payments of an asset name, first seen at `since` or later; and
+    when the first payment of the ledger was seen, None without one. Instants are ms UTC.
     """
-    mine = (_P.c.network == network, _P.c.asset == asset, _P.c.created_at >= since)
-    found = tx.execute(sa.select(_P.c.pay_to).distinct().where(*mine))
-    began = tx.execute(sa.select(sa.func.min(_P.c.created_at))).scalar_one()
-    return frozenset(found.scalars()), began
+    of_asset = (
+        payment.c.network == network,
+        payment.c.asset == asset,
+        payment.c.created_at >= since,
+    )
+    addresses = tx.execute(sa.select(payment.c.pay_to).distinct().where(*of_asset))
+    began = tx.execute(sa.select(sa.func.min(payment.c.created_at))).scalar_one()
+    return frozenset(addresses.scalars()), began
 
 
 @step
 def accounts(tx: Connection) -> tuple[Account, ...]:
-    """Every address that we sell or sold to: those that the chain is read for, and those that
-    only the ledger names.
+    """Every address that sales are or were paid to: those whose deposits are indexed, and those
+    that only the ledger names.
     """
-    query = sa.select(_A.c.chain, _A.c.asset, _A.c.address, _A.c.low_at, _C.c.audited_at)
-    rows = tx.execute(query.join(_C, _C.c.chain == _A.c.chain))
-    found = {
+    query = sa.select(
+        account.c.chain,
+        account.c.asset,
+        account.c.address,
+        account.c.low_at,
+        chain_cursor.c.audited_at,
+    )
+    rows = tx.execute(query.join(chain_cursor, chain_cursor.c.chain == account.c.chain))
+    indexed = {
         (f"eip155:{chain}", asset, address): (low_at, read_to)
         for chain, asset, address, low_at, read_to in rows
     }
-    sold = sa.select(_P.c.network, _P.c.asset, _P.c.pay_to).distinct()
-    for network, asset, pay_to in tx.execute(sold.where(_P.c.state == State.SETTLED.value)):
-        found.setdefault((network, asset, pay_to), (None, None))
+    sold = sa.select(payment.c.network, payment.c.asset, payment.c.pay_to).distinct()
+    for network, asset, pay_to in tx.execute(sold.where(payment.c.state == State.SETTLED.value)):
+        indexed.setdefault((network, asset, pay_to), (None, None))
     return tuple(
         Account(network=network, asset=asset, address=address, read_from=begin, read_to=end or None)
-        for (network, asset, address), (begin, end) in sorted(found.items())
+        for (network, asset, address), (begin, end) in sorted(indexed.items())
     )
 
 
 @step
-def of_day(tx: Connection, mine: Account, day: int) -> Day:
+def of_day(tx: Connection, book_account: Account, day: int) -> Day:
     """The books of an account on one UTC day."""
     begin, end = day * DAY_MS, (day + 1) * DAY_MS
-    chain = chain_of(mine.network)
+    chain = chain_of(book_account.network)
     paid = sa.and_(
-        _P.c.network == mine.network,
-        _P.c.asset == _D.c.asset,
-        _P.c.payer == _D.c.payer,
-        _P.c.nonce == _D.c.nonce,
-        _P.c.state == State.SETTLED.value,
+        payment.c.network == book_account.network,
+        payment.c.asset == deposit.c.asset,
+        payment.c.payer == deposit.c.payer,
+        payment.c.nonce == deposit.c.nonce,
+        payment.c.state == State.SETTLED.value,
     )
     transfers = (
-        sa.select(_D.c.value, _P.c.amount)
-        .join(_P, paid, isouter=True)
-        .where(_D.c.chain == chain, _D.c.asset == mine.asset, _D.c.pay_to == mine.address)
-        .where(_D.c.at >= begin, _D.c.at < end)
+        sa.select(deposit.c.value, payment.c.amount)
+        .join(payment, paid, isouter=True)
+        .where(
+            deposit.c.chain == chain,
+            deposit.c.asset == book_account.asset,
+            deposit.c.pay_to == book_account.address,
+        )
+        .where(deposit.c.at >= begin, deposit.c.at < end)
     )
-    came = [
+    deposits = [
         ReceivedTransfer(int(value), None if sold is None else int(sold))
         for value, sold in tx.execute(transfers)
     ]
-    seen = sa.exists().where(_D.c.chain == chain, *_same_key())
-    sales = sa.select(_P.c.amount, _P.c.created_at, _P.c.valid_before).where(
-        _P.c.network == mine.network,
-        _P.c.asset == mine.asset,
-        _P.c.pay_to == mine.address,
-        _P.c.state == State.SETTLED.value,
-        _P.c.created_at >= begin,
-        _P.c.created_at < end,
-        ~seen,
+    has_deposit = sa.exists().where(deposit.c.chain == chain, *_same_key())
+    sales = sa.select(payment.c.amount, payment.c.created_at, payment.c.valid_before).where(
+        payment.c.network == book_account.network,
+        payment.c.asset == book_account.asset,
+        payment.c.pay_to == book_account.address,
+        payment.c.state == State.SETTLED.value,
+        payment.c.created_at >= begin,
+        payment.c.created_at < end,
+        ~has_deposit,
     )
     unseen = [UnmatchedSale(int(a), at, int(until)) for a, at, until in tx.execute(sales)]
-    return books_of_day(mine, day, came, unseen)
+    return books_of_day(book_account, day, deposits, unseen)
 
 
 @step
-def strays(tx: Connection, *, limit: int) -> tuple[Stray, ...]:
-    """The newest transfers to us that no settled sale explains."""
-    network = "eip155:" + sa.cast(_D.c.chain, sa.Text)
-    known = sa.and_(_P.c.network == network, *_same_key())
+def unattributed(tx: Connection, *, limit: int) -> tuple[UnattributedDeposit, ...]:
+    """The newest deposits that no settled sale explains."""
+    network = "eip155:" + sa.cast(deposit.c.chain, sa.Text)
+    same_authorization = sa.and_(payment.c.network == network, *_same_key())
     query = (
-        sa.select(_D, _P.c.id, _P.c.state)
-        .join(_P, known, isouter=True)
-        .where(sa.or_(_P.c.id.is_(None), _P.c.state != State.SETTLED.value))
-        .order_by(_D.c.at.desc(), _D.c.number.desc(), _D.c.log_index)
+        sa.select(deposit, payment.c.id, payment.c.state)
+        .join(payment, same_authorization, isouter=True)
+        .where(sa.or_(payment.c.id.is_(None), payment.c.state != State.SETTLED.value))
+        .order_by(deposit.c.at.desc(), deposit.c.number.desc(), deposit.c.log_index)
         .limit(limit)
     )
-    return tuple(_stray(row) for row in tx.execute(query).mappings())
+    return tuple(_unattributed_deposit(row) for row in tx.execute(query).mappings())
 
 
 @step
-def checked(tx: Connection, mine: Account) -> dict[int, int]:
-    """The days of an account that were complete when they were checked, with the difference that
-    was found.
+def checked(tx: Connection, book_account: Account) -> dict[int, int]:
+    """The days of an account that were complete when they were checked, each with its difference
+    (atomic units).
     """
-    query = sa.select(_B.c.day, _B.c.difference).where(*_of(mine))
+    query = sa.select(book_day.c.day, book_day.c.difference).where(*_of(book_account))
     return {day: int(difference) for day, difference in tx.execute(query)}
 
 
 @step
 def check(tx: Connection, day: Day, *, now: int) -> None:
-    """Remember what a complete day came to."""
+    """Keep the difference of a complete day."""
     chain = chain_of(day.account.network)
     place = {"chain": chain, "asset": day.account.asset, "pay_to": day.account.address}
     values: dict[str, Any] = {"difference": str(day.difference), "checked_at": now}
-    keys = [_B.c.chain, _B.c.asset, _B.c.pay_to, _B.c.day]
-    row = upsert.insert(tx, _B).values(**place, day=day.day, **values)
+    keys = [book_day.c.chain, book_day.c.asset, book_day.c.pay_to, book_day.c.day]
+    row = upsert.insert(tx, book_day).values(**place, day=day.day, **values)
     tx.execute(row.on_conflict_do_update(index_elements=keys, set_=values))
 
 
 @step
 def recheck(tx: Connection, row: LedgerRow) -> None:
-    """What is known of a sale changed: the day of its payment is to be checked again."""
-    mine = Account(network=row.network, asset=row.asset, address=row.pay_to)
+    """Have the day of a payment checked again, because something about it changed."""
+    book_account = Account(network=row.network, asset=row.asset, address=row.pay_to)
     if chain_of(row.network) is not None:
-        known = (_B.c.day == day_of(row.created_at), _B.c.difference == "0")
-        tx.execute(_B.delete().where(*_of(mine), *known))
+        without_difference = (
+            book_day.c.day == day_of(row.created_at),
+            book_day.c.difference == "0",
+        )
+        tx.execute(book_day.delete().where(*_of(book_account), *without_difference))
 
 
 def _same_key() -> tuple[sa.ColumnElement[bool], ...]:
-    """A transfer used the authorization of a payment."""
-    return (_D.c.asset == _P.c.asset, _D.c.payer == _P.c.payer, _D.c.nonce == _P.c.nonce)
-
-
-def _of(mine: Account) -> tuple[sa.ColumnElement[bool], ...]:
+    """A deposit has the authorization of a payment."""
     return (
-        _B.c.chain == chain_of(mine.network),
-        _B.c.asset == mine.asset,
-        _B.c.pay_to == mine.address,
+        deposit.c.asset == payment.c.asset,
+        deposit.c.payer == payment.c.payer,
+        deposit.c.nonce == payment.c.nonce,
     )
 
 
-def _stray(row: Any) -> Stray:
-    return Stray(
+def _of(book_account: Account) -> tuple[sa.ColumnElement[bool], ...]:
+    return (
+        book_day.c.chain == chain_of(book_account.network),
+        book_day.c.asset == book_account.asset,
+        book_day.c.pay_to == book_account.address,
+    )
+
+
+def _unattributed_deposit(row: Any) -> UnattributedDeposit:
+    return UnattributedDeposit(
         network=f"eip155:{row['chain']}",
         asset=row["asset"],
         pay_to=row["pay_to"],

@@ -1,6 +1,7 @@
-"""Booked: which payment of the ledger a transaction settled, and what others may know of it.
+"""Payment lookup: which payment of the ledger a transaction settled.
 
-The ledger's rows are store/ledger/payments'; this only looks, by the key and by the transaction.
+It only reads, and returns only what anyone may know of a payment; the ledger's rows are
+store/ledger/payments's.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from tollgauge.db.transaction import step
 from tollgauge.store.ledger.payments import payment
 
 KEYS_MAX: Final = 500
-"""How many payments of one transaction are looked for: more than a block holds for one payee."""
+"""At most this many payments of one transaction are looked up: more than a block can hold."""
 _KEYS_A_QUERY: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """What a payment is known by, beside its network. Hex is lower case."""
+    """The key of a payment, without its network. Hex is lower case."""
 
     asset: str
     payer: str
@@ -31,7 +32,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Booked:
-    """A payment without its secrets. `at` (ms UTC) is when it was first seen."""
+    """A payment without its secrets. `at` is when it was first seen (ms UTC)."""
 
     id: str
     route: str
@@ -50,7 +51,7 @@ def payment_of(
     settlement named the transaction; None without either.
     """
     for start in range(0, min(len(keys), KEYS_MAX), _KEYS_A_QUERY):
-        near = keys[start : start + _KEYS_A_QUERY]
+        chunk = keys[start : start + _KEYS_A_QUERY]
         matches = or_(
             *(
                 and_(
@@ -58,14 +59,14 @@ def payment_of(
                     payment.c.payer == key.payer,
                     payment.c.nonce == key.nonce,
                 )
-                for key in near
+                for key in chunk
             )
         )
-        found = _oldest(tx, and_(payment.c.network == network, matches))
-        if found is not None:
-            return found
-    named = and_(payment.c.network == network, payment.c.tx_hash == transaction)
-    return _oldest(tx, named)
+        oldest = _oldest(tx, and_(payment.c.network == network, matches))
+        if oldest is not None:
+            return oldest
+    settled_by = and_(payment.c.network == network, payment.c.tx_hash == transaction)
+    return _oldest(tx, settled_by)
 
 
 def _oldest(tx: Connection, where: ColumnElement[bool]) -> Booked | None:

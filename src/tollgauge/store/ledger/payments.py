@@ -2,12 +2,12 @@
 
 Rules (docs/payments.md):
 - the key is unique over (network, asset, payer, nonce); inserting it is the claim;
-- a row moves only along core/payment.TRANSITIONS, by compare-and-swap on (state, owner), so that a
-  worker that lost its lease can no longer write; what was tried is written with the move;
-- `lease_until` says until when a row is left alone: by other workers while somebody works on it,
-  by the reconciler afterwards. A settled row that is final has 0 and is never looked at again;
-- the answer is stored before settling and kept for 30 days after the outcome; while the outcome
-  is open it is never dropped.
+- a row's state changes only as core/payment.TRANSITIONS allows, by compare-and-swap on
+  (state, owner), so that a worker that lost its lease can no longer write; the attempts are written
+  in the same transaction;
+- `lease_until` is until when a row is left alone (ms UTC): by other workers while one works on it,
+  by the reconciler afterwards. 0 marks a settled row as final: it is not checked again;
+- the answer is stored before settling, and kept until 30 days after the outcome is known.
 """
 
 from __future__ import annotations
@@ -36,7 +36,17 @@ from sqlalchemy import (
 )
 
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.payment import PATHS, TRANSITIONS, Authorization, Offer, Payment, State, decode
+from tollgauge.core.payment import (
+    CHECKED_ON_CHAIN,
+    CONCLUDED,
+    PATHS,
+    TRANSITIONS,
+    Authorization,
+    Offer,
+    Payment,
+    State,
+    decode,
+)
 from tollgauge.core.units import DAY_MS
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import Serial, metadata
@@ -107,23 +117,23 @@ payment_attempt = Table(
     ),
 )
 
-_EMPTY: Final[dict[str, object]] = dict.fromkeys(payment.c.keys())
+_ALL_COLUMNS: Final[dict[str, object]] = dict.fromkeys(payment.c.keys())
 _INSERT: Final = Prepared(either(payment, lambda insert: insert.on_conflict_do_nothing()))
-_WHOLE: Final = select(
+_WITH_ANSWER: Final = select(
     payment,
     payment_answer.c.status.label("answer_status"),
     payment_answer.c.body,
     payment_answer.c.shown_at,
 ).outerjoin(payment_answer, payment_answer.c.payment_id == payment.c.id)
-_ONE: Final = Prepared(_WHOLE.where(payment.c.id == bindparam("id_")))
-_MOVE: Final = update(payment).where(
+_BY_ID: Final = Prepared(_WITH_ANSWER.where(payment.c.id == bindparam("id_")))
+_UPDATE: Final = update(payment).where(
     payment.c.id == bindparam("id_"),
     payment.c.state == bindparam("state_"),
     payment.c.owner == bindparam("owner_"),
 )
-_CHANGE: Final = Prepared(_MOVE)
-_CHANGE_SEEN: Final = Prepared(_MOVE.where(payment.c.updated_at == bindparam("updated_at_")))
-_HELD: Final = Prepared(
+_UPDATE_HELD: Final = Prepared(_UPDATE)
+_UPDATE_UNCHANGED: Final = Prepared(_UPDATE.where(payment.c.updated_at == bindparam("updated_at_")))
+_LOCK_CLAIM: Final = Prepared(
     select(payment.c.id)
     .where(
         payment.c.id == bindparam("id_"),
@@ -132,23 +142,23 @@ _HELD: Final = Prepared(
     )
     .with_for_update()
 )
-_ANSWER: Final = Prepared(payment_answer.insert())
-_SHOW: Final = Prepared(
+_INSERT_ANSWER: Final = Prepared(payment_answer.insert())
+_UPDATE_SHOWN: Final = Prepared(
     update(payment_answer).where(
         payment_answer.c.payment_id == bindparam("id_"), payment_answer.c.shown_at.is_(None)
     )
 )
-_ATTEMPT: Final = Prepared(payment_attempt.insert().inline())
+_INSERT_ATTEMPT: Final = Prepared(payment_attempt.insert().inline())
 
 
 class ClaimLost(TollgaugeError):  # noqa: N818 - it names a state, not a bug
-    """Another worker has taken a claimed payment over: what its claim justified may not be done."""
+    """Another worker has taken over a claimed payment: nothing may be written under its claim."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredAnswer:
-    """The whole answer that a payment bought: HTTP status and body bytes. `shown_at` is when its
-    secret was shown to a buyer who repeats no ticket (milliseconds UTC), None while it was not.
+    """The answer that a payment bought: HTTP status and body. `shown_at` is when its secret was
+    shown to a buyer who repeats no ticket (ms UTC), None if it was not.
     """
 
     status: int
@@ -158,9 +168,9 @@ class StoredAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One step that was tried: `kind` is verify, answer (one that the request or its target
-    prevented), intent (to settle, written before it is tried), settle or chain; `outcome` is a
-    short text. `host` is the one that made the work vain.
+    """One attempt: `kind` is verify, answer (only one that failed because of the request or its
+    target), intent (written before settle is called), settle or chain; `outcome` is a short text,
+    `host` the one because of which an answer failed.
     """
 
     kind: str
@@ -173,7 +183,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRow:
-    """One payment as the ledger knows it. Instants are milliseconds UTC."""
+    """One payment of the ledger. Instants are ms UTC, unless named `_s` (unix seconds)."""
 
     id: str
     state: State
@@ -197,7 +207,7 @@ class LedgerRow:
 
     @property
     def authorization(self) -> Authorization:
-        """The transfer that this payment waits for."""
+        """The transfer that settles this payment."""
         return Authorization(
             network=self.network,
             asset=self.asset,
@@ -211,7 +221,7 @@ class LedgerRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The outcome of a claim: the row as it stands, and whether the caller holds it now."""
+    """The outcome of a claim: the row as it is now, and whether the caller has claimed it."""
 
     row: LedgerRow
     mine: bool
@@ -230,11 +240,11 @@ def claim(
 ) -> Claim:
     """Claim a payment for one request, or find out who did.
 
-    The first to insert the key holds it. A `rejected` row, or one left `claimed` by a worker whose
-    lease ended, is taken over and bound to the new request and to what is signed now (a payer may
-    sign one nonce twice), because nothing was charged.
+    The first to insert the key has the claim. A `rejected` row, or a `claimed` one whose lease has
+    ended, is taken over and bound to the new request and the new signed values (a payer may sign
+    one nonce twice), because nothing was charged.
     """
-    bound = {
+    request = {
         "digest": digest,
         "route": offer.route,
         "amount": str(paid.value),
@@ -242,7 +252,7 @@ def claim(
         "valid_before": str(paid.valid_before),
         "header": paid.header,
     }
-    held = {"owner": owner, "lease_until": now + lease_ms, "updated_at": now}
+    lease = {"owner": owner, "lease_until": now + lease_ms, "updated_at": now}
     values = {
         "id": paid.id,
         "network": paid.network,
@@ -252,44 +262,43 @@ def claim(
         "state": State.CLAIMED.value,
         "reason": "",
         "created_at": now,
-        **bound,
-        **held,
+        **request,
+        **lease,
     }
     if _INSERT.run(tx, values) == 1:
-        return Claim(row=_row(_EMPTY | values), mine=True)
+        return Claim(row=_row(_ALL_COLUMNS | values), mine=True)
     row = get(tx, paid.id)
     assert row is not None  # noqa: S101 - the key was not inserted, so it was there
-    if not _free(row, now=now):
+    if not _may_take_over(row, now=now):
         return Claim(row=row, mine=False)
-    fresh = {"state": State.CLAIMED.value, "reason": "", **bound, **held}
-    done = _CHANGE_SEEN.run(tx, fresh | _seen(row))
-    taken = get(tx, paid.id)
-    return Claim(row=taken or row, mine=done == 1)
+    takeover = {"state": State.CLAIMED.value, "reason": "", **request, **lease}
+    changed = _UPDATE_UNCHANGED.run(tx, takeover | _if_unchanged(row))
+    return Claim(row=get(tx, paid.id) or row, mine=changed == 1)
 
 
-def _free(row: LedgerRow, *, now: int) -> bool:
-    left = row.state is State.CLAIMED and row.lease_until <= now
-    return row.state is State.REJECTED or left
+def _may_take_over(row: LedgerRow, *, now: int) -> bool:
+    abandoned = row.state is State.CLAIMED and row.lease_until <= now
+    return row.state is State.REJECTED or abandoned
 
 
 def same(row: LedgerRow, paid: Payment, digest: str) -> bool:
-    """Whether a payment is the one that a row holds: the same signature, the same ticket, sent
-    for the same request. What settled can be read on the chain and proves nothing; the ticket was
-    told to the payer alone. Not of rejected rows, which hold no payment.
+    """Whether a payment is the one of a row: the same signature and ticket, sent for the same
+    request. A settled signature alone proves nothing, because anyone can read it on the chain; the
+    ticket is known to the payer alone. Not for rejected rows, whose header is not kept.
     """
-    held = decode(row.header)
-    mine = (held.signer_mark, held.ticket) == (paid.signer_mark, paid.ticket)
-    return row.digest == digest and mine
+    stored = decode(row.header)
+    same_payer = (stored.signer_mark, stored.ticket) == (paid.signer_mark, paid.ticket)
+    return row.digest == digest and same_payer
 
 
-def _held(row: LedgerRow) -> dict[str, object]:
-    """The row while nobody moved it and its worker is the same."""
+def _if_held(row: LedgerRow) -> dict[str, object]:
+    """Parameters of `_UPDATE_HELD`: the row still has the state and owner that were read."""
     return {"id_": row.id, "state_": row.state.value, "owner_": row.owner}
 
 
-def _seen(row: LedgerRow) -> dict[str, object]:
-    """The row while nobody wrote it at all."""
-    return _held(row) | {"updated_at_": row.updated_at}
+def _if_unchanged(row: LedgerRow) -> dict[str, object]:
+    """Parameters of `_UPDATE_UNCHANGED`: the row was not written since it was read."""
+    return _if_held(row) | {"updated_at_": row.updated_at}
 
 
 @step
@@ -306,13 +315,13 @@ def move(
     lease_ms: int = 0,
     attempts: Sequence[Attempt] = (),
 ) -> LedgerRow | None:
-    """Move a row to `state`, or return None when someone else moved it first.
+    """Change a row's state; returns the new row, or None if another worker changed it first.
 
-    The row is left alone for `lease_ms`, under a new `owner` where one is given; `attempts` are
-    what was tried meanwhile. An empty `transaction` takes back what a facilitator had named. Of a
-    rejected payment the header is not kept: nothing will be settled with it, and anyone can send
-    16 KB of it. Raises ValueError for a move that core/payment.TRANSITIONS does not know, and for
-    an intent to settle what has no answer.
+    The row is left alone for `lease_ms`, under a new `owner` if one is given; `attempts` are added
+    to those of the payment. An empty `transaction` removes the one that a facilitator had named.
+    The header of a rejected payment is not kept: nothing will be settled with it, and anyone can
+    send 16 KB of it. Raises ValueError for a change that core/payment.TRANSITIONS does not allow,
+    and for settling without an answer.
     """
     if state not in TRANSITIONS[row.state]:
         raise ValueError(f"a payment cannot go from {row.state} to {state}")
@@ -339,21 +348,21 @@ def move(
     }
     if state is State.REJECTED:
         values["header"] = ""
-    if _CHANGE.run(tx, values | _held(row)) != 1:
+    if _UPDATE_HELD.run(tx, values | _if_held(row)) != 1:
         return None
     if answer is not None:
-        made = {"payment_id": row.id, "status": answer.status, "body": answer.body}
-        _ANSWER.run(tx, made)
-    _record(tx, row.id, attempts)
+        columns = {"payment_id": row.id, "status": answer.status, "body": answer.body}
+        _INSERT_ANSWER.run(tx, columns)
+    _insert_attempts(tx, row.id, attempts)
     return moved
 
 
 def check_claim(tx: Connection, row: LedgerRow) -> None:
-    """Hold a claim until this transaction ends, so that what is written in it is written by the
+    """Lock a claim until this transaction ends, so that what is written in it is written by the
     payment's own worker (docs/payments.md). Raises ClaimLost if another worker has taken the
     payment over, or if it is no longer claimed.
     """
-    if _HELD.first(tx, {"id_": row.id, "owner_": row.owner}) is None:
+    if _LOCK_CLAIM.first(tx, {"id_": row.id, "owner_": row.owner}) is None:
         raise ClaimLost(f"payment {row.id} is no longer claimed by {row.owner}")
 
 
@@ -369,16 +378,16 @@ def conclude(
     lease_ms: int,
     attempts: Sequence[Attempt] = (),
 ) -> LedgerRow | None:
-    """Move a row that nobody works on to what the chain proves of it, through every state that
-    lies between; None when someone else moved it first.
+    """Give a row that no worker has the state that the chain proves, through every state between;
+    returns the new row, or None if another worker changed it first.
     """
-    found: LedgerRow | None = row
-    for passed in () if state in TRANSITIONS[row.state] else PATHS[row.state]:
-        if passed is not state:
-            found = found and move(tx, found, passed, now=now, reason=reason)
-    return found and move(
+    current: LedgerRow | None = row
+    for between in () if state in TRANSITIONS[row.state] else PATHS[row.state]:
+        if between is not state:
+            current = current and move(tx, current, between, now=now, reason=reason)
+    return current and move(
         tx,
-        found,
+        current,
         state,
         now=now,
         transaction=transaction,
@@ -390,30 +399,25 @@ def conclude(
 
 @step
 def leave(tx: Connection, row: LedgerRow, *, until: int) -> None:
-    """Look at a row again after `until`."""
-    _CHANGE_SEEN.run(tx, {"lease_until": until} | _seen(row))
+    """Leave a row alone until `until` (ms UTC)."""
+    _UPDATE_UNCHANGED.run(tx, {"lease_until": until} | _if_unchanged(row))
 
 
 @step
 def finish(tx: Connection, row: LedgerRow, *, transaction: str) -> None:
-    """A settled row is final, in this transaction: it is never looked at again."""
-    _CHANGE_SEEN.run(tx, {"lease_until": 0, "tx_hash": transaction} | _seen(row))
+    """Mark a settled row as final, settled by this transaction: it is not checked again."""
+    values = {"lease_until": 0, "tx_hash": transaction}
+    _UPDATE_UNCHANGED.run(tx, values | _if_unchanged(row))
 
 
 def show_secret(tx: Connection, payment_id: str, *, now: int) -> bool:
-    """Note that the secret in an answer is shown now. False, and nothing changed, if it was shown
-    before: of several requests at once, one shows it.
+    """Record that the secret in an answer is shown now. False, and nothing changed, if it was
+    shown before: of several requests at once, only one shows it.
     """
-    return _SHOW.run(tx, {"shown_at": now, "id_": payment_id}) == 1
+    return _UPDATE_SHOWN.run(tx, {"shown_at": now, "id_": payment_id}) == 1
 
 
-@step
-def record_attempt(tx: Connection, payment_id: str, attempt: Attempt) -> None:
-    """Append what a question about a payment came to."""
-    _record(tx, payment_id, (attempt,))
-
-
-def _record(tx: Connection, payment_id: str, attempts: Sequence[Attempt]) -> None:
+def _insert_attempts(tx: Connection, payment_id: str, attempts: Sequence[Attempt]) -> None:
     rows = [
         {
             "payment_id": payment_id,
@@ -426,48 +430,48 @@ def _record(tx: Connection, payment_id: str, attempts: Sequence[Attempt]) -> Non
         }
         for attempt in attempts
     ]
-    _ATTEMPT.run_each(tx, rows)
+    _INSERT_ATTEMPT.run_each(tx, rows)
 
 
 @step
 def get(tx: Connection, payment_id: str) -> LedgerRow | None:
     """One payment by its id, or None."""
-    found = _ONE.first(tx, {"id_": payment_id})
-    return _row(found._asdict()) if found else None
+    row = _BY_ID.first(tx, {"id_": payment_id})
+    return _row(row._asdict()) if row else None
 
 
 @step
 def due(tx: Connection, *, now: int, limit: int) -> tuple[LedgerRow, ...]:
-    """Payments that the chain is to be asked about, longest overdue first: `unknown`, `settling`
-    left behind by a dead worker, and `settled` until they are final.
+    """Payments that are due to be checked on the chain, longest overdue first: `unknown`,
+    `settling` ones that a dead worker left, and `settled` ones until they are final.
     """
     overdue = payment.c.lease_until.between(1, now)
-    found: list[LedgerRow] = []
-    for state in (State.UNKNOWN, State.SETTLING, State.SETTLED):
+    rows: list[LedgerRow] = []
+    for state in sorted(CHECKED_ON_CHAIN):  # one query each, so that the index on state is used
         query = (
-            _WHOLE.where(payment.c.state == state.value, overdue)
+            _WITH_ANSWER.where(payment.c.state == state.value, overdue)
             .order_by(payment.c.lease_until)
             .limit(limit)
         )
-        found += [_row(dict(each)) for each in tx.execute(query).mappings()]
-    return tuple(sorted(found, key=lambda row: row.lease_until)[:limit])
+        rows += [_row(dict(row)) for row in tx.execute(query).mappings()]
+    return tuple(sorted(rows, key=lambda row: row.lease_until)[:limit])
 
 
 @step
 def latest(tx: Connection, *, limit: int) -> tuple[LedgerRow, ...]:
     """The newest payments, for the operator."""
-    query = _WHOLE.order_by(payment.c.created_at.desc(), payment.c.id).limit(limit)
-    return tuple(_row(dict(found)) for found in tx.execute(query).mappings())
+    query = _WITH_ANSWER.order_by(payment.c.created_at.desc(), payment.c.id).limit(limit)
+    return tuple(_row(dict(row)) for row in tx.execute(query).mappings())
 
 
 @step
 def attempts(tx: Connection, ids: Sequence[str]) -> dict[str, tuple[Attempt, ...]]:
-    """What was tried for each of some payments, oldest first."""
+    """The attempts of some payments by payment id, oldest first."""
     table = payment_attempt
     query = select(table).where(table.c.payment_id.in_(ids)).order_by(table.c.id)
-    found: dict[str, list[Attempt]] = {each: [] for each in ids}
+    by_payment: dict[str, list[Attempt]] = {payment_id: [] for payment_id in ids}
     for row in tx.execute(query).mappings():
-        found[row["payment_id"]].append(
+        by_payment[row["payment_id"]].append(
             Attempt(
                 kind=row["kind"],
                 at=row["at"],
@@ -477,25 +481,27 @@ def attempts(tx: Connection, ids: Sequence[str]) -> dict[str, tuple[Attempt, ...
                 host=row["host"],
             )
         )
-    return {each: tuple(rows) for each, rows in found.items()}
+    return {payment_id: tuple(found) for payment_id, found in by_payment.items()}
 
 
 @step
 def forget_answers(tx: Connection, *, now: int) -> int:
-    """Drop the bodies of answers whose outcome has been known for 30 days; the rows stay."""
-    known = [State.SETTLED.value, State.FAILED.value, State.EXPIRED.value, State.REJECTED.value]
+    """Delete answers whose payment's outcome has been known for 30 days, and return how many; the
+    payments stay.
+    """
     old = (
         select(payment_answer.c.payment_id)
         .join(payment, payment.c.id == payment_answer.c.payment_id)
-        .where(payment.c.state.in_(known), payment.c.updated_at < now - KEEP_ANSWER_MS)
+        .where(payment.c.state.in_(CONCLUDED), payment.c.updated_at < now - KEEP_ANSWER_MS)
     )
     return tx.execute(delete(payment_answer).where(payment_answer.c.payment_id.in_(old))).rowcount
 
 
 @step
 def forget_rejected(tx: Connection, *, now: int) -> int:
-    """Drop up to a batch of payments that were rejected a day ago, with what was tried of them:
-    nothing was charged, they have expired, and anyone can have any number of them rejected.
+    """Delete up to FORGET_BATCH payments that were rejected a day ago, with their attempts, and
+    return how many: nothing was charged, they have expired, and anyone can have any number of them
+    rejected.
     """
     old = (
         select(payment.c.id)
@@ -505,33 +511,33 @@ def forget_rejected(tx: Connection, *, now: int) -> int:
         )
         .limit(FORGET_BATCH)
     )
-    gone = (
+    deletion = (
         delete(payment)
         .where(payment.c.id.in_(old), payment.c.state == State.REJECTED.value)
         .returning(payment.c.id)
     )
-    ids = tx.execute(gone).scalars().all()
+    ids = tx.execute(deletion).scalars().all()
     tx.execute(delete(payment_attempt).where(payment_attempt.c.payment_id.in_(ids)))
     return len(ids)
 
 
-def _row(found: dict[str, object]) -> LedgerRow:
-    status, body, shown_at = (found.get(name) for name in ("answer_status", "body", "shown_at"))
+def _row(columns: dict[str, object]) -> LedgerRow:
+    status, body, shown_at = (columns.get(name) for name in ("answer_status", "body", "shown_at"))
     return LedgerRow(
-        id=str(found["id"]),
-        state=State(str(found["state"])),
-        owner=str(found["owner"]),
-        lease_until=int(str(found["lease_until"])),
-        digest=str(found["digest"]),
-        route=str(found["route"]),
-        network=str(found["network"]),
-        asset=str(found["asset"]),
-        payer=str(found["payer"]),
-        nonce=str(found["nonce"]),
-        amount=int(str(found["amount"])),
-        pay_to=str(found["pay_to"]),
-        valid_before_s=int(str(found["valid_before"])),
-        header=str(found["header"]),
+        id=str(columns["id"]),
+        state=State(str(columns["state"])),
+        owner=str(columns["owner"]),
+        lease_until=int(str(columns["lease_until"])),
+        digest=str(columns["digest"]),
+        route=str(columns["route"]),
+        network=str(columns["network"]),
+        asset=str(columns["asset"]),
+        payer=str(columns["payer"]),
+        nonce=str(columns["nonce"]),
+        amount=int(str(columns["amount"])),
+        pay_to=str(columns["pay_to"]),
+        valid_before_s=int(str(columns["valid_before"])),
+        header=str(columns["header"]),
         answer=StoredAnswer(
             status=int(str(status)),
             body=body,
@@ -539,8 +545,8 @@ def _row(found: dict[str, object]) -> LedgerRow:
         )
         if isinstance(body, bytes)
         else None,
-        transaction=str(found["tx_hash"]) if found["tx_hash"] else None,
-        reason=str(found["reason"]),
-        created_at=int(str(found["created_at"])),
-        updated_at=int(str(found["updated_at"])),
+        transaction=str(columns["tx_hash"]) if columns["tx_hash"] else None,
+        reason=str(columns["reason"]),
+        created_at=int(str(columns["created_at"])),
+        updated_at=int(str(columns["updated_at"])),
     )

@@ -11,20 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import merge, rollup
-from tollgauge.db import meta, schema, upsert
+from tollgauge.db import meta, upsert
+from tollgauge.db.schema import probe as probe_table
+from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.db.transaction import step
 from tollgauge.store.probes.packing import unpack
 from tollgauge.store.probes.probe_rows import day_from_row, day_to_row, result_from_row
-
-_P: Final = schema.probe
-_D: Final = schema.probe_day
 
 
 @step
@@ -34,10 +33,10 @@ def close_days(tx: Connection, *, before_day: int, limit: int) -> int:
     """
     meta.take_turn(tx, "close-days")
     query = (
-        sa.select(_P.c.day, _P.c.endpoint_id)
-        .where(_P.c.day < before_day)
+        sa.select(probe_table.c.day, probe_table.c.endpoint_id)
+        .where(probe_table.c.day < before_day)
         .distinct()
-        .order_by(_P.c.day, _P.c.endpoint_id)
+        .order_by(probe_table.c.day, probe_table.c.endpoint_id)
         .limit(limit)
     )
     pairs = [(day, endpoint_id) for day, endpoint_id in tx.execute(query)]
@@ -51,17 +50,21 @@ def prune(tx: Connection, *, before_day: int) -> int:
     """Drop the packed probes of days before `before_day`, keeping their sums; how many days of
     endpoints were dropped.
     """
-    old = _D.update().where(_D.c.day < before_day, _D.c.packed.is_not(None))
+    old = probe_day_table.update().where(
+        probe_day_table.c.day < before_day, probe_day_table.c.packed.is_not(None)
+    )
     return tx.execute(old.values(packed=None)).rowcount
 
 
 def _close(tx: Connection, day: int, endpoint_ids: Sequence[str]) -> None:
-    mine = sa.and_(_P.c.day == day, _P.c.endpoint_id.in_(endpoint_ids))
-    taken = tx.execute(_P.delete().where(mine).returning(*_P.c))
+    mine = sa.and_(probe_table.c.day == day, probe_table.c.endpoint_id.in_(endpoint_ids))
+    taken = tx.execute(probe_table.delete().where(mine).returning(*probe_table.c))
     fresh: dict[str, list[ProbeResult]] = {}
     for row in taken:
         fresh.setdefault(row.endpoint_id, []).append(result_from_row(row))
-    known = sa.select(_D).where(_D.c.day == day, _D.c.endpoint_id.in_(endpoint_ids))
+    known = sa.select(probe_day_table).where(
+        probe_day_table.c.day == day, probe_day_table.c.endpoint_id.in_(endpoint_ids)
+    )
     closed = {row.endpoint_id: row for row in tx.execute(known)}
     rows = [
         _merged(day, endpoint_id, results, closed.get(endpoint_id))
@@ -72,7 +75,7 @@ def _close(tx: Connection, day: int, endpoint_ids: Sequence[str]) -> None:
 
 
 def _put(tx: Connection, rows: Sequence[dict[str, Any]]) -> None:
-    statement = upsert.insert(tx, _D)
+    statement = upsert.insert(tx, probe_day_table)
     changed = {name: statement.excluded[name] for name in rows[0]}
     whole = statement.on_conflict_do_update(index_elements=["day", "endpoint_id"], set_=changed)
     tx.execute(whole, rows)

@@ -24,8 +24,11 @@ from sqlalchemy import Connection
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import Rollup, merge, rollup
 from tollgauge.core.units import DAY_MS, day_of
-from tollgauge.db import schema, upsert
+from tollgauge.db import upsert
 from tollgauge.db.prepared import Prepared
+from tollgauge.db.schema import endpoint as endpoint_table
+from tollgauge.db.schema import probe as probe_table
+from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.db.transaction import step
 from tollgauge.store.endpoints.endpoints import dirty, greatest, lock
 from tollgauge.store.probes.archive import close_days, prune
@@ -45,17 +48,16 @@ __all__ = [
     "record_many",
 ]
 
-_E: Final = schema.endpoint
-_P: Final = schema.probe
-_D: Final = schema.probe_day
 _AT: Final = sa.bindparam("at_", type_=sa.BigInteger)
 _PROBED: Final = (
-    _E.update()
-    .where(_E.c.id == sa.bindparam("id_"))
+    endpoint_table.update()
+    .where(endpoint_table.c.id == sa.bindparam("id_"))
     .values(
-        last_probed=greatest(_E.c.last_probed, _AT),
-        next_due=sa.func.coalesce(sa.bindparam("due_", type_=sa.BigInteger), _E.c.next_due),
-        learned=sa.func.coalesce(sa.bindparam("learned_", type_=sa.Text), _E.c.learned),
+        last_probed=greatest(endpoint_table.c.last_probed, _AT),
+        next_due=sa.func.coalesce(
+            sa.bindparam("due_", type_=sa.BigInteger), endpoint_table.c.next_due
+        ),
+        learned=sa.func.coalesce(sa.bindparam("learned_", type_=sa.Text), endpoint_table.c.learned),
         **dirty(_AT),
     )
 )
@@ -63,16 +65,18 @@ _PROBED: Final = (
 RECENT_MAX: Final = 200
 """Enough to tell whether unrelated sites fail together."""
 
-_BETWEEN: Final = sa.select(_P).where(
-    _P.c.endpoint_id == sa.bindparam("id_"),
-    _P.c.at > sa.bindparam("since_"),
-    _P.c.at <= sa.bindparam("until_"),
+_BETWEEN: Final = sa.select(probe_table).where(
+    probe_table.c.endpoint_id == sa.bindparam("id_"),
+    probe_table.c.at > sa.bindparam("since_"),
+    probe_table.c.at <= sa.bindparam("until_"),
 )
 _FRESH: Final = _BETWEEN.where(
-    _P.c.day.in_(sa.bindparam("days_", type_=sa.Integer, expanding=True))
+    probe_table.c.day.in_(sa.bindparam("days_", type_=sa.Integer, expanding=True))
 )
 _LATEST: Final = Prepared(
-    _BETWEEN.where(_P.c.day == sa.bindparam("day_")).order_by(_P.c.at.desc()).limit(1)
+    _BETWEEN.where(probe_table.c.day == sa.bindparam("day_"))
+    .order_by(probe_table.c.at.desc())
+    .limit(1)
 )
 
 
@@ -117,7 +121,7 @@ def record_each(tx: Connection, found: Sequence[NewProbe]) -> frozenset[str]:
     if not new:
         return frozenset()
     rows = [result_to_row(each.endpoint_id, each.result) for each in new]
-    tx.execute(upsert.insert(tx, _P).on_conflict_do_nothing(), rows)
+    tx.execute(upsert.insert(tx, probe_table).on_conflict_do_nothing(), rows)
     tx.execute(
         _PROBED,
         [
@@ -142,8 +146,8 @@ def record_many(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]
         return 0
     added = _add(tx, endpoint_id, results)
     newest = max(result.at for result in results)
-    values = {"last_probed": greatest(_E.c.last_probed, newest), **dirty(newest)}
-    tx.execute(_E.update().where(_E.c.id == endpoint_id).values(values))
+    values = {"last_probed": greatest(endpoint_table.c.last_probed, newest), **dirty(newest)}
+    tx.execute(endpoint_table.update().where(endpoint_table.c.id == endpoint_id).values(values))
     return added
 
 
@@ -187,18 +191,18 @@ def recent(tx: Connection, *, since: int, until: int) -> tuple[tuple[str, ProbeR
     days that are not closed yet. Of the endpoints probed last, at most RECENT_MAX.
     """
     lately = (
-        sa.select(_E.c.id, _E.c.host)
-        .where(_E.c.last_probed > since)
-        .order_by(_E.c.last_probed.desc())
+        sa.select(endpoint_table.c.id, endpoint_table.c.host)
+        .where(endpoint_table.c.last_probed > since)
+        .order_by(endpoint_table.c.last_probed.desc())
         .limit(RECENT_MAX)
     )
     hosts = {row.id: row.host for row in tx.execute(lately)}
     rows = tx.execute(
-        sa.select(_P).where(
-            _P.c.day.in_(range(day_of(since + 1), day_of(until) + 1)),
-            _P.c.endpoint_id.in_(hosts),
-            _P.c.at > since,
-            _P.c.at <= until,
+        sa.select(probe_table).where(
+            probe_table.c.day.in_(range(day_of(since + 1), day_of(until) + 1)),
+            probe_table.c.endpoint_id.in_(hosts),
+            probe_table.c.at > since,
+            probe_table.c.at <= until,
         )
     ).all()
     found = [(hosts[row.endpoint_id], result_from_row(row)) for row in rows]
@@ -211,12 +215,14 @@ def _known(tx: Connection, found: Sequence[NewProbe]) -> set[tuple[str, int]]:
     """
     ids, touched = {each.endpoint_id for each in found}, {day_of(each.result.at) for each in found}
     at = {each.result.at for each in found}
-    fresh = sa.select(_P.c.endpoint_id, _P.c.at).where(
-        _P.c.day.in_(touched), _P.c.endpoint_id.in_(ids), _P.c.at.in_(at)
+    fresh = sa.select(probe_table.c.endpoint_id, probe_table.c.at).where(
+        probe_table.c.day.in_(touched), probe_table.c.endpoint_id.in_(ids), probe_table.c.at.in_(at)
     )
     known = {(id_, instant) for id_, instant in tx.execute(fresh)}
-    closed = sa.select(_D.c.endpoint_id, _D.c.packed).where(
-        _D.c.day.in_(touched), _D.c.endpoint_id.in_(ids), _D.c.packed.is_not(None)
+    closed = sa.select(probe_day_table.c.endpoint_id, probe_day_table.c.packed).where(
+        probe_day_table.c.day.in_(touched),
+        probe_day_table.c.endpoint_id.in_(ids),
+        probe_day_table.c.packed.is_not(None),
     )
     for id_, packed in tx.execute(closed).all():
         known |= {(id_, result.at) for result in unpack(packed)}
@@ -228,7 +234,7 @@ def _add(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]) -> in
     closed by another process meanwhile cannot swallow the comparison.
     """
     before = _count_fresh(tx, endpoint_id, results)
-    statement = upsert.insert(tx, _P).on_conflict_do_nothing()
+    statement = upsert.insert(tx, probe_table).on_conflict_do_nothing()
     tx.execute(statement, [result_to_row(endpoint_id, result) for result in results])
     added = _count_fresh(tx, endpoint_id, results) - before
     return added - _drop_repeated(tx, endpoint_id, results)
@@ -237,8 +243,9 @@ def _add(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]) -> in
 def _drop_repeated(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]) -> int:
     """Remove the fresh rows whose instants a closed day already holds; how many."""
     wanted = {result.at for result in results}
-    query = sa.select(_D.c.day, _D.c.packed).where(
-        _D.c.day.in_({day_of(at) for at in wanted}), _D.c.endpoint_id == endpoint_id
+    query = sa.select(probe_day_table.c.day, probe_day_table.c.packed).where(
+        probe_day_table.c.day.in_({day_of(at) for at in wanted}),
+        probe_day_table.c.endpoint_id == endpoint_id,
     )
     dropped = 0
     for day, packed in tx.execute(query).all():
@@ -246,8 +253,10 @@ def _drop_repeated(tx: Connection, endpoint_id: str, results: Sequence[ProbeResu
         repeated = wanted & known
         if repeated:
             gone = tx.execute(
-                _P.delete().where(
-                    _P.c.day == day, _P.c.endpoint_id == endpoint_id, _P.c.at.in_(repeated)
+                probe_table.delete().where(
+                    probe_table.c.day == day,
+                    probe_table.c.endpoint_id == endpoint_id,
+                    probe_table.c.at.in_(repeated),
                 )
             )
             dropped += gone.rowcount
@@ -258,8 +267,8 @@ def _count_fresh(tx: Connection, endpoint_id: str, results: Iterable[ProbeResult
     touched = {day_of(result.at) for result in results}
     query = (
         sa.select(sa.func.count())
-        .select_from(_P)
-        .where(_P.c.day.in_(touched), _P.c.endpoint_id == endpoint_id)
+        .select_from(probe_table)
+        .where(probe_table.c.day.in_(touched), probe_table.c.endpoint_id == endpoint_id)
     )
     return tx.execute(query).scalar_one()
 
@@ -283,13 +292,17 @@ def _between(endpoint_id: str, *, since: int, until: int) -> dict[str, Any]:
 
 
 def _closed(tx: Connection, endpoint_id: str, span: Sequence[int]) -> Sequence[sa.Row[Any]]:
-    columns = [column for column in _D.c if column.name != "packed"]
-    query = sa.select(*columns).where(_D.c.day.in_(span), _D.c.endpoint_id == endpoint_id)
+    columns = [column for column in probe_day_table.c if column.name != "packed"]
+    query = sa.select(*columns).where(
+        probe_day_table.c.day.in_(span), probe_day_table.c.endpoint_id == endpoint_id
+    )
     return tx.execute(query).all()
 
 
 def _unpacked(tx: Connection, endpoint_id: str, span: Sequence[int]) -> list[ProbeResult]:
-    query = sa.select(_D.c.packed).where(_D.c.day.in_(span), _D.c.endpoint_id == endpoint_id)
+    query = sa.select(probe_day_table.c.packed).where(
+        probe_day_table.c.day.in_(span), probe_day_table.c.endpoint_id == endpoint_id
+    )
     found: list[ProbeResult] = []
     for packed in tx.execute(query).scalars():
         if packed is not None:

@@ -21,15 +21,14 @@ from tollgauge.core.evidence import LastProbe
 from tollgauge.core.probe import Attribution, ProbeResult
 from tollgauge.core.rollup import Rollup, Tally, merge
 from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
-from tollgauge.db import schema
 from tollgauge.db.codec import findings_from_json
 from tollgauge.db.prepared import Prepared
+from tollgauge.db.schema import probe as probe_table
+from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.db.transaction import step
 from tollgauge.store.probes.packing import unpack
 from tollgauge.store.probes.probe_rows import day_from_row
 
-_P: Final = schema.probe
-_D: Final = schema.probe_day
 _ID: Final = sa.bindparam("id", type_=sa.Text)
 _NAMES: Final = tuple(f"day_{number}" for number in range(WINDOW_MS // DAY_MS + 1))
 """A window touches so many days: it ends inside one and begins inside another."""
@@ -38,29 +37,37 @@ _SCORED: Final = Attribution.THEIRS.value
 
 _FRESH: Final = Prepared(
     sa.select(
-        _P.c.at,
-        _P.c.attribution,
-        _P.c.reason,
-        _P.c.up,
-        _P.c.total,
-        _P.c.compliant,
-        _P.c.payable,
-        _P.c.compliance,
-        _P.c.outcome,
-        _P.c.accepts,
-        _P.c.tls_not_after,
-        _P.c.rules,
-    ).where(_P.c.day.in_(_DAYS), _P.c.endpoint_id == _ID, _P.c.at <= sa.bindparam("as_of"))
+        probe_table.c.at,
+        probe_table.c.attribution,
+        probe_table.c.reason,
+        probe_table.c.up,
+        probe_table.c.total,
+        probe_table.c.compliant,
+        probe_table.c.payable,
+        probe_table.c.compliance,
+        probe_table.c.outcome,
+        probe_table.c.accepts,
+        probe_table.c.tls_not_after,
+        probe_table.c.rules,
+    ).where(
+        probe_table.c.day.in_(_DAYS),
+        probe_table.c.endpoint_id == _ID,
+        probe_table.c.at <= sa.bindparam("as_of"),
+    )
 )
-_INSIDE: Final = sa.or_(_D.c.day == _DAYS[0], _D.c.day >= sa.bindparam("near"))
+_INSIDE: Final = sa.or_(
+    probe_day_table.c.day == _DAYS[0], probe_day_table.c.day >= sa.bindparam("near")
+)
 _CLOSED: Final = Prepared(
     sa.select(
-        *(column for column in _D.c if column.name not in ("endpoint_id", "packed")),
-        sa.case((_INSIDE, _D.c.packed)).label("packed"),
-    ).where(_D.c.day.in_(_DAYS), _D.c.endpoint_id == _ID)
+        *(column for column in probe_day_table.c if column.name not in ("endpoint_id", "packed")),
+        sa.case((_INSIDE, probe_day_table.c.packed)).label("packed"),
+    ).where(probe_day_table.c.day.in_(_DAYS), probe_day_table.c.endpoint_id == _ID)
 )
 _PACKED: Final = Prepared(
-    sa.select(_D.c.packed).where(_D.c.day == sa.bindparam("day"), _D.c.endpoint_id == _ID)
+    sa.select(probe_day_table.c.packed).where(
+        probe_day_table.c.day == sa.bindparam("day"), probe_day_table.c.endpoint_id == _ID
+    )
 )
 
 

@@ -1,12 +1,12 @@
-"""Claims: deliveries that a worker has taken to make them, and how each attempt ended.
+"""The delivery queue: workers claim deliveries that are due, and record how each attempt ended.
 
 Rules:
-- a claim leases the destination, so that one never gets two at once; a lease that ran out is free
-  again, and its delivery is made again under the same id;
-- destinations that answered last are served before those that failed, and the failing have a
-  share of their own; one host gets no more than its share either: a slow receiver delays no other;
-- a delivery waits while its watch's payment has not settled;
-- what a worker has to say of a delivery counts only while the lease is its own.
+- a claim leases the destination, so that it never gets two deliveries at once; when a lease runs
+  out, its delivery is sent again under the same id;
+- destinations whose last delivery succeeded come first; those that failed have a share of their
+  own, and so does each host: a slow receiver delays no other;
+- a delivery waits until its watch's payment has settled;
+- the result of an attempt counts only while the worker still has the lease.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from tollgauge.store.watches.outbox import DEAD, QUEUED, SENT, Delivery, deliver
 from tollgauge.store.watches.watches import watch
 
 _NONE: Final[Mapping[str, int]] = MappingProxyType({})
-_TELLING: Final = (WatchState.ACTIVE.value, WatchState.EXPIRED.value)
-"""An expired watch still says that it is, and what happened before."""
+_DELIVERING: Final = (WatchState.ACTIVE.value, WatchState.EXPIRED.value)
+"""Of an expired watch, the notice of its end and what happened before are still delivered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedDelivery:
-    """A delivery under our lease, with where it goes and what signs it: the watch's sealed key
+    """A delivery under our lease, with its destination and what signs it: the watch's sealed key
     and its secret's hash.
     """
 
@@ -47,9 +47,10 @@ class ClaimedDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryResult:
-    """How an attempt ended: the next state, when to try again where it is still queued, and
-    `disabled`, a reason to send nothing more there. An attempt that failed on our side is `ours`:
-    it is no try and says nothing of the destination.
+    """How an attempt ended. `state` is the delivery's next state, `at` the attempt's end, `due`
+    the next attempt if it stays queued (both ms UTC); `disabled` is a reason to send nothing more
+    to the destination. An attempt that failed on our side (`ours`) counts neither as an attempt nor
+    against the destination.
     """
 
     claimed: ClaimedDelivery
@@ -74,38 +75,39 @@ def claim(
     flying: Mapping[str, int] = _NONE,
     host_max: int | None = None,
 ) -> tuple[ClaimedDelivery, ...]:
-    """Due deliveries, at most one a destination, at most `failing` of them to destinations that
-    failed last. Together with what is `flying` to a host, at most `host_max` go to it.
+    """Claim due deliveries: at most one of each destination, at most `failing` of them to
+    destinations whose last delivery failed, and at most `host_max` to one host, counting the
+    `flying` ones that are being sent to it now.
     """
     hosts = Counter(flying)
     full = () if host_max is None else [host for host in hosts if hosts[host] >= host_max]
-    found = _due(tx, now=now, limit=limit, healthy=True, without=full)
-    share = min(failing, limit - len(found))
+    candidates = _due(tx, now=now, limit=limit, healthy=True, without=full)
+    share = min(failing, limit - len(candidates))
     if share > 0:
-        found += _due(tx, now=now, limit=share, healthy=False, without=full)
-    taken: dict[str, ClaimedDelivery] = {}
-    for each in found:
-        host = each.destination.host
-        if each.destination.id not in taken and (host_max is None or hosts[host] < host_max):
-            taken[each.destination.id] = each
+        candidates += _due(tx, now=now, limit=share, healthy=False, without=full)
+    claimed: dict[str, ClaimedDelivery] = {}
+    for candidate in candidates:
+        id_, host = candidate.destination.id, candidate.destination.host
+        if id_ not in claimed and (host_max is None or hosts[host] < host_max):
+            claimed[id_] = candidate
             hosts[host] += 1
-    if taken:
+    if claimed:
         tx.execute(
             destination.update()
-            .where(destination.c.id.in_(taken))
+            .where(destination.c.id.in_(claimed))
             .values(lease_owner=owner, lease_until=now + lease_ms)
         )
-    return tuple(taken.values())
+    return tuple(claimed.values())
 
 
 @step
 def conclude(
     tx: Connection, results: Sequence[DeliveryResult], *, owner: str
 ) -> tuple[DeliveryResult, ...]:
-    """Write how attempts ended and give the destinations back; the results that counted. One
-    whose lease was taken over by another worker is not written: that worker's is.
+    """Record how attempts ended and release the destinations; returns the results that counted.
+    The result of a worker that has lost its lease is not recorded.
     """
-    sent = {each.claimed.destination.id: each for each in results if each.state == SENT}
+    sent = {result.claimed.destination.id: result for result in results if result.state == SENT}
     counted = _conclude_sent(tx, sent, owner=owner)
     for result in results:
         if result.state != SENT and _conclude_failed(tx, result, owner=owner):
@@ -116,17 +118,17 @@ def conclude(
 def _conclude_sent(
     tx: Connection, sent: Mapping[str, DeliveryResult], *, owner: str
 ) -> list[DeliveryResult]:
-    """All that were taken, in two statements."""
+    """Record every success, in two statements."""
     if not sent:
         return []
     at = max(result.at for result in sent.values())
-    back = tx.execute(
+    released = tx.execute(
         destination.update()
         .where(destination.c.id.in_(sent), destination.c.lease_owner == owner)
-        .values(failures=0, last_ok_at=at, lease_owner=None, lease_until=0)
+        .values(failures=0, lease_owner=None, lease_until=0)
         .returning(destination.c.id)
     )
-    counted = [sent[id_] for id_ in back.scalars()]
+    counted = [sent[id_] for id_ in released.scalars()]
     ids = [result.claimed.delivery.notice.id for result in counted]
     tx.execute(
         delivery.update()
@@ -142,13 +144,12 @@ def _conclude_failed(tx: Connection, result: DeliveryResult, *, owner: str) -> b
     values: dict[str, Any] = {"failures": failures, "lease_owner": None, "lease_until": 0}
     if result.disabled:
         values |= {"disabled_at": result.at, "disabled_reason": result.disabled}
-    mine = (destination.c.id == target.id, destination.c.lease_owner == owner)
-    done = tx.execute(destination.update().where(*mine).values(**values))
-    if done.rowcount != 1:
+    leased = (destination.c.id == target.id, destination.c.lease_owner == owner)
+    if tx.execute(destination.update().where(*leased).values(**values)).rowcount != 1:
         return False
-    _write(tx, result)
+    _record_attempt(tx, result)
     if result.disabled:
-        _bury(tx, target.id, result.disabled, now=result.at)
+        _kill_queued(tx, target.id, result.disabled, now=result.at)
     return True
 
 
@@ -166,21 +167,21 @@ def _due(
             destination.c.lease_until <= now,
             destination.c.disabled_at.is_(None),
             destination.c.removed_at.is_(None),
-            watch.c.state.in_(_TELLING),
+            watch.c.state.in_(_DELIVERING),
             *(
                 ~destination.c.masked.startswith(masked_host(host), autoescape=True)
                 for host in without
             ),
         )
-        # The delivery too: PostgreSQL looks again only at rows that it locks, and what another
-        # worker sent and gave back since this statement began would still seem queued.
+        # The delivery is locked too: PostgreSQL reads only the rows that it locks again, and one
+        # that another worker sent since this statement began would still look queued.
         .with_for_update(skip_locked=True, of=(destination, delivery))
     )
     if healthy:
         query = query.where(destination.c.failures == 0)
         query = query.order_by(delivery.c.due, delivery.c.id).limit(limit)
     else:
-        # By destination, so that a long queue of the healthy is not read through for them.
+        # By destination, so that a long queue of healthy destinations is not scanned for them.
         ids = _failing(tx, now=now, limit=limit)
         if not ids:
             return []
@@ -200,7 +201,7 @@ def _due(
 
 
 def _failing(tx: Connection, *, now: int, limit: int) -> list[str]:
-    """Destinations that failed last and have a delivery due, longest overdue first."""
+    """Destinations whose last delivery failed and that have one due, longest overdue first."""
     oldest = sa.func.min(delivery.c.due)
     query = (
         sa.select(destination.c.id)
@@ -214,15 +215,15 @@ def _failing(tx: Connection, *, now: int, limit: int) -> list[str]:
     return list(tx.execute(query).scalars())
 
 
-def _write(tx: Connection, result: DeliveryResult) -> None:
-    tried = result.claimed.delivery
+def _record_attempt(tx: Connection, result: DeliveryResult) -> None:
+    attempted = result.claimed.delivery
     tx.execute(
         delivery.update()
-        .where(delivery.c.id == tried.notice.id, delivery.c.state == QUEUED)
+        .where(delivery.c.id == attempted.notice.id, delivery.c.state == QUEUED)
         .values(
             state=result.state,
-            attempts=tried.attempts + (not result.ours),
-            due=result.due or tried.due,
+            attempts=attempted.attempts + (not result.ours),
+            due=result.due or attempted.due,
             last_status=result.status,
             last_error=result.error,
             done_at=None if result.state == QUEUED else result.at,
@@ -230,8 +231,8 @@ def _write(tx: Connection, result: DeliveryResult) -> None:
     )
 
 
-def _bury(tx: Connection, destination_id: str, reason: str, *, now: int) -> None:
-    """What is still queued for a destination that takes nothing more is dead."""
+def _kill_queued(tx: Connection, destination_id: str, reason: str, *, now: int) -> None:
+    """Make dead letters of what is queued for a destination that was disabled."""
     queued = (delivery.c.destination_id == destination_id, delivery.c.state == QUEUED)
     values = {"state": DEAD, "last_error": reason, "done_at": now}
     tx.execute(delivery.update().where(*queued).values(**values))

@@ -1,11 +1,11 @@
-"""Destinations: where a watch's notices go, as its owner left them.
+"""Destinations: the URLs that a watch's notices are sent to.
 
 Rules:
-- a URL is stored as the caller sealed it; `masked` alone may be shown;
-- a removed destination keeps its row until its watch is forgotten, and is sent nothing more;
-- one delivery at a time is made to a destination, by whoever holds its lease.
+- a URL is stored encrypted, as the caller sealed it; only `masked` may be shown;
+- a removed destination gets nothing more, and keeps its row until its watch is removed;
+- a destination gets one delivery at a time, from the worker that has its lease.
 
-What is sent to them is store/watches/outbox's, how they take it store/watches/delivery_queue'.
+What is sent is store/watches/outbox's, how each attempt ends store/watches/delivery_queue's.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ destination = sa.Table(
     sa.Column("disabled_reason", sa.Text, nullable=False),
     # Failures in a row; a healthy destination is served before one that fails.
     sa.Column("failures", sa.Integer, nullable=False),
-    sa.Column("last_ok_at", sa.BigInteger),
+    sa.Column("last_ok_at", sa.BigInteger),  # not used any more
     # One delivery at a time to a destination: who makes it, and until when.
     sa.Column("lease_owner", sa.Text),
     sa.Column("lease_until", sa.BigInteger, nullable=False),
@@ -50,7 +50,9 @@ destination = sa.Table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Where a watch's notices go. `masked` may be shown, `sealed_url` never is."""
+    """Where a watch's notices are sent. `masked` may be shown, the URL in `sealed_url` never is.
+    Instants are ms UTC.
+    """
 
     id: str
     watch_id: str
@@ -62,31 +64,30 @@ class Destination:
     disabled_at: int | None = None
     disabled_reason: str = ""
     failures: int = 0
-    last_ok_at: int | None = None
 
     @property
     def host(self) -> str:
-        """Where it is; only this of its URL is known without opening it."""
+        """The URL's host, the only part that is known without decrypting it."""
         return urlsplit(self.masked).hostname or ""
 
 
-def add(tx: Connection, made: Sequence[Destination]) -> None:
+def add(tx: Connection, destinations: Sequence[Destination]) -> None:
     """Add destinations to their watches."""
-    if made:
-        tx.execute(destination.insert(), [_values(each) for each in made])
+    if destinations:
+        tx.execute(destination.insert(), [_values(added) for added in destinations])
 
 
 def remove(tx: Connection, ids: Sequence[str], *, now: int) -> None:
-    """Nothing more goes to some destinations."""
+    """Send nothing more to some destinations."""
     if ids:
         tx.execute(destination.update().where(destination.c.id.in_(ids)).values(removed_at=now))
 
 
 @step
 def of_watches(tx: Connection, watch_ids: Iterable[str]) -> dict[str, tuple[Destination, ...]]:
-    """The destinations of some watches that were not removed, oldest first."""
+    """The destinations of some watches by watch id, oldest first, without removed ones."""
     ids = list(watch_ids)
-    found: dict[str, list[Destination]] = {each: [] for each in ids}
+    by_watch: dict[str, list[Destination]] = {watch_id: [] for watch_id in ids}
     for chunk in chunks(ids):
         query = (
             sa.select(destination)
@@ -94,15 +95,15 @@ def of_watches(tx: Connection, watch_ids: Iterable[str]) -> dict[str, tuple[Dest
             .order_by(destination.c.created_at, destination.c.id)
         )
         for row in tx.execute(query).mappings():
-            found[row["watch_id"]].append(from_row(row))
-    return {each: tuple(rows) for each, rows in found.items()}
+            by_watch[row["watch_id"]].append(from_row(row))
+    return {watch_id: tuple(rows) for watch_id, rows in by_watch.items()}
 
 
 def from_row(row: sa.RowMapping) -> Destination:
-    """A row of the table `destination`."""
-    names = (each.name for each in fields(Destination))
+    """The destination of a row."""
+    names = (field.name for field in fields(Destination))
     return Destination(**{name: row[name] for name in names} | {"kind": Kind(row["kind"])})
 
 
-def _values(made: Destination) -> dict[str, Any]:
-    return {**asdict(made), "kind": made.kind.value, "lease_owner": None, "lease_until": 0}
+def _values(added: Destination) -> dict[str, Any]:
+    return {**asdict(added), "kind": added.kind.value, "lease_owner": None, "lease_until": 0}

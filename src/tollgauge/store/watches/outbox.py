@@ -1,17 +1,18 @@
-"""The outbox: one row a notice and destination, from the decision to the receiver's yes.
+"""The outbox: one delivery for each notice and destination, from queued to its end.
 
 Rules:
-- a delivery's id comes from its destination and its event: making it twice makes it once;
+- a delivery's id is derived from its destination and its event, so queueing it again changes
+  nothing;
 - what its owner cancelled or removed meanwhile is not sent;
-- after the last try it is a dead letter: kept, listed, and sent again when the operator says so.
+- after the last attempt it is a dead letter: kept, listed, and sent again if the operator says so.
 
-Who makes which delivery when is store/watches/delivery_queue'.
+Which worker sends which delivery when is store/watches/delivery_queue's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -57,7 +58,7 @@ delivery = sa.Table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """A delivery that is to be made."""
+    """What is to be sent to one destination."""
 
     id: str
     watch_id: str
@@ -70,7 +71,9 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """A delivery as it stands. `last_error` is a word of ours, never the receiver's."""
+    """A notice and its state. `due` and `done_at` are ms UTC. `last_error` is a word of ours, never
+    the receiver's.
+    """
 
     notice: Notice
     state: str
@@ -83,8 +86,8 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Depth:
-    """What waits: how many deliveries are queued, since when the oldest is due (ms UTC, None
-    without one), how many are dead.
+    """How many deliveries are queued, when the oldest of them was due (ms UTC, None without one),
+    and how many are dead letters.
     """
 
     queued: int
@@ -94,18 +97,12 @@ class Depth:
 
 @step
 def put(tx: Connection, notices: Sequence[Notice], *, now: int) -> None:
-    """Queue deliveries; those that are there already stay as they are."""
+    """Queue deliveries; those that exist already stay as they are."""
     if not notices:
         return
     rows = [
         {
-            "id": each.id,
-            "watch_id": each.watch_id,
-            "destination_id": each.destination_id,
-            "event_id": each.event_id,
-            "type": each.type,
-            "body": each.body,
-            "created_at": each.created_at,
+            **asdict(notice),
             "state": QUEUED,
             "attempts": 0,
             "due": now,
@@ -113,14 +110,14 @@ def put(tx: Connection, notices: Sequence[Notice], *, now: int) -> None:
             "last_error": "",
             "done_at": None,
         }
-        for each in notices
+        for notice in notices
     ]
     tx.execute(upsert.insert(tx, delivery).on_conflict_do_nothing(), rows)
 
 
 @step
 def drop(tx: Connection, watch_id: str, *, now: int, to: Iterable[str] | None = None) -> None:
-    """Nothing more of what a watch has queued is sent; `to` names destinations, else all."""
+    """Drop what a watch has queued, for the destinations `to` or for all."""
     queued = [delivery.c.watch_id == watch_id, delivery.c.state == QUEUED]
     if to is not None:
         queued.append(delivery.c.destination_id.in_(list(to)))
@@ -129,21 +126,23 @@ def drop(tx: Connection, watch_id: str, *, now: int, to: Iterable[str] | None = 
 
 @step
 def sweep(tx: Connection, *, now: int) -> int:
-    """End deliveries that nothing will ever send, because their watch was cancelled or their
-    destination removed or disabled while they were being queued; how many.
+    """End deliveries that will never be sent, because their watch was cancelled or their
+    destination removed or disabled while they were being queued; returns how many.
     """
     queued = (delivery.c.state == QUEUED, delivery.c.due <= now)
-    to = sa.select(destination.c.id).where(destination.c.id == delivery.c.destination_id)
-    of = sa.select(watch.c.id).where(watch.c.id == delivery.c.watch_id)
-    gone = sa.or_(
-        ~to.where(destination.c.removed_at.is_(None)).exists(),
-        ~of.where(watch.c.state != WatchState.CANCELLED.value).exists(),
+    own_destination = sa.select(destination.c.id).where(
+        destination.c.id == delivery.c.destination_id
     )
-    dropped = delivery.update().where(*queued, gone).values(state=DROPPED, done_at=now)
-    off = to.where(destination.c.disabled_at.is_not(None)).exists()
+    own_watch = sa.select(watch.c.id).where(watch.c.id == delivery.c.watch_id)
+    unwanted = sa.or_(
+        ~own_destination.where(destination.c.removed_at.is_(None)).exists(),
+        ~own_watch.where(watch.c.state != WatchState.CANCELLED.value).exists(),
+    )
+    drop_unwanted = delivery.update().where(*queued, unwanted).values(state=DROPPED, done_at=now)
+    disabled = own_destination.where(destination.c.disabled_at.is_not(None)).exists()
     values = {"state": DEAD, "last_error": "disabled", "done_at": now}
-    buried = delivery.update().where(*queued, off).values(**values)
-    return tx.execute(dropped).rowcount + tx.execute(buried).rowcount
+    kill_disabled = delivery.update().where(*queued, disabled).values(**values)
+    return tx.execute(drop_unwanted).rowcount + tx.execute(kill_disabled).rowcount
 
 
 @step
@@ -177,24 +176,24 @@ def of_watch(tx: Connection, watch_id: str, *, limit: int) -> tuple[Delivery, ..
 
 @step
 def resend(tx: Connection, ids: Iterable[str], *, now: int) -> int:
-    """Queue dead letters again, with all their tries, and enable their destinations; how many.
-    What its owner removed or cancelled stays unsent.
+    """Queue dead letters again with a new count of attempts, and enable their destinations; returns
+    how many. What its owner removed or cancelled stays unsent.
     """
-    kept = sa.select(destination.c.id).where(destination.c.removed_at.is_(None))
-    live = sa.select(watch.c.id).where(watch.c.state != WatchState.CANCELLED.value)
+    not_removed = sa.select(destination.c.id).where(destination.c.removed_at.is_(None))
+    not_cancelled = sa.select(watch.c.id).where(watch.c.state != WatchState.CANCELLED.value)
     wanted = (
         delivery.c.id.in_(list(ids)),
         delivery.c.state == DEAD,
-        delivery.c.destination_id.in_(kept),
-        delivery.c.watch_id.in_(live),
+        delivery.c.destination_id.in_(not_removed),
+        delivery.c.watch_id.in_(not_cancelled),
     )
-    again = tx.execute(
+    queued = tx.execute(
         delivery.update()
         .where(*wanted)
         .values(state=QUEUED, attempts=0, due=now, done_at=None)
         .returning(delivery.c.destination_id)
     )
-    targets = list(again.scalars())
+    targets = list(queued.scalars())
     tx.execute(
         destination.update()
         .where(destination.c.id.in_(targets))
@@ -205,23 +204,23 @@ def resend(tx: Connection, ids: Iterable[str], *, now: int) -> int:
 
 @step
 def depth(tx: Connection) -> Depth:
-    """What waits in the outbox."""
+    """How many deliveries wait in the outbox, and since when."""
     query = sa.select(delivery.c.state, sa.func.count(), sa.func.min(delivery.c.due))
     query = query.where(delivery.c.state.in_((QUEUED, DEAD))).group_by(delivery.c.state)
-    found = {state: (count, due) for state, count, due in tx.execute(query)}
-    queued, oldest = found.get(QUEUED, (0, None))
-    return Depth(queued=queued, oldest_due=oldest, dead=found.get(DEAD, (0, None))[0])
+    by_state = {state: (count, due) for state, count, due in tx.execute(query)}
+    queued, oldest = by_state.get(QUEUED, (0, None))
+    return Depth(queued=queued, oldest_due=oldest, dead=by_state.get(DEAD, (0, None))[0])
 
 
 @step
 def forget(tx: Connection, *, now: int) -> int:
-    """Remove deliveries that were done with 30 days ago; dead letters too."""
+    """Remove deliveries that ended KEEP_MS ago, dead letters too; returns how many."""
     old = (delivery.c.state != QUEUED, delivery.c.done_at < now - KEEP_MS)
     return tx.execute(delivery.delete().where(*old)).rowcount
 
 
 def delivery_from_row(row: sa.RowMapping | Mapping[str, Any]) -> Delivery:
-    """A row of the table `delivery`."""
+    """The delivery of a row."""
     return Delivery(
         notice=Notice(
             id=row["id"],

@@ -1,8 +1,8 @@
 """Watch events: what happened to a watch itself, in the order in which it became visible.
 
-A watch is made, edited, renewed, about to end, ended: each appends one event, and none is ever
-changed. A reader goes on from the id of the last event that it has seen. What a watch listened to
-at any time is read from here too, since an edit says what it changed.
+Creating, editing, renewing and ending a watch, and its notice of the end, each append one event;
+events are never changed. A reader continues after the id of the last event that it has seen. What a
+watch listened to at any time is also read from here, because an edit's event says what changed.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class WatchEvent:
 def append(
     tx: Connection, watch_id: str, type_: str, detail: Mapping[str, Any], *, now: int
 ) -> int:
-    """Append an event of a watch whose row the caller has locked: without the lock a later id
-    could be seen before an earlier one, and a reader would miss that. The event's id.
+    """Append an event of a watch and return its id. The caller has locked the watch's row: without
+    the lock a later id could become visible before an earlier one, and a reader would miss that.
     """
     text = orjson.dumps(detail).decode()
     row = watch_event.insert().values(watch_id=watch_id, at=now, type=type_, detail=text)
@@ -58,13 +58,13 @@ def append(
 
 @step
 def newest(tx: Connection) -> int:
-    """The id of the newest event of any watch, 0 without any: no cursor is ahead of it."""
+    """The id of the newest event of any watch, 0 without any."""
     return tx.execute(sa.select(sa.func.max(watch_event.c.id))).scalar_one() or 0
 
 
 @step
 def of_watch(tx: Connection, watch_id: str, *, after: int, limit: int) -> tuple[WatchEvent, ...]:
-    """What happened to a watch after an event id, oldest first."""
+    """The events of a watch after an event id, oldest first."""
     query = (
         sa.select(watch_event)
         .where(watch_event.c.watch_id == watch_id, watch_event.c.id > after)
@@ -81,8 +81,10 @@ def of_watch(tx: Connection, watch_id: str, *, after: int, limit: int) -> tuple[
 def wishes(
     tx: Connection, watch_ids: Iterable[str]
 ) -> dict[str, tuple[tuple[int, WatchRequest], ...]]:
-    """What some watches listened to, each with the instant from which on, oldest first."""
-    found: dict[str, list[tuple[int, WatchRequest]]] = {}
+    """The requests of some watches by watch id: (instant from which on it applied, request),
+    oldest first.
+    """
+    by_watch: dict[str, list[tuple[int, WatchRequest]]] = {}
     for chunk in chunks(watch_ids):
         query = (
             sa.select(watch_event)
@@ -91,30 +93,30 @@ def wishes(
             .order_by(watch_event.c.id)
         )
         for row in tx.execute(query).mappings():
-            known = found.setdefault(row["watch_id"], [])
-            last = known[-1][1] if known else WatchRequest()
-            watch_request = _wish_after(last, orjson.loads(row["detail"]))
-            if not known or watch_request != last:
-                known.append((row["at"], watch_request))
-    return {watch_id: tuple(known) for watch_id, known in found.items()}
+            requests = by_watch.setdefault(row["watch_id"], [])
+            last = requests[-1][1] if requests else WatchRequest()
+            watch_request = _request_after(last, orjson.loads(row["detail"]))
+            if not requests or watch_request != last:
+                requests.append((row["at"], watch_request))
+    return {watch_id: tuple(requests) for watch_id, requests in by_watch.items()}
 
 
 @step
 def edited_since(tx: Connection, watch_ids: Iterable[str], *, since: int) -> set[str]:
     """Those of some watches that were edited at `since` or later."""
-    found: set[str] = set()
+    edited: set[str] = set()
     for chunk in chunks(watch_ids):
         query = sa.select(watch_event.c.watch_id).where(
             watch_event.c.watch_id.in_(chunk),
             watch_event.c.type == rules.EDITED,
             watch_event.c.at >= since,
         )
-        found.update(tx.execute(query).scalars())
-    return found
+        edited.update(tx.execute(query).scalars())
+    return edited
 
 
 def request_json(watch_request: WatchRequest) -> dict[str, Any]:
-    """A wish in the words of the request."""
+    """A watch's request with the names of the HTTP request."""
     return {
         "events": list(watch_request.events),
         "liveness_sensitivity_n": watch_request.sensitivity,
@@ -122,10 +124,10 @@ def request_json(watch_request: WatchRequest) -> dict[str, Any]:
     }
 
 
-def _wish_after(watch_request: WatchRequest, detail: Mapping[str, Any]) -> WatchRequest:
-    """The inverse: a wish after what an event says of it."""
+def _request_after(before: WatchRequest, detail: Mapping[str, Any]) -> WatchRequest:
+    """A watch's request after an event, whose detail names what changed as `request_json` does."""
     return WatchRequest(
-        events=tuple(detail.get("events", watch_request.events)),
-        sensitivity=detail.get("liveness_sensitivity_n", watch_request.sensitivity),
-        digest=detail.get("digest", watch_request.digest),
+        events=tuple(detail.get("events", before.events)),
+        sensitivity=detail.get("liveness_sensitivity_n", before.sensitivity),
+        digest=detail.get("digest", before.digest),
     )

@@ -1,11 +1,11 @@
-"""Watch payments: what a payment is to do with a watch, and doing it once it has settled.
+"""Watch payments: which payment creates or renews which watch, once it has settled.
 
 Rules:
-- a watch made by a paid request is `pending` until its payment has settled in the ledger; the
-  ledger alone says so (`apply`), so a settlement that is proven late starts it late, and a payment
-  that fails leaves nothing behind;
-- a payment does one thing to one watch, once;
-- a watch that a payment may yet renew is not forgotten.
+- a watch that a paid request creates is `pending` until its payment has settled in the ledger.
+  `apply` reads that from the ledger alone, so a settlement that is proven late starts the watch
+  late, and a payment that fails leaves no watch behind;
+- a payment creates one watch or renews one, once;
+- a watch that a payment may yet renew is not removed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core import watch as rules
+from tollgauge.core.payment import CONCLUDED
 from tollgauge.core.payment import State as PaymentState
 from tollgauge.core.watch import State
 from tollgauge.db.schema import metadata
@@ -30,12 +31,6 @@ from tollgauge.store.watches.watches import LIVE, Watch, watch
 CREATE: Final = "create"
 RENEW: Final = "renew"
 _BATCH: Final = 500
-_LOST: Final = (
-    PaymentState.FAILED.value,
-    PaymentState.EXPIRED.value,
-    PaymentState.REJECTED.value,
-)
-_KNOWN: Final = (PaymentState.SETTLED.value, *_LOST)
 
 watch_payment = sa.Table(
     "watch_payment",
@@ -51,42 +46,51 @@ watch_payment = sa.Table(
 
 
 @step
-def create(tx: Connection, made: Watch, to: Sequence[Destination], *, payment_id: str) -> None:
-    """Add a pending watch, and where it tells, that a payment will start. A watch that the same
-    payment was to start before (its request broke off) is gone.
+def create(
+    tx: Connection,
+    pending_watch: Watch,
+    watch_destinations: Sequence[Destination],
+    *,
+    payment_id: str,
+) -> None:
+    """Add a pending watch, with its destinations, that starts when the payment settles. A watch
+    that an earlier, interrupted request added for the same payment is removed.
     """
-    _take_back(tx, payment_id)
-    watches.add(tx, made)
-    destinations.add(tx, to)
-    _note(tx, payment_id, made.id, CREATE, at=made.created_at)
+    _undo_pending(tx, payment_id)
+    watches.add(tx, pending_watch)
+    destinations.add(tx, watch_destinations)
+    _add(tx, payment_id, pending_watch.id, CREATE, at=pending_watch.created_at)
 
 
 @step
 def renew(tx: Connection, watch_id: str, *, payment_id: str, now: int) -> int:
-    """Note a renewal that a payment will apply; when the watch then ends. Raises LookupError."""
-    _take_back(tx, payment_id)
-    found = watches.get(tx, watch_id)
-    if found is None:
+    """Remember a renewal that takes effect when the payment settles; returns when the watch ends
+    then (ms UTC). Raises LookupError if there is no such watch.
+    """
+    _undo_pending(tx, payment_id)
+    renewed = watches.get(tx, watch_id)
+    if renewed is None:
         raise LookupError(watch_id)
-    others = sa.select(sa.func.count()).where(
+    pending_renewals = sa.select(sa.func.count()).where(
         watch_payment.c.watch_id == watch_id,
         watch_payment.c.kind == RENEW,
         watch_payment.c.applied.is_(False),
     )
-    more = tx.execute(others).scalar_one()
-    _note(tx, payment_id, watch_id, RENEW, at=now)
-    return rules.renewed_until(found.expires_at, now=now) + more * rules.PERIOD_MS
+    others = tx.execute(pending_renewals).scalar_one()
+    _add(tx, payment_id, watch_id, RENEW, at=now)
+    return rules.renewed_until(renewed.expires_at, now=now) + others * rules.PERIOD_MS
 
 
 @step
 def apply(tx: Connection, *, now: int, watch_id: str | None = None) -> int:
-    """Start and renew the watches whose payments have settled, forget those whose payments never
-    will; how many were started or renewed. `watch_id` looks at one watch only.
+    """Start and renew the watches whose payments have settled, and remove pending ones whose
+    payments never will; returns how many were started or renewed. `watch_id` restricts it to one
+    watch.
     """
     query = (
         sa.select(watch_payment, payment.c.state.label("paid"))
         .join(payment, payment.c.id == watch_payment.c.payment_id)
-        .where(watch_payment.c.applied.is_(False), payment.c.state.in_(_KNOWN))
+        .where(watch_payment.c.applied.is_(False), payment.c.state.in_(CONCLUDED))
         .order_by(watch_payment.c.at)
         .limit(_BATCH)
         .with_for_update(of=watch_payment)
@@ -99,12 +103,12 @@ def apply(tx: Connection, *, now: int, watch_id: str | None = None) -> int:
             _apply(tx, row, now=now)
             applied += 1
         else:
-            _take_back(tx, row["payment_id"])
+            _undo_pending(tx, row["payment_id"])
     return applied
 
 
 def payer(tx: Connection, watch_id: str) -> tuple[str, str] | None:
-    """(network, address) of who bought a watch, or None."""
+    """(network, address) of the payer that created a watch, or None."""
     query = (
         sa.select(payment.c.network, payment.c.payer)
         .join(watch_payment, watch_payment.c.payment_id == payment.c.id)
@@ -117,15 +121,15 @@ def payer(tx: Connection, watch_id: str) -> tuple[str, str] | None:
 @step
 def ready(tx: Connection) -> bool:
     """Whether `apply` has anything to do."""
-    known = watch_payment.join(payment, payment.c.id == watch_payment.c.payment_id)
-    query = sa.select(sa.literal(1)).select_from(known)
-    query = query.where(watch_payment.c.applied.is_(False), payment.c.state.in_(_KNOWN))
+    joined = watch_payment.join(payment, payment.c.id == watch_payment.c.payment_id)
+    query = sa.select(sa.literal(1)).select_from(joined)
+    query = query.where(watch_payment.c.applied.is_(False), payment.c.state.in_(CONCLUDED))
     return tx.execute(query.limit(1)).first() is not None
 
 
 @step
 def waiting(tx: Connection, watch_id: str) -> bool:
-    """Whether a payment of a watch has yet to be applied."""
+    """Whether a payment of a watch is not applied yet."""
     query = sa.select(sa.literal(1)).where(
         watch_payment.c.watch_id == watch_id, watch_payment.c.applied.is_(False)
     )
@@ -134,14 +138,14 @@ def waiting(tx: Connection, watch_id: str) -> bool:
 
 @step
 def forget(tx: Connection, *, now: int, limit: int = _BATCH) -> int:
-    """Remove watches that nobody can read any more, with all that belongs to them; one that a
-    payment may yet renew stays.
+    """Remove watches that ended so long ago that nobody can read them any more, with all that
+    belongs to them; returns how many. One that a payment may yet renew stays.
     """
-    unpaid = sa.select(watch_payment.c.watch_id).where(watch_payment.c.applied.is_(False))
+    unapplied = sa.select(watch_payment.c.watch_id).where(watch_payment.c.applied.is_(False))
     old = (
         watch.c.state.not_in(LIVE),
         watch.c.expires_at < now - rules.READABLE_MS,
-        watch.c.id.not_in(unpaid),
+        watch.c.id.not_in(unapplied),
     )
     ids = list(tx.execute(sa.select(watch.c.id).where(*old).limit(limit)).scalars())
     for table in (watch_event, destination, watch_payment):
@@ -151,28 +155,29 @@ def forget(tx: Connection, *, now: int, limit: int = _BATCH) -> int:
 
 
 def _apply(tx: Connection, row: sa.RowMapping, *, now: int) -> None:
-    paid = watch_payment.c.payment_id == row["payment_id"]
-    tx.execute(watch_payment.update().where(paid).values(applied=True))
-    found = watches.get(tx, row["watch_id"], lock=True)
-    if found is None:
+    same_payment = watch_payment.c.payment_id == row["payment_id"]
+    tx.execute(watch_payment.update().where(same_payment).values(applied=True))
+    paid_watch = watches.get(tx, row["watch_id"], lock=True)
+    if paid_watch is None:
         return
     if row["kind"] == CREATE:
-        watches.start(tx, found, now=now)
+        watches.start(tx, paid_watch, now=now)
     else:
-        watches.extend(tx, found, paid_at=row["at"], now=now)
+        watches.extend(tx, paid_watch, paid_at=row["at"], now=now)
 
 
-def _note(tx: Connection, payment_id: str, watch_id: str, kind: str, *, at: int) -> None:
+def _add(tx: Connection, payment_id: str, watch_id: str, kind: str, *, at: int) -> None:
     values = {"payment_id": payment_id, "watch_id": watch_id, "kind": kind, "at": at}
     tx.execute(watch_payment.insert().values(**values, applied=False))
 
 
-def _take_back(tx: Connection, payment_id: str) -> None:
-    """Take back what a payment was to do and has not done."""
-    mine = (watch_payment.c.payment_id == payment_id, watch_payment.c.applied.is_(False))
-    gone = tx.execute(watch_payment.delete().where(*mine).returning(watch_payment.c.watch_id))
-    for watch_id in gone.scalars().all():
+def _undo_pending(tx: Connection, payment_id: str) -> None:
+    """Remove what a payment was to do and has not done, with the pending watch of a creation."""
+    unapplied = (watch_payment.c.payment_id == payment_id, watch_payment.c.applied.is_(False))
+    removed = tx.execute(
+        watch_payment.delete().where(*unapplied).returning(watch_payment.c.watch_id)
+    )
+    for watch_id in removed.scalars().all():
         pending = (watch.c.id == watch_id, watch.c.state == State.PENDING.value)
-        done = tx.execute(watch.delete().where(*pending))
-        if done.rowcount:
+        if tx.execute(watch.delete().where(*pending)).rowcount:
             tx.execute(destination.delete().where(destination.c.watch_id == watch_id))

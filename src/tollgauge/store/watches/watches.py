@@ -1,13 +1,13 @@
-"""Watches: who listens to which endpoint until when.
+"""Watches: paid subscriptions to the changes of one endpoint, each until an instant.
 
 Rules:
-- the bearer secret is stored as its SHA-256, the key of the signatures as the caller sealed it;
+- the bearer secret is stored as its SHA-256, the signing key encrypted, as the caller sealed it;
 - what happens to a watch is appended to its events under the lock of its row (`note`);
 - an endpoint is probed densely until the last of its active watches ends.
 
-Where a watch tells is store/watches/destinations', what happened to it
-store/watches/watch_events', what was paid for it store/watches/watch_payments'. The flips that it
-is about are store/probes/changes', deliveries store/watches/outbox's.
+Where notices go is store/watches/destinations's, what happened to a watch
+store/watches/watch_events's, its payments store/watches/watch_payments's, and deliveries
+store/watches/outbox's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sqlalchemy import Connection
 from tollgauge.core import watch as rules
 from tollgauge.core.units import DAY_MS
 from tollgauge.core.watch import State, WatchRequest
-from tollgauge.db import schema
+from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
 from tollgauge.db.transaction import step
 from tollgauge.store.watches import destinations, watch_events
@@ -31,7 +31,6 @@ from tollgauge.store.watches.destinations import Destination
 
 LIVE: Final = (State.PENDING.value, State.ACTIVE.value)
 _BATCH: Final = 500
-_E: Final = schema.endpoint
 
 watch = sa.Table(
     "watch",
@@ -79,13 +78,13 @@ class Watch:
 
     @property
     def told_until(self) -> int:
-        """What happens later than this is not its own."""
+        """The last instant (ms UTC) whose changes the watch reports."""
         return self.expires_at if self.ended_at is None else min(self.ended_at, self.expires_at)
 
 
-def add(tx: Connection, made: Watch) -> None:
+def add(tx: Connection, added: Watch) -> None:
     """Add a watch."""
-    tx.execute(watch.insert().values(**_values(made)))
+    tx.execute(watch.insert().values(**_values(added)))
 
 
 @step
@@ -106,20 +105,20 @@ def by_secret(tx: Connection, secret_hash: str) -> Watch | None:
 
 @step
 def listeners(tx: Connection, endpoint_ids: Iterable[str], *, since: int) -> tuple[Watch, ...]:
-    """The watches of some endpoints that could hear what happened at `since` or later: pending
-    ones included, and those that expired after it.
+    """The watches of some endpoints that may report what happened at `since` or later: pending and
+    active ones, and those that expired after it.
     """
-    ended = (watch.c.state == State.EXPIRED.value, watch.c.expires_at >= since)
+    expired = (watch.c.state == State.EXPIRED.value, watch.c.expires_at >= since)
     query = sa.select(watch).where(
         watch.c.endpoint_id.in_(list(endpoint_ids)),
-        sa.or_(watch.c.state.in_(LIVE), sa.and_(*ended)),
+        sa.or_(watch.c.state.in_(LIVE), sa.and_(*expired)),
     )
     return tuple(_watch(row) for row in tx.execute(query).mappings())
 
 
 @step
 def sensitivities(tx: Connection, endpoint_id: str) -> frozenset[int]:
-    """How many misses the watches of an endpoint wait for."""
+    """The sensitivities of an endpoint's watches: how many failed probes each waits for."""
     query = (
         sa.select(watch.c.sensitivity)
         .distinct()
@@ -135,38 +134,38 @@ def latest(tx: Connection, *, limit: int) -> tuple[Watch, ...]:
     return tuple(_watch(row) for row in tx.execute(query).mappings())
 
 
-def start(tx: Connection, found: Watch, *, now: int) -> None:
-    """Let a watch begin, which the caller has locked."""
-    values = {"state": State.ACTIVE.value, "due": _due(found)}
-    tx.execute(watch.update().where(watch.c.id == found.id).values(**values))
+def start(tx: Connection, subject: Watch, *, now: int) -> None:
+    """Start a pending watch, which the caller has locked."""
+    values = {"state": State.ACTIVE.value, "due": _due(subject)}
+    tx.execute(watch.update().where(watch.c.id == subject.id).values(**values))
     note(
         tx,
-        found.id,
+        subject.id,
         rules.CREATED,
-        watch_events.request_json(found.watch_request),
-        now=found.created_at,
+        watch_events.request_json(subject.watch_request),
+        now=subject.created_at,
     )
-    _watched(tx, found.endpoint_id, now=now)
+    _watched(tx, subject.endpoint_id, now=now)
 
 
-def extend(tx: Connection, found: Watch, *, paid_at: int, now: int) -> None:
-    """Add a period, paid at an instant, to a watch that the caller has locked. One that had
-    expired goes on.
+def extend(tx: Connection, subject: Watch, *, paid_at: int, now: int) -> None:
+    """Extend a watch, which the caller has locked, by a period that was paid at `paid_at`. An
+    expired watch becomes active again.
     """
-    until = rules.renewed_until(found.expires_at, now=paid_at)
+    until = rules.renewed_until(subject.expires_at, now=paid_at)
     values: dict[str, Any] = {"expires_at": until}
-    if found.state is not State.CANCELLED:  # what its owner ended meanwhile stays ended
+    if subject.state is not State.CANCELLED:  # a cancelled watch stays cancelled
         active = {"state": State.ACTIVE.value, "ended_at": None}
         values |= {**active, "expiring_told": False, "due": now}
-    tx.execute(watch.update().where(watch.c.id == found.id).values(**values))
-    note(tx, found.id, rules.RENEWED, {"expiresAt": until}, now=now)
-    _watched(tx, found.endpoint_id, now=now)
+    tx.execute(watch.update().where(watch.c.id == subject.id).values(**values))
+    note(tx, subject.id, rules.RENEWED, {"expiresAt": until}, now=now)
+    _watched(tx, subject.endpoint_id, now=now)
 
 
 @step
 def edit(
     tx: Connection,
-    found: Watch,
+    subject: Watch,
     *,
     watch_request: WatchRequest,
     sealed_key: bytes | None,
@@ -174,23 +173,23 @@ def edit(
     removed: Sequence[str],
     now: int,
 ) -> None:
-    """Write what a watch, which the caller has locked, listens to and where to; an `edited` event
-    says what changed.
+    """Change what a watch, which the caller has locked, listens to and its destinations; an
+    `edited` event says what changed.
     """
     before, after = (
-        watch_events.request_json(found.watch_request),
+        watch_events.request_json(subject.watch_request),
         watch_events.request_json(watch_request),
     )
     changes: dict[str, Any] = {key: after[key] for key in after if after[key] != before[key]}
-    changes |= {"destinations_added": [each.masked for each in added]} if added else {}
+    changes |= {"destinations_added": [new.masked for new in added]} if added else {}
     changes |= {"destinations_removed": len(removed)} if removed else {}
-    started = found.digest_at if found.watch_request.digest else now + DAY_MS
+    started = subject.digest_at if subject.watch_request.digest else now + DAY_MS
     values = {**_request_values(watch_request), "sealed_key": sealed_key, "digest_at": started}
-    tx.execute(watch.update().where(watch.c.id == found.id).values(**values, due=now))
+    tx.execute(watch.update().where(watch.c.id == subject.id).values(**values, due=now))
     destinations.add(tx, added)
     destinations.remove(tx, removed, now=now)
     if changes:
-        note(tx, found.id, rules.EDITED, changes, now=now)
+        note(tx, subject.id, rules.EDITED, changes, now=now)
 
 
 def rotate(
@@ -202,8 +201,8 @@ def rotate(
     signed_at: int,
     now: int,
 ) -> bool:
-    """Give a watch another secret, asked for by a signature of an instant. False, and nothing
-    changed, if a signature of that instant or of a later one was used before.
+    """Give a watch another secret. The request was signed at `signed_at`; False, and nothing
+    changed, if a signature of that instant or a later one was used before.
     """
     newer = sa.or_(watch.c.rotated_at.is_(None), watch.c.rotated_at < signed_at)
     values = {"secret_hash": secret_hash, "sealed_key": sealed_key, "rotated_at": signed_at}
@@ -215,25 +214,25 @@ def rotate(
 
 
 @step
-def end(tx: Connection, found: Watch, state: State, *, now: int) -> int | None:
-    """Cancel or expire a watch; its endpoint falls back to the normal cadence with the last one.
-    The event's id, None when it had ended before.
+def end(tx: Connection, subject: Watch, state: State, *, now: int) -> int | None:
+    """Cancel or expire a watch. After its last active watch an endpoint is probed at the normal
+    cadence again. Returns the event's id, None if the watch had ended before.
     """
     done = tx.execute(
         watch.update()
-        .where(watch.c.id == found.id, watch.c.state == State.ACTIVE.value)
+        .where(watch.c.id == subject.id, watch.c.state == State.ACTIVE.value)
         .values(state=state.value, ended_at=now)
     )
     if done.rowcount != 1:
         return None
-    event = note(tx, found.id, state.value, {}, now=now)
-    _watched(tx, found.endpoint_id, now=now)
+    event = note(tx, subject.id, state.value, {}, now=now)
+    _watched(tx, subject.endpoint_id, now=now)
     return event
 
 
 @step
 def due(tx: Connection, *, now: int, limit: int = _BATCH) -> tuple[Watch, ...]:
-    """Active watches that something is to be done about, locked until the transaction ends."""
+    """Active watches with a notice, digest or end due, locked until the transaction ends."""
     query = (
         sa.select(watch)
         .where(watch.c.state == State.ACTIVE.value, watch.c.due <= now)
@@ -246,63 +245,71 @@ def due(tx: Connection, *, now: int, limit: int = _BATCH) -> tuple[Watch, ...]:
 
 @step
 def any_due(tx: Connection, *, now: int) -> bool:
-    """Whether something is to be done about an active watch."""
+    """Whether an active watch is due."""
     query = sa.select(sa.literal(1)).where(watch.c.state == State.ACTIVE.value, watch.c.due <= now)
     return tx.execute(query.limit(1)).first() is not None
 
 
 @step
-def reschedule(tx: Connection, found: Watch, *, expiring_told: bool, digest_at: int) -> None:
-    """Remember what has been told, and when to look at the watch again."""
+def reschedule(tx: Connection, subject: Watch, *, expiring_told: bool, digest_at: int) -> None:
+    """Remember which notices have been sent, and when the watch is due next."""
     values = {"expiring_told": expiring_told, "digest_at": digest_at}
-    next_due = _due(found, expiring_told=expiring_told, digest_at=digest_at)
-    tx.execute(watch.update().where(watch.c.id == found.id).values(**values, due=next_due))
+    next_due = _due(subject, expiring_told=expiring_told, digest_at=digest_at)
+    tx.execute(watch.update().where(watch.c.id == subject.id).values(**values, due=next_due))
 
 
 @step
 def note(tx: Connection, watch_id: str, type_: str, detail: Mapping[str, Any], *, now: int) -> int:
-    """Append what happened to a watch; the event's id."""
+    """Append an event to a watch and return the event's id."""
     # The lock keeps the ids of one watch in the order in which they become visible.
     tx.execute(sa.select(watch.c.id).where(watch.c.id == watch_id).with_for_update())
     return watch_events.append(tx, watch_id, type_, detail, now=now)
 
 
 def _watched(tx: Connection, endpoint_id: str, *, now: int) -> None:
-    """Probe an endpoint densely until the last of its active watches ends, from now on."""
+    """From now on, probe an endpoint densely until the last of its active watches ends."""
     until = (
         sa.select(sa.func.coalesce(sa.func.max(watch.c.expires_at), 0))
         .where(watch.c.endpoint_id == endpoint_id, watch.c.state == State.ACTIVE.value)
         .scalar_subquery()
     )
-    tx.execute(_E.update().where(_E.c.id == endpoint_id).values(watched_until=until))
-    soon = (_E.c.id == endpoint_id, _E.c.watched_until > now, _E.c.next_due > now)
-    tx.execute(_E.update().where(*soon).values(next_due=now))
+    tx.execute(
+        endpoint_table.update()
+        .where(endpoint_table.c.id == endpoint_id)
+        .values(watched_until=until)
+    )
+    soon = (
+        endpoint_table.c.id == endpoint_id,
+        endpoint_table.c.watched_until > now,
+        endpoint_table.c.next_due > now,
+    )
+    tx.execute(endpoint_table.update().where(*soon).values(next_due=now))
 
 
-def _due(found: Watch, *, expiring_told: bool = False, digest_at: int | None = None) -> int:
-    """When something is to be done about a watch next."""
-    steps = [found.expires_at]
+def _due(subject: Watch, *, expiring_told: bool = False, digest_at: int | None = None) -> int:
+    """When a watch is due next (ms UTC)."""
+    instants = [subject.expires_at]
     if not expiring_told:
-        steps.append(found.expires_at - rules.EXPIRING_MS)
-    if found.watch_request.digest:
-        steps.append(found.digest_at if digest_at is None else digest_at)
-    return min(steps)
+        instants.append(subject.expires_at - rules.EXPIRING_MS)
+    if subject.watch_request.digest:
+        instants.append(subject.digest_at if digest_at is None else digest_at)
+    return min(instants)
 
 
-def _values(made: Watch) -> dict[str, Any]:
+def _values(added: Watch) -> dict[str, Any]:
     return {
-        "id": made.id,
-        "secret_hash": made.secret_hash,
-        "sealed_key": made.sealed_key,
-        "endpoint_id": made.endpoint_id,
-        "state": made.state.value,
-        "created_at": made.created_at,
-        "expires_at": made.expires_at,
-        "ended_at": made.ended_at,
-        "due": _due(made),
-        "expiring_told": made.expiring_told,
-        "digest_at": made.digest_at or made.created_at + DAY_MS,
-        **_request_values(made.watch_request),
+        "id": added.id,
+        "secret_hash": added.secret_hash,
+        "sealed_key": added.sealed_key,
+        "endpoint_id": added.endpoint_id,
+        "state": added.state.value,
+        "created_at": added.created_at,
+        "expires_at": added.expires_at,
+        "ended_at": added.ended_at,
+        "due": _due(added),
+        "expiring_told": added.expiring_told,
+        "digest_at": added.digest_at or added.created_at + DAY_MS,
+        **_request_values(added.watch_request),
     }
 
 

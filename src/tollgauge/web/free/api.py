@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Depends, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,7 +17,7 @@ from tollgauge.monitor import reports
 from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.catalogue import invalid, resource_of
-from tollgauge.web.paid.request import read_body
+from tollgauge.web.paid.request import check_query, read_body
 from tollgauge.web.wire import examples, openapi
 
 ID: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
@@ -39,7 +39,9 @@ EndpointId = Annotated[
 ]
 _PREVIEW: Final = "Three full sample reports: the best, the median and the worst endpoint"
 _UNKNOWN: Final = {404: "Nothing is known of this resource"}
-_INVALID: Final = {422: "The resource is missing, or no public https URL"}
+_INVALID: Final = {
+    422: "The resource is missing, or no public https URL, or there is an unknown query parameter"
+}
 _EMPTY_OBJECT: Final = {
     "required": False,
     "content": {"application/json": {"schema": {"type": "object"}, "example": {}}},
@@ -57,14 +59,18 @@ class FreeApi:
 
     def router(self) -> APIRouter:
         """The routes with their descriptions."""
-        samples = openapi.free(wire.PreviewShape, examples.preview())
-        board = openapi.free(wire.LeaderboardShape, examples.leaderboard(self.base_url))
-        counts = openapi.free(wire.EcosystemShape, examples.stats())
-        seen = openapi.free(wire.SnapshotShape, examples.snapshot(self.base_url), _UNKNOWN)
+        samples = openapi.free(wire.PreviewShape, examples.preview(), openapi.QUERY)
+        board = openapi.free(
+            wire.LeaderboardShape, examples.leaderboard(self.base_url), openapi.QUERY
+        )
+        counts = openapi.free(wire.EcosystemShape, examples.stats(), openapi.QUERY)
+        seen = openapi.free(
+            wire.SnapshotShape, examples.snapshot(self.base_url), _UNKNOWN | openapi.QUERY
+        )
         found = openapi.free(
             wire.SnapshotShape, examples.snapshot(self.base_url), _UNKNOWN | _INVALID
         )
-        routes = APIRouter(default_response_class=Response)
+        routes = APIRouter(default_response_class=Response, dependencies=[Depends(check_query)])
         for path, handler, answers, words in (
             ("/v1/x402-trust-preview", self.preview, samples, _PREVIEW),
             ("/trust/leaderboard", self.leaderboard, board, "The best 25 listed endpoints"),
@@ -90,7 +96,10 @@ class FreeApi:
             responses=openapi.free(
                 wire.PreviewShape,
                 examples.preview(),
-                {400: "The body is not JSON", 422: "The body is not a JSON object"},
+                {
+                    400: "The body is not JSON",
+                    422: "The body is not a JSON object, or an unknown query parameter",
+                },
             ),
             openapi_extra={"requestBody": _EMPTY_OBJECT},
             tags=["free"],

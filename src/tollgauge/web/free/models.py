@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from pydantic import Field
 from starlette.responses import Response
 
 from tollgauge.core.trace import DECODERS, NETWORKS, Model
 from tollgauge.web import wire
+from tollgauge.web.paid.request import check_query
 from tollgauge.web.wire import openapi
 
 MODELS: Final = "/v1/models"
@@ -51,7 +52,9 @@ def catalogue() -> ModelsShape:
 
 def router() -> APIRouter:
     """The route with its description."""
-    routes = APIRouter(default_response_class=Response, tags=["free"])
+    routes = APIRouter(
+        default_response_class=Response, dependencies=[Depends(check_query)], tags=["free"]
+    )
     body = wire.dump(catalogue())
 
     async def models() -> Response:
@@ -64,7 +67,9 @@ def router() -> APIRouter:
         summary="The decoders that a payment trace can name",
         operation_id="get_models",
         responses=openapi.cached(
-            openapi.free(ModelsShape, catalogue().model_dump(mode="json", by_alias=True))
+            openapi.free(
+                ModelsShape, catalogue().model_dump(mode="json", by_alias=True), openapi.QUERY
+            )
         ),
     )
     return routes

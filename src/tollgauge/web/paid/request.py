@@ -1,4 +1,4 @@
-"""Incoming: the payment and the document of a request, read by strict rules."""
+"""Incoming: the payment, the document and the query of a request, read by strict rules."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from starlette.requests import Request
 
 from tollgauge.core import strictjson
 from tollgauge.core.payment import HEADER_MAX, Offer, Payment, PaymentHeaderError, decode
-from tollgauge.web.edge.problem import Problem
+from tollgauge.core.text import clean_text
+from tollgauge.web.edge.problem import Invalid, Problem
 
 BODY_MAX: Final = 65_536
+_NAME_MAX: Final = 64
 
 
 def read_payment(header: str, offer: Offer) -> Payment:
@@ -38,6 +40,23 @@ async def read_body(request: Request, *, bodyless: bool = False) -> object:
         return strictjson.loads(body)
     except strictjson.StrictJsonError as error:
         raise Problem(400, "json-invalid", str(error)) from error
+
+
+def check_query(request: Request) -> None:
+    """Refuse a query parameter that the route does not take: it was meant for something, and the
+    answer would be another than the one that was asked for. A dependency of routers (FastAPI).
+    Raises Problem 422.
+    """
+    known = [each.alias for each in request.scope["route"].dependant.query_params]
+    unknown = next((name for name in request.query_params if name not in known), None)
+    if unknown is None:
+        return
+    shown = clean_text(unknown, limit=_NAME_MAX)
+    takes = "This route takes no parameters."
+    if known:
+        takes = f"This route takes {', '.join(known)}; in a value write & as %26."
+    message = f"There is no parameter {shown}. {takes}"
+    raise Problem(422, "unknown-parameter", message, errors=(Invalid(path=shown, message=message),))
 
 
 def unpaid_reason(request: Request) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from pydantic import Field
 from sqlalchemy import Connection
 from starlette.requests import Request
@@ -31,7 +31,7 @@ from tollgauge.store.watches.destinations import Destination
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
-from tollgauge.web.paid.request import read_body
+from tollgauge.web.paid.request import check_query, read_body
 from tollgauge.web.watches.delivery_test import DeliveryTester
 from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape
 from tollgauge.web.watches.watch_auth import (
@@ -43,10 +43,16 @@ from tollgauge.web.watches.watch_auth import (
     own_watch,
     unknown_watch,
 )
-from tollgauge.web.watches.watch_request import FIELDS, targets_of, watch_request_of
+from tollgauge.web.watches.watch_request import (
+    FIELDS,
+    check_count,
+    replaced_kinds,
+    targets_of,
+    watch_request_of,
+)
 from tollgauge.web.wire import openapi
 
-_EDIT_BODY: Final = {"type": "object", "properties": FIELDS}
+_EDIT_BODY: Final = {"type": "object", "minProperties": 1, "properties": FIELDS}
 _EDIT_EXAMPLE: Final = {"events": ["payto_change", "liveness_down"], "liveness_sensitivity_n": 3}
 
 
@@ -85,12 +91,13 @@ class Watching:
 
     def router(self) -> APIRouter:
         """The routes with their descriptions."""
-        routes = APIRouter(default_response_class=Response)
+        routes = APIRouter(default_response_class=Response, dependencies=[Depends(check_query)])
         content = {"application/json": {"schema": _EDIT_BODY, "example": _EDIT_EXAMPLE}}
         edit = {"required": True, "description": catalogue.FIELDS, "content": content}
         edited = {
             400: "The body is not JSON",
-            422: "Invalid input, a destination that does not take its test, or an ended watch",
+            422: "Invalid input, nothing to change, a destination that does not take its test, or "
+            "an ended watch",
         }
         for method, handler, answers, words, extra in (
             (
@@ -103,7 +110,9 @@ class Watching:
             (
                 "DELETE",
                 self.cancel,
-                openapi.free(StateShape, _EXAMPLE | {"state": "cancelled"}, REFUSED),
+                openapi.free(
+                    StateShape, _EXAMPLE | {"state": "cancelled"}, REFUSED | openapi.QUERY
+                ),
                 "End a watch; it can still be read",
                 SECURITY,
             ),
@@ -121,14 +130,16 @@ class Watching:
         return routes
 
     async def edit(self, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
-        """Change a watch; what is left out stays, a `delivery` replaces all destinations."""
+        """Change a watch; what is left out stays, in `delivery` too."""
         found = await own_watch(self.store, id, bearer(request), clock=self.clock)
-        document = await read_body(request)
+        document = await read_body(request, bodyless=True)
         if not isinstance(document, dict):
             raise catalogue.invalid("", "The body must be a JSON object.")
         catalogue.check_names(document, _EDIT_BODY)
         if found.state is not State.ACTIVE:
             raise _ended()
+        if not FIELDS.keys() & document.keys():
+            raise _nothing()
         watch_request_of(document, now=found.watch_request)
         targets = targets_of(document, self.perimeter) if "delivery" in document else None
         fresh = await self._connected(found, targets or (), bearer(request))
@@ -156,14 +167,16 @@ class Watching:
         added: list[Destination] = []
         removed: list[str] = []
         if targets is not None:
-            kept = self._kept(destinations.of_watches(tx, [found.id])[found.id])
-            wanted = {(each.url, each.kind) for each in targets}
-            removed = [id_ for id_, place in kept.items() if place not in wanted]
-            places = set(kept.values())
+            kept = destinations.of_watches(tx, [found.id])[found.id]
+            wanted = {each.url: each.kind for each in targets}
+            kinds = replaced_kinds(document)
+            removed = [each.id for each in kept if self._replaced(each, wanted, kinds)]
+            places = self._places(kept)
             new = {
                 each: made for each, made in fresh.items() if (each.url, each.kind) not in places
             }
             added = list(new.values())
+            check_count(len(kept) - len(removed) + len(added))
             outbox.drop(tx, found.id, now=now, to=removed)
         watches.edit(
             tx,
@@ -193,7 +206,7 @@ class Watching:
         async with self.store.read() as tx:
             kept = (await destinations.of_watches(tx, [found.id]))[found.id]
             endpoint = await endpoints.get(tx, found.endpoint_id)
-        places = set(self._kept(kept).values())
+        places = self._places(kept)
         fresh = [each for each in targets if (each.url, each.kind) not in places]
         self.delivery_tester.check_ready(fresh)
         signing = Signing(key=webhooks.secret_key(secret) or b"", secret_hash=found.secret_hash)
@@ -204,19 +217,26 @@ class Watching:
         made = self.delivery_tester.kept(fresh, watch_id=found.id, now=self.clock())
         return dict(zip(fresh, made, strict=True))
 
-    def _kept(self, kept: tuple[Destination, ...]) -> dict[str, tuple[str, Kind]]:
-        """The URLs and formats of destinations by their ids. A disabled one, and one whose URL
-        does not open any more, has no URL here, so that naming it again tests it again.
+    def _replaced(self, kept: Destination, wanted: dict[str, Kind], kinds: frozenset[Kind]) -> bool:
+        """Whether a destination goes when these URLs are wanted in place of those of some formats:
+        it is of them, or its URL is named again, and it does not go on as it is.
         """
-        found: dict[str, tuple[str, Kind]] = {}
-        for each in kept:
-            context = destination_context(each.id)
-            try:
-                url = self.sealer.open(each.sealed_url, context=context).decode()
-            except SealError:
-                url = ""
-            found[each.id] = ("" if each.disabled_at else url, each.kind)
-        return found
+        url = self._url(kept)
+        goes_on = wanted.get(url) is kept.kind and not kept.disabled_at
+        return not goes_on and (url in wanted or kept.kind in kinds)
+
+    def _places(self, kept: tuple[Destination, ...]) -> set[tuple[str, Kind]]:
+        """The URLs and formats of destinations. A disabled one is none of them, so that naming it
+        again tests it again.
+        """
+        return {(self._url(each), each.kind) for each in kept if not each.disabled_at}
+
+    def _url(self, kept: Destination) -> str:
+        """The URL of a destination, empty where it does not open any more."""
+        try:
+            return self.sealer.open(kept.sealed_url, context=destination_context(kept.id)).decode()
+        except SealError:
+            return ""
 
     async def _state(self, watch_id: str) -> Response:
         async with self.store.read() as tx:
@@ -245,6 +265,10 @@ class Watching:
             ],
         )
         return answer(shape)
+
+
+def _nothing() -> Problem:
+    return Problem(422, "nothing-to-change", f"Name what is to be changed: {', '.join(FIELDS)}.")
 
 
 def _ended() -> Problem:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from pydantic import Field
 from sqlalchemy import Connection
 from starlette.requests import Request
@@ -32,6 +32,7 @@ from tollgauge.store.watches.watch_events import WatchEvent
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web import wire
 from tollgauge.web.paid import catalogue
+from tollgauge.web.paid.request import check_query
 from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape
 from tollgauge.web.watches.watch_auth import REFUSED, SECURITY, WatchId, answer, bearer, own_watch
 from tollgauge.web.wire import openapi
@@ -119,8 +120,8 @@ class Polling:
 
     def router(self) -> APIRouter:
         """The route with its description."""
-        routes = APIRouter(default_response_class=Response)
-        invalid = {422: "A cursor that no poll gave"}
+        routes = APIRouter(default_response_class=Response, dependencies=[Depends(check_query)])
+        invalid = {422: "A cursor that no poll gave, or an unknown query parameter"}
         routes.add_api_route(
             "/v1/watch/{id}/events",
             self.poll,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
@@ -30,7 +30,7 @@ from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
-from tollgauge.web.paid.request import read_body
+from tollgauge.web.paid.request import check_query, read_body
 from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape, links
 from tollgauge.web.watches.watch_auth import WatchId, answer
 from tollgauge.web.wire import openapi
@@ -82,7 +82,7 @@ class Rotation:
 
     def router(self) -> APIRouter:
         """The route with its description."""
-        routes = APIRouter(default_response_class=Response)
+        routes = APIRouter(default_response_class=Response, dependencies=[Depends(check_query)])
         refused = {
             400: "The body is not JSON",
             403: "The signature is not the payer's",

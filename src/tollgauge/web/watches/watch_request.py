@@ -13,12 +13,13 @@ from typing import Any, Final
 from tollgauge.core import watch as rules
 from tollgauge.core.changes import EVENTS
 from tollgauge.core.endpoint import Perimeter, ResourceError, parse_resource
-from tollgauge.core.watch import Target, WatchRequest
+from tollgauge.core.watch import Kind, Target, WatchRequest
 from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.paid.catalogue import invalid
 
 WEBHOOK: Final = "webhook_url"
 SLACK: Final = "slack_url"
+_KINDS: Final = {WEBHOOK: (Kind.JSON,), SLACK: (Kind.SLACK, Kind.DISCORD)}
 _URL: Final = {"type": "string", "minLength": 12, "maxLength": 2048, "pattern": "^https://"}
 
 
@@ -85,9 +86,24 @@ def targets_of(document: Mapping[str, Any], perimeter: Perimeter) -> tuple[Targe
         for path, url in _listed(name, delivery.get(name)):
             target = _target(path, url, perimeter, slack=name == SLACK)
             found.setdefault(target.url, target)
-    if len(found) > rules.DESTINATIONS_MAX:
-        raise invalid("delivery", f"At most {rules.DESTINATIONS_MAX} destinations in all.")
+    check_count(len(found))
     return tuple(found.values())
+
+
+def replaced_kinds(document: Mapping[str, Any]) -> frozenset[Kind]:
+    """The formats whose destinations an edit replaces: a field that `delivery` leaves out keeps
+    its own, and null names both (a merge patch, RFC 7396). Which field once named a URL is not
+    kept: signed JSON counts as `webhook_url`'s, Slack's and Discord's formats as `slack_url`'s.
+    """
+    named = document.get("delivery", {})
+    fields = _KINDS.keys() if named is None else _KINDS.keys() & named.keys()
+    return frozenset(kind for field in fields for kind in _KINDS[field])
+
+
+def check_count(count: int) -> None:
+    """Raises Problem 422 for more destinations than a watch may have."""
+    if count > rules.DESTINATIONS_MAX:
+        raise invalid("delivery", f"At most {rules.DESTINATIONS_MAX} destinations in all.")
 
 
 def _events(value: object) -> tuple[str, ...]:

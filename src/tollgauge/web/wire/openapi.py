@@ -51,6 +51,8 @@ _ANY_ROUTE: Final[Mapping[int, str]] = {
     503: "We cannot tell now: our database, network, node or facilitator failed",
 }
 """What any route may answer."""
+QUERY: Final[dict[int, str]] = {422: "A query parameter that this route does not take"}
+"""The refusal of incoming.check_query, for routes that refuse nothing else with 422."""
 PROBLEM_SCHEMA: Final[dict[str, Any]] = {
     "title": "Problem",
     "type": "object",

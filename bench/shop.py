@@ -1,0 +1,244 @@
+"""The service as it is served, in a process of its own, for measuring: its routes, its ledger, a
+catalogue of endpoints, a month of probes of some of them.
+
+`python -m bench.shop SETTINGS` takes one JSON object (see `Settings`), prints a line
+when it serves, and then answers one line of JSON for each line of standard input:
+- `{"do": "cpu"}`: the CPU seconds of this process, all threads, since its start;
+- `{"do": "probe"}`: every endpoint of the month was probed just now (a report sold within ten
+  seconds shares that probe instead of making its own);
+- `{"do": "calls", "made": false}`: from now on verify and settle are answered with yes on the spot,
+  without a request; with `true` they are made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from typing import Any, Final
+
+import orjson
+import uvloop
+
+from bench.catalogue import Offer, catalogue
+from tollgauge import app as root
+from tollgauge.clients.egress.client import EgressSettings
+from tollgauge.clients.facilitator import (
+    Facilitator,
+    FacilitatorSettings,
+    Refused,
+    SettledReply,
+    Unclear,
+    Verified,
+)
+from tollgauge.config import Config
+from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.exchange import Timings
+from tollgauge.core.payment import Payment
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.units import DAY_MS, MINUTE_MS, day_of
+from tollgauge.db import schema
+from tollgauge.db.engine import Store, StoreSettings
+from tollgauge.observe import configure_logs
+from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.probes import archive, evidence, probes
+from tollgauge.web.edge.middleware import EdgeSettings
+from tollgauge.web.paid.catalogue import SaleSettings
+from tollgauge.web.routes import ServerSettings
+
+CATALOGUE: Final = 2_000
+KNOWN: Final = 20
+"""How many endpoints have a month of probes, each on a host of its own."""
+LIVE: Final = 60
+"""How many more hosts have an endpoint that can be probed."""
+DAYS: Final = 30
+PAY_TO: Final = "0x" + "ab" * 20
+AT_ONCE: Final = 4
+"""Sales at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Where to listen, what to store in, whom to ask, where every seller is, and whom to trust."""
+
+    port: int
+    store: str
+    facilitator: str
+    seller_port: int
+    ca_file: str
+
+
+def config(settings: Settings) -> Config:
+    """The defaults, except for addresses. One trusted proxy names the callers, so that the rate
+    limit counts them one by one as it would in the world.
+    """
+    hosts = {offer.endpoint.host for offer in offers()}
+    return Config(
+        server=ServerSettings(
+            base_url=f"http://127.0.0.1:{settings.port}",
+            port=settings.port,
+            admin_port=0,
+            json_logs=True,
+            front=EdgeSettings(free_per_minute=1_000_000, trusted_proxies=("127.0.0.1",)),
+        ),
+        store=StoreSettings(url=settings.store),
+        sale=SaleSettings(pay_to=PAY_TO),
+        facilitator=FacilitatorSettings(url=settings.facilitator),
+        egress=EgressSettings(
+            mapped=dict.fromkeys(hosts, ("127.0.0.1", settings.seller_port)),
+            ca_file=settings.ca_file or None,
+        ),
+    )
+
+
+@cache
+def offers() -> tuple[Offer, ...]:
+    """The catalogue."""
+    return tuple(catalogue(CATALOGUE))
+
+
+def known() -> tuple[Endpoint, ...]:
+    """The endpoints with a month of probes."""
+    return _one_a_host()[:KNOWN]
+
+
+def live() -> tuple[Endpoint, ...]:
+    """Endpoints that nobody probed yet."""
+    return _one_a_host()[KNOWN : KNOWN + LIVE]
+
+
+def _one_a_host() -> tuple[Endpoint, ...]:
+    first: dict[str, Endpoint] = {}
+    for offer in offers():
+        first.setdefault(offer.endpoint.host, offer.endpoint)
+    return tuple(first.values())
+
+
+async def fill(store: Store, *, now: int) -> None:
+    """The catalogue with scores, and the month of those that are known."""
+    rows = offers()
+    await store.writing(endpoints.insert_many, [offer.endpoint for offer in rows])
+    step = 30 * MINUTE_MS
+    for endpoint in known():
+        async with store.write() as tx:
+            month = range(now - DAYS * DAY_MS, now - step, step)
+            await probes.record_many(tx, endpoint.id, [_probe(endpoint, at) for at in month])
+    async with store.write() as tx:
+        while await archive.close_days(tx, before_day=day_of(now), limit=5_000):
+            pass
+    async with store.write() as tx:
+        for endpoint in known():
+            seen = await evidence.gather(tx, endpoint, as_of=now)
+            await scores.save(tx, scores.scored(endpoint.id, seen))
+        await _score_others(tx, rows)
+
+
+async def _score_others(tx: Any, rows: Iterable[Offer]) -> None:
+    """The others get a score of their own with the details of one that was computed."""
+    taken = (await tx.execute(schema.score.select().limit(1))).mappings().one()
+    done = set((await tx.execute(schema.score.select())).scalars())
+    made = [
+        dict(taken) | {"endpoint_id": offer.endpoint.id, "score_tenths": offer.score_tenths}
+        for offer in rows
+        if offer.endpoint.id not in done
+    ]
+    await tx.execute(schema.score.insert(), made)
+
+
+def _probe(endpoint: Endpoint, at: int) -> ProbeResult:
+    """A good probe."""
+    taken = 80 + at // MINUTE_MS % 97
+    return ProbeResult(
+        at=at,
+        outcome=Outcome.PAYMENT_REQUIRED,
+        attribution=Attribution.THEIRS,
+        up=True,
+        timings=Timings(dns=2, connect=9, tls=20, ttfb=taken - 31, total=taken),
+        status=402,
+        compliance=100,
+        compliant=True,
+        payable=True,
+        version=2,
+        quote=endpoint.quote,
+        accepts=1,
+    )
+
+
+async def probed_now(service: root.Opened) -> None:
+    """As if every known endpoint had just been probed."""
+    async with service.store.write() as tx:
+        for endpoint in known():
+            await probes.record(tx, endpoint.id, _probe(endpoint, service.clock()))
+
+
+class Till(Facilitator):
+    """The service's client of its facilitator. Its calls can be left out, to see what a sale costs
+    without them.
+    """
+
+    made = True
+
+    async def verify(self, payment: Payment, requirements: dict[str, object]) -> Verified | Refused:
+        """As the facilitator says, or yes."""
+        return await super().verify(payment, requirements) if self.made else Verified()
+
+    async def settle(
+        self, payment: Payment, requirements: dict[str, object]
+    ) -> SettledReply | Unclear:
+        """As the facilitator says, or yes."""
+        if self.made:
+            return await super().settle(payment, requirements)
+        return SettledReply(transaction=f"0x{secrets.token_hex(32)}")
+
+
+async def obey(service: root.Opened, till: Till, order: dict[str, Any]) -> dict[str, object]:
+    """One order."""
+    match order["do"]:
+        case "cpu":
+            return {"cpu_s": time.process_time()}
+        case "probe":
+            await probed_now(service)
+            return {}
+        case _:
+            till.made = order["made"]
+            return {}
+
+
+async def serve(settings: Settings) -> None:
+    """Fill an empty store, serve, and obey until standard input ends."""
+    configure_logs(json_lines=True)
+    stop = asyncio.Event()
+    async with root.opened(config(settings)) as opened:
+        till = Till(opened.config.facilitator)
+        service = replace(opened, facilitator=till)
+        await fill(service.store, now=service.clock())
+        running = asyncio.create_task(root.run(service, stop=stop, on_ready=_ready))
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            _say(await obey(service, till, orjson.loads(line)))
+        stop.set()
+        await running
+        await till.close()
+
+
+def _ready() -> None:
+    root.settle_memory()
+    _say({"serves": True})
+
+
+def _say(document: dict[str, object]) -> None:
+    sys.stdout.write(orjson.dumps(document).decode() + "\n")
+    sys.stdout.flush()
+
+
+def command(settings: Settings) -> list[str]:
+    """How to start it."""
+    return [sys.executable, "-m", "bench.shop", orjson.dumps(asdict(settings)).decode()]
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(Settings(**orjson.loads(sys.argv[1]))))

@@ -1,0 +1,247 @@
+"""`tollgauge bench similar`: how fast alternatives are found among 100,000 endpoints.
+
+Measured in one run, on two invented catalogues (bench/catalogue: the usual case and the hard
+one): reading the texts and building the index, one search, the free count for every endpoint in
+one batch, memory, and the whole way through a database. The peer is brute force on the same
+integers: it compares with every endpoint, and must find the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from bench.catalogue import Offer, catalogue
+from tollgauge.core.similarity import FLOOR, Entry, Index, Match, Terms, terms_of, wording_of
+from tollgauge.core.similarity.postings import SCALE, build
+from tollgauge.db import schema
+from tollgauge.db.engine import Store
+from tollgauge.monitor.alternatives import Alternatives
+from tollgauge.store.endpoints import endpoints
+
+T = TypeVar("T")
+
+SIZE: Final = 100_000
+SEARCHES: Final = 400
+PEERS: Final = 25
+LIMIT: Final = 25
+LIMITS: Final = {
+    "query_p50_ms": 5.0,
+    "memory_mb": 1_500.0,
+    "build_s": 60.0,
+    "counts_s": 180.0,
+}
+"""At 100,000 endpoints on 2 cores."""
+
+
+def run(size: int = SIZE) -> dict[str, Any]:
+    """Every figure of a catalogue of `size` endpoints, and whether the limits hold."""
+    usual = measure(tuple(catalogue(size)))
+    hard = measure(tuple(catalogue(size, of_few_words=True)))
+    database = asyncio.run(through_a_database(tuple(catalogue(size))))
+    figures = {
+        "query_p50_ms": max(usual["query_ms"]["p50"], hard["query_ms"]["p50"]),
+        "memory_mb": memory_mb(),
+        "build_s": max(usual["build_s"], hard["build_s"], database["first_refresh_s"]),
+        "counts_s": max(usual["counts_s"], hard["counts_s"]),
+    }
+    return {
+        "endpoints": size,
+        "usual": usual,
+        "hard": hard,
+        "database": database,
+        "figures": figures,
+        "limits": LIMITS,
+        "held": {name: value < LIMITS[name] for name, value in figures.items()},
+    }
+
+
+def measure(offers: Sequence[Offer]) -> dict[str, Any]:
+    """The index in memory against brute force. CPU seconds are what a free processor would take:
+    nothing of this runs on two at once.
+    """
+    cpu = [time.process_time()]
+    reading, entries = timed(lambda: [_entry(offer) for offer in offers])
+    building, index = timed(lambda: Index(entries))
+    cpu.append(time.process_time())
+    counting, counts = timed(lambda: index.counts(0, index.size))
+    cpu.append(time.process_time())
+    asked = drawn(entries, seed=1)
+    taken, found = _each(asked, lambda entry: _search(index, entry))
+    peer = BruteForce.of(entries)
+    peers, same = _each(asked[:PEERS], peer.search)
+    query, brute = _percentiles(taken), _percentiles(peers)
+    return {
+        "terms_each": round(sum(len(entry.terms) for entry in entries) / len(entries), 1),
+        "read_s": round(reading, 2),
+        "index_s": round(building, 2),
+        "build_s": round(reading + building, 2),
+        "build_cpu_s": round(cpu[1] - cpu[0], 2),
+        "query_ms": query,
+        "counts_s": round(counting, 2),
+        "counts_cpu_s": round(cpu[2] - cpu[1], 2),
+        "with_alternatives": sum(better > 0 for _, better in counts),
+        "brute_force_query_ms": brute,
+        "same_answers": same == found[:PEERS],
+        "faster_than_brute_force": round(brute["p50"] / query["p50"], 1),
+        "counts_faster_than_brute_force": round(brute["mean"] / 1_000 * len(entries) / counting, 1),
+    }
+
+
+async def through_a_database(offers: Sequence[Offer]) -> dict[str, Any]:
+    """The same from SQLite, as the service does it: reading rows, building, asking."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store.open(f"sqlite:///{Path(folder) / 'bench.db'}")
+        try:
+            await store.migrate()
+            async with store.write() as tx:
+                await endpoints.insert_many(tx, [offer.endpoint for offer in offers])
+                await tx.execute(schema.score.insert(), [_score(offer) for offer in offers])
+            alternatives = Alternatives()
+            first = await _waited(alternatives.refresh(store))
+            again = await _waited(alternatives.refresh(store))
+            taken = []
+            for offer in drawn(offers, seed=2):
+                asking = alternatives.find(store, offer.endpoint.id, limit=LIMIT, delta_tenths=50)
+                taken.append(await _waited(asking))
+        finally:
+            await store.close()
+    return {
+        "first_refresh_s": round(first, 2),
+        "next_refresh_s": round(again, 2),
+        "find_ms": _percentiles(taken),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class BruteForce:
+    """The peer: no postings, one pass over everything that every endpoint says."""
+
+    entries: list[Entry]
+    starts: Any
+    term: Any
+    step: Any
+    places: dict[str, int]
+    size: int
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> BruteForce:
+        """The same directions as the index's."""
+        hosts: dict[str, int] = {}
+        numbers = [hosts.setdefault(entry.host, len(hosts)) for entry in entries]
+        postings, found = build([entry.terms for entry in entries], numbers, candidates=0)
+        places = {entry.id: place for place, entry in enumerate(entries)}
+        size = len(postings.vocabulary)
+        return cls(list(entries), found.starts, found.term, found.step, places, size)
+
+    def search(self, entry: Entry) -> tuple[Match, ...]:
+        """What Index.search must find."""
+        own = slice(*self.starts[self.places[entry.id] :][:2])
+        wanted = np.zeros(self.size, np.int64)
+        wanted[self.term[own]] = self.step[own]
+        dots = np.add.reduceat(wanted[self.term] * self.step, self.starts[:-1])
+        percent = (200 * dots + SCALE * SCALE) // (2 * SCALE * SCALE)
+        least = (entry.score_tenths or 0) + 50
+        rows = [
+            (-min(int(percent[place]), 100), -(other.score_tenths or 0), other.price or 0, other.id)
+            for place in np.flatnonzero(percent >= FLOOR)
+            if (other := self.entries[place]).host != entry.host
+            and other.pay_to != entry.pay_to
+            and (other.score_tenths or 0) >= least
+        ]
+        return tuple(Match(row[3], -row[0]) for row in sorted(rows)[:LIMIT])
+
+
+def _entry(offer: Offer) -> Entry:
+    endpoint = offer.endpoint
+    return Entry(
+        id=endpoint.id,
+        host=endpoint.host,
+        pay_to=endpoint.quote.pay_to if endpoint.quote else None,
+        score_tenths=offer.score_tenths,
+        price=endpoint.quote.micro_usd if endpoint.quote else None,
+        offered=True,
+        terms=_terms(endpoint),
+    )
+
+
+def _terms(endpoint: Any) -> Terms:
+    return terms_of(wording_of(endpoint))
+
+
+def _search(index: Index, entry: Entry) -> tuple[Match, ...]:
+    return index.search(
+        entry.terms,
+        host=entry.host,
+        pay_to=entry.pay_to,
+        least_tenths=(entry.score_tenths or 0) + 50,
+        limit=LIMIT,
+    )
+
+
+def _score(offer: Offer) -> dict[str, Any]:
+    return {
+        "endpoint_id": offer.endpoint.id,
+        "as_of": 1,
+        "policy_version": 1,
+        "score_tenths": offer.score_tenths,
+        "grade": "B",
+        "recommendation": "proceed",
+        "confidence_hundredths": 50,
+        "uptime_tenths": 1000,
+        "compliant": True,
+        "evidence": b"{}",
+        "digest": "",
+        "result": b"{}",
+    }
+
+
+def drawn(rows: Sequence[T], *, seed: int) -> list[T]:
+    """Those that are searched for, the same ones every time."""
+    dice = random.Random(seed)  # noqa: S311 - a reproducible choice
+    return dice.sample(rows, min(SEARCHES, len(rows)))
+
+
+def timed(work: Callable[[], T]) -> tuple[float, T]:
+    """Seconds, and what the work made."""
+    began = time.perf_counter()
+    made = work()
+    return time.perf_counter() - began, made
+
+
+async def _waited(work: Any) -> float:
+    began = time.perf_counter()
+    await work
+    return time.perf_counter() - began
+
+
+def _each(
+    entries: Sequence[Entry], work: Callable[[Entry], tuple[Match, ...]]
+) -> tuple[list[float], list[tuple[Match, ...]]]:
+    pairs = [timed(partial(work, entry)) for entry in entries]
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+
+def _percentiles(seconds: list[float]) -> dict[str, float]:
+    ordered = sorted(seconds)
+    at = {
+        "p50": ordered[len(ordered) // 2],
+        "p95": ordered[len(ordered) * 95 // 100],
+        "mean": sum(ordered) / len(ordered),
+    }
+    return {name: round(value * 1_000, 3) for name, value in at.items()}
+
+
+def memory_mb() -> float:
+    """The most memory that this process ever held, the invented catalogues included."""
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024, 1)

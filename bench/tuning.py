@@ -1,0 +1,129 @@
+"""Whether the weights of terms were fitted to the labels that they were chosen on.
+
+    python -m bench.tuning LABELS.jsonl [--splits N]
+
+Weights are chosen anew on a part of the labelled services (bench/relevance) and judged on the
+rest: halves of every catalogue, at random, and whole catalogues left out one at a time. Beside
+the chosen weights the rest judges the default and the plainest ones, where every term weighs the
+same. A default that was fitted would lose to weights chosen on other labels by no more than
+those lose on the labels that they were not chosen on. Figures are nDCG@5, means over catalogues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import random
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from bench.relevance import Matrix, Service, alike_terms, quality, read_labels
+from tollgauge.core.similarity import terms_of
+from tollgauge.core.similarity.terms import WEIGHTS, Weights
+
+PLAIN: Final = Weights(again=10, pair=10, whole=10, input=10)
+GRID: Final = tuple(
+    Weights(again=again, pair=pair, whole=whole)
+    for again, pair, whole in itertools.product((10, 17, 21), (5, 8, 10), (10, 13, 15, 18, 20))
+)
+SPLITS: Final = 20
+
+Places = Sequence[int]
+Judge = Callable[[Weights, Places], float]
+
+
+def run(services: Sequence[Service], splits: int = SPLITS) -> dict[str, Any]:
+    """Both ways of leaving labels out."""
+    judge = judge_of(services)
+    halves = [chosen(judge, *pair) for pair in itertools.islice(halved(services), splits)]
+    everything = range(len(services))
+    asked = quality(services, alike_terms([terms_of(each.wording) for each in services]))
+    sources = {source: chosen(judge, *left_out(services, source)) for source in asked}
+    return {
+        "all_labels": {
+            "best": max(judge(each, everything) for each in GRID),
+            "default": judge(WEIGHTS, everything),
+            "plain": judge(PLAIN, everything),
+        },
+        "halves": {"splits": splits, **_means(halves)},
+        "source_left_out": {**_means(list(sources.values())), "each": sources},
+    }
+
+
+def judge_of(services: Sequence[Service]) -> Judge:
+    """The mean nDCG@5 of weights on some of the services; rarity is taken from all of them, as
+    the service takes it from all that it knows, labelled or not.
+    """
+    known: dict[Weights, Matrix] = {}
+
+    def judge(weights: Weights, places: Places) -> float:
+        if weights not in known:
+            found = alike_terms([terms_of(each.wording, weights) for each in services])
+            known[weights] = found.astype(np.float32)
+        some = list(places)
+        rows = quality([services[at] for at in some], known[weights][np.ix_(some, some)])
+        return statistics.mean(row.ndcg for row in rows.values())
+
+    return judge
+
+
+def chosen(judge: Judge, on: Places, rest: Places) -> dict[str, Any]:
+    """The best weights on some services, and what they and the others are worth on the rest."""
+    best = max(GRID, key=lambda weights: judge(weights, on))
+    return {
+        "chosen": asdict(best),
+        "seen": judge(best, on),
+        "unseen": judge(best, rest),
+        "default": judge(WEIGHTS, rest),
+        "plain": judge(PLAIN, rest),
+    }
+
+
+def halved(services: Sequence[Service], seed: int = 402) -> Iterator[tuple[Places, Places]]:
+    """Halves of every catalogue, at random, again and again; each half is used both ways."""
+    dice = random.Random(seed)  # noqa: S311 - the same halves every time
+    while True:
+        left: list[int] = []
+        right: list[int] = []
+        for source in sorted({service.source for service in services}):
+            places = [at for at, service in enumerate(services) if service.source == source]
+            dice.shuffle(places)
+            left += places[: len(places) // 2]
+            right += places[len(places) // 2 :]
+        yield left, right
+        yield right, left
+
+
+def left_out(services: Sequence[Service], source: str) -> tuple[Places, Places]:
+    """All other catalogues, and one."""
+    numbered = list(enumerate(services))
+    return (
+        [at for at, service in numbered if service.source != source],
+        [at for at, service in numbered if service.source == source],
+    )
+
+
+def _means(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    names = ("seen", "unseen", "default", "plain")
+    return {name: statistics.mean(row[name] for row in rows) for name in names}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="bench.tuning")
+    parser.add_argument("labels", type=Path)
+    parser.add_argument("--splits", type=int, default=SPLITS)
+    options = parser.parse_args(arguments)
+    found = run(read_labels(options.labels), options.splits)
+    sys.stdout.write(f"{json.dumps(found, indent=1)}\n")
+
+
+if __name__ == "__main__":
+    main()

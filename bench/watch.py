@@ -1,0 +1,260 @@
+"""`tollgauge bench watch`: ten thousand watches, one destination in a hundred broken.
+
+Measured: the real alert loop over an SQLite file, real TLS to receivers in another process. Each
+watch gets one notice; they happen spread over a minute, as changes of a thousand endpoints would
+in a bad minute. Of the broken destinations half answer 500 and half never answer. The delay is
+from what was seen to the receiver's yes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import sqlalchemy as sa
+import trustme
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bench import CHECKOUT
+from bench.database import opened
+from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.clients.seal import destination_context, watch_context
+from tollgauge.clients.webhooks import WatchSettings
+from tollgauge.core.changes import delisting
+from tollgauge.core.endpoint import Endpoint, endpoint_id
+from tollgauge.core.units import DAY_MS
+from tollgauge.core.watch import PERIOD_MS, Kind, State
+from tollgauge.db.engine import Store
+from tollgauge.demo.serving import serve
+from tollgauge.jobs import alert
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.probes import changes
+from tollgauge.store.watches import outbox, watch_payments, watches
+from tollgauge.store.watches.destinations import Destination, destination
+from tollgauge.store.watches.watches import Watch
+
+WATCHES: Final = 10_000
+ENDPOINTS: Final = 1_000
+FAILING: Final = 100
+"""One destination in so many is broken."""
+SPREAD_S: Final = 60
+LIMITS: Final = {"p95_s": 10.0, "growth_mb": 64, "healthy_left": 0}
+GOOD, BAD, STUCK = "good.receivers.example", "bad.receivers.example", "stuck.receivers.example"
+
+
+def run(
+    count: int = WATCHES, endpoint_count: int = ENDPOINTS, spread_s: int = SPREAD_S
+) -> dict[str, Any]:
+    """Every figure, and whether the limits hold."""
+    found = asyncio.run(measure(count, endpoint_count, spread_s))
+    all_figures = {**found, "p95_s": found["delay_s"]["p95"]}
+    figures = {name: all_figures[name] for name in LIMITS}
+    held = {name: figures[name] <= limit for name, limit in LIMITS.items()}
+    return {**found, "figures": figures, "limits": LIMITS, "held": held}
+
+
+async def measure(count: int, endpoint_count: int, spread_s: int) -> dict[str, Any]:
+    """Make the watches, let things happen, deliver until every healthy destination has its own."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with receiving(folder) as (port, ca_file), opened(folder) as store:
+            settings = WatchSettings(key="a key for the length of a bench run")
+            await filled(store, settings, count, endpoint_count)
+            egress = Egress(
+                EgressSettings(
+                    mapped=dict.fromkeys((GOOD, BAD, STUCK), ("127.0.0.1", port)),
+                    ca_file=str(ca_file),
+                )
+            )
+            egress.start()
+            alerts = alert.Alerts(
+                store=store,
+                egress=egress,
+                settings=settings,
+                sealer=settings.sealer,
+                base_url="https://trust.example.com",
+                clock=now_ms,
+                owner="bench",
+            )
+            try:
+                return await happened(alerts, endpoint_count, spread_s)
+            finally:
+                await egress.close()
+
+
+async def happened(alerts: alert.Alerts, endpoint_count: int, spread_s: int) -> dict[str, Any]:
+    """Let every endpoint flip once within the time, and the loop turn meanwhile."""
+    before, began = memory_mb(), time.monotonic()
+    news = asyncio.create_task(happening(alerts.store, endpoint_count, spread_s))
+    while True:
+        await alert.run(alerts)
+        async with alerts.store.read() as tx:
+            queued = (await outbox.depth(tx)).queued
+            left = await healthy_left(alerts.store)
+        if news.done() and not left:
+            break
+        if time.monotonic() - began > 10 * spread_s + 120:
+            break
+        await asyncio.sleep(0.1)
+    await news
+    delays = await delays_ms(alerts.store)
+    return {
+        "delivered": len(delays),
+        "healthy_left": left,
+        "still_queued": queued,
+        "seconds": round(time.monotonic() - began, 1),
+        "delay_s": {
+            name: round(delays[min(len(delays) * part // 100, len(delays) - 1)] / 1000, 2)
+            for name, part in (("p50", 50), ("p95", 95), ("p99", 99), ("max", 100))
+        },
+        "growth_mb": round(memory_mb() - before, 1),
+    }
+
+
+async def happening(store: Store, count: int, spread_s: int) -> None:
+    """One flip an endpoint, evenly spread."""
+    began = time.monotonic()
+    for number in range(count):
+        await asyncio.sleep(max(0.0, began + number * spread_s / count - time.monotonic()))
+        await store.writing(changes.add, _id(number), (delisting(at=now_ms(), source="bench"),))
+
+
+async def filled(store: Store, settings: WatchSettings, count: int, endpoint_count: int) -> None:
+    """The endpoints and the watches."""
+    now = now_ms() - DAY_MS
+    sealer = settings.sealer
+    async with store.write() as tx:
+        for number in range(endpoint_count):
+            url = _url(number)
+            made = Endpoint(
+                id=endpoint_id(url),
+                resource=url,
+                host=f"h{number}.example.com",
+                first_seen=now,
+                last_seen=now,
+            )
+            await endpoints.insert(tx, made)
+        for number in range(count):
+            id_ = f"wat_{number:024x}"
+            watch = Watch(
+                id=id_,
+                secret_hash=f"{number:064x}",
+                endpoint_id=_id(number % endpoint_count),
+                created_at=now,
+                expires_at=now + PERIOD_MS,
+                sealed_key=sealer.seal(bytes(32), context=watch_context(id_)),
+            )
+            host = GOOD if number % FAILING else (BAD if number // FAILING % 2 else STUCK)
+            target = f"dst_{number}"
+            sealed = sealer.seal(
+                f"https://{host}/{number}".encode(), context=destination_context(target)
+            )
+            kept = Destination(
+                id=target,
+                watch_id=id_,
+                kind=Kind.JSON,
+                sealed_url=sealed,
+                masked=f"https://{host}/…",
+                created_at=now,
+            )
+            await watch_payments.create(tx, watch, [kept], payment_id=f"pay_{number}")
+        await tx.execute(watches.watch.update().values(state=State.ACTIVE.value))
+        await tx.execute(watch_payments.watch_payment.update().values(applied=True))
+
+
+async def healthy_left(store: Store) -> int:
+    """Deliveries to good destinations, or flips, that still wait."""
+    delivery, target = outbox.delivery, destination
+    good = target.c.masked == f"https://{GOOD}/…"
+    query = (
+        sa.select(sa.func.count())
+        .select_from(delivery.join(target, target.c.id == delivery.c.destination_id))
+        .where(delivery.c.state == outbox.QUEUED, good)
+    )
+    async with store.read() as tx:
+        waiting: int = (await tx.execute(query)).scalar_one()
+        return waiting + await changes.waiting(tx)
+
+
+async def delays_ms(store: Store) -> list[int]:
+    """From what was seen to the yes, of what good destinations took, in order."""
+    delivery, watch, change = outbox.delivery, watches.watch, changes.change
+    joined = delivery.join(watch, watch.c.id == delivery.c.watch_id).join(
+        change, change.c.endpoint_id == watch.c.endpoint_id
+    )
+    query = sa.select(delivery.c.done_at - change.c.at).select_from(joined)
+    async with store.read() as tx:
+        rows = await tx.execute(query.where(delivery.c.state == outbox.SENT))
+        return sorted(rows.scalars())
+
+
+@contextlib.asynccontextmanager
+async def receiving(folder: Path) -> AsyncIterator[tuple[int, Path]]:
+    """The receivers in a process of their own: their port, and the authority to trust."""
+    authority = trustme.CA()
+    ca_file, key_file = folder / "ca.pem", folder / "server.pem"
+    authority.cert_pem.write_to_path(str(ca_file))
+    leaf = authority.issue_cert(GOOD, BAD, STUCK)
+    leaf.private_key_and_cert_chain_pem.write_to_path(str(key_file))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", __name__, str(key_file)), cwd=CHECKOUT, stdout=subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+        yield int(await process.stdout.readline()), ca_file
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def answer(scope: Any, receive: Any, send: Any) -> None:
+    """What the receivers answer, by name."""
+    request = Request(scope, receive)
+    host = request.headers["host"].split(":")[0]
+    await request.body()
+    if host == STUCK:
+        await asyncio.sleep(60)
+    status = 500 if host == BAD else 204
+    await Response(status_code=status)(scope, receive, send)
+
+
+async def receive_here(key_file: str) -> None:
+    """Serve the receivers until this process is ended; the first line says the port."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(key_file)
+    async with serve(answer, tls=context) as port:
+        sys.stdout.write(f"{port}\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+
+
+def now_ms() -> int:
+    """The clock."""
+    return time.time_ns() // 1_000_000
+
+
+def memory_mb() -> float:
+    """The most memory that this process ever held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _url(number: int) -> str:
+    return f"https://h{number}.example.com/v1/item"
+
+
+def _id(number: int) -> str:
+    return endpoint_id(_url(number))
+
+
+if __name__ == "__main__":
+    asyncio.run(receive_here(sys.argv[1]))

@@ -1,0 +1,135 @@
+"""Commands about the database as a whole: `migrate`, `backup`, `restore`."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tollgauge.cli.inputs import load_config
+from tollgauge.cli.terminal import BAD, ConfigFile, Json, errors, plain, progress_bar, show
+
+if TYPE_CHECKING:
+    from tollgauge.config import Config
+    from tollgauge.db.backup import BackupDamagedError, Copy
+
+
+def migrate(config: ConfigFile = None, as_json: Json = False) -> None:
+    """Bring the database to the newest version. Every start does so too."""
+    from tollgauge.db.migrations import versions
+
+    with progress_bar() as progress:
+        progress("bringing the database up to date", 0, 0)
+        asyncio.run(_migrate(load_config(config)))
+    newest = versions()[-1]
+    words = f"The database is up to date (version {newest})."
+    show({"version": newest}, [words], as_json=as_json)
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(help="The file to write.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace a file of that name.")] = False,
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Copy the database to one file while the service goes on, and check the copy.
+
+    On PostgreSQL pg_dump does it. Exit 1 when the database is damaged.
+    """
+    from tollgauge.db import backup as files
+    from tollgauge.db import postgres_backup
+    from tollgauge.db.engine import is_sqlite, parse_url
+
+    url = load_config(config).store.url
+    try:
+        if is_sqlite(parse_url(url)):
+            with progress_bar() as progress:
+                copy = files.save(
+                    files.database_file(url),
+                    file,
+                    force=force,
+                    progress=lambda done, total: progress("pages copied", done, total),
+                )
+        else:
+            errors.print("pg_dump writes the copy.")
+            copy = postgres_backup.dump(url, file, force=force)
+    except files.BackupDamagedError as error:
+        raise _damaged(error) from error
+    _show_copy(copy, as_json=as_json)
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(help="A file that `backup` wrote.")],
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Put a copy in the place of the database, which must not be in use.
+
+    What stood there is kept beside it. On PostgreSQL the database must be
+    empty; a copy from SQLite is moved there row by row. Exit 1 when the
+    copy is damaged.
+    """
+    from tollgauge.db import backup as files
+    from tollgauge.db import postgres_backup, sqlite_to_postgres
+    from tollgauge.db.engine import is_sqlite, parse_url
+
+    url, replaced = load_config(config).store.url, None
+    try:
+        if is_sqlite(parse_url(url)):
+            with progress_bar() as progress:
+                copy, replaced = files.restore(
+                    file,
+                    files.database_file(url),
+                    stamp=datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"),
+                    progress=lambda done, total: progress("pages copied", done, total),
+                )
+        elif sqlite_to_postgres.is_sqlite_file(file):
+            with progress_bar() as progress:
+                rows = partial(progress, "rows moved")
+                copy = asyncio.run(sqlite_to_postgres.move(file, url, progress=rows))
+        else:
+            errors.print("pg_restore reads the copy.")
+            copy = asyncio.run(postgres_backup.restore(file, url))
+    except files.BackupDamagedError as error:
+        raise _damaged(error) from error
+    _show_copy(copy, as_json=as_json, restored=True, replaced=replaced)
+
+
+def _damaged(error: BackupDamagedError) -> typer.Exit:
+    errors.print(f"[bold]tollgauge:[/] {plain(str(error))}", soft_wrap=True)
+    errors.print(f"  {plain(error.hint)}", soft_wrap=True)
+    return typer.Exit(BAD)
+
+
+def _show_copy(
+    copy: Copy, *, as_json: bool, restored: bool = False, replaced: Path | None = None
+) -> None:
+    document = {
+        "file": str(copy.path),
+        "bytes": copy.bytes,
+        "version": copy.version,
+        "newest": copy.newest,
+        "rows": copy.rows,
+    }
+    more = {"replaced": None if replaced is None else str(replaced)} if restored else {}
+    verb = "restored" if restored else "wrote"
+    lines = [
+        f"{verb} {copy.path}: {copy.bytes} bytes, checked, version {copy.version}",
+        *(f"{name:10} {count}" for name, count in copy.rows.items()),
+    ]
+    if replaced is not None:
+        lines.append(f"What stood there is kept in {replaced}")
+    if restored and not copy.newest:
+        lines.append("The next start, or tollgauge migrate, brings it to the newest version.")
+    show(document | more, lines, as_json=as_json)
+
+
+async def _migrate(config: Config) -> None:
+    from tollgauge import app as root
+
+    async with root.opened(config):
+        pass

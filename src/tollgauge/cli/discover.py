@@ -1,0 +1,162 @@
+"""`tollgauge discover`: load a directory into the store."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from tollgauge.cli.inputs import load_config
+from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, progress_bar, show
+from tollgauge.core.errors import TollgaugeError
+
+if TYPE_CHECKING:
+    from tollgauge.config import Config
+    from tollgauge.jobs.discover import Tally
+
+
+def discover(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE|URL",
+            help="Files, or the https:// URL of a directory.",
+            show_default=False,
+        ),
+    ],
+    config: ConfigFile = None,
+    name: Annotated[
+        str, typer.Option(help="The source's name in discovery events; that of all files.")
+    ] = "",
+    kind: Annotated[str, typer.Option(help="bazaar or openapi, for a URL.")] = "bazaar",
+    as_json: Json = False,
+) -> None:
+    """Load a directory into the store. Exit 1 when it could not be read to its end,
+    or shrank so much that it is not believed yet; 2 when nothing was loaded.
+
+    A directory is a Bazaar listing, an origin's own documents (--kind
+    openapi), or files: JSON, OpenAPI, CSV, Markdown or one URL a line, also
+    gzipped. Several files are crawls, oldest first; what changed from one
+    crawl of a directory to the next is told if both have one name.
+    """
+    _check_sources(sources)
+    loaded = load_config(config)
+    with progress_bar() as progress:
+        tallies = asyncio.run(_discover(loaded, sources, name, kind, progress))
+    documents = [_document(tally) for tally in tallies]
+    show(
+        documents if len(sources) > 1 else documents[0],
+        itertools.chain.from_iterable(map(_lines, tallies)),
+        as_json=as_json,
+    )
+    for tally in tallies:
+        if not tally.complete and not as_json:
+            errors.print(tally.problem or _NOT_WHOLE, soft_wrap=True, markup=False)
+    raise typer.Exit(GOOD if all(tally.complete for tally in tallies) else BAD)
+
+
+def _check_sources(sources: list[str]) -> None:
+    """Raises TollgaugeError unless `sources` are existing files or one https:// URL."""
+    for source in sources:
+        scheme, is_url, _ = source.partition("://")
+        if is_url and scheme.lower() != "https":
+            raise TollgaugeError(
+                f"{source} is no https:// URL, and a directory is asked over https only.",
+                hint="Save what it answers, and give the file.",
+            )
+        if is_url and len(sources) > 1:
+            raise TollgaugeError(
+                "One directory is asked at a time.", hint="Give one URL, or files alone."
+            )
+        if not is_url and not Path(source).exists():
+            raise TollgaugeError(
+                f"There is no file {source}.",
+                hint="Give a file, or the https:// URL of a directory.",
+            )
+
+
+def _document(tally: Tally) -> dict[str, object]:
+    return {
+        "source": tally.source,
+        "items": tally.items,
+        "new": tally.new,
+        "seen": tally.seen,
+        "merged": tally.merged,
+        "skipped": dict(tally.skipped),
+        "examples": dict(tally.examples),
+        "events": dict(tally.events),
+        "delisted": tally.delisted,
+        "complete": tally.complete,
+        "suspicious": tally.suspicious,
+        "problem": tally.problem or None,
+    }
+
+
+_NOT_WHOLE: Final = "The source says itself that this is not all of it, or holds nothing."
+
+
+def _lines(tally: Tally) -> Iterator[str]:
+    from tollgauge.core.listing import REASONS
+
+    for key in ("source", "items", "new", "seen", "merged", "delisted"):
+        yield f"{key:10} {getattr(tally, key)}"
+    examples = dict(tally.examples)
+    for reason, count in tally.skipped:
+        entries = ", ".join(examples.get(reason, ()))
+        words = f"{reason}: {REASONS.get(reason, reason)}"
+        yield f"{'skipped':10} {count} {words}{f' ({entries})' if entries else ''}"
+    for event, count in tally.events:
+        yield f"{'events':10} {count} {event}"
+    whole = "yes" if tally.complete else "no: what is missing from it is not taken for delisted"
+    yield f"complete   {whole}"
+
+
+async def _discover(
+    config: Config,
+    sources: list[str],
+    name: str,
+    kind: str,
+    progress: Callable[[str, int, int], None],
+) -> tuple[Tally, ...]:
+    from tollgauge import app as root
+    from tollgauge.jobs.discover import Source
+    from tollgauge.jobs.discover import run as crawl
+    from tollgauge.jobs.discovery_files import load_files
+
+    perimeter = config.egress.perimeter
+    url = sources[0] if "://" in sources[0] else ""
+    directory = Source(name=name or _host(url), kind=kind, location=url) if url else None
+
+    def report(items: int, total: int) -> None:
+        progress("entries read", items, total)
+
+    progress("reading", 0, 0)
+    async with root.opened(config) as service:
+        now = service.clock()
+        if directory is not None:
+            return (
+                await crawl(
+                    service.store,
+                    service.egress,
+                    directory,
+                    now=now,
+                    perimeter=perimeter,
+                    told=report,
+                ),
+            )
+        return await load_files(
+            service.store,
+            [Path(source) for source in sources],
+            source=name or None,
+            now=now,
+            perimeter=perimeter,
+            told=report,
+        )
+
+
+def _host(url: str) -> str:
+    return url.split("://", 1)[1].split("/", 1)[0]

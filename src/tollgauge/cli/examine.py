@@ -1,0 +1,182 @@
+"""Commands that judge one thing and store nothing: `probe`, `lint`, `score`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import orjson
+import typer
+
+from tollgauge.cli.inputs import exchange_input, load_config, read_input
+from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, progress_bar, show
+from tollgauge.core.errors import TollgaugeError
+
+if TYPE_CHECKING:
+    from tollgauge.config import Config
+    from tollgauge.core.evidence import EvidenceError
+    from tollgauge.core.exchange import Exchange
+    from tollgauge.core.finding import Lint
+    from tollgauge.core.score import Score
+    from tollgauge.web.wire import Difference
+
+
+def probe(url: str, config: ConfigFile = None, as_json: Json = False) -> None:
+    """Probe one URL now and say what it is worth; stores nothing. Exit 1 when it is down."""
+    from tollgauge.core.lint import lint, lint_json
+    from tollgauge.core.probe import judge
+
+    exchange = _exchange(load_config(config), url)
+    verdict = lint(exchange)
+    result = judge(exchange, verdict)
+    document = {
+        "url": exchange.url,
+        "method": exchange.method,
+        "outcome": result.outcome.value,
+        "up": result.up,
+        "attribution": result.attribution.value,
+        "status": result.status,
+        "latencyMs": result.timings.total,
+        "reason": result.reason or None,
+        **lint_json(verdict),
+    }
+    why = ", ".join(str(part) for part in (result.status, result.reason) if part)
+    line = f"{result.outcome.value} ({why}) in {result.timings.total} ms"
+    lines = [f"{line} from {exchange.method} {exchange.url}", *_lint_lines(verdict)]
+    show(document, lines, as_json=as_json)
+    raise typer.Exit(GOOD if result.up else BAD)
+
+
+def lint_command(
+    source: Annotated[str, typer.Argument(help="A saved exchange, a https:// URL, or -.")],
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Check the 402 of a saved exchange or a live URL. Exit 1 when no client could pay it.
+
+    A saved exchange is what `curl -i` prints, or JSON: {status, headers,
+    body, url?, method?}.
+    """
+    from tollgauge.core.lint import lint, lint_json
+
+    if source.startswith("https://"):
+        exchange = _exchange(load_config(config), source)
+    else:
+        exchange = exchange_input(source)
+    verdict = lint(exchange)
+    show(lint_json(verdict), _lint_lines(verdict), as_json=as_json)
+    raise typer.Exit(GOOD if verdict.payable else BAD)
+
+
+def score(
+    evidence: Annotated[str, typer.Argument(help="An evidence document or a trust report, or -.")],
+    as_json: Json = False,
+) -> None:
+    """Compute a score again from its evidence, and compare a report's claim with it.
+
+    Exit 1 when a report claims anything that its evidence does not give,
+    or when an evidence document alone says to avoid the endpoint.
+    """
+    from tollgauge.core.evidence import EvidenceError
+    from tollgauge.web import wire
+
+    try:
+        check = wire.checked(read_input(evidence))
+    except EvidenceError as error:
+        raise _no_evidence(evidence, error) from error
+    differences = check.differences
+    if differences is None:
+        show(check.given, _score_lines(check.score), as_json=as_json)
+        raise typer.Exit(BAD if check.score.recommendation in ("avoid", "not-payable") else GOOD)
+    claim = {
+        "agrees": not differences,
+        "differences": [
+            {"field": item.field, "claimed": item.claimed, "given": item.given}
+            for item in differences
+        ],
+    }
+    lines = [*_claim_lines(check.score, differences), *_score_lines(check.score)]
+    show(check.given | {"claim": claim}, lines, as_json=as_json)
+    raise typer.Exit(BAD if differences else GOOD)
+
+
+def _exchange(config: Config, url: str) -> Exchange:
+    """Probe a URL that need not be a known endpoint; nothing is stored."""
+    with progress_bar() as progress:
+        progress(f"asking {url}", 0, 0)
+        return asyncio.run(_probe(config, url))
+
+
+async def _probe(config: Config, url: str) -> Exchange:
+    from tollgauge import app as root
+    from tollgauge.clients import x402
+    from tollgauge.clients.egress.client import Egress
+    from tollgauge.core.endpoint import Endpoint, parse_resource
+
+    resource = parse_resource(url, config.egress.perimeter)
+    now = root.now_ms()
+    endpoint = Endpoint(
+        id=resource.id,
+        resource=resource.url,
+        host=resource.host,
+        query=resource.query,
+        first_seen=now,
+        last_seen=now,
+    )
+    egress = Egress(config.egress)
+    egress.start()
+    try:
+        return (await x402.exchange(egress, endpoint, now=now)).exchange
+    finally:
+        await egress.close()
+
+
+def _no_evidence(source: str, error: EvidenceError) -> TollgaugeError:
+    """An error that says where a document is not evidence, and what to give instead."""
+    name = "Standard input" if source == "-" else source
+    where = "" if error.path == "$" else f" at {error.path}"
+    words = str(error).removeprefix(f"{error.path}: ")
+    return TollgaugeError(
+        f"{name} is no evidence that a score could be computed from{where}: {words}",
+        hint="Give a whole trust report as POST /v1/x402-trust answers it, or its "
+        "`evidence.document`; docs/evidence.schema.json has the form.",
+    )
+
+
+def _lint_lines(verdict: Lint) -> Iterator[str]:
+    answers = {True: "yes", False: "no"}
+    yield f"payable   {answers[verdict.payable]}"
+    yield f"compliant {answers[verdict.compliant]}"
+    for finding in verdict.findings:
+        yield f"{finding.severity.value:5} {finding.rule}: {finding.message} ({finding.where})"
+    for terms in verdict.terms:
+        yield f"terms {terms.amount} of {terms.asset} on {terms.network} to {terms.pay_to}"
+
+
+def _claim_lines(score: Score, differences: tuple[Difference, ...]) -> Iterator[str]:
+    """Each claim that the evidence contradicts, or one line that says that the score agrees."""
+    for item in differences:
+        field = "" if item.field == "score" else f"{item.field} "
+        claimed, given = _text(item.claimed), _text(item.given)
+        yield f"report claims {field}{claimed}, evidence gives {given}"
+    if not differences:
+        points = _text(None if score.score_tenths is None else score.score_tenths / 10)
+        yield f"report claims {points}, evidence gives {points}: they agree"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return "none" if value is None else orjson.dumps(value).decode()
+
+
+def _score_lines(score: Score) -> Iterator[str]:
+    from tollgauge.core.verdict import summary
+
+    yield summary(score)
+    for component in score.components:
+        points = component.tenths / 10
+        yield f"{component.name:10} {points:6.1f} of 100, weight {component.weight}"
+    for flag in score.flags:
+        yield f"{flag.severity.value:5} {flag.code}: {flag.message}"

@@ -1,0 +1,254 @@
+"""`tollgauge payments`: the ledger and its books, for the operator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tollgauge.cli.inputs import load_existing
+from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, show
+
+if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
+    from tollgauge.config import Config
+    from tollgauge.core.books import Account, Day
+    from tollgauge.store.ledger.books import UnattributedDeposit
+    from tollgauge.store.ledger.payments import Attempt, LedgerRow
+
+
+def payments(
+    config: ConfigFile = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, newest first.")] = 20,
+    books: Annotated[
+        bool, typer.Option("--books", help="Each day's sales against the chain's transfers.")
+    ] = False,
+    days: Annotated[int, typer.Option(min=1, max=3_660, help="How many days of --books.")] = 7,
+    as_json: Json = False,
+) -> None:
+    """The ledger's newest payments, or its books. Exit 1 when these do not match the chain.
+
+    Each payment comes with every attempt to verify, settle or prove it; transfers that paid for
+    nothing follow. With --books each day's sums stand beside the chain's.
+    """
+    if books:
+        _show_books(load_existing(config), days, as_json=as_json)
+        return
+    rows, attempts, deposits = asyncio.run(_newest(load_existing(config), limit))
+    document = {
+        "payments": [_payment(row, attempts[row.id]) for row in rows],
+        "unattributed": [_unattributed(deposit) for deposit in deposits],
+    }
+    lines = [*_payment_lines(rows, attempts), *_unattributed_lines(deposits)]
+    show(document, lines, as_json=as_json)
+
+
+def _payment_lines(
+    rows: tuple[LedgerRow, ...], attempts: dict[str, tuple[Attempt, ...]]
+) -> Iterator[str]:
+    from tollgauge.web import wire
+
+    if not rows:
+        yield "The ledger is empty: nobody has paid for anything yet."
+    for row in rows:
+        words = (row.id, row.state.value, row.amount, row.route, row.transaction or "")
+        yield _line(wire.iso(row.created_at), *words)
+        for attempt in attempts[row.id]:
+            outcome = (attempt.kind, attempt.outcome, attempt.transaction or "")
+            yield _line(" ", wire.iso(attempt.at), *outcome)
+
+
+def _line(*words: object) -> str:
+    return " ".join(map(str, words))
+
+
+def _unattributed_lines(deposits: tuple[UnattributedDeposit, ...]) -> Iterator[str]:
+    from tollgauge.web import wire
+
+    if deposits:
+        yield "Transfers to us that paid for nothing (unattributed; they unlock nothing):"
+    for deposit in deposits:
+        payment = f"payment {deposit.payment_id} is {deposit.state}" if deposit.payment_id else ""
+        yield _line(
+            wire.iso(deposit.at), deposit.value, "from", deposit.payer, deposit.transaction, payment
+        )
+
+
+def _show_books(config: Config, days: int, *, as_json: bool) -> None:
+    """Print the books and exit: 1 when a complete day's sums do not match."""
+    accounts, book_days = asyncio.run(_books(config, days))
+    unexplained = [day for day in book_days if day.unexplained]
+    document = {
+        "accounts": [_account(account) for account in accounts],
+        "days": [_day(day) for day in book_days],
+        "unexplained": len(unexplained),
+    }
+    show(document, _day_lines(accounts, book_days), as_json=as_json)
+    if unexplained and not as_json:
+        errors.print(
+            "A complete day's sales are not what the chain brought. `tollgauge payments` shows "
+            "them; docs/payments.md (Books) says what it can mean.",
+            soft_wrap=True,
+        )
+    raise typer.Exit(BAD if unexplained else GOOD)
+
+
+_COLUMNS = ("sales", "settled", "received", "unattributed", "awaited", "difference")
+
+
+def _day_lines(accounts: tuple[Account, ...], days: tuple[Day, ...]) -> Iterator[str]:
+    from tollgauge.web import wire
+
+    if not accounts:
+        yield "There are no books: sale.pay_to is not set, and nobody has paid for anything yet."
+    for account in accounts:
+        yield f"{account.address}, atomic units of {account.asset} on {account.network}"
+        if account.read_to is None:
+            yield "  The chain is not read for it: set rpc.url, and let the index loop run."
+        else:
+            yield f"  The chain is read, for good, up to {wire.iso(account.read_to)}."
+        yield _line(" ", "day".ljust(10), *(name.rjust(12) for name in _COLUMNS))
+        for day in days:
+            if day.account != account:
+                continue
+            document = _day(day)
+            state = "complete" if day.complete else "open"
+            figures = (str(document[name]).rjust(12) for name in _COLUMNS)
+            yield _line(
+                " ", document["day"], *figures, "NOT EXPLAINED" if day.unexplained else state
+            )
+
+
+async def _newest(
+    config: Config, limit: int
+) -> tuple[tuple[LedgerRow, ...], dict[str, tuple[Attempt, ...]], tuple[UnattributedDeposit, ...]]:
+    from tollgauge import app as root
+    from tollgauge.store.ledger import books
+    from tollgauge.store.ledger import payments as ledger
+
+    async with root.opened(config) as service, service.store.read() as tx:
+        rows = await ledger.latest(tx, limit=limit)
+        attempts = await ledger.attempts(tx, [row.id for row in rows])
+        return rows, attempts, await books.unattributed(tx, limit=limit)
+
+
+async def _books(config: Config, days: int) -> tuple[tuple[Account, ...], tuple[Day, ...]]:
+    """The addresses that take or took payments, and their newest days, together with older days
+    that were out of balance when they were checked.
+    """
+    from tollgauge import app as root
+    from tollgauge.core.books import Account
+    from tollgauge.core.units import day_of
+    from tollgauge.store.ledger import books
+
+    sale = config.sale
+    async with root.opened(config) as service, service.store.read() as tx:
+        accounts = await books.accounts(tx)
+        current = Account(
+            network=sale.network, asset=sale.asset.lower(), address=sale.pay_to.lower()
+        )
+        if sale.pay_to and not any(account.same_as(current) for account in accounts):
+            accounts = (*accounts, current)
+        today = day_of(service.clock())
+        book_days: list[Day] = []
+        for account in accounts:
+            checked = await books.checked(tx, account)
+            older = {day for day, difference in checked.items() if difference}
+            for number in sorted({*range(today - days + 1, today + 1), *older}, reverse=True):
+                day = await books.of_day(tx, account, number)
+                if day.complete or day.transfers or day.sales or account.same_as(current):
+                    book_days.append(day)
+    return accounts, tuple(book_days)
+
+
+def _account(account: Account) -> dict[str, Any]:
+    from tollgauge.web import wire
+
+    return {
+        "network": account.network,
+        "asset": account.asset,
+        "payTo": account.address,
+        "readFrom": wire.iso(account.read_from),
+        "readTo": wire.iso(account.read_to),
+    }
+
+
+def _day(day: Day) -> dict[str, Any]:
+    """A day's books; amounts are strings of atomic units."""
+    from tollgauge.core.units import DAY_MS
+    from tollgauge.web import wire
+
+    return {
+        "day": wire.day(day.day * DAY_MS),
+        "network": day.account.network,
+        "asset": day.account.asset,
+        "payTo": day.account.address,
+        "sales": day.sales,
+        "settled": str(day.settled),
+        "transfers": day.transfers,
+        "received": str(day.received),
+        "unattributedTransfers": day.unattributed_transfers,
+        "unattributed": str(day.unattributed),
+        "awaited": str(day.awaited),
+        "difference": str(day.difference),
+        "complete": day.complete,
+        "unexplained": day.unexplained,
+    }
+
+
+def _unattributed(deposit: UnattributedDeposit) -> dict[str, Any]:
+    """A transfer that paid for nothing; `payment` is the one that has its authorization."""
+    from tollgauge.web import wire
+
+    payment = {
+        "paymentId": deposit.payment_id,
+        "state": None if deposit.state is None else str(deposit.state),
+    }
+    return {
+        "at": wire.iso(deposit.at),
+        "network": deposit.network,
+        "asset": deposit.asset,
+        "amount": str(deposit.value),
+        "payer": deposit.payer,
+        "payTo": deposit.pay_to,
+        "nonce": deposit.nonce,
+        "transaction": deposit.transaction,
+        "logIndex": deposit.log_index,
+        "block": deposit.block,
+        "payment": payment if deposit.payment_id else None,
+    }
+
+
+def _payment(row: LedgerRow, attempts: tuple[Attempt, ...]) -> dict[str, Any]:
+    """A payment as the operator sees it: neither what was signed nor the answer that it bought."""
+    from tollgauge.core.payment import State
+    from tollgauge.web import wire
+
+    return {
+        "paymentId": row.id,
+        "state": row.state.value,
+        "reason": row.reason or None,
+        "final": row.state is State.SETTLED and row.lease_until == 0,
+        "route": row.route,
+        "network": row.network,
+        "asset": row.asset,
+        "amount": str(row.amount),
+        "payer": row.payer,
+        "payTo": row.pay_to,
+        "nonce": row.nonce,
+        "transaction": row.transaction,
+        "answerStored": row.answer is not None,
+        "createdAt": wire.iso(row.created_at),
+        "updatedAt": wire.iso(row.updated_at),
+        "attempts": [
+            {
+                "kind": attempt.kind,
+                "at": wire.iso(attempt.at),
+                "endedAt": wire.iso(attempt.ended_at),
+                "outcome": attempt.outcome,
+                "transaction": attempt.transaction,
+            }
+            for attempt in attempts
+        ],
+    }

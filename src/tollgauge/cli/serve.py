@@ -1,0 +1,96 @@
+"""Commands that run until they are stopped: `run`, `serve`, `work`, `mcp`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tollgauge.cli.config import advised
+from tollgauge.cli.inputs import load_config, load_existing
+from tollgauge.cli.terminal import ConfigFile, errors
+from tollgauge.core.errors import TollgaugeError
+
+if TYPE_CHECKING:
+    from tollgauge.config import Config
+
+
+def run(config: ConfigFile = None) -> None:
+    """API, pages and workers together, on one machine."""
+    _run_until_stopped(_run(load_config(config), serve=True, only=None))
+
+
+def serve(config: ConfigFile = None) -> None:
+    """API and pages only; workers run elsewhere."""
+    _run_until_stopped(_run(load_config(config), serve=True, only=()))
+
+
+def work(
+    config: ConfigFile = None,
+    only: Annotated[str, typer.Option(help="Names of loops, separated by commas.")] = "",
+) -> None:
+    """Workers only: all loops, or those that --only names.
+
+    The loops are probe, score, alert, similar and prune; with a source
+    discover; with a chain's node (TOLLGAUGE_RPC_URL) index and settle.
+    """
+    names = tuple(name.strip() for name in only.split(",") if name.strip())
+    _run_until_stopped(_run(load_config(config), serve=False, only=names or None))
+
+
+def mcp(config: ConfigFile = None) -> None:
+    """Tools for an agent on this machine: MCP over standard input and output."""
+    # Nothing can interrupt a read of standard input, and the ledger is made for a sudden end.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    asyncio.run(_mcp(load_existing(config)))
+
+
+def _run_until_stopped(serving: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine on uvloop, the faster event loop."""
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serving)
+
+
+async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> None:
+    from tollgauge import app as root
+    from tollgauge.observe import configure_logs, log
+
+    configure_logs(json_lines=config.server.json_logs)
+    async with contextlib.AsyncExitStack() as stack:
+        # Bind first: a process whose address is taken must not have changed anything.
+        listeners = stack.enter_context(root.listen(config, serve=serve))
+        for words in advised(config):
+            log().warning("config.advice", advice=words)
+        service = await stack.enter_async_context(root.opened(config))
+        jobs = service.jobs()
+        if only is not None:
+            unknown = set(only) - {job.name for job in jobs}
+            if unknown:
+                raise TollgaugeError(
+                    f"There is no loop named {', '.join(sorted(unknown))}.",
+                    hint=f"The loops are {', '.join(job.name for job in jobs)}; "
+                    "discover needs [[sources]], and what asks a chain needs a node's URL.",
+                )
+            jobs = tuple(job for job in jobs if job.name in only)
+
+        def ready() -> None:
+            root.settle_memory()
+            if serve:
+                errors.print(f"tollgauge serves {config.server.base_url}")
+
+        await root.run(service, serve=serve, jobs=jobs, on_ready=ready, listeners=listeners)
+
+
+async def _mcp(config: Config) -> None:
+    from tollgauge import app as root
+    from tollgauge.observe import configure_logs
+
+    configure_logs(json_lines=config.server.json_logs, level="warning")
+    async with root.opened(config) as service:
+        await root.speak(service)

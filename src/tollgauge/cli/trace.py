@@ -1,0 +1,103 @@
+"""`tollgauge trace`: what a transaction paid."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tollgauge.cli.inputs import captured, load_config
+from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, progress_bar, show
+from tollgauge.core.errors import TollgaugeError
+
+if TYPE_CHECKING:
+    from tollgauge.config import Config
+    from tollgauge.core.trace import TraceResult
+
+
+def trace(
+    txhash: Annotated[str, typer.Argument(help="A transaction's hash, to ask a node.")] = "",
+    network: Annotated[
+        str | None, typer.Option(help="The network's name; base-mainnet if none is named.")
+    ] = None,
+    tx: Annotated[str, typer.Option(help="A saved transaction instead, or -.")] = "",
+    receipt: Annotated[str, typer.Option(help="Its saved receipt or logs.")] = "",
+    calls: Annotated[str, typer.Option(help="Its saved call trace (callTracer).")] = "",
+    model: Annotated[
+        str | None, typer.Option(help="A decoder; the cheapest that does if none is named.")
+    ] = None,
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Decode the payments (EIP-3009) of a transaction. Exit 1 when there is no payment in it.
+
+    What is saved may come from a node, cast, viem, ethers, web3.py or
+    Blockscout. Without a receipt it is not known whether money moved.
+    """
+    from tollgauge.core.trace import trace_files, trace_json
+
+    if bool(txhash) == bool(tx) or (txhash and (receipt or calls)):
+        raise TollgaugeError(
+            "Name either a transaction's hash or captured files.",
+            hint="tollgauge trace TXHASH, or tollgauge trace --tx FILE [--receipt FILE].",
+        )
+    if tx:
+        transaction, logs, call_trace = (captured(source) for source in (tx, receipt, calls))
+        result = trace_files(transaction, logs, model, calls=call_trace, network=network)
+    else:
+        with progress_bar() as progress:
+            progress("asking a node", 0, 0)
+            result = asyncio.run(_trace(load_config(config), txhash, network, model))
+    show(trace_json(result), _lines(result), as_json=as_json)
+    raise typer.Exit(GOOD if result.payments else BAD)
+
+
+async def _trace(
+    config: Config, tx_hash: str, network: str | None, model: str | None
+) -> TraceResult:
+    from tollgauge.clients.chain.transactions import NetworkNotConfiguredError, Transactions
+    from tollgauge.core.trace import DEFAULT_NETWORK, TX_HASH, named_model, named_network
+
+    if not TX_HASH.fullmatch(tx_hash):
+        raise TollgaugeError(
+            "A transaction's hash is 0x and 64 hex digits.",
+            hint="For a captured transaction: tollgauge trace --tx FILE [--receipt FILE].",
+        )
+    name = network or DEFAULT_NETWORK
+    chain = named_network(name)
+    decoder = None if model is None else named_model(model)
+    fallback = {config.sale.network: config.rpc.url}
+    transactions = Transactions(
+        config.networks.nodes(fallback=fallback, timeout_s=config.rpc.timeout_s)
+    )
+    try:
+        return await transactions.trace(chain, tx_hash, decoder)
+    except NetworkNotConfiguredError as error:
+        raise TollgaugeError(
+            f"No node of {name} is configured, so nobody can be asked for the transaction.",
+            hint=f"Set {_variables(config, name, chain)} to a node's URL, or decode captured "
+            "files: tollgauge trace --tx FILE [--receipt FILE].",
+        ) from error
+    finally:
+        await transactions.close()
+
+
+def _variables(config: Config, name: str, network: str) -> str:
+    """The variables of the environment that name a node of a network."""
+    own = f"TOLLGAUGE_NETWORKS_{name.upper().replace('-', '_')}"
+    return f"{own} (or TOLLGAUGE_RPC_URL)" if network == config.sale.network else own
+
+
+def _lines(result: TraceResult) -> Iterator[str]:
+    yield f"{result.status}, decoded from {result.decoder}"
+    verb = "" if result.proven else "asks for "
+    for payment in result.payments:
+        name = payment.token.symbol or payment.token.address
+        yield f"{verb}{payment.amount} atomic {name} from {payment.payer} to {payment.payee}"
+        yield f"  by {payment.method or 'an unknown method'}, nonce {payment.nonce}"
+        if payment.suffix:
+            yield f"  data suffix 0x{payment.suffix.hex()}"
+    if result.reason:
+        yield result.reason

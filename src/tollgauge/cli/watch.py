@@ -1,0 +1,158 @@
+"""`tollgauge watch`: watches and their deliveries, as the operator sees them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tollgauge.cli.inputs import load_existing
+from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, show
+from tollgauge.core.errors import TollgaugeError
+
+if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
+    from tollgauge.config import Config
+    from tollgauge.store.watches import outbox
+
+watch_app = typer.Typer(help="Look after watches and their deliveries.", no_args_is_help=True)
+
+
+@watch_app.command(name="list")
+def watch_list(
+    config: ConfigFile = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, newest first.")] = 50,
+    dead: Annotated[bool, typer.Option("--dead", help="Dead letters instead of watches.")] = False,
+    as_json: Json = False,
+) -> None:
+    """The newest watches, or the deliveries that were given up. Exit 1 when any was."""
+    document = asyncio.run(_watches(load_existing(config), limit))
+    rows = document["dead"] if dead else document["watches"]
+    lines = (
+        " ".join(str(value) for value in row.values() if not isinstance(value, list))
+        for row in rows
+    )
+    none = "No delivery was given up." if dead else "There is no watch."
+    show(document, lines if rows else [none], as_json=as_json)
+    raise typer.Exit(BAD if document["dead"] else GOOD)
+
+
+@watch_app.command(name="show")
+def watch_show(watch_id: str, config: ConfigFile = None, as_json: Json = False) -> None:
+    """One watch: what it listens to, where to, and its newest deliveries. URLs are masked."""
+    document = asyncio.run(_watch(load_existing(config), watch_id))
+    show(document, _lines(document), as_json=as_json)
+
+
+def _lines(document: dict[str, Any]) -> Iterator[str]:
+    for key, value in document.items():
+        for row in value if isinstance(value, list) else [value]:
+            shown = " ".join(map(str, row.values())) if isinstance(row, dict) else row
+            yield f"{key:12} {shown}"
+
+
+@watch_app.command(name="resend")
+def watch_resend(
+    ids: Annotated[list[str], typer.Argument(help="Dead deliveries (dlv_…), or a watch (wat_…).")],
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Queue dead letters again, with all their tries. Exit 1 when there was none."""
+    again = asyncio.run(_resend(load_existing(config), tuple(ids)))
+    show({"queued": again}, [f"{again} queued again."], as_json=as_json)
+    raise typer.Exit(GOOD if again else BAD)
+
+
+async def _watches(config: Config, limit: int) -> dict[str, Any]:
+    from tollgauge import app as root
+    from tollgauge.store.endpoints import endpoints
+    from tollgauge.store.watches import outbox, watches
+    from tollgauge.web import wire
+
+    async with root.opened(config) as service, service.store.read() as tx:
+        rows = await watches.latest(tx, limit=limit)
+        known = await endpoints.get_many(tx, {row.endpoint_id for row in rows})
+        depth = await outbox.depth(tx)
+        dead_letters = await outbox.dead(tx, limit=limit)
+    return {
+        "queued": depth.queued,
+        "oldestDue": None if depth.oldest_due is None else wire.iso(depth.oldest_due),
+        "watches": [
+            {
+                "watchId": row.id,
+                "state": row.state.value,
+                "expiresAt": wire.iso(row.expires_at),
+                "resource": known[row.endpoint_id].resource,
+            }
+            for row in rows
+        ],
+        "dead": [_delivery(letter) for letter in dead_letters],
+    }
+
+
+async def _watch(config: Config, watch_id: str) -> dict[str, Any]:
+    from tollgauge import app as root
+    from tollgauge.store.endpoints import endpoints
+    from tollgauge.store.watches import destinations, outbox, watch_events, watches
+    from tollgauge.web import wire
+
+    async with root.opened(config) as service, service.store.read() as tx:
+        watch = await watches.get(tx, watch_id)
+        if watch is None:
+            raise TollgaugeError(
+                f"There is no watch {watch_id}.", hint="tollgauge watch list names them."
+            )
+        endpoint = await endpoints.get(tx, watch.endpoint_id)
+        targets = (await destinations.of_watches(tx, [watch_id]))[watch_id]
+        deliveries = await outbox.of_watch(tx, watch_id, limit=50)
+        lifecycle = await watch_events.of_watch(tx, watch_id, after=0, limit=500)
+    return {
+        "watchId": watch.id,
+        "state": watch.state.value,
+        "resource": endpoint.resource if endpoint else None,
+        "createdAt": wire.iso(watch.created_at),
+        "expiresAt": wire.iso(watch.expires_at),
+        "events": ", ".join(watch.watch_request.events),
+        "sensitivity": watch.watch_request.sensitivity,
+        "destinations": [
+            {
+                "id": target.id,
+                "kind": target.kind.value,
+                "url": target.masked,
+                "failures": target.failures,
+                "disabled": target.disabled_reason or None,
+            }
+            for target in targets
+        ],
+        "lifecycle": [{"at": wire.iso(event.at), "type": event.type} for event in lifecycle],
+        "deliveries": [_delivery(delivery) for delivery in deliveries],
+    }
+
+
+async def _resend(config: Config, ids: tuple[str, ...]) -> int:
+    from tollgauge import app as root
+    from tollgauge.store.watches import outbox
+
+    async with root.opened(config) as service, service.store.write() as tx:
+        delivery_ids = {id_ for id_ in ids if not id_.startswith("wat_")}
+        for watch_id in set(ids) - delivery_ids:
+            dead_letters = await outbox.dead(tx, limit=10_000, watch_id=watch_id)
+            delivery_ids |= {letter.notice.id for letter in dead_letters}
+        return await outbox.resend(tx, delivery_ids, now=service.clock())
+
+
+def _delivery(delivery: outbox.Delivery) -> dict[str, Any]:
+    """A delivery as the operator sees it, without its destination: `watch show` has that."""
+    from tollgauge.web import wire
+
+    return {
+        "id": delivery.notice.id,
+        "watchId": delivery.notice.watch_id,
+        "event": delivery.notice.event_id,
+        "type": delivery.notice.type,
+        "state": delivery.state,
+        "attempts": delivery.attempts,
+        "error": delivery.last_error or None,
+        "due": wire.iso(delivery.due),
+    }

@@ -1,0 +1,56 @@
+"""Choosing weights on a part of the labels and judging them on the rest."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from bench import tuning
+from bench.relevance import Service
+from tollgauge.core.similarity import Wording
+from tollgauge.core.similarity.terms import Weights
+
+
+def services() -> list[Service]:
+    return [
+        Service(
+            source=source,
+            label=label,
+            wording=Wording(service_name=f"{label} {number}", tags=(label,)),
+        )
+        for source in ("one", "two")
+        for label in ("weather", "music")
+        for number in range(4)
+    ]
+
+
+def test_halves_take_half_of_every_catalogue_and_share_nothing() -> None:
+    rows = services()
+    for on, rest in islice(tuning.halved(rows), 4):
+        assert sorted([*on, *rest]) == list(range(len(rows)))
+        for part in (on, rest):
+            assert [rows[at].source for at in part].count("one") == 4
+
+
+def test_a_catalogue_left_out_is_judged_and_the_others_are_chosen_on() -> None:
+    on, rest = tuning.left_out(services(), "two")
+    assert {services()[at].source for at in on} == {"one"}
+    assert {services()[at].source for at in rest} == {"two"}
+
+
+def test_the_weights_that_are_best_where_they_are_chosen_are_judged_on_the_rest() -> None:
+    asked: list[tuple[Weights, tuple[int, ...]]] = []
+
+    def judge(weights: Weights, places: tuning.Places) -> float:
+        asked.append((weights, tuple(places)))
+        return float(weights.whole) if tuple(places) == (1,) else 0.5
+
+    found = tuning.chosen(judge, (1,), (2,))
+    best = max(each.whole for each in tuning.GRID)
+    assert found["chosen"]["whole"] == best
+    assert (found["seen"], found["unseen"]) == (float(best), 0.5)
+
+
+def test_services_that_say_their_category_are_found_whatever_the_weights() -> None:
+    rows = services()
+    judge = tuning.judge_of(rows)
+    assert judge(tuning.PLAIN, range(len(rows))) == 1.0

@@ -1,0 +1,35 @@
+"""Runs commands in this process."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+from tests.support.command_line import Command, Done
+
+from tollgauge import cli
+
+
+@pytest.fixture
+def tollgauge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """Runs the command line in this process, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+
+    def run(*words: str, stdin: bytes = b"", **environment: str) -> Done:
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "argv", ["tollgauge", *words])
+            patched.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+            for name, value in environment.items():
+                patched.setenv(name, value)
+            with pytest.raises(SystemExit) as ended:
+                cli.main()
+        found = capsys.readouterr()
+        assert "Traceback" not in found.err
+        return Done(int(str(ended.value.code or 0)), found.out, found.err)
+
+    return run

@@ -1,0 +1,64 @@
+"""`tollgauge bench`: in a checkout, and from an installed package."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import tollgauge
+
+SOURCE = Path(tollgauge.__file__).resolve().parent
+COMMAND = (sys.executable, "-c", "from tollgauge.cli import main; main()", "bench")
+
+
+def bench(
+    *words: str, folder: Path, source: Path = SOURCE.parent
+) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(source)}
+    return subprocess.run(
+        [*COMMAND, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_an_unknown_measurement_is_refused_with_the_names_of_all(tmp_path: Path) -> None:
+    done = bench("nothing", folder=tmp_path)
+    assert done.returncode == 2
+    assert "There is no measurement 'nothing'." in done.stderr
+    assert "index, paid, probe, similar, watch" in done.stderr
+
+
+def test_an_installed_package_says_that_the_measurements_are_in_a_checkout(tmp_path: Path) -> None:
+    installed = tmp_path / "site-packages"
+    shutil.copytree(SOURCE, installed / "tollgauge", ignore=shutil.ignore_patterns("__pycache__"))
+    done = bench("paid", "--json", folder=tmp_path, source=installed)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "not part of the installed package" in done.stderr
+    assert "from a checkout" in done.stderr
+
+
+def test_the_processes_of_a_measurement_start_from_any_folder(tmp_path: Path) -> None:
+    # The child inherits no path to the checkout: it starts in the checkout itself.
+    program = (
+        "import asyncio, pathlib, sys\n"
+        "sys.path.insert(0, sys.argv[1])\n"
+        "from bench.child import started\n"
+        "async def main():\n"
+        "    words = [sys.executable, '-m', 'bench.canned', '10', '1', '1', '1', '0']\n"
+        "    async with started(words, pathlib.Path('log')) as child:\n"
+        "        print(int(await child.line()))\n"
+        "asyncio.run(main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(SOURCE.parent.parent)],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(SOURCE.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) > 0

@@ -1,0 +1,66 @@
+"""`config check`: every problem at once, and advice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.command_line import Command
+from tests.support.http_service import PAY_TO
+
+
+def test_config_check_says_everything_at_once(tollgauge: Command, tmp_path: Path) -> None:
+    good = tollgauge("config", "check")
+    assert good.code == 0
+    assert "sells nothing" in good.out
+    (tmp_path / "tollgauge.toml").write_text(
+        '[server]\nprot = 1\n[rpc]\nurl = "https://key@node"\n[probe.cadence]\nevery_ms = "x"\n'
+    )
+    bad = tollgauge("config", "check", TOLLGAUGE_SERVER_PORT="high")
+    assert (bad.code, bad.out) == (1, "")
+    for words in (
+        "server.prot is not a setting",
+        "rpc.url is a secret: set TOLLGAUGE_RPC_URL instead",
+        "probe.cadence.every_ms must be a whole number",
+        "server.port must be a whole number",
+    ):
+        assert words in bad.err
+    assert "key@node" not in bad.err
+    as_json = tollgauge("config", "check", "--json", TOLLGAUGE_SERVER_PORT="high")
+    assert (as_json.code, as_json.err) == (1, "")
+    assert as_json.json["good"] is False
+    assert all(f"- {problem}" in bad.err for problem in as_json.json["problems"])
+    assert len(as_json.json["problems"]) == 4
+
+
+def test_config_check_advises_against_what_is_unwise(tollgauge: Command) -> None:
+    told = tollgauge("config", "check", TOLLGAUGE_WACTH_KEY="hunter2")
+    found = tollgauge("config", "check", "--json", TOLLGAUGE_WACTH_KEY="hunter2")
+    assert (told.code, found.code, found.err) == (0, 0, "")
+    assert found.json["good"] is True
+    assert found.json["sells"] is False
+    for words in ("[[sources]]", "probe.references", "no contact", "TOLLGAUGE_WATCH_KEY?"):
+        assert any(words in warning for warning in found.json["warnings"]), words
+        assert words in told.err
+    assert "hunter2" not in told.out + told.err + found.out
+
+
+def test_config_check_reads_another_file_and_the_environment(
+    tollgauge: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "other.toml").write_text('[facilitator]\nurl = "https://f.example.com"\n')
+    sells = tollgauge(
+        "config",
+        "check",
+        "--config",
+        "other.toml",
+        TOLLGAUGE_SALE_PAY_TO=PAY_TO,
+        TOLLGAUGE_FACILITATOR_HEADERS="Authorization: Bearer hunter2",
+        DATABASE_URL="postgresql://me:hunter2@host/db",
+    )
+    assert sells.code == 0, sells.err
+    assert "stores in postgresql, sells reports" in sells.out
+    assert "hunter2" not in sells.out + sells.err
+    assert "rpc.url is not set" in sells.err
+    missing = tollgauge("config", "check", TOLLGAUGE_CONFIG="gone.toml")
+    assert missing.code == 2
+    assert "gone.toml cannot be read" in missing.err

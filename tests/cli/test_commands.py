@@ -1,0 +1,161 @@
+"""The command line as a person meets it: results, exit codes and messages, no traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from tests.support.command_line import TOLLGAUGE, Command, captured
+
+from tollgauge.web.wire import examples
+
+
+def test_a_loop_that_does_not_exist_is_named(tollgauge: Command) -> None:
+    for only, named in (("probe,nope", "nope"), ("discover", "discover")):
+        done = tollgauge("work", "--only", only, DATABASE_URL="sqlite://")
+        assert done.code == 2
+        assert f"There is no loop named {named}." in done.err
+        assert all(loop in done.err for loop in ("probe", "score", "prune"))
+
+
+def test_a_command_that_does_not_exist_is_misuse(tollgauge: Command) -> None:
+    for words in (
+        ("nonsense",),
+        ("lint",),
+        ("demo", "--history-days", "91"),
+        ("work", "--on", "x"),
+    ):
+        assert tollgauge(*words).code == 2
+
+
+def test_help_names_every_command(tollgauge: Command) -> None:
+    done = tollgauge("--help")
+    assert done.code == 0
+    for name in (
+        *("run", "serve", "work", "demo", "probe", "lint", "score", "discover", "migrate"),
+        *("trace", "mcp", "backup", "restore", "config", "bench", "payments", "watch"),
+    ):
+        assert f" {name} " in done.out
+
+
+def test_help_loads_no_part_of_the_service() -> None:
+    asked = "import sys, tollgauge.cli; print(*(m for m in sys.modules if m in sys.argv[1:]))"
+    heavy = ("sqlalchemy", "fastapi", "pycurl", "httpx", "mcp", "tollgauge.app", "tollgauge.config")
+    done = subprocess.run(
+        [sys.executable, "-c", asked, *heavy], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == ""
+
+
+def test_trace_names_the_variable_that_is_missing(tollgauge: Command) -> None:
+    for network, named in (
+        ("base-mainnet", "TOLLGAUGE_NETWORKS_BASE_MAINNET (or TOLLGAUGE_RPC_URL)"),
+        ("polygon-mainnet", "TOLLGAUGE_NETWORKS_POLYGON_MAINNET to"),
+    ):
+        done = tollgauge("trace", "0x" + "ab" * 32, "--network", network)
+        assert (done.code, done.out) == (2, "")
+        assert f"No node of {network} is configured" in done.err
+        assert named in done.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("mcp",),
+        ("payments",),
+        ("payments", "--books", "--json"),
+        ("watch", "list"),
+        ("watch", "show", "wat_1"),
+        ("watch", "resend", "dlv_1"),
+        ("backup", "copy.sqlite"),
+    ],
+)
+def test_a_command_that_reads_makes_no_database(
+    tollgauge: Command, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    done = tollgauge(*words)
+    assert (done.code, done.out) == (2, "")
+    assert "There is no database tollgauge.sqlite" in done.err
+    assert "store.url" in done.err
+    named = tollgauge(*words, DATABASE_URL=f"sqlite:///{tmp_path}/far/away.db")
+    assert (named.code, named.out) == (2, "")
+    assert f"There is no database {tmp_path}/far/away.db" in named.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def result_commands(tmp_path: Path) -> dict[str, tuple[str, ...]]:
+    """Every command that prints a result and needs nobody else's machine."""
+    (tmp_path / "exchange.json").write_text(json.dumps(captured()))
+    (tmp_path / "report.json").write_bytes(orjson.dumps(examples.trust_report()))
+    (tmp_path / "tx.json").write_text('{"hash": "0x' + "ab" * 32 + '", "input": "0xa9059cbb"}')
+    (tmp_path / "list.json").write_text('["https://api.example.com/paid"]')
+    return {
+        "migrate": ("migrate",),
+        "lint": ("lint", "exchange.json"),
+        "score": ("score", "report.json"),
+        "trace": ("trace", "--tx", "tx.json"),
+        "discover": ("discover", "list.json", "--name", "x"),
+        "payments": ("payments",),
+        "books": ("payments", "--books"),
+        "watches": ("watch", "list"),
+        "dead": ("watch", "list", "--dead"),
+        "resend": ("watch", "resend", "dlv_1"),
+        "config": ("config", "check"),
+        "backup": ("backup", "copy.sqlite", "--force"),
+        "restore": ("restore", "copy.sqlite"),
+    }
+
+
+def test_every_command_prints_text_unless_it_is_asked_for_json(
+    tollgauge: Command, tmp_path: Path
+) -> None:
+    database = {"DATABASE_URL": f"sqlite:///{tmp_path}/t.sqlite"}
+    for name, words in result_commands(tmp_path).items():
+        told = tollgauge(*words, **database)
+        assert told.out, name
+        assert told.out[0] not in "{[", name
+        for kept in tmp_path.glob("*.replaced-*"):
+            kept.unlink()  # a second restore of the same second would not replace it
+        asked = tollgauge(*words, "--json", **database)
+        assert isinstance(asked.json, dict), name
+        assert told.code in (0, 1), told.err
+        assert (asked.code, asked.err) == (told.code, ""), name
+
+
+def on_a_terminal(command: list[str], stream: str, **how: Any) -> bytes:
+    """What a command prints where one of its streams is a terminal."""
+    ours, theirs = os.openpty()
+    subprocess.run(command, **{"stdout": subprocess.DEVNULL} | how | {stream: theirs}, check=True)
+    os.close(theirs)
+    seen = b""
+    with contextlib.suppress(OSError):  # what Linux says when the other end is closed
+        while part := os.read(ours, 65_536):
+            seen += part
+    os.close(ours)
+    return seen
+
+
+def test_work_that_may_be_long_is_shown_on_a_terminal_alone(tmp_path: Path) -> None:
+    settings = {"PATH": os.environ["PATH"], "TERM": "xterm", "DATABASE_URL": "sqlite://"}
+    command = [TOLLGAUGE, "migrate"]
+    seen = on_a_terminal(command, "stderr", cwd=tmp_path, env=settings)
+    assert b"bringing the database up to date" in seen
+    piped = subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True, check=True)
+    assert piped.stderr == b""
+
+
+def test_a_terminal_and_a_pipe_get_the_same(tmp_path: Path) -> None:
+    (tmp_path / "exchange.json").write_text(json.dumps(captured()))
+    for more in ((), ("--json",)):
+        command = [TOLLGAUGE, "lint", "exchange.json", *more]
+        piped = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True).stdout
+        seen = on_a_terminal(command, "stdout", cwd=tmp_path)
+        assert seen.replace(b"\r\n", b"\n") == piped
+        assert seen.startswith(b"{") is bool(more)

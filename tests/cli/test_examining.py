@@ -1,0 +1,291 @@
+"""`lint`, `score` and `probe` as a person meets them: results, exit codes and messages."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from tests.support.command_line import Command, captured
+from tests.support.http_service import PAY_TO
+
+from tollgauge.core.evidence import digest as evidence_digest
+from tollgauge.core.evidence import from_json, to_json
+from tollgauge.web.wire import examples
+
+
+def test_lint_says_what_a_captured_exchange_asks(tollgauge: Command, tmp_path: Path) -> None:
+    path = tmp_path / "exchange.json"
+    path.write_text(json.dumps(captured()))
+    done = tollgauge("lint", str(path), "--json")
+    assert (done.code, done.err) == (0, "")
+    assert set(done.json) == {"payable", "compliant", "version", "findings", "terms"}
+    assert done.json["payable"] is True
+    assert done.json["version"] == 1
+    (terms,) = done.json["terms"]
+    assert terms["amount"] == "10000"
+    assert terms["network"] == "eip155:8453"
+
+
+def test_lint_exits_1_when_no_client_could_pay(tollgauge: Command, tmp_path: Path) -> None:
+    path = tmp_path / "exchange.json"
+    for exchange in (captured(maxAmountRequired="0.01"), {"status": 200, "headers": {}}):
+        path.write_text(json.dumps(exchange))
+        done = tollgauge("lint", str(path), "--json")
+        assert done.code == 1
+        assert done.json["payable"] is False
+        for finding in done.json["findings"]:
+            assert set(finding) == {"rule", "severity", "message", "where"}
+
+
+def test_lint_reads_a_header_envelope_from_standard_input(tollgauge: Command) -> None:
+    envelope = {
+        "x402Version": 2,
+        "error": "payment required",
+        "resource": {"url": "https://api.example.com/weather"},
+        "accepts": [
+            {
+                "scheme": "exact",
+                "network": "eip155:8453",
+                "amount": "10000",
+                "asset": "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913",
+                "payTo": PAY_TO,
+                "maxTimeoutSeconds": 60,
+                "extra": {"name": "USD Coin", "version": "2"},
+            }
+        ],
+    }
+    header = base64.b64encode(json.dumps(envelope).encode()).decode()
+    exchange = {"status": 402, "headers": {"PAYMENT-REQUIRED": header}, "body": "{}"}
+    done = tollgauge("lint", "-", "--json", stdin=json.dumps(exchange).encode())
+    assert done.code == 0
+    assert done.json["version"] == 2
+
+
+CURL = """HTTP/1.1 301 Moved Permanently
+Location: https://api.example.com/weather
+
+HTTP/2 402
+content-type: application/json
+
+"""
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_lint_reads_what_curl_prints_and_what_windows_saves(
+    tollgauge: Command, tmp_path: Path, encoding: str, end: str
+) -> None:
+    text = CURL.replace("\n", end) + captured()["body"]
+    (tmp_path / "curl.txt").write_bytes(text.encode(encoding))
+    (tmp_path / "exchange.json").write_bytes(json.dumps(captured()).encode(encoding))
+    for name in ("curl.txt", "exchange.json"):
+        done = tollgauge("lint", name)
+        assert (done.code, done.err) == (0, "")
+        assert done.out.startswith("payable   yes\n")
+    from_pipe = tollgauge("lint", "-", "--json", stdin=text.encode(encoding))
+    assert (from_pipe.code, from_pipe.json["payable"]) == (0, True)
+
+
+def test_a_status_may_be_a_text(tollgauge: Command) -> None:
+    exchange = captured() | {"status": "402"}
+    done = tollgauge("lint", "-", stdin=json.dumps(exchange).encode())
+    assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("missing.json", None, "missing.json cannot be read"),
+        ("broken.json", b"{", "broken.json: This is not JSON"),
+        ("empty.json", b"", "empty.json: This is not JSON"),
+        ("head.txt", b"HTTP/1.1 402 X\r\nno colon\r\n\r\n", "head.txt: A line of the head"),
+        ("half.txt", b"\xff\xfe{", "half.txt begins as UTF-16 and does not go on so"),
+        ("list.json", b"[]", "not an object"),
+        ("no-gzip.json.gz", b"{}", "cannot be read"),
+        ("cut.json.gz", gzip.compress(b'{"status": 402}' * 50, mtime=0)[:40], "cannot be read"),
+        ("deep.json", b"[" * 100_000, "This is not JSON"),
+        (".", None, ". cannot be read"),
+    ],
+)
+def test_lint_exits_2_for_what_is_no_exchange(
+    tollgauge: Command, tmp_path: Path, name: str, content: bytes | None, message: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    done = tollgauge("lint", name)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+
+
+@pytest.mark.parametrize("url", ["https://localhost/", "https://127.0.0.1/x", "https://"])
+def test_lint_and_probe_ask_public_addresses_only(tollgauge: Command, url: str) -> None:
+    for command in ("lint", "probe"):
+        done = tollgauge(command, url)
+        assert (done.code, done.out) == (2, "")
+        assert "https://" in done.err
+
+
+def test_score_recomputes_evidence_and_reports(tollgauge: Command, tmp_path: Path) -> None:
+    report = examples.trust_report()
+    (tmp_path / "report.json").write_bytes(orjson.dumps(report))
+    (tmp_path / "evidence.json").write_bytes(to_json(examples._evidence()))
+    for name in ("report.json", "evidence.json"):
+        done = tollgauge("score", name, "--json")
+        assert (done.code, done.err) == (0, "")
+        assert {"score", "grade", "stats", "flags", "policy"} < set(done.json)
+        found = done.json
+        claim = {"agrees": True, "differences": []} if name == "report.json" else None
+        assert found.pop("claim", None) == claim
+        for field, value in found.items():
+            assert value == report[field], field
+    told = tollgauge("score", "report.json")
+    assert told.code == 0
+    assert f"{report['score']} of 100" in told.out
+
+
+def test_score_exits_1_when_the_advice_is_to_avoid(tollgauge: Command, tmp_path: Path) -> None:
+    evidence = orjson.loads(to_json(examples._evidence()))
+    for day in evidence["days"]:
+        day.update(up=0, compliant=0, payable=0, compliance=0, latency=[], latencySum=0)
+    done = tollgauge("score", "-", "--json", stdin=orjson.dumps(evidence))
+    assert done.code == 1, done.err
+    assert done.json["recommendation"] in ("avoid", "not-payable")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "Standard input is no evidence that a score could be computed from: This is not"),
+        (b"{}", "could be computed from: 'asOf' is a required property"),
+        (b'{"evidence": {}}', "could be computed from at evidence.document: The report does"),
+        (b'{"score": 99.9, "grade": "A"}', "at evidence.document: The report does not carry"),
+        (b'{"score": 1, "evidence": {"digest": "00"}}', "The report does not carry its evidence"),
+        (b"7", "could be computed from: 7 is not of type 'object'"),
+    ],
+)
+def test_score_exits_2_for_what_is_no_evidence(
+    tollgauge: Command, content: bytes, message: str
+) -> None:
+    done = tollgauge("score", "-", stdin=content)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert "Give a whole trust report" in done.err
+
+
+def forged(field: str, claimed: Any) -> tuple[bytes, Any]:
+    """A report that claims something else in one field, and what it claimed before."""
+    report = orjson.loads(orjson.dumps(examples.trust_report()))
+    *way, last = field.split("/")
+    place = report
+    for name in way:
+        place = place[name]
+    before, place[last] = place.get(last), claimed
+    return orjson.dumps(report), before
+
+
+def test_score_says_what_a_forged_report_claims_and_what_its_evidence_gives(
+    tollgauge: Command,
+) -> None:
+    text, before = forged("score", 99.9)
+    done = tollgauge("score", "-", stdin=text)
+    assert (done.code, done.err) == (1, "")
+    assert done.out.startswith(f"report claims 99.9, evidence gives {before}\n")
+    shown = tollgauge("score", "-", "--json", stdin=text)
+    assert shown.code == 1
+    assert shown.json["score"] == before
+    assert shown.json["claim"] == {
+        "agrees": False,
+        "differences": [{"field": "score", "claimed": 99.9, "given": before}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "claimed"),
+    [
+        ("grade", "F"),
+        ("recommendation", "avoid"),
+        ("confidence", 0.01),
+        ("resource", "https://another.example.com/x"),
+        ("scoreRange/high", 100.5),
+        ("breakdown/uptime", 12.5),
+        ("stats/uptime30d", 1.5),
+        ("stats/excluded30d", {"our-timeout": 999}),
+        ("policy/weights/uptime", 99),
+        ("policy/caps", [{"code": "down-now", "limit": 49, "reason": "x"}]),
+        ("flags", {"invented": {"severity": "info", "message": "x"}}),
+        ("flagsDetailed", [{"code": "invented", "severity": "info", "message": "x"}]),
+        ("evidence/asOf", "2020-01-01T00:00:00Z"),
+        ("evidence/digest", "00" * 32),
+    ],
+)
+def test_score_exits_1_for_any_claim_that_the_evidence_does_not_give(
+    tollgauge: Command, field: str, claimed: Any
+) -> None:
+    text, before = forged(field, claimed)
+    assert before != claimed, "the example must change"
+    done = tollgauge("score", "-", stdin=text)
+    assert (done.code, done.err) == (1, "")
+    assert f"report claims {field.replace('/', '.')}" in done.out
+    assert "they agree" not in done.out
+
+
+def report_of_a_dead_endpoint(tollgauge: Command) -> dict[str, Any]:
+    """An honest report that says avoid."""
+    document = orjson.loads(to_json(examples._evidence()))
+    for day in document["days"]:
+        day.update(up=0, compliant=0, payable=0, compliance=0, latency=[], latencySum=0)
+    document["recent"] = {"scored": 6, "up": 0}
+    score = tollgauge("score", "-", "--json", stdin=orjson.dumps(document)).json
+    assert score["recommendation"] == "avoid"
+    report = examples.trust_report()
+    digest = evidence_digest(from_json(document))
+    evidence = report["evidence"] | {"document": document, "digest": digest}
+    honest: dict[str, Any] = report | score | {"evidence": evidence}
+    return honest
+
+
+def test_an_honest_report_that_says_avoid_is_not_forged(tollgauge: Command) -> None:
+    report = report_of_a_dead_endpoint(tollgauge)
+    done = tollgauge("score", "-", stdin=orjson.dumps(report))
+    assert (done.code, done.err) == (0, ""), done.out
+
+
+def test_a_flag_that_a_report_hides_is_a_forgery(tollgauge: Command) -> None:
+    report = report_of_a_dead_endpoint(tollgauge)
+    done = tollgauge("score", "-", stdin=orjson.dumps(report | {"flags": {}}))
+    assert done.code == 1
+    assert report["flags"]
+    for code in report["flags"]:
+        assert f"report claims flags.{code} none, evidence gives" in done.out
+
+
+def test_a_claim_of_nothing_is_compared_too(tollgauge: Command) -> None:
+    text, before = forged("score", None)
+    done = tollgauge("score", "-", stdin=text)
+    assert done.code == 1
+    assert f"report claims none, evidence gives {before}" in done.out
+
+
+def test_words_and_what_no_evidence_gives_are_no_claims(tollgauge: Command) -> None:
+    report = orjson.loads(orjson.dumps(examples.trust_report()))
+    report |= {"advertisedBy": {"serviceName": "x", "description": "y"}, "added": "later"}
+    for flag in [*report["flags"].values(), *report["flagsDetailed"]]:
+        flag["message"] = "In the words of another version."
+    del report["stats"], report["policy"]
+    done = tollgauge("score", "-", stdin=orjson.dumps(report))
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(f"report claims {report['score']}, evidence gives ")
+    assert "they agree" in done.out
+
+
+def test_score_tells_evidence_that_was_changed_by_its_digest(tollgauge: Command) -> None:
+    report = orjson.loads(orjson.dumps(examples.trust_report()))
+    report["evidence"]["document"]["firstSeen"] -= 1
+    done = tollgauge("score", "-", stdin=orjson.dumps(report))
+    assert done.code == 1
+    assert f"report claims evidence.digest {report['evidence']['digest']}, evidence" in done.out

@@ -1,0 +1,116 @@
+"""`tollgauge payments` and its books as an operator meets them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from tests.support.books import (
+    TILL,
+    advanced,
+    came,
+    header,
+    nonce,
+    opened,
+    read_to,
+    sold,
+)
+from typer.testing import CliRunner
+
+from tollgauge import cli
+from tollgauge.core.payment import State
+from tollgauge.core.units import DAY_MS
+from tollgauge.db.engine import Store
+
+TODAY = time.time_ns() // 1_000_000 // DAY_MS
+YESTERDAY_MS = (TODAY - 1) * DAY_MS + DAY_MS // 2
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DATABASE_URL", database)
+
+
+async def run(*words: str) -> Any:
+    return await asyncio.to_thread(CliRunner().invoke, cli.app, ["payments", *words])
+
+
+async def a_day(store: Store) -> None:
+    """Two sales yesterday, one of them shown by the chain, and money that bought nothing."""
+    cursor = await opened(store, at=YESTERDAY_MS)
+    block = header(101, at=YESTERDAY_MS)
+    await sold(store, 1, at=YESTERDAY_MS)
+    await sold(store, 9, State.REJECTED, at=YESTERDAY_MS)
+    found = (came(block, 1, by=nonce(1)), came(block, 2, 700), came(block, 3, 60, by=nonce(9)))
+    await advanced(store, cursor, [block], *found)
+    await read_to(store, TODAY * DAY_MS + 1)
+
+
+async def test_an_empty_ledger_says_so_in_words(store: Store) -> None:
+    plain, shown = await run(), await run("--json")
+    assert (plain.exit_code, shown.exit_code) == (0, 0)
+    assert plain.stdout == "The ledger is empty: nobody has paid for anything yet.\n"
+    assert orjson.loads(shown.stdout) == {"payments": [], "unattributed": []}
+    books = await run("--books")
+    assert books.exit_code == 0
+    assert books.stdout.startswith("There are no books: sale.pay_to is not set")
+
+
+async def test_transfers_that_paid_for_nothing_are_listed(store: Store) -> None:
+    await a_day(store)
+    plain, shown = await run(), await run("--json")
+    assert "700 from 0x" in plain.stdout
+    assert f"payment {9:032x} is rejected" in plain.stdout
+    rows = orjson.loads(shown.stdout)["unattributed"]
+    assert sorted((row["amount"], row["payment"]) for row in rows if row["payment"] is None) == [
+        ("700", None)
+    ]
+    (known,) = [row for row in rows if row["payment"]]
+    assert (known["amount"], known["payment"]["state"]) == ("60", "rejected")
+
+
+async def test_books_that_match_are_good(store: Store) -> None:
+    await a_day(store)
+    plain, shown = await run("--books"), await run("--books", "--days", "2", "--json")
+    assert (plain.exit_code, shown.exit_code) == (0, 0), plain.output
+    found = orjson.loads(shown.stdout)
+    assert found["unexplained"] == 0
+    (day,) = found["days"]
+    assert (day["payTo"], day["complete"], day["unexplained"]) == (TILL, True, False)
+    assert (day["sales"], day["settled"]) == (1, "5000")
+    assert (day["transfers"], day["received"]) == (3, "5760")
+    assert (day["unattributedTransfers"], day["unattributed"]) == (2, "760")
+    assert (day["awaited"], day["difference"]) == ("0", "0")
+    assert f"{day['day']}            1         5000         5760" in plain.stdout
+
+
+async def test_a_difference_on_a_complete_day_is_exit_1(store: Store) -> None:
+    await a_day(store)
+    await sold(store, 2, at=YESTERDAY_MS)
+    plain, shown = await run("--books"), await run("--books", "--days", "2", "--json")
+    assert (plain.exit_code, shown.exit_code) == (1, 1)
+    assert "NOT EXPLAINED" in plain.stdout
+    found = orjson.loads(shown.stdout)
+    assert found["unexplained"] == 1
+    assert [day["difference"] for day in found["days"]] == ["-5000"]
+
+
+async def test_where_the_chain_is_not_read_the_books_are_open_and_say_why(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOLLGAUGE_SALE_PAY_TO", TILL)
+    monkeypatch.setenv("TOLLGAUGE_FACILITATOR_URL", "https://facilitator.example")
+    await sold(store, 1, at=YESTERDAY_MS)
+    plain, shown = await run("--books"), await run("--books", "--json", "--days", "2")
+    assert plain.exit_code == shown.exit_code == 0
+    assert "The chain is not read for it" in plain.stdout
+    days = orjson.loads(shown.stdout)["days"]
+    assert [(day["settled"], day["awaited"], day["complete"]) for day in days] == [
+        ("0", "0", False),
+        ("5000", "5000", False),
+    ]

@@ -1,0 +1,181 @@
+"""`tollgauge trace`: captured files and a real node, results and exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from tests.support.trace_world import World
+
+from tollgauge import cli
+from tollgauge.demo.chain import run_chain
+from tollgauge.demo.envelopes import USDC
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Files with a payment's transaction, receipt and call trace, and the node's URL."""
+
+    folder: Path
+    tx_hash: str
+    rpc_url: str
+    expected: dict[str, Any]
+
+    def __getattr__(self, name: str) -> str:
+        return str(self.folder / f"{name}.json")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def world() -> AsyncIterator[World]:
+    async with run_chain() as chain:
+        made = World(chain)
+        await made.open()
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def saved(world: World, tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    folder = tmp_path_factory.mktemp("captured")
+    signed = world.sign("Receive", world.sender(2), 4_321)
+    tx_hash = await world.send(USDC, signed.call("receive", "bytes"))
+    for name, part in zip(("tx", "receipt", "calls"), await world.captured(tx_hash), strict=True):
+        (folder / f"{name}.json").write_text(json.dumps(part))
+    (folder / "other.json").write_text('{"hash": "0x' + "ab" * 32 + '", "input": "0xa9059cbb"}')
+    (folder / "null.json").write_text("null")
+    (folder / "broken.json").write_text("{")
+    expected = {"payer": signed.payer.lower(), "payee": signed.payee.lower(), "amount": "4321"}
+    return Saved(folder, tx_hash, world.chain.rpc_url, expected)
+
+
+@pytest.fixture
+def run(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
+) -> Callable[..., tuple[int, str]]:
+    """Runs the command in this process: its exit code and what it printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*arguments: str, **environment: str) -> tuple[int, str]:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(sys, "argv", ["tollgauge", "trace", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+        return int(caught.value.code or 0), capfdbinary.readouterr().out.decode()
+
+    return command
+
+
+Run = Callable[..., tuple[int, str]]
+
+
+def test_captured_files_need_no_node(saved: Saved, run: Run) -> None:
+    for more in (
+        (),
+        ("--receipt", saved.receipt),
+        ("--receipt", saved.receipt, "--model", "call-trace", "--calls", saved.calls),
+        ("--model", "calldata"),
+        ("--network", "base-mainnet"),
+    ):
+        code, text = run("--tx", saved.tx, *more, "--json")
+        assert code == 0
+        found = json.loads(text)
+        assert {name: found[name] for name in saved.expected} == saved.expected
+        assert found["payments"][0]["method"] == "receiveWithAuthorization"
+        assert found["ledger"] is None
+
+
+def test_people_read_the_same(saved: Saved, run: Run) -> None:
+    code, text = run("--tx", saved.tx, "--receipt", saved.receipt)
+    assert code == 0
+    assert "success, decoded from calldata" in text
+    assert f"4321 atomic USDC from {saved.expected['payer']}" in text
+
+
+def test_without_a_receipt_nobody_is_told_that_money_moved(saved: Saved, run: Run) -> None:
+    code, text = run("--tx", saved.tx)
+    assert code == 0
+    assert text.startswith("unknown, decoded from calldata\nasks for 4321 atomic USDC")
+    assert "not known whether it moved" in text
+    shown = json.loads(run("--tx", saved.tx, "--json")[1])
+    assert shown["status"] == "unknown"
+    assert "not known whether it moved" in shown["reason"]
+
+
+def test_call_data_that_was_cut_is_said_to_be_incomplete(saved: Saved, run: Run) -> None:
+    cut = json.loads(Path(saved.tx).read_text())
+    cut["input"] = cut["input"][:200]
+    path = saved.folder / "cut.json"
+    path.write_text(json.dumps(cut))
+    code, text = run("--tx", str(path))
+    assert code == 1
+    assert "is incomplete" in text
+    assert "not known whether it moved" in text
+
+
+@pytest.mark.parametrize("name", ["other", "null"])
+def test_no_payment_is_exit_1(saved: Saved, run: Run, name: str) -> None:
+    code, text = run("--tx", str(saved.folder / f"{name}.json"), "--json")
+    assert code == 1
+    assert json.loads(text)["payments"] == []
+    assert json.loads(text)["reason"]
+
+
+def test_a_transaction_may_come_on_standard_input(
+    saved: Saved, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = io.TextIOWrapper(io.BytesIO(Path(saved.tx).read_bytes()))
+    monkeypatch.setattr(sys, "stdin", held)
+    assert run("--tx", "-", "--json")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("0x12",),
+        ("0x" + "ab" * 32, "--network", "base"),
+        ("0x" + "ab" * 32, "--model", "guess"),
+        ("0x" + "ab" * 32, "--network", "polygon-mainnet"),
+        ("0x" + "ab" * 32, "--tx", "{tx}"),
+        ("0x" + "ab" * 32, "--receipt", "{receipt}"),
+        ("--tx", "{tx}", "--model", "guess"),
+        ("--tx", "{tx}", "--model", "call-trace"),
+        ("--tx", "{tx}", "--network", "polygon-mainnet"),
+        ("--tx", "{tx}", "--receipt", "{calls}", "--model", "receipt-logs"),
+        ("--tx", "{broken}"),
+        ("--tx", "{missing}"),
+    ],
+)
+def test_misuse_is_exit_2_and_prints_no_result(
+    saved: Saved, run: Run, arguments: tuple[str, ...]
+) -> None:
+    names = ("tx", "receipt", "calls", "broken", "missing")
+    filled = [
+        each.format(**{name: str(saved.folder / f"{name}.json") for name in names})
+        for each in arguments
+    ]
+    code, text = run(*filled, "--json", TOLLGAUGE_NETWORKS_BASE_MAINNET=saved.rpc_url)
+    assert (code, text) == (2, "")
+
+
+def test_a_node_is_asked_by_hash(saved: Saved, run: Run) -> None:
+    for name in ("TOLLGAUGE_NETWORKS_BASE_MAINNET", "TOLLGAUGE_RPC_URL"):
+        code, text = run(saved.tx_hash, "--json", **{name: saved.rpc_url})
+        found = json.loads(text)
+        assert code == 0
+        assert {key: found[key] for key in saved.expected} == saved.expected
+        assert (found["status"], found["network"]) == ("success", "base-mainnet")
+    code, text = run("0x" + "ab" * 32, "--json")
+    assert (code, json.loads(text)["status"]) == (1, "not-found")
+
+
+def test_a_dead_node_is_exit_2(saved: Saved, run: Run) -> None:
+    code, _ = run(saved.tx_hash, TOLLGAUGE_NETWORKS_BASE_MAINNET="http://127.0.0.1:9")
+    assert code == 2

@@ -1,0 +1,149 @@
+"""Lists in files: JSON lines, Markdown, CSV, and what is no list."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from tests.support.directory_server import names, write
+
+from tollgauge.clients.directories import file
+from tollgauge.clients.directories.document import DirectoryError, parse_document
+from tollgauge.core.listing import ListedItem, read_item
+
+TWO = ["https://a.dev/x", "https://b.dev/y"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        json.dumps(TWO),
+        json.dumps({"items": [{"url": url} for url in TWO]}),
+        json.dumps({"resources": [{"resource": url} for url in TWO]}),
+        gzip.compress(json.dumps({"resources": TWO}).encode(), mtime=0),
+        b"\xef\xbb\xbf" + json.dumps(TWO).encode(),
+        "\n".join(json.dumps({"resource": url}) for url in TWO),
+        "# my list\n\nhttps://a.dev/x\r\n  https://b.dev/y  \n",
+        "name,url,method\nA,https://a.dev/x,GET\nB,https://b.dev/y,post\n",
+        'resource,description\nhttps://a.dev/x,"one, two"\n"https://b.dev/y",z\n',
+        "https://a.dev/x,comment\nhttps://b.dev/y,other\n",
+    ],
+)
+def test_a_file_is_read_by_its_content_not_its_name(tmp_path: Path, content: bytes | str) -> None:
+    path = write(tmp_path / "anything.bin", content)
+    assert names(path) == TWO
+    assert file.read(path).complete is True
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "- [A](https://a.dev/x) does A\n- [B](https://b.dev/y)\n",
+        "# Paid APIs\n\nSome words.\n\n* https://a.dev/x\n* `GET https://b.dev/y`.\n",
+        "| name | url |\n|---|---|\n| A | https://a.dev/x |\n| B | [B](https://b.dev/y) |\n",
+        "1. ![logo](https://img.dev/l.png) [A](https://a.dev/x)\n2. <https://b.dev/y>\n",
+        "[A](https://a.dev/x)\n```\ncurl https://c.dev/z\n- https://d.dev/\n```\n+ https://b.dev/y\n",
+    ],
+)
+def test_a_markdown_list_is_read_by_its_links(tmp_path: Path, content: str) -> None:
+    path = write(tmp_path / "list.md", content)
+    assert names(path) == TWO
+    assert file.read(path).complete is True
+
+
+def test_a_markdown_link_says_its_name_and_its_line_the_method(tmp_path: Path) -> None:
+    path = write(tmp_path / "l.md", "| [Desk](https://a.dev/x) | POST | $0.01 |\n")
+    item = read_item(file.read(path).items[0])
+    assert isinstance(item, ListedItem)
+    assert (item.method, item.service_name) == ("POST", "Desk")
+
+
+@pytest.mark.parametrize(
+    "content", ["name,price\nA,0.01\nB,0.02\n", "name;price\nA;1\n", "name\tprice\nA\t1\n"]
+)
+def test_a_csv_without_a_url_column_is_refused_with_its_columns(
+    tmp_path: Path, content: str
+) -> None:
+    with pytest.raises(DirectoryError, match=r"without a URL column.*: name, price"):
+        file.read(write(tmp_path / "l.csv", content))
+
+
+def test_a_csv_may_be_separated_by_semicolons_and_call_its_urls_links(tmp_path: Path) -> None:
+    path = write(tmp_path / "l.csv", "name;link\nA;https://a.dev/x\nB;https://b.dev/y\n")
+    assert names(path) == TWO
+
+
+def test_csv_columns_reach_the_entry(tmp_path: Path) -> None:
+    path = write(tmp_path / "l.csv", "url,method,service,tags\nhttps://a.dev/x,post,Desk,a|b\n")
+    item = read_item(file.read(path).items[0])
+    assert isinstance(item, ListedItem)
+    assert (item.method, item.service_name, item.tags) == ("POST", "Desk", ("a", "b"))
+
+
+def test_a_broken_line_is_an_entry_that_says_so(tmp_path: Path) -> None:
+    path = write(tmp_path / "l.jsonl", '{"url":"https://a.dev/x"}\n{"url":\n{}\n')
+    assert names(path) == ["https://a.dev/x", "unreadable", "no-resource"]
+
+
+@pytest.mark.parametrize(
+    ("document", "complete"),
+    [
+        ({"resources": TWO, "total": 2, "partial": False}, True),
+        ({"resources": TWO, "total": 2, "partial": True}, False),
+        ({"resources": TWO, "total": 3, "partial": False}, False),
+        ({"items": TWO, "pagination": {"total": 40}}, False),
+        ({"items": TWO}, True),
+    ],
+)
+def test_a_file_says_whether_it_is_whole(
+    tmp_path: Path, document: object, complete: object
+) -> None:
+    assert file.read(write(tmp_path / "f.json", json.dumps(document))).complete is complete
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "no entries"),
+        (b"# nothing\n", "no entries"),
+        (b"{", "not JSON"),
+        (b"[" * 100_000, "nested"),
+        (b'{"a":1}', "no list"),
+        (gzip.compress(b"[]", mtime=0)[:-6], "gzip"),
+        (b"\x1f\x8b" + b"x" * 50, "gzip"),
+        (gzip.compress(b" " * 3_000_000, mtime=0), "more than"),
+    ],
+)
+def test_a_file_that_is_no_list_is_refused_with_a_reason(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    with pytest.raises(DirectoryError, match=message):
+        file.read(write(tmp_path / "f", content), size_max=1_000_000)
+
+
+def test_a_missing_file_or_a_folder_is_refused_with_a_reason(tmp_path: Path) -> None:
+    for path in (tmp_path / "none", tmp_path):
+        with pytest.raises(DirectoryError, match="cannot be read"):
+            file.read(path)
+
+
+async def test_a_large_file_comes_in_steps_and_an_empty_one_in_one(tmp_path: Path) -> None:
+    path = write(tmp_path / "f.json", json.dumps([f"https://s{n}.dev/" for n in range(1_001)]))
+    steps = [step async for step in file.pages(path)]
+    assert [(len(s.page.items), s.next_offset, s.page.complete) for s in steps] == [
+        (500, 500, None),
+        (500, 1_000, None),
+        (1, 1_001, True),
+    ]
+    empty = [step async for step in file.pages(write(tmp_path / "e.json", "[]"))]
+    assert [len(step.page.items) for step in empty] == [0]
+
+
+def test_odd_json_that_others_refuse_is_still_read() -> None:
+    odd = b'{"a":NaN,"b":"\\ud800","c":%s,"d":"\xff"}' % (b"9" * 5_000)
+    value = parse_document(odd)
+    assert isinstance(value, dict)
+    assert value["b"] == "\ud800"
+    assert value["c"] == float("inf")

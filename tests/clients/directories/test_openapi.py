@@ -1,0 +1,179 @@
+"""Documents at an origin: OpenAPI and the well-known list."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.directory_server import HOST, NOW, Directory, Reply, names, write
+
+from tollgauge.clients.directories import file, openapi
+from tollgauge.clients.directories.document import DirectoryError
+from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.core.listing import ListedItem, read_item
+
+OPENAPI: dict[str, Any] = {
+    "openapi": "3.1.0",
+    "info": {"title": "News Desk"},
+    "servers": [{"url": "https://elsewhere.dev/v9"}, {"url": "/v1"}],
+    "paths": {
+        "/free": {"get": {"summary": "no price"}},
+        "/news/{id}": {
+            "parameters": [{"name": "lang", "in": "query", "example": "en"}],
+            "get": {
+                "summary": "One piece",
+                "parameters": [{"$ref": "#/components/parameters/Days"}],
+                "x-payment-info": {"price": {"mode": "fixed", "amount": "0.01"}},
+            },
+        },
+        "/ask": {
+            "post": {
+                "description": "Ask",
+                "tags": ["ai"],
+                "requestBody": {"$ref": "#/components/requestBodies/Ask"},
+                "x-payment-info": {"protocols": ["x402"]},
+            }
+        },
+        "/loop": {"get": {"requestBody": {"$ref": "#/x"}, "x-payment-info": {"a": 1}}},
+        "/odd": [1, 2],
+    },
+    "x": {"$ref": "#/x"},
+    "components": {
+        "parameters": {"Days": {"name": "days", "in": "query", "schema": {"default": 3}}},
+        "requestBodies": {
+            "Ask": {
+                "content": {
+                    "application/json": {
+                        "schema": {
+                            "type": "object",
+                            "properties": {"q": {"type": "string", "example": "hi"}, "n": {}},
+                        }
+                    }
+                }
+            }
+        },
+    },
+}
+
+
+async def origin(egress: Egress) -> list[ListedItem]:
+    steps = [step async for step in openapi.pages(egress, f"https://{HOST}/openapi.json", at=NOW)]
+    assert [step.page.complete for step in steps] == [True]
+    perimeter = EgressSettings(user_agent="t", mapped={HOST: ("127.0.0.1", 1)}).perimeter
+    found = [read_item(item, perimeter) for item in steps[0].page.items]
+    return [item for item in found if isinstance(item, ListedItem)]
+
+
+async def test_an_origins_openapi_document_lists_its_paid_operations(
+    directory: tuple[Directory, int], egress: Egress
+) -> None:
+    files: dict[str, Reply] = {"/openapi.json": (200, {}, json.dumps(OPENAPI).encode())}
+    directory[0].answer = lambda path: files.get(path, (404, {}, b""))
+    news, ask, loop = await origin(egress)
+    assert news.resource.url == f"https://{HOST}/v1/news/%7Bid%7D"
+    assert news.resource.templated
+    assert (news.method, news.resource.query) == ("GET", "lang=en&days=3")
+    assert (news.service_name, news.description) == ("News Desk", "One piece")
+    assert (ask.method, ask.body, ask.tags) == ("POST", b'{"q":"hi"}', ("ai",))
+    assert loop.body is None
+    assert news.quote is None
+
+
+@pytest.mark.parametrize(
+    "first",
+    [(404, {}, b""), (200, {}, b"<html>"), (200, {}, b'{"paths":{}}'), (200, {}, b"[1]")],
+)
+async def test_without_paid_operations_the_well_known_document_counts(
+    directory: tuple[Directory, int], egress: Egress, first: Reply
+) -> None:
+    listed = [f"https://{HOST}/a", "POST /b", "/c", "https://elsewhere.dev/x", "//evil.dev/y", 7]
+    known = json.dumps({"version": 1, "resources": listed}).encode()
+    files: dict[str, Reply] = {"/openapi.json": first, "/.well-known/x402": (200, {}, known)}
+    directory[0].answer = lambda path: files.get(path, (404, {}, b""))
+    found = await origin(egress)
+    assert [(item.method, item.resource.path) for item in found] == [
+        (None, "/a"),
+        ("POST", "/b"),
+        (None, "/c"),
+    ]
+
+
+async def test_an_origin_without_either_document_is_an_error(
+    directory: tuple[Directory, int], egress: Egress
+) -> None:
+    directory[0].answer = lambda _: (500, {}, b"")
+    with pytest.raises(DirectoryError, match="lists nothing"):
+        await origin(egress)
+
+
+def on_disk(**changes: Any) -> str:
+    return json.dumps(OPENAPI | {"servers": [{"url": "https://news.dev/v1"}]} | changes)
+
+
+def test_an_openapi_file_lists_its_paid_operations(tmp_path: Path) -> None:
+    page = file.read(write(tmp_path / "openapi.json", on_disk()))
+    assert (page.origin, page.complete) == ("https://news.dev", True)
+    news, ask, loop = [read_item(item) for item in page.items]
+    assert isinstance(news, ListedItem)
+    assert isinstance(ask, ListedItem)
+    assert isinstance(loop, ListedItem)
+    assert news.resource.url == "https://news.dev/v1/news/%7Bid%7D"
+    assert (ask.method, ask.body, ask.service_name) == ("POST", b'{"q":"hi"}', "News Desk")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (on_disk(servers=[]), "names no server"),
+        (on_disk(paths={"/a": {"get": {}}}), "no operation is for sale"),
+        ("openapi: 3.1.0\npaths: {}\n", "YAML"),
+    ],
+)
+def test_an_openapi_file_that_cannot_be_used_says_why(
+    tmp_path: Path, content: str, message: str
+) -> None:
+    with pytest.raises(DirectoryError, match=message):
+        file.read(write(tmp_path / "openapi", content))
+
+
+@pytest.mark.parametrize(
+    "payment",
+    [
+        {"type": "free"},
+        {"price": "0", "protocols": ["mpp"]},
+        {"price": {"mode": "fixed", "currency": "USD", "amount": "0.00"}},
+    ],
+)
+def test_an_operation_that_is_marked_as_free_is_not_for_sale(
+    tmp_path: Path, payment: dict[str, Any]
+) -> None:
+    paths = {
+        "/free": {"get": {"x-payment-info": payment}},
+        "/paid": {"get": {"x-payment-info": {"price": {"mode": "fixed", "amount": "0.01"}}}},
+    }
+    path = write(tmp_path / "o.json", on_disk(paths=paths))
+    assert names(path) == ["free", "https://news.dev/v1/paid"]
+
+
+def test_an_operations_protocols_may_hold_its_terms(tmp_path: Path) -> None:
+    terms = {"scheme": "exact", "network": "eip155:8453", "asset": "0xA", "amount": "80000"}
+    payment = {"protocols": [{"mpp": {}}, {"x402": terms | {"payTo": "0xB"}}]}
+    paths = {"/p": {"get": {"x-payment-info": payment}}}
+    item = read_item(file.read(write(tmp_path / "o", on_disk(paths=paths))).items[0])
+    assert isinstance(item, ListedItem)
+    assert item.quote is not None
+    assert (item.quote.amount, item.quote.pay_to) == (80_000, "0xb")
+
+
+async def test_the_well_known_document_may_list_endpoints_as_objects(
+    directory: tuple[Directory, int], egress: Egress
+) -> None:
+    listed = [{"path": "/a", "method": "post"}, {"url": "https://elsewhere.dev/x"}]
+    known = json.dumps({"version": 1, "endpoints": listed}).encode()
+    directory[0].answer = lambda path: (
+        (200, {}, known) if path == "/.well-known/x402" else (404, {}, b"")
+    )
+    found = await origin(egress)
+    assert [(item.method, item.resource.path) for item in found] == [("POST", "/a")]

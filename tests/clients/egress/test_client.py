@@ -1,0 +1,287 @@
+"""Egress against real servers: what a good answer looks like and what is never sent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource as limits
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.support.hostile_server import NOT_AFTER, World, hostile_world
+
+from tollgauge.clients.egress.client import (
+    Egress,
+    EgressSettings,
+    EgressSettingsError,
+    Request,
+    RequestError,
+    agent_text,
+)
+from tollgauge.core.endpoint import ResourceError
+from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind
+
+GOOD = "https://good.sellers.example"
+DEADLINE_MS = 3_000
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with hostile_world(tmp_path) as made:
+        yield made
+
+
+def settings(world: World, *, deadline_ms: int = DEADLINE_MS) -> EgressSettings:
+    return EgressSettings(
+        user_agent=agent_text("https://probes.example/about", "1"),
+        deadline_ms=deadline_ms,
+        mapped=world.mapped,
+        ca_file=world.ca_file,
+    )
+
+
+@pytest.fixture
+async def egress(world: World) -> AsyncIterator[Egress]:
+    made = Egress(settings(world))
+    made.start()
+    yield made
+    await made.close()
+
+
+async def answered(egress: Egress, request: Request) -> Answer:
+    made = await egress.fetch(request)
+    assert isinstance(made.result, Answer), made
+    return made.result
+
+
+def fault(made: Exchange) -> FaultKind:
+    assert isinstance(made.result, Fault), made
+    return made.result.kind
+
+
+async def test_an_exchange_records_what_was_seen(egress: Egress) -> None:
+    made = await egress.fetch(Request(url=f"{GOOD}/header-20k?q=1"), at=77)
+    assert (made.url, made.method, made.at) == (f"{GOOD}/header-20k?q=1", "GET", 77)
+    assert made.address == "127.0.0.1"
+    assert made.tls_not_after == int(NOT_AFTER.timestamp()) * 1_000
+    assert isinstance(made.result, Answer)
+    assert made.result.status == 402
+    assert made.result.header("payment-required") == "A" * 20_000
+    assert (made.result.body, made.result.truncated) == (b"{}", False)
+
+
+async def test_phases_are_whole_milliseconds_that_fit_into_the_total(egress: Egress) -> None:
+    timings = (await egress.fetch(Request(url=f"{GOOD}/always-200"))).timings
+    phases = (timings.dns, timings.connect, timings.tls, timings.ttfb)
+    assert all(isinstance(phase, int) and phase >= 0 for phase in phases)
+    # Each of the four is rounded by itself.
+    assert sum(phase or 0 for phase in phases) <= timings.total + len(phases)
+
+
+async def test_duplicate_headers_are_kept_in_order(egress: Egress) -> None:
+    answer = await answered(egress, Request(url=f"{GOOD}/twice"))
+    assert answer.header_values("payment-required") == ("one", "two")
+
+
+async def test_headers_are_the_final_answers_alone(egress: Egress) -> None:
+    answer = await answered(egress, Request(url=f"{GOOD}/hints-then-402"))
+    assert answer.status == 402
+    assert answer.headers == (("content-length", "2"),)
+
+
+async def test_odd_bytes_in_headers_become_latin_1(egress: Egress) -> None:
+    answer = await answered(egress, Request(url=f"{GOOD}/odd-bytes"))
+    assert answer.header("x-a") == "\xe9\xff"
+    assert answer.body == b"\xff"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE", "POST", "PUT", "PATCH"])
+async def test_every_allowed_method_arrives(egress: Egress, world: World, method: str) -> None:
+    answer = await answered(egress, Request(url=f"{GOOD}/echo", method=method))
+    assert answer.status == 402
+    assert world.requests[0].startswith(f"{method} /echo HTTP/1.1\r\n".encode())
+    assert (b"Content-Length: 0" in world.requests[0]) == (method in ("POST", "PUT", "PATCH"))
+
+
+async def test_a_body_arrives_byte_for_byte(egress: Egress) -> None:
+    body = b'{"a":"\x00\xff"}'
+    request = Request(
+        url=f"{GOOD}/echo", method="POST", headers=(("Content-Type", "x/y"),), body=body
+    )
+    head, _, arrived = (await answered(egress, request)).body.partition(b"\r\n\r\n")
+    assert arrived == body
+    assert head.count(b"Content-Type: x/y") == 1
+    assert b"Expect" not in head
+
+
+async def test_requests_say_who_asks_and_nothing_else(egress: Egress, world: World) -> None:
+    await egress.fetch(Request(url=f"{GOOD}/echo", headers=(("Accept", "application/json"),)))
+    names = sorted(line.split(b":")[0] for line in world.requests[0].split(b"\r\n")[1:-2])
+    assert names == [b"Accept", b"Accept-Encoding", b"Host", b"User-Agent"]
+    assert b"opt-out: https://probes.example/about" in world.requests[0]
+    assert b"Accept-Encoding: identity" in world.requests[0]
+
+
+async def test_a_compressed_body_is_decoded_though_nobody_asked_for_it(egress: Egress) -> None:
+    assert (await answered(egress, Request(url=f"{GOOD}/deflated"))).body == b"plain text"
+
+
+async def test_cookies_are_neither_kept_nor_sent(egress: Egress, world: World) -> None:
+    for _ in range(2):
+        await egress.fetch(Request(url=f"{GOOD}/cookies"))
+    assert len(world.requests) == 2
+    assert b"a=b" not in world.requests[1]
+
+
+@pytest.mark.parametrize("path", ["/redirect", "/redirect-307", "/refresh", "/alt-svc"])
+async def test_nothing_leads_elsewhere(egress: Egress, world: World, path: str) -> None:
+    first = await answered(egress, Request(url=GOOD + path))
+    await answered(egress, Request(url=GOOD + path))
+    assert first.status in (302, 307, 402)
+    assert len(world.asked(path)) == 2
+    assert world.canary_hits == []
+
+
+async def test_the_environment_has_no_say(
+    egress: Egress, world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    proxy = f"http://127.0.0.1:{world.canary_port}"
+    for name in ("https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, proxy)
+    (tmp_path / ".netrc").write_text("machine good.sellers.example login me password secret\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
+    assert (await answered(egress, Request(url=f"{GOOD}/401"))).status == 401
+    assert b"authorization" not in world.requests[0].lower()
+    assert len(world.requests) == 1
+    assert world.canary_hits == []
+
+
+async def test_each_attempt_is_a_connection_of_its_own(egress: Egress) -> None:
+    for _ in range(3):  # a connection used twice would get no second answer
+        made = await egress.fetch(Request(url=f"{GOOD}/stay"))
+        assert isinstance(made.result, Answer)
+        assert made.timings.tls is not None
+        assert made.tls_not_after is not None
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Request(url=GOOD, method="get"),
+        Request(url=GOOD, method="CONNECT"),
+        Request(url=GOOD, method="TRACE"),
+        Request(url=GOOD, method="GET / HTTP/1.1\r\nX: y\r\n"),
+        Request(url=GOOD, headers=(("X-A", "b\r\nX-C: d"),)),
+        Request(url=GOOD, headers=(("X-A\r\nX-C", "d"),)),
+        Request(url=GOOD, headers=(("X-A", "b\nc"),)),
+        Request(url=GOOD, headers=(("X-A", "b\x00"),)),
+        Request(url=GOOD, headers=(("X-A", "\u010d\u010a"),)),
+        Request(url=GOOD, headers=(("X A", "b"),)),
+        Request(url=GOOD, headers=(("", "b"),)),
+        Request(url=GOOD, headers=(("@file", "b"),)),
+        Request(url=GOOD, headers=(("Host", "elsewhere.example"),)),
+        Request(url=GOOD, headers=(("Content-Length", "5"),)),
+        Request(url=GOOD, headers=(("Cookie", "a=b"),)),
+        Request(url=GOOD, method="GET", body=b"{}"),
+    ],
+)
+async def test_a_request_that_must_not_be_sent_is_not(
+    egress: Egress, world: World, request_: Request
+) -> None:
+    with pytest.raises(RequestError):
+        await egress.fetch(request_)
+    assert world.requests == []
+
+
+@pytest.mark.parametrize("url", ["", "nonsense", "http://good.sellers.example/", GOOD + "/a b"])
+async def test_a_text_that_is_no_https_url_raises(egress: Egress, url: str) -> None:
+    with pytest.raises(ResourceError):
+        await egress.fetch(Request(url=url))
+
+
+async def test_a_host_that_is_not_public_is_a_fault(egress: Egress, world: World) -> None:
+    for url in ("https://127.0.0.1/", "https://unmapped.sellers.example/", f"{GOOD}.local/"):
+        assert fault(await egress.fetch(Request(url=url))) is FaultKind.NOT_PUBLIC
+    assert world.requests == []
+
+
+async def test_cancelling_aborts_the_transfer(egress: Egress, world: World) -> None:
+    task = asyncio.create_task(egress.fetch(Request(url=f"{GOOD}/watched")))
+    await world.arrived(1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with asyncio.timeout(DEADLINE_MS / 1_000 - 1):
+        await world.hung_up.wait()
+
+
+async def test_closing_ends_what_is_in_flight_within_a_second(world: World) -> None:
+    egress = Egress(settings(world, deadline_ms=30_000))
+    egress.start()
+    tasks = [asyncio.create_task(egress.fetch(Request(url=f"{GOOD}/hold"))) for _ in range(5)]
+    await world.arrived(len(tasks))
+    begin = time.monotonic()
+    await egress.close()
+    made = await asyncio.gather(*tasks)
+    assert time.monotonic() - begin < 1
+    assert {fault(item) for item in made} == {FaultKind.LOCAL}
+    assert fault(await egress.fetch(Request(url=GOOD))) is FaultKind.LOCAL
+
+
+async def test_an_egress_that_was_not_started_blames_nobody_else(world: World) -> None:
+    egress = Egress(settings(world))
+    assert fault(await egress.fetch(Request(url=GOOD))) is FaultKind.LOCAL
+    await egress.close()
+
+
+async def test_at_most_so_many_are_in_flight(world: World) -> None:
+    egress = Egress(
+        EgressSettings(mapped=world.mapped, ca_file=world.ca_file, deadline_ms=300, max_in_flight=2)
+    )
+    egress.start()
+    tasks = [asyncio.create_task(egress.fetch(Request(url=f"{GOOD}/hold"))) for _ in range(4)]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    assert len(world.requests) <= 3  # the two, and perhaps the one that took a freed slot
+    made = await asyncio.gather(*tasks)
+    await egress.close()
+    assert len(world.requests) == 4
+    # Waiting for a slot is no part of an attempt's time.
+    assert all(300 <= item.timings.total < 600 for item in made)
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+async def test_running_out_of_file_descriptors_is_our_fault(egress: Egress, spare: int) -> None:
+    soft, hard = limits.getrlimit(limits.RLIMIT_NOFILE)
+    held: list[int] = []
+    limits.setrlimit(limits.RLIMIT_NOFILE, (512, hard))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                held.append(os.dup(0))
+        for _ in range(spare):  # one is enough for a socket and not for libcurl's duplicate
+            os.close(held.pop())
+        made = await egress.fetch(Request(url=f"{GOOD}/always-200"))
+    finally:
+        for number in held:
+            os.close(number)
+        limits.setrlimit(limits.RLIMIT_NOFILE, (soft, hard))
+    assert fault(made) is FaultKind.LOCAL
+    assert await answered(egress, Request(url=f"{GOOD}/always-200"))
+
+
+def test_names_are_mapped_to_loopback_only() -> None:
+    with pytest.raises(EgressSettingsError):
+        EgressSettings(mapped={"a.com": ("10.0.0.1", 443)})
+    with pytest.raises(EgressSettingsError):
+        EgressSettings(mapped={"a.com": ("localhost", 443)})
+
+
+@pytest.mark.parametrize("agent", ["", "  ", "a\r\nX: y", "caf\xe9"])
+def test_a_user_agent_is_printable(agent: str) -> None:
+    with pytest.raises(EgressSettingsError):
+        EgressSettings(user_agent=agent)

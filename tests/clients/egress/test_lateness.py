@@ -1,0 +1,197 @@
+"""Egress tells how late we were ourselves: with our own loops held up, against real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.support.hostile_server import World, hostile_world
+
+from tollgauge.clients.egress.client import Egress, EgressSettings, Request
+from tollgauge.clients.egress.curl_loop import CurlLoop
+from tollgauge.clients.egress.lateness import TICK, Lateness
+from tollgauge.clients.egress.transfer import Outcome, Plan, Transfer
+from tollgauge.core.exchange import Exchange, Fault
+from tollgauge.core.finding import Lint
+from tollgauge.core.probe import LATE_HERE, LATE_MS, Attribution, ProbeResult, judge
+
+HOST = "good.sellers.example"
+DEADLINE_MS = 900
+HELD_UP_S = 0.6
+TRIES = 20
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with hostile_world(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def egress(world: World) -> AsyncIterator[Egress]:
+    made = Egress(
+        EgressSettings(
+            deadline_ms=DEADLINE_MS,
+            connect_deadline_ms=300,
+            mapped=world.mapped,
+            ca_file=world.ca_file,
+        )
+    )
+    made.start()
+    yield made
+    await made.close()
+
+
+def judged(made: Exchange) -> ProbeResult:
+    return judge(made, Lint(payable=False, compliant=False, version=None))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        pytest.param(f"https://{HOST}/hold", id="no answer"),
+        pytest.param("https://silent.sellers.example/", id="no handshake"),
+        pytest.param("https://full.sellers.example/", id="no connection"),
+    ],
+)
+async def test_a_time_out_while_we_were_punctual_is_the_target_s(egress: Egress, url: str) -> None:
+    """On a busy machine we may be late more than once, but not every time."""
+    for _ in range(TRIES):
+        result = judged(await egress.fetch(Request(url=url)))
+        if not result.late_here:
+            break
+    assert result.timings.delay <= LATE_MS
+    assert result.attribution is Attribution.THEIRS
+    assert result.reason in ("timeout", "connect-timeout")
+
+
+async def test_a_time_out_while_our_event_loop_was_held_up_is_ours(
+    egress: Egress, world: World
+) -> None:
+    asked = asyncio.create_task(egress.fetch(Request(url=f"https://{HOST}/hold")))
+    await world.arrived(1)
+    time.sleep(HELD_UP_S)  # noqa: ASYNC251 - the event loop is to be held up
+    result = judged(await asked)
+    assert result.timings.delay >= (HELD_UP_S - TICK) * 1_000
+    assert (result.attribution, result.reason) == (Attribution.OURS, LATE_HERE)
+
+
+async def test_a_delay_of_the_event_loop_before_the_transfer_counts_too(egress: Egress) -> None:
+    asked = asyncio.create_task(egress.fetch(Request(url=f"https://{HOST}/always-200")))
+    await asyncio.sleep(0)
+    time.sleep(HELD_UP_S)  # noqa: ASYNC251 - the event loop is to be held up
+    assert (await asked).timings.delay >= (HELD_UP_S - TICK) * 1_000
+
+
+async def test_a_delay_before_an_attempt_or_after_it_is_none_of_it(egress: Egress) -> None:
+    for _ in range(TRIES):
+        await egress.fetch(Request(url=f"https://{HOST}/always-200"))
+        time.sleep(HELD_UP_S)  # noqa: ASYNC251 - nothing is in flight meanwhile
+        made = await egress.fetch(Request(url=f"https://{HOST}/always-200"))
+        if made.timings.delay <= LATE_MS:
+            break
+    assert made.timings.delay <= LATE_MS
+
+
+async def test_a_time_out_while_the_thread_of_the_transfers_was_held_up_is_ours(
+    world: World,
+) -> None:
+    """One transfer's end holds the thread up while another one waits for its answer."""
+    ends: list[Outcome] = []
+    ended = threading.Event()
+    loop = CurlLoop()
+    loop.start()
+
+    def hold_up(_: Outcome) -> None:
+        time.sleep(HELD_UP_S)
+
+    def keep(outcome: Outcome) -> None:
+        ends.append(outcome)
+        ended.set()
+
+    loop.submit(_transfer(world, "/hold"), keep)
+    await world.arrived(1)
+    loop.submit(_transfer(world, "/always-200"), hold_up)
+    await asyncio.to_thread(ended.wait, 20)
+    await asyncio.to_thread(loop.stop, 1)
+    (outcome,) = ends
+    assert isinstance(outcome.result, Fault)
+    made = Exchange(
+        url="https://a.com/", method="GET", at=0, result=outcome.result, timings=outcome.timings
+    )
+    assert outcome.timings.delay >= (HELD_UP_S - TICK) * 1_000
+    assert judged(made).reason == LATE_HERE
+
+
+def _transfer(world: World, path: str) -> Transfer:
+    address, port = world.mapped[HOST]
+    return Transfer(
+        Plan(
+            url=f"https://{HOST}{path}",
+            host=HOST,
+            port=443,
+            dial_port=port,
+            addresses=(address,),
+            method="GET",
+            headers=(),
+            body=None,
+            timeout_ms=DEADLINE_MS,
+            connect_ms=DEADLINE_MS,
+            wire_cap=100_000,
+            header_cap=10_000,
+            body_cap=10_000,
+            ca_file=world.ca_file,
+        )
+    )
+
+
+async def test_an_idle_thread_is_never_late(world: World, egress: Egress) -> None:
+    """It sleeps without a limit while nothing is in flight."""
+    for _ in range(TRIES):
+        await asyncio.sleep(5 * TICK)
+        made = await egress.fetch(Request(url=f"https://{HOST}/always-200"))
+        if made.timings.delay <= LATE_MS:
+            break
+    assert made.timings.delay <= LATE_MS
+    assert world.requests
+
+
+# The arithmetic, without a clock
+
+
+def test_the_largest_delay_is_that_of_the_time_in_flight() -> None:
+    lateness = Lateness()
+    now = 10.0
+    woken = []
+    for delay in (0.0, 0.9, 0.0, 0.5, 0.0):
+        lateness.beat(now)
+        now += TICK + delay
+        woken.append(now)
+    lateness.beat(now)
+    _, first, _, second, end = woken
+    assert lateness.largest(10.0, end) == pytest.approx(0.9)
+    assert lateness.largest(first, end) == pytest.approx(0.5)
+    inside = second - 0.2
+    assert lateness.largest(inside, end) == pytest.approx(0.2), "no longer than it was in flight"
+    assert lateness.largest(second + TICK / 2, end) == 0
+
+
+def test_a_delay_that_still_lasts_counts() -> None:
+    lateness = Lateness()
+    lateness.beat(10.0)
+    assert lateness.largest(10.0, 10.0 + TICK) == 0
+    assert lateness.largest(10.0, 13.0) == pytest.approx(3 - TICK)
+    lateness.rest()
+    assert lateness.largest(10.0, 13.0) == 0
+
+
+def test_only_delays_that_can_be_the_largest_are_kept() -> None:
+    lateness = Lateness()
+    for number in range(10_000):
+        lateness.note(float(number), 0.02 + number % 100 / 1_000)
+    assert lateness.largest(0.0, 10_000.0) == pytest.approx(0.119)
+    assert len(lateness._noted) < 200

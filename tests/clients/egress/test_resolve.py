@@ -1,0 +1,341 @@
+"""Name resolution and the perimeter: what is looked up, what is believed, where nobody connects."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pycurl
+import pytest
+from tests.support.hostile_server import World, hostile_world
+
+from tollgauge.clients.egress.client import Egress, EgressSettings, Request
+from tollgauge.clients.egress.resolve import Lookup, Resolver, system_lookup
+from tollgauge.clients.egress.transfer import Plan, Transfer
+from tollgauge.core.endpoint import ResourceError
+from tollgauge.core.exchange import Exchange, Fault, FaultKind
+
+CORPUS = Path(__file__).parents[4] / "shared/data/adversarial/corpus.jsonl"
+PUBLIC = "93.184.215.14"
+NAME = "www.seller.com"
+
+NOT_PUBLIC_ANSWERS: tuple[tuple[str, ...], ...] = (
+    ("127.0.0.1",),
+    ("::1",),
+    (PUBLIC, "127.0.0.1"),
+    ("127.0.0.1", PUBLIC),
+    (PUBLIC, "::ffff:10.0.0.1"),
+    (*[PUBLIC] * 999, "10.0.0.1"),
+    ("169.254.169.254",),
+    ("168.63.129.16",),
+    ("64:ff9b::7f00:1",),
+    ("2002:7f00:1::",),
+    ("fe80::1%lo",),
+    ("0.0.0.0",),
+    ("::",),
+    ("not an address",),
+)
+
+HOSTILE_URLS = (
+    "https://127.0.0.1/",
+    "https://127.1/",
+    "https://0x7f000001/",
+    "https://2130706433/",
+    "https://0/",
+    "https://[::1]/",
+    "https://[::ffff:127.0.0.1]/",
+    "https://localhost/",
+    "https://localhost\u3002/",
+    "https://\u2460\u2461\u2466.\u24ea.\u24ea.\u2460/",
+    "https://user@127.0.0.1/",
+    "https://127.0.0.1#@a.com/",
+    "https://127.0.0.1.nip.io/",
+    "https://rebinding.com/",
+)
+
+
+class Names:
+    """A resolver whose answers a test sets. Only the wire is faked: it blocks like the real one
+    and raises what the real one raises.
+    """
+
+    def __init__(self, *answers: Sequence[str] | socket.gaierror | OSError) -> None:
+        self.asked: list[str] = []
+        self._answers = list(answers)
+
+    def __call__(self, host: str) -> Sequence[str]:
+        answer = self._answers[min(len(self.asked), len(self._answers) - 1)]
+        self.asked.append(host)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+
+def egress(resolver: Lookup, *, ports: frozenset[int] = frozenset({443})) -> Egress:
+    made = Egress(
+        EgressSettings(
+            deadline_ms=2_000, dns_deadline_ms=300, dns_threads=70, ports=ports, resolver=resolver
+        )
+    )
+    made.start()
+    return made
+
+
+async def kind_of(resolver: Lookup) -> FaultKind:
+    door = egress(resolver)
+    made = await door.fetch(Request(url=f"https://{NAME}/"))
+    await door.close()
+    assert isinstance(made.result, Fault), made
+    assert made.address is None
+    assert made.timings.connect is None
+    return made.result.kind
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with hostile_world(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def stuck() -> Iterator[threading.Event]:
+    """Lookups that wait for this event never answer in time; they end with the test."""
+    release = threading.Event()
+    yield release
+    release.set()
+
+
+@pytest.mark.parametrize("answer", NOT_PUBLIC_ANSWERS, ids=lambda answer: answer[-1])
+async def test_one_address_that_is_not_public_spoils_the_answer(answer: tuple[str, ...]) -> None:
+    assert await kind_of(Names(answer)) is FaultKind.NOT_PUBLIC
+
+
+@pytest.mark.parametrize("code", [socket.EAI_NONAME, socket.EAI_NODATA])
+async def test_a_name_that_does_not_exist_is_not_found(code: int) -> None:
+    assert await kind_of(Names(socket.gaierror(code, "no"))) is FaultKind.DNS_NOT_FOUND
+
+
+async def test_a_name_without_addresses_is_not_found() -> None:
+    assert await kind_of(Names(())) is FaultKind.DNS_NOT_FOUND
+
+
+@pytest.mark.parametrize("code", [socket.EAI_AGAIN, socket.EAI_FAIL])
+async def test_a_name_server_that_fails_is_a_dns_failure(code: int) -> None:
+    assert await kind_of(Names(socket.gaierror(code, "later"))) is FaultKind.DNS_FAILED
+
+
+@pytest.mark.parametrize(
+    "error", [socket.gaierror(socket.EAI_MEMORY, "full"), OSError(24, "too many open files")]
+)
+async def test_a_resolver_that_cannot_work_is_our_fault(error: OSError) -> None:
+    assert await kind_of(Names(error)) is FaultKind.LOCAL
+
+
+async def test_a_name_has_one_resolution_an_attempt() -> None:
+    names = Names(("127.0.0.1",))
+    await kind_of(names)
+    assert names.asked == [NAME]
+
+
+async def test_a_mapped_name_is_not_looked_up(world: World) -> None:
+    names = Names((PUBLIC,))
+    door = Egress(EgressSettings(mapped=world.mapped, ca_file=world.ca_file, resolver=names))
+    door.start()
+    made = await door.fetch(Request(url="https://good.sellers.example/always-200"))
+    await door.close()
+    assert made.address == "127.0.0.1"
+    assert names.asked == []
+
+
+async def test_a_slow_name_ends_at_the_deadline_for_names(stuck: threading.Event) -> None:
+    def slow(_host: str) -> Sequence[str]:
+        stuck.wait(20)
+        return (PUBLIC,)
+
+    begin = time.monotonic()
+    assert await kind_of(slow) is FaultKind.DNS_FAILED
+    assert time.monotonic() - begin < 2
+
+
+async def test_sixty_slow_names_do_not_keep_another_waiting(stuck: threading.Event) -> None:
+    def some_slow(host: str) -> Sequence[str]:
+        if host.startswith("slow"):
+            stuck.wait(20)
+        return ("127.0.0.1",)
+
+    door = egress(some_slow)
+    slow = [
+        asyncio.create_task(door.fetch(Request(url=f"https://slow{number}.com/")))
+        for number in range(60)
+    ]
+    await asyncio.sleep(0)
+    made = await door.fetch(Request(url="https://quick.com/"))
+    assert _kind(made) is FaultKind.NOT_PUBLIC
+    assert not any(task.done() for task in slow)
+    assert {_kind(item) for item in await asyncio.gather(*slow)} == {FaultKind.DNS_FAILED}
+    await door.close()
+
+
+async def test_no_thread_left_for_a_lookup_is_our_fault(stuck: threading.Event) -> None:
+    def slow(_host: str) -> Sequence[str]:
+        stuck.wait(20)
+        return (PUBLIC,)
+
+    resolver = Resolver(slow, threads=2, deadline_ms=50)
+    answers = await asyncio.gather(*(resolver.resolve(f"h{number}.com") for number in range(3)))
+    kinds = [answer.kind for answer in answers if isinstance(answer, Fault)]
+    assert sorted(kinds) == sorted([FaultKind.DNS_FAILED, FaultKind.DNS_FAILED, FaultKind.LOCAL])
+    stuck.set()
+    async with asyncio.timeout(5):
+        while True:  # the threads come back once the names have answered
+            again = await resolver.resolve("h.com")
+            if not isinstance(again, Fault) or again.detail.startswith("this machine has no route"):
+                break
+            await asyncio.sleep(0.01)
+
+
+def test_the_system_resolver_takes_names_as_absolute(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def getaddrinfo(host: object, *_: object, **__: object) -> list[object]:
+        asked.append(host)
+        return [(socket.AF_INET, 1, 6, "", (PUBLIC, 0)), (socket.AF_INET, 1, 6, "", (PUBLIC, 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    assert system_lookup(NAME) == (PUBLIC,)
+    assert asked == [NAME.encode() + b"."]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        ("127.0.0.1", 443),
+        ("::1", 443, 0, 0),
+        (PUBLIC, 444),
+        ("93.184.215.15", 443),
+        ("2606:4700::1", 443, 0, 7),
+    ],
+)
+def test_the_final_socket_address_is_judged_once_more(address: tuple[object, ...]) -> None:
+    plan = Plan(
+        url=f"https://{NAME}/",
+        host=NAME,
+        port=443,
+        dial_port=443,
+        addresses=(PUBLIC, "2606:4700::1"),
+        method="GET",
+        headers=(),
+        body=None,
+        timeout_ms=1,
+        connect_ms=1,
+        wire_cap=1,
+        header_cap=1,
+        body_cap=1,
+        ca_file="",
+    )
+    transfer = Transfer(plan)
+    family = socket.AF_INET6 if ":" in str(address[0]) else socket.AF_INET
+    asked = SimpleNamespace(family=family, socktype=socket.SOCK_STREAM, protocol=6, addr=address)
+    assert transfer._open_socket(0, asked) == pycurl.SOCKET_BAD
+    asked.family, asked.addr = socket.AF_INET, (PUBLIC, 443)
+    agreed = transfer._open_socket(0, asked)
+    assert isinstance(agreed, socket.socket)
+    transfer.close()
+    assert agreed.fileno() == -1
+
+
+@pytest.mark.parametrize("answer", ["127.0.0.1", "::1", "0.0.0.0", "::ffff:127.0.0.1"])
+async def test_nothing_ever_connects_to_loopback(world: World, answer: str) -> None:
+    await _assert_untouched(world, HOSTILE_URLS, Names((answer,)))
+
+
+@pytest.mark.skipif(not CORPUS.exists(), reason="../shared/data/adversarial is missing")
+async def test_no_url_of_the_corpus_connects_to_loopback(world: World) -> None:
+    cases = [json.loads(line) for line in CORPUS.read_text().splitlines()]
+    urls = [
+        case["input"].replace("http://", "https://", 1)
+        for case in cases
+        if case["group"] in ("lit", "enc", "url")
+    ]
+    assert len(urls) > 40
+    await _assert_untouched(world, urls, Names(("127.0.0.1",)))
+
+
+@pytest.mark.skipif(not CORPUS.exists(), reason="../shared/data/adversarial is missing")
+def test_the_dns_cases_of_the_corpus_are_covered() -> None:
+    cases = [json.loads(line) for line in CORPUS.read_text().splitlines()]
+    assert {case["id"] for case in cases if case["group"] == "dns"} == {
+        "dns-01",  # rebinding: test_one_address_..., and public_world.py for the second answer
+        "dns-03",  # ::ffff:10.0.0.1: test_one_address_...
+        "dns-05",  # 60 slow names: test_sixty_slow_names_...
+        "dns-07",  # 1000 addresses: test_one_address_..., and public_world.py for the eight
+    }
+
+
+async def _assert_untouched(world: World, urls: Sequence[str], resolver: Lookup) -> None:
+    """Nothing reaches the canary, with its port allowed so that only addresses can save it."""
+    door = egress(resolver, ports=frozenset({80, 443, world.canary_port}))
+    for url in urls:
+        scheme, _, rest = url.partition("://")
+        host, slash, path = rest.partition("/")
+        for text in (url, f"{scheme}://{host}:{world.canary_port}{slash}{path}"):
+            try:
+                made = await door.fetch(Request(url=text))
+            except ResourceError:
+                continue
+            assert _kind(made) is FaultKind.NOT_PUBLIC, text
+    await door.close()
+    assert world.canary_hits == []
+
+
+def _kind(made: Exchange) -> FaultKind:
+    assert isinstance(made.result, Fault), made
+    return made.result.kind
+
+
+def _isolated() -> bool:
+    """Whether a network of its own can be had: then public addresses can live on loopback."""
+    if not (shutil.which("unshare") and shutil.which("ip")):
+        return False
+    tried = subprocess.run(["unshare", "-n", "true"], capture_output=True, check=False)
+    return tried.returncode == 0
+
+
+@pytest.mark.skipif(not _isolated(), reason="needs unshare -n and ip: a network of its own")
+def test_the_public_path_holds_on_public_addresses(tmp_path: Path) -> None:
+    root = Path(__file__).parents[3]
+    ran = subprocess.run(
+        ["unshare", "-n", sys.executable, "-m", "tests.support.public_world", str(tmp_path)],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    seen = json.loads(ran.stdout)
+    assert seen == {
+        "answer": ["402", PUBLIC],
+        "ipv6 answer": ["402", "2606:2800:21f:cb07::1"],
+        "second answer is loopback": "address-not-public",
+        "lookups": [NAME, NAME],
+        "no route": "local-failure",
+        "an address without a route beside one with": ["402", PUBLIC],
+        "refused beside one without a route": "connect-failed",
+        "a thousand addresses": ["402", PUBLIC],
+        "tried of a thousand": 8,
+        "answers that differ at one time": [
+            "['402', '2606:2800:21f:cb07::1']",
+            f"['402', '{PUBLIC}']",
+        ],
+        "wrong name": "tls-invalid",
+    }

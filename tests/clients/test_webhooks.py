@@ -1,0 +1,186 @@
+"""Deliveries over real TLS to a real receiver, checked with the public library."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from standardwebhooks import Webhook, WebhookVerificationError
+from tests.support.receivers import ALERTS, DISCORD, SLACK, Receivers, receivers
+
+from tollgauge.clients import webhooks
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.seal import Sealer, SealError
+from tollgauge.clients.webhooks import Sent, Signing, WatchSettings
+from tollgauge.core import changes, notice
+from tollgauge.core.watch import Kind
+
+KEY = bytes(range(32))
+SECRET = webhooks.new_secret(KEY)
+SIGNING = Signing(key=KEY, secret_hash=webhooks.secret_hash(SECRET))
+TOLD = notice.change_event(
+    changes.delisting(at=1_795_000_000_000, source="cdp"),
+    event_id="evt_0123",
+    watch_id="wat_1",
+    resource="https://api.example.com/weather",
+    page="https://trust.example.com/endpoint/1",
+)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[Receivers]:
+    async with receivers(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+async def egress(world: Receivers) -> AsyncIterator[Egress]:
+    made = Egress(world.egress(deadline_ms=1_500))
+    made.start()
+    yield made
+    await made.close()
+
+
+async def send(egress: Egress, host: str, kind: Kind, path: str = "/hook") -> Sent:
+    now = time.time_ns() // 1_000_000
+    url = f"https://{host}{path}"
+    return await webhooks.send(egress, url=url, kind=kind, told=TOLD, signing=SIGNING, now=now)
+
+
+async def test_the_public_library_verifies_a_delivery_with_the_secret(
+    world: Receivers, egress: Egress
+) -> None:
+    assert (await send(egress, ALERTS, Kind.JSON)).ok
+    (got,) = world.got
+    assert Webhook(SECRET).verify(got.body, got.headers) == json.loads(json.dumps(TOLD))
+    assert got.headers["webhook-id"] == "evt_0123"
+    assert got.headers["content-type"] == "application/json"
+
+
+async def test_the_public_library_refuses_a_changed_delivery(
+    world: Receivers, egress: Egress
+) -> None:
+    await send(egress, ALERTS, Kind.JSON)
+    (got,) = world.got
+    forged = got.body.replace(b"delisting", b"relisting")
+    with pytest.raises(WebhookVerificationError):
+        Webhook(SECRET).verify(forged, got.headers)
+    other = "whsec_" + base64.b64encode(bytes(32)).decode()
+    with pytest.raises(WebhookVerificationError):
+        Webhook(other).verify(got.body, got.headers)
+
+
+async def test_x_signature_is_keyed_by_the_hex_hash_of_the_secret(
+    world: Receivers, egress: Egress
+) -> None:
+    await send(egress, ALERTS, Kind.JSON)
+    (got,) = world.got
+    key = hashlib.sha256(SECRET.encode()).hexdigest().encode()
+    wanted = hmac.new(key, got.body, hashlib.sha256).hexdigest()
+    assert got.headers["x-signature"] == f"sha256={wanted}"
+
+
+async def test_slack_gets_blocks_and_no_signature(world: Receivers, egress: Egress) -> None:
+    assert (await send(egress, SLACK, Kind.SLACK, "/services/T/B/x")).ok
+    (got,) = world.got
+    assert got.path == "/services/T/B/x"
+    assert [block["type"] for block in got.json["blocks"]][:2] == ["header", "section"]
+    assert got.json["text"].startswith("Delisted: api.example.com")
+    assert "webhook-signature" not in got.headers
+
+
+async def test_discord_gets_an_embed_and_mentions_nobody(world: Receivers, egress: Egress) -> None:
+    assert (await send(egress, DISCORD, Kind.DISCORD, "/api/webhooks/1/x")).ok
+    (got,) = world.got
+    assert got.json["allowed_mentions"] == {"parse": []}
+    assert got.json["embeds"][0]["url"] == "https://trust.example.com/endpoint/1"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "ok", "gone"),
+    [
+        (200, Kind.JSON, True, False),
+        (204, Kind.JSON, True, False),
+        (301, Kind.JSON, False, False),
+        (404, Kind.JSON, False, False),
+        (410, Kind.JSON, False, True),
+        (404, Kind.SLACK, False, True),
+        (410, Kind.SLACK, False, True),
+        (403, Kind.SLACK, False, False),
+        (404, Kind.DISCORD, False, True),
+        (401, Kind.DISCORD, False, True),
+        (429, Kind.DISCORD, False, False),
+        (500, Kind.JSON, False, False),
+    ],
+)
+async def test_only_2xx_is_success_and_some_answers_are_the_end(
+    world: Receivers, egress: Egress, status: int, kind: Kind, ok: bool, gone: bool
+) -> None:
+    world.answers[ALERTS] = [status]
+    sent = await send(egress, ALERTS, kind)
+    assert (sent.ok, sent.gone, sent.status) == (ok, gone, status)
+
+
+async def test_retry_after_is_read_in_both_forms(world: Receivers, egress: Egress) -> None:
+    world.answers[ALERTS] = [429, 503, 503]
+    world.headers[ALERTS] = {"retry-after": "7"}
+    assert (await send(egress, ALERTS, Kind.JSON)).retry_after_ms == 7_000
+    later = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 100))
+    world.headers[ALERTS] = {"retry-after": later}
+    waited = (await send(egress, ALERTS, Kind.JSON)).retry_after_ms
+    assert waited is not None
+    assert 90_000 < waited <= 100_000
+    world.headers[ALERTS] = {"retry-after": "soon"}
+    assert (await send(egress, ALERTS, Kind.JSON)).retry_after_ms is None
+
+
+async def test_a_receiver_that_does_not_answer_fails_within_the_deadline(
+    world: Receivers, egress: Egress
+) -> None:
+    world.stuck.add(ALERTS)
+    began = time.monotonic()
+    sent = await send(egress, ALERTS, Kind.JSON)
+    assert (sent.ok, sent.error) == (False, "timeout")
+    assert time.monotonic() - began < 3
+
+
+async def test_a_destination_that_is_not_public_is_never_asked(egress: Egress) -> None:
+    sent = await send(egress, "169.254.169.254", Kind.JSON)
+    assert (sent.ok, sent.error) == (False, "address-not-public")
+
+
+def test_a_sealed_secret_opens_in_its_place_only() -> None:
+    sealer = Sealer.of("k" * 32)
+    sealed = sealer.seal(b"https://hooks.slack.com/services/x", context="destination:1")
+    assert b"slack" not in sealed
+    assert sealer.open(sealed, context="destination:1") == b"https://hooks.slack.com/services/x"
+    for other, context in ((sealer, "destination:2"), (Sealer.of("j" * 32), "destination:1")):
+        with pytest.raises(SealError):
+            other.open(sealed, context=context)
+    assert sealed != sealer.seal(b"https://hooks.slack.com/services/x", context="destination:1")
+
+
+def test_a_new_key_opens_what_the_old_one_sealed() -> None:
+    old, new = "o" * 32, "n" * 40
+    sealed = Sealer.of(old).seal(b"x", context="c")
+    both = Sealer.of(f"{new}, {old}")
+    assert both.open(sealed, context="c") == b"x"
+    assert Sealer.of(new).open(both.seal(b"y", context="c"), context="c") == b"y"
+
+
+def test_a_short_key_is_refused_and_none_is_allowed() -> None:
+    with pytest.raises(ValueError, match="32 characters"):
+        WatchSettings(key="short")
+    assert not WatchSettings().sealer.ready
+
+
+def test_a_secret_holds_its_own_key() -> None:
+    assert webhooks.secret_key(SECRET) == KEY
+    assert webhooks.secret_key(SECRET.removeprefix("whsec_")) is None
+    assert webhooks.secret_key("whsec_AAAA") is None

@@ -1,0 +1,197 @@
+"""The probe exchange against real servers: the ways it asks, where it stops, what it learns."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.support.hostile_server import World, hostile_world
+
+from tollgauge.clients import x402
+from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.clients.x402 import Way, ways
+from tollgauge.core.endpoint import Endpoint, endpoint_id
+from tollgauge.core.exchange import Answer, Fault, FaultKind
+
+NOW = 1_760_000_000_000
+OSLO = b'{"city":"Oslo"}'
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with hostile_world(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def egress(world: World) -> AsyncIterator[Egress]:
+    made = Egress(EgressSettings(deadline_ms=700, mapped=world.mapped, ca_file=world.ca_file))
+    made.start()
+    yield made
+    await made.close()
+
+
+def endpoint(
+    path: str,
+    *,
+    host: str = "good",
+    method: str | None = None,
+    body: bytes | None = None,
+    learned: str | None = None,
+    query: str = "",
+) -> Endpoint:
+    resource = f"https://{host}.sellers.example{path}"
+    return Endpoint(
+        id=endpoint_id(resource),
+        resource=resource,
+        host=f"{host}.sellers.example",
+        method=method,
+        body=body,
+        learned=learned,
+        query=query,
+        first_seen=0,
+        last_seen=0,
+    )
+
+
+def methods(world: World) -> list[str]:
+    return [request.split(b" ", 1)[0].decode() for request in world.requests]
+
+
+async def test_the_declared_input_is_what_is_sent(egress: Egress, world: World) -> None:
+    listed = endpoint("/declared-body", method="POST", body=OSLO, query="units=m")
+    probe = await x402.exchange(egress, listed, now=NOW)
+    assert isinstance(probe.exchange.result, Answer)
+    assert probe.exchange.result.status == 402
+    assert (probe.exchange.at, probe.exchange.method) == (NOW, "POST")
+    assert probe.learned == "POST"
+    (request,) = world.requests
+    assert request.startswith(b"POST /declared-body?units=m HTTP/1.1\r\n")
+    assert b"\r\nAccept: application/json\r\n" in request
+    assert b"\r\nContent-Type: application/json\r\n" in request
+    assert request.endswith(OSLO)
+
+
+async def test_a_probe_never_pays(egress: Egress, world: World) -> None:
+    await x402.exchange(egress, endpoint("/always-404"), now=NOW)
+    text = b"".join(world.requests).lower()
+    assert b"payment" not in text
+    assert b"authorization" not in text
+
+
+async def test_without_a_declared_method_get_comes_first(egress: Egress, world: World) -> None:
+    probe = await x402.exchange(egress, endpoint("/get-only-404"), now=NOW)
+    assert (methods(world), probe.learned) == (["GET"], "GET")
+    assert b"content-type" not in world.requests[0].lower()
+
+
+async def test_post_of_an_empty_object_is_the_second_way(egress: Egress, world: World) -> None:
+    probe = await x402.exchange(egress, endpoint("/post-only"), now=NOW)
+    assert (methods(world), probe.learned) == (["GET", "POST"], "POST")
+    assert world.requests[-1].endswith(b"\r\n\r\n{}")
+    assert probe.exchange.at >= NOW
+
+
+async def test_what_worked_before_comes_first(egress: Egress, world: World) -> None:
+    await x402.exchange(egress, endpoint("/post-only", learned="POST"), now=NOW)
+    assert methods(world) == ["POST"]
+
+
+async def test_what_no_longer_works_is_unlearned(egress: Egress, world: World) -> None:
+    probe = await x402.exchange(egress, endpoint("/get-only-404", learned="POST"), now=NOW)
+    assert (methods(world), probe.learned) == (["POST", "GET"], "GET")
+
+
+async def test_an_answer_without_payment_leads_to_the_next_way(
+    egress: Egress, world: World
+) -> None:
+    listed = endpoint("/get-only-200", method="POST", body=OSLO)
+    probe = await x402.exchange(egress, listed, now=NOW)
+    assert (methods(world), probe.learned) == (["POST", "GET"], "GET")
+
+
+async def test_an_empty_object_can_work_where_the_declared_body_does_not(
+    egress: Egress, world: World
+) -> None:
+    listed = endpoint("/post-only", method="POST", body=OSLO)
+    probe = await x402.exchange(egress, listed, now=NOW)
+    assert (methods(world), probe.learned) == (["POST", "GET", "POST"], "POST {}")
+    world.requests.clear()
+    again = endpoint("/post-only", method="POST", body=OSLO, learned=probe.learned)
+    assert (await x402.exchange(egress, again, now=NOW)).learned == "POST {}"
+    assert methods(world) == ["POST"]
+
+
+@pytest.mark.parametrize("status", [200, 204, 400, 404, 405, 415, 422])
+async def test_a_probe_without_a_402_is_the_first_attempt(
+    egress: Egress, world: World, status: int
+) -> None:
+    listed = endpoint(f"/always-{status}", method="PUT", body=OSLO, learned="DELETE")
+    probe = await x402.exchange(egress, listed, now=NOW)
+    assert methods(world) == ["DELETE", "PUT", "GET"]
+    assert (probe.exchange.method, probe.exchange.at) == ("DELETE", NOW)
+    assert probe.learned == "DELETE"
+
+
+@pytest.mark.parametrize("path", ["/always-500", "/always-503", "/always-429", "/always-403"])
+async def test_other_answers_end_the_probe(egress: Egress, world: World, path: str) -> None:
+    await x402.exchange(egress, endpoint(path), now=NOW)
+    assert methods(world) == ["GET"]
+
+
+async def test_redirects_end_the_probe(egress: Egress, world: World) -> None:
+    await x402.exchange(egress, endpoint("/redirect"), now=NOW)
+    assert methods(world) == ["GET"]
+    assert world.canary_hits == []
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [("/silence", FaultKind.TIMEOUT), ("/empty", FaultKind.EMPTY), ("/nul", FaultKind.MALFORMED)],
+)
+async def test_a_fault_ends_the_probe(
+    egress: Egress, world: World, path: str, kind: FaultKind
+) -> None:
+    probe = await x402.exchange(egress, endpoint(path, learned="GET"), now=NOW)
+    assert isinstance(probe.exchange.result, Fault)
+    assert probe.exchange.result.kind is kind
+    assert (methods(world), probe.learned) == (["GET"], "GET")
+
+
+async def test_a_host_that_is_no_longer_public_is_a_fault(egress: Egress) -> None:
+    probe = await x402.exchange(egress, endpoint("/x", host="unmapped"), now=NOW)
+    assert isinstance(probe.exchange.result, Fault)
+    assert probe.exchange.result.kind is FaultKind.NOT_PUBLIC
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"), [("silence", None), ("always-404", False), ("echo", True)]
+)
+async def test_a_wildcard_answers_402_on_any_path(
+    egress: Egress, world: World, path: str, expected: bool | None
+) -> None:
+    sold = "https://good.sellers.example/some/thing"
+    assert await x402.wildcard(egress, sold, token=path, now=NOW) is expected
+    assert world.requests[0].startswith(f"GET /{path} HTTP/1.1\r\n".encode())
+
+
+def test_no_listing_makes_more_than_three_requests() -> None:
+    listed = endpoint("/x", method="PUT", body=OSLO, learned="PATCH")
+    assert ways(listed) == (
+        Way(method="PATCH", body=b"{}"),
+        Way(method="PUT", body=OSLO),
+        Way(method="GET"),
+    )
+
+
+@pytest.mark.parametrize("method", ["CONNECT", "TRACE", "OPTIONS", "", "G\r\nET"])
+def test_a_method_that_may_not_be_sent_is_passed_over(method: str) -> None:
+    assert ways(endpoint("/x", method=method)) == (
+        Way(method="GET"),
+        Way(method="POST", body=b"{}"),
+    )
+
+
+def test_a_declared_get_has_no_body() -> None:
+    assert ways(endpoint("/x", method="get", body=OSLO))[0] == Way(method="GET")

@@ -1,0 +1,23 @@
+"""docs/lint-rules.md is what the rule table says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tollgauge.core.lint import ALL_RULES
+from tollgauge.core.lint.docs import markdown
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "lint-rules.md"
+
+
+def test_the_document_is_current() -> None:
+    assert DOCUMENT.read_text(encoding="utf-8") == markdown(), (
+        "docs/lint-rules.md is stale: write tollgauge.core.lint.docs.markdown() into it"
+    )
+
+
+def test_every_rule_has_a_section_with_its_fix() -> None:
+    text = markdown()
+    for rule in ALL_RULES:
+        assert f"\n## {rule.slug}\n" in text
+        assert f"Fix: {rule.fix}\n" in text

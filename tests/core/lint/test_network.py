@@ -1,0 +1,299 @@
+"""Networks: which names clients know, what an account looks like on each, and the SDKs' tables."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import x402
+from tests.support.lint_envelopes import (
+    PAYEE,
+    SEPOLIA_USDC,
+    USDC,
+    V1,
+    V2,
+    changed,
+    fired,
+    judged,
+    wheres,
+)
+from x402.mechanisms.evm.default_assets import DEFAULT_ASSETS
+from x402.mechanisms.evm.v1.constants import V1_NETWORK_CHAIN_IDS, V1_NETWORKS
+
+from tollgauge.core import units
+from tollgauge.core.finding import Lint, Severity
+from tollgauge.core.lint.network import MEMO_MAX
+from tollgauge.core.units import ASSETS, SOLANA_NETWORKS, V1_NETWORKS_DIVIDED
+
+ENTRY = "accepts.0."
+MAINNET = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
+DEVNET = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
+TESTNET = "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z"
+SOLANA_USDC = "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v"
+DEVNET_USDC = "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU"
+SOLANA: dict[str, Any] = changed(
+    V2,
+    "accepts",
+    [
+        {
+            "scheme": "exact",
+            "network": MAINNET,
+            "amount": "1000",
+            "asset": SOLANA_USDC,
+            "payTo": "2wKupLR9q6wXYppw8Gr2NvWxKBUqm4PPJKkQfoxHDBg4",
+            "maxTimeoutSeconds": 60,
+            "extra": {"feePayer": "EwWqGE4ZFKLofuestmU4LDdK7XM1N4ALgdZccwYugwGd"},
+        }
+    ],
+)
+NODE_MODULES = Path(__file__).parents[3] / "node_modules"
+
+
+def on(network: str, **members: Any) -> Lint:
+    """The lint of a version 1 body with the good entry on another network."""
+    entry = {**V1["accepts"][0], "network": network, **members}
+    return judged(body=changed(V1, "accepts", [entry]))
+
+
+def errors(result: Lint) -> set[str]:
+    return {one.rule for one in result.findings if one.severity is Severity.ERROR}
+
+
+def sdk_file(*path: str) -> ModuleType:
+    """A constants module of the SDK whose package cannot be imported without Solana libraries."""
+    place = Path(x402.__file__).parent.joinpath(*path)
+    spec = importlib.util.spec_from_file_location("sdk_constants", place)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def node(script: str) -> Any:
+    """What a script prints as JSON, run where the TypeScript SDK is installed."""
+    command = ["node", "--input-type=module", "-e", script]
+    done = subprocess.run(command, cwd=NODE_MODULES.parent, capture_output=True, check=True)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("network", [MAINNET, DEVNET, TESTNET])
+def test_a_good_offer_on_solana_is_payable(network: str) -> None:
+    mint = SOLANA_USDC if network == MAINNET else DEVNET_USDC
+    asked = changed(changed(SOLANA, ENTRY + "network", network), ENTRY + "asset", mint)
+    assert judged(asked).findings == ()
+
+
+SHORT = "2wKupLR9q6wXYppw8Gr2NvWxKBUqm4PPJKkQfoxHDB"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "rule"),
+    [
+        (ENTRY + "asset", USDC, "asset-form"),
+        (ENTRY + "asset", "USDC", "asset-form"),
+        (ENTRY + "asset", "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1O", "asset-form"),
+        (ENTRY + "payTo", PAYEE, "payto-form"),
+        (ENTRY + "payTo", SHORT, "payto-form"),
+        (ENTRY + "payTo", "2wKupLR9q6wXYppw8Gr2NvWxKBUqm4PPJKkQfoxHDBg4l", "payto-form"),
+        (ENTRY + "payTo", "11111111111111111111111111111111", "address-zero"),
+        (ENTRY + "payTo", SOLANA_USDC, "payto-asset"),
+        (ENTRY + "network", "solana:mainnet", "solana-cluster"),
+        (ENTRY + "network", "solana:101", "solana-cluster"),
+        (ENTRY + "network", MAINNET.lower(), "solana-cluster"),
+        (ENTRY + "network", "Solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", "network-form"),
+        (ENTRY + "network", DEVNET, "solana-mint"),
+        (ENTRY + "asset", DEVNET_USDC, "solana-mint"),
+        (ENTRY + "amount", str(2**64), "amount-form"),
+        (ENTRY + "amount", "0.01", "amount-form"),
+        (ENTRY + "amount", 1000, "amount-form"),
+        (ENTRY + "extra", {}, "fee-payer-missing"),
+        (ENTRY + "extra.feePayer", PAYEE, "fee-payer-form"),
+        (ENTRY + "extra.feePayer", "the facilitator", "fee-payer-form"),
+        (ENTRY + "extra.memo", "x" * 257, "solana-memo"),
+        (ENTRY + "extra.memo", "\u20ac" * 86, "solana-memo"),
+    ],
+)
+def test_what_no_client_can_pay_on_solana_is_an_error(path: str, value: Any, rule: str) -> None:
+    result = judged(changed(SOLANA, path, value))
+    assert rule in errors(result)
+    assert not result.payable
+
+
+@pytest.mark.parametrize("memo", ["x" * 256, "\u20ac" * 85, "", None])
+def test_a_memo_of_256_bytes_is_allowed_on_solana(memo: str | None) -> None:
+    assert judged(changed(SOLANA, ENTRY + "extra.memo", memo)).findings == ()
+
+
+def test_a_token_that_clients_on_solana_do_not_know_is_a_warning() -> None:
+    mint = "DezXAZ8z7PnrnRJjz3wXBoRgixCa6xjnB7YaB1pPB263"
+    result = judged(changed(SOLANA, ENTRY + "asset", mint))
+    assert (fired(result), result.payable) == ({"asset-not-default"}, True)
+
+
+def test_version_1_names_of_solana_are_checked_like_its_clusters() -> None:
+    mint = {"asset": SOLANA_USDC, "payTo": SOLANA["accepts"][0]["payTo"]}
+    extra = SOLANA["accepts"][0]["extra"]
+    assert on("solana", **mint, extra=extra).payable
+    assert on("solana-testnet", **{**mint, "asset": DEVNET_USDC}, extra=extra).payable
+    assert {"asset-form", "payto-form"} <= errors(on("solana", extra=extra))
+    assert "solana-mint" in errors(on("solana-devnet", **mint, extra=extra))
+    assert "network-unknown" in errors(on("solana-mainnet", **mint, extra=extra))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("monad", "megaeth", "story", "educhain", "sepolia", "skale-base-sepolia", "stable"),
+        *("stable-testnet", "celo", "flare", "monad-testnet", "polygon", "sei", "base"),
+    ],
+)
+def test_a_version_1_name_that_a_client_knows_is_no_finding(name: str) -> None:
+    token = {"asset": "0x" + "ab" * 20, "extra": {"name": "Some Dollar", "version": "1"}}
+    result = on(name, **token)
+    assert "network-unknown" not in fired(result)
+    assert result.payable
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("arbitrum", "optimism", "x-layer", "bsc", "xdc", "linea", "Base", "BASE", "base "),
+        *("base-mainnet", "mainnet", "eth", "8453", "arbitrum-sepolia"),
+    ],
+)
+def test_a_version_1_name_that_no_client_knows_is_an_error(name: str) -> None:
+    result = on(name)
+    assert "network-unknown" in errors(result)
+    assert not result.payable
+
+
+@pytest.mark.parametrize("name", ["monad", "bsc", "base", "linea", "some-new-chain"])
+def test_shapes_are_checked_whatever_the_network_is_called(name: str) -> None:
+    result = on(name, payTo="0xYOUR_WALLET", asset="USDC", maxAmountRequired="0.01")
+    assert {"payto-form", "asset-form", "amount-form"} <= errors(result)
+    assert not result.payable
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        *("EIP155:8453", "Eip155:8453", "eip155 :8453", " eip155:8453", "evm:8453", "base:8453"),
+        *("ethereum:1", "eth:1", "base:mainnet", "eip155:", "eip155:9007199254740992"),
+        *("eip155:8453/erc20", "eip155:0x2105", "eip155:-1", "eip155:8453 ", "base", "8453"),
+    ],
+)
+def test_an_evm_network_that_is_not_written_as_caip2_is_an_error(network: str) -> None:
+    result = judged(changed(V2, ENTRY + "network", network))
+    assert errors(result) & {"network-form", "network-chain"}
+    assert not result.payable
+
+
+OTHERS = [
+    ("stellar:pubnet", "GBBD47IF6LWK7P7MDEVSCWR7DPUWV3NY3DTQEVFL4NAT4AQH3ZLLFLA5"),
+    ("aptos:1", "0x" + "1a" * 32),
+    ("sui:mainnet", "0x" + "1a" * 32),
+    ("hedera:mainnet", "0.0.1234567"),
+    ("xrpl:0", "rN7n7otQDd6FczFgLdSqtcsAUxDkw6fzRH"),
+    ("algorand:SGO1GKSzyE7IEPItTxCByw9x8FmnrCDe", "A" * 58),
+    ("near:mainnet", "seller.near"),
+    ("kaspa:mainnet", "kaspa:qz" + "q" * 59),
+    ("tvm:-239", "0:" + "ab" * 32),
+    ("fiat:usd", "merchant"),
+]
+
+
+@pytest.mark.parametrize(("network", "payee"), OTHERS)
+def test_other_chains_are_not_evaluated_and_never_called_broken(network: str, payee: str) -> None:
+    entry = {**V2["accepts"][0], "network": network, "asset": "USDC", "payTo": payee, "extra": {}}
+    result = judged(changed(V2, "accepts", [entry]))
+    assert fired(result) == {"network-not-evaluated"}
+    assert (result.payable, result.compliant) == (True, True)
+
+
+@pytest.mark.parametrize("network", [network for network, _ in OTHERS[:-1]])
+def test_an_evm_address_as_payee_of_another_chain_is_a_warning(network: str) -> None:
+    entry = {**V2["accepts"][0], "network": network, "asset": "USDC", "payTo": PAYEE, "extra": {}}
+    result = judged(changed(V2, "accepts", [entry]))
+    assert ("payto-network" in fired(result)) == (network != "hedera:mainnet")
+    assert result.compliant
+
+
+def test_a_version_1_name_of_another_chain_is_not_evaluated_either() -> None:
+    result = on("stellar-testnet", asset="USDC", payTo=OTHERS[0][1], extra=None)
+    assert "network-not-evaluated" in fired(result)
+    assert result.compliant
+
+
+def test_a_network_on_which_clients_of_version_1_differ_is_worth_a_note() -> None:
+    result = on("story", asset="0x" + "ab" * 20)
+    assert "network-divided" in fired(result)
+    assert (result.payable, result.compliant) == (True, True)
+    assert "network-divided" not in fired(on("base"))
+
+
+@pytest.mark.node
+def test_the_names_of_version_1_are_those_of_the_installed_sdks() -> None:
+    python = {name: f"eip155:{chain}" for name, chain in V1_NETWORK_CHAIN_IDS.items()}
+    solana = sdk_file("mechanisms", "svm", "constants.py").V1_TO_V2_NETWORK_MAP
+    script = node(
+        'import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";'
+        "console.log(JSON.stringify(EVM_NETWORK_CHAIN_ID_MAP))"
+    )
+    typescript = {name: f"eip155:{chain}" for name, chain in script.items()}
+    assert {**python, **typescript, **solana} == units.V1_NETWORKS
+    registered = {name for name in V1_NETWORKS if python.get(name) == typescript.get(name)}
+    assert units.V1_NETWORKS.keys() - registered - solana.keys() == V1_NETWORKS_DIVIDED
+    assert set(solana.values()) == SOLANA_NETWORKS
+    assert sdk_file("mechanisms", "svm", "constants.py").MAX_MEMO_BYTES == MEMO_MAX
+
+
+@pytest.mark.node
+def test_the_tokens_that_clients_take_by_default_are_those_of_the_installed_sdks() -> None:
+    script = node(
+        'import { DEFAULT_ASSETS } from "@x402/evm"; console.log(JSON.stringify(DEFAULT_ASSETS))'
+    )
+    listed = [
+        (network, token["asset"].lower(), token["symbol"], token["decimals"], token["name"],
+         token["version"], token.get("asset_transfer_method", token.get("assetTransferMethod")))
+        for table in (DEFAULT_ASSETS, script)
+        for network, tokens in table.items()
+        for token in tokens
+    ]  # fmt: skip
+    ours = {
+        (asset.network, asset.address, asset.symbol, asset.decimals, asset.domain_name,
+         asset.domain_version, None if asset.eip3009 else "permit2")
+        for asset in ASSETS.values()
+        if asset.default and asset.network.startswith("eip155:")
+    }  # fmt: skip
+    assert set(listed) == ours
+
+
+def test_the_tokens_of_solana_are_those_of_the_installed_sdk() -> None:
+    text = Path(x402.__file__).parent.joinpath("mechanisms", "svm", "default_assets.py").read_text()
+    constants = sdk_file("mechanisms", "svm", "constants.py")
+    body = text[text.index("DEFAULT_ASSETS") : text.index("def _resolve_network_key")]
+    names = {"SvmDefaultAsset": object, **vars(constants)}
+    exec(body, names)
+    listed = {
+        (network, token["asset"], token["symbol"], token["decimals"])
+        for network, tokens in names["DEFAULT_ASSETS"].items()
+        for token in tokens
+    }
+    ours = {
+        (asset.network, asset.address, asset.symbol, asset.decimals)
+        for asset in ASSETS.values()
+        if asset.network in SOLANA_NETWORKS
+    }
+    assert listed == ours
+
+
+def test_usdc_of_another_network_is_named_on_every_network_of_the_table() -> None:
+    assert wheres(judged(changed(V2, ENTRY + "asset", SEPOLIA_USDC)), "asset-network")
+    celo = "0xcebA9300f2b948710d2653dD7B07f33A8B32118C"
+    assert wheres(judged(changed(V2, ENTRY + "asset", celo)), "asset-network")

@@ -1,0 +1,403 @@
+"""Schemes: what each asks in `extra`, told as the two official clients tell it.
+
+Both clients are asked about every variation of a good entry, field by field: whatever the linter
+calls payable, both must sign. Where the linter refuses what they sign, the rule that refuses is
+one of `STRICTER`, with the reason.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eth_account import Account
+from tests.support.lint_envelopes import (
+    MISSING,
+    PAYEE,
+    URL,
+    USDC,
+    V1,
+    V2,
+    changed,
+    encoded,
+    fired,
+    judged,
+    wheres,
+)
+from x402 import x402ClientSync
+from x402.http.x402_http_client import x402HTTPClientSync
+from x402.mechanisms.evm import constants
+from x402.mechanisms.evm.batch_settlement import constants as channels
+from x402.mechanisms.evm.batch_settlement.client.scheme import BatchSettlementEvmScheme
+from x402.mechanisms.evm.exact import register_exact_evm_client
+from x402.mechanisms.evm.signers import EthAccountSigner
+from x402.mechanisms.evm.upto.client import UptoEvmScheme
+
+from tollgauge.core.finding import Lint, Severity
+from tollgauge.core.lint import ALL_RULES
+from tollgauge.core.lint.scheme import ESCROWS, WITHDRAW_DELAY
+from tollgauge.core.lint.token import X402_CONTRACTS
+
+sys.setrecursionlimit(1_000)
+# The EVM libraries raise it to 100000 on import, under which CPython's own json can be crashed.
+
+Document = dict[str, Any]
+ENTRY = "accepts.0."
+CLIENT = Path(__file__).parents[2] / "support" / "typescript_client.mjs"
+SOMEBODY = "0x93053f1e7A5eFEDa532Fe69CbbE43cBEc3A0F13f"
+BAD_CHECKSUM = "0x209693bC6afc0C5328bA36FaF03C514EF312287C"
+MEGA_USD = "0xFAfDdbb3FC7688494971a79cc65DCa3EF82079E7"
+DOMAIN = {"name": "USD Coin", "version": "2"}
+
+
+def offering(scheme: str, extra: Document) -> Document:
+    """The good envelope with another scheme and `extra`."""
+    return changed(changed(V2, ENTRY + "scheme", scheme), ENTRY + "extra", extra)
+
+
+EXACT = offering("exact", DOMAIN)
+PERMIT2 = offering("exact", {"assetTransferMethod": "permit2"})
+UPTO = offering("upto", {**DOMAIN, "facilitatorAddress": SOMEBODY})
+BATCH = offering(
+    "batch-settlement", {**DOMAIN, "receiverAuthorizer": SOMEBODY, "withdrawDelay": 86_400}
+)
+CAPTURE = offering(
+    "auth-capture",
+    {
+        **DOMAIN,
+        "captureAuthorizer": SOMEBODY,
+        "feeRecipient": SOMEBODY,
+        "captureDeadline": 1_900_000_000,
+        "refundDeadline": 1_900_086_400,
+        "minFeeBps": 0,
+        "maxFeeBps": 100,
+    },
+)
+GOOD = {"exact": EXACT, "permit2": PERMIT2, "upto": UPTO, "batch": BATCH, "capture": CAPTURE}
+
+
+def errors(result: Lint) -> set[str]:
+    return {one.rule for one in result.findings if one.severity is Severity.ERROR}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_good_offer_of_each_scheme_is_payable(name: str) -> None:
+    result = judged(GOOD[name])
+    assert fired(result, at_least=Severity.WARN) == set()
+    assert (result.payable, result.compliant) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("offer", "member", "value", "rule"),
+    [
+        (UPTO, "facilitatorAddress", MISSING, "upto-facilitator"),
+        (UPTO, "facilitatorAddress", "", "upto-facilitator"),
+        (UPTO, "facilitatorAddress", "https://facilitator.example", "upto-facilitator"),
+        (UPTO, "facilitatorAddress", "0x" + "0" * 40, "upto-facilitator"),
+        (UPTO, "facilitatorAddress", [SOMEBODY], "upto-facilitator"),
+        (BATCH, "receiverAuthorizer", MISSING, "batch-authorizer"),
+        (BATCH, "receiverAuthorizer", "0xSeller", "batch-authorizer"),
+        (BATCH, "receiverAuthorizer", "0x" + "0" * 40, "batch-authorizer"),
+        (BATCH, "withdrawDelay", MISSING, "batch-delay"),
+        (BATCH, "withdrawDelay", "86400", "batch-delay"),
+        (BATCH, "withdrawDelay", 899, "batch-delay"),
+        (BATCH, "withdrawDelay", 2_592_001, "batch-delay"),
+        (BATCH, "withdrawDelay", 900.5, "batch-delay"),
+        (BATCH, "withdrawDelay", True, "batch-delay"),
+        (BATCH, "name", MISSING, "domain-missing"),
+        (BATCH, "version", MISSING, "domain-missing"),
+        (BATCH, "name", "USDC", "domain-wrong"),
+        (BATCH, "assetTransferMethod", "erc7710", "batch-method"),
+        (CAPTURE, "captureAuthorizer", MISSING, "capture-account"),
+        (CAPTURE, "feeRecipient", BAD_CHECKSUM, "capture-account"),
+        (CAPTURE, "captureDeadline", MISSING, "capture-terms"),
+        (CAPTURE, "captureDeadline", "1900000000", "capture-terms"),
+        (CAPTURE, "refundDeadline", 1_800_000_000, "capture-terms"),
+        (CAPTURE, "minFeeBps", 101, "capture-terms"),
+        (CAPTURE, "maxFeeBps", 10_001, "capture-terms"),
+        (CAPTURE, "authCaptureEscrow", SOMEBODY, "capture-escrow"),
+        (CAPTURE, "name", MISSING, "domain-missing"),
+    ],
+)
+def test_what_a_scheme_needs_in_extra_is_asked(
+    offer: Document, member: str, value: Any, rule: str
+) -> None:
+    extra = dict(offer["accepts"][0]["extra"])
+    extra.pop(member, None)
+    result = judged(
+        changed(offer, ENTRY + "extra", extra if value is MISSING else {**extra, member: value})
+    )
+    assert rule in errors(result)
+    assert not result.payable
+
+
+def test_upto_without_the_domain_of_the_token_is_payable_and_warned() -> None:
+    result = judged(offering("upto", {"facilitatorAddress": SOMEBODY}))
+    assert wheres(result, "upto-domain") == {"accepts[0].extra.name", "accepts[0].extra.version"}
+    assert (result.payable, result.compliant) == (True, True)
+
+
+def test_a_transfer_by_delegation_needs_no_domain() -> None:
+    result = judged(offering("exact", {"assetTransferMethod": "erc7710"}))
+    assert (result.findings, result.payable) == ((), True)
+
+
+def test_clients_of_version_1_sign_eip3009_whatever_the_method_says() -> None:
+    for method in ("permit2", "erc7710"):
+        result = judged(body=changed(V1, ENTRY + "extra", {"assetTransferMethod": method}))
+        assert "domain-missing" in errors(result)
+        assert not result.payable
+
+
+def test_a_token_that_takes_permit2_only_must_be_offered_so() -> None:
+    domain = {"name": "MegaUSD", "version": "1"}
+    mega = changed(changed(V2, ENTRY + "network", "eip155:4326"), ENTRY + "asset", MEGA_USD)
+    bare = judged(changed(mega, ENTRY + "extra", domain))
+    assert ("asset-permit2" in errors(bare), bare.payable) == (True, False)
+    right = {**domain, "assetTransferMethod": "permit2"}
+    assert judged(changed(mega, ENTRY + "extra", right)).payable
+
+
+def test_a_transfer_method_that_nobody_knows_is_a_warning() -> None:
+    result = judged(changed(V2, ENTRY + "extra.assetTransferMethod", "eip-3009"))
+    assert (fired(result), result.payable) == ({"transfer-method"}, True)
+
+
+def test_permit2_without_sponsoring_tells_of_the_allowance_that_it_needs() -> None:
+    assert "permit2-allowance" in fired(judged(PERMIT2))
+    for key in ("eip2612GasSponsoring", "erc20ApprovalGasSponsoring"):
+        sponsored = changed(PERMIT2, f"extensions.{key}", {"info": {}, "schema": {}})
+        assert "permit2-allowance" not in fired(judged(sponsored))
+    assert "permit2-allowance" not in fired(judged(V2))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "rule"),
+    [
+        (ENTRY + "payTo", "0x000000000022D473030F116dDEE9F6B43aC78BA3", "payto-asset"),
+        (ENTRY + "payTo", "0x402085c248EeA27D92E8b30b2C58ed07f9E20001", "payto-asset"),
+        (ENTRY + "asset", "0xEeeeeEeeeEeEeeEeEeEeeEEEeeeeEeeeeeeeEEeE", "address-zero"),
+        (ENTRY + "amount", str(2**256), "amount-form"),
+    ],
+)
+def test_what_could_never_settle_is_an_error(path: str, value: Any, rule: str) -> None:
+    result = judged(changed(V2, path, value))
+    assert rule in errors(result)
+    assert not result.payable
+
+
+def test_asset_and_payee_that_are_mixed_up_are_told() -> None:
+    swapped = changed(changed(V2, ENTRY + "payTo", USDC), ENTRY + "asset", PAYEE)
+    result = judged(swapped)
+    assert "payto-asset" in errors(result)
+    assert not result.payable
+
+
+@pytest.mark.parametrize(("offer", "bits"), [(BATCH, 128), (CAPTURE, 120), (EXACT, 256)])
+def test_an_amount_fits_the_contract_of_its_scheme(offer: Document, bits: int) -> None:
+    assert judged(changed(offer, ENTRY + "amount", str(2**bits - 1))).payable
+    assert not judged(changed(offer, ENTRY + "amount", str(2**bits))).payable
+
+
+def test_the_contracts_and_bounds_are_those_of_the_installed_sdks() -> None:
+    named = {
+        constants.PERMIT2_ADDRESS,
+        constants.X402_EXACT_PERMIT2_PROXY_ADDRESS,
+        constants.X402_UPTO_PERMIT2_PROXY_ADDRESS,
+        channels.BATCH_SETTLEMENT_ADDRESS,
+    }
+    assert {address.lower() for address in named} == X402_CONTRACTS
+    bounds = (channels.MIN_WITHDRAW_DELAY, channels.MAX_WITHDRAW_DELAY)
+    assert bounds == (WITHDRAW_DELAY[0], WITHDRAW_DELAY[-1])
+
+
+@pytest.mark.node
+def test_the_escrows_of_auth_capture_are_those_of_the_installed_sdk() -> None:
+    module = Path(__file__).parents[3] / "node_modules/@x402/evm/dist/cjs/auth-capture/client"
+    source = (module / "index.js").read_text(encoding="utf-8")
+    found = re.findall(r'AUTH_CAPTURE_ESCROW_V\w+ = "(0x[0-9a-fA-F]{40})"', source)
+    assert {address.lower() for address in found} == ESCROWS
+
+
+ADDRESSES = [
+    *(PAYEE, PAYEE.lower(), "0x" + PAYEE[2:].upper(), "0X" + PAYEE[2:], PAYEE[2:], PAYEE[:-1]),
+    *(BAD_CHECKSUM, "0x" + "0" * 40, USDC, "USDC", "0xYOUR_WALLET", "seller.eth", f" {PAYEE}"),
+]
+ODD: list[Any] = [MISSING, None, "", [], {}, True, 0, 5, -1, 1.5, "x"]
+NUMBERS: list[Any] = [
+    *("10000", "0", "1", "010", "-1", "+1", "1.0", "0.01", "1e4", "0x10", " 1", "1 ", "1_000"),
+    *("$1", "1,000", str(2**119), str(2**127), str(2**255), str(2**256), 10_000, 10_000.0),
+]
+VALUES: dict[str, list[Any]] = {
+    "scheme": ["exact", "Exact", "upto", "batch-settlement", "auth-capture", "exact "],
+    "network": [
+        *("eip155:8453", "eip155:1", "eip155:0", "eip155:08453", "eip155:x", "EIP155:8453"),
+        *("eip155", "eip155:", "eip155:8453:1", "eip155:9007199254740992", "eip155:1e3", "base"),
+        *("Base", "monad", "sepolia", "bsc", "arbitrum", "story", "8453", "solana:mainnet"),
+    ],
+    "amount": NUMBERS,
+    "maxAmountRequired": NUMBERS,
+    "asset": [USDC, USDC.lower(), *ADDRESSES],
+    "payTo": ADDRESSES,
+    "maxTimeoutSeconds": [60, "60", 60.0, 60.5, 5, 6, 2**53, 2**60, 10**30],
+    "resource": [URL, {"url": URL}],
+    "description": ["Weather"],
+    "mimeType": ["text/plain"],
+    "outputSchema": [{"input": {}}, "x"],
+    "extra": [DOMAIN, [DOMAIN], json.dumps(DOMAIN)],
+}
+EXTRA: dict[str, list[Any]] = {
+    "name": ["USD Coin", "USDC", "usd coin"],
+    "version": ["2", "1", 2],
+    "assetTransferMethod": ["eip3009", "permit2", "EIP3009", "default"],
+    "paymentFlow": ["authorization", "upfront", "escrow", "later"],
+    "facilitatorAddress": ADDRESSES,
+    "receiverAuthorizer": ADDRESSES,
+    "withdrawDelay": [900, 899, 2_592_000, 2_592_001, "900", 900.5],
+    "minDeposit": ["1000000", 1, "x"],
+    "captureAuthorizer": ADDRESSES,
+    "feeRecipient": ADDRESSES,
+    "captureDeadline": [1_900_000_000, 1.5, "1900000000", 2**48, 1],
+    "refundDeadline": [1_900_086_400, 1, 2**48, 2**48 - 1],
+    "minFeeBps": [0, 100, 101, 70_000],
+    "maxFeeBps": [0, 10_000, 10_001, "100"],
+    "authCaptureEscrow": ["0xf96815976523E00e65Be8f34cA5e64b4f41EB19c", *ADDRESSES],
+    "receiverAuthority": ["x"],
+}
+TOP: dict[str, list[Any]] = {
+    "x402Version": [1, 2, 3, "2", "1", 2.0, 2.5],
+    "error": ["Payment required"],
+    "resource": [{"url": URL}, URL, {}, {"url": ""}, {"url": 5}, {"url": URL, "tags": "a"}],
+    "accepts": [{}, ["exact"], [[]], [None]],
+    "extensions": [{}, {"bazaar": None}],
+}
+
+
+def with_member(document: Document, holder: str, key: str, value: Any) -> Document:
+    """A copy with one member set or, for MISSING, left out."""
+    copied: Document = json.loads(json.dumps(document))
+    at: Any = copied
+    for part in filter(None, holder.split(".")):
+        at = at[int(part) if part.isdigit() else part]
+    at.pop(key, None)
+    if value is not MISSING:
+        at[key] = value
+    return copied
+
+
+def variations(document: Document) -> list[Document]:
+    """Every member of an envelope, its entry and its `extra`, missing and with every odd value."""
+    return [
+        with_member(document, holder, key, value)
+        for holder, table in (("", TOP), ("accepts.0", VALUES), ("accepts.0.extra", EXTRA))
+        for key, values in table.items()
+        for value in itertools.chain(ODD, values)
+    ]
+
+
+def python_client() -> x402HTTPClientSync:
+    """The official Python client with every EVM scheme that it has and no limit on spending."""
+    inner = x402ClientSync()
+    signer = EthAccountSigner(Account.from_key("0x" + "11" * 32))
+    register_exact_evm_client(inner, signer)
+    inner.register("eip155:*", UptoEvmScheme(signer))
+    inner.register("eip155:*", BatchSettlementEvmScheme(signer))
+    inner.set_spend_controls(False)
+    return x402HTTPClientSync(inner)
+
+
+def python_pays(client: x402HTTPClientSync, document: Document, *, header: bool) -> bool:
+    headers = {"PAYMENT-REQUIRED": encoded(document)} if header else {}
+    body = b"{}" if header else json.dumps(document).encode()
+    try:
+        sent, _ = client.handle_402_response(headers, body, URL)
+    except Exception:  # noqa: BLE001 - any failure of a foreign client is the answer "no"
+        return False
+    return bool(sent)
+
+
+def typescript_answers(documents: list[Document], *, header: bool) -> list[str]:
+    """Why the official TypeScript client pays none of them; empty where it does."""
+    questions = [
+        {"header": encoded(one), "body": None} if header else {"header": None, "body": one}
+        for one in documents
+    ]
+    done = subprocess.run(
+        ["node", str(CLIENT)],
+        input=json.dumps(questions).encode(),
+        capture_output=True,
+        check=True,
+    )
+    answers: list[str] = json.loads(done.stdout)
+    return answers
+
+
+PYTHON_LACKS = frozenset({"auth-capture"})
+"""Schemes that the installed Python client has not."""
+DIVIDED = frozenset({"sepolia", "story"})
+"""Networks of version 1 that the two clients do not agree on."""
+STRICTER = {
+    "version-form": "a text or a fraction; the Python client does not look",
+    "scheme-form": "one of the two compares exactly",
+    "network-chain": "the other text for a chain is another network to a facilitator",
+    "amount-form": "clients sign numbers and odd texts that facilitators compare as they are",
+    "timeout-form": "one of the two signs a date that is none",
+    "timeout-too-short": "a facilitator wants six seconds",
+    "asset-form": "the Python client takes hex without 0x",
+    "payto-form": "the Python client takes hex without 0x",
+    "address-zero": "tokens refuse the zero address",
+    "payto-asset": "the token refuses itself",
+    "address-strict": "the Python client corrects the letters",
+    "domain-missing": "the Python client has names of its own",
+    "domain-wrong": "the signature is invalid for this token",
+    "upto-facilitator": "no facilitator has the zero address",
+    "batch-authorizer": "the Python client takes hex without 0x",
+    "batch-delay": "clients fill in a delay that the seller's facilitator does not expect",
+    "capture-account": "a token refuses the zero address",
+    "capture-terms": "the escrow refuses it",
+    "error-text": "the Python client refuses it",
+    "resource-shape": "the Python client refuses it",
+    "extensions-object": "the Python client refuses it",
+    "extra-object": "the Python client refuses it",
+    "flow-unknown": "both drop it in version 2, one in version 1",
+    "entry-object": "the Python client refuses it",
+    "v1-resource": "the Python client refuses it",
+    "v1-texts": "the Python client refuses it",
+    "network-form": "one of the two compares exactly",
+    "network-unknown": "one of the two compares exactly",
+}
+FATAL = frozenset(rule.slug for rule in ALL_RULES if rule.fatal)
+
+
+def first_entry(document: Document) -> Document:
+    accepts = document.get("accepts")
+    entry = accepts[0] if isinstance(accepts, list) and accepts else None
+    return entry if isinstance(entry, dict) else {}
+
+
+@pytest.mark.node
+@pytest.mark.parametrize("name", [*GOOD, "v1"])
+def test_what_is_called_payable_both_official_clients_sign(name: str) -> None:
+    header = name != "v1"
+    documents = variations(GOOD.get(name, V1))
+    client = python_client()
+    refusals = typescript_answers(documents, header=header)
+    wrong: list[tuple[object, ...]] = []
+    for document, refusal in zip(documents, refusals, strict=True):
+        result = judged(document) if header else judged(body=document)
+        entry = first_entry(document)
+        scheme, network = entry.get("scheme"), entry.get("network")
+        python = str(scheme) in PYTHON_LACKS or python_pays(client, document, header=header)
+        agreed = (python and not refusal) or str(network) in DIVIDED
+        reasons = fired(result) & FATAL
+        if result.payable and not agreed:
+            wrong.append(("payable", entry, document.keys(), python, refusal[:90]))
+        if not result.payable and python and not refusal and not reasons & STRICTER.keys():
+            wrong.append(("refused", entry, sorted(reasons)))
+    assert wrong == []

@@ -1,0 +1,490 @@
+"""What a transaction, its receipt and its calls come to."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from eth_abi.abi import encode
+from eth_utils.abi import function_signature_to_4byte_selector
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.trace_capture import (
+    _TRANSFER,
+    _USED,
+    BLOCK,
+    OTHER,
+    PAYEE,
+    PAYER,
+    TX,
+    USDC,
+    call,
+    moved,
+    used,
+    word,
+)
+
+from tollgauge.core.trace import (
+    DECODERS,
+    CaptureError,
+    Model,
+    Status,
+    TraceResult,
+    named_model,
+    named_network,
+    trace_files,
+    trace_json,
+)
+from tollgauge.core.trace.listed import ARRAYS
+
+_CANCELED = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81"
+
+
+def wrapped(data: str) -> str:
+    """A call as `execute(address,uint256,bytes)` of a smart account."""
+    values = (USDC, 0, bytes.fromhex(data[2:]))
+    return "0xb61d27f6" + encode(["address", "uint256", "bytes"], values).hex()
+
+
+def encoded_list() -> str:
+    """One transfer of 7 that a batch contract takes as lists: it names no token."""
+    columns = [[PAYER.address], [PAYEE], [7], [0], [2**255], [b"\1" * 32], [27]]
+    types = "address[] address[] uint256[] uint256[] uint256[] bytes32[] uint8[]"
+    rest = ([b"\2" * 32], [b"\3" * 32], 0)
+    selector = function_signature_to_4byte_selector(ARRAYS).hex()
+    kinds = [*types.split(), "bytes32[]", "bytes32[]", "uint256"]
+    return f"0x{selector}{encode(kinds, (*columns, *rest)).hex()}"
+
+
+def sent(data: str = "0x", to: str = USDC, **changes: Any) -> dict[str, Any]:
+    tx = {
+        "hash": TX,
+        "chainId": "0x2105",
+        "from": OTHER,
+        "to": to,
+        "input": data,
+        "blockNumber": "0x10",
+        "blockHash": BLOCK,
+    }
+    return tx | changes
+
+
+def told(*logs: dict[str, Any], status: str = "0x1", **changes: Any) -> dict[str, Any]:
+    receipt = {
+        "transactionHash": TX,
+        "status": status,
+        "logs": list(logs),
+        "blockNumber": "0x10",
+        "blockHash": BLOCK,
+    }
+    return receipt | changes
+
+
+def frame(data: str, to: str = USDC, **changes: Any) -> dict[str, Any]:
+    return {"type": "CALL", "from": OTHER, "to": to, "input": data} | changes
+
+
+def paid(found: TraceResult) -> list[tuple[object, ...]]:
+    return [(each.method, each.amount, each.token.address) for each in found.payments]
+
+
+TWA, RWA = "transferWithAuthorization", "receiveWithAuthorization"
+
+
+def test_logs_say_what_was_paid_and_the_call_says_how() -> None:
+    found = trace_files(sent(call()), told(used(), moved()))
+    assert paid(found) == [(TWA, 5, USDC)]
+    assert (found.status, found.decoder, found.reason) == (Status.SUCCESS, Model.CALLDATA, None)
+    assert found.payments[0].log_index == 4
+    assert found.payments[0].valid_before == 2**256 - 1
+
+
+def test_the_logs_decoder_names_the_method_that_the_call_data_tells() -> None:
+    logs = told(used(), moved())
+    found = trace_files(sent(call()), logs, "receipt-logs")
+    assert (paid(found), found.decoder) == ([(TWA, 5, USDC)], Model.RECEIPT_LOGS)
+    assert found.payments[0].valid_before is None
+    assert "reason" not in trace_json(found)
+    hidden = trace_files(sent("0x12345678"), logs, "receipt-logs")
+    assert paid(hidden) == [(None, 5, USDC)]
+    assert "by which method" in trace_json(hidden)["reason"]
+
+
+def test_the_amount_of_the_logs_stands_where_the_token_keeps_a_part() -> None:
+    found = trace_files(sent(call(5)), told(used(), moved(4)))
+    assert paid(found) == [(TWA, 4, USDC)]
+
+
+def test_a_call_of_another_authorization_says_nothing_of_a_pair() -> None:
+    found = trace_files(sent(call(nonce=2)), told(used(), moved()))
+    assert paid(found) == [(None, 5, USDC)]
+    assert found.decoder is Model.RECEIPT_LOGS
+    assert found.reason
+
+
+def test_several_pairs_are_paired_by_log_order() -> None:
+    logs = [used(1, index=1), moved(1, index=2), used(2, index=7), moved(2, index=9)]
+    found = trace_files(sent("0x"), told(*logs))
+    assert [(each.amount, int(each.nonce, 16), each.log_index) for each in found.payments] == [
+        (1, 1, 2),
+        (2, 2, 9),
+    ]
+
+
+@pytest.mark.parametrize(
+    "logs",
+    [
+        [used()],
+        [moved(), used()],
+        [used(), moved(token=OTHER)],
+        [used(token=OTHER), moved()],
+        [used(), moved() | {"topics": [_TRANSFER, word(PAYEE), word(PAYEE)]}, moved()],
+        [used(), moved() | {"topics": [*moved()["topics"], "0x" + "01" * 32], "data": "0x"}],
+        [used() | {"topics": used()["topics"][:2]}, moved()],
+        [moved()],
+    ],
+)
+def test_logs_that_make_no_pair_are_no_payment(logs: list[dict[str, Any]]) -> None:
+    found = trace_files(sent(call()), told(*logs))
+    assert found.payments == ()
+    assert found.reason
+
+
+def test_a_second_authorization_replaces_one_that_moved_nothing() -> None:
+    found = trace_files(sent("0x"), told(used(1), used(2), moved()))
+    assert [int(each.nonce, 16) for each in found.payments] == [2]
+
+
+def test_a_reverted_transaction_moved_nothing_whatever_it_asked_for() -> None:
+    for logs in ([], [used(), moved()]):
+        found = trace_files(sent(call()), told(*logs, status="0x0"))
+        assert (found.status, found.payments) == (Status.REVERTED, ())
+        assert "asks for transferWithAuthorization of 5" in str(found.reason)
+
+
+def test_a_successful_call_without_logs_is_no_payment() -> None:
+    found = trace_files(sent(call()), told())
+    assert found.payments == ()
+    assert "Nothing moved" in str(found.reason)
+
+
+def test_a_cancelled_authorization_is_no_payment() -> None:
+    log = used() | {"topics": [_CANCELED, *used()["topics"][1:]]}
+    found = trace_files(sent("0x5a049a70"), told(log))
+    assert found.payments == ()
+    assert "cancels" in str(found.reason)
+
+
+def test_a_receipt_without_logs_says_only_whether_it_held() -> None:
+    receipt = told()
+    del receipt["logs"]
+    found = trace_files(sent(call()), receipt)
+    assert (found.status, paid(found)) == (Status.SUCCESS, [(TWA, 5, USDC)])
+    with pytest.raises(CaptureError, match="needs a receipt"):
+        trace_files(sent(call()), receipt, "receipt-logs")
+
+
+def test_a_receipt_from_before_status_existed_held_where_it_has_logs() -> None:
+    receipt = told(used(), moved())
+    del receipt["status"]
+    assert trace_files(sent(call()), receipt).status is Status.SUCCESS
+
+
+def test_without_a_receipt_it_is_not_known_whether_it_moved() -> None:
+    unnamed = sent(encoded_list(), to=OTHER)
+    for tx in (sent(call()), sent("0xa9059cbb" + "00" * 64), sent("0x12345678"), unnamed):
+        shown = trace_json(trace_files(tx))
+        assert shown["status"] == "unknown"
+        assert "not known whether it moved" in shown["reason"]
+        assert "Nothing moved" not in shown["reason"]
+    assert paid(trace_files(sent(call()))) == [(TWA, 5, USDC)]
+    assert "asks for transferWithAuthorization of 7" in str(trace_files(unnamed).reason)
+
+
+def test_a_receipt_without_logs_or_status_leaves_it_unknown() -> None:
+    held = trace_files(sent(call()), {"transactionHash": TX, "status": "0x1"})
+    assert (held.status, held.proven) == (Status.SUCCESS, False)
+    assert "has no logs, so it is not known whether it moved" in str(held.reason)
+    nothing = trace_files(sent(call()), {"transactionHash": TX})
+    assert nothing.status is Status.UNKNOWN
+
+
+def test_a_call_trace_alone_is_not_proof_that_the_transaction_held() -> None:
+    found = trace_files(sent(call()), None, calls=frame(call()))
+    assert (found.status, paid(found)) == (Status.UNKNOWN, [(TWA, 5, USDC)])
+    assert "not known whether it moved" in str(found.reason)
+
+
+@pytest.mark.parametrize("to_logs", [None, "some"])
+@pytest.mark.parametrize("kind", ["bytes", "odd", "marked", "selector", "wrapper", "list"])
+def test_call_data_that_was_cut_is_incomplete(kind: str, to_logs: str | None) -> None:
+    data = {
+        "bytes": call()[:300],
+        "odd": call()[:301],
+        "marked": call()[:100] + "...",
+        "selector": "0xcf09",
+        "wrapper": wrapped(call())[:-130],
+        "list": encoded_list()[:-200],
+    }[kind]
+    found = trace_files(sent(data), told(used(), moved()) if to_logs else None)
+    assert "is incomplete" in str(found.reason)
+    assert found.status is (Status.SUCCESS if to_logs else Status.UNKNOWN)
+    assert [payment.method for payment in found.payments] == ([None] if to_logs else [])
+    assert "holds no" not in str(found.reason)
+    assert "is incomplete" in str(trace_files(sent(data), told(status="0x0")).reason)
+
+
+def test_call_data_that_is_whole_is_not_called_incomplete() -> None:
+    for data in ("0x", call(), wrapped(call()), encoded_list(), "0x12345678", call() + "a161"):
+        for receipt in (None, told(used(), moved()), told(), told(status="0x0")):
+            assert "incomplete" not in str(trace_files(sent(data), receipt).reason)
+
+
+def test_a_pending_transaction_has_moved_nothing_yet() -> None:
+    pending = sent(call(), blockNumber=None, blockHash=None)
+    for model in (None, "receipt-logs", "calldata", "call-trace"):
+        found = trace_files(pending, None, model)
+        assert found.status is Status.PENDING
+        assert "nothing had moved" in str(found.reason)
+
+
+def test_a_null_transaction_is_not_known() -> None:
+    for value in (None, {"jsonrpc": "2.0", "id": 1, "result": None}):
+        found = trace_files(value)
+        assert (found.status, found.payments) == (Status.NOT_FOUND, ())
+
+
+def test_the_token_behind_an_unknown_proxy_is_told_by_the_signature() -> None:
+    assert paid(trace_files(sent(call(), to=OTHER))) == [(TWA, 5, USDC)]
+    assert paid(trace_files(sent(call(receive=True), to=OTHER))) == [(RWA, 5, USDC)]
+    # With another function's selector the signature proves nothing: the called contract stands.
+    forged = "0x88b7ab63" + call()[10:]
+    assert paid(trace_files(sent(forged, to=OTHER))) == [(RWA, 5, OTHER)]
+
+
+def test_hidden_bytes_count_without_a_receipt_only_where_the_payer_signed_them() -> None:
+    good, bad = call(7, 9)[2:], ("0x88b7ab63" + call(7, 9)[10:])[2:]
+    assert paid(trace_files(sent("0x12345678ff" + good))) == [(TWA, 7, USDC)]
+    assert paid(trace_files(sent("0x12345678ff" + bad))) == []
+
+
+def test_hidden_bytes_count_with_a_receipt_where_the_logs_prove_them() -> None:
+    data = "0x12345678ff" + call()[2:] + call(9, 9)[2:]
+    found = trace_files(sent(data, to=OTHER), told(used(), moved()))
+    assert paid(found) == [(TWA, 5, USDC)]
+
+
+def test_bytes_that_contradict_each_other_are_settled_by_the_signature() -> None:
+    """Two hidden calls with the payment's nonce, one of them with a forged function."""
+    forged = "88b7ab63" + call()[10:]
+    for data in (forged + call()[2:], call()[2:] + forged):
+        found = trace_files(sent("0x12345678" + data, to=OTHER), told(used(), moved()))
+        assert paid(found) == [(TWA, 5, USDC)]
+
+
+def test_bytes_that_contradict_each_other_unsigned_prove_nothing() -> None:
+    unsigned = call()[2:330] + "00" * 200
+    forged = "88b7ab63" + unsigned[8:]
+    found = trace_files(sent("0x12345678" + unsigned + forged, to=OTHER), told(used(), moved()))
+    assert paid(found) == [(None, 5, USDC)]
+
+
+def test_a_suffix_cannot_pass_for_the_call_in_front_of_it() -> None:
+    forged = "88b7ab63" + call()[10:]
+    found = trace_files(sent(call() + forged), told(used(), moved()))
+    assert paid(found) == [(TWA, 5, USDC)]
+
+
+def test_the_call_trace_shows_what_call_data_hides() -> None:
+    calls = frame("0x12345678", OTHER, calls=[frame(call(receive=True))])
+    found = trace_files(sent("0x12345678", to=OTHER), told(used(), moved()), calls=calls)
+    assert paid(found) == [(RWA, 5, USDC)]
+    assert found.decoder is Model.CALL_TRACE
+    assert paid(trace_files(sent("0x"), None, calls=calls)) == [(RWA, 5, USDC)]
+
+
+def test_frames_that_failed_or_only_delegate_are_not_counted() -> None:
+    inner = frame(call())
+    delegated = inner | {"type": "DELEGATECALL", "to": OTHER}
+    calls = frame(
+        "0x12345678",
+        OTHER,
+        calls=[
+            inner | {"error": "execution reverted"},
+            frame("0x", OTHER, error="out of gas", calls=[inner]),
+            inner | {"type": "STATICCALL"},
+            inner | {"calls": [delegated]},
+        ],
+    )
+    assert paid(trace_files(sent("0x"), None, calls=calls)) == [(TWA, 5, USDC)]
+
+
+def test_a_trace_whose_outermost_frame_failed_is_reverted() -> None:
+    found = trace_files(sent(call()), None, calls=frame(call(), error="execution reverted"))
+    assert (found.status, found.payments) == (Status.REVERTED, ())
+
+
+def test_a_very_deep_trace_is_read() -> None:
+    deep = frame(call())
+    for _ in range(5_000):
+        deep = frame("0x", OTHER, calls=[deep])
+    assert paid(trace_files(sent("0x"), None, calls=deep)) == [(TWA, 5, USDC)]
+
+
+def test_the_chain_is_the_transactions_own() -> None:
+    assert trace_json(trace_files(sent(call()), network="base-mainnet"))["network"] == (
+        "base-mainnet"
+    )
+    with pytest.raises(CaptureError, match="another chain"):
+        trace_files(sent(call()), network="polygon-mainnet")
+    legacy = sent(call())
+    del legacy["chainId"]
+    assert trace_files(legacy, network="polygon-mainnet").network == "eip155:137"
+    # USDC of Base is no known dollar on Polygon.
+    assert trace_json(trace_files(legacy, network="polygon-mainnet"))["token"]["symbol"] is None
+
+
+@pytest.mark.parametrize(
+    ("tx", "receipt", "message"),
+    [
+        ([], None, "no JSON object"),
+        ({}, None, "no transaction"),
+        (sent(hash="0x12"), None, "hash"),
+        (sent() | {"to": 5}, None, "to"),
+        (sent(chainId="many"), None, "chainId"),
+        (sent(blockNumber=True), None, "blockNumber"),
+        (sent(blockNumber=-1), None, "blockNumber"),
+        (sent(), [], "no JSON object"),
+        (sent(), told(status="0x2"), "neither 0 nor 1"),
+        (sent(), told() | {"logs": {}}, "no list"),
+        (sent(), told({"address": USDC}), "topics"),
+        (sent(), told(used() | {"topics": ["0x12"]}), "topic"),
+        (sent(), told(used() | {"address": "0x12"}), "address"),
+        (sent(), told(used() | {"data": "zz"}), "data"),
+        (sent(), told(transactionHash="0x" + "11" * 32), "another transaction"),
+    ],
+)
+def test_what_is_no_capture_is_said_plainly(tx: object, receipt: object, message: str) -> None:
+    with pytest.raises(CaptureError, match=message):
+        trace_files(tx, receipt)
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [],
+        {},
+        frame("0x", calls={}),
+        frame("0x", calls=[1]),
+        frame(call(), to="0x12"),
+        frame(call()[:-1]),
+    ],
+)
+def test_a_malformed_call_trace_is_said_plainly(calls: object) -> None:
+    with pytest.raises(CaptureError):
+        trace_files(sent(call()), None, calls=calls)
+
+
+def test_unknown_names_are_said_plainly() -> None:
+    with pytest.raises(CaptureError) as caught:
+        named_model("guess")
+    assert "receipt-logs, calldata, call-trace" in caught.value.hint
+    with pytest.raises(CaptureError) as caught:
+        named_network("base")
+    assert "base-mainnet" in caught.value.hint
+    assert [decoder.model for decoder in DECODERS] == list(Model)
+    assert all(decoder.price_usd == 0 for decoder in DECODERS)
+
+
+def test_the_json_has_the_contracts_fields() -> None:
+    shown = trace_json(
+        trace_files(sent(call(12_345)), told(used(), moved(12_345), blockTimestamp="0x65000000")),
+        hint={"resource": "https://a.example/", "payToMatches": True, "amountMatches": None},
+    )
+    token = {"address": USDC, "symbol": "USDC", "decimals": 6}
+    payer = PAYER.address.lower()
+    assert shown == {
+        "txHash": TX,
+        "network": "base-mainnet",
+        "chainId": 8453,
+        "status": "success",
+        "block": {
+            "number": 16,
+            "hash": BLOCK,
+            "timestamp": "2023-09-12T06:06:56Z",
+            "finality": None,
+        },
+        "submitter": OTHER,
+        "decoder": "calldata",
+        "payments": [
+            {
+                "method": "transferWithAuthorization",
+                "payer": payer,
+                "payee": PAYEE,
+                "amount": "12345",
+                "amountUsd": 0.012345,
+                "token": token,
+                "authorization": {
+                    "nonce": f"0x{1:064x}",
+                    "validAfter": "0",
+                    "validBefore": str(2**256 - 1),
+                },
+                "logIndex": 4,
+            }
+        ],
+        "payer": payer,
+        "payee": PAYEE,
+        "amount": "12345",
+        "token": token,
+        "ledger": None,
+        "hint": {"resource": "https://a.example/", "payToMatches": True, "amountMatches": None},
+    }
+
+
+KEYS = (
+    *("hash", "input", "to", "from", "logs", "topics", "address", "data", "status", "calls"),
+    *("type", "error", "blockNumber", "chainId", "logIndex", "result", "jsonrpc"),
+)
+junk = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from([TX, USDC, "0x", call(), "0x1", _USED, _TRANSFER, word(PAYER.address)]),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(KEYS),
+            inner,
+            max_size=6,
+        )
+    ),
+    max_leaves=25,
+)
+
+
+@settings(max_examples=300)
+@given(tx=junk, receipt=junk, calls=junk)
+def test_nothing_but_a_capture_error_is_raised_for_any_json(
+    tx: object, receipt: object, calls: object
+) -> None:
+    for model in (None, *Model):
+        try:
+            found = trace_files(tx, receipt, model, calls=calls)
+        except CaptureError:
+            continue
+        json.dumps(trace_json(found))
+
+
+@settings(max_examples=200)
+@given(
+    data=st.binary(max_size=700),
+    at=st.integers(0, 400),
+    selector=st.sampled_from(["e3ee160e", "cf092995", "ef55bec6", "88b7ab63", "82ad56cb", ""]),
+)
+def test_no_call_data_raises(data: bytes, at: int, selector: str) -> None:
+    text = "0x" + selector + data[:at].hex() + call()[2:] + data[at:].hex()
+    for receipt in (None, told(used(), moved()), told()):
+        json.dumps(trace_json(trace_files(sent(text), receipt)))

@@ -1,0 +1,435 @@
+"""The store's transactions and schema, against real databases."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import pkgutil
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+import tollgauge.store
+from tollgauge.core.discovery import Census
+from tollgauge.core.payment import State
+from tollgauge.db import meta, migrations
+from tollgauge.db.engine import Store, StoreError, StoreUnavailable
+from tollgauge.db.transaction import Transaction
+from tollgauge.store.endpoints import crawls
+from tollgauge.store.ledger import payments
+from tollgauge.store.tables import TABLES
+
+OpenStore = Callable[[], Store]
+POSTGRES = pytest.param("postgres", marks=pytest.mark.postgres)
+POSTGRES_ONLY = pytest.mark.parametrize("database", [POSTGRES], indirect=True)
+
+
+def differences(connection: sa.Connection) -> list[Any]:
+    for module in pkgutil.iter_modules(tollgauge.store.__path__):
+        if module.name != "migrations":
+            importlib.import_module(f"tollgauge.store.{module.name}")
+    context = MigrationContext.configure(connection, opts={"compare_server_default": False})
+    return list(compare_metadata(context, TABLES[0].metadata))
+
+
+async def test_the_migrated_tables_are_the_declared_ones(store: Store) -> None:
+    async with store.write() as tx:
+        assert await tx.run(differences) == []
+
+
+async def test_a_missing_index_would_be_noticed(store: Store) -> None:
+    async with store.write() as tx:
+        await tx.execute(sa.text("DROP INDEX ix_endpoint_score_due"))
+        assert await tx.run(differences) != []
+
+
+async def test_migrating_again_changes_nothing(store: Store) -> None:
+    async with store.write() as tx:
+        await meta.put(tx, "kept", "yes")
+    await store.migrate()
+    await store.migrate()
+    async with store.read() as tx:
+        assert await meta.get(tx, "kept") == "yes"
+
+
+@pytest.fixture(params=["sqlite", POSTGRES])
+def empty(request: pytest.FixtureRequest, tmp_path: Path, database_numbers: Iterator[int]) -> str:
+    """The URL of a database without tables."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'new.db'}"
+    server = request.getfixturevalue("postgres")
+    name = f"empty_{next(database_numbers)}"
+    server.sql(f"CREATE DATABASE {name}")
+    url: str = server.url(name)
+    return url
+
+
+async def test_several_processes_may_migrate_an_empty_database_at_once(empty: str) -> None:
+    stores = [Store.open(empty) for _ in range(4)]
+    async with asyncio.TaskGroup() as group:
+        for one in stores:
+            group.create_task(one.migrate())
+    async with stores[0].write() as tx:
+        assert await tx.run(differences) == []
+    for one in stores:
+        await one.close()
+
+
+def stored_before(connection: sa.Connection) -> None:
+    """The tables of the version before answers had one of their own, with payments in it."""
+    command.upgrade(migrations.configuration(connection), "0009")
+    columns = [each.name for each in payments.payment.c if each.name != "tx_hash"]
+    place = ", ".join([*columns, "answer_status", "answer_body"])
+    values = ", ".join(f":{name}" for name in (*columns, "status", "body"))
+    row: dict[str, object] = dict.fromkeys(columns, 1) | {
+        each.name: "1" for each in payments.payment.c if isinstance(each.type, sa.String)
+    }
+    for nonce, state, status, body in (
+        ("a", "settled", 200, b"paid for"),
+        ("b", "settled", None, None),
+        ("c", "ready", 200, b"not yet"),
+    ):
+        key = {"id": nonce, "nonce": nonce, "state": state, "status": status, "body": body}
+        statement = sa.text(f"INSERT INTO payment ({place}) VALUES ({values})")
+        connection.execute(statement, row | key)
+
+
+async def test_answers_that_were_stored_before_can_still_be_fetched(empty: str) -> None:
+    store = Store.open(empty)
+    await store.writing(stored_before)
+    await store.migrate()
+    found = [await store.reading(payments.get, each) for each in ("a", "b", "c")]
+    assert [row and (row.state, row.answer) for row in found] == [
+        (State.SETTLED, payments.StoredAnswer(status=200, body=b"paid for")),
+        (State.SETTLED, None),
+        (State.UNKNOWN, payments.StoredAnswer(status=200, body=b"not yet")),
+    ]
+    await store.close()
+
+
+def fill(connection: sa.Connection, name: str, **values: object) -> None:
+    """A row of a table as it is now, every column that must have a value filled."""
+    table = sa.Table(name, sa.MetaData(), autoload_with=connection)
+    needed = {
+        column.name: False if isinstance(column.type, sa.Boolean) else 1
+        for column in table.c
+        if not column.nullable and column.server_default is None
+    }
+    texts = {key: "1" for key in needed if isinstance(table.c[key].type, sa.String)}
+    connection.execute(table.insert().values(needed | texts | values))
+
+
+def crawled_before(connection: sa.Connection) -> None:
+    """The tables of the version before crawls were counted, with a complete and an open crawl."""
+    command.upgrade(migrations.configuration(connection), "0010")
+    fill(connection, "crawl", id=1, source="dir", started=7, finished_at=8, complete=True)
+    fill(connection, "crawl", id=2, source="dir", started=9)
+    fill(connection, "host")
+    for number in range(3):
+        fill(connection, "endpoint", id=str(number), resource=str(number))
+        fill(connection, "listing", endpoint_id=str(number), source="dir", crawl_id=1)
+
+
+async def test_a_crawl_from_before_an_upgrade_is_what_the_next_one_is_compared_with(
+    empty: str,
+) -> None:
+    store = Store.open(empty)
+    await store.writing(crawled_before)
+    await store.migrate()
+    crawl = await store.writing(crawls.begin_crawl, "dir", now=10)
+    assert await store.reading(crawls.census, crawl) == Census(listed=0, complete=3)
+    assert await store.reading(crawls.last_taken, "dir") == 9
+    await store.close()
+
+
+WRITER = """
+import asyncio, sys
+from tollgauge.db import meta
+from tollgauge.db.engine import Store
+
+async def main() -> None:
+    store = Store.open(sys.argv[1])
+    async with store.write() as tx:
+        await meta.put(tx, "a", "committed")
+    async with store.write() as tx:
+        await meta.put(tx, "a", "lost")
+        print("ready", flush=True)
+        await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_killed_writer_loses_its_transaction_and_nothing_else(
+    store: Store, database: str
+) -> None:
+    writer = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WRITER, database, stdout=asyncio.subprocess.PIPE
+    )
+    assert writer.stdout is not None
+    assert await writer.stdout.readline() == b"ready\n"
+    writer.kill()
+    await writer.wait()
+    async with store.write() as tx:
+        assert await meta.get(tx, "a") == "committed"
+        await meta.put(tx, "a", "mine")
+
+
+async def test_a_store_in_memory_keeps_what_was_written() -> None:
+    store = Store.open("sqlite:///:memory:")
+    await store.migrate()
+    async with store.write() as tx:
+        await meta.put(tx, "a", "1")
+
+    async def read() -> str | None:
+        async with store.read() as tx:
+            return await meta.get(tx, "a")
+
+    assert await asyncio.gather(*(read() for _ in range(5))) == ["1"] * 5
+    await store.close()
+
+
+async def test_an_exception_rolls_everything_back(store: Store) -> None:
+    with pytest.raises(RuntimeError):  # noqa: PT012
+        async with store.write() as tx:
+            await meta.put(tx, "a", "1")
+            raise RuntimeError
+    async with store.read() as tx:
+        assert await meta.get(tx, "a") is None
+
+
+async def test_a_cancelled_writer_leaves_nothing_behind_and_blocks_nobody(store: Store) -> None:
+    entered = asyncio.Event()
+
+    async def write() -> None:
+        async with store.write() as tx:
+            await meta.put(tx, "a", "1")
+            entered.set()
+            await asyncio.sleep(60)
+
+    task = asyncio.create_task(write())
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with store.write() as tx:
+        assert await meta.get(tx, "a") is None
+        await meta.put(tx, "a", "2")
+
+
+async def test_a_read_sees_one_moment(store: Store, open_store: OpenStore) -> None:
+    other = open_store()
+    async with store.read() as tx:
+        assert await meta.get(tx, "a") is None
+        async with other.write() as writer:
+            await meta.put(writer, "a", "1")
+        assert await meta.get(tx, "a") is None
+    async with store.read() as tx:
+        assert await meta.get(tx, "a") == "1"
+
+
+async def test_writers_that_read_first_lose_no_update(store: Store, open_store: OpenStore) -> None:
+    stores = [store, open_store(), open_store()]
+    async with store.write() as tx:
+        await meta.put(tx, "n", "0")
+
+    async def add(one: Store) -> None:
+        for _ in range(10):
+            async with one.write() as tx:
+                await meta.take_turn(tx, "n")
+                await meta.put(tx, "n", str(int(await meta.get(tx, "n") or 0) + 1))
+
+    async with asyncio.TaskGroup() as group:
+        for one in (*stores, *stores):
+            group.create_task(add(one))
+    async with store.read() as tx:
+        assert await meta.get(tx, "n") == "60"
+
+
+async def test_sqlite_is_opened_to_survive_a_power_cut(tmp_path: Path) -> None:
+    store = Store.open(f"sqlite:///{tmp_path / 'a.db'}")
+    await store.migrate()
+    async with store.read() as tx:
+        found = {
+            name: (await tx.execute(sa.text(f"PRAGMA {name}"))).scalar_one()
+            for name in ("journal_mode", "synchronous", "foreign_keys", "page_size")
+        }
+    await store.close()
+    assert found == {
+        "journal_mode": "wal",
+        "synchronous": 2,
+        "foreign_keys": 1,
+        "page_size": 8192,
+    }
+
+
+async def test_a_locked_file_is_unavailable_and_served_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tollgauge.db.sqlite.BUSY_MS", 50)
+    path = tmp_path / "a.db"
+    store = Store.open(f"sqlite:///{path}")
+    await store.migrate()
+    blocker = sqlite3.connect(path, isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable) as caught:
+        async with store.write() as tx:
+            await meta.put(tx, "a", "1")
+    assert caught.value.hint
+    async with store.read() as tx:
+        assert await meta.get(tx, "a") is None
+    blocker.execute("ROLLBACK")
+    blocker.close()
+    async with store.write() as tx:
+        await meta.put(tx, "a", "1")
+    await store.close()
+
+
+async def test_a_full_disk_is_unavailable(tmp_path: Path) -> None:
+    store = Store.open(f"sqlite:///{tmp_path / 'a.db'}", pool_size=1)
+    await store.migrate()
+    async with store.write() as tx:
+        await tx.execute(sa.text("PRAGMA max_page_count = 1"))
+    with pytest.raises(StoreUnavailable):
+        async with store.write() as tx:
+            await meta.put(tx, "a", "x" * 10_000_000)
+    await store.close()
+
+
+async def test_a_missing_folder_is_unavailable(tmp_path: Path) -> None:
+    store = Store.open(f"sqlite:///{tmp_path / 'no' / 'a.db'}")
+    with pytest.raises(StoreUnavailable):
+        await store.migrate()
+    await store.close()
+
+
+async def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
+    for url in (
+        f"postgresql+asyncpg://a@/b?host={tmp_path}",
+        "postgresql://a@127.0.0.1:1/b",
+    ):
+        store = Store.open(url)
+        with pytest.raises(StoreUnavailable):
+            async with store.read() as tx:
+                await meta.get(tx, "a")
+        await store.close()
+
+
+async def end_others(store: Store) -> None:
+    """End every other connection to a store's database, and wait until they have ended."""
+    async with store.write() as tx:
+        await tx.execute(
+            sa.text(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        )
+
+
+@pytest.mark.parametrize(
+    "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
+)
+async def test_a_lost_connection_is_unavailable_and_the_next_one_works(
+    store: Store, open_store: OpenStore
+) -> None:
+    other = open_store()
+    with pytest.raises(StoreUnavailable):  # noqa: PT012
+        async with store.read() as tx:
+            await end_others(other)
+            await asyncio.sleep(0.05)
+            await meta.get(tx, "a")
+    async with store.read() as tx:
+        assert await meta.get(tx, "a") is None
+
+
+@POSTGRES_ONLY
+@pytest.mark.parametrize("how", [Store.read, Store.write])
+async def test_a_connection_lost_before_the_end_is_unavailable_and_nothing_was_written(
+    store: Store,
+    open_store: OpenStore,
+    how: Callable[[Store], AbstractAsyncContextManager[Transaction]],
+) -> None:
+    other = open_store()
+    with pytest.raises(StoreUnavailable):  # noqa: PT012
+        async with how(store) as tx:
+            if how is Store.write:
+                await meta.put(tx, "a", "1")
+            await meta.get(tx, "a")
+            await end_others(other)
+            await asyncio.sleep(0.05)
+    assert await store.reading(meta.get, "a") is None
+
+
+@POSTGRES_ONLY
+async def test_a_connection_lost_while_it_is_made_is_unavailable(
+    store: Store, open_store: OpenStore
+) -> None:
+    """The server ends each connection as soon as it is idle, somewhere before its first work."""
+    await store.writing(
+        lambda tx: tx.exec_driver_sql(
+            "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET idle_session_timeout = 1',"
+            " current_database()); END $$"
+        ).close()
+    )
+    outcomes = [
+        outcome
+        for _ in range(40)
+        for outcome in await asyncio.gather(
+            *(open_store().reading(meta.get, "a") for _ in range(3)), return_exceptions=True
+        )
+    ]
+    assert {type(outcome) for outcome in outcomes} <= {StoreUnavailable, type(None)}
+    assert any(outcomes)
+
+
+@pytest.mark.parametrize(
+    "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
+)
+async def test_connections_that_were_lost_while_they_stood_idle_are_replaced_unnoticed(
+    store: Store, open_store: OpenStore
+) -> None:
+    await asyncio.gather(*(store.reading(meta.get, "a") for _ in range(4)))
+    other = open_store()
+    await end_others(other)
+    await store.writing(meta.put, "a", "1")
+    found = await asyncio.gather(*(store.reading(meta.get, "a") for _ in range(4)))
+    assert found == ["1"] * 4
+
+
+@pytest.mark.parametrize(
+    "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
+)
+async def test_a_statement_that_takes_too_long_is_unavailable(store: Store) -> None:
+    with pytest.raises(StoreUnavailable):  # noqa: PT012
+        async with store.write() as tx:
+            await tx.execute(sa.text("SET LOCAL statement_timeout = 20"))
+            await tx.execute(sa.text("SELECT pg_sleep(5)"))
+
+
+async def test_a_wrong_statement_stays_an_error_of_ours(store: Store) -> None:
+    with pytest.raises(sa.exc.DBAPIError):
+        async with store.write() as tx:
+            await tx.execute(sa.text("SELECT nothing FROM nowhere"))
+
+
+@POSTGRES_ONLY
+async def test_a_reader_cannot_write_on_postgres(store: Store) -> None:
+    with pytest.raises(sa.exc.DBAPIError):
+        async with store.read() as tx:
+            await meta.put(tx, "a", "1")
+
+
+@pytest.mark.parametrize("url", ["", "mysql://a/b", "not a url"])
+def test_other_databases_are_refused_with_advice(url: str) -> None:
+    with pytest.raises(StoreError) as caught:
+        Store.open(url)
+    assert "sqlite" in caught.value.hint

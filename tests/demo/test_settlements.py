@@ -1,0 +1,194 @@
+"""The demo's customers pay its sellers on a real chain, and the index finds what they paid."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+
+from tollgauge import app
+from tollgauge.core.endpoint import parse_resource
+from tollgauge.core.score import Score, score_from_json
+from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.demo.chain import ChainError, find_anvil, run_chain
+from tollgauge.demo.customers import DEMAND, SLOT_MS, Purchase, first_sales, purchases, sale_at
+from tollgauge.demo.envelopes import BASE
+from tollgauge.demo.seed import configuration, forget_chain, load_past
+from tollgauge.demo.seller import offer_at
+from tollgauge.demo.sellers import SELLERS
+from tollgauge.demo.settlements import Settlements
+from tollgauge.demo.world import World
+from tollgauge.monitor import reports
+from tollgauge.store.endpoints import scores
+
+_END = 1_795_252_000_000
+_START = _END - 30 * DAY_MS
+_MONTH = list(purchases(_START, _END, present=_END))
+
+
+def _of(label: str) -> list[Purchase]:
+    return [purchase for purchase in _MONTH if purchase.seller.label == label]
+
+
+def test_the_month_has_sellers_with_many_payers_with_one_and_with_none() -> None:
+    payers: dict[str, set[str]] = defaultdict(set)
+    for purchase in _MONTH:
+        payers[purchase.seller.label].add(purchase.payer.address)
+    assert len(payers["weather"]) >= 30
+    assert len(payers["barometer"]) == len(payers["whisper"]) == 1
+    assert len(_of("barometer")) >= 10
+    assert all(purchase.returned for purchase in _of("whisper"))
+    unsold = [seller for seller in SELLERS if seller.label not in payers]
+    assert len(unsold) > len(SELLERS) // 3
+    owners = {purchase.pay_to for purchase in _of("anything") + _of("seo")}
+    assert len(owners) == 1
+    assert sum(owners <= set(seller.payees) for seller in SELLERS) == 3
+
+
+def test_a_customer_pays_what_was_asked_for_at_that_time() -> None:
+    assert {seller.label for seller in SELLERS} > DEMAND.keys()
+    for purchase in (*_MONTH, *first_sales(_END), *(sale_at(_END + n) for n in range(99))):
+        offer = offer_at(purchase.seller, purchase.at)
+        assert (purchase.amount, purchase.pay_to) == (offer.amount, offer.pay_to)
+        assert purchase.seller.network == BASE
+        assert purchase.payer.address != purchase.pay_to
+
+
+def test_overlapping_spans_of_customers_agree() -> None:
+    later = list(purchases(_START + 10 * DAY_MS, _END, present=_END))
+    assert later == [each for each in _MONTH if each.at > _START + 10 * DAY_MS]
+    assert {each.at % SLOT_MS for each in _MONTH} == {0}
+
+
+def test_no_two_purchases_are_the_same_authorization() -> None:
+    keys = Counter((each.seller.label, each.at, each.number) for each in _MONTH)
+    assert max(keys.values()) == 1
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_anvil() -> None:
+    try:
+        find_anvil()
+    except ChainError as error:
+        pytest.skip(f"{error} {error.hint}")
+
+
+async def test_the_chain_holds_the_past_at_its_times_and_then_the_present() -> None:
+    now = time.time_ns() // 1_000_000
+    began = now - 2 * DAY_MS
+    bought = list(purchases(began, now, present=now))
+    expected: Counter[str] = Counter()
+    for purchase in bought:
+        if not purchase.returned:
+            expected[purchase.pay_to] += purchase.amount
+    async with run_chain(began=began - HOUR_MS) as chain:
+        sales = Settlements(chain)
+        await sales.past(bought, until=now)
+        for owner, amount in expected.items():
+            assert await chain.balance(owner) == amount
+        head = await chain.rpc("eth_getBlockByNumber", "latest", False)
+        times = {
+            int((await chain.rpc("eth_getBlockByNumber", hex(n), False))["timestamp"], 16)
+            for n in range(int(head["number"], 16) + 1)
+        }
+        assert {purchase.at // 1000 for purchase in bought} < times
+        assert int(head["timestamp"], 16) == now // 1000
+        sale = sale_at(now)
+        before = await chain.balance(sale.pay_to)
+        await sales.now([sale])
+        assert await chain.balance(sale.pay_to) == before + sale.amount * (not sale.returned)
+
+
+async def test_money_that_comes_back_leaves_the_wash_trader_where_it_was() -> None:
+    round_trip = _of("whisper")[0]
+    async with run_chain() as chain:
+        sales = Settlements(chain)
+        await sales.now([round_trip])
+        assert await chain.balance(round_trip.payer.address) == round_trip.amount
+        with pytest.raises(ChainError):
+            await sales.now([round_trip])
+
+
+async def test_the_index_finds_the_past_and_the_scores_show_who_is_paid_by_whom(
+    tmp_path: Path,
+) -> None:
+    now = app.now_ms()
+    began = now - 8 * DAY_MS
+    bought = list(purchases(began, now, present=now))
+    async with World.start(clock=app.now_ms, chain_began=began - HOUR_MS) as world:
+        await Settlements(world.chain).past(bought, until=app.now_ms())
+        config = configuration(world, port=0, store_url=f"sqlite:///{tmp_path / 'demo.sqlite'}")
+        async with app.opened(config) as service:
+            await load_past(service.store, days=1, now=app.now_ms(), report=_silent)
+            while (await service.index_round()).get("busy"):
+                pass
+            while (await service.score_round()).get("scored"):
+                pass
+            async with service.store.read() as tx:
+                figures = await reports.ecosystem(tx, now=app.now_ms())
+                found = {
+                    label: score_from_json(row.result)
+                    for label in ("weather", "whisper", "barometer", "anything", "chess", "fx")
+                    if (row := await scores.get(tx, _endpoint(label, world))) is not None
+                }
+    money = {label: score.settlement for label, score in found.items()}
+    flags = {label: {flag.code for flag in score.flags} for label, score in found.items()}
+    paid = Counter[str]()
+    for purchase in bought:
+        paid[purchase.seller.label] += purchase.amount
+    assert all(money.values())
+    assert {label: each.volume for label, each in money.items() if each} == {
+        label: paid[label] + (paid["seo"] if label == "anything" else 0) for label in found
+    }
+    assert figures.volume_micro_usd == sum(paid.values())
+    assert figures.organic_micro_usd == sum(paid.values()) - paid["whisper"]
+    assert _activity(found["weather"]) > _activity(found["barometer"]) > 0
+    assert _activity(found["fx"]) == _activity(found["whisper"]) == 0
+    assert "no-settlements" in flags["fx"]
+    assert "self-paid" in flags["whisper"]
+    assert "shared-payto" in flags["anything"]
+    assert "no-settlements" not in flags["weather"]
+
+
+async def test_a_demo_that_comes_back_to_its_folder_follows_its_new_chain(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'demo.sqlite'}"
+    figures: list[reports.Ecosystem] = []
+    for customers in (6, 3):
+        async with World.start(clock=app.now_ms) as world:
+            await Settlements(world.chain).now(list(first_sales(app.now_ms()))[:customers])
+            async with app.opened(configuration(world, port=0, store_url=url)) as service:
+                if not figures:
+                    await load_past(service.store, days=1, now=app.now_ms(), report=_silent)
+                await forget_chain(service.store)
+                figures.append(await _indexed(service, customers))
+    price = SELLERS[0].amounts[0]
+    assert [each.volume_micro_usd for each in figures] == [6 * price, 3 * price]
+    assert [each.payers for each in figures] == [6, 3]
+
+
+async def _indexed(service: app.Opened, payers: int) -> reports.Ecosystem:
+    """The first figures that know so many payers: they are measured anew now and then."""
+    async with asyncio.timeout(60):
+        while True:
+            await service.index_round()
+            async with service.store.read() as tx:
+                found = await reports.ecosystem(tx, now=app.now_ms())
+            if (found.payers or 0) >= payers:
+                return found
+            await asyncio.sleep(0.05)
+
+
+def _silent(_words: str, _done: int, _total: int) -> None:
+    """Nobody watches."""
+
+
+def _endpoint(label: str, world: World) -> str:
+    seller = next(seller for seller in SELLERS if seller.label == label)
+    return parse_resource(seller.url, world.perimeter).id
+
+
+def _activity(score: Score) -> int:
+    return next(row.tenths for row in score.components if row.name == "activity")

@@ -1,0 +1,265 @@
+"""A second, slow implementation of the published rules, written on its own with plain fractions
+over the JSON form of the evidence. It imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_right
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+VECTORS = Path(__file__).with_name("vectors")
+DAY = 86_400_000
+WINDOW = 2_592_000_000
+BASE_USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
+LOWER_BOUNDS = [*range(128), *(2**e + i * 2 ** (e - 6) for e in range(7, 40) for i in range(64))]
+CAPS = {
+    "payto-changed-recently": 64,
+    "decoy-price": 49,
+    "not-payable": 49,
+    "wildcard-402": 49,
+    "down-now": 49,
+}
+SEVERITY = {
+    "error": "down-now not-payable never-compliant payto-changed-recently decoy-price wildcard-402 "
+    "tls-invalid",
+    "warn": "price-above-client-cap unresolved-template price-changed validates-before-402 "
+    "envelope-mismatch self-paid concentrated-payers tls-expiring delisted injection-suspected",
+    "info": "payto-varies price-varies first-contact low-confidence shared-payto no-settlements",
+}
+
+
+def bucket(ms: int) -> int:
+    """The bucket of a latency, by looking its lower bound up."""
+    return bisect_right(LOWER_BOUNDS, ms) - 1
+
+
+def table(points: list[tuple[int, int]], x: Fraction) -> Fraction:
+    if x <= points[0][0]:
+        return Fraction(points[0][1])
+    for (x0, y0), (x1, y1) in pairwise(points):
+        if x0 <= x <= x1:
+            return y0 + (y1 - y0) * (x - x0) / Fraction(x1 - x0)
+    return Fraction(points[-1][1])
+
+
+def half_up(x: Fraction, digits: int) -> int:
+    return math.floor(x * Fraction(10) ** digits + Fraction(1, 2))
+
+
+def wilson(p: Fraction, probes: int) -> tuple[Fraction, Fraction]:
+    n, z, zz = Fraction(probes, 3), Fraction("1.96"), Fraction("3.8416")
+    inside = p * (1 - p) / n + zz / (4 * n * n)
+    root = Fraction(math.isqrt(math.floor(inside * 10**12)), 10**6)
+    centre, spread = p + zz / (2 * n), z * root
+    low, high = (centre - spread) / (1 + zz / n), (centre + spread) / (1 + zz / n)
+    return max(Fraction(0), min(p, low)), min(Fraction(1), max(p, high))
+
+
+def activity(volumes: list[int], hosts: int) -> Fraction:
+    total, squares = sum(volumes), sum(v * v for v in volumes)
+    payers = Fraction(total * total, squares) if squares else Fraction(0)
+    usd = Fraction(total, 1_000_000)
+    p = table([(0, 0), (1, 5), (3, 30), (10, 60), (30, 80), (100, 100)], payers / hosts)
+    v = table(
+        [(0, 0), (1, 20), (10, 40), (100, 60), (1_000, 80), (10_000, 100)],
+        usd / hosts,
+    )
+    return min(p, (p + v) / 2)
+
+
+def organic_volumes(chain: dict[str, Any]) -> list[int]:
+    left: dict[str, int] = {}
+    for row in chain["payers"]:
+        payer = row["payer"].lower()
+        if payer != chain["payTo"].lower():
+            left[payer] = left.get(payer, 0) + int(row["paid"]) - int(row["returned"])
+    return [volume for volume in left.values() if volume > 0]
+
+
+def reference(doc: dict[str, Any]) -> dict[str, Any]:
+    """The expectation of a document, straight from the rules."""
+    as_of = doc["asOf"]
+    days = [d for d in doc["days"] if as_of - WINDOW < (d["day"] + 1) * DAY - 1]
+    days = [d for d in days if d["day"] * DAY <= as_of]
+    changes = [c for c in doc["changes"] if as_of - WINDOW < c["at"] <= as_of]
+    scored, up = sum(d["scored"] for d in days), sum(d["up"] for d in days)
+    half_hours = {(d["day"], i) for d in days for i in range(48) if d["slots"] >> i & 1}
+    confidence = min(Fraction(len(half_hours), 1_440), Fraction(1))
+    latencies = sorted(
+        LOWER_BOUNDS[b] for d in days for b, count in d["latency"] for _ in range(count)
+    )
+
+    def seen(kind: str) -> int:
+        sources = {c["source"] for c in changes}
+        mine = [
+            {
+                json.dumps(c, sort_keys=True)
+                for c in changes
+                if (c["source"], c["kind"]) == (s, kind)
+            }
+            for s in sources
+        ]
+        return max((len(group) for group in mine), default=0)
+
+    def rank(percent: int) -> int | None:
+        return (
+            latencies[math.ceil(Fraction(percent * len(latencies), 100)) - 1] if latencies else None
+        )
+
+    price, payto = seen("price-changed"), seen("payto-changed")
+    chain = doc["chain"]
+    volumes = organic_volumes(chain) if chain else []
+    hosts = chain["sharedHosts"] if chain else 1
+    median = rank(50)
+    speed = [(200, 100), (500, 85), (1_000, 60), (2_000, 30), (5_000, 0)]
+    sub = {
+        "uptime": Fraction(100 * up, scored) if scored else Fraction(0),
+        "compliance": Fraction(sum(d["compliance"] for d in days), scored or 1),
+        "latency": Fraction(0) if median is None else table(speed, Fraction(median)),
+        "age": min(
+            Fraction(100), max(Fraction(0), Fraction(100 * (as_of - doc["firstSeen"]), 30 * DAY))
+        ),
+        "activity": activity(volumes, hosts),
+        "stability": Fraction(max(0, 100 - min(60, 20 * price) - 50 * payto)),
+    }
+    flags = reference_flags(doc, days, changes, price=price, payto=payto, confidence=confidence)
+    caps = sorted((CAPS[code], code) for code in flags if code in CAPS)
+    limit = Fraction(min((points for points, _ in caps), default=100))
+
+    def points(parts: dict[str, Fraction]) -> int:
+        weights = dict(zip(sub, (35, 20, 5, 10, 15, 15), strict=True))
+        return half_up(
+            min(limit, sum((weights[k] * parts[k] for k in weights), Fraction(0)) / 100), 1
+        )
+
+    out: dict[str, Any] = {
+        "scoreTenths": None, "lowTenths": None, "highTenths": None, "grade": None, "breakdown": {},
+    }  # fmt: skip
+    if scored:
+        low, high = dict(sub), dict(sub)
+        for name in ("uptime", "compliance"):
+            lower, upper = wilson(sub[name] / 100, scored)
+            low[name], high[name] = 100 * lower, 100 * upper
+        if chain:
+            by_payer: dict[str, int] = {}
+            for row in chain["payers"]:
+                by_payer[row["payer"].lower()] = by_payer.get(row["payer"].lower(), 0) + int(
+                    row["paid"]
+                )
+            high["activity"] = max(sub["activity"], activity(list(by_payer.values()), 1))
+        total = points(sub)
+        grade = next(
+            (g for g, least in zip("ABCD", (810, 650, 500, 350), strict=True) if total >= least),
+            "F",
+        )
+        out = {
+            "scoreTenths": total,
+            "lowTenths": points(low),
+            "highTenths": points(high),
+            "grade": grade,
+            "breakdown": {name: half_up(value, 1) for name, value in sub.items()},
+        }
+    indexed = Fraction(chain["indexedMs"] if chain else 0, WINDOW)
+    mean = Fraction(sum(d["latencySum"] for d in days), len(latencies)) if latencies else None
+    return {
+        **out,
+        "confidenceHundredths": half_up(confidence, 2),
+        "economicHundredths": half_up(min(indexed, Fraction(1)), 2),
+        "avgLatencyMs": None if mean is None else half_up(mean, 0),
+        "p50LatencyMs": median,
+        "p95LatencyMs": rank(95),
+        "caps": [code for _, code in caps],
+        "flags": flags,
+        "recommendation": advice(doc, flags, grade=out["grade"], confidence=confidence),
+    }
+
+
+def reference_flags(
+    doc: dict[str, Any],
+    days: list[dict[str, Any]],
+    changes: list[dict[str, Any]],
+    *,
+    price: int,
+    payto: int,
+    confidence: Fraction,
+) -> dict[str, str]:
+    """Code and severity of every flag."""
+    as_of, last, chain, quote = doc["asOf"], doc["last"], doc["chain"], doc["quote"]
+    templated = doc["templated"]
+    scored, up = sum(d["scored"] for d in days), sum(d["up"] for d in days)
+    paid = sum(d["payable"] + d["compliant"] for d in days)
+    with_terms = last if last and last["accepts"] is not None else doc["envelope"] or last
+    known = quote and quote["network"] == "eip155:8453" and quote["asset"].lower() == BASE_USDC
+    micro = int(quote["amount"]) if known else 0
+    fresh = [c for c in changes if c["kind"] == "payto-changed" and as_of - c["at"] <= 7 * DAY]
+    volumes = organic_volumes(chain) if chain else []
+    rows = chain["payers"] if chain else []
+    own = sum(int(r["paid"]) for r in rows if r["payer"].lower() == chain["payTo"].lower())
+    all_paid = sum(int(r["paid"]) for r in rows)
+    back = all_paid - own - sum(volumes)
+    effective = Fraction(sum(volumes) ** 2, sum(v * v for v in volumes) or 1)
+    when = {
+        "down-now": doc["recent"]["scored"] >= 6 and doc["recent"]["up"] == 0,
+        "not-payable": bool(with_terms) and with_terms["accepts"] == 0,
+        "never-compliant": up > 0 and paid == 0,
+        "payto-changed-recently": bool(fresh) and not templated,
+        "decoy-price": micro >= 1_000_000_000,
+        "price-above-client-cap": micro > 1_000_000,
+        "wildcard-402": doc["wildcard"],
+        "unresolved-template": templated,
+        "payto-varies": templated and payto > 0,
+        "price-varies": templated and price > 0,
+        "price-changed": not templated and price > 0,
+        "validates-before-402": bool(last) and last["outcome"] == "validates-first",
+        "envelope-mismatch": bool(last) and "envelope-mismatch" in {r[0] for r in last["rules"]},
+        "first-contact": scored <= 1 or as_of - doc["firstSeen"] < DAY,
+        "low-confidence": confidence < Fraction(20, 100),
+        "shared-payto": bool(chain) and chain["sharedHosts"] > 1,
+        "self-paid": own > 0 or (back > 0 and back * 2 >= all_paid),
+        "concentrated-payers": (
+            bool(volumes) and effective < 2 and sum(r["transfers"] for r in rows) > 10
+        ),
+        "no-settlements": not volumes,
+        "tls-expiring": bool(last)
+        and last["tlsNotAfter"] is not None
+        and last["tlsNotAfter"] < as_of + 14 * DAY,
+        "tls-invalid": bool(last) and last["outcome"] == "tls-failure",
+        "delisted": not doc["listed"],
+        "injection-suspected": doc["injection"],
+    }
+    severity = {code: name for name, codes in SEVERITY.items() for code in codes.split()}
+    flags = {code: severity[code] for code, fires in when.items() if fires}
+    order = ["error", "warn", "info"]
+    for slug, level, _ in last["rules"] if last else ():
+        code = f"lint:{slug}"
+        flags[code] = min(flags.get(code, level), level, key=order.index)
+    return flags
+
+
+def advice(
+    doc: dict[str, Any],
+    flags: dict[str, str],
+    *,
+    grade: str | None,
+    confidence: Fraction,
+) -> str:
+    errors = {code for code, severity in flags.items() if severity == "error"}
+    host = {code for code in errors if not code.startswith("lint:")}
+    if "not-payable" in errors:
+        return "not-payable"
+    if doc["templated"] and host <= {"down-now", "never-compliant"}:
+        return "parameterize"
+    if errors or grade in ("D", "F"):
+        return "avoid"
+    if grade is None:
+        return "unverified"
+    return "caution" if grade == "C" or confidence < Fraction(1, 5) else "proceed"
+
+
+AS_OF = 1_780_000_000_000
+SELLER = "0x" + "5" * 40

@@ -1,0 +1,351 @@
+"""The indexer against a chain that reorganises and nodes that lag, lie, throttle and break.
+
+The oracle is a linear replay of the canonical chain, which the fake chain keeps itself: whatever
+happened on the way, in the end the table is exactly that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from tests.support.fake_chain import (
+    PAYERS,
+    STRANGER,
+    USED,
+    WALLETS,
+    FakeChain,
+    FakeNode,
+    Mood,
+    address,
+)
+from tests.support.indexer import QUICK, Indexer, _fields, agrees, world
+
+from tollgauge.core.blocks import DeepReorgError
+from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.store.chain import cursors as chains
+from tollgauge.store.chain import deposits, volumes
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.probes import evidence
+
+
+@pytest.fixture
+def database(tmp_path: Path, empty_sqlite: Path) -> Path:
+    return Path(shutil.copy(empty_sqlite, tmp_path / "index.db"))
+
+
+async def test_the_table_is_a_replay_of_the_chain(database: Path) -> None:
+    chain = FakeChain(1)
+    chain.mine_some(150)
+    async with world(database, chain) as (indexer, nodes):
+        await indexer.watch(*WALLETS)
+        await indexer.settle()
+        await agrees(indexer, WALLETS)
+        chain.mine_some(100)
+        await indexer.settle()
+        await agrees(indexer, WALLETS)
+    assert nodes[0].methods_with_pending == 0
+
+
+@pytest.mark.parametrize("depth", [1, 2, 7, 30])
+@pytest.mark.parametrize("growth", [-1, 0, 1, 5])
+@pytest.mark.parametrize("by_hash", [0, 400])
+async def test_a_reorganisation_replaces_what_is_gone(
+    database: Path, depth: int, growth: int, by_hash: int
+) -> None:
+    settings = IndexSettings(**{**_fields(QUICK), "by_hash": by_hash})
+    chain = FakeChain(depth)
+    chain.mine_some(100)
+    async with world(database, chain, settings=settings) as (indexer, _):
+        await indexer.watch(*WALLETS)
+        await indexer.settle()
+        chain.reorg(depth, max(1, depth + growth))
+        await indexer.settle()
+        if depth + growth < 1:
+            chain.mine_some(2)
+            await indexer.settle()
+        await agrees(indexer, WALLETS)
+
+
+async def test_a_node_that_is_merely_late_undoes_nothing(database: Path) -> None:
+    chain = FakeChain(3)
+    chain.mine_some(100)
+    async with world(database, chain) as (indexer, nodes):
+        await indexer.watch(*WALLETS)
+        await indexer.settle()
+        nodes[0].mood.lag = 25
+        await indexer.settle()
+        await agrees(indexer, WALLETS)
+
+
+async def test_an_empty_answer_of_a_node_that_is_behind_is_not_believed(database: Path) -> None:
+    """Blocks come from a node that has 200 of them, logs from a replica that has only 80: it
+    knows nothing of the final blocks from 81 to 160, and says so with an empty list.
+    """
+    chain = FakeChain(4)
+    chain.mine_some(200)
+
+    class Balanced(FakeNode):
+        def result(self, method: str, params: list[Any]) -> Any:
+            ranged = method == "eth_getLogs" and "fromBlock" in params[0]
+            self.mood.lag = 120 if ranged or method == "eth_blockNumber" else 0
+            return super().result(method, params)
+
+    node = Balanced(chain)
+    async with node.served() as url, Indexer(database, [url], chain) as indexer:
+        await indexer.watch(*WALLETS)
+        for _ in range(4):
+            await indexer.round()
+        async with indexer.store.read() as tx:
+            lows = await chains.wallets(tx, 8453)
+        assert set(lows.values()) == {161}, "the replica's silence about blocks to 160 was believed"
+        assert await indexer.rows() <= chain.expected(WALLETS)
+    async with FakeNode(chain).served() as url, Indexer(database, [url], chain) as indexer:
+        await indexer.settle()
+        await agrees(indexer, WALLETS)
+
+
+async def test_a_wallet_that_is_learned_late_is_filled_in(database: Path) -> None:
+    chain = FakeChain(5)
+    chain.mine_some(120)
+    async with world(database, chain) as (indexer, _):
+        await indexer.watch(WALLETS[0])
+        await indexer.settle()
+        await agrees(indexer, WALLETS[:1])
+        chain.mine_some(10)
+        await indexer.watch(*WALLETS[1:4])
+        await indexer.round()
+        chain.reorg(5, 8)
+        await indexer.watch(WALLETS[4])
+        await indexer.settle()
+        await agrees(indexer, WALLETS)
+
+
+async def test_everything_that_comes_to_us_is_booked_whatever_made_it(database: Path) -> None:
+    chain = FakeChain(16)
+    chain.mine_some(120)
+    async with world(database, chain, own=WALLETS[1]) as (indexer, _):
+        await indexer.watch(WALLETS[0])
+        await indexer.settle()
+        await agrees(indexer, WALLETS[:1])
+        await indexer.watch(WALLETS[1])
+        chain.mine_some(20)
+        await indexer.settle()
+        await agrees(indexer, WALLETS[:2])
+        kinds = {authorized for *_, authorized, _ in await indexer.deposits()}
+        assert kinds == {True, False}
+
+
+async def test_we_are_followed_where_nobody_is_monitored(database: Path) -> None:
+    chain = FakeChain(17)
+    chain.mine_some(120)
+    async with world(database, chain, own=WALLETS[1]) as (indexer, _):
+        await indexer.settle()
+        chain.reorg(9, 12)
+        await indexer.settle()
+        await agrees(indexer, ())
+        assert await indexer.deposits()
+
+
+async def test_an_address_that_we_sell_to_no_longer_is_still_booked(database: Path) -> None:
+    chain = FakeChain(18)
+    chain.mine_some(80)
+    async with world(database, chain, own=WALLETS[1]) as (indexer, _):
+        await indexer.settle()
+        indexer.own = WALLETS[2]
+        chain.mine_some(20)
+        await indexer.settle()
+        came = chain.deposits(WALLETS[1]), chain.deposits(WALLETS[2])
+        async with indexer.store.read() as tx:
+            rows = (await tx.execute(sa.select(deposits.deposit))).all()
+    for own, expected in zip(WALLETS[1:3], came, strict=True):
+        mine = [row for row in rows if row.pay_to == "0x" + own.hex()]
+        assert {(row.number, row.block_hash, row.log_index) for row in mine} == {
+            each[:3] for each in expected
+        }
+        assert len(mine) == len(expected) > 20
+
+
+async def test_an_authorization_that_a_node_hid_is_told_when_the_block_is_final(
+    database: Path,
+) -> None:
+    """At first the transfer looks like one that paid for nothing."""
+    chain = FakeChain(19)
+    chain.mine_some(60)
+
+    class Reticent(FakeNode):
+        silent = True
+
+        def logs(self, where: dict[str, Any]) -> list[dict[str, Any]]:
+            found = super().logs(where)
+            return [log for log in found if not (self.silent and log["topics"][0] == USED)]
+
+    node = Reticent(chain)
+    async with (
+        node.served() as url,
+        Indexer(database, [url], chain, own=WALLETS[1]) as indexer,
+    ):
+        node.silent = False
+        await indexer.settle()
+        node.silent = True
+        chain.mine(chain.write.payment((PAYERS[0], WALLETS[1], 5_000)))
+        await indexer.round()
+        assert await indexer.deposits() != chain.deposits(WALLETS[1])
+        node.silent = False
+        for _ in range(50):
+            chain.mine()
+        await indexer.settle()
+        await agrees(indexer, ())
+
+
+async def test_limits_of_a_provider_divide_the_question(database: Path) -> None:
+    chain = FakeChain(6)
+    chain.mine_some(200, txs=6)
+    mood = Mood(range_max=7, results_max=9, topics_max=3, batch_max=4)
+    async with world(database, chain, mood) as (indexer, nodes):
+        await indexer.watch(*WALLETS)
+        await indexer.settle(200)
+        await agrees(indexer, WALLETS)
+    assert nodes[0].largest_topics <= 5
+
+
+async def test_a_list_of_topics_never_holds_more_than_500(database: Path) -> None:
+    chain = FakeChain(7)
+    chain.mine_some(60)
+    many = [address(f"other wallet {n}") for n in range(1_300)]
+    settings = IndexSettings(audit=1, span=500)
+    async with world(database, chain, Mood(), settings=settings) as (indexer, nodes):
+        await indexer.watch(*WALLETS, *many)
+        await indexer.settle()
+        await agrees(indexer, [*WALLETS, *many])
+        assert nodes[0].largest_topics == 500
+
+
+async def test_a_node_that_hides_logs_is_found_out_by_another(database: Path) -> None:
+    chain = FakeChain(8)
+    chain.mine_some(150)
+    async with world(database, chain, Mood(lie_empty=1.0), Mood()) as (indexer, _):
+        await indexer.watch(*WALLETS)
+        await indexer.settle()
+        await agrees(indexer, WALLETS)
+
+
+async def test_what_a_node_hid_at_the_tip_is_added_when_the_block_is_final(database: Path) -> None:
+    """One node alone, which lies while the blocks are new: nobody can tell until later."""
+    chain = FakeChain(9)
+    chain.mine_some(60)
+    async with world(database, chain) as (indexer, nodes):
+        await indexer.watch(*WALLETS)
+        await indexer.settle()
+        nodes[0].mood.lie_partly = 0.7
+        chain.mine_some(30)
+        await indexer.round()
+        assert await indexer.rows() < chain.expected(WALLETS)
+        nodes[0].mood.lie_partly = 0.0
+        for _ in range(50):
+            chain.mine()
+        await indexer.settle()
+        await agrees(indexer, WALLETS)
+
+
+async def test_two_nodes_on_two_forks_end_on_the_longer_one(database: Path) -> None:
+    chain = FakeChain(10)
+    chain.mine_some(100)
+    async with world(database, chain, Mood(), Mood()) as (indexer, nodes):
+        await indexer.watch(*WALLETS)
+        await indexer.settle()
+        nodes[0].mood.fork = list(chain.blocks)
+        chain.reorg(6, 12)
+        for _ in range(6):
+            with contextlib.suppress(DeepReorgError):
+                await indexer.round()
+        nodes[0].mood.fork = None
+        await indexer.settle()
+        await agrees(indexer, WALLETS)
+
+
+async def test_a_chain_that_contradicts_what_is_final_is_not_followed(database: Path) -> None:
+    chain = FakeChain(11)
+    chain.mine_some(120)
+    async with world(database, chain) as (indexer, _):
+        await indexer.watch(*WALLETS)
+        await indexer.settle()
+        before = await indexer.rows()
+        chain.final = 0
+        chain.reorg(70, 75)
+        with pytest.raises(DeepReorgError):
+            await indexer.round()
+        assert await indexer.rows() == before
+
+
+async def test_a_node_of_another_chain_is_not_asked(database: Path) -> None:
+    chain = FakeChain(12)
+    chain.mine_some(50)
+
+    class Stranger(FakeNode):
+        def result(self, method: str, params: list[Any]) -> Any:
+            return hex(1) if method == "eth_chainId" else super().result(method, params)
+
+    node = Stranger(chain)
+    async with node.served() as url, Indexer(database, [url], chain) as indexer:
+        await indexer.watch(*WALLETS)
+        assert (await indexer.round())["unreachable"] == 1
+        assert "eth_getLogs" not in node.calls
+
+
+async def test_without_the_finalized_tag_a_depth_stands_in(database: Path) -> None:
+    chain = FakeChain(13)
+    chain.mine_some(130)
+    settings = IndexSettings(audit=1, finality=50, tip_span=16, span=40)
+    async with world(database, chain, Mood(finalized=False), settings=settings) as (indexer, _):
+        await indexer.watch(*WALLETS)
+        await indexer.settle()
+        chain.reorg(20, 25)
+        await indexer.settle()
+        await agrees(indexer, WALLETS)
+
+
+async def test_settlements_reach_the_evidence_and_the_statistics(database: Path) -> None:
+    chain = FakeChain(14, stamped=True)
+    wallet, (first, second) = WALLETS[0], PAYERS[:2]
+    chain.mine(chain.write.payment((first, wallet, 700), (second, wallet, 50)))
+    chain.mine(chain.write.payment((first, wallet, 300)), chain.write.plain(first, wallet, 9_999))
+    chain.mine(chain.write.payment((wallet, wallet, 1_000)), chain.write.plain(wallet, second, 20))
+    chain.mine(chain.write.plain(wallet, STRANGER, 4))
+    async with world(database, chain) as (indexer, _):
+        await indexer.watch(wallet)
+        await indexer.settle()
+        async with indexer.store.read() as tx:
+            (found,) = (await endpoints.of_host(tx, f"seller-{wallet.hex()}.dev", limit=9),)
+            seen = await evidence.gather(tx, found[0], as_of=indexer.now())
+            (volume,) = await volumes.published(tx)
+    assert seen.chain is not None
+    payers = {each.payer: each for each in seen.chain.payers}
+    assert payers.keys() == {"0x" + each.hex() for each in (first, second, wallet)}
+    assert (payers["0x" + first.hex()].paid, payers["0x" + first.hex()].transfers) == (1_000, 2)
+    assert payers["0x" + second.hex()].returned == 20
+    assert seen.chain.indexed_to_block == chain.head.number
+    assert seen.chain.indexed_ms > 0
+    assert (volume.raw, volume.organic) == (2_050, 1_030)
+    assert (volume.receivers, volume.payers, volume.wallets) == (1, 3, 1)
+
+
+async def test_only_endpoints_whose_payto_got_something_are_scored_again(database: Path) -> None:
+    chain = FakeChain(15)
+    chain.mine_some(60)
+    async with world(database, chain) as (indexer, _):
+        await indexer.watch(*WALLETS[:3])
+        await indexer.settle()
+        async with indexer.store.write() as tx:
+            await endpoints.claim_dirty(tx, now=indexer.now(), limit=9, max_age_ms=10**12)
+        chain.mine(chain.write.payment((PAYERS[0], WALLETS[1], 5)))
+        tally = await indexer.round()
+        assert tally["told"] == 1
+        async with indexer.store.write() as tx:
+            dirty = await endpoints.claim_dirty(tx, now=indexer.now(), limit=9, max_age_ms=10**12)
+            found = await endpoints.get_many(tx, dirty)
+    assert [each.quote.pay_to for each in found.values() if each.quote] == ["0x" + WALLETS[1].hex()]

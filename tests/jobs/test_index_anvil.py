@@ -1,0 +1,298 @@
+"""The indexer on a real chain: real tokens, real authorizations, real reorganisations.
+
+The oracle is the chain itself: of everything that was ever sent, what has a successful receipt at
+the end is what must be in the table, to the unit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from tests.support.trace_world import World, encoded
+
+from tollgauge.clients.chain.logs import ChainLogs
+from tollgauge.clients.chain.rpc import Node
+from tollgauge.core.endpoint import Endpoint, parse_resource
+from tollgauge.core.terms import Quote
+from tollgauge.db.engine import Store
+from tollgauge.demo.chain import ChainError, find_anvil, run_chain
+from tollgauge.demo.envelopes import USDC
+from tollgauge.jobs import index
+from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.store.chain import transfers
+from tollgauge.store.endpoints import endpoints
+
+SETTINGS = IndexSettings(audit=1, dirty_every_ms=0, volume_every_ms=0, tip_span=7)
+SELLERS = (3, 4)
+"""Accounts of the chain that sell; the payer is account 1."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_anvil() -> None:
+    try:
+        find_anvil()
+    except ChainError as error:
+        pytest.skip(f"{error} {error.hint}")
+
+
+@dataclass
+class Market:
+    """A chain with sellers, and everything that was sent on it: by transaction, the expected
+    (wallet, other, incoming, value).
+    """
+
+    world: World
+    sent: dict[str, list[tuple[str, str, bool, int]]] = field(default_factory=dict)
+
+    def seller(self, which: int) -> str:
+        return self.world.sender(SELLERS[which])
+
+    async def pay(self, which: int, value: int, form: str = "vrs") -> str:
+        signed = self.world.sign("Transfer", self.seller(which), value)
+        tx = await self.world.send(USDC, signed.call("transfer", form))
+        return self._note(tx, (self.seller(which), signed.payer, True, value))
+
+    async def collect(self, which: int, value: int, form: str) -> str:
+        """The seller itself submits a `receiveWithAuthorization`."""
+        signed = self.world.sign("Receive", self.seller(which), value)
+        tx = await self.world.send(USDC, signed.call("receive", form), sender=SELLERS[which])
+        return self._note(tx, (self.seller(which), signed.payer, True, value))
+
+    async def batch(self, values: list[int]) -> str:
+        """Several payments in one transaction of another contract, one of them to a stranger."""
+        made = [
+            self.world.sign("Transfer", self.world.sender(0), 1),
+            *(self.world.sign("Transfer", self.seller(n % 2), v) for n, v in enumerate(values)),
+        ]
+        forms = ["vrs", "bytes"]
+        calls = [(USDC, each.call("transfer", forms[n % 2])) for n, each in enumerate(made)]
+        tx = await self.world.send(self.world.places["Batcher"], self.world.batch(calls))
+        rows = [(each.payee, each.payer, True, each.value) for each in made[1:]]
+        return self._note(tx, *rows)
+
+    async def refund(self, which: int, value: int) -> str:
+        """The seller sends money back to the payer, in the plain way."""
+        payer = self.world.payer.address
+        data = encoded("transfer(address,uint256)", payer, value)
+        tx = await self.world.send(USDC, data, sender=SELLERS[which])
+        return self._note(tx, (self.seller(which), payer, False, value))
+
+    async def gift(self, which: int, value: int) -> str:
+        """A plain transfer to the seller: no settlement."""
+        data = encoded("transfer(address,uint256)", self.seller(which), value)
+        return self._note(await self.world.send(USDC, data, sender=1))
+
+    def _note(self, tx: str, *rows: tuple[str, str, bool, int]) -> str:
+        self.sent[tx] = [(w.lower(), o.lower(), incoming, v) for w, o, incoming, v in rows]
+        return tx
+
+    async def expected(self) -> list[tuple[Any, ...]]:
+        """What the chain of now holds of everything that was sent."""
+        found = []
+        for tx, rows in self.sent.items():
+            receipt = await self.world.chain.rpc("eth_getTransactionReceipt", tx)
+            if receipt is not None and receipt["status"] == "0x1":
+                place = (int(receipt["blockNumber"], 16), receipt["blockHash"], tx)
+                found += [(*place, *row) for row in rows]
+        return sorted(found)
+
+    async def anything(self, dice: random.Random) -> None:
+        which, value = dice.randrange(2), dice.randrange(1, 2_000)
+        kind = dice.randrange(6)
+        if kind == 0:
+            await self.batch([dice.randrange(1, 900) for _ in range(dice.randrange(1, 5))])
+        elif kind == 1:
+            await self.collect(which, value, dice.choice(("vrs", "bytes")))
+        elif kind == 2:
+            await self.gift(which, value)
+        elif kind == 3:
+            await self.refund(which, 1 + value // 10)
+        else:
+            await self.pay(which, value, dice.choice(("vrs", "bytes")))
+
+
+@pytest.fixture
+async def market() -> AsyncIterator[Market]:
+    async with run_chain() as chain:
+        world = World(chain)
+        await world.open()
+        yield Market(world)
+
+
+@pytest.fixture
+def path(tmp_path: Path, empty_sqlite: Path) -> Path:
+    return Path(shutil.copy(empty_sqlite, tmp_path / "index.db"))
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[Store]:
+    opened = Store.open(f"sqlite:///{path}")
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def logs(market: Market) -> AsyncIterator[ChainLogs]:
+    made = ChainLogs(
+        [Node(market.world.chain.rpc_url)], chain_id=8453, token=USDC, settings=SETTINGS.asking
+    )
+    yield made
+    await made.close()
+
+
+def now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+async def list_sellers(store: Store, market: Market) -> None:
+    async with store.write() as tx:
+        for which in range(len(SELLERS)):
+            resource = parse_resource(f"https://seller-{which}.dev/pay")
+            pay_to = market.seller(which).lower()
+            await endpoints.insert(
+                tx,
+                Endpoint(
+                    id=resource.id,
+                    resource=resource.url,
+                    host=resource.host,
+                    first_seen=0,
+                    last_seen=0,
+                    quote=Quote(network="eip155:8453", asset=USDC.lower(), amount=1, pay_to=pay_to),
+                    quote_at=0,
+                ),
+            )
+
+
+async def settle(store: Store, logs: ChainLogs) -> None:
+    for _ in range(50):
+        tally = await index.run(store, logs, settings=SETTINGS, clock=now)
+        if not any(tally.get(name) for name in ("blocks", "filled", "audited", "unreachable")):
+            return
+    raise AssertionError("the indexer does not come to rest")
+
+
+async def table(store: Store) -> list[tuple[Any, ...]]:
+    async with store.read() as tx:
+        found = (await tx.execute(sa.select(transfers.transfer))).all()
+    return sorted(
+        (
+            row.number,
+            "0x" + row.block_hash.hex(),
+            "0x" + row.transaction.hex(),
+            "0x" + row.wallet.hex(),
+            "0x" + row.other.hex(),
+            row.incoming,
+            int(row.value),
+        )
+        for row in found
+    )
+
+
+async def test_every_kind_of_settlement_is_found_and_nothing_else(
+    market: Market, store: Store, logs: ChainLogs
+) -> None:
+    await list_sellers(store, market)
+    await market.pay(0, 100, "vrs")
+    await market.pay(0, 200, "bytes")
+    await market.collect(1, 300, "vrs")
+    await market.collect(1, 400, "bytes")
+    await market.batch([1, 2, 3, 4])
+    await market.gift(0, 5_000)
+    await market.refund(1, 50)
+    await settle(store, logs)
+    expected = await market.expected()
+    assert len(expected) == 9
+    assert await table(store) == expected
+    for which, gifts in ((0, 5_000), (1, 0)):
+        wallet = market.seller(which).lower()
+        net = sum(row[-1] if row[5] else -row[-1] for row in expected if row[3] == wallet)
+        assert await market.world.chain.balance(wallet) == net + gifts
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_the_sums_are_the_chains_while_it_reorganises_under_payments(
+    market: Market, store: Store, logs: ChainLogs, seed: int
+) -> None:
+    dice, chain = random.Random(seed), market.world.chain
+    await list_sellers(store, market)
+    for _ in range(8):
+        await market.anything(dice)
+    await settle(store, logs)
+    for turn in range(8):
+        snapshot = await chain.rpc("evm_snapshot")
+        for _ in range(dice.randrange(1, 6)):
+            await market.anything(dice)
+        await index.run(store, logs, settings=SETTINGS, clock=now)
+        if turn % 3 == 0:
+            await chain.rpc("anvil_reorg", dice.randrange(1, 5), [])
+        elif turn % 3 == 1:
+            await chain.rpc("evm_revert", snapshot)
+        for _ in range(dice.randrange(1, 3)):
+            await market.anything(dice)
+        await index.run(store, logs, settings=SETTINGS, clock=now)
+        assert await table(store) == await market.expected(), turn
+    await settle(store, logs)
+    assert await table(store) == await market.expected()
+
+
+INDEXER = """
+import asyncio, sys, time
+from tollgauge.clients.chain.logs import ChainLogs
+from tollgauge.clients.chain.rpc import Node
+from tollgauge.jobs import index
+from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.db.engine import Store
+
+async def main() -> None:
+    settings = IndexSettings(audit=1, dirty_every_ms=0, volume_every_ms=0, span=3, tip_span=2)
+    store = Store.open(sys.argv[1])
+    logs = ChainLogs([Node(sys.argv[2])], chain_id=8453, token=sys.argv[3],
+                     settings=settings.asking)
+    while True:
+        await index.run(store, logs, settings=settings,
+                        clock=lambda: time.time_ns() // 1_000_000)
+        print("round", flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_an_indexer_that_is_killed_again_and_again_misses_nothing(
+    market: Market, store: Store, logs: ChainLogs, path: Path
+) -> None:
+    dice = random.Random(9)
+    await list_sellers(store, market)
+    url = market.world.chain.rpc_url
+    command = [sys.executable, "-c", INDEXER, f"sqlite:///{path}", url, USDC]
+    for turn in range(6):
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=subprocess.PIPE, env={**os.environ}
+        )
+        assert process.stdout is not None
+        try:
+            await market.anything(dice)
+            if turn % 2:
+                await process.stdout.readline()
+            for _ in range(3):
+                await market.anything(dice)
+            if turn == 3:
+                await market.world.chain.rpc("anvil_reorg", 5, [])
+            await asyncio.sleep(dice.random() * 0.3)
+        finally:
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
+    await settle(store, logs)
+    assert await table(store) == await market.expected()

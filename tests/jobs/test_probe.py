@@ -1,0 +1,265 @@
+"""The probe loop against the demo market: real TLS, a real store, and a clock moved by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from tests.support.ledger_world import held_claim
+from tests.support.probe_loop import START, Clock, Loop, endpoint
+
+from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.core.endpoint import Endpoint, Listing, Perimeter, parse_resource
+from tollgauge.core.probe import Attribution, Outcome
+from tollgauge.core.schedule import Cadence
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from tollgauge.db import schema
+from tollgauge.db.engine import Store
+from tollgauge.demo.behaviours import play
+from tollgauge.demo.market import Market, run_market
+from tollgauge.demo.seller import Request, Seller
+from tollgauge.demo.sellers import SELLERS
+from tollgauge.jobs.probe import ProbeSettings
+from tollgauge.monitor import reports
+from tollgauge.store.endpoints import endpoints
+from tollgauge.web.paid.live_probe import LiveProbe
+
+Mapped = dict[str, tuple[str, int]]
+DIRECTORY = "https://directory.sellers.example/discovery/resources"
+
+
+def seller(kind: str) -> Seller:
+    return next(each for each in SELLERS if each.kind == kind)
+
+
+def of(*kinds: str) -> list[Endpoint]:
+    found = [seller(kind) for kind in kinds]
+    return [endpoint(each.url, method=each.method, body=each.body or None) for each in found]
+
+
+@dataclass
+class Fair:
+    """The market with its clock, and a worker on a store of its own for each test."""
+
+    market: Market
+    egress: Egress
+    clock: Clock
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def fair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fair]:
+    clock = Clock()
+    folder = tmp_path_factory.mktemp("market")
+    async with run_market(clock, folder, latency=lambda *_: 0) as market:
+        egress = Egress(EgressSettings(mapped=market.mapped, ca_file=str(market.ca_file)))
+        egress.start()
+        yield Fair(market, egress, clock)
+        await egress.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def memory() -> AsyncIterator[Store]:
+    store = Store.open("sqlite://")
+    await store.migrate()
+    yield store
+    await store.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def loop(fair: Fair, memory: Store) -> Loop:
+    fair.clock.now = START
+    return Loop(memory, fair.egress, fair.clock, ProbeSettings(references=(DIRECTORY,)))
+
+
+in_the_market = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("probe-market"),
+]
+
+
+def marked(test: Any) -> Any:
+    for mark in in_the_market:
+        test = mark(test)
+    return test
+
+
+@marked
+async def test_a_day_of_probes_comes_every_half_hour_and_is_all_recorded(loop: Loop) -> None:
+    kinds = ("perfect-v2", "perfect-v1", "needs-post", "flapping", "not-found", "dead")
+    added = of(*kinds)
+    await loop.add(*added)
+    made: Counter[str] = Counter()
+    clock = loop.clock
+    assert isinstance(clock, Clock)
+    while clock.now < START + DAY_MS:
+        tally = await loop.probe()
+        made["probed"] += int(str(tally.get("probed", 0)))
+        clock.now = max(clock.now + 1, await loop.next_due([each.id for each in added]))
+    await loop.score()
+    recorded = 0
+    for each in added:
+        history = await loop.history(each.id)
+        recorded += len(history)
+        assert 44 <= len(history) <= 52, each.resource
+        gaps = [after.at - before.at for before, after in pairwise(history)]
+        assert all(28 * MINUTE_MS <= gap <= 32 * MINUTE_MS for gap in gaps)
+        assert all(result.attribution is Attribution.THEIRS for result in history)
+    assert recorded == made["probed"]
+    good, v1, post, flapping, lost, dead = [await loop.history(each.id) for each in added]
+    assert all(r.compliant and r.outcome is Outcome.PAYMENT_REQUIRED for r in good + v1 + post)
+    assert {r.outcome for r in flapping} == {Outcome.PAYMENT_REQUIRED, Outcome.SERVER_ERROR}
+    assert {r.outcome for r in lost} == {Outcome.NOT_FOUND}
+    assert {r.outcome for r in dead} == {Outcome.CONNECT}
+    assert (await loop.get(added[2].id)).learned == "POST"
+    grades = {kind: (await loop.score_of(e.id)).grade for kind, e in zip(kinds, added, strict=True)}
+    assert grades["perfect-v2"] in "AB"
+    assert (grades["not-found"], grades["dead"]) == ("F", "F")
+
+
+@marked
+async def test_a_429_is_not_held_against_a_seller_and_its_retry_after_is_kept(loop: Loop) -> None:
+    busy = seller("throttled")
+    clock = loop.clock
+    assert isinstance(clock, Clock)
+    clock.now = next(
+        at
+        for at in range(START, START + DAY_MS, 30 * MINUTE_MS)
+        if play(busy, Request(method=busy.method, path=busy.path), at).answer.status == 429
+    )
+    quick = replace(loop.settings, cadence=Cadence(every_ms=MINUTE_MS))
+    loop.settings = quick
+    first, other = of("throttled")[0], endpoint(f"https://{busy.host}/v1/other")
+    await loop.add(first, other)
+    began = clock.now
+    await loop.probe()
+    (seen,) = [*await loop.history(first.id), *await loop.history(other.id)]
+    assert (seen.outcome, seen.attribution) == (Outcome.THROTTLED, Attribution.OURS)
+    for minutes in range(1, 15):
+        clock.now = began + minutes * MINUTE_MS
+        assert await loop.probe() == {}, "the whole host rests for the 900 s that it asked for"
+    clock.now = began + 901 * SECOND_MS
+    assert (await loop.probe())["probed"] == 1
+
+
+@marked
+async def test_a_watched_endpoint_is_probed_every_five_minutes_until_the_watch_ends(
+    loop: Loop,
+) -> None:
+    (watched,) = of("perfect-v2")
+    await loop.add(watched)
+    await loop.probe()
+    clock = loop.clock
+    assert isinstance(clock, Clock)
+    clock.now += MINUTE_MS
+    until = clock.now + HOUR_MS
+    async with loop.store.write() as tx:
+        row = schema.endpoint.update().where(schema.endpoint.c.id == watched.id)
+        await tx.execute(row.values(watched_until=until, next_due=clock.now))
+    while clock.now < until + 2 * HOUR_MS:
+        await loop.probe()
+        clock.now = max(clock.now + 1, await loop.next_due([watched.id]))
+    history = await loop.history(watched.id)
+    gaps = [after.at - before.at for before, after in pairwise(history) if before.at >= START + 1]
+    during = [gap for gap, result in zip(gaps, history[1:], strict=False) if result.at < until]
+    after = gaps[len(during) :]
+    assert len(during) >= 11
+    assert all(4.5 * MINUTE_MS <= gap <= 5.5 * MINUTE_MS for gap in during)
+    assert after
+    assert all(28 * MINUTE_MS <= gap <= 32 * MINUTE_MS for gap in after)
+
+
+@marked
+async def test_a_host_that_asks_for_payment_everywhere_is_found_out_once_a_day(
+    loop: Loop,
+) -> None:
+    everywhere, honest, lost = of("wildcard-402", "perfect-v2", "not-found")
+    await loop.add(everywhere, honest, lost)
+    clock = loop.clock
+    assert isinstance(clock, Clock)
+    asked = []
+    for hours in (0, 1, 12, 25):
+        clock.now = START + hours * HOUR_MS
+        await loop.probe()
+        async with loop.store.read() as tx:
+            states = [
+                await endpoints.host_state(tx, each.host) for each in (everywhere, honest, lost)
+            ]
+        assert [state.wildcard for state in states] == [True, False, None]
+        asked.append(states[0].wildcard_at)
+    assert asked == [START, START, START, START + 25 * HOUR_MS]
+    await loop.score()
+    flags = (await loop.score_of(everywhere.id)).result
+    assert b"wildcard" in flags
+    assert b"wildcard" not in (await loop.score_of(honest.id)).result
+
+
+@marked
+async def test_a_bought_report_makes_public_what_sells_and_no_other_path(loop: Loop) -> None:
+    honest, wild = seller("perfect-v2"), seller("wildcard-402")
+    live = LiveProbe(
+        store=loop.store, egress=loop.egress, clock=loop.clock, cadence=Cadence(host_gap_ms=0)
+    )
+    market = Perimeter(mapped=frozenset({honest.host, wild.host}))
+    shown: dict[str, bool] = {}
+    for url in (
+        f"https://{honest.host}/this-seller-steals",
+        honest.url,
+        f"https://{wild.host}/this-seller-steals",
+    ):
+        resource = parse_resource(url, market)
+        claim = await held_claim(loop.store, now=loop.clock())
+        endpoint, _ = await live.look(resource, claim)
+        assert endpoint.status is Listing.UNLISTED
+        found = await loop.store.reading(reports.snapshot, resource.id, now=loop.clock())
+        shown[url] = found is not None
+    assert list(shown.values()) == [False, True, False]
+    provider = await loop.store.reading(reports.provider, honest.host, now=loop.clock())
+    assert provider is not None
+    assert [row.resource for row in provider.rows] == [honest.url]
+    assert await loop.store.reading(reports.provider, wild.host, now=loop.clock()) is None
+    states = await loop.store.reading(endpoints.host_states, [honest.host, wild.host])
+    assert [states[each.host].wildcard for each in (honest, wild)] == [False, True]
+
+
+@marked
+async def test_an_address_that_cannot_be_asked_stops_nobody_else(loop: Loop) -> None:
+    """A listing may declare a query that makes the URL longer than egress takes."""
+    (good,) = of("perfect-v2")
+    long = endpoint("https://fx.sellers.example/v2/rates", query="q=" + "a" * 3_000)
+    await loop.add(replace(long, next_due=START - DAY_MS), good)
+    tally = await loop.probe()
+    assert tally["probed"] == 2
+    (result,) = await loop.history(long.id)
+    assert (result.outcome, result.attribution) == (Outcome.LOCAL, Attribution.OURS)
+    assert (await loop.history(good.id))[0].up
+    assert (await loop.get(long.id)).next_due > START + 28 * MINUTE_MS
+
+
+@marked
+async def test_a_restart_in_the_middle_of_a_wave_loses_nothing(fair: Fair, memory: Store) -> None:
+    fair.clock.now = START
+    added = of("perfect-v2", "slow", "perfect-v1", "dual")
+    first = Loop(memory, fair.egress, fair.clock, ProbeSettings(references=(DIRECTORY,)))
+    await first.add(*added)
+    wave = asyncio.create_task(first.probe())
+    quick = [each for each in added if each.id != added[1].id]
+    # A database tells nobody when it has a row.
+    while not all([await first.history(each.id) for each in quick]):  # noqa: ASYNC110 - see above
+        await asyncio.sleep(0.02)
+    assert not wave.done(), "what answered is kept while the slow seller still thinks"
+    wave.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await wave
+    second = replace(first, owner="two")
+    fair.clock.now += 30 * SECOND_MS
+    assert await second.probe() == {}, "the lease of the dead worker still holds"
+    fair.clock.now += 31 * SECOND_MS
+    assert (await second.probe())["probed"] == 4 - len(quick)
+    assert [len(await second.history(each.id)) for each in added] == [1] * 4

@@ -1,0 +1,252 @@
+"""The probe loop while we ourselves are cut off: no score may change."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import socket
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from tests.support.probe_loop import START, Clock, Counting, Loop, counting, endpoint, worker
+
+from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.exchange import Timings
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
+from tollgauge.db.engine import Store
+from tollgauge.demo.serving import LOOPBACK, closed_port
+from tollgauge.store.probes import probes
+
+# Without a market: ports that are closed, and a server that counts
+
+
+@contextlib.asynccontextmanager
+async def silent(
+    count: int = 6,
+) -> AsyncIterator[tuple[dict[str, tuple[str, int]], list[Endpoint]]]:
+    """Unrelated sites that nobody answers for."""
+    with contextlib.closing(closed_port()) as unused:
+        at = (LOOPBACK, int(unused.getsockname()[1]))
+        urls = [f"https://api.site-{number}.example/paid" for number in range(count)]
+        yield {f"api.site-{n}.example": at for n in range(count)}, [endpoint(u) for u in urls]
+
+
+@pytest.fixture
+async def empty() -> AsyncIterator[Store]:
+    store = Store.open("sqlite://")
+    await store.migrate()
+    yield store
+    await store.close()
+
+
+def up(at: int) -> ProbeResult:
+    return ProbeResult(
+        at=at,
+        outcome=Outcome.PAYMENT_REQUIRED,
+        attribution=Attribution.THEIRS,
+        up=True,
+        timings=Timings(total=90),
+        status=402,
+        compliance=100,
+        compliant=True,
+        payable=True,
+        version=2,
+        accepts=1,
+    )
+
+
+async def past(loop: Loop, added: Sequence[Endpoint]) -> list[Any]:
+    """Two days on which everybody was up, and the scores that they earned."""
+    await loop.add(*added)
+    clock = loop.clock
+    assert isinstance(clock, Clock)
+    for each in added:
+        async with loop.store.write() as tx:
+            results = [up(at) for at in range(START, START + 2 * DAY_MS, 30 * MINUTE_MS)]
+            await probes.record_many(tx, each.id, results)
+    clock.now = START + 2 * DAY_MS
+    await loop.score()
+    return [await loop.score_of(each.id) for each in added]
+
+
+@pytest.mark.parametrize("references", [("https://api.site-0.example/",), ()])
+async def test_our_own_outage_changes_no_score(empty: Store, references: tuple[str, ...]) -> None:
+    """With references, because none answers; without, because unrelated sites fail together."""
+    async with silent() as (mapped, added), worker(empty, mapped, references=references) as loop:
+        before = await past(loop, added)
+        await loop.probe()
+        reason = "no-connectivity" if references else "common-mode"
+        for each in added:
+            newest = (await loop.history(each.id))[-1]
+            assert newest.attribution is Attribution.OURS
+            assert newest.reason == reason
+        await loop.score()
+        after = [await loop.score_of(each.id) for each in added]
+    assert [row.score_tenths for row in after] == [row.score_tenths for row in before]
+    assert [row.grade for row in after] == [row.grade for row in before]
+    assert [row.recommendation for row in after] == [row.recommendation for row in before]
+    assert all(b'"excluded":[["' + reason.encode() in row.result for row in after)
+
+
+async def test_without_a_reference_a_name_that_is_not_found_is_nobody_s_fault(
+    empty: Store,
+) -> None:
+    """One host alone in its wave: nothing tells its domain's end from our resolver's."""
+
+    def unknown_everywhere(_host: str) -> Sequence[str]:
+        raise socket.gaierror(socket.EAI_NONAME, "not known")
+
+    gone = endpoint("https://api.gone-for-good.com/paid")
+    async with worker(empty, {}, resolver=unknown_everywhere) as loop:
+        (before,) = await past(loop, [gone])
+        await loop.probe()
+        newest = (await loop.history(gone.id))[-1]
+        await loop.score()
+        after = await loop.score_of(gone.id)
+    assert newest.outcome is Outcome.DNS
+    assert newest.attribution is Attribution.UNKNOWN
+    assert newest.reason == "no-reference"
+    assert after.score_tenths == before.score_tenths
+
+
+async def test_targets_that_are_down_while_we_are_connected_are_down(
+    empty: Store, tmp_path: Path
+) -> None:
+    async with silent(3) as (mapped, added), counting(tmp_path, {"ok.example"}) as server:
+        everyone = mapped | server.mapped
+        reference = ("https://ok.example/",)
+        async with worker(empty, everyone, references=reference, ca_file=server.ca_file) as loop:
+            before = await past(loop, added)
+            await loop.probe()
+            await loop.score()
+            after = [await loop.score_of(each.id) for each in added]
+    assert all(new.score_tenths < old.score_tenths for new, old in zip(after, before, strict=True))
+
+
+# Our own trust anchors and clock
+
+
+REFERENCE = "https://reference.example/"
+SITES = [f"https://api.site-{number}.example/paid" for number in range(40)]
+
+
+def hosts_of(urls: Sequence[str]) -> set[str]:
+    return {url.split("/")[2] for url in urls}
+
+
+@contextlib.asynccontextmanager
+async def no_tls_of_ours(tmp_path: Path, how: str) -> AsyncIterator[Counting]:
+    """40 unrelated sites and a reference, none of whose certificates we can believe."""
+    past = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+    expired = past if how == "wrong clock" else None
+    hosts = hosts_of([*SITES, REFERENCE])
+    async with counting(tmp_path, hosts, not_after=expired) as server:
+        if how == "wrong CA file":
+            trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
+            server.ca_file = str(tmp_path / "other.pem")
+        yield server
+
+
+@pytest.mark.parametrize("how", ["wrong CA file", "wrong clock"])
+@pytest.mark.parametrize("references", [(REFERENCE,), ()])
+async def test_our_own_tls_outage_changes_no_score(
+    empty: Store, tmp_path: Path, references: tuple[str, ...], how: str
+) -> None:
+    added = [endpoint(url) for url in SITES]
+    async with (
+        no_tls_of_ours(tmp_path, how) as server,
+        worker(empty, server.mapped, ca_file=server.ca_file, references=references) as loop,
+    ):
+        before = await past(loop, added[:3])
+        await loop.add(*added[3:])
+        assert (await loop.probe())["tls-failure"] == len(added)
+        newest = [(await loop.history(each.id))[-1] for each in added]
+        await loop.score()
+        after = [await loop.score_of(each.id) for each in added[:3]]
+    assert {result.attribution for result in newest} == {Attribution.OURS}
+    assert {r.reason for r in newest} == {"no-connectivity" if references else "common-mode"}
+    assert [row.score_tenths for row in after] == [row.score_tenths for row in before]
+    assert [row.recommendation for row in after] == [row.recommendation for row in before]
+
+
+@pytest.mark.parametrize("references", [(REFERENCE,), ()])
+async def test_in_waves_of_one_our_tls_outage_is_found_out_as_well(
+    empty: Store, tmp_path: Path, references: tuple[str, ...]
+) -> None:
+    """Without references the first bad certificate is its owner's; the second is in doubt."""
+    added = [endpoint(url) for url in SITES[:4]]
+    async with (
+        no_tls_of_ours(tmp_path, "wrong CA file") as server,
+        worker(empty, server.mapped, ca_file=server.ca_file, references=references) as loop,
+    ):
+        loop.settings = replace(loop.settings, wave=1)
+        await loop.add(*added)
+        clock = loop.clock
+        assert isinstance(clock, Clock)
+        found = []
+        for _ in added:
+            clock.now += 10 * SECOND_MS
+            assert (await loop.probe())["probed"] == 1
+        for each in added:
+            found += await loop.history(each.id)
+    told = [result.attribution for result in sorted(found, key=lambda result: result.at)]
+    doubt = [Attribution.THEIRS, *[Attribution.UNKNOWN] * 3]
+    assert told == ([Attribution.OURS] * 4 if references else doubt)
+
+
+@pytest.mark.parametrize("others", [0, 6])
+async def test_one_bad_certificate_is_its_owner_s_while_others_work(
+    empty: Store, tmp_path: Path, others: int
+) -> None:
+    """Alone in its wave, because the reference answers; among others, because they do."""
+    good = [endpoint(url) for url in SITES[:others]]
+    bad = endpoint("https://api.careless.example/paid")
+    stranger = tmp_path / "stranger"
+    stranger.mkdir()
+    async with (
+        counting(tmp_path, hosts_of([*SITES, REFERENCE])) as server,
+        counting(stranger, {bad.host}) as careless,
+        worker(
+            empty,
+            server.mapped | careless.mapped,
+            ca_file=server.ca_file,
+            references=(REFERENCE,),
+        ) as loop,
+    ):
+        await loop.add(*good, bad)
+        assert (await loop.probe())["probed"] == others + 1
+        (result,) = await loop.history(bad.id)
+    assert (result.outcome, result.attribution) == (Outcome.TLS, Attribution.THEIRS)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("references", [(REFERENCE,), ()])
+async def test_a_resolver_that_answers_private_addresses_is_believed_with_a_reference_only(
+    empty: Store, tmp_path: Path, count: int, references: tuple[str, ...]
+) -> None:
+    added = [endpoint(f"https://api.shop-{number}.com/paid") for number in range(count)]
+    async with (
+        counting(tmp_path, hosts_of([REFERENCE])) as server,
+        worker(
+            empty,
+            server.mapped,
+            ca_file=server.ca_file,
+            references=references,
+            resolver=lambda _host: ("10.0.0.1",),
+        ) as loop,
+    ):
+        before = await past(loop, added)
+        assert (await loop.probe())["connect-failure"] == count
+        newest = [(await loop.history(each.id))[-1] for each in added]
+        await loop.score()
+        after = [await loop.score_of(each.id) for each in added]
+    whose = (Attribution.THEIRS, "address-not-public")
+    nobodys = (Attribution.UNKNOWN, "no-reference")
+    assert {(r.attribution, r.reason) for r in newest} == {whose if references else nobodys}
+    lowered = [new.score_tenths < old.score_tenths for new, old in zip(after, before, strict=True)]
+    assert set(lowered) == {bool(references)}

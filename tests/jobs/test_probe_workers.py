@@ -1,0 +1,124 @@
+"""Several workers and rounds of the probe loop at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.support.probe_loop import START, Clock, Loop, counting, endpoint, worker
+
+from tollgauge.app import now_ms
+from tollgauge.core.units import DAY_MS
+from tollgauge.db import leases
+from tollgauge.db.engine import Store
+from tollgauge.jobs import score
+from tollgauge.jobs.runner import Job, run_jobs
+from tollgauge.jobs.score import ScoreSettings
+from tollgauge.store.endpoints import endpoints, scores
+
+
+@pytest.fixture
+async def empty() -> AsyncIterator[Store]:
+    store = Store.open("sqlite://")
+    await store.migrate()
+    yield store
+    await store.close()
+
+
+async def test_two_workers_never_probe_one_host_at_once(
+    store: Store, open_store: Callable[[], Store], tmp_path: Path
+) -> None:
+    hosts = {f"host-{number}.example" for number in range(4)}
+    added = [endpoint(f"https://{host}/paid/{n}") for host in sorted(hosts) for n in range(6)]
+    async with counting(tmp_path, hosts) as server, contextlib.AsyncExitStack() as stack:
+        workers = [
+            await stack.enter_async_context(worker(one, server.mapped, ca_file=server.ca_file))
+            for one in (store, open_store())
+        ]
+        for number, each in enumerate(workers):
+            each.owner, each.clock = f"worker-{number}", now_ms
+            each.settings = replace(each.settings, wave=2)
+        await workers[0].add(*added)
+
+        async def until_done(each: Loop) -> int:
+            probed = 0
+            for _ in range(200):
+                probed += int(str((await each.probe()).get("probed", 0)))
+                if sum(server.asked[f"{e.host}/paid/{e.resource[-1]}"] for e in added) >= 24:
+                    break
+                await asyncio.sleep(0.005)
+            return probed
+
+        done = await asyncio.gather(*(until_done(each) for each in workers))
+        assert sum(done) == 24
+        assert all(done), "both workers had their share"
+        for paid in added:
+            assert len(await workers[0].history(paid.id, until=now_ms())) == 1
+    assert set(server.most.values()) == {1}, "one request a host at a time, wildcard ones included"
+    paths = Counter(path.split("/")[1] for path in server.asked)
+    assert paths["paid"] == 24
+    assert sum(server.asked.values()) == 24 + 4, "and one random path a host"
+
+
+async def test_an_endpoint_that_cannot_be_scored_stops_nobody_else(empty: Store) -> None:
+    odd = replace(endpoint("https://api.site-0.example/paid"), first_seen=2**60)
+    others = [endpoint(f"https://api.site-{number}.example/paid") for number in range(1, 6)]
+    async with empty.write() as tx:
+        await endpoints.insert_many(tx, [odd, *others])
+        await endpoints.mark_dirty(tx, [odd.id], now=START)
+    clock = Clock(START + DAY_MS)
+    tally = await score.run(empty, settings=ScoreSettings(), clock=clock)
+    assert (tally["scored"], tally["failed"]) == (6, 1)
+    async with empty.read() as tx:
+        assert await scores.get(tx, odd.id) is None
+        assert len(await scores.get_many(tx, [each.id for each in others])) == 5
+
+
+async def test_rounds_of_a_loop_overlap_up_to_its_lanes(empty: Store) -> None:
+    stop, under_way, most = asyncio.Event(), set[object](), 0
+    full = asyncio.Event()
+
+    async def run() -> dict[str, object]:
+        nonlocal most
+        mine = object()
+        under_way.add(mine)
+        most = max(most, len(under_way))
+        if len(under_way) == 3:
+            full.set()
+        await full.wait()
+        stop.set()
+        under_way.discard(mine)
+        return {}
+
+    job = Job(name="probe", every_ms=10, deadline_ms=60_000, run=run, concurrency=3)
+    async with asyncio.timeout(20):
+        await run_jobs([job], store=empty, clock=now_ms, owner="one", stop=stop)
+    assert most == 3, "a round that waits holds up no other"
+
+
+async def test_a_worker_that_stops_gives_its_exclusive_rounds_back(
+    store: Store, open_store: Callable[[], Store]
+) -> None:
+    stop, rounds = asyncio.Event(), Counter[str]()
+
+    def job(owner: str, halt: asyncio.Event) -> Job:
+        async def run() -> dict[str, object]:
+            rounds[owner] += 1
+            halt.set()
+            return {}
+
+        return Job(name="prune", every_ms=10, deadline_ms=60_000, run=run, exclusive=True)
+
+    await run_jobs([job("one", stop)], store=store, clock=now_ms, owner="one", stop=stop)
+    async with store.write() as tx:
+        assert await leases.take(tx, "prune", owner="three", now=now_ms(), ttl_ms=60_000)
+        await leases.give_back(tx, "prune", owner="three")
+    other = asyncio.Event()
+    second = open_store()
+    await run_jobs([job("two", other)], store=second, clock=now_ms, owner="two", stop=other)
+    assert rounds == {"one": 1, "two": 1}

@@ -1,0 +1,392 @@
+"""Crawls, listings and discovery events, against real databases."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import sqlalchemy as sa
+
+from tollgauge.core.endpoint import Endpoint, Listing, parse_resource
+from tollgauge.core.evidence import Change
+from tollgauge.core.listing import ListedItem
+from tollgauge.core.terms import Quote, UnpricedTerms
+from tollgauge.core.units import DAY_MS, MINUTE_MS
+from tollgauge.db import schema
+from tollgauge.db.engine import Store
+from tollgauge.store.endpoints import crawls, discovery, endpoints
+from tollgauge.store.endpoints.crawls import Crawl
+from tollgauge.store.endpoints.discovery import PageTally
+from tollgauge.store.probes import changes as changes_rows
+
+OpenStore = Callable[[], Store]
+NOW = 1_760_000_000_000
+CENT = Quote(network="eip155:8453", asset="0xaa", amount=10_000, pay_to="0xbb")
+TWO = replace(CENT, amount=20_000)
+
+
+def item(path: str = "/", *, host: str = "a.com", **values: object) -> ListedItem:
+    base = ListedItem(resource=parse_resource(f"https://{host}{path}"), quote=CENT)
+    return replace(base, **values)  # type: ignore[arg-type]
+
+
+async def crawl(
+    store: Store,
+    source: str,
+    *items: ListedItem,
+    now: int = NOW,
+    complete: bool = True,
+    spread_ms: int = 0,
+) -> tuple[PageTally, int]:
+    """One crawl of one page; its tally and how many endpoints it delisted."""
+    async with store.write() as tx:
+        begun = await crawls.begin_crawl(tx, source, now=now)
+        tally = await discovery.record_page(
+            tx, begun, items, next_offset=len(items), now=now, spread_ms=spread_ms
+        )
+        gone = await discovery.finish_crawl(tx, begun, complete=complete, now=now)
+    return tally, gone
+
+
+async def stored(store: Store, one: ListedItem) -> Endpoint:
+    async with store.read() as tx:
+        found = await endpoints.get(tx, one.resource.id)
+    assert found is not None
+    return found
+
+
+async def told(store: Store, one: ListedItem) -> list[tuple[str, str, str, str]]:
+    async with store.read() as tx:
+        found = await discovery.events(tx, one.resource.id, since=0, until=NOW + 10**12)
+    return [(event.event, event.source, event.before, event.after) for event in found]
+
+
+async def test_a_listed_resource_becomes_an_endpoint(store: Store) -> None:
+    one = item(
+        "/p?b=1",
+        method="POST",
+        body=b"{}",
+        service_name="Name",
+        description="Text",
+        tags=("t",),
+    )
+    tally, gone = await crawl(store, "bazaar", one)
+    assert (tally.new, tally.seen, tally.events, gone) == (1, 1, 1, 0)
+    assert dict(tally.kinds) == {"listed": 1}
+    assert await stored(store, one) == Endpoint(
+        id=one.resource.id,
+        resource="https://a.com/p",
+        host="a.com",
+        query="b=1",
+        method="POST",
+        body=b"{}",
+        first_seen=NOW,
+        last_seen=NOW,
+        next_due=NOW,
+        service_name="Name",
+        description="Text",
+        tags=("t",),
+        sources=("bazaar",),
+        quote=CENT,
+        quote_at=NOW,
+    )
+    assert await told(store, one) == [("listed", "bazaar", "", "")]
+
+
+async def test_a_page_recorded_twice_changes_nothing(store: Store) -> None:
+    one, two = item("/1"), item("/2")
+    async with store.write() as tx:
+        begun = await crawls.begin_crawl(tx, "bazaar", now=NOW)
+        for expected in (2, 0):
+            tally = await discovery.record_page(
+                tx, begun, [one, two], next_offset=2, now=NOW + 2 - expected
+            )
+            assert (tally.new, tally.seen, tally.events) == (expected, 2, expected)
+    assert (await stored(store, one)).last_seen == NOW
+
+
+async def test_a_resource_named_twice_in_a_crawl_counts_once_as_first_named(
+    store: Store,
+) -> None:
+    one = item("/?a=1")
+    again = item("/?a=2", quote=TWO)
+    async with store.write() as tx:
+        begun = await crawls.begin_crawl(tx, "bazaar", now=NOW)
+        for page in ([one, again], [again]):
+            await discovery.record_page(tx, begun, page, next_offset=1, now=NOW)
+    found = await stored(store, one)
+    assert (found.query, found.quote) == ("a=1", CENT)
+    assert await told(store, one) == [("listed", "bazaar", "", "")]
+    await crawl(store, "bazaar", one, again, now=NOW + 1)
+    assert await told(store, one) == [("listed", "bazaar", "", "")]
+
+
+async def test_first_probes_are_spread_over_the_cadence_always_alike(store: Store) -> None:
+    items = [item(f"/{i}") for i in range(300)]
+    await crawl(store, "bazaar", *items, spread_ms=30 * MINUTE_MS)
+    due = [(await stored(store, one)).next_due - NOW for one in items[:50]]
+    assert all(0 <= one < 30 * MINUTE_MS for one in due)
+    assert len({one // (5 * MINUTE_MS) for one in due}) == 6
+    ids = [int(one.resource.id[:8], 16) * 30 * MINUTE_MS >> 32 for one in items[:50]]
+    assert due == ids
+
+
+async def test_a_crawl_that_was_broken_off_is_resumed_within_a_day(store: Store) -> None:
+    async with store.write() as tx:
+        begun = await crawls.begin_crawl(tx, "bazaar", now=NOW)
+        assert (begun.offset, begun.started) == (0, NOW)
+        await discovery.record_page(tx, begun, [item()], next_offset=100, now=NOW)
+    async with store.write() as tx:
+        resumed = await crawls.begin_crawl(tx, "bazaar", now=NOW + DAY_MS - 1)
+        other = await crawls.begin_crawl(tx, "x402scan", now=NOW)
+        fresh = await crawls.begin_crawl(tx, "bazaar", now=NOW + DAY_MS)
+    assert resumed == Crawl(id=begun.id, source="bazaar", offset=100, started=NOW)
+    assert (other.offset, fresh.offset) == (0, 0)
+    assert len({begun.id, other.id, fresh.id}) == 3
+
+
+async def test_only_a_complete_crawl_says_when_the_source_was_read(store: Store) -> None:
+    await crawl(store, "bazaar", now=NOW, complete=True)
+    await crawl(store, "bazaar", now=NOW + 5, complete=False)
+    async with store.read() as tx:
+        ended = sa.select(schema.crawl.c.finished_at).where(schema.crawl.c.complete.is_(True))
+        assert list((await tx.execute(ended)).scalars()) == [NOW]
+
+
+async def test_a_source_that_is_down_delists_nothing(store: Store) -> None:
+    one = item()
+    await crawl(store, "bazaar", one)
+    assert (await crawl(store, "bazaar", complete=False, now=NOW + 1))[1] == 0
+    async with store.write() as tx:  # never finished
+        await crawls.begin_crawl(tx, "bazaar", now=NOW + 2)
+    assert (await stored(store, one)).status is Listing.LISTED
+    assert await told(store, one) == [("listed", "bazaar", "", "")]
+
+
+async def test_an_endpoint_is_delisted_when_its_last_source_drops_it_and_relisted_when_back(
+    store: Store,
+) -> None:
+    one, kept = item("/1"), item("/kept")
+    await crawl(store, "bazaar", one, kept)
+    await crawl(store, "x402scan", one)
+    assert (await stored(store, one)).sources == ("bazaar", "x402scan")
+    assert (await crawl(store, "bazaar", kept, now=NOW + 1))[1] == 0
+    found = await stored(store, one)
+    assert (found.status, found.sources) == (Listing.LISTED, ("x402scan",))
+    assert (await crawl(store, "x402scan", now=NOW + 2))[1] == 1
+    found = await stored(store, one)
+    assert (found.status, found.sources) == (Listing.DELISTED, ())
+    assert (await crawl(store, "x402scan", now=NOW + 3))[1] == 0
+    async with store.write() as tx:
+        await endpoints.update(tx, replace(found, next_due=NOW + DAY_MS))
+    await crawl(store, "bazaar", one, kept, now=NOW + 4, spread_ms=MINUTE_MS)
+    found = await stored(store, one)
+    assert (found.status, found.sources, found.first_seen) == (Listing.LISTED, ("bazaar",), NOW)
+    assert found.next_due < NOW + 4 + MINUTE_MS
+    assert await told(store, one) == [
+        ("listed", "bazaar", "", ""),
+        ("delisted", "x402scan", "", ""),
+        ("relisted", "bazaar", "", ""),
+    ]
+    assert (await stored(store, kept)).sources == ("bazaar",)
+
+
+async def test_delisting_and_relisting_owe_scores(store: Store) -> None:
+    one = item()
+    owed = []
+    for now, items in ((NOW, (one,)), (NOW + 1, (one,)), (NOW + 2, ()), (NOW + 3, (one,))):
+        await crawl(store, "bazaar", *items, now=now)
+        async with store.write() as tx:
+            owed.append(len(await endpoints.claim_dirty(tx, now=now, limit=9, max_age_ms=DAY_MS)))
+            await tx.execute(schema.endpoint.update().values(score_due=NOW + DAY_MS))
+    assert owed == [1, 0, 1, 1]
+
+
+async def test_a_listings_new_terms_are_events_of_its_source(store: Store) -> None:
+    one = item()
+    await crawl(store, "bazaar", one)
+    moved = replace(one, quote=replace(TWO, pay_to="0xcc"))
+    tally, _ = await crawl(store, "bazaar", moved, now=NOW + 5)
+    assert dict(tally.kinds) == {"price-changed": 1, "payto-changed": 1}
+    await crawl(store, "bazaar", replace(one, quote=None), now=NOW + 6)
+    assert await told(store, one) == [
+        ("listed", "bazaar", "", ""),
+        ("price-changed", "bazaar", "10000", "20000"),
+        ("payto-changed", "bazaar", "0xbb", "0xcc"),
+    ]
+    found = await stored(store, one)
+    assert (found.quote, found.quote_at) == (moved.quote, NOW + 5)
+
+
+async def test_a_price_that_comes_back_different_after_a_gap_is_a_change(store: Store) -> None:
+    one = item()
+    await crawl(store, "bazaar", one)
+    await crawl(store, "bazaar", replace(one, quote=None), now=NOW + 1)
+    await crawl(store, "bazaar", one, now=NOW + 2)
+    await crawl(store, "bazaar", replace(one, quote=None), now=NOW + 3)
+    await crawl(store, "bazaar", replace(one, quote=TWO), now=NOW + 4)
+    assert await told(store, one) == [
+        ("listed", "bazaar", "", ""),
+        ("price-changed", "bazaar", "10000", "20000"),
+    ]
+
+
+async def test_a_new_receiver_without_an_amount_is_an_event_a_flip_and_the_endpoints(
+    store: Store,
+) -> None:
+    one = item()
+    unpriced = UnpricedTerms(network=CENT.network, asset=CENT.asset, pay_to="0xcc")
+    await crawl(store, "bazaar", one)
+    await crawl(store, "bazaar", replace(one, quote=None, unpriced=unpriced), now=NOW + 1)
+    await crawl(store, "bazaar", replace(one, quote=replace(TWO, pay_to="0xcc")), now=NOW + 2)
+    assert await told(store, one) == [
+        ("listed", "bazaar", "", ""),
+        ("payto-changed", "bazaar", "0xbb", "0xcc"),
+        ("price-changed", "bazaar", "10000", "20000"),
+    ]
+    async with store.read() as tx:
+        found = await tx.execute(sa.select(changes_rows.change.c.type, changes_rows.change.c.at))
+    assert sorted(tuple(row) for row in found) == [
+        ("payto_change", NOW + 1),
+        ("price_change", NOW + 2),
+    ]
+
+
+async def test_what_a_file_holds_is_dated_as_it_says_and_due_now(store: Store) -> None:
+    one, two = item("/1"), item("/2")
+    for taken_at, items in ((NOW - 9 * DAY_MS, (one, two)), (NOW - 8 * DAY_MS, (one,))):
+        async with store.write() as tx:
+            begun = await crawls.begin_file(tx, "dir", taken_at=taken_at, now=NOW)
+            await discovery.record_page(tx, begun, items, next_offset=2, now=NOW, spread_ms=0)
+            await discovery.finish_crawl(tx, begun, complete=True, now=NOW)
+    found = await stored(store, two)
+    assert (found.first_seen, found.next_due, found.quote_at) == (NOW, NOW, NOW - 9 * DAY_MS)
+    async with store.read() as tx:
+        events = await discovery.events(tx, two.resource.id, since=0, until=NOW)
+    assert [(event.event, NOW - event.at) for event in events] == [
+        ("listed", 9 * DAY_MS),
+        ("delisted", 8 * DAY_MS),
+    ]
+
+
+async def test_a_file_is_read_from_its_start_also_after_a_broken_crawl(store: Store) -> None:
+    async with store.write() as tx:
+        broken = await crawls.begin_crawl(tx, "dir", now=NOW)
+        await discovery.record_page(tx, broken, [item()], next_offset=100, now=NOW)
+        begun = await crawls.begin_file(tx, "dir", taken_at=NOW + DAY_MS, now=NOW)
+        last = await crawls.last_taken(tx, "dir")
+    assert (begun.offset, begun.id > broken.id, begun.taken_at, last) == (0, True, NOW, NOW)
+
+
+async def test_the_first_source_speaks_and_the_others_fill_in(store: Store) -> None:
+    first = item(service_name="First", method="GET")
+    second = item(service_name="Second", description="Only here", method="POST", quote=TWO)
+    await crawl(store, "bazaar", first)
+    await crawl(store, "x402scan", second, now=NOW + 1)
+    found = await stored(store, first)
+    assert (found.service_name, found.description, found.method) == ("First", "Only here", "GET")
+    assert found.quote == CENT
+    assert await told(store, first) == [("listed", "bazaar", "", "")]
+    await crawl(store, "bazaar", now=NOW + 2)
+    await crawl(store, "x402scan", second, now=NOW + 3)
+    found = await stored(store, first)
+    assert (found.service_name, found.method, found.quote) == ("Second", "POST", TWO)
+
+
+async def test_an_adopted_endpoint_is_never_delisted_until_a_directory_listed_it(
+    store: Store,
+) -> None:
+    one = item()
+    async with store.write() as tx:
+        adopted = await discovery.adopt(tx, one.resource, source="request", now=NOW)
+        again = await discovery.adopt(tx, one.resource, source="request", now=NOW + 9)
+    assert adopted == again == await stored(store, one)
+    assert (adopted.sources, adopted.status) == (("request",), Listing.UNLISTED)
+    assert NOW <= adopted.next_due < NOW + 30 * MINUTE_MS
+    assert (await crawl(store, "request"))[1] == 0
+    assert (await crawl(store, "bazaar"))[1] == 0
+    assert await told(store, one) == []
+    await crawl(store, "bazaar", one, now=NOW + 1)
+    assert (await stored(store, one)).sources == ("bazaar",)
+    assert (await crawl(store, "bazaar", now=NOW + 2))[1] == 1
+    assert [event[0] for event in await told(store, one)] == ["listed", "delisted"]
+
+
+async def test_a_probes_terms_are_compared_with_what_probes_saw_before(store: Store) -> None:
+    one = item()
+    await crawl(store, "bazaar", one)
+    found = await stored(store, one)
+    async with store.write() as tx:
+        assert await discovery.observe_quote(tx, found, TWO, at=NOW + 1) == ()
+        assert await discovery.observe_quote(tx, found, TWO, at=NOW + 2) == ()
+        changes = await discovery.observe_quote(tx, found, CENT, at=NOW + 3)
+        assert await discovery.observe_quote(tx, found, TWO, at=NOW + 2) == ()  # late
+    assert changes == (
+        Change(at=NOW + 3, kind="price-changed", source="probe", before="20000", after="10000"),
+    )
+    async with store.read() as tx:
+        assert await discovery.changes(tx, found.id, since=NOW + 2, until=NOW + 3) == changes
+        assert await discovery.changes(tx, found.id, since=NOW + 3, until=NOW + 9) == ()
+        assert await discovery.changes(tx, found.id, since=NOW, until=NOW + 2) == ()
+
+
+async def test_what_a_probe_saw_outweighs_a_listing(store: Store) -> None:
+    one = item()
+    await crawl(store, "bazaar", one)
+    found = await stored(store, one)
+    async with store.write() as tx:
+        await discovery.observe_quote(tx, found, TWO, at=NOW + 1)
+    await crawl(store, "bazaar", replace(one, quote=replace(CENT, amount=5)), now=NOW + 2)
+    found = await stored(store, one)
+    assert (found.quote, found.quote_at) == (TWO, NOW + 1)
+
+
+async def test_a_change_that_several_sources_saw_is_told_once(store: Store) -> None:
+    one = item()
+    for source in ("bazaar", "x402scan"):
+        await crawl(store, source, one)
+    found = await stored(store, one)
+    async with store.write() as tx:
+        await discovery.observe_quote(tx, found, CENT, at=NOW)
+        await discovery.observe_quote(tx, found, TWO, at=NOW + 1)
+        await discovery.observe_quote(tx, found, CENT, at=NOW + 2)
+        await discovery.observe_quote(tx, found, TWO, at=NOW + 3)
+    for source in ("bazaar", "x402scan"):
+        await crawl(store, source, replace(one, quote=TWO), now=NOW + 4)
+    async with store.read() as tx:
+        seen = await discovery.changes(tx, found.id, since=0, until=NOW + 9)
+    assert [(change.at - NOW, change.source) for change in seen] == [
+        (1, "probe"),
+        (2, "probe"),
+        (3, "probe"),
+    ]
+
+
+async def test_two_sources_that_crawl_at_once_merge_into_one_endpoint(
+    store: Store, open_store: OpenStore
+) -> None:
+    items = [item(f"/{i}", host=f"h{i % 3}.com") for i in range(40)]
+
+    async def read(source: str, order: list[ListedItem]) -> None:
+        own = open_store()
+        for start in range(0, len(order), 10):
+            async with own.write() as tx:
+                begun = await crawls.begin_crawl(tx, source, now=NOW)
+                await discovery.record_page(
+                    tx, begun, order[start : start + 10], next_offset=start + 10, now=NOW
+                )
+        async with own.write() as tx:
+            assert await discovery.finish_crawl(tx, begun, complete=True, now=NOW) == 0
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(read("bazaar", items))
+        group.create_task(read("x402scan", items[::-1]))
+    for one in items:
+        assert sorted((await stored(store, one)).sources) == ["bazaar", "x402scan"]
+        assert len(await told(store, one)) == 1
+    async with store.read() as tx:
+        number = (
+            await tx.execute(sa.select(sa.func.count()).select_from(schema.listing))
+        ).scalar_one()
+    assert number == 80

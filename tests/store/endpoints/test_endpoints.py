@@ -1,0 +1,333 @@
+"""Endpoints, host leases and owed scores, against real databases."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
+from tollgauge.core.exchange import Timings
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.terms import Quote
+from tollgauge.db.engine import Store
+from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.endpoints.scores import ScoreRow
+from tollgauge.store.probes import probes
+
+OpenStore = Callable[[], Store]
+NOW = 1_760_000_000_000
+LEASE = 60_000
+QUOTE = Quote(network="eip155:8453", asset="0xaa", amount=2**256 - 1, pay_to="0xbb")
+
+
+def endpoint(host: str = "a.com", path: str = "/", *, due: int = 0, watched: int = 0) -> Endpoint:
+    resource = f"https://{host}{path}"
+    return Endpoint(
+        id=endpoint_id(resource),
+        resource=resource,
+        host=host,
+        first_seen=NOW - 1_000,
+        last_seen=NOW,
+        next_due=NOW + due,
+        watched_until=watched,
+    )
+
+
+def probe(at: int) -> ProbeResult:
+    return ProbeResult(
+        at=at,
+        outcome=Outcome.SERVER_ERROR,
+        attribution=Attribution.THEIRS,
+        up=False,
+        timings=Timings(total=5),
+    )
+
+
+def score_row(id_: str, as_of: int) -> ScoreRow:
+    return ScoreRow(
+        endpoint_id=id_,
+        as_of=as_of,
+        policy_version=1,
+        score_tenths=None,
+        grade=None,
+        recommendation="unverified",
+        confidence_hundredths=0,
+        uptime_tenths=None,
+        compliant=False,
+        evidence=b"{}",
+        digest="00",
+        result=b"{}",
+    )
+
+
+async def add(store: Store, *rows: Endpoint) -> None:
+    async with store.write() as tx:
+        await endpoints.insert_many(tx, rows)
+
+
+async def claim(store: Store, *, owner: str = "w", now: int = NOW, limit: int = 9) -> list[str]:
+    async with store.write() as tx:
+        found = await endpoints.claim_due(tx, owner=owner, now=now, limit=limit, lease_ms=LEASE)
+    return [one.resource.removeprefix("https://") for one in found]
+
+
+async def claim_dirty(store: Store, *, now: int, max_age_ms: int = 86_400_000) -> tuple[str, ...]:
+    async with store.write() as tx:
+        return await endpoints.claim_dirty(tx, now=now, limit=100, max_age_ms=max_age_ms)
+
+
+async def test_an_endpoint_comes_back_as_it_was_written(store: Store) -> None:
+    full = replace(
+        endpoint("xn--bcher-kva.com", "/{id}"),
+        query="a=b",
+        method="POST",
+        body=b'{"a":1}\x00\xff',
+        learned="POST",
+        status=Listing.DELISTED,
+        last_probed=NOW,
+        watched_until=NOW + 5,
+        service_name="Bücher 📚",
+        description="several\nlines",
+        tags=("a", "b,c"),
+        sources=("bazaar", "x402scan"),
+        quote=QUOTE,
+        quote_at=NOW,
+        templated=True,
+        simulated=True,
+    )
+    await add(store, full)
+    async with store.read() as tx:
+        assert await endpoints.get(tx, full.id) == full
+        assert await endpoints.get(tx, "0" * 16) is None
+    changed = replace(full, quote=None, quote_at=None, tags=(), last_probed=None)
+    async with store.write() as tx:
+        await endpoints.update(tx, changed)
+        assert await endpoints.get_many(tx, [full.id, "0" * 16]) == {full.id: changed}
+
+
+async def test_text_that_postgres_refuses_is_mended_not_refused(store: Store) -> None:
+    hostile = replace(
+        endpoint(),
+        description="a\0b",
+        tags=("\ud800",),
+        quote=replace(QUOTE, network="x\0", pay_to="\udfff"),
+    )
+    await add(store, hostile)
+    async with store.read() as tx:
+        found = await endpoints.get(tx, hostile.id)
+    assert found is not None
+    assert (found.description, found.tags) == ("a\ufffdb", ("?",))
+    assert found.quote == replace(QUOTE, network="x\ufffd", pay_to="?")
+
+
+async def test_one_endpoint_a_host_is_claimed_watched_first_then_longest_overdue(
+    store: Store,
+) -> None:
+    await add(
+        store,
+        endpoint("a.com", "/1", due=-50),
+        endpoint("a.com", "/2", due=-90),
+        endpoint("b.com", "/1", due=-10),
+        endpoint("b.com", "/watched", due=-1, watched=NOW + 1),
+        endpoint("c.com", "/1", due=-200),
+        endpoint("c.com", "/no-longer-watched", due=-300, watched=NOW),
+        endpoint("d.com", "/later", due=1),
+    )
+    order = ["b.com/watched", "c.com/no-longer-watched", "a.com/2"]
+    assert await claim(store) == order
+    assert await claim(store) == []
+
+
+async def test_a_limit_takes_the_longest_overdue(store: Store) -> None:
+    await add(store, *(endpoint(f"h{i}.com", due=-i) for i in range(5)))
+    assert await claim(store, limit=2) == ["h4.com/", "h3.com/"]
+    assert await claim(store, limit=2) == ["h2.com/", "h1.com/"]
+
+
+async def test_a_released_host_waits_for_its_gap(store: Store) -> None:
+    await add(store, endpoint(path="/1", due=-2), endpoint(path="/2", due=-1))
+    assert await claim(store, owner="w") == ["a.com/1"]
+    async with store.write() as tx:
+        await probes.record(tx, endpoint(path="/1").id, probe(NOW), next_due=NOW + 10**6)
+        assert await endpoints.release_host(
+            tx, "a.com", owner="w", now=NOW + 10, free_at=NOW + 1_000
+        )
+        assert (await endpoints.host_state(tx, "a.com")).free_at == NOW + 1_000
+    assert await claim(store, now=NOW + 999) == []
+    assert await claim(store, now=NOW + 1_000) == ["a.com/2"]
+
+
+async def test_a_dead_workers_endpoint_is_claimed_again_when_its_lease_ends(store: Store) -> None:
+    await add(store, endpoint())
+    assert await claim(store, owner="dead") == ["a.com/"]
+    assert await claim(store, now=NOW + LEASE - 1) == []
+    assert await claim(store, owner="w", now=NOW + LEASE) == ["a.com/"]
+    async with store.write() as tx:
+        late = await endpoints.release_host(tx, "a.com", owner="dead", now=NOW, free_at=NOW)
+    assert not late
+    assert await claim(store, now=NOW + LEASE + 1) == []
+
+
+async def test_a_host_is_taken_for_a_probe_that_is_wanted_now(store: Store) -> None:
+    await add(store, endpoint())
+    async with store.write() as tx:
+        taken = [
+            await endpoints.claim_host(tx, "a.com", owner=owner, now=NOW, lease_ms=LEASE)
+            for owner in ("one", "two")
+        ]
+    assert taken == [True, False]
+    assert await claim(store) == []
+
+
+async def test_many_workers_claim_every_due_endpoint_once_and_never_two_of_one_host(
+    store: Store, open_store: OpenStore
+) -> None:
+    rows = [endpoint(f"h{i % 12}.com", f"/{i}", due=-i) for i in range(60)]
+    await add(store, *rows)
+    busy: set[str] = set()
+    probed: Counter[str] = Counter()
+
+    async def work(own: Store, owner: str) -> None:
+        idle = 0
+        while idle < 4:
+            async with own.write() as tx:
+                found = await endpoints.claim_due(tx, owner=owner, now=NOW, limit=4, lease_ms=LEASE)
+            hosts = [one.host for one in found]
+            assert len(set(hosts)) == len(hosts)
+            assert busy.isdisjoint(hosts)
+            busy.update(hosts)
+            await asyncio.sleep(0.005)
+            for one in found:
+                probed[one.id] += 1
+                busy.remove(one.host)
+                async with own.write() as tx:
+                    await probes.record(tx, one.id, probe(NOW), next_due=NOW + 10**6)
+                    await endpoints.release_host(tx, one.host, owner=owner, now=NOW, free_at=NOW)
+            idle = 0 if found else idle + 1
+
+    async with asyncio.TaskGroup() as group:
+        for i in range(4):
+            group.create_task(work(open_store(), f"w{i}"))
+    assert probed == Counter({row.id: 1 for row in rows})
+
+
+async def test_evidence_next_due_time_and_dirty_mark_are_one_transaction(store: Store) -> None:
+    await add(store, endpoint())
+    id_ = endpoint().id
+    assert await claim_dirty(store, now=NOW) == (id_,)
+    async with store.write() as tx:
+        await scores.save(tx, score_row(id_, NOW))
+    try:
+        async with store.write() as tx:
+            await probes.record(tx, id_, probe(NOW + 1), next_due=NOW + 99, learned="POST")
+            raise InterruptedError
+    except InterruptedError:
+        pass
+    async with store.read() as tx:
+        assert await endpoints.get(tx, id_) == endpoint()
+        assert await probes.history(tx, id_, since=0, until=NOW + 1) == ()
+    assert await claim_dirty(store, now=NOW + 2) == ()
+    async with store.write() as tx:
+        assert await probes.record(tx, id_, probe(NOW + 1), next_due=NOW + 99, learned="POST")
+        again = await probes.record(tx, id_, probe(NOW + 1), next_due=NOW + 7, learned="PUT")
+    assert not again
+    async with store.read() as tx:
+        found = await endpoints.get(tx, id_)
+    assert found == replace(endpoint(), last_probed=NOW + 1, next_due=NOW + 99, learned="POST")
+    assert await claim_dirty(store, now=NOW + 2) == (id_,)
+
+
+async def test_a_score_is_owed_again_when_it_is_too_old(store: Store) -> None:
+    await add(store, endpoint())
+    id_ = endpoint().id
+    assert await claim_dirty(store, now=NOW, max_age_ms=1_000_000) == (id_,)
+    async with store.write() as tx:
+        await scores.save(tx, score_row(id_, NOW))
+    assert await claim_dirty(store, now=NOW + 999_999) == ()
+    assert await claim_dirty(store, now=NOW + 1_000_000) == (id_,)
+
+
+async def test_evidence_that_comes_while_a_score_is_computed_owes_another(store: Store) -> None:
+    await add(store, endpoint())
+    id_ = endpoint().id
+    assert await claim_dirty(store, now=NOW) == (id_,)
+    async with store.write() as tx:
+        await endpoints.mark_dirty(tx, [id_], now=NOW)  # the same instant, after the claim
+        await scores.save(tx, score_row(id_, NOW))
+    assert await claim_dirty(store, now=NOW) == (id_,)
+
+
+async def test_a_score_that_a_dead_worker_owes_is_claimed_again(store: Store) -> None:
+    await add(store, endpoint())
+    assert len(await claim_dirty(store, now=NOW)) == 1
+    assert await claim_dirty(store, now=NOW + endpoints.SCORE_LEASE_MS - 1) == ()
+    assert len(await claim_dirty(store, now=NOW + endpoints.SCORE_LEASE_MS)) == 1
+
+
+async def test_many_workers_claim_each_dirty_endpoint_once(
+    store: Store, open_store: OpenStore
+) -> None:
+    rows = [endpoint(path=f"/{i}") for i in range(200)]
+    await add(store, *rows)
+
+    async def work(own: Store) -> list[str]:
+        mine: list[str] = []
+        for _ in range(12):
+            async with own.write() as tx:
+                mine += await endpoints.claim_dirty(tx, now=NOW, limit=9, max_age_ms=10**6)
+        return mine
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(work(open_store())) for _ in range(4)]
+    found = [id_ for task in tasks for id_ in task.result()]
+    assert sorted(found) == sorted(row.id for row in rows)
+
+
+async def test_a_hosts_wildcard_is_remembered_and_its_change_owes_scores(store: Store) -> None:
+    await add(store, endpoint())
+    id_ = endpoint().id
+    async with store.write() as tx:
+        assert (await endpoints.host_state(tx, "a.com")).wildcard is None
+        assert (await endpoints.host_state(tx, "unknown.com")).wildcard is None
+    for wildcard, owed in ((False, False), (True, True), (True, False), (False, True)):
+        await claim_dirty(store, now=NOW + 10**7)
+        async with store.write() as tx:
+            await scores.save(tx, score_row(id_, NOW))
+            await endpoints.set_wildcard(tx, "a.com", wildcard=wildcard, at=NOW)
+            state = await endpoints.host_state(tx, "a.com")
+        assert (state.wildcard, state.wildcard_at) == (wildcard, NOW)
+        assert bool(await claim_dirty(store, now=NOW)) is owed
+
+
+async def test_hosts_that_share_a_payto_are_counted_once_each(store: Store) -> None:
+    other = replace(QUOTE, network="eip155:137")
+    await add(
+        store,
+        replace(endpoint("a.com", "/1"), quote=QUOTE),
+        replace(endpoint("a.com", "/2"), quote=QUOTE),
+        replace(endpoint("b.com"), quote=QUOTE),
+        replace(endpoint("c.com"), quote=other),
+        endpoint("d.com"),
+    )
+    async with store.read() as tx:
+        assert await endpoints.count_hosts_sharing(tx, "eip155:8453", "0xBB") == 2
+        assert await endpoints.count_hosts_sharing(tx, "eip155:137", "0xbb") == 1
+        assert await endpoints.count_hosts_sharing(tx, "eip155:1", "0xbb") == 0
+
+
+async def test_endpoints_are_counted_by_what_lists_them(store: Store) -> None:
+    await add(
+        store,
+        endpoint("a.com"),
+        replace(endpoint("b.com"), status=Listing.DELISTED, simulated=True),
+    )
+    async with store.write() as tx:
+        await endpoints.insert(tx, endpoint("c.com"), adopted=True)
+        assert await endpoints.counts(tx) == {
+            "listed": 1,
+            "delisted": 1,
+            "adopted": 1,
+            "simulated": 1,
+        }

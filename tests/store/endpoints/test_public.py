@@ -1,0 +1,425 @@
+"""What is known by request alone is shown to nobody, and forgotten; on both databases."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import sqlalchemy as sa
+from sqlalchemy import Connection
+from tests.support.http_service import NOW, WEATHER, Running, configuration, opened
+
+from tollgauge.core import changes as rules
+from tollgauge.core.endpoint import Endpoint, Perimeter, Resource, endpoint_id, parse_resource
+from tollgauge.core.exchange import Timings
+from tollgauge.core.listing import ListedItem
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.schedule import Cadence
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.core.watch import PERIOD_MS, WatchRequest
+from tollgauge.db import schema
+from tollgauge.db.engine import Store
+from tollgauge.db.migrations import upgrade
+from tollgauge.jobs import prune, score
+from tollgauge.monitor import reports
+from tollgauge.store.endpoints import alternative_counts as similar_rows
+from tollgauge.store.endpoints import crawls, discovery, endpoints, public, scores
+from tollgauge.store.probes import changes, observations, probes
+from tollgauge.store.probes.observations import Observation
+from tollgauge.store.watches import watches
+from tollgauge.store.watches.watches import Watch
+
+HOST = "weather.sellers.example"
+MARKET = Perimeter(mapped=frozenset({HOST}))
+DEFAMING = parse_resource(f"https://{HOST}/this-seller-steals", MARKET)
+QUOTE = Quote(network="eip155:8453", asset="0xaa", amount=10, pay_to="0x" + "bb" * 20)
+WEEK_MS = 7 * DAY_MS
+
+
+def seen(at: int, *, sells: bool) -> ProbeResult:
+    return ProbeResult(
+        at=at,
+        outcome=Outcome.PAYMENT_REQUIRED if sells else Outcome.NOT_FOUND,
+        attribution=Attribution.THEIRS,
+        up=sells,
+        status=402 if sells else 404,
+        timings=Timings(total=80),
+        quote=QUOTE if sells else None,
+    )
+
+
+def asked_for(
+    tx: Connection,
+    resource: Resource,
+    *,
+    at: int,
+    sells: bool = False,
+    wildcard: bool | None = None,
+) -> Endpoint:
+    """A report was bought on a resource that nobody lists."""
+    endpoint = discovery.adopt(tx, resource, source="request", now=at)
+    probe = Observation(
+        endpoint=endpoint,
+        result=seen(at, sells=sells),
+        learned="GET" if sells else None,
+        wildcard=wildcard,
+    )
+    observations.record(tx, (probe,), cadence=Cadence(), owner="one", now=at)
+    found = endpoints.get(tx, endpoint.id)
+    assert found is not None
+    scores.save(tx, reports.live(tx, found, probe.result, now=at).row)
+    changes.add(tx, found.id, (rules.delisting(at=at, source="a-source"),))
+    similar_rows.save_counts(tx, {found.id: 3})
+    return found
+
+
+@pytest_asyncio.fixture
+async def running(tmp_path: Path, market_database: Callable[[Path], str]) -> AsyncIterator[Running]:
+    async with opened(configuration(store_url=market_database(tmp_path / "service.db"))) as found:
+        yield found
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def empty_database(
+    request: pytest.FixtureRequest, tmp_path: Path, database_numbers: Iterator[int]
+) -> str:
+    """The URL of a database without tables."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'old.db'}"
+    server = request.getfixturevalue("postgres")
+    name = f"unlisted_{next(database_numbers)}"
+    server.sql(f"CREATE DATABASE {name}")
+    url: str = server.url(name)
+    return url
+
+
+PAGES = (
+    "/endpoint/{id}",
+    "/endpoint/{id}/badge.svg",
+    "/endpoint/{id}/feed.xml",
+    "/endpoint/{id}/upgrade",
+    "/trust/snapshot/{id}",
+    "/trust/snapshot?resource={url}",
+)
+LISTS = (
+    "/",
+    "/leaderboard",
+    "/docs",
+    "/llms.txt",
+    "/provider/{host}",
+    "/provider/{host}/feed.xml",
+    "/trust/leaderboard",
+    "/trust/stats",
+    "/v1/x402-trust-preview",
+)
+
+
+async def shown(running: Running, resource: Resource) -> dict[str, tuple[int, str]]:
+    """Everything public that could name a resource; caches grow old between two looks."""
+    running.app._kept.clear()
+    found = {}
+    for path in (*PAGES, *LISTS):
+        url = path.format(id=resource.id, url=resource.url, host=resource.host)
+        answer = await running.get(url)
+        found[path] = (answer.status_code, answer.text)
+    return found
+
+
+async def test_a_path_that_was_only_asked_for_appears_nowhere(running: Running) -> None:
+    store = running.service.store
+    before = await shown(running, DEFAMING)
+    await store.writing(asked_for, DEFAMING, at=NOW)
+    while await score.run(store, settings=running.service.config.score, clock=running.clock):
+        pass
+    after = await shown(running, DEFAMING)
+    assert {path: status for path, (status, _) in after.items() if path in PAGES} == dict.fromkeys(
+        PAGES, 404
+    )
+    assert after == before
+    assert not [path for path, (_, text) in after.items() if "this-seller-steals" in text]
+
+
+async def test_its_page_is_that_of_a_resource_that_nobody_knows(running: Running) -> None:
+    await running.service.store.writing(asked_for, DEFAMING, at=NOW)
+    nobody = parse_resource(f"https://{HOST}/nobody-ever-asked", MARKET)
+    for path in PAGES:
+        hidden, unknown = [
+            await running.get(path.format(id=each.id, url=each.url), headers={"accept": "*/*"})
+            for each in (DEFAMING, nobody)
+        ]
+        assert (hidden.status_code, hidden.content) == (unknown.status_code, unknown.content)
+        assert dict(hidden.headers) == dict(unknown.headers)
+
+
+async def test_a_host_that_was_only_asked_for_has_no_page(running: Running) -> None:
+    elsewhere = parse_resource("https://rival.dev/steals")
+    await running.service.store.writing(asked_for, elsewhere, at=NOW)
+    for path in ("/provider/rival.dev", "/provider/rival.dev/feed.xml"):
+        assert (await running.get(path)).status_code == 404
+
+
+async def test_its_buyer_still_gets_the_report(running: Running) -> None:
+    store = running.service.store
+    endpoint = await store.writing(asked_for, DEFAMING, at=NOW)
+    probe = seen(NOW, sells=False)
+    again = await store.reading(reports.shared, endpoint, probe)
+    assert again is not None
+    assert again.endpoint.resource == DEFAMING.url
+    assert again.score.grade is not None
+
+
+async def test_it_is_offered_and_sampled_to_nobody(running: Running) -> None:
+    store = running.service.store
+    await store.writing(asked_for, DEFAMING, at=NOW, sells=True, wildcard=False)
+    standing = await store.reading(similar_rows.standing, DEFAMING.id)
+    assert standing is not None
+    assert not standing.offered
+    samples = await store.reading(reports.preview)
+    assert DEFAMING.id not in [each.report.endpoint.id for each in samples]
+
+
+async def test_what_answered_402_once_is_public(running: Running) -> None:
+    store = running.service.store
+    await store.writing(asked_for, DEFAMING, at=NOW, sells=True, wildcard=False)
+    await store.writing(
+        observations.record,
+        [Observation(endpoint=await one(store), result=seen(NOW + 1, sells=False), learned=None)],
+        cadence=Cadence(),
+        owner="one",
+        now=NOW + 1,
+    )
+    found = await shown(running, DEFAMING)
+    assert {status for status, _ in found.values()} == {200}
+    for path in ("/provider/{host}", "/provider/{host}/feed.xml", "/endpoint/{id}"):
+        assert "this-seller-steals" in found[path][1], path
+
+
+async def test_what_a_directory_lists_is_public(running: Running) -> None:
+    store = running.service.store
+    await store.writing(asked_for, DEFAMING, at=NOW)
+    async with store.write() as tx:
+        crawl = await crawls.begin_crawl(tx, "bazaar", now=NOW)
+        item = ListedItem(resource=DEFAMING)
+        await discovery.record_page(tx, crawl, [item], next_offset=1, now=NOW)
+    assert {status for status, _ in (await shown(running, DEFAMING)).values()} == {200}
+
+
+@pytest.mark.parametrize("wildcard", [True, None])
+async def test_a_402_says_nothing_where_every_path_answers_it_or_none_was_tried(
+    running: Running, wildcard: bool | None
+) -> None:
+    async with running.service.store.write() as tx:
+        values = {"wildcard": wildcard, "wildcard_at": None if wildcard is None else NOW}
+        await tx.execute(schema.host.update().where(schema.host.c.host == HOST).values(values))
+    before = await shown(running, DEFAMING)
+    store = running.service.store
+    await store.writing(asked_for, DEFAMING, at=NOW, sells=True, wildcard=wildcard)
+    after = await shown(running, DEFAMING)
+    assert {path: text for path, text in after.items() if path in PAGES} == {
+        path: text for path, text in before.items() if path in PAGES
+    }
+    assert not [path for path, (_, text) in after.items() if "this-seller-steals" in text]
+    assert (await running.get(f"/endpoint/{endpoint_id(WEATHER)}")).status_code == 200
+
+
+async def test_it_shares_nobodys_address(store: Store) -> None:
+    listed = Endpoint(
+        id="a" * 16, resource="https://a.dev/", host="a.dev", first_seen=NOW, last_seen=NOW
+    )
+    await store.writing(endpoints.insert, replace(listed, quote=QUOTE))
+    await store.writing(asked_for, DEFAMING, at=NOW, sells=True, wildcard=True)
+    async with store.write() as tx:
+        assert await endpoints.count_hosts_sharing(tx, QUOTE.network, QUOTE.pay_to) == 1
+        await endpoints.set_wildcard(tx, HOST, wildcard=False, at=NOW)
+        assert await endpoints.count_hosts_sharing(tx, QUOTE.network, QUOTE.pay_to) == 2
+
+
+async def one(store: Store, resource: Resource = DEFAMING) -> Endpoint:
+    found = await store.reading(endpoints.get, resource.id)
+    assert found is not None
+    return found
+
+
+async def pruned(store: Store, *, now: int) -> dict[str, object]:
+    return await prune.run(store, clock=lambda: now)
+
+
+async def left_of(store: Store, endpoint_id: str) -> dict[str, int]:
+    """How many rows of each table belong to an endpoint."""
+
+    def count(tx: Connection) -> dict[str, int]:
+        found = {}
+        for table in schema.metadata.tables.values():
+            for column in table.c:
+                if any(key.target_fullname == "endpoint.id" for key in column.foreign_keys):
+                    mine = sa.select(sa.func.count()).where(column == endpoint_id)
+                    found[table.name] = tx.execute(mine).scalar_one()
+        return {name: rows for name, rows in found.items() if rows}
+
+    return await store.reading(count)
+
+
+async def test_after_a_week_it_is_forgotten_with_all_that_belongs_to_it(store: Store) -> None:
+    await store.writing(asked_for, DEFAMING, at=NOW)
+    await store.writing(
+        probes.record_many, DEFAMING.id, [seen(NOW + n * HOUR_MS, sells=False) for n in range(70)]
+    )
+    await pruned(store, now=NOW + WEEK_MS - 1)
+    kept = await left_of(store, DEFAMING.id)
+    assert kept.keys() >= {"score", "probe_day", "flip", "standing", "alternative_count"}
+    tally = await pruned(store, now=NOW + WEEK_MS)
+    assert tally["unlisted"] == 1
+    assert await store.reading(endpoints.get, DEFAMING.id) is None
+    assert await left_of(store, DEFAMING.id) == {}
+    async with store.read() as tx:
+        hosts = (await tx.execute(sa.select(schema.host.c.host))).scalars().all()
+    assert HOST not in hosts
+
+
+async def test_a_probe_of_the_day_before_it_was_adopted_goes_too(store: Store) -> None:
+    midnight = NOW // DAY_MS * DAY_MS
+    await store.writing(asked_for, DEFAMING, at=midnight)
+    await store.writing(probes.record, DEFAMING.id, seen(midnight - 5, sells=False))
+    await pruned(store, now=midnight + WEEK_MS)
+    assert await left_of(store, DEFAMING.id) == {}
+    assert await store.reading(endpoints.get, DEFAMING.id) is None
+
+
+async def test_what_sells_is_listed_or_young_is_kept(store: Store) -> None:
+    kept = [parse_resource(f"https://{name}.dev/a") for name in ("sells", "listed", "gone", "new")]
+    sells, listed, gone, young = kept
+    await store.writing(asked_for, sells, at=NOW, sells=True, wildcard=False)
+    await store.writing(asked_for, young, at=NOW + 1)
+    async with store.write() as tx:
+        crawl = await crawls.begin_crawl(tx, "bazaar", now=NOW)
+        items = [ListedItem(resource=each) for each in (listed, gone)]
+        await discovery.record_page(tx, crawl, items, next_offset=2, now=NOW)
+        await discovery.finish_crawl(tx, crawl, complete=True, now=NOW)
+        crawl = await crawls.begin_crawl(tx, "bazaar", now=NOW + 1)
+        await discovery.record_page(tx, crawl, items[:1], next_offset=1, now=NOW + 1)
+        await discovery.finish_crawl(tx, crawl, complete=True, now=NOW + 1)
+    tally = await pruned(store, now=NOW + WEEK_MS)
+    assert tally["unlisted"] == 0
+    found = await store.reading(endpoints.get_many, [each.id for each in kept])
+    assert found.keys() == {each.id for each in kept}
+
+
+async def test_a_path_of_a_host_where_every_path_answers_402_is_forgotten(store: Store) -> None:
+    await store.writing(asked_for, DEFAMING, at=NOW, sells=True, wildcard=True)
+    untried = parse_resource("https://untried.dev/a")
+    await store.writing(asked_for, untried, at=NOW, sells=True)
+    await pruned(store, now=NOW + WEEK_MS)
+    assert await store.reading(endpoints.get, DEFAMING.id) is None
+    assert await store.reading(endpoints.get, untried.id) is not None, "it answered 402"
+
+
+async def test_a_watch_holds_on_to_what_it_watches(store: Store) -> None:
+    await store.writing(asked_for, DEFAMING, at=NOW)
+    made = Watch(
+        id="wat_1",
+        secret_hash="0" * 64,
+        endpoint_id=DEFAMING.id,
+        created_at=NOW,
+        expires_at=NOW + PERIOD_MS,
+        watch_request=WatchRequest(),
+    )
+    await store.writing(watches.add, made)
+    await pruned(store, now=NOW + PERIOD_MS + WEEK_MS)
+    assert await store.reading(endpoints.get, DEFAMING.id) is not None
+    await store.writing(lambda tx: tx.execute(watches.watch.delete()))
+    await pruned(store, now=NOW + PERIOD_MS + WEEK_MS)
+    assert await store.reading(endpoints.get, DEFAMING.id) is None
+
+
+async def test_a_watch_that_is_bought_meanwhile_keeps_what_it_watches(
+    open_store: Callable[[], Store],
+) -> None:
+    buyer, worker = open_store(), open_store()
+    await buyer.writing(asked_for, DEFAMING, at=NOW)
+    made = Watch(
+        id="wat_1",
+        secret_hash="0" * 64,
+        endpoint_id=DEFAMING.id,
+        created_at=NOW,
+        expires_at=NOW + PERIOD_MS,
+        watch_request=WatchRequest(),
+    )
+    async with buyer.write() as tx:
+        await discovery.adopt(tx, DEFAMING, source="request", now=NOW + WEEK_MS)
+        forgetting = asyncio.create_task(
+            worker.writing(public.forget, now=NOW + WEEK_MS, limit=prune.ENDPOINTS)
+        )
+        await asyncio.wait((forgetting,), timeout=0.2)  # time enough to do wrong
+        await tx.run(lambda raw: watches.add(raw, made))
+    assert await forgetting == 0
+    assert await buyer.reading(endpoints.get, DEFAMING.id) is not None
+
+
+async def test_a_database_of_the_version_before_hides_and_forgets_too(empty_database: str) -> None:
+    store = Store.open(empty_database)
+    await store.writing(lambda tx: upgrade(tx, to="0010"))
+    sells = parse_resource("https://sells.dev/a")
+    await store.writing(asked_for, DEFAMING, at=NOW)
+    await store.writing(asked_for, sells, at=NOW, sells=True, wildcard=False)
+    await store.migrate()
+    shown = [await store.reading(public.get, each.id) for each in (DEFAMING, sells)]
+    assert [each is not None for each in shown] == [False, True]
+    assert (await pruned(store, now=NOW + WEEK_MS))["unlisted"] == 1
+    assert await store.reading(endpoints.get, sells.id) is not None
+    await store.close()
+
+
+async def test_many_are_forgotten_a_batch_at_a_time(store: Store) -> None:
+    def many(tx: Connection) -> None:
+        for number in range(prune.ENDPOINTS + 1):
+            asked = parse_resource(f"https://{HOST}/steals/{number}", MARKET)
+            discovery.adopt(tx, asked, source="request", now=NOW)
+
+    await store.writing(many)
+    tallies = [await pruned(store, now=NOW + WEEK_MS) for _ in range(2)]
+    assert [(each["unlisted"], each["busy"]) for each in tallies] == [
+        (prune.ENDPOINTS, True),
+        (1, False),
+    ]
+
+
+async def test_a_probe_that_ends_after_its_endpoint_was_forgotten_costs_no_other_its_result(
+    store: Store,
+) -> None:
+    lost = await store.writing(asked_for, DEFAMING, at=NOW)
+    other = await store.writing(
+        asked_for, parse_resource("https://other.dev/a"), at=NOW + DAY_MS, sells=True
+    )
+    await pruned(store, now=NOW + WEEK_MS)
+    at = NOW + WEEK_MS + MINUTE_MS
+    both = [
+        Observation(endpoint=each, result=seen(at, sells=True), learned="GET")
+        for each in (lost, other)
+    ]
+    await store.writing(observations.record, both, cadence=Cadence(), owner="one", now=at)
+    last = await store.reading(probes.latest, other.id, since=at - 1, until=at)
+    assert last is not None
+    assert await left_of(store, lost.id) == {}
+
+
+async def test_a_score_or_a_count_of_what_was_forgotten_meanwhile_is_dropped(store: Store) -> None:
+    await store.writing(asked_for, DEFAMING, at=NOW)
+    row = await store.reading(scores.get, DEFAMING.id)
+    assert row is not None
+    await pruned(store, now=NOW + WEEK_MS)
+    assert await store.writing(scores.save, replace(row, as_of=NOW + WEEK_MS)) is False
+    await store.writing(similar_rows.save_counts, {DEFAMING.id: 1})
+    assert await left_of(store, DEFAMING.id) == {}
+
+
+async def test_who_asks_for_it_again_makes_it_known_again(store: Store) -> None:
+    await store.writing(asked_for, DEFAMING, at=NOW)
+    await pruned(store, now=NOW + WEEK_MS)
+    again = await store.writing(asked_for, DEFAMING, at=NOW + WEEK_MS + 1)
+    assert again.first_seen == NOW + WEEK_MS + 1
+    assert await store.reading(public.get, DEFAMING.id) is None

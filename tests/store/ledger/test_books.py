@@ -1,0 +1,254 @@
+"""The books on both databases: what came to us, what of it was sold, and what is told once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from structlog.testing import capture_logs
+from tests.support.books import (
+    ANN,
+    BEN,
+    CHAIN,
+    DAY,
+    NETWORK,
+    NOON,
+    OLD_TILL,
+    TILL,
+    USDC,
+    advanced,
+    came,
+    header,
+    nonce,
+    opened,
+    read_to,
+    sold,
+)
+
+from tollgauge.core.blocks import Span
+from tollgauge.core.books import Account, Day
+from tollgauge.core.payment import State
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.db.engine import Store
+from tollgauge.jobs import books as job
+from tollgauge.store.chain import cursors as chains
+from tollgauge.store.chain import deposits
+from tollgauge.store.chain.cursors import OvertakenError
+from tollgauge.store.ledger import books, payments
+
+MINE = Account(network=NETWORK, asset=USDC, address=TILL)
+
+
+async def becomes(store: Store, number: int, state: State) -> None:
+    async with store.write() as tx:
+        change = payments.payment.update().where(payments.payment.c.nonce == nonce(number))
+        await tx.execute(change.values(state=state.value))
+
+
+async def of_day(store: Store, day: int = DAY, address: str = TILL) -> Day:
+    async with store.read() as tx:
+        known = {each.address: each for each in await books.accounts(tx)}
+        return await books.of_day(tx, known[address], day)
+
+
+async def strays(store: Store) -> list[tuple[int, str | None]]:
+    async with store.read() as tx:
+        return [(each.value, each.state) for each in await books.unattributed(tx, limit=9)]
+
+
+async def test_sales_are_told_from_what_nobody_bought_anything_with(store: Store) -> None:
+    cursor, block = await opened(store), header(101)
+    for number in (1, 2):
+        await sold(store, number)
+    await sold(store, 3, payer=BEN)
+    found = (
+        *(came(block, number, by=nonce(number)) for number in (1, 2)),
+        came(block, 3, by=nonce(3), payer=BEN),
+        came(block, 4, 700),
+        came(block, 5, 6_000, by=nonce(9)),
+    )
+    await advanced(store, cursor, [block], *found)
+    day = await of_day(store)
+    assert (day.sales, day.settled, day.transfers, day.received) == (3, 15_000, 5, 21_700)
+    assert (day.unattributed, day.unattributed_transfers) == (6_700, 2)
+    assert (day.difference, day.awaited, day.complete) == (0, 0, False)
+    assert sorted(await strays(store)) == [(700, None), (6_000, None)]
+
+
+async def test_the_nonce_of_another_payer_pays_for_nothing(store: Store) -> None:
+    cursor, block = await opened(store), header(101)
+    await sold(store, 1, payer=BEN)
+    await advanced(store, cursor, [block], came(block, 1, by=nonce(1), payer=ANN))
+    day = await of_day(store)
+    assert (day.unattributed, day.settled, day.awaited) == (5_000, 5_000, 5_000)
+
+
+async def test_a_sale_that_settles_later_takes_its_transfer(store: Store) -> None:
+    cursor, block = await opened(store), header(101)
+    await sold(store, 1, State.UNKNOWN)
+    await advanced(store, cursor, [block], came(block, 1, by=nonce(1)))
+    assert await strays(store) == [(5_000, "unknown")]
+    assert (await of_day(store)).unattributed == 5_000
+    await becomes(store, 1, State.SETTLED)
+    assert await strays(store) == []
+    day = await of_day(store)
+    assert (day.unattributed, day.settled, day.difference) == (0, 5_000, 0)
+
+
+async def test_a_reorganisation_takes_back_what_its_blocks_brought(store: Store) -> None:
+    cursor = await opened(store)
+    for number in (1, 2):
+        await sold(store, number)
+    old = [header(101), header(102)]
+    cursor = await advanced(
+        store, cursor, old, came(old[0], 1, by=nonce(1)), came(old[1], 1, by=nonce(2))
+    )
+    assert (await of_day(store)).received == 10_000
+    new = [header(102, fork="b"), header(103, fork="b")]
+    cursor = await advanced(store, cursor, new, came(new[1], 7, 60), common=101)
+    day = await of_day(store)
+    assert (day.received, day.unattributed, day.awaited) == (5_060, 60, 5_000)
+    back = header(104)
+    await advanced(store, cursor, [back], came(back, 3, by=nonce(2)))
+    day = await of_day(store)
+    assert (day.received, day.unattributed, day.awaited) == (10_060, 60, 0)
+
+
+async def test_a_sale_belongs_to_the_day_of_its_transfer(store: Store) -> None:
+    midnight = (DAY + 1) * DAY_MS
+    cursor, block = await opened(store), header(101, at=midnight + 3_000)
+    await sold(store, 1, at=midnight - 2_000)
+    assert (await of_day(store, DAY)).awaited == 5_000
+    await advanced(store, cursor, [block], came(block, 1, by=nonce(1)))
+    assert (await of_day(store, DAY)).settled == 0
+    assert (await of_day(store, DAY + 1)).settled == 5_000
+
+
+async def test_an_old_address_keeps_its_books_and_a_new_one_has_its_own(store: Store) -> None:
+    cursor, block = await opened(store, TILL, OLD_TILL), header(101)
+    await sold(store, 1, to=OLD_TILL)
+    await sold(store, 2)
+    found = (came(block, 1, by=nonce(1), to=OLD_TILL), came(block, 2, by=nonce(2)))
+    await advanced(store, cursor, [block], *found, came(block, 3, 70, to=OLD_TILL))
+    assert (await of_day(store)).received == 5_000
+    old = await of_day(store, address=OLD_TILL)
+    assert (old.received, old.settled, old.unattributed) == (5_070, 5_000, 70)
+
+
+async def test_an_address_that_only_the_ledger_knows_has_books_without_a_chain(
+    store: Store,
+) -> None:
+    await sold(store, 1, to=OLD_TILL)
+    day = await of_day(store, address=OLD_TILL)
+    assert (day.settled, day.awaited, day.difference, day.complete) == (5_000, 5_000, 0, False)
+    async with store.read() as tx:
+        found, began = await books.named(tx, NETWORK, USDC, since=0)
+        later, _ = await books.named(tx, NETWORK, USDC, since=NOON + 1)
+    assert (set(found), began, set(later)) == ({OLD_TILL}, NOON, set())
+
+
+async def test_an_account_is_filled_downwards_and_only_once(store: Store) -> None:
+    async with store.write() as tx:
+        cursor = await chains.start(tx, CHAIN, header(100))
+        cursor = await chains.join_accounts(
+            tx, cursor, USDC, [TILL], wanted_from=NOON - 2 * HOUR_MS
+        )
+        owed = await deposits.backlog(tx, CHAIN, USDC)
+    assert owed is not None
+    assert (owed.low, owed.address.hex()) == (101, TILL[2:])
+    block = header(60, at=NOON - HOUR_MS)
+    rest = {"low": 50, "low_at": NOON - HOUR_MS}
+    async with store.write() as tx:
+        await chains.fill_account(tx, cursor, USDC, owed, [came(block, 1)], **rest)
+    with pytest.raises(OvertakenError):
+        async with store.write() as tx:
+            await chains.fill_account(tx, cursor, USDC, owed, [came(block, 1)], **rest)
+    async with store.write() as tx:
+        owed = await deposits.backlog(tx, CHAIN, USDC)
+        assert owed is not None
+        assert owed.low == 50
+        await chains.fill_account(tx, cursor, USDC, owed, [], low=9, low_at=NOON - 3 * HOUR_MS)
+        assert await deposits.backlog(tx, CHAIN, USDC) is None
+        assert (await of_rows(tx)) == 1
+
+
+async def of_rows(tx: Any) -> int:
+    query = sa.select(sa.func.count()).select_from(deposits.deposit)
+    return int((await tx.execute(query)).scalar_one())
+
+
+async def test_a_step_that_did_not_know_an_address_of_ours_is_not_applied(store: Store) -> None:
+    async with store.write() as tx:
+        cursor = await chains.start(tx, CHAIN, header(100))
+        after = await chains.join_accounts(tx, cursor, USDC, [TILL], wanted_from=0)
+    with pytest.raises(OvertakenError):
+        await advanced(store, cursor, [header(101)])
+    await advanced(store, after, [header(101)])
+
+
+async def test_a_second_look_adds_what_lacked_and_tells_what_made_a_transfer(
+    store: Store,
+) -> None:
+    cursor, block = await opened(store), header(101)
+    cursor = await advanced(store, cursor, [block], came(block, 1), came(block, 2, 60))
+    seen = [came(block, 1, by=nonce(1)), came(block, 2, 60), came(block, 3, 70)]
+    async with store.write() as tx:
+        span = Span(101, 101, final=True)
+        assert await chains.audited(tx, cursor, span, [], at=block.at, came=seen) == 2
+        again = await chains.cursor(tx, CHAIN)
+        assert again is not None
+        assert (again.audited, again.audited_at) == (101, block.at)
+        assert await of_rows(tx) == 3
+    await sold(store, 1)
+    assert (await of_day(store)).unattributed == 130
+
+
+def told(found: Sequence[Any]) -> list[tuple[str, str]]:
+    return [
+        (each["day"], each["difference"])
+        for each in found
+        if (each["event"], each.get("kind")) == ("ledger.alarm", "books")
+    ]
+
+
+async def test_a_difference_that_nothing_explains_is_told_once(store: Store) -> None:
+    cursor, block = await opened(store), header(101)
+    await sold(store, 1)
+    await sold(store, 2)
+    await advanced(store, cursor, [block], came(block, 1, by=nonce(1)))
+    now = (DAY + 1) * DAY_MS + HOUR_MS
+    with capture_logs() as found:
+        assert await job.run(store, now=now) == 0
+        assert told(found) == [], "the day is not complete"
+        await read_to(store, now)
+        assert await job.run(store, now=now) == 1
+        assert await job.run(store, now=now + MINUTE_MS) == 1
+        assert told(found) == [("2026-02-16", "-5000")]
+        await sold(store, 3)
+        assert await job.run(store, now=now) == 1
+        assert told(found)[1:] == [("2026-02-16", "-10000")], "another sum is told again"
+        for number in (2, 3):
+            await becomes(store, number, State.UNKNOWN)
+        assert await job.run(store, now=now) == 0
+        await becomes(store, 2, State.SETTLED)
+        assert await job.run(store, now=now) == 1
+        assert told(found)[2:] == [("2026-02-16", "-5000")], "it had been in order in between"
+
+
+async def test_an_old_day_is_checked_again_when_a_sale_of_it_changes(store: Store) -> None:
+    await opened(store)
+    await sold(store, 1, State.UNKNOWN)
+    now = (DAY + 30) * DAY_MS
+    await read_to(store, now)
+    with capture_logs() as found:
+        assert await job.run(store, now=now) == 0
+        await becomes(store, 1, State.SETTLED)
+        assert await job.run(store, now=now) == 0, "nobody looks at it again"
+        async with store.write() as tx:
+            row = await payments.get(tx, f"{1:032x}")
+            assert row is not None
+            await books.recheck(tx, row)
+        assert await job.run(store, now=now) == 1
+        assert told(found) == [("2026-02-16", "-5000")]

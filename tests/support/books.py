@@ -1,0 +1,105 @@
+"""Sales and transfers for the tests of the books."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from tollgauge.core.blocks import Header
+from tollgauge.core.payment import State
+from tollgauge.core.settlement import Deposit
+from tollgauge.core.units import DAY_MS
+from tollgauge.db.engine import Store
+from tollgauge.store.chain import cursors as chains
+from tollgauge.store.chain import deposits
+from tollgauge.store.chain.cursors import Cursor
+from tollgauge.store.ledger import payments
+
+CHAIN = 8453
+NETWORK = f"eip155:{CHAIN}"
+USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
+DAY = 20_500
+NOON = DAY * DAY_MS + DAY_MS // 2
+TILL, OLD_TILL = "0x" + "ab" * 20, "0x" + "cd" * 20
+ANN, BEN = "0x" + "0a" * 20, "0x" + "0b" * 20
+
+
+def header(number: int, *, fork: str = "", at: int = NOON) -> Header:
+    found = hashlib.sha256(f"{number}{fork}".encode()).digest()
+    return Header(number, found, bytes(32), at)
+
+
+def nonce(number: int) -> str:
+    return f"0x{number:064x}"
+
+
+def came(
+    block: Header,
+    index: int,
+    value: int = 5_000,
+    *,
+    by: str | None = None,
+    payer: str = ANN,
+    to: str = TILL,
+) -> Deposit:
+    asset, pay_to, sender = (bytes.fromhex(each[2:]) for each in (USDC, to, payer))
+    used = None if by is None else bytes.fromhex(by[2:])
+    place = (block.number, block.hash, index, asset, pay_to, sender, value, used)
+    return Deposit(*place, hashlib.sha256(block.hash).digest(), block.at)
+
+
+async def opened(store: Store, *addresses: str, at: int = NOON) -> Cursor:
+    """A chain that is indexed up to block 100, with these addresses of ours for two days."""
+    async with store.write() as tx:
+        cursor = await chains.start(tx, CHAIN, header(100, at=at))
+        tills = addresses or (TILL,)
+        cursor = await chains.join_accounts(tx, cursor, USDC, tills, wanted_from=at - DAY_MS)
+        await tx.execute(deposits.account.update().values(low=0, low_at=at - 2 * DAY_MS))
+        return cursor
+
+
+async def advanced(
+    store: Store, cursor: Cursor, headers: Sequence[Header], *found: Deposit, **rest: Any
+) -> Cursor:
+    async with store.write() as tx:
+        return await chains.advance(tx, cursor, headers, [], came=found, finalized=100, **rest)
+
+
+async def read_to(store: Store, at: int) -> None:
+    """Every block up to an instant was read once it was final."""
+    async with store.write() as tx:
+        await tx.execute(chains.chain_cursor.update().values(audited_at=at))
+
+
+async def sold(
+    store: Store,
+    number: int,
+    state: State = State.SETTLED,
+    *,
+    at: int = NOON,
+    amount: int = 5_000,
+    to: str = TILL,
+    payer: str = ANN,
+) -> None:
+    """A payment of the ledger, by its nonce."""
+    values = {
+        "id": f"{number:032x}",
+        "network": NETWORK,
+        "asset": USDC,
+        "payer": payer,
+        "nonce": nonce(number),
+        "state": state.value,
+        "owner": "",
+        "lease_until": 0,
+        "digest": "",
+        "route": "x402-trust",
+        "amount": str(amount),
+        "pay_to": to,
+        "valid_before": str(at // 1_000 + 300),
+        "header": "",
+        "created_at": at,
+        "updated_at": at,
+    }
+    async with store.write() as tx:
+        await tx.execute(payments.payment.insert().values(values))

@@ -1,0 +1,224 @@
+"""An indexer over fake nodes, and the replay of the chain that it must agree with."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import sqlalchemy as sa
+from tests.support.fake_chain import (
+    BLOCK_SECONDS,
+    START,
+    TOKEN,
+    FakeChain,
+    FakeNode,
+    Mood,
+)
+
+from tollgauge.clients.chain.logs import ChainLogs
+from tollgauge.clients.chain.rpc import Node
+from tollgauge.core.blocks import DeepReorgError
+from tollgauge.core.endpoint import Endpoint, parse_resource
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import day_of
+from tollgauge.db.engine import Store
+from tollgauge.jobs import index
+from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.store.chain import cursors as chains
+from tollgauge.store.chain import deposits, transfers
+from tollgauge.store.endpoints import endpoints
+
+NETWORK = "eip155:8453"
+
+
+QUICK = IndexSettings(
+    audit=1,
+    dirty_every_ms=0,
+    volume_every_ms=0,
+    span=50,
+    tip_span=16,
+    fill_wallets=3,
+    check=0.2,
+    rest_s=0.0,
+)
+
+
+@dataclass
+class Indexer:
+    """A process that indexes: a store and clients of its own, gone when it is killed."""
+
+    path: Path
+    urls: Sequence[str]
+    chain: FakeChain
+    settings: IndexSettings = QUICK
+    own: bytes | None = None
+    tallies: list[dict[str, Any]] = field(default_factory=list)
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def start(self) -> None:
+        self.store = Store.open(f"sqlite:///{self.path}")
+        self.logs = ChainLogs(
+            [Node(url, timeout_s=2) for url in self.urls],
+            chain_id=8453,
+            token=TOKEN,
+            settings=self.settings.asking,
+            seed=1,
+        )
+
+    async def stop(self) -> None:
+        await self.logs.close()
+        await self.store.close()
+
+    def now(self) -> int:
+        return 1_000 * (START + (len(self.chain.blocks) + 5) * BLOCK_SECONDS)
+
+    async def watch(self, *wallets: bytes) -> None:
+        async with self.store.write() as tx:
+            for wallet in wallets:
+                resource = parse_resource(f"https://seller-{wallet.hex()}.dev/pay")
+                quote = Quote(
+                    network=NETWORK, asset=TOKEN, amount=5_000, pay_to="0x" + wallet.hex()
+                )
+                found = Endpoint(
+                    id=resource.id,
+                    resource=resource.url,
+                    host=resource.host,
+                    first_seen=1_000 * START,
+                    last_seen=1_000 * START,
+                    quote=quote,
+                    quote_at=1_000 * START,
+                )
+                if await endpoints.get(tx, resource.id) is None:
+                    await endpoints.insert(tx, found)
+
+    async def round(self) -> dict[str, Any]:
+        pay_to = "" if self.own is None else "0x" + self.own.hex()
+        tally = await index.run(
+            self.store, self.logs, settings=self.settings, clock=self.now, pay_to=pay_to
+        )
+        self.tallies.append(tally)
+        return tally
+
+    async def killed_round(self, after: float) -> None:
+        """A round that dies somewhere on its way, and a process that starts anew."""
+        task = asyncio.create_task(self.round())
+        await asyncio.wait({task}, timeout=after)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError, DeepReorgError):
+            await task
+        await self.stop()
+        self.start()
+
+    async def settle(self, rounds: int = 60) -> None:
+        """Rounds until nothing is left to do."""
+        for _ in range(rounds):
+            tally = await self.round()
+            work = ("blocks", "filled", "audited", "unreachable", "unconfirmed", "moved")
+            if not any(tally.get(each) for each in work):
+                return
+        raise AssertionError(f"still at work: {self.tallies[-3:]}")
+
+    async def rows(self) -> set[tuple[Any, ...]]:
+        async with self.store.read() as tx:
+            found = (await tx.execute(sa.select(transfers.transfer))).all()
+        assert all(row.nonce is not None for row in found if row.incoming)
+        table = [
+            (
+                row.number,
+                row.block_hash,
+                row.log_index,
+                row.wallet,
+                row.other,
+                row.incoming,
+                int(row.value),
+                row.at,
+            )
+            for row in found
+        ]
+        assert len(set(table)) == len(table)
+        return set(table)
+
+    async def deposits(self) -> set[tuple[Any, ...]]:
+        """Everything that was booked as having come to us."""
+        async with self.store.read() as tx:
+            found = (await tx.execute(sa.select(deposits.deposit))).all()
+        assert {row.pay_to for row in found} <= {"0x" + (self.own or b"").hex()}
+        table = [
+            (
+                row.number,
+                row.block_hash,
+                row.log_index,
+                bytes.fromhex(row.payer[2:]),
+                int(row.value),
+                row.nonce is not None,
+                row.at,
+            )
+            for row in found
+        ]
+        assert len(set(table)) == len(table)
+        return set(table)
+
+    async def days(self) -> dict[tuple[Any, ...], tuple[int, int, int]]:
+        async with self.store.read() as tx:
+            found = (await tx.execute(sa.select(transfers.transfer_day))).all()
+        return {
+            (row.wallet, row.day, row.other): (row.transfers, int(row.paid), int(row.returned))
+            for row in found
+        }
+
+
+def summed(rows: set[tuple[Any, ...]]) -> dict[tuple[Any, ...], tuple[int, int, int]]:
+    """The day sums that follow from rows."""
+    sums: dict[tuple[Any, ...], tuple[int, int, int]] = {}
+    for _, _, _, wallet, other, incoming, value, at in rows:
+        key = (wallet, day_of(at), other)
+        count, paid, back = sums.get(key, (0, 0, 0))
+        sums[key] = (count + 1, paid + value, back) if incoming else (count, paid, back + value)
+    return {key: value for key, value in sums.items() if any(value)}
+
+
+async def agrees(indexer: Indexer, wallets: Sequence[bytes]) -> None:
+    """The table is the linear replay of the canonical chain, and so are its sums."""
+    expected = indexer.chain.expected(wallets)
+    rows = await indexer.rows()
+    assert rows == expected, {"extra": rows - expected, "missing": expected - rows}
+    assert await indexer.days() == summed(expected)
+    if indexer.own is not None:
+        came, payment_of = indexer.chain.deposits(indexer.own), await indexer.deposits()
+        assert payment_of == came, {"extra": payment_of - came, "missing": came - payment_of}
+    async with indexer.store.read() as tx:
+        cursor = await chains.cursor(tx, 8453)
+        kept = await chains.kept(tx, 8453)
+    assert cursor is not None
+    assert (cursor.number, cursor.hash) == (indexer.chain.head.number, indexer.chain.head.hash)
+    assert all(indexer.chain.blocks[n].hash == each for n, each in kept.items())
+
+
+@contextlib.asynccontextmanager
+async def world(
+    path: Path,
+    chain: FakeChain,
+    *moods: Mood,
+    settings: IndexSettings = QUICK,
+    own: bytes | None = None,
+) -> AsyncIterator[tuple[Indexer, list[FakeNode]]]:
+    """An indexer and its nodes, one a mood."""
+    nodes = [FakeNode(chain, seed, mood) for seed, mood in enumerate(moods or (Mood(),))]
+    async with contextlib.AsyncExitStack() as stack:
+        urls = [await stack.enter_async_context(node.served()) for node in nodes]
+        indexer = await stack.enter_async_context(Indexer(path, urls, chain, settings, own))
+        yield indexer, nodes
+
+
+def _fields(given: IndexSettings) -> dict[str, Any]:
+    return {name: getattr(given, name) for name in IndexSettings.__dataclass_fields__}

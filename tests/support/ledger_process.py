@@ -1,0 +1,168 @@
+"""Servers behind the gate as processes of their own, which can be killed at a named point.
+
+Run as a module it is a nursery: for each line of JSON on standard input it forks a server and
+answers with its process id and port. Forking saves the imports; each server is a real process
+with its own connections, and SIGKILL ends it as it ends any other. They all end with the nursery,
+and the nursery with its standard input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from tests.support.ledger_world import LedgerWorld
+
+from tollgauge.clients.chain.authorization import Prover
+from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
+from tollgauge.core.payment import State
+from tollgauge.db.engine import Store
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid import gate as gate_module
+from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.paid.gate import Gate
+from tollgauge.web.paid.payment_terms import Sale
+
+POINTS: Final = (
+    "after the claim",
+    "after verify",
+    "after the answer is made",
+    "after the answer and the intent are stored",
+    "after the facilitator answered",
+    "after the outcome is written",
+)
+ARMED: Final[set[str]] = set()
+
+
+def point(name: str) -> None:
+    assert name in POINTS
+    if name in ARMED:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DoomedFacilitator(Facilitator):
+    """The client, with the point after its settle call."""
+
+    async def settle(self, *arguments: Any, **more: Any) -> Any:
+        found = await super().settle(*arguments, **more)
+        point("after the facilitator answered")
+        return found
+
+
+class DoomedGate(Gate):
+    """The gate, with the points after its steps. The product itself knows nothing of them."""
+
+    async def _claim(self, *arguments: Any, **more: Any) -> Any:
+        found = await super()._claim(*arguments, **more)
+        point("after the claim")
+        return found
+
+    async def _verify(self, *arguments: Any, **more: Any) -> Any:
+        found = await super()._verify(*arguments, **more)
+        point("after verify")
+        return found
+
+    async def _compute(self, *arguments: Any, **more: Any) -> Any:
+        found = await super()._compute(*arguments, **more)
+        point("after the answer is made")
+        return found
+
+    async def _intend(self, *arguments: Any, **more: Any) -> Any:
+        found = await super()._intend(*arguments, **more)
+        assert found.state is State.SETTLING
+        point("after the answer and the intent are stored")
+        return found
+
+    async def _conclude(self, *arguments: Any, **more: Any) -> Any:
+        found = await super()._conclude(*arguments, **more)
+        point("after the outcome is written")
+        return found
+
+
+def serve(order: dict[str, str], listener: socket.socket) -> None:
+    """Become a server: `database`, `facilitator` and `node` are URLs; `folder` holds the clock
+    and the list of the handler's runs; `kill` names the point at which to die. A server that is
+    to die, or to follow one, does not wait for a payment in flight: nobody works on it.
+    """
+    ARMED.update({order["kill"]} - {""})
+    if order["waits"] == "no":
+        vars(gate_module)["WAITS_S"] = (0.0,)
+    folder = Path(order["folder"])
+    gate = DoomedGate(
+        store=Store.open(order["database"]),
+        facilitator=DoomedFacilitator(
+            FacilitatorSettings(url=order["facilitator"], settle_timeout_s=5)
+        ),
+        clock=lambda: int((folder / "clock").read_text()),
+        chain=Prover.connect(order["node"], timeout_s=5),
+    )
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await gate.serve(request, sale(folder))
+        except Problem as problem:
+            return problem.response()
+
+    app = Starlette(routes=[Route("/v1/a", answer, methods=["POST"])])
+    config = uvicorn.Config(app, log_level="error", lifespan="off", access_log=False)
+    asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
+
+
+def sale(folder: Path) -> Sale:
+    """The world's sale, whose handler leaves a line of its own in a file at each run."""
+
+    async def compute(_order: object, _claim: HeldClaim) -> bytes:
+        body = json.dumps({"run": os.urandom(8).hex()}).encode()
+        with (folder / "runs").open("ab") as runs:
+            runs.write(body + b"\n")
+        await asyncio.sleep(0.1)
+        return body
+
+    known = LedgerWorld().sale()
+    return Sale(
+        offer=known.offer, description="", validate=lambda document: document, compute=compute
+    )
+
+
+def end_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def nursery(become: Callable[[dict[str, str], socket.socket], None]) -> None:
+    """Fork a server for each order on standard input."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how they ended
+    end_with_parent()
+    for line in sys.stdin:
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(256)
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            end_with_parent()
+            os.close(0)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # that pipe is the nursery's alone
+            become(json.loads(line), listener)
+            os._exit(0)
+        born = {"pid": child, "port": listener.getsockname()[1]}
+        sys.stdout.write(json.dumps(born) + "\n")
+        sys.stdout.flush()
+        listener.close()
+
+
+if __name__ == "__main__":
+    nursery(serve)

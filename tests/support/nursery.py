@@ -1,0 +1,58 @@
+"""The process that forks servers, as tests see it (tests/support/ledger_process.py)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class Nursery:
+    """The process that forks servers."""
+
+    process: subprocess.Popen[str]
+    born: list[int] = field(default_factory=list)
+
+    def fork(self, **order: str) -> str:
+        """A new server's address; its process id is the last of `born`."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
+        child = json.loads(self.process.stdout.readline())
+        self.born.append(child["pid"])
+        return f"http://127.0.0.1:{child['port']}"
+
+    def end_servers(self) -> None:
+        for pid in self.born:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.born.clear()
+
+
+@contextlib.contextmanager
+def started(module: str) -> Iterator[Nursery]:
+    """Run a module that is a nursery, until the end of the block."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", module],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    nursery = Nursery(process)
+    try:
+        yield nursery
+    finally:
+        nursery.end_servers()
+        process.communicate(timeout=10)

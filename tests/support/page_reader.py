@@ -1,0 +1,204 @@
+"""Pages as a browser reads them, and a snapshot to show on them."""
+
+from __future__ import annotations
+
+import dataclasses
+from html.parser import HTMLParser
+from typing import Any
+
+from tollgauge.core.policy import POLICY_1
+from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.monitor.reports import (
+    Component,
+    DayBar,
+    Ecosystem,
+    EndpointView,
+    Flag,
+    Leaderboard,
+    Snapshot,
+    TimelineEvent,
+)
+
+NOW = 1_764_000_000_000
+TODAY = NOW // DAY_MS
+BASE = "https://gauge.example.org"
+VOID = {"meta", "link", "br", "img", "wbr", "hr", "input"}
+FORBIDDEN = {"script", "style", "iframe", "object", "embed", "base", "form", "image", "use"}
+BIDI = "\u202e\u2066\u200b\ufeff\U000e0041"
+HOSTILE = (
+    '"><script>canary()</script>',
+    "' onmouseover='canary()' x='",
+    "</title></svg><img src=x onerror=canary()>",
+    "{{ 7 * 191 }}{% raw %}",
+    "javascript:canary()//https://evil.example/canary",
+    f"pay {BIDI}me\x00\x1b[31m",
+    "](https://evil.example/canary) `code` $(canary) '; canary; '",
+)
+
+
+def snapshot(**changes: Any) -> Snapshot:
+    base = Snapshot(
+        id="0123456789abcdef",
+        resource="https://api.example.com/v1/weather",
+        host="api.example.com",
+        recommendation="proceed",
+        grade="A",
+        score_tenths=831,
+        confidence_hundredths=98,
+        uptime_tenths=995,
+        latency_ms=1_240,
+        p50_latency_ms=900,
+        p95_latency_ms=3_100,
+        probes=1_440,
+        scored=1_433,
+        excluded=(("ours", 4), ("common-mode", 3)),
+        price_micro_usd=5_000,
+        price_changes=0,
+        payto_changes=0,
+        network="eip155:8453",
+        pay_to="0x" + "ab" * 20,
+        first_seen=NOW - 60 * DAY_MS,
+        last_probed=NOW - HOUR_MS,
+        status="listed",
+        computed_at=NOW - 5 * HOUR_MS,
+        verdict="near-perfect",
+        summary="Near-perfect: 1,426 of 1,433 checks answered in 30 days.",
+        sources=("bazaar",),
+        advertised_name="Weather",
+        advertised_description="Forecasts for any place.",
+        better_alternatives=3,
+        policy_version=1,
+    )
+    return dataclasses.replace(base, **changes)
+
+
+def view(shown: Snapshot | None = None, **changes: Any) -> EndpointView:
+    base = EndpointView(
+        snapshot=shown or snapshot(),
+        components=tuple(
+            Component(name=row.name, weight=row.weight, tenths=900) for row in POLICY_1.rows
+        ),
+        flags=(
+            Flag(code="low-confidence", severity="info", message="Few half hours were observed."),
+            Flag(code="price-changed", severity="warn", message="It changed.", since=NOW - DAY_MS),
+            Flag(code="down-now", severity="error", message="Use an alternative."),
+        ),
+        caps=(("down-now", 49, "No probe of the last 3 hours was answered."),),
+        low_tenths=800,
+        high_tenths=852,
+        days=tuple(
+            DayBar(day=TODAY - 29 + n, scored=48, up=47, excluded=1, p50_ms=90, p95_ms=200)
+            for n in range(30)
+        ),
+        events=(
+            TimelineEvent(
+                at=NOW - 9 * DAY_MS,
+                kind="price-changed",
+                source="probe",
+                before="$0.005000",
+                after="$0.010000",
+            ),
+        ),
+    )
+    return dataclasses.replace(base, **changes)
+
+
+def unmeasured() -> EndpointView:
+    shown = snapshot(
+        recommendation="unverified",
+        grade=None,
+        score_tenths=None,
+        confidence_hundredths=0,
+        uptime_tenths=None,
+        latency_ms=None,
+        p50_latency_ms=None,
+        p95_latency_ms=None,
+        probes=0,
+        scored=0,
+        excluded=(),
+        price_micro_usd=None,
+        network=None,
+        pay_to=None,
+        last_probed=None,
+        status="unlisted",
+        verdict="",
+        summary="",
+        sources=(),
+        advertised_name="",
+        advertised_description="",
+        better_alternatives=None,
+    )
+    return view(
+        shown,
+        components=(),
+        flags=(),
+        caps=(),
+        low_tenths=None,
+        high_tenths=None,
+        days=(),
+        events=(),
+    )
+
+
+def board(*rows: Snapshot) -> Leaderboard:
+    return Leaderboard(as_of=NOW, policy_version=1, rows=rows)
+
+
+def stats(**changes: Any) -> Ecosystem:
+    base = Ecosystem(
+        as_of=NOW,
+        listed=1_313,
+        delisted=87,
+        monitored=1_240,
+        reachable_permille=714,
+        compliant_permille=582,
+        grades=(("A", 412), ("F", 371), ("unscored", 73)),
+    )
+    return dataclasses.replace(base, **changes)
+
+
+class Reader(HTMLParser):
+    """Reads a page strictly: each element is closed where it must be, ids are unique."""
+
+    def __init__(self, page: bytes) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.pieces: dict[str, list[str]] = {}
+        self.feed(page.decode())
+        self.close()
+        assert not self.open, f"left open: {self.open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), f"an attribute twice in <{tag}>"
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+            self.pieces.setdefault(tag, []).append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert "svg" in self.open, f"<{tag}/> outside of a picture"
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        # A <wbr> is a place to break a line, not a gap between words.
+        glued = bool(self.elements and self.text) and self.elements[-1][0] == "wbr"
+        if glued:
+            self.text[-1] += data
+        else:
+            self.text.append(data)
+        for tag in set(self.open):
+            self.pieces[tag][-1] += data
+
+    @property
+    def words(self) -> str:
+        return " ".join(" ".join(self.text).split())
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attrs for name, attrs in self.elements if name == tag]

@@ -1,0 +1,143 @@
+"""The probe loop with a clock that is moved by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import trustme
+
+from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.core.endpoint import Endpoint, endpoint_id
+from tollgauge.core.exchange import Answer
+from tollgauge.core.schedule import Cadence
+from tollgauge.core.units import DAY_MS
+from tollgauge.db.engine import Store
+from tollgauge.demo.serving import LOOPBACK, serve
+from tollgauge.jobs import probe, score
+from tollgauge.jobs.probe import ProbeSettings
+from tollgauge.jobs.score import ScoreSettings
+from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.probes import probes
+
+START = 1_795_000_000_000 // DAY_MS * DAY_MS
+
+
+@dataclass
+class Clock:
+    """A clock that tests move by hand."""
+
+    now: int = START
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@dataclass
+class Loop:
+    """The probe and score loops of one worker."""
+
+    store: Store
+    egress: Egress
+    clock: Callable[[], int]
+    settings: ProbeSettings = field(default_factory=ProbeSettings)
+    owner: str = "one"
+
+    async def probe(self) -> dict[str, object]:
+        return await probe.run(
+            self.store, self.egress, settings=self.settings, clock=self.clock, owner=self.owner
+        )
+
+    async def score(self) -> None:
+        settings = ScoreSettings()
+        while await score.run(self.store, settings=settings, clock=self.clock):
+            pass
+
+    async def add(self, *added: Endpoint) -> None:
+        async with self.store.write() as tx:
+            await endpoints.insert_many(tx, added)
+
+    async def get(self, endpoint_id: str) -> Endpoint:
+        async with self.store.read() as tx:
+            found = await endpoints.get(tx, endpoint_id)
+        assert found is not None
+        return found
+
+    async def history(self, endpoint_id: str, *, until: int = START + 90 * DAY_MS) -> list[Any]:
+        async with self.store.read() as tx:
+            return list(await probes.history(tx, endpoint_id, since=0, until=until))
+
+    async def score_of(self, endpoint_id: str) -> Any:
+        async with self.store.read() as tx:
+            return await scores.get(tx, endpoint_id)
+
+    async def next_due(self, ids: Sequence[str]) -> int:
+        async with self.store.read() as tx:
+            known = await endpoints.get_many(tx, ids)
+        return min(each.next_due for each in known.values())
+
+
+def endpoint(url: str, **more: Any) -> Endpoint:
+    host = url.split("/")[2].split(":")[0]
+    return Endpoint(
+        id=endpoint_id(url), resource=url, host=host, first_seen=START, last_seen=START, **more
+    )
+
+
+@contextlib.asynccontextmanager
+async def worker(
+    store: Store,
+    mapped: dict[str, tuple[str, int]],
+    *,
+    references: tuple[str, ...] = (),
+    **more: Any,
+) -> AsyncIterator[Loop]:
+    egress = Egress(EgressSettings(mapped=mapped, deadline_ms=3_000, **more))
+    egress.start()
+    settings = ProbeSettings(references=references, cadence=Cadence(host_gap_ms=0))
+    yield Loop(store, egress, Clock(), settings)
+    await egress.close()
+
+
+@dataclass
+class Counting:
+    """A seller on TLS under many names that counts who asks it at once."""
+
+    mapped: dict[str, tuple[str, int]] = field(default_factory=dict)
+    ca_file: str = ""
+    asked: Counter[str] = field(default_factory=Counter)
+    now: Counter[str] = field(default_factory=Counter)
+    most: Counter[str] = field(default_factory=Counter)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        host = dict(scope["headers"])[b"host"].decode().split(":")[0]
+        self.now[host] += 1
+        self.most[host] = max(self.most[host], self.now[host])
+        self.asked[f"{host}{scope['path']}"] += 1
+        await asyncio.sleep(0.01)
+        self.now[host] -= 1
+        answer = Answer(status=402, headers=(("content-type", "application/json"),))
+        headers = [(name.encode(), value.encode()) for name, value in answer.headers]
+        await send({"type": "http.response.start", "status": 402, "headers": headers})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+
+@contextlib.asynccontextmanager
+async def counting(
+    tmp_path: Path, hosts: set[str], *, not_after: dt.datetime | None = None
+) -> AsyncIterator[Counting]:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(*hosts, not_after=not_after).configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    server = Counting(ca_file=str(tmp_path / "ca.pem"))
+    async with serve(server, tls=context) as port:
+        server.mapped = dict.fromkeys(hosts, (LOOPBACK, port))
+        yield server

@@ -1,0 +1,187 @@
+"""A service that sells watches, with receivers on real TLS and a facilitator that can refuse."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import itertools
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from tests.support import http_service
+from tests.support.http_service import PAY_TO, Running
+from tests.support.receivers import Receivers, receivers
+
+from tollgauge.clients.facilitator import FacilitatorSettings
+from tollgauge.clients.webhooks import WatchSettings
+from tollgauge.core.endpoint import Endpoint, parse_resource
+from tollgauge.core.exchange import Timings
+from tollgauge.core.listing import ListedItem
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.schedule import Cadence
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import MINUTE_MS
+from tollgauge.db.transaction import Transaction
+from tollgauge.demo.serving import serve
+from tollgauge.jobs import alert
+from tollgauge.store.endpoints import crawls, discovery, endpoints
+from tollgauge.store.probes import observations
+
+RESOURCE = "https://api.example.com/v1/weather"
+ID = parse_resource(RESOURCE).id
+USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
+QUOTE = Quote(network="eip155:8453", asset=USDC, amount=10_000, pay_to="0x" + "cc" * 20)
+CREATE = "/v1/watch-endpoint-30d"
+KEY = "a key of at least thirty-two characters"
+
+
+@dataclass
+class WatchService:
+    """A shop that sells watches, and what its facilitator was asked."""
+
+    running: Running
+    receivers: Receivers
+    asked: Counter[str] = field(default_factory=Counter)
+    settles: list[bool] = field(default_factory=list)
+    nonces: Any = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def store(self) -> Any:
+        return self.running.service.store
+
+    @property
+    def clock(self) -> http_service.Clock:
+        return self.running.clock
+
+    def payment(
+        self, *, payer: str = "0x" + "cd" * 20, ticket: str = "", value: int = 200_000
+    ) -> str:
+        signed = {
+            "from": payer,
+            "to": PAY_TO,
+            "value": str(value),
+            "validAfter": "0",
+            "validBefore": str(self.clock() // 1000 + 300),
+            "nonce": f"0x{next(self.nonces):064x}",
+        }
+        document = {
+            "x402Version": 2,
+            "accepted": {"scheme": "exact", "network": "eip155:8453", "asset": USDC},
+            "payload": {"signature": "0x" + "1b" * 65, "authorization": signed},
+            "extensions": {"tollgauge": {"info": {"ticket": ticket}}} if ticket else {},
+        }
+        return base64.b64encode(json.dumps(document).encode()).decode()
+
+    async def ask(self, path: str, body: Any, *, payment: str = "") -> httpx.Response:
+        header = {"PAYMENT-SIGNATURE": payment or self.payment()}
+        return await self.running.http.post(path, json=body, headers=header)
+
+    async def buy(self, **more: Any) -> Any:
+        answer = await self.ask(CREATE, {"endpoint": RESOURCE, **more})
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def poll(self, bought: Any, *, status: int = 200, **query: Any) -> Any:
+        answer = await self.running.http.get(
+            path(bought, "/events"), params=query, headers=bearer(bought["secret"])
+        )
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    async def patch(self, bought: Any, body: Any) -> httpx.Response:
+        return await self.running.http.patch(
+            path(bought), json=body, headers=bearer(bought["secret"])
+        )
+
+    async def cancel(self, bought: Any) -> httpx.Response:
+        return await self.running.http.delete(path(bought), headers=bearer(bought["secret"]))
+
+    async def endpoint(self) -> Endpoint:
+        async with self.store.read() as tx:
+            found: Endpoint | None = await endpoints.get(tx, ID)
+        assert found is not None
+        return found
+
+    async def list_it(self) -> None:
+        """A directory lists the endpoint, so that it is public."""
+        item = ListedItem(resource=parse_resource(RESOURCE))
+        async with self.store.write() as tx:
+            crawl = await crawls.begin_crawl(tx, "bazaar", now=self.clock())
+            await discovery.record_page(tx, crawl, [item], next_offset=1, now=self.clock())
+
+    async def probe(self, *, up: bool = True, ours: bool = False, **more: Any) -> None:
+        """One check, five minutes after the last, as the probe loop records it."""
+        self.clock.now += 5 * MINUTE_MS
+        found = ProbeResult(
+            at=self.clock(),
+            outcome=Outcome.PAYMENT_REQUIRED if up else Outcome.TIMEOUT,
+            attribution=Attribution.OURS if ours else Attribution.THEIRS,
+            up=up,
+            status=402 if up else None,
+            timings=Timings(total=100),
+            payable=up,
+            compliant=up,
+            quote=QUOTE if up else None,
+            reason="common-mode" if ours else "",
+        )
+        async with self.store.write() as tx:
+            seen = observations.Observation(
+                endpoint=await self._fresh(tx), result=replace(found, **more), learned=None
+            )
+            await observations.record(
+                tx, (seen,), cadence=Cadence(), owner="test", now=self.clock()
+            )
+
+    async def _fresh(self, tx: Transaction) -> Endpoint:
+        found = await endpoints.get(tx, ID)
+        assert found is not None
+        return found
+
+    async def alert(self, **more: Any) -> dict[str, object]:
+        """One round of the alert loop, as another process would make it."""
+        return await alert.run(replace(self.running.service.alerts(), **more))
+
+
+def path(bought: Any, rest: str = "") -> str:
+    return f"/v1/watch/{bought['watch_id']}{rest}"
+
+
+def bearer(secret: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {secret}"}
+
+
+@contextlib.asynccontextmanager
+async def opened(
+    url: str, folder: Path, *, key: str = KEY, deadline_ms: int = 800
+) -> AsyncIterator[WatchService]:
+    asked: Counter[str] = Counter()
+    settles: list[bool] = []
+
+    async def answer(request: Request) -> Response:
+        asked[request.url.path] += 1
+        if request.url.path == "/verify":
+            return JSONResponse({"isValid": True})
+        if settles and not settles.pop(0):
+            return JSONResponse({"success": False, "errorReason": "insufficient_funds"})
+        tx = f"0x{sum(asked.values()):064x}"
+        return JSONResponse({"success": True, "transaction": tx, "network": "eip155:8453"})
+
+    routes = [Route(each, answer, methods=["POST"]) for each in ("/verify", "/settle")]
+    async with receivers(folder) as world, serve(Starlette(routes=routes)) as port:
+        config = replace(
+            http_service.configuration(store_url=url),
+            facilitator=FacilitatorSettings(url=f"http://127.0.0.1:{port}"),
+            egress=world.egress(deadline_ms=deadline_ms),
+            watch=WatchSettings(key=key),
+        )
+        async with http_service.opened(config) as running:
+            yield WatchService(running, world, asked, settles)

@@ -1,0 +1,227 @@
+"""The books on a real chain, on both databases: real sales, money that bought nothing, a
+reorganisation, and indexers that are killed. The oracle is the chain itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from structlog.testing import capture_logs
+from tests.support.trace_world import World as Signer
+from tests.support.trace_world import encoded
+
+from tollgauge import app
+from tollgauge.core.units import day_of
+from tollgauge.db.engine import Store
+from tollgauge.demo.buyer import buy
+from tollgauge.demo.chain import Chain, ChainError, find_anvil, run_chain
+from tollgauge.demo.envelopes import USDC
+from tollgauge.demo.seed import configuration
+from tollgauge.demo.serving import serve
+from tollgauge.demo.world import World
+from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.store.chain import deposits
+from tollgauge.store.ledger import books
+from tollgauge.web import routes as web
+
+WEATHER = "https://weather.sellers.example/v1/current"
+SETTINGS = IndexSettings(audit=1, volume_every_ms=0, tip_span=7)
+PRICE, GIFT, UNSOLD = 5_000, 700, 6_000
+A_DAY_S = 86_400
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_anvil() -> None:
+    try:
+        find_anvil()
+    except ChainError as error:
+        pytest.skip(f"{error} {error.hint}")
+
+
+async def batch(signer: Signer, pay_to: str, values: Sequence[int]) -> str:
+    """Several authorizations to us in one transaction of another contract."""
+    made = [signer.sign("Transfer", pay_to, value) for value in values]
+    calls = [(USDC, each.call("transfer", "vrs")) for each in made]
+    return await signer.send(signer.places["Batcher"], signer.batch(calls))
+
+
+async def gift(chain: Chain, pay_to: str, value: int) -> str:
+    """A plain transfer to us."""
+    data = encoded("transfer(address,uint256)", pay_to, value)
+    return await Signer(chain).send(USDC, data, sender=1)
+
+
+async def unsold(signer: Signer, pay_to: str, value: int, form: str = "vrs") -> str:
+    """An authorization to us that nobody bought anything with."""
+    return await signer.send(USDC, signer.sign("Transfer", pay_to, value).call("transfer", form))
+
+
+async def indexed(service: app.Opened) -> None:
+    for _ in range(60):
+        tally = await service.index_round()
+        if not any(tally.get(name) for name in ("blocks", "filled", "audited", "reorgs")):
+            return
+    raise AssertionError("the indexer does not come to rest")
+
+
+async def summed(store: Store, pay_to: str, since: int) -> tuple[int, ...]:
+    """Sales, settled, transfers, received, unattributed, awaited, difference: of the days since
+    an instant, because midnight may pass.
+    """
+    days = range(day_of(since), day_of(app.now_ms()) + 1)
+    async with store.read() as tx:
+        (mine,) = [each for each in await books.accounts(tx) if each.address == pay_to.lower()]
+        found = [await books.of_day(tx, mine, day) for day in days]
+    figures = [
+        (
+            day.sales,
+            day.settled,
+            day.transfers,
+            day.received,
+            day.unattributed,
+            day.awaited,
+            day.difference,
+        )
+        for day in found
+    ]
+    return tuple(map(sum, zip(*figures, strict=True)))
+
+
+def alarms(found: Sequence[Any]) -> list[str]:
+    return [each["difference"] for each in found if each.get("kind") == "books"]
+
+
+async def test_the_books_say_what_was_sold_what_was_not_and_what_a_reorganisation_took(
+    database: str,
+) -> None:
+    began = app.now_ms()
+    async with World.start(clock=app.now_ms) as world:
+        chain, pay_to = world.chain, world.pay_to
+        config = configuration(world, port=0, store_url=database)
+        async with app.opened(replace(config, index=SETTINGS)) as service:
+            await service.discover_round()
+            async with serve(web.create(service.server())) as port:
+                url = f"http://127.0.0.1:{port}"
+                for _ in range(2):
+                    await buy(url, WEATHER, account=world.buyer)
+                signer = Signer(chain)
+                await chain.mint(signer.payer.address, 1_000_000)
+                await gift(chain, pay_to, GIFT)
+                await unsold(signer, pay_to, UNSOLD)
+                before = await chain.balance(pay_to)
+                await buy(url, WEATHER, account=world.buyer)
+            await indexed(service)
+            stray = GIFT + UNSOLD
+            known = (3, 3 * PRICE, 5, 3 * PRICE + stray, stray, 0, 0)
+            assert await summed(service.store, pay_to, began) == known
+            async with service.store.read() as tx:
+                found = await books.unattributed(tx, limit=9)
+            assert {(each.value, each.nonce is None) for each in found} == {
+                (GIFT, True),
+                (UNSOLD, False),
+            }
+
+            # The block of the third sale is lost, and what it brought with it.
+            await chain.rpc("anvil_reorg", 1, [])
+            assert await chain.balance(pay_to) == before
+            await chain.rpc("anvil_mine", hex(2))
+            await indexed(service)
+            known = (3, 3 * PRICE, 4, 2 * PRICE + stray, stray, PRICE, 0)
+            assert await summed(service.store, pay_to, began) == known, "it may still come"
+
+            await chain.rpc("evm_increaseTime", 2 * A_DAY_S)
+            await chain.rpc("anvil_mine", hex(100))
+            if service.logs is not None:
+                service.logs.notes.books_at = 0
+            with capture_logs() as logged:
+                await indexed(service)
+                assert alarms(logged) == [str(-PRICE)], "the sale never came back"
+            known = (3, 3 * PRICE, 4, 2 * PRICE + stray, stray, 0, -PRICE)
+            assert await summed(service.store, pay_to, began) == known
+
+
+INDEXER = """
+import asyncio, sys, time
+from tollgauge.clients.chain.logs import ChainLogs
+from tollgauge.clients.chain.rpc import Node
+from tollgauge.jobs import index
+from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.db.engine import Store
+
+async def main() -> None:
+    settings = IndexSettings(audit=1, volume_every_ms=0, span=3, tip_span=2)
+    store = Store.open(sys.argv[1])
+    logs = ChainLogs([Node(sys.argv[2])], chain_id=8453, token=sys.argv[3],
+                     settings=settings.asking)
+    print("ready", flush=True)
+    while True:
+        await index.run(store, logs, settings=settings, pay_to=sys.argv[4],
+                        clock=lambda: time.time_ns() // 1_000_000)
+        print("round", flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def payment_of(store: Store) -> list[tuple[str, int, bool]]:
+    async with store.read() as tx:
+        rows = (await tx.execute(sa.select(deposits.deposit))).all()
+    return sorted((row.transaction, int(row.value), row.nonce is not None) for row in rows)
+
+
+async def test_indexers_that_are_killed_repeat_nothing_and_miss_nothing(
+    database: str, store: Store
+) -> None:
+    async with run_chain() as chain:
+        signer = Signer(chain)
+        await signer.open()
+        pay_to = signer.sender(3)
+        command = [sys.executable, "-c", INDEXER, database, chain.rpc_url, USDC, pay_to]
+        sent: dict[str, list[tuple[int, bool]]] = {}
+        sent[await batch(signer, pay_to, (31, 32, 33))] = [(31, True), (32, True), (33, True)]
+        for turn in range(2):
+            process = await asyncio.create_subprocess_exec(
+                *command, stdout=subprocess.PIPE, env={**os.environ}
+            )
+            assert process.stdout is not None
+            try:
+                for value in range(4):
+                    if value == 1:
+                        await process.stdout.readline()
+                    sent[await gift(chain, pay_to, 10 + value)] = [(10 + value, False)]
+                    made = await unsold(signer, pay_to, 20 + value, ("vrs", "bytes")[value % 2])
+                    sent[made] = [(20 + value, True)]
+                if turn == 1:
+                    await chain.rpc("anvil_reorg", 3, [])
+                await process.stdout.readline()
+            finally:
+                process.send_signal(signal.SIGKILL)
+                await process.wait()
+        process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        try:
+            expected = []
+            for tx, rows in sent.items():
+                receipt = await chain.rpc("eth_getTransactionReceipt", tx)
+                if receipt is not None and receipt["status"] == "0x1":
+                    expected += [(tx, *row) for row in rows]
+            found: list[tuple[str, int, bool]] = []
+            while await process.stdout.readline():
+                last, found = found, await payment_of(store)
+                if len(found) >= len(expected) and last == found:
+                    break
+        finally:
+            process.kill()
+            await process.wait()
+        assert 2 * 8 <= len(expected) < 3 + 2 * 8, "the reorganisation dropped some"
+        assert found == sorted(expected)
+        assert await chain.balance(pay_to) == sum(value for _, value, _ in expected)

@@ -1,0 +1,169 @@
+"""The snippets of docs/clients.md, run as a reader would run them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from tests.support.storefront import WEATHER, Storefront, storefront
+
+from tollgauge.demo.chain import ChainError, find_anvil
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+pytestmark = [
+    pytest.mark.node,
+    pytest.mark.xdist_group("snippets"),
+]
+
+
+def snippets(language: str) -> list[str]:
+    text = (ROOT / "docs" / "clients.md").read_text()
+    return [body for tag, body in BLOCK.findall(text) if tag == language]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_anvil() -> None:
+    try:
+        find_anvil()
+    except ChainError as error:
+        pytest.skip(f"{error} {error.hint}")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def shop() -> AsyncIterator[Storefront]:
+    async with storefront() as found:
+        yield found
+
+
+def test_no_snippet_is_left_out() -> None:
+    counted = {tag: len(snippets(tag)) for tag in ("sh", "python", "ts")}
+    assert counted == {"sh": 3, "python": 3, "ts": 2}
+
+
+async def run(shop: Storefront, *command: str, cwd: Path | None = None) -> str:
+    """What a program prints that knows the service and a funded key."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        env=os.environ | {"TOLLGAUGE_URL": shop.url, "PRIVATE_KEY": shop.world.buyer.key},
+        cwd=cwd,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0, err.decode()
+    return out.decode()
+
+
+def needs(program: str) -> str:
+    found = shutil.which(program)
+    if found is None:
+        pytest.skip(f"{program} is missing")
+    return found
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_curl_commands_answer_without_payment(shop: Storefront, tmp_path: Path) -> None:
+    needs("curl")
+    before = await shop.income()
+    _, free, unpaid = snippets("sh")
+    reader = json.JSONDecoder()
+    text = await run(shop, needs("sh"), "-euc", free, cwd=tmp_path)
+    answers: list[Any] = []
+    while text.strip():
+        value, end = reader.raw_decode(text)
+        answers.append(value)
+        text = text[end:].lstrip()
+    board, stats, preview, models, snapshot = answers
+    assert set(board) >= {"asOf", "endpoints"}
+    assert stats["listed"] > 0
+    assert "samples" in preview
+    assert models["models"]
+    assert snapshot["resource"] == WEATHER
+    terms = json.loads(await run(shop, needs("sh"), "-euc", unpaid, cwd=tmp_path))
+    assert terms["accepts"][0]["amount"] == "20000"
+    assert await shop.income() == before
+
+
+async def purchases(shop: Storefront, printed: str) -> None:
+    """What both languages print of the five reads, checked against the chain."""
+    first, probes, trace, alternatives, bulk = printed.splitlines()
+    grade, score, recommendation, transaction = first.split()
+    assert grade in "ABCDF"
+    assert 0 <= float(score) <= 100
+    assert recommendation in {"proceed", "caution", "avoid"}
+    receipt = await shop.world.chain.rpc("eth_getTransactionReceipt", transaction)
+    assert receipt["status"] == "0x1"
+    assert re.fullmatch(r"[1-9]\d* probes", probes)
+    payer, payee = shop.world.buyer.address.lower(), shop.world.pay_to.lower()
+    assert trace == f"{payer} paid 5000 to {payee}"
+    assert re.fullmatch(r"\d+ alternatives", alternatives)
+    assert bulk == "1 of 2 known"
+
+
+async def watched(shop: Storefront, printed: str) -> None:
+    """What both languages print of a watch: 30 days, no events, 60 days."""
+    first, news, last = printed.splitlines()
+    state, expires = first.split()
+    assert (state, news) == ("active", "0 events")
+    begun, ended = (datetime.fromisoformat(each) for each in (expires, last.split()[1]))
+    assert ended - begun == timedelta(days=30)
+
+
+async def script(shop: Storefront, number: int, folder: Path) -> str:
+    """What a TypeScript snippet prints."""
+    (folder / "node_modules").symlink_to(ROOT / "node_modules")
+    path = folder / "buy.mjs"
+    path.write_text(snippets("ts")[number])
+    return await run(shop, needs("node"), str(path))
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_python_client_buys_every_read(shop: Storefront) -> None:
+    before = await shop.income()
+    await purchases(shop, await run(shop, sys.executable, "-c", snippets("python")[0]))
+    assert await shop.income() - before == 5_000 + 20_000 + 11_673 + 5_000 + 45_000
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_typescript_client_buys_every_read(shop: Storefront, tmp_path: Path) -> None:
+    before = await shop.income()
+    await purchases(shop, await script(shop, 0, tmp_path))
+    assert await shop.income() - before == 5_000 + 20_000 + 11_673 + 5_000 + 45_000
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_python_client_buys_polls_and_renews_a_watch(shop: Storefront) -> None:
+    before = await shop.income()
+    await watched(shop, await run(shop, sys.executable, "-c", snippets("python")[1]))
+    assert await shop.income() - before == 400_000
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_typescript_client_buys_polls_and_renews_a_watch(
+    shop: Storefront, tmp_path: Path
+) -> None:
+    before = await shop.income()
+    await watched(shop, await script(shop, 1, tmp_path))
+    assert await shop.income() - before == 400_000
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_the_careful_client_sends_a_pending_payment_again(shop: Storefront) -> None:
+    before = await shop.income()
+    shop.stall.pending = 1
+    grade = (await run(shop, sys.executable, "-c", snippets("python")[2])).strip()
+    assert grade in set("ABCDF")
+    assert shop.stall.pending == 0
+    assert await shop.income() - before == 5_000

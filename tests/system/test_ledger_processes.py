@@ -1,0 +1,201 @@
+"""The ledger across processes: copies of one payment at two servers, and servers that are killed.
+
+Servers are processes on one database; the facilitator and the node are real HTTP servers on
+loopback that play one world (tests/support/ledger_world.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from tests.support.ledger_process import POINTS
+from tests.support.ledger_world import LedgerWorld, Worker
+from tests.support.nursery import Nursery, started
+
+from tollgauge.clients.chain.authorization import Prover
+from tollgauge.core.payment import State, decode
+from tollgauge.db.engine import Store
+from tollgauge.demo.serving import serve
+from tollgauge.jobs import settle
+from tollgauge.store.ledger import payments
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with started("tests.support.ledger_process") as nursery:
+        yield nursery
+
+
+@dataclass
+class Town:
+    """A world with real addresses, a database, and servers on it."""
+
+    world: LedgerWorld
+    database: str
+    folder: Path
+    nursery: Nursery
+    port: int
+    http: httpx.AsyncClient
+
+    def server(self, kill: str = "", waits: str = "no") -> str:
+        self.set_clock()
+        server = self.nursery.fork(
+            database=self.database,
+            facilitator=f"http://127.0.0.1:{self.port}",
+            node=f"http://127.0.0.1:{self.port}/node",
+            folder=str(self.folder),
+            kill=kill,
+            waits=waits,
+        )
+        return f"{server}/v1/a"
+
+    def set_clock(self) -> None:
+        """Replaced in one step: a reader never meets half a number."""
+        (self.folder / "clock.new").write_text(str(self.world.now))
+        (self.folder / "clock.new").replace(self.folder / "clock")
+
+    def tick(self, seconds: int) -> None:
+        self.world.tick(seconds)
+        self.set_clock()
+
+    @property
+    def runs(self) -> list[str]:
+        path = self.folder / "runs"
+        return path.read_text().splitlines() if path.exists() else []
+
+    async def send(self, server: str, header: str | None = None) -> httpx.Response:
+        return await self.http.post(
+            server, json={"q": 1}, headers={"PAYMENT-SIGNATURE": header or self.world.header}
+        )
+
+    async def row(self) -> payments.LedgerRow:
+        store = Store.open(self.database)
+        try:
+            async with store.read() as tx:
+                found = await payments.get(tx, decode(self.world.header).id)
+        finally:
+            await store.close()
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+async def town(database: str, tmp_path: Path, nursery: Nursery) -> AsyncIterator[Town]:
+    world = LedgerWorld()
+
+    async def play(request: Request) -> Response:
+        sent = httpx.Request("POST", str(request.url), content=await request.body())
+        wire = world.node if request.url.path == "/node" else world.facilitate
+        try:
+            found = await wire(sent, Worker())
+        except httpx.TransportError:
+            found = httpx.Response(504)
+        return Response(found.content, found.status_code, media_type="application/json")
+
+    paths = ("/verify", "/settle", "/node")
+    played = Starlette(routes=[Route(path, play, methods=["POST"]) for path in paths])
+    async with serve(played) as port, httpx.AsyncClient(timeout=30) as http:
+        try:
+            yield Town(world, database, tmp_path, nursery, port, http)
+        finally:
+            nursery.end_servers()
+
+
+async def test_a_hundred_copies_at_two_servers_are_one_sale(town: Town) -> None:
+    servers = town.server(waits="yes"), town.server(waits="yes")
+    copies = encodings(town.world.header)
+    answers = await asyncio.gather(
+        *(town.send(servers[n % 2], copies[n // 2 % len(copies)]) for n in range(100))
+    )
+    statuses = {answer.status_code for answer in answers}
+    assert 200 in statuses
+    assert statuses <= {200, 503}, statuses
+    assert len({answer.content for answer in answers if answer.status_code == 200}) == 1
+    assert all("Retry-After" in a.headers for a in answers if a.status_code == 503)
+    assert len(town.runs) == 1, "the handler ran once"
+    assert town.world.calls == {"verify": 1, "settle": 1}
+    assert (await town.row()).state is State.SETTLED
+    for server in servers:
+        assert (await town.send(server)).content == answers[0].content or statuses != {200}
+
+
+def encodings(header: str) -> list[str]:
+    """One payment written in several ways, all of them legal."""
+    document: dict[str, Any] = json.loads(base64.b64decode(header))
+    loud = json.loads(base64.b64decode(header))
+    signed = loud["payload"]["authorization"]
+    for name in ("from", "to", "nonce"):
+        signed[name] = "0x" + signed[name][2:].upper()
+    texts = (
+        json.dumps(document),
+        json.dumps(document, separators=(",", ":")),
+        json.dumps(document, indent=3),
+        json.dumps(dict(reversed(document.items()))),
+        json.dumps(loud, sort_keys=True),
+    )
+    return [base64.b64encode(text.encode()).decode() for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("point", "settles"),
+    [(point, "settled") for point in POINTS]
+    + [
+        ("after the facilitator answered", "did not: no"),
+        ("after the facilitator answered", "did: nothing"),
+    ],
+)
+async def test_a_server_killed_at_any_point_loses_nothing_and_gives_nothing_away(
+    town: Town, point: str, settles: str
+) -> None:
+    town.world.settle = settles
+    with pytest.raises(httpx.TransportError):
+        await town.send(town.server(kill=point))
+    town.world.settle = "settled"
+    stored = len(town.runs)
+    server, found = town.server(), []
+    for seconds in (0, 61, 30):
+        town.tick(seconds)
+        paid_before = town.world.paid
+        answer = await town.send(server)
+        found.append(answer.status_code)
+        assert answer.status_code in (200, 503)
+        assert answer.status_code == 503 or town.world.paid, "delivered unpaid"
+        assert answer.status_code == 200 or not paid_before, "paid and not delivered"
+        if answer.status_code == 200:
+            break
+    assert found[-1] == 200, found
+    row = await town.row()
+    assert (row.state, row.answer and row.answer.body) == (State.SETTLED, answer.content)
+    assert answer.content.decode() in town.runs
+    if POINTS.index(point) >= POINTS.index("after the answer and the intent are stored"):
+        assert len(town.runs) == stored == 1, "a stored answer is not made again"
+
+
+async def test_the_reconciler_finishes_what_a_killed_server_began(town: Town) -> None:
+    """Nobody asks again: the ledger learns from the chain alone."""
+    with pytest.raises(httpx.TransportError):
+        await town.send(town.server(kill="after the facilitator answered"))
+    assert (await town.row()).state is State.SETTLING
+    town.tick(91)
+    store = Store.open(town.database)
+    chain = Prover.connect(f"http://127.0.0.1:{town.port}/node", timeout_s=5)
+    try:
+        tally = await settle.run(store, chain, clock=town.world.clock)
+    finally:
+        await chain.close()
+        await store.close()
+    assert tally == {"settled": 1}
+    assert (await town.row()).state is State.SETTLED
+    assert (await town.send(town.server())).status_code == 200

@@ -1,0 +1,202 @@
+"""What the chain is believed of one authorization, by nodes that lag, lie or limit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+from tests.support.ledger_chain import NETWORK, PAY_TO, PRICE, Block, Use, block_logs, word
+from tests.support.ledger_world import OTHER, LedgerWorld, clients
+
+from tollgauge.clients.chain.authorization import Prover
+from tollgauge.clients.chain.rpc import Node, RpcError, RpcUnavailable
+from tollgauge.core.payment import Authorization, Proof
+
+Bend = Callable[[str, list[Any], dict[str, Any]], dict[str, Any]]
+
+
+def wanted(world: LedgerWorld) -> Authorization:
+    return Authorization(
+        network=NETWORK,
+        asset="0x833589fcd6edb6e08f4c7c32d4f71b54bda02913",
+        payer="0x" + "cd" * 20,
+        nonce=world.nonce,
+        to=PAY_TO,
+        value=PRICE,
+        since_s=world.now_s,
+    )
+
+
+def prover(world: LedgerWorld, bend: Bend | None = None) -> Prover:
+    """A prover on a node of the world whose answers may be bent."""
+
+    async def handle(request: httpx.Request) -> httpx.Response:
+        asked = json.loads(request.content)
+        answer = world.told(asked["method"], asked["params"])
+        if bend is not None:
+            answer = bend(asked["method"], asked["params"], answer)
+        return httpx.Response(200, json={"jsonrpc": "2.0", "id": asked["id"]} | answer)
+
+    node = Node("http://node")
+    node._http = httpx.AsyncClient(transport=httpx.MockTransport(handle))  # type: ignore[misc]
+    return Prover([node])
+
+
+async def test_a_used_authorization_with_its_transfer_is_paid() -> None:
+    world = LedgerWorld()
+    transaction = world.broadcast()
+    found = await prover(world).proof(wanted(world))
+    assert (found.proof, found.transaction) == (Proof.PAID, transaction)
+    assert found.at_s == world.now_s
+    hinted = await prover(world).proof(wanted(world), hint=transaction)
+    assert (hinted.proof, hinted.transaction) == (Proof.PAID, transaction)
+
+
+async def test_a_hint_that_is_not_ours_proves_nothing() -> None:
+    world = LedgerWorld()
+    assert (await prover(world).proof(wanted(world), hint=world.foreign)).proof is Proof.UNUSED
+    transaction = world.broadcast()
+    found = await prover(world).proof(wanted(world), hint=world.foreign)
+    assert (found.proof, found.transaction) == (Proof.PAID, transaction)
+
+
+async def test_one_transfer_cannot_pay_for_two_authorizations() -> None:
+    """A payer uses two nonces in one transaction and moves only one of the sums to us."""
+    world, transaction, ours = LedgerWorld(), word(99), word(123456)
+    world.chain.mine(
+        world.now_s, Use(ours, PAY_TO, transaction), Use(world.nonce, OTHER, transaction)
+    )
+    asked = wanted(world)
+    for hint in (None, transaction):
+        assert (
+            await prover(world).proof(replace(asked, nonce=ours), hint=hint)
+        ).proof is Proof.PAID
+        assert (await prover(world).proof(asked, hint=hint)).proof is Proof.OTHER
+
+
+@pytest.mark.parametrize("change", [{"value": PRICE + 1}, {"to": OTHER}])
+async def test_another_transfer_than_the_signed_one_is_not_paid(change: dict[str, Any]) -> None:
+    world = LedgerWorld()
+    world.broadcast()
+    found = await prover(world).proof(replace(wanted(world), **change))
+    assert found.proof is Proof.OTHER
+
+
+async def test_a_cancelled_authorization_is_not_paid() -> None:
+    world = LedgerWorld()
+    world.chain.cancel(world.nonce, at_s=world.now_s)
+    assert (await prover(world).proof(wanted(world))).proof is Proof.CANCELLED
+
+
+async def test_an_unused_one_is_told_as_of_the_nodes_own_time() -> None:
+    world = LedgerWorld()
+    world.tick(500)
+    world.broadcast()
+    world.node_lag = 2
+    found = await prover(world).proof(wanted(world))
+    assert found.proof is Proof.UNUSED
+    assert found.head_s == world.now_s - 901 - 500
+
+
+async def test_a_balancer_with_a_node_that_lags_is_found_out() -> None:
+    """The head comes from one node; the state of that block is asked of one that lacks it."""
+    world = LedgerWorld()
+    world.tick(10)
+
+    def bend(method: str, params: list[Any], answer: dict[str, Any]) -> dict[str, Any]:
+        if method == "eth_getBlockByNumber":
+            head = {"number": hex(50), "hash": word(1), "timestamp": hex(world.now_s + 9_999)}
+            return {"result": head}
+        return answer
+
+    with pytest.raises(RpcError):
+        await prover(world, bend).proof(wanted(world))
+
+
+async def test_logs_that_are_missing_are_nobody_can_tell() -> None:
+    world = LedgerWorld()
+    world.broadcast()
+
+    def bend(method: str, params: list[Any], answer: dict[str, Any]) -> dict[str, Any]:
+        return {"result": []} if method == "eth_getLogs" else answer
+
+    with pytest.raises(RpcUnavailable, match="no log"):
+        await prover(world, bend).proof(wanted(world))
+
+
+async def test_a_log_that_nobody_asked_for_is_not_believed() -> None:
+    world = LedgerWorld()
+    world.broadcast()
+    other = block_logs(Block(3, word(3), world.now_s, (Use(word(5), PAY_TO, word(6)),)))
+
+    def bend(method: str, params: list[Any], answer: dict[str, Any]) -> dict[str, Any]:
+        return {"result": other} if method == "eth_getLogs" else answer
+
+    with pytest.raises(RpcUnavailable, match="nobody asked"):
+        await prover(world, bend).proof(wanted(world))
+
+
+async def test_a_node_that_takes_small_ranges_is_asked_for_small_ranges() -> None:
+    world = LedgerWorld()
+    for _ in range(40):
+        world.tick(2)
+    transaction = world.broadcast()
+
+    def bend(method: str, params: list[Any], answer: dict[str, Any]) -> dict[str, Any]:
+        if method == "eth_getLogs":
+            width = int(params[0]["toBlock"], 16) - int(params[0]["fromBlock"], 16)
+            if width >= 5:
+                return {"error": {"code": -32005, "message": "limited to a 5 block range"}}
+        return answer
+
+    found = await prover(world, bend).proof(wanted(world))
+    assert (found.proof, found.transaction) == (Proof.PAID, transaction)
+
+
+async def test_a_node_of_another_chain_is_not_believed() -> None:
+    world = LedgerWorld()
+
+    def bend(method: str, params: list[Any], answer: dict[str, Any]) -> dict[str, Any]:
+        return {"result": hex(84532)} if method == "eth_chainId" else answer
+
+    with pytest.raises(RpcUnavailable, match="no node of"):
+        await prover(world, bend).proof(wanted(world))
+
+
+@pytest.mark.parametrize(
+    "result", ["0x", "0x1", None, 1, [], {}, "0x" + "ff" * 32, "x" * 66, {"logs": [1]}]
+)
+@pytest.mark.parametrize(
+    "method",
+    ["eth_chainId", "eth_getBlockByNumber", "eth_call", "eth_getLogs", "eth_getTransactionReceipt"],
+)
+async def test_nonsense_is_an_rpc_error_or_the_truth(method: str, result: object) -> None:
+    world = LedgerWorld()
+    transaction = world.broadcast()
+
+    def bend(asked: str, params: list[Any], answer: dict[str, Any]) -> dict[str, Any]:
+        return {"result": result} if asked == method else answer
+
+    for hint in (None, transaction):
+        try:
+            found = await prover(world, bend).proof(wanted(world), hint=hint)
+        except RpcError:
+            continue
+        assert found.proof is Proof.PAID
+
+
+async def test_the_next_node_is_asked_when_the_first_is_silent() -> None:
+    world = LedgerWorld()
+    world.broadcast()
+    good = prover(world)._nodes[0]
+    silent = clients()[1]
+
+    async def nothing(_request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("down")
+
+    silent._http = httpx.AsyncClient(transport=httpx.MockTransport(nothing))  # type: ignore[misc]
+    assert (await Prover([silent, good]).proof(wanted(world))).proof is Proof.PAID

@@ -1,0 +1,365 @@
+"""Whom the ledger believes: the chain before the facilitator, nobody before the chain has seen
+enough, and no one who only knows a nonce.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from tests.support.ledger_world import VALID_S, LedgerWorld, Worker
+from typer.testing import CliRunner
+
+from tollgauge import cli
+from tollgauge.core.payment import EXPIRY_GRACE_S, FINAL_MS, State, decode
+from tollgauge.core.units import DAY_MS
+from tollgauge.db.engine import Store
+from tollgauge.jobs import settle
+from tollgauge.observe import LEDGER_ALARMS
+from tollgauge.store.ledger import payer_limit, payments
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid import gate as gate_module
+from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.paid.gate import LEASE_MS
+from tollgauge.web.paid.payment_terms import Sale
+
+ENDED_S = VALID_S + EXPIRY_GRACE_S + 1
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_module, "WAITS_S", (0.0,))
+    monkeypatch.setattr(gate_module, "PROOF_WAITS_S", (0.0, 0.0))
+
+
+async def row(store: Store, world: LedgerWorld) -> payments.LedgerRow:
+    async with store.read() as tx:
+        found = await payments.get(tx, decode(world.header).id)
+    assert found is not None
+    return found
+
+
+async def reconcile(store: Store, world: LedgerWorld) -> dict[str, object]:
+    chain = world.gate(store, Worker()).chain
+    assert chain is not None
+    return await settle.run(store, chain, clock=world.clock)
+
+
+def alarms(kind: str) -> float:
+    return float(LEDGER_ALARMS.labels(kind)._value.get())
+
+
+async def test_a_success_with_a_foreign_transaction_releases_nothing(store: Store) -> None:
+    world, before = LedgerWorld(settle="did not: settled elsewhere"), alarms("unproven")
+    assert (await world.send(world.gate(store, Worker()))).status == 503
+    assert (await row(store, world)).state is State.UNKNOWN
+    assert alarms("unproven") == before + 1
+    world.tick(ENDED_S)
+    assert await reconcile(store, world) == {"expired": 1}
+    ended = await row(store, world)
+    assert (ended.state, ended.transaction) == (State.EXPIRED, None)
+    assert (await world.send(world.gate(store, Worker()))).status == 402
+
+
+async def test_a_wrong_transaction_of_a_payment_that_settled_is_put_right(store: Store) -> None:
+    world = LedgerWorld(settle="did: settled elsewhere")
+    assert (await world.send(world.gate(store, Worker()))).status == 200
+    use = world.chain.use(world.nonce)
+    assert use is not None
+    assert (await row(store, world)).transaction == use.transaction
+
+
+@pytest.mark.parametrize("settles", ["settled", "did not: settled"])
+async def test_without_a_node_the_facilitators_word_stands_until_there_is_one(
+    store: Store, settles: str
+) -> None:
+    world, before = LedgerWorld(settle=settles), alarms("lost")
+    gate = world.gate(store, Worker(), with_node=False)
+    assert (await world.send(gate)).status == 200
+    assert (await row(store, world)).reason == "facilitator"
+    assert await reconcile(store, world) == {}
+    world.tick(FINAL_MS // 1000 + 1)
+    if world.paid:
+        assert await reconcile(store, world) == {"final": 1}
+        assert (await row(store, world)).lease_until == 0
+        return
+    assert await reconcile(store, world) == {"lost": 1}
+    world.tick(60)
+    assert await reconcile(store, world) == {"expired": 1}
+    assert alarms("lost") == before + 1
+
+
+async def test_a_node_behind_the_facilitators_is_waited_for(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = LedgerWorld(node_lag=1)
+
+    async def pause(_seconds: float) -> None:
+        world.node_lag = 0
+
+    gate = world.gate(store, Worker())
+    monkeypatch.setattr(asyncio, "sleep", pause)
+    assert (await world.send(gate)).status == 200
+
+
+async def test_a_silent_node_keeps_the_answer_until_it_speaks(store: Store) -> None:
+    world = LedgerWorld(node_down=True)
+    answer = await world.send(world.gate(store, Worker()))
+    assert (answer.status, answer.body) == (503, b"payment-pending")
+    world.node_down = False
+    assert (await world.send(world.gate(store, Worker()))).status == 200
+    assert world.calls["settle"] == 1
+    assert world.computed == 1
+
+
+async def test_a_node_that_lags_expires_nothing(store: Store) -> None:
+    world = LedgerWorld(settle="did: nothing", node_down=True)
+    await world.send(world.gate(store, Worker()))
+    world.node_down, world.node_lag = False, 2
+    world.tick(ENDED_S + 3_000)
+    assert await reconcile(store, world) == {"open": 1}
+    assert (await world.send(world.gate(store, Worker()))).status == 503
+    world.node_lag = 0
+    assert (await world.send(world.gate(store, Worker()))).status == 200
+
+
+@pytest.mark.parametrize("later_s", [0, VALID_S + 100], ids=["in time", "after its end"])
+async def test_a_payment_that_somebody_else_sent_after_the_claim_is_served(
+    store: Store, later_s: int
+) -> None:
+    world = LedgerWorld(verify="500")
+    assert (await world.send(world.gate(store, Worker()))).status == 503
+    world.tick(2)
+    world.broadcast()
+    world.verify = "valid"
+    world.tick(later_s)
+    assert (await world.send(world.gate(store, Worker()))).status == 200
+
+
+async def test_a_payment_that_was_sent_before_the_claim_unlocks_nothing(store: Store) -> None:
+    world = LedgerWorld()
+    world.broadcast()
+    world.tick(2)
+    assert (await world.send(world.gate(store, Worker()))).status == 402
+    assert (await row(store, world)).state is State.REJECTED
+    assert world.computed == 0
+
+
+async def test_who_only_knows_the_nonce_gets_nothing(store: Store) -> None:
+    """Nonces, payers and amounts are public on the chain, and so is what we answer about."""
+    world = LedgerWorld()
+    gate = world.gate(store, Worker())
+    mine = await world.send(gate)
+    forged = await world.send(gate, header=world.signed("0x" + "2c" * 65))
+    assert (mine.status, forged.status, forged.body) == (200, 409, b"payment-reused")
+
+
+async def test_a_forged_signature_cannot_take_over_a_stored_answer(store: Store) -> None:
+    world = LedgerWorld()
+    assert await dies(world, store, at="before settle")
+    world.now += LEASE_MS + 1
+    gate = world.gate(store, Worker())
+    assert (await world.send(gate, header=world.signed("0x" + "2c" * 65))).status == 409
+    assert (await row(store, world)).header == world.header
+    world.now += 100_000
+    assert (await world.send(gate)).status == 200
+
+
+async def dies(world: LedgerWorld, store: Store, *, at: str) -> bool:
+    """A worker that dies at the first point of this name."""
+    from tests.support.ledger_world import Crash
+
+    class Doomed(Worker):
+        def point(self, name: str) -> None:
+            self.dead = self.dead or name == at
+            super().point(name)
+
+    try:
+        await world.send(world.gate(store, Doomed()))
+    except Crash:
+        return True
+    return False
+
+
+async def test_a_new_price_does_not_change_what_was_claimed(store: Store) -> None:
+    world = LedgerWorld(settle="did not: 500")
+    gate = world.gate(store, Worker())
+    assert (await world.send(gate)).status == 503
+    world.settle = "settled"
+    dearer = dear(world.sale())
+    assert (await world.send(gate, sale=dearer)).status == 200
+    assert set(world.amounts) == {"5000"}
+
+
+async def test_a_cheap_claim_cannot_be_turned_into_a_dear_one(store: Store) -> None:
+    world = LedgerWorld(verify="500")
+    gate = world.gate(store, Worker())
+    await world.send(gate)
+    world.verify = "lies"
+    answer = await world.send(gate, sale=dear(world.sale()), path="/v1/b")
+    assert answer.status == 402
+    assert world.computed == 0
+
+
+def dear(sale: Sale) -> Sale:
+    return replace(sale, offer=replace(sale.offer, amount=sale.offer.amount * 4))
+
+
+async def test_a_worker_that_was_overtaken_by_another_request_does_not_give_its_answer(
+    store: Store,
+) -> None:
+    world = LedgerWorld()
+    gate = world.gate(store, Worker())
+    fast = world.sale()
+
+    async def slowly(order: object, claim: HeldClaim) -> bytes:
+        world.now += LEASE_MS + 1
+        other = await world.send(gate, path="/v1/b", sale=fast)
+        assert other.status == 200
+        return await fast.compute(order, claim)
+
+    answer = await world.send(gate, sale=replace(fast, compute=slowly))
+    assert (answer.status, answer.body) == (409, b"payment-reused")
+
+
+async def test_a_worker_that_was_overtaken_does_not_say_that_nothing_was_charged(
+    store: Store,
+) -> None:
+    world = LedgerWorld()
+    gate = world.gate(store, Worker())
+    fast = world.sale()
+
+    async def slowly(_order: object, _claim: HeldClaim) -> bytes:
+        world.now += LEASE_MS + 1
+        world.settle, world.node_down = "did: nothing", True
+        assert (await world.send(gate, sale=fast)).status == 503
+        raise Problem(503, "probe-failed-here", "ours")
+
+    answer = await world.send(gate, sale=replace(fast, compute=slowly))
+    assert (answer.status, answer.body) == (503, b"payment-pending")
+
+
+async def test_a_client_that_goes_away_stops_nothing(store: Store) -> None:
+    world = LedgerWorld()
+    gate = world.gate(store, Worker())
+    begun = asyncio.Event()
+
+    async def compute(_order: object, _claim: HeldClaim) -> bytes:
+        begun.set()
+        await asyncio.sleep(0.05)
+        return b'{"run": 1}'
+
+    task = asyncio.create_task(world.send(gate, sale=replace(world.sale(), compute=compute)))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.gather(*gate._selling)
+    assert (await row(store, world)).state is State.SETTLED
+    assert (await world.send(gate)).status == 200
+
+
+async def test_a_payment_spent_in_the_second_of_its_claim_is_paid(store: Store) -> None:
+    """A chain counts whole seconds, and the claim came later in this one."""
+    world = LedgerWorld(verify="spends it at once and refuses")
+    world.now += 300
+    answer = await world.send(world.gate(store, Worker()))
+    assert (answer.status, world.computed) == (200, 1)
+    assert (await row(store, world)).state is State.SETTLED
+
+
+async def test_rows_that_nobody_can_decide_do_not_keep_others_from_their_turn(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payer_limit, "MOST", 1_000)  # here one payer stands for many
+    stuck = [LedgerWorld(settle="did not: no") for _ in range(settle.BATCH + 20)]
+    for world in stuck:
+        await world.send(world.gate(store, Worker()))
+    late = LedgerWorld(settle="did: nothing", node_down=True)
+    await late.send(late.gate(store, Worker()))
+    late.node_down = False
+    late.tick(60)
+    tallies = [await reconcile(store, late) for _ in range(2)]
+    assert {"settled"} <= set(tallies[0]) | set(tallies[1]), tallies
+    assert (await row(store, late)).state is State.SETTLED
+
+
+async def test_a_silent_node_ends_the_round_at_once(store: Store) -> None:
+    worlds = [LedgerWorld(settle="did not: no") for _ in range(10)]
+    for world in worlds:
+        await world.send(world.gate(store, Worker()))
+    last = worlds[-1]
+    last.tick(60)
+    last.node_down = True
+    assert await reconcile(store, last) == {"unreachable": settle.SILENT_MAX}
+
+
+async def test_an_answer_that_was_stored_and_left_is_closed(store: Store) -> None:
+    world = LedgerWorld()
+    assert await dies(world, store, at="before settle")
+    # The intent is written before the facilitator is asked: its lease ends first.
+    world.tick(91)
+    assert await reconcile(store, world) == {"open": 1}
+    world.tick(ENDED_S)
+    assert await reconcile(store, world) == {"expired": 1}
+
+
+@pytest.mark.parametrize("ends", [State.SETTLED, State.UNKNOWN])
+async def test_answers_are_kept_for_30_days_after_the_outcome(store: Store, ends: State) -> None:
+    world = LedgerWorld(settle="settled" if ends is State.SETTLED else "did: nothing")
+    world.node_down = ends is State.UNKNOWN
+    gate = world.gate(store, Worker())
+    await world.send(gate)
+    world.node_down = False
+    assert (await row(store, world)).state is ends
+    for days, left in ((29, True), (2, ends is State.UNKNOWN)):
+        world.tick(days * DAY_MS // 1000)
+        async with store.write() as tx:
+            await payments.forget_answers(tx, now=world.now)
+        assert ((await row(store, world)).answer is not None) == left
+    answer = await world.send(gate)
+    assert answer.status == (200 if ends is State.UNKNOWN else 410)
+
+
+async def test_the_intent_is_written_before_the_facilitator_is_asked(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, seen = LedgerWorld(), []
+    gate = world.gate(store, Worker())
+    ask = gate.facilitator._post
+
+    async def look(*arguments: Any) -> Any:
+        seen.append((await row(store, world)).state)
+        return await ask(*arguments)
+
+    monkeypatch.setattr(gate.facilitator, "_post", look)
+    await world.send(gate)
+    assert seen == [State.CLAIMED, State.SETTLING]
+
+
+async def test_the_operator_sees_payments_and_attempts_but_nothing_signed(
+    database: str, store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    world = LedgerWorld(settle="did: nothing", node_down=True)
+    gate = world.gate(store, Worker())
+    await world.send(gate)
+    world.node_down = False
+    await world.send(gate)
+    monkeypatch.setenv("DATABASE_URL", database)
+    monkeypatch.chdir(tmp_path)
+    run = await asyncio.to_thread(CliRunner().invoke, cli.app, ["payments", "--json"])
+    assert run.exit_code == 0, run.output
+    (found,) = orjson.loads(run.stdout)["payments"]
+    assert found["state"] == "settled"
+    assert found["paymentId"] == decode(world.header).id
+    assert [tried["kind"] for tried in found["attempts"]] == ["verify", "intent", "settle"]
+    plain = await asyncio.to_thread(CliRunner().invoke, cli.app, ["payments", "--limit", "1"])
+    for text in (run.stdout, plain.stdout):
+        assert found["paymentId"] in text
+        assert "1b1b" not in text
+        assert world.header[:40] not in text
+        assert '"run"' not in text

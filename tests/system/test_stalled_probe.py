@@ -1,0 +1,54 @@
+"""A worker that is stopped with a probe in flight blames nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.support.hostile_server import World, hostile_world
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST = "good.sellers.example"
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with hostile_world(tmp_path) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("deadline_ms", "stopped_s"),
+    [pytest.param(1_500, 3.0, id="past the deadline"), pytest.param(3_000, 1.0, id="before it")],
+)
+async def test_a_time_out_while_our_worker_was_stopped_is_ours(
+    world: World, deadline_ms: int, stopped_s: float
+) -> None:
+    """The seller never answers, which nobody can tell from a worker that does not listen."""
+    port = str(world.mapped[HOST][1])
+    worker = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.support.worker_process"),
+        *(f"https://{HOST}/hold", port, world.ca_file, str(deadline_ms)),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(60):
+            await world.arrived(1)
+            worker.send_signal(signal.SIGSTOP)
+            await asyncio.sleep(stopped_s)
+            worker.send_signal(signal.SIGCONT)
+            out, _ = await worker.communicate()
+    finally:
+        if worker.returncode is None:
+            worker.kill()
+            await worker.wait()
+    told = json.loads(out)
+    assert told["total"] >= deadline_ms
+    assert (told["outcome"], told["attribution"]) == ("timeout", "ours")
+    assert told["reason"] == "late-here"

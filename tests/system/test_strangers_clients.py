@@ -1,0 +1,193 @@
+"""Clients that were written by others and send no `accepted`: they buy everything that is sold, in
+the demo world, with settlements on its chain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from tests.support.storefront import WEATHER, Storefront, storefront
+
+from tollgauge.demo.chain import ACCOUNTS, ChainError, find_anvil
+
+CLIENT = Path(__file__).parents[1] / "support" / "stranger.mjs"
+TRUST = "/v1/x402-trust"
+WATCH = "/v1/watch-endpoint-30d"
+
+pytestmark = [
+    pytest.mark.node,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("strangers"),
+]
+
+
+@dataclass(frozen=True)
+class Sold:
+    """What a stranger bought: the offer, the payment's header, its first answer and its second."""
+
+    offer: Mapping[str, Any]
+    header: str
+    first: Mapping[str, Any]
+    again: Mapping[str, Any]
+
+    @property
+    def answer(self) -> Any:
+        return json.loads(self.first["text"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_anvil() -> None:
+    try:
+        find_anvil()
+    except ChainError as error:
+        pytest.skip(f"{error} {error.hint}")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def shop() -> AsyncIterator[Storefront]:
+    async with storefront() as found:
+        yield found
+
+
+async def run(shop: Storefront, *arguments: str, key: str = "") -> Any:
+    """What the stranger's client prints."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("Node.js is missing: the client needs it")
+    verb, *rest = arguments
+    process = await asyncio.create_subprocess_exec(
+        *(node, str(CLIENT), verb, shop.url, *rest),
+        env=os.environ | {"PRIVATE_KEY": key or shop.world.buyer.key},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0, err.decode()
+    return json.loads(out)
+
+
+async def buy(shop: Storefront, path: str, body: Any, price: int) -> Sold:
+    """Buy with the stranger's client, which sends its payment twice: the price is taken once, in
+    one transaction of the chain.
+    """
+    before, sales = await shop.income(), len(await shop.settled())
+    sold = Sold(**await run(shop, "pay", path, json.dumps(body)))
+    assert sold.first["status"] == 200, sold.first["text"]
+    assert sold.again["status"] == 200, sold.again["text"]
+    assert sold.again["receipt"] == sold.first["receipt"]
+    assert sold.offer["amount"] == str(price)
+    assert await shop.income() - before == price
+    assert len(await shop.settled()) - sales == 1
+    mined = await shop.world.chain.rpc(
+        "eth_getTransactionReceipt", sold.first["receipt"]["transaction"]
+    )
+    assert mined["status"] == "0x1"
+    return sold
+
+
+async def post(shop: Storefront, path: str, body: Any, header: str, **more: str) -> httpx.Response:
+    async with httpx.AsyncClient(timeout=30, trust_env=False) as http:
+        return await http.post(
+            shop.url + path, json=body, headers={"PAYMENT-SIGNATURE": header, **more}
+        )
+
+
+async def poll(shop: Storefront, watch: str, secret: str) -> httpx.Response:
+    async with httpx.AsyncClient(timeout=30, trust_env=False) as http:
+        return await http.get(
+            f"{shop.url}/v1/watch/{watch}/events", headers={"Authorization": f"Bearer {secret}"}
+        )
+
+
+@pytest.mark.parametrize(
+    ("path", "price"), [(TRUST, 5_000), ("/v1/x402-history", 20_000), ("/v1/similar", 5_000)]
+)
+async def test_a_payment_without_accepted_buys_a_read_once(
+    shop: Storefront, path: str, price: int
+) -> None:
+    sold = await buy(shop, path, {"resource": WEATHER}, price)
+    assert sold.answer["resource"] == WEATHER
+    assert sold.again["text"] == sold.first["text"]
+
+
+async def test_a_payment_without_accepted_buys_the_trace_of_another(shop: Storefront) -> None:
+    report = await buy(shop, TRUST, {"resource": WEATHER}, 5_000)
+    transaction = report.first["receipt"]["transaction"]
+    sold = await buy(shop, "/v1/x402-payment-trace", {"txHash": transaction}, 11_673)
+    (payment,) = sold.answer["payments"]
+    assert payment["payer"] == shop.world.buyer.address.lower()
+    assert payment["amount"] == "5000"
+    assert sold.again["text"] == sold.first["text"]
+
+
+async def test_a_watch_is_bought_rotated_and_renewed_without_accepted(shop: Storefront) -> None:
+    """What the client sends can be read on the chain, so the repetition shows no secret."""
+    sold = await buy(shop, WATCH, {"endpoint": WEATHER}, 200_000)
+    watch, secret = sold.answer["watch_id"], sold.answer["secret"]
+    copy = json.loads(sold.again["text"])
+    assert secret not in sold.again["text"]
+    kept = sold.answer.keys() - {"secret", "next_steps"}
+    assert {key: copy[key] for key in kept} == {key: sold.answer[key] for key in kept}
+    assert (await poll(shop, watch, secret)).status_code == 200
+
+    rotated = await run(shop, "rotate", sold.answer["rotate_url"])
+    assert rotated["status"] == 200, rotated["text"]
+    fresh = json.loads(rotated["text"])["secret"]
+    assert (await poll(shop, watch, secret)).status_code == 401
+    assert (await poll(shop, watch, fresh)).json()["state"] == "active"
+
+    renewed = await buy(shop, f"/v1/watch/{watch}/renew", {}, 200_000)
+    assert renewed.answer["expires_at"] > sold.answer["expires_at"]
+    assert renewed.again["text"] == renewed.first["text"]
+    after = (await poll(shop, watch, fresh)).json()
+    assert after["expires_at"] == renewed.answer["expires_at"]
+
+
+async def test_another_wallet_rotates_nothing(shop: Storefront) -> None:
+    sold = await buy(shop, WATCH, {"endpoint": WEATHER}, 200_000)
+    stranger = next(each for each in ACCOUNTS if each != shop.world.buyer)
+    refused = await run(shop, "rotate", sold.answer["rotate_url"], key=stranger.key)
+    assert (refused["status"], json.loads(refused["text"])["code"]) == (403, "not-the-payer")
+    polled = await poll(shop, sold.answer["watch_id"], sold.answer["secret"])
+    assert polled.status_code == 200
+
+
+async def test_the_same_authorization_in_another_form_is_the_same_payment(
+    shop: Storefront,
+) -> None:
+    """With `accepted`, and with the header of version 1 beside it, as others send it."""
+    sold = await buy(shop, TRUST, {"resource": WEATHER}, 5_000)
+    before = await shop.income()
+    short = json.loads(base64.b64decode(sold.header))
+    whole = {"x402Version": 2, "accepted": sold.offer, "payload": short["payload"]}
+    header = base64.b64encode(json.dumps(whole).encode()).decode()
+    for answer in (
+        await post(shop, TRUST, {"resource": WEATHER}, header),
+        await post(shop, TRUST, {"resource": WEATHER}, header, **{"X-PAYMENT": header}),
+    ):
+        assert (answer.status_code, answer.text) == (200, sold.first["text"])
+    other = await post(shop, "/v1/similar", {"resource": WEATHER}, sold.header)
+    assert (other.status_code, other.json()["code"]) == (409, "payment-reused")
+    assert await shop.income() == before
+
+
+async def test_a_network_that_is_not_offered_buys_nothing(shop: Storefront) -> None:
+    sold = await buy(shop, TRUST, {"resource": WEATHER}, 5_000)
+    before = await shop.income()
+    payment = json.loads(base64.b64decode(sold.header)) | {"network": "eip155:84532"}
+    header = base64.b64encode(json.dumps(payment).encode()).decode()
+    answer = await post(shop, TRUST, {"resource": WEATHER}, header)
+    assert (answer.status_code, answer.json()["code"]) == (400, "payment-header-invalid")
+    assert "accepted" in answer.json()["detail"]
+    assert await shop.income() == before

@@ -1,0 +1,353 @@
+"""The payment trace against real transactions on a real chain."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from tests.support.trace_world import NETWORK, Signed, World, encoded
+
+from tollgauge.clients.chain.rpc import Node, RpcUnavailable
+from tollgauge.clients.chain.transactions import (
+    NetworkNotConfiguredError,
+    NetworkSettings,
+    Transactions,
+)
+from tollgauge.core.trace import Model, Status, TracedPayment, trace_files, trace_json
+from tollgauge.demo.chain import run_chain
+from tollgauge.demo.envelopes import USDC
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+_ROOT = Path(__file__).parents[2]
+_SAYS_YES = "0x631626ba7e60e01b60005260206000f3"
+"""A wallet whose isValidSignature answers the EIP-1271 magic value to everything."""
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def world() -> AsyncIterator[World]:
+    async with run_chain() as chain:
+        made = World(chain)
+        await made.open()
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def asks(world: World) -> AsyncIterator[Transactions]:
+    made = Transactions({NETWORK: (Node(world.chain.rpc_url),)})
+    yield made
+    await made.close()
+
+
+def says(payment: TracedPayment) -> tuple[object, ...]:
+    """What a payment says of the authorization behind it."""
+    return (
+        payment.method,
+        payment.payer,
+        payment.payee,
+        payment.amount,
+        payment.token.address,
+        payment.nonce,
+        payment.valid_after,
+        payment.valid_before,
+    )
+
+
+def expected(method: str, signed: Signed) -> tuple[object, ...]:
+    return (
+        f"{method}WithAuthorization",
+        signed.payer.lower(),
+        signed.payee.lower(),
+        signed.value,
+        USDC.lower(),
+        "0x" + signed.nonce.hex(),
+        signed.after,
+        signed.before,
+    )
+
+
+async def transfer_index(world: World, tx_hash: str, nth: int) -> int:
+    logs = [log for log in (await world.receipt(tx_hash))["logs"] if len(log["topics"]) == 3]
+    transfers = [log for log in logs if log["data"] != "0x"]
+    return int(transfers[nth]["logIndex"], 16)
+
+
+@pytest.mark.parametrize("form", ["vrs", "bytes"])
+@pytest.mark.parametrize("method", ["transfer", "receive"])
+async def test_a_direct_call_is_decoded_from_its_call_data(
+    world: World, asks: Transactions, method: str, form: str
+) -> None:
+    signed = world.sign(method.title(), world.sender(2), 700, after=5)
+    tx_hash = await world.send(USDC, signed.call(method, form))
+    found = await asks.trace(NETWORK, tx_hash.upper().replace("0X", "0x"))
+    assert [says(each) for each in found.payments] == [expected(method, signed)]
+    assert (found.status, found.decoder, found.reason) == (Status.SUCCESS, Model.CALLDATA, None)
+    assert found.payments[0].log_index == await transfer_index(world, tx_hash, 0)
+    assert found.submitter == world.sender(2).lower()
+    tx, receipt, calls = await world.captured(tx_hash)
+    assert found.block is not None
+    assert found.block.hash == receipt["blockHash"]
+    # The saved objects say the same, with or without the parts that a direct call can do without.
+    for parts in ((receipt, None), (None, None), (None, calls), (receipt, calls)):
+        saved = trace_files(tx, parts[0], calls=parts[1])
+        assert [says(each) for each in saved.payments] == [expected(method, signed)]
+        assert trace_json(saved)["token"] == {
+            "address": USDC.lower(),
+            "symbol": "USDC",
+            "decimals": 6,
+        }
+
+
+async def test_a_data_suffix_changes_nothing(world: World, asks: Transactions) -> None:
+    suffix = "a161776a6364705f666163696c31000e0280218021802180218021802180218021"
+    for form in ("vrs", "bytes"):
+        signed = world.sign("Transfer", world.sender(3), 9)
+        tx_hash = await world.send(USDC, signed.call("transfer", form) + suffix)
+        found = await asks.trace(NETWORK, tx_hash)
+        assert [says(each) for each in found.payments] == [expected("transfer", signed)]
+        assert found.payments[0].suffix.hex() == suffix
+
+
+async def test_a_batch_gives_every_payment_that_happened_in_order(
+    world: World, asks: Transactions
+) -> None:
+    payee = world.sender(3)
+    first = world.sign("Transfer", payee, 11)
+    second = world.sign("Transfer", payee, 12)
+    poor = world.sign("Transfer", payee, 10**12)
+    calls = [
+        (USDC, first.call("transfer", "vrs")),
+        (USDC, poor.call("transfer", "bytes")),
+        (USDC, first.call("transfer", "bytes")),
+        (USDC, second.call("transfer", "bytes")),
+    ]
+    tx_hash = await world.send(world.places["Batcher"], world.batch(calls))
+    found = await asks.trace(NETWORK, tx_hash)
+    assert [says(each) for each in found.payments] == [
+        expected("transfer", first),
+        expected("transfer", second),
+    ]
+    assert found.decoder is Model.CALLDATA
+    assert found.payments[1].log_index == await transfer_index(world, tx_hash, 1)
+
+
+async def test_a_bundle_of_user_operations_is_decoded(world: World, asks: Transactions) -> None:
+    payee = world.sender(3)
+    mine = world.sign("Transfer", payee, 21)
+    account = world.places["Account"]
+    collected = world.sign("Receive", account, 22)
+    data = world.bundle(
+        [(USDC, mine.call("transfer", "bytes")), (USDC, collected.call("receive", "vrs"))]
+    )
+    found = await asks.trace(NETWORK, await world.send(world.places["EntryPoint"], data))
+    assert [says(each) for each in found.payments] == [
+        expected("transfer", mine),
+        expected("receive", collected),
+    ]
+    assert found.decoder is Model.CALLDATA
+
+
+@pytest.mark.parametrize("form", ["vrs", "bytes"])
+async def test_a_contract_that_hides_the_call_needs_the_call_trace(
+    world: World, asks: Transactions, form: str
+) -> None:
+    collector = world.places["Collector"]
+    signed = world.sign("Receive", collector, 31)
+    terms = [signed.value, signed.after, signed.before]
+    if form == "bytes":
+        data = encoded(
+            "collect(address,uint256[3],bytes32,bytes)",
+            signed.payer,
+            terms,
+            signed.nonce,
+            signed.signature,
+        )
+    else:
+        data = encoded(
+            "collectVrs(address,uint256[3],bytes32,uint8,bytes32,bytes32)",
+            signed.payer,
+            terms,
+            signed.nonce,
+            *signed.vrs,
+        )
+    tx_hash = await world.send(collector, data)
+    found = await asks.trace(NETWORK, tx_hash)
+    assert [says(each) for each in found.payments] == [expected("receive", signed)]
+    assert found.decoder is Model.CALL_TRACE
+    logs_only = await asks.trace(NETWORK, tx_hash, Model.RECEIPT_LOGS)
+    assert logs_only.payments[0].method is None
+    assert logs_only.payments[0].amount == 31
+    assert logs_only.reason
+    # The saved call trace does the same; without it the logs still say what was paid.
+    tx, receipt, calls = await world.captured(tx_hash)
+    traced = trace_files(tx, receipt, calls=calls)
+    assert [says(each) for each in traced.payments] == [expected("receive", signed)]
+    assert trace_files(tx, receipt).payments[0].payer == signed.payer.lower()
+    assert trace_files(tx, receipt).decoder is Model.RECEIPT_LOGS
+
+
+async def test_a_proxy_with_the_tokens_own_interface_is_seen_through(
+    world: World, asks: Transactions
+) -> None:
+    signed = world.sign("Transfer", world.sender(3), 41)
+    tx_hash = await world.send(world.places["Forwarder"], signed.call("transfer", "bytes"))
+    found = await asks.trace(NETWORK, tx_hash)
+    assert [says(each) for each in found.payments] == [expected("transfer", signed)]
+    # From the call data alone, the signature tells the token.
+    tx, _, _ = await world.captured(tx_hash)
+    assert [says(each) for each in trace_files(tx).payments] == [expected("transfer", signed)]
+
+
+async def test_a_wallets_own_signature_is_decoded_like_any_other(
+    world: World, asks: Transactions
+) -> None:
+    wallet = "0x" + "a1" * 20
+    await world.chain.rpc("anvil_setCode", wallet, _SAYS_YES)
+    await world.chain.mint(wallet, 700)
+    signed = Signed(wallet, world.sender(3), 51, b"\7" * 32, b"anything at all, at any length" * 7)
+    found = await asks.trace(NETWORK, await world.send(USDC, signed.call("transfer", "bytes")))
+    assert [says(each) for each in found.payments] == [expected("transfer", signed)]
+
+
+async def test_a_reverted_transaction_has_no_payments(world: World, asks: Transactions) -> None:
+    signed = world.sign("Transfer", world.sender(3), 10**15)
+    tx_hash = await world.send(USDC, signed.call("transfer", "vrs"))
+    found = await asks.trace(NETWORK, tx_hash)
+    assert (found.status, found.payments) == (Status.REVERTED, ())
+    assert found.reason is not None
+    assert str(10**15) in found.reason
+    tx, receipt, calls = await world.captured(tx_hash)
+    assert trace_files(tx, receipt).status is Status.REVERTED
+    assert trace_files(tx, None, calls=calls).status is Status.REVERTED
+
+
+async def test_a_plain_transfer_is_no_payment_by_authorization(
+    world: World, asks: Transactions
+) -> None:
+    data = encoded("transfer(address,uint256)", world.sender(3), 0)
+    found = await asks.trace(NETWORK, await world.send(USDC, data))
+    assert (found.status, found.payments) == (Status.SUCCESS, ())
+    assert "plain ERC-20 transfer" in str(found.reason)
+
+
+async def test_calls_that_failed_inside_are_no_payments(world: World, asks: Transactions) -> None:
+    poor = world.sign("Transfer", world.sender(3), 10**12)
+    data = world.batch([(USDC, poor.call("transfer", "vrs"))])
+    tx_hash = await world.send(world.places["Batcher"], data)
+    for model in (None, *Model):
+        found = await asks.trace(NETWORK, tx_hash, model)
+        assert (found.status, found.payments) == (Status.SUCCESS, ())
+
+
+async def test_an_unknown_token_is_no_dollar_whatever_it_emits(
+    world: World, asks: Transactions
+) -> None:
+    impostor = world.places["Impostor"]
+    data = encoded(
+        "pretend(address,address,uint256,bytes32)",
+        world.sender(1),
+        world.sender(3),
+        10**9,
+        b"\1" * 32,
+    )
+    found = await asks.trace(NETWORK, await world.send(impostor, data))
+    shown = trace_json(found)["payments"][0]
+    assert shown["token"] == {"address": impostor, "symbol": "FAKE", "decimals": 4}
+    assert shown["amountUsd"] is None
+    assert shown["method"] is None
+
+
+async def test_every_model_agrees_on_what_was_paid(world: World, asks: Transactions) -> None:
+    signed = world.sign("Transfer", world.sender(3), 61)
+    tx_hash = await world.send(
+        world.places["Batcher"], world.batch([(USDC, signed.call("transfer", "vrs"))])
+    )
+    for model in Model:
+        found = await asks.trace(NETWORK, tx_hash, model)
+        assert found.decoder is model
+        [paid] = found.payments
+        assert (paid.payer, paid.payee, paid.amount) == expected("transfer", signed)[1:4]
+        assert paid.nonce == "0x" + signed.nonce.hex()
+
+
+async def test_an_unknown_hash_is_not_found(asks: Transactions) -> None:
+    found = await asks.trace(NETWORK, "0x" + "ab" * 32)
+    assert (found.status, found.payments, found.submitter) == (Status.NOT_FOUND, (), None)
+
+
+async def test_a_transaction_in_the_pool_is_pending_and_moved_nothing_yet(
+    world: World, asks: Transactions
+) -> None:
+    signed = world.sign("Transfer", world.sender(3), 71)
+    call = {"from": world.sender(2), "to": USDC, "data": signed.call("transfer", "vrs")}
+    await world.chain.rpc("evm_setAutomine", False)
+    try:
+        tx_hash = str(await world.chain.rpc("eth_sendTransaction", call | {"gas": "0x30d40"}))
+        for model in (None, *Model):
+            found = await asks.trace(NETWORK, tx_hash, model)
+            assert found.status is Status.PENDING
+            assert found.block is None
+            assert "nothing had moved" in str(found.reason)
+    finally:
+        await world.chain.rpc("evm_setAutomine", True)
+        await world.chain.rpc("evm_mine")
+    assert (await asks.trace(NETWORK, tx_hash)).status is Status.SUCCESS
+
+
+async def test_finality_grows_with_the_chain(world: World, asks: Transactions) -> None:
+    signed = world.sign("Transfer", world.sender(3), 81)
+    tx_hash = await world.send(USDC, signed.call("transfer", "vrs"))
+
+    async def finality() -> str | None:
+        block = (await asks.trace(NETWORK, tx_hash)).block
+        assert block is not None
+        assert block.at is not None
+        return block.finality
+
+    seen = [await finality()]
+    for _ in range(2):
+        await world.chain.rpc("anvil_mine", hex(40))
+        seen.append(await finality())
+    assert seen == ["latest", "safe", "finalized"]
+
+
+async def test_a_network_without_a_node_is_an_error_of_its_own(asks: Transactions) -> None:
+    assert not asks.configured("eip155:1")
+    with pytest.raises(NetworkNotConfiguredError):
+        await asks.trace("eip155:1", "0x" + "ab" * 32)
+
+
+async def test_a_node_of_another_chain_is_not_believed(world: World) -> None:
+    asks = Transactions({"eip155:1": (Node(world.chain.rpc_url),)})
+    with pytest.raises(RpcUnavailable, match="another chain"):
+        await asks.trace("eip155:1", "0x" + "ab" * 32)
+    await asks.close()
+
+
+async def test_the_next_node_answers_when_the_first_is_down(world: World) -> None:
+    signed = world.sign("Transfer", world.sender(3), 91)
+    tx_hash = await world.send(USDC, signed.call("transfer", "vrs"))
+    settings = NetworkSettings(base_mainnet=f"http://127.0.0.1:9, {world.chain.rpc_url}")
+    asks = Transactions(settings.nodes(timeout_s=2))
+    assert len((await asks.trace(NETWORK, tx_hash)).payments) == 1
+    # A node that is down might know what the other one does not.
+    with pytest.raises(RpcUnavailable):
+        await asks.trace(NETWORK, "0x" + "ab" * 32)
+    await asks.close()
+    assert "127.0.0.1" not in repr(settings)
+
+
+@pytest.mark.node
+async def test_the_committed_wrappers_are_what_their_source_compiles_to() -> None:
+    node = shutil.which("node")
+    if node is None or not (_ROOT / "node_modules/solc").is_dir():
+        pytest.skip("Node.js or the locked solc is missing: run `make setup`")
+    script = str(_ROOT / "scripts/compile-wrappers.mjs")
+    process = await asyncio.create_subprocess_exec(
+        node, script, "--check", stderr=asyncio.subprocess.PIPE
+    )
+    _, words = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode == 0, words.decode()

@@ -1,0 +1,468 @@
+"""The wallet page in a real browser, with a wallet that signs by a key of the local chain.
+
+The wallet is a provider as extensions inject it (EIP-1193, EIP-6963); it lives in this process,
+talks to the real chain, and can be made to refuse. Every page is watched: it may load nothing from
+elsewhere, break no content security policy, and throw nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Route,
+    async_playwright,
+    expect,
+)
+from tests.support.storefront import WEATHER, WEATHER_ID, Storefront, storefront
+from tests.support.wallet import ANNOUNCED, BASE_CHAIN, INJECTED, Visit, Wallet
+
+from tollgauge.core.scoring import recompute
+from tollgauge.demo.chain import ChainError, find_anvil
+
+pytestmark = [
+    pytest.mark.node,
+    pytest.mark.browser,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("wallet-page"),
+]
+
+
+CHROMIUM = shutil.which("chromium") or ""
+ARGS = (
+    "--no-sandbox",
+    "--headless",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+
+
+PRICE = 5_000
+Opener = Callable[..., Awaitable[Visit]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_parts() -> None:
+    if not CHROMIUM:
+        pytest.skip("Chromium is missing: apt-get install chromium (`make test` does it)")
+    try:
+        find_anvil()
+    except ChainError as error:
+        pytest.skip(f"{error} {error.hint}")
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def shop() -> AsyncIterator[Storefront]:
+    async with storefront() as found:
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        found = await playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
+        yield found
+        await found.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def visit(shop: Storefront, browser: Browser) -> AsyncIterator[Opener]:
+    """Opens the page as a new person; afterwards nothing forbidden may have happened there."""
+    opened: list[BrowserContext] = []
+    wrong: list[str] = []
+
+    async def look(page: Page, found: Visit) -> None:
+        def said(message: ConsoleMessage) -> None:
+            if message.type == "error" and "Failed to load resource" not in message.text:
+                wrong.append(message.text)
+
+        def sent(request: Any) -> None:
+            if not request.url.startswith((shop.url, "blob:")):
+                wrong.append(f"asked for {request.url}")
+            header = request.headers.get("payment-signature")
+            if header:
+                found.paid_with.append(header)
+
+        page.on("console", said)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("request", sent)
+
+    async def another(
+        *, inject: str = INJECTED, fragment: str = "", account: int = 1, **changes: Any
+    ) -> Visit:
+        context = await browser.new_context()
+        opened.append(context)
+        wallet = Wallet(shop.world.chain, shop.world.chain.accounts[account], **changes)
+        await context.expose_function("__wallet", wallet.answer)
+        if inject:
+            await context.add_init_script(inject)
+        page = await context.new_page()
+        found = Visit(shop, wallet, context, page)
+        await look(page, found)
+        await page.goto(found.url + fragment)
+        return found
+
+    yield another
+    for context in opened:
+        await context.close()
+    shop.stall.pending = 0
+    assert wrong == []
+
+
+async def test_a_wallet_buys_a_readable_report(shop: Storefront, visit: Opener) -> None:
+    before = await shop.income()
+    person = await visit()
+    await expect(person.buttons).to_have_text(["Pay $0.005 with your wallet"])
+    await person.press()
+    await person.has_report()
+    await person.says("Paid. The report is below")
+    assert await shop.income() - before == PRICE
+    (row, *_) = await shop.settled()
+    report = person.page.locator("#report")
+    assert row.answer is not None
+    answer = json.loads(row.answer.body)
+    await expect(report.locator(".points")).to_have_text(f"{answer['score']:.1f}")
+    await expect(report.locator(".big .chip")).to_have_text(answer["grade"])
+    await expect(report.locator(".rec")).to_have_text(answer["recommendation"])
+    words = " ".join((await report.inner_text()).split())
+    for expected in (
+        "Outcome payment-required",
+        "HTTP status 402",
+        f"Paid $0.005 By {row.payer}",
+        f"Transaction {row.transaction}",
+        f"Payment id {row.id}",
+        f"Total {answer['liveProbe']['latencyMs']['total']} ms",
+        "Advertised price $0.001",
+        "Skylark Weather",
+        answer["evidence"]["digest"],
+        *(flag["message"] for flag in answer["flagsDetailed"]),
+    ):
+        assert expected in words, expected
+    assert await report.locator("[data-from], [data-if], template").count() == 0
+    assert json.loads(await report.locator("pre").text_content() or "") == answer
+    assert list(await person.kept()) == [row.id], "it is kept under the ledger's payment id"
+    assert person.page.url == f"{person.url}#report-{row.id}"
+
+
+async def test_every_announced_wallet_is_offered_and_the_chosen_one_pays(
+    shop: Storefront, visit: Opener
+) -> None:
+    names = json.dumps(["Aardvark", "<b>Badger</b>"])
+    person = await visit(inject=ANNOUNCED.replace("__NAMES__", names) + INJECTED)
+    await expect(person.buttons).to_have_text(
+        ["Pay $0.005 with Aardvark", "Pay $0.005 with <b>Badger</b>"]
+    )
+    before = await shop.income()
+    await person.buttons.nth(1).click()
+    await person.has_report()
+    assert set(person.wallet.asked) == {"<b>Badger</b>"}
+    assert await shop.income() - before == PRICE
+
+
+async def test_a_wallet_that_comes_late_is_offered(visit: Opener) -> None:
+    person = await visit(inject="")
+    await person.says("No wallet was found")
+    await person.page.evaluate(INJECTED + 'dispatchEvent(new Event("ethereum#initialized"));')
+    await expect(person.buttons).to_have_count(1)
+    await person.says("Your wallet asks you")
+
+
+async def test_the_link_opens_the_same_report_again_without_a_signature(
+    shop: Storefront, visit: Opener
+) -> None:
+    person = await visit()
+    await person.press()
+    await person.has_report()
+    first = await person.page.locator("#report pre").text_content()
+    before = await shop.income()
+    again = await person.context.new_page()
+    await again.goto(person.page.url)
+    await expect(again.locator("#report")).to_be_visible()
+    assert await again.locator("#report pre").text_content() == first
+    bare = await person.context.new_page()
+    await bare.goto(person.url)
+    await bare.locator("#kept-list a").click()
+    await expect(bare.locator("#report")).to_be_visible()
+    assert person.wallet.calls["eth_signTypedData_v4"] == 1
+    assert await shop.income() == before
+    await bare.get_by_role("button", name="Forget").click()
+    await expect(bare.locator("#kept")).to_be_hidden()
+    assert await person.kept() == {}
+
+
+async def test_the_link_says_in_another_browser_that_it_cannot_be_opened_there(
+    visit: Opener,
+) -> None:
+    stranger = await visit(fragment="#report-" + "ab" * 16)
+    await stranger.says("This browser does not hold the payment")
+    assert stranger.paid_with == []
+
+
+async def test_a_saved_report_gives_the_same_score_on_any_machine(visit: Opener) -> None:
+    person = await visit()
+    await person.press()
+    await person.has_report()
+    async with person.page.expect_download() as download:
+        await person.page.get_by_role("button", name="Save as a file").click()
+    file = await download.value
+    assert file.suggested_filename.startswith(f"tollgauge-{WEATHER_ID}-")
+    saved = (await file.path()).read_bytes()
+    score = await person.page.locator("#report .points").inner_text()
+    assert recompute(saved).score_tenths == round(float(score) * 10)
+
+
+async def test_without_a_wallet_the_page_says_so(visit: Opener) -> None:
+    person = await visit(inject="")
+    await person.says("No wallet was found in this browser")
+    await expect(person.buttons).to_have_count(0)
+
+
+async def test_what_a_wallet_refuses_is_said_in_words_and_costs_nothing(
+    shop: Storefront, visit: Opener
+) -> None:
+    before = await shop.income()
+    person = await visit()
+    for method, code, words in (
+        ("eth_requestAccounts", 4001, "You refused the connection in your wallet. Nothing was"),
+        ("eth_requestAccounts", -32002, "Your wallet waits for you"),
+        ("eth_requestAccounts", 4100, "unlock it and allow this site"),
+        ("eth_signTypedData_v4", 4001, "You refused the signature in your wallet. Nothing was"),
+        ("eth_signTypedData_v4", 4200, "This wallet cannot do the signature"),
+        ("eth_signTypedData_v4", -32603, "It says: MyWallet: no. Nothing was charged."),
+    ):
+        person.wallet.refuses = {method: code}
+        await person.press()
+        await person.says(words)
+        await person.charged_nothing()
+    assert person.paid_with == []
+    assert await shop.income() == before
+    person.wallet.refuses.clear()
+    await person.press()
+    await person.has_report()
+
+
+async def test_a_wallet_on_another_network_is_switched(visit: Opener) -> None:
+    person = await visit(chain_id=1)
+    await person.press()
+    await person.has_report()
+    assert person.wallet.chain_id == BASE_CHAIN
+    assert person.wallet.calls["wallet_addEthereumChain"] == 0
+
+
+async def test_a_wallet_that_does_not_know_the_network_is_told_of_it(visit: Opener) -> None:
+    person = await visit(chain_id=1, knows={1})
+    await person.press()
+    await person.has_report()
+    assert person.wallet.calls["wallet_addEthereumChain"] == 1
+
+
+async def test_a_wallet_that_stays_on_the_wrong_network_signs_nothing(visit: Opener) -> None:
+    person = await visit(chain_id=1)
+    wallet = person.wallet
+    for refuses, knows, stubborn, words in (
+        ({"wallet_switchEthereumChain": 4001}, {1, BASE_CHAIN}, False, "You refused the switch"),
+        ({"wallet_switchEthereumChain": -32603}, {1, BASE_CHAIN}, False, "It did not switch"),
+        ({}, {1, BASE_CHAIN}, True, "It did not switch"),
+        ({"wallet_addEthereumChain": 4001}, {1}, False, "You refused to add the network"),
+        ({"wallet_addEthereumChain": 4200}, {1}, False, "It could not be added"),
+    ):
+        wallet.refuses, wallet.knows, wallet.stubborn = refuses, knows, stubborn
+        await person.press()
+        await person.says(f"Wrong network. {words}: choose Base (eip155:8453) in your wallet")
+        await person.charged_nothing()
+    assert wallet.calls["eth_signTypedData_v4"] == 0
+
+
+async def test_too_little_usdc_is_told_before_anything_is_signed(
+    shop: Storefront, visit: Opener
+) -> None:
+    poor = shop.world.chain.accounts[3]
+    await shop.world.chain.mint(poor.address, 1_200)
+    person = await visit(account=3)
+    await person.press()
+    await person.says(
+        f"Too little USDC. {poor.address[:6]}…{poor.address[-4:]} holds $0.0012 on Base, "
+        "the report costs $0.005."
+    )
+    await person.charged_nothing()
+    assert person.wallet.calls["eth_signTypedData_v4"] == 0
+
+
+async def test_too_little_usdc_is_told_when_only_the_service_can_see_it(visit: Opener) -> None:
+    person = await visit(account=4, refuses={"eth_call": -32603})
+    await person.press()
+    await person.says("Too little USDC in this account. Nothing was charged.")
+    await person.charged_nothing()
+    assert len(person.paid_with) == 1
+
+
+async def test_a_pending_payment_is_sent_again_and_never_signed_again(
+    shop: Storefront, visit: Opener
+) -> None:
+    before = await shop.income()
+    person = await visit()
+    shop.stall.pending = 3
+    await person.page.clock.install()
+    await person.page.reload()
+    await person.press()
+    await person.says("Payment pending: its settlement is not known yet.")
+    await person.says("do not pay again")
+    (held,) = (await person.kept()).values()
+    assert held["state"] == "sent"
+    await person.says(f"Payment id {held['id']}")
+    await expect(person.buttons.first).to_be_disabled()
+    await person.page.clock.fast_forward(5_000)
+    await expect(person.page.locator("#status")).to_contain_text("Payment pending")
+    await asyncio.wait_for(until(lambda: shop.stall.pending <= 1), 10)
+
+    await person.page.reload()  # nobody presses anything: the page takes it up by itself
+    await asyncio.wait_for(until(lambda: shop.stall.pending == 0), 10)
+    await person.says("Payment pending")
+    await person.page.clock.fast_forward(5_000)
+    await person.has_report()
+    assert person.wallet.calls["eth_signTypedData_v4"] == 1
+    assert len(person.paid_with) == 4
+    assert set(person.paid_with) == {held["header"]}
+    assert await shop.income() - before == PRICE
+
+
+async def until(true: Callable[[], bool]) -> None:
+    while not true():  # noqa: ASYNC110 - another process moves it
+        await asyncio.sleep(0.02)
+
+
+async def test_a_broken_connection_loses_no_payment(shop: Storefront, visit: Opener) -> None:
+    before = await shop.income()
+    person = await visit()
+    broken: list[str] = []
+
+    async def cut(route: Route) -> None:
+        """The first paid request reaches the service, its answer never comes back."""
+        header = route.request.headers.get("payment-signature")
+        if header and not broken:
+            broken.append(header)
+            await route.fetch()
+            await route.abort()
+        else:
+            await route.continue_()
+
+    await person.page.route("**/v1/x402-trust", cut)
+    await person.press()
+    await person.says("Your payment is not lost")
+    await person.has_report()
+    assert set(person.paid_with) == set(broken)
+    assert await shop.income() - before == PRICE
+
+
+def bent_terms(change: dict[str, str], **headers: str) -> Any:
+    """A route handler that changes the terms of the unpaid answer on their way."""
+
+    async def bend(route: Route) -> None:
+        if "payment-signature" in route.request.headers:
+            await route.continue_()
+            return
+        answer = await route.fetch()
+        terms = await answer.json()
+        terms["accepts"][0].update(change)
+        header = base64.b64encode(json.dumps(terms).encode()).decode()
+        sent = {**answer.headers, "payment-required": header, **headers}
+        await route.fulfill(status=402, headers=sent, body=json.dumps(terms))
+
+    return bend
+
+
+async def test_terms_that_differ_from_what_the_page_promises_are_not_signed(
+    visit: Opener,
+) -> None:
+    person = await visit()
+    for change in ({"payTo": "0x" + "11" * 20}, {"amount": "5001"}, {"asset": "0x" + "22" * 20}):
+        await person.page.route("**/v1/x402-trust", bent_terms(change))
+        await person.press()
+        await person.says("The terms have changed")
+        await person.charged_nothing()
+        await person.page.unroute("**/v1/x402-trust")
+    assert person.wallet.calls["eth_signTypedData_v4"] == 0
+
+
+async def test_a_signature_that_comes_too_late_is_told_and_costs_nothing(visit: Opener) -> None:
+    person = await visit()
+    long_ago = "Thu, 01 Jan 2026 00:00:00 GMT"
+    await person.page.route("**/v1/x402-trust", bent_terms({}, date=long_ago))
+    await person.press()
+    await person.says("The signature came too late and has lapsed. Nothing was charged.")
+    await person.charged_nothing()
+
+
+async def test_a_browser_whose_clock_is_wrong_can_pay(visit: Opener) -> None:
+    person = await visit()
+    await person.page.clock.install(time=4_000_000_000)
+    await person.page.reload()
+    await person.press()
+    await person.has_report()
+
+
+async def test_what_others_wrote_stays_text(visit: Opener) -> None:
+    hostile = "<img src=x onerror=\"document.title='owned'\"><script>1</script>"
+
+    async def poison(route: Route) -> None:
+        if "payment-signature" not in route.request.headers:
+            await route.continue_()
+            return
+        answer = await route.fetch()
+        report = await answer.json()
+        report["advertisedBy"] = {"serviceName": hostile, "description": hostile}
+        report["flagsDetailed"] = [{"code": hostile, "severity": hostile, "message": hostile}]
+        report["recommendation"] = hostile
+        report["liveProbe"]["outcome"] = hostile
+        await route.fulfill(response=answer, json=report)
+
+    person = await visit()
+    await person.page.route("**/v1/x402-trust", poison)
+    await person.press()
+    await person.has_report()
+    report = person.page.locator("#report")
+    assert await report.locator("img, script").count() == 0
+    assert await person.page.title() != "owned"
+    await expect(report.locator(".own-name")).to_have_text(hostile)
+    assert await report.locator("[class*='<'], [onerror]").count() == 0
+
+
+async def test_a_page_without_storage_still_sells(visit: Opener) -> None:
+    full = (
+        "Storage.prototype.setItem = () => { throw new DOMException('', 'QuotaExceededError'); };"
+    )
+    person = await visit(inject=INJECTED + full)
+    await person.press()
+    await person.has_report()
+    await person.says("This browser keeps nothing: save the report as a file.")
+
+
+async def test_the_endpoint_s_page_leads_here(visit: Opener) -> None:
+    person = await visit()
+    await person.page.goto(person.url.removesuffix("/upgrade"))
+    await person.page.get_by_role("link", name="Pay from a wallet in this browser").click()
+    await expect(person.page).to_have_url(person.url)
+    await expect(person.page.locator(".target")).to_have_text(WEATHER)
+
+
+async def test_nothing_is_wider_than_the_window(visit: Opener) -> None:
+    person = await visit()
+    await person.press()
+    await person.has_report()
+    for width in (320, 390, 768, 1280):
+        await person.page.set_viewport_size({"width": width, "height": 800})
+        assert await person.page.evaluate("document.documentElement.scrollWidth") <= width

@@ -1,0 +1,376 @@
+"""A month of watching: faults switched on and off by hand, the market's own past, a real series.
+
+The clock is moved by hand. Injected changes go through the real probe and alert loops, over TLS
+on loopback, from the demo's sellers to a real receiver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import itertools
+import json
+import re
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+import trustme
+from starlette.requests import Request as WebRequest
+from starlette.responses import Response
+from tests.support import http_service
+from tests.support.alert_process import KEY
+from tests.support.receivers import ALERTS, Receivers, receivers
+
+from tollgauge import app as root
+from tollgauge.clients import webhooks
+from tollgauge.clients.seal import destination_context, watch_context
+from tollgauge.clients.webhooks import WatchSettings
+from tollgauge.core.change_state import ChangeState, Probed, advance
+from tollgauge.core.changes import EVENTS, Change
+from tollgauge.core.endpoint import endpoint_id, parse_resource
+from tollgauge.core.exchange import Answer, Timings
+from tollgauge.core.lint import lint
+from tollgauge.core.listing import ListedItem, read_item
+from tollgauge.core.liveness import Liveness, step
+from tollgauge.core.payment import State as PaymentState
+from tollgauge.core.probe import ProbeResult, judge
+from tollgauge.core.schedule import Cadence
+from tollgauge.core.units import DAY_MS, MINUTE_MS
+from tollgauge.core.watch import Kind, State
+from tollgauge.demo import past
+from tollgauge.demo.behaviours import play, problem
+from tollgauge.demo.seller import Request, Seller, offer_at
+from tollgauge.demo.sellers import SELLERS
+from tollgauge.demo.serving import serve
+from tollgauge.jobs import alert
+from tollgauge.jobs.probe import ProbeSettings
+from tollgauge.store.endpoints import crawls, discovery, endpoints
+from tollgauge.store.ledger import payments
+from tollgauge.store.probes import changes
+from tollgauge.store.watches import watch_payments, watches
+from tollgauge.store.watches.destinations import Destination
+from tollgauge.store.watches.watches import Watch
+
+NOW = http_service.NOW
+STEP = 5 * MINUTE_MS
+ROOT = Path(__file__).resolve().parents[2]
+SERIES = ROOT.parent / "shared" / "data" / "uptime-series"
+
+
+def one(kind: str, **changes: Any) -> Seller:
+    found = next(seller for seller in SELLERS if seller.kind == kind)
+    return replace(found, **changes)
+
+
+@dataclass
+class Shop:
+    """A seller whose faults are switched by hand, its watch, and the receiver of its notices."""
+
+    service: root.Opened
+    clock: http_service.Clock
+    receivers: Receivers
+    seller: Seller
+    broken: Callable[[int], Response | None] = lambda _: None
+    slow_s: float = 0.0
+    asked: int = 0
+    told: int = field(default=0)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        request = WebRequest(scope, receive)
+        self.asked += 1
+        asked = Request(method=request.method, path=request.url.path)
+        reply: Answer = play(self.seller, asked, self.clock()).answer
+        if request.url.path != self.seller.path:
+            reply = problem(404, "no").answer
+        await asyncio.sleep(self.slow_s)
+        instead = self.broken(self.asked) if request.url.path == self.seller.path else None
+        answer = instead or Response(
+            reply.body, status_code=reply.status, headers=dict(reply.headers)
+        )
+        await answer(scope, receive, send)
+
+    async def probe(self, times: int = 1) -> list[str]:
+        """Let so many checks happen, five minutes apart; the types of what was told."""
+        for _ in range(times):
+            self.clock.now += STEP + MINUTE_MS
+            made = await self.service.probe_round()
+            assert made.get("probed") == 1, made
+            await self.service.alert_round()
+        events = self.receivers.events()
+        new = [each["type"] for each in events[self.told :]]
+        self.told = len(events)
+        return new
+
+
+async def watched(service: root.Opened, resource: str, *, now: int) -> tuple[str, str]:
+    """A paid watch of an endpoint with one signed destination; its id and its secret."""
+    sealer = service.config.watch.sealer
+    key = bytes(range(32))
+    secret = webhooks.new_secret(key)
+    parsed = parse_resource(resource, service.config.egress.perimeter)
+    made = Watch(
+        id="wat_" + "1" * 24,
+        secret_hash=webhooks.secret_hash(secret),
+        endpoint_id=parsed.id,
+        created_at=now,
+        expires_at=now + 40 * DAY_MS,
+        sealed_key=sealer.seal(key, context=watch_context("wat_" + "1" * 24)),
+    )
+    target = Destination(
+        id="dst_1",
+        watch_id=made.id,
+        kind=Kind.JSON,
+        sealed_url=sealer.seal(
+            f"https://{ALERTS}/a".encode(), context=destination_context("dst_1")
+        ),
+        masked="https://…",
+        created_at=now,
+    )
+    async with service.store.write() as tx:
+        await discovery.adopt(tx, parsed, source="request", now=now)
+        await watch_payments.create(tx, made, [target], payment_id="pay_1")
+        known = {
+            column.name: None if column.nullable else 0 if is_number(column) else ""
+            for column in payments.payment.c
+        } | {"id": "pay_1", "state": PaymentState.SETTLED.value}
+        await tx.execute(payments.payment.insert().values(**known))
+        await watch_payments.apply(tx, now=now)
+        found = await watches.get(tx, made.id)
+    assert found is not None
+    assert found.state is State.ACTIVE
+    return made.id, secret
+
+
+def is_number(column: sa.Column[Any]) -> bool:
+    return isinstance(column.type, sa.Integer)
+
+
+@contextlib.asynccontextmanager
+async def opened(folder: Path, seller: Seller) -> AsyncIterator[Shop]:
+    """The seller on TLS, the receiver on TLS, the service between them."""
+    clock = http_service.Clock()
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(seller.host).configure_cert(context)
+    async with receivers(folder) as world:
+        both = folder / "both.pem"
+        both.write_bytes(authority.cert_pem.bytes() + Path(world.ca_file).read_bytes())  # noqa: ASYNC240 - a small file
+        world.ca_file = str(both)
+        shop = Shop(service=None, clock=clock, receivers=world, seller=seller)  # type: ignore[arg-type]
+        async with serve(shop, tls=context) as port:
+            config = replace(
+                http_service.configuration(),
+                egress=world.egress(mapped={seller.host: ("127.0.0.1", port)}),
+                watch=WatchSettings(key=KEY),
+                probe=ProbeSettings(cadence=Cadence(host_gap_ms=0)),
+            )
+            async with root.opened(config, clock=clock) as service:
+                shop.service = service
+                await watched(service, seller.url, now=clock())
+                yield shop
+
+
+async def test_each_injected_change_is_told_once_within_two_probes(tmp_path: Path) -> None:
+    seller = one("perfect-v2")
+    async with opened(tmp_path, seller) as shop:
+        assert await shop.probe(60) == []  # a quiet time, and a past to compare with
+
+        shop.seller = replace(seller, payees=("0x" + "Ab" * 20,))
+        assert await shop.probe(2) == ["payto_change"]
+        shop.seller = replace(shop.seller, amounts=(seller.amounts[0] * 3,))
+        assert await shop.probe(2) == ["price_change"]
+        shop.seller = replace(shop.seller, network="eip155:84532")
+        assert "asset_network_change" in await shop.probe(2)
+        shop.seller = replace(shop.seller, network="eip155:8453")
+        assert "asset_network_change" in await shop.probe(2)
+        assert await shop.probe(8) == []
+
+        shop.seller = replace(shop.seller, behave=one("decimal-amount").behave)
+        assert await shop.probe(2) == ["spec_regression"]
+        assert "amount-form" in {
+            rule["rule"] for rule in shop.receivers.events()[-1]["evidence"]["rules"]
+        }
+        assert await shop.probe(6) == []
+        shop.seller = replace(shop.seller, behave=seller.behave)
+        assert await shop.probe(8) == []
+
+        shop.broken = lambda _: Response(status_code=503)
+        assert await shop.probe(2) == ["liveness_down"]
+        assert await shop.probe(5) == []
+        shop.broken = lambda _: None
+        assert await shop.probe(2) == ["liveness_recovered"]
+        assert await shop.probe(12) == []
+
+        shop.slow_s = 0.45
+        assert await shop.probe(2) == ["latency_regression"]
+        assert await shop.probe(2) == []
+        shop.slow_s = 0.0
+        assert await shop.probe(14) == []
+
+        shop.broken = lambda number: Response(status_code=503) if number % 2 else None
+        assert await shop.probe(20) == ["liveness_flapping"]
+        shop.broken = lambda _: None
+        assert await shop.probe(12) == ["liveness_recovered"]
+
+        item = read_item({"resource": seller.url}, shop.service.config.egress.perimeter)
+        assert isinstance(item, ListedItem)
+        for items in ([item], []):
+            async with shop.service.store.write() as tx:
+                crawl = await crawls.begin_crawl(tx, "cdp", now=shop.clock())
+                await discovery.record_page(tx, crawl, items, next_offset=1, now=shop.clock())
+                shop.clock.now += 1
+                await discovery.finish_crawl(tx, crawl, complete=True, now=shop.clock())
+        assert await shop.probe(2) == ["delisting"]
+        ids = [each["event_id"] for each in shop.receivers.events()]
+        assert len(ids) == len(set(ids))
+
+
+QUIET = ("perfect-v2", "perfect-v1", "dual", "price-changing", "payto-changing", "flapping")
+
+
+def results_of(seller: Seller, *, days: int = 30) -> list[ProbeResult]:
+    """What the service would have seen of a seller, every five minutes for a month."""
+    verdicts: dict[int, Any] = {}
+    found = []
+    for made in past.exchanges(seller, start=NOW - days * DAY_MS, end=NOW, step_ms=STEP):
+        key = id(made.result)
+        if key not in verdicts:
+            verdicts[key] = (made.result, lint(replace(made, at=0, timings=Timings())))
+        found.append(judge(made, verdicts[key][1]))
+    return found
+
+
+def flips_of(results: list[ProbeResult]) -> list[Change]:
+    state = ChangeState()
+    told: list[Change] = []
+    for result in results:
+        state, found = advance(state, Probed(result=result))
+        told += found
+    return told
+
+
+@pytest.mark.parametrize("kind", QUIET)
+def test_a_month_of_the_market_tells_what_happened_and_nothing_else(kind: str) -> None:
+    """Against an oracle that knows the sellers' calendar and reads outages from the series."""
+    seller = one(kind)
+    results = results_of(seller)
+    told = flips_of(results)
+    seen = [offer_at(seller, each.at) for each in results if each.quote is not None]
+    pairs = list(itertools.pairwise(seen))
+    payees = sum(a.pay_to.lower() != b.pay_to.lower() for a, b in pairs)
+    prices = sum(a.amount != b.amount for a, b in pairs)
+    counts = {name: [change.type for change in told].count(name) for name in EVENTS}
+    assert counts["payto_change"] == payees
+    assert counts["price_change"] == prices
+    assert counts["asset_network_change"] == counts["spec_regression"] == 0
+    assert_outages_were_told(results, told)
+    if kind == "price-changing":
+        assert prices >= 3
+    if kind == "payto-changing":
+        assert payees >= 2
+
+
+def assert_outages_were_told(results: list[ProbeResult], told: list[Change]) -> None:
+    """Every outage of two checks or more, far from any other miss, is told once at its second
+    check and ended by the second answer; a single miss is never told.
+    """
+    line = "".join("1" if each.up else "0" for each in results)
+    ats = {change.at: change.type for change in told if change.type.startswith("liveness")}
+    lonely = re.compile(r"(?<=1{14})(0+)(?=1{14})")
+    for found in lonely.finditer(line):
+        start, end = found.span()
+        inside = [ats.get(results[i].at) for i in range(start, end + 14)]
+        expected: list[str | None] = [None] * len(inside)
+        if end - start >= 2:
+            expected[1] = "liveness_down"
+            expected[end - start + 1] = "liveness_recovered"
+        assert inside == expected, line[start - 14 : end + 14]
+    downs = sum(kind in ("liveness_down", "liveness_flapping") for kind in ats.values())
+    assert downs <= len(re.findall("0+", line))
+
+
+@pytest.mark.skipif(not SERIES.is_dir(), reason="the real uptime series are not on this machine")
+def test_real_uptime_series_are_told_as_they_were() -> None:
+    lines: dict[str, str] = {}
+    for path in sorted(SERIES.glob("*.json.gz")):
+        for each in json.loads(gzip.decompress(path.read_bytes()))["resources"]:
+            alive = bool(each.get("health", {}).get("isAlive"))
+            lines[each["url"]] = lines.get(each["url"], "") + ("1" if alive else "0")
+    assert len(lines) > 100
+    for text in lines.values():
+        for n in (1, 2, 5):
+            check_series(text, n)
+
+
+def check_series(text: str, n: int) -> None:
+    """Notices alternate, every one has its run of results, and no long outage goes untold."""
+    machine = Liveness(n=n)
+    told: list[tuple[int, str]] = []
+    for end in range(1, len(text) + 1):
+        recent = text[max(0, end - 12) : end]
+        machine, kind = step(machine, recent=recent, since=end, seen_up="1" in text[:end])
+        if kind:
+            told.append((end, kind))
+        run = len(text[:end]) - len(text[:end].rstrip("0"))
+        if run >= max(n, 6) and "1" in text[:end]:
+            assert machine.down, (text[:end], n)
+    for end, kind in told:
+        if kind == "liveness_down":
+            assert text[:end].endswith("0" * n)
+        if kind == "liveness_recovered":
+            assert text[:end].endswith("11")
+    kinds = [kind for _, kind in told]
+    for before, after in itertools.pairwise(kinds):
+        assert before != after, (text, n)
+
+
+@pytest.mark.parametrize(("stage", "times"), [("decided", 1), ("sent", 2)])
+async def test_a_kill_loses_nothing_and_repeats_at_most_once_with_the_same_id(
+    tmp_path: Path, stage: str, times: int
+) -> None:
+    url = f"sqlite:///{tmp_path / 'service.db'}"
+    clock = http_service.Clock()
+    resource = "https://api.example.com/v1/weather"
+    async with receivers(tmp_path) as world:
+        config = replace(
+            http_service.configuration(store_url=url),
+            egress=world.egress(),
+            watch=WatchSettings(key=KEY),
+        )
+        async with root.opened(config, clock=clock) as service:
+            watch_id, _ = await watched(service, resource, now=clock() - 1)
+            async with service.store.write() as tx:
+                await service_flip(tx, endpoint_id(resource), at=clock())
+        script = str(ROOT / "tests" / "support" / "alert_process.py")
+        arguments = [url, stage, str(world.port), world.ca_file, str(clock())]
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, script, *arguments],
+            env={"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == -9, done.stderr.decode()
+        assert len(world.events()) == times - 1
+        async with root.opened(config, clock=clock) as service:
+            for _ in range(3):
+                await alert.run(service.alerts())
+                clock.now += 61_000
+        sent = [each["event_id"] for each in world.events()]
+        assert len(sent) == times
+        assert len(set(sent)) == 1
+        assert watch_id in world.of(ALERTS)[0].json["watch_id"]
+
+
+async def service_flip(tx: Any, endpoint: str, *, at: int) -> None:
+    """A change, as a crawl would have written it."""
+    assert await endpoints.get(tx, endpoint) is not None
+    await changes.delisted(tx, [endpoint], source="cdp", at=at)

@@ -1,0 +1,255 @@
+"""A real prober's months, and made-up ones, told by the real loops: how many notices for how many
+changes, at several sensitivities, in polls and at a receiver.
+
+Each result of a series is one check, five minutes after the last, recorded as the probe loop
+records it; then the alert loop turns once. The clock is moved by hand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import itertools
+import json
+import random
+import shutil
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.support import http_service
+from tests.support.alert_process import KEY
+from tests.support.receivers import ALERTS, Receivers, receivers
+
+from tollgauge import app as root
+from tollgauge.clients import webhooks
+from tollgauge.clients.seal import destination_context, watch_context
+from tollgauge.clients.webhooks import WatchSettings
+from tollgauge.core.endpoint import parse_resource
+from tollgauge.core.exchange import Timings
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.schedule import Cadence
+from tollgauge.core.units import DAY_MS, MINUTE_MS
+from tollgauge.core.watch import Kind, State, WatchRequest
+from tollgauge.db import schema
+from tollgauge.store.endpoints import discovery, endpoints
+from tollgauge.store.probes import observations
+from tollgauge.store.probes.observations import Observation
+from tollgauge.store.watches import watch_payments, watches
+from tollgauge.store.watches.destinations import Destination
+from tollgauge.store.watches.watches import Watch
+from tollgauge.web import routes as web
+
+NOW = http_service.NOW
+STEP = 5 * MINUTE_MS
+STEADY = 6
+"""Equal results in a row after which something is steady, as docs/watching.md tells."""
+SENSITIVITIES = (1, 2, 3, 5, 10)
+SERIES = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "uptime-series"
+DOWN, UP, TURNS = "liveness_down", "liveness_recovered", "liveness_flapping"
+Told = dict[tuple[str, int], list[tuple[int, str]]]
+"""What a watch of (URL, sensitivity) was told: (which check, type)."""
+
+
+@contextlib.asynccontextmanager
+async def opened(folder: Path, empty: Path) -> AsyncIterator[tuple[root.Opened, Receivers]]:
+    database = shutil.copy(empty, folder / "service.db")
+    async with receivers(folder) as world:
+        config = replace(
+            http_service.configuration(store_url=f"sqlite:///{database}"),
+            egress=world.egress(),
+            watch=WatchSettings(key=KEY),
+        )
+        clock = http_service.Clock()
+        async with root.opened(config, clock=clock) as service:
+            yield service, world
+
+
+async def watch_all(service: root.Opened, urls: list[str]) -> dict[tuple[str, int], str]:
+    """A watch for each URL and sensitivity, with a destination each; their ids."""
+    made: dict[tuple[str, int], str] = {}
+    sealer = service.config.watch.sealer
+    async with service.store.write() as tx:
+        for number, (url, n) in enumerate(itertools.product(urls, SENSITIVITIES)):
+            resource = parse_resource(url, upgrade_http=True)
+            await discovery.adopt(tx, resource, source="request", now=NOW)
+            id_, target = f"wat_{number:024x}", f"dst_{number}"
+            watch = Watch(
+                id=id_,
+                secret_hash=webhooks.secret_hash(id_),
+                endpoint_id=resource.id,
+                created_at=NOW,
+                expires_at=NOW + 30 * DAY_MS,
+                watch_request=WatchRequest(sensitivity=n),
+                sealed_key=sealer.seal(bytes(32), context=watch_context(id_)),
+            )
+            place = f"https://{ALERTS}/{id_}".encode()
+            kept = Destination(
+                id=target,
+                watch_id=id_,
+                kind=Kind.JSON,
+                sealed_url=sealer.seal(place, context=destination_context(target)),
+                masked="",
+                created_at=NOW,
+            )
+            await watch_payments.create(tx, watch, [kept], payment_id=id_)
+            made[url, n] = id_
+        await tx.execute(watches.watch.update().values(state=State.ACTIVE.value))
+        await tx.execute(watch_payments.watch_payment.update().values(applied=True))
+        await tx.execute(schema.endpoint.update().values(watched_until=NOW + 30 * DAY_MS))
+    return made
+
+
+async def replay(
+    service: root.Opened, world: Receivers, lines: Mapping[str, str]
+) -> tuple[Told, Told]:
+    """Let every series happen; what was polled and what was received."""
+    ids = await watch_all(service, list(lines))
+    clock = service.clock
+    assert isinstance(clock, http_service.Clock)
+    known = {url: parse_resource(url, upgrade_http=True).id for url in lines}
+    for check in range(max(map(len, lines.values()))):
+        clock.now = NOW + (check + 1) * STEP
+        async with service.store.write() as tx:
+            for url, line in lines.items():
+                if check >= len(line):
+                    continue
+                endpoint = await endpoints.get(tx, known[url])
+                assert endpoint is not None
+                up = line[check] == "1"
+                result = ProbeResult(
+                    at=clock.now,
+                    outcome=Outcome.PAYMENT_REQUIRED if up else Outcome.SERVER_ERROR,
+                    attribution=Attribution.OURS if line[check] == "x" else Attribution.THEIRS,
+                    up=up,
+                    status=402 if up else 503,
+                    timings=Timings(total=100),
+                    payable=up,
+                )
+                seen = Observation(endpoint=endpoint, result=result, learned=None)
+                await observations.record(tx, (seen,), cadence=Cadence(), owner="", now=clock.now)
+        await service.alert_round()
+    polling = web.polling(service.server())
+    polled: Told = {}
+    for key, id_ in ids.items():
+        found = await polling.read(id_, id_, since="0", watch_since="0")
+        polled[key] = [(nth(each.observed_at), each.type) for each in found.events]
+    got: Told = {key: [] for key in ids}
+    places = {id_: key for key, id_ in ids.items()}
+    for each in world.events():
+        got[places[each["watch_id"]]].append((nth(each["observed_at"]), each["type"]))
+    return polled, {key: sorted(told) for key, told in got.items()}
+
+
+def nth(observed_at: int) -> int:
+    return (observed_at * 1000 - NOW) // STEP - 1
+
+
+def check_told(line: str, n: int, told: list[tuple[int, str]]) -> None:
+    """Against what a person reads in a series; `x`, a fault of our own, is not in it."""
+    scored = [at for at, each in enumerate(line) if each != "x"]
+    text = "".join(line[at] for at in scored)
+    place = {at: number for number, at in enumerate(scored)}
+    kinds = [kind for _, kind in told]
+    assert all(a != b for a, b in itertools.pairwise(kinds)), (line, n, told)
+    for at, kind in told:
+        seen = text[: place[at] + 1]  # a fault of ours tells nothing: this would be a KeyError
+        if kind == DOWN:
+            assert seen.endswith("0" * n), (line, n, told)
+        elif kind == UP:
+            assert seen.endswith("11"), (line, n, told)
+        else:
+            assert len(set(seen[-12:])) == 2, (line, n, told)
+    if len(set(text)) == 1:
+        assert not told, (line, n, told)
+    outages = len([run for run in runs(text) if run[0] == "0"])
+    assert sum(kind != UP for kind in kinds) <= outages, (line, n, told)
+    for start, end in spans(text):
+        long = end - start >= max(n, STEADY)
+        if long and "1" in text[:start]:
+            last = [kind for at, kind in told if place[at] < end]
+            assert last[-1] in (DOWN, TURNS), (line, n, told)
+    last_run = runs(text)[-1]
+    if len(last_run) >= max(STEADY, n) and "0" in text and "1" in text and kinds:
+        assert kinds[-1] == (UP if last_run[0] == "1" else DOWN), (line, n, told)
+
+
+def runs(text: str) -> list[str]:
+    return ["".join(group) for _, group in itertools.groupby(text)]
+
+
+def spans(text: str) -> list[tuple[int, int]]:
+    """Where the runs of misses are."""
+    found, at = [], 0
+    for run in runs(text):
+        if run[0] == "0":
+            found.append((at, at + len(run)))
+        at += len(run)
+    return found
+
+
+MADE = {
+    "steady": "1" * 30,
+    "never-up": "0" * 30,
+    "one-miss": "1" * 10 + "0" + "1" * 15,
+    "outage": "1" * 10 + "0" * 7 + "1" * 10,
+    "outage-to-the-end": "1" * 10 + "0" * 15,
+    "two-outages": "1" * 8 + "0" * 4 + "1" * 10 + "0" * 4 + "1" * 10,
+    "in-turns": "1" * 8 + "01" * 8 + "1" * 10,
+    "in-turns-then-down": "1" * 8 + "01" * 6 + "0" * 14,
+    "down-again-soon": "1" * 8 + "000" + "11" + "000" + "1" * 12,
+    "ours": "1" * 8 + "x" * 12 + "1" * 8,
+    "ours-inside-an-outage": "1" * 8 + "0x0x0x0" + "x11x" + "1" * 10,
+    "late": "0" * 12 + "1" * 12,
+}
+
+
+async def test_made_up_series_are_told_as_they_were(tmp_path: Path, empty_sqlite: Path) -> None:
+    lines = {f"https://{name}.example.com/v1/x": line for name, line in MADE.items()}
+    dice = random.Random(8402)
+    for number in range(4):
+        line = "".join(dice.choice("1111110x") for _ in range(40))
+        lines[f"https://dice{number}.example.com/v1/x"] = line
+    async with opened(tmp_path, empty_sqlite) as (service, world):
+        polled, got = await replay(service, world, lines)
+    for (url, n), told in polled.items():
+        check_told(lines[url], n, told)
+    assert got == polled
+    counts = {
+        name: {n: len(polled[f"https://{name}.example.com/v1/x", n]) for n in SENSITIVITIES}
+        for name in MADE
+    }
+    assert counts["one-miss"] == {1: 2, 2: 0, 3: 0, 5: 0, 10: 0}
+    assert counts["outage"] == {1: 2, 2: 2, 3: 2, 5: 2, 10: 0}
+    assert counts["outage-to-the-end"] == dict.fromkeys(SENSITIVITIES, 1)
+    assert counts["two-outages"] == {1: 4, 2: 4, 3: 4, 5: 0, 10: 0}
+    assert counts["in-turns"][2] == counts["in-turns"][3] == 2
+    assert counts["ours-inside-an-outage"] == {1: 2, 2: 2, 3: 2, 5: 0, 10: 0}
+    assert counts["late"] == dict.fromkeys(SENSITIVITIES[:-1], 1) | {10: 1}
+
+
+def real_series(*, at_least: int) -> dict[str, str]:
+    """Every resource of the real series that changed so often, and some that never did."""
+    lines: dict[str, str] = {}
+    for path in sorted(SERIES.glob("*.json.gz")):
+        for each in json.loads(gzip.decompress(path.read_bytes()))["resources"]:
+            alive = bool(each.get("health", {}).get("isAlive"))
+            lines[each["url"]] = lines.get(each["url"], "") + ("1" if alive else "0")
+    changed = {url: line for url, line in lines.items() if len(runs(line)) > at_least}
+    quiet = sorted(
+        (url for url in lines if len(set(lines[url])) == 1), key=lambda u: -len(lines[u])
+    )
+    return changed | {url: lines[url] for url in quiet[:2]}
+
+
+@pytest.mark.skipif(not SERIES.is_dir(), reason="the real uptime series are not on this machine")
+async def test_real_series_are_told_as_they_were(tmp_path: Path, empty_sqlite: Path) -> None:
+    lines = {url: line[:40] for url, line in real_series(at_least=3).items()}
+    assert len(lines) >= 5
+    async with opened(tmp_path, empty_sqlite) as (service, world):
+        polled, got = await replay(service, world, lines)
+    for (url, n), told in polled.items():
+        check_told(lines[url], n, told)
+    assert got == polled
+    assert sum(map(len, polled.values())) > 10

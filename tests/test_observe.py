@@ -1,0 +1,44 @@
+"""What a worker without a server shows: its metrics, where it has a port for them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import replace
+
+import httpx
+from tests.support import http_service
+
+from tollgauge import app as root
+
+
+async def metrics_of_a_worker(port: int) -> int | None:
+    """The status of /metrics while a worker runs, None where nobody listens there for it."""
+    config = http_service.configuration()
+    config = replace(config, server=replace(config.server, admin_port=port))
+    stop, ready = asyncio.Event(), asyncio.Event()
+    async with root.opened(config) as service:
+        working = asyncio.create_task(root.run(service, serve=False, stop=stop, on_ready=ready.set))
+        await ready.wait()
+        try:
+            async with httpx.AsyncClient(timeout=1) as http:
+                return (await http.get(f"http://127.0.0.1:{port}/metrics")).status_code
+        except httpx.TimeoutException:
+            return None
+        finally:
+            stop.set()
+            await working
+
+
+async def test_a_worker_shows_its_metrics() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    assert await metrics_of_a_worker(port) == 200
+
+
+async def test_a_worker_works_where_the_port_of_its_metrics_is_taken() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert await metrics_of_a_worker(taken.getsockname()[1]) is None

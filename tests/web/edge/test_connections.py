@@ -1,0 +1,361 @@
+"""Slow clients and crowds of them, over real sockets: deadlines, caps, and who still gets through.
+
+Every address of 127.0.0.0/8 is this machine, so that one test has clients of many addresses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.http_service import WEATHER, configuration
+from tests.support.unsigned_payment import free_port, payment
+
+from tollgauge import app as root
+from tollgauge.clients.facilitator import FacilitatorSettings
+from tollgauge.web.edge.connections import ConnectionSettings
+from tollgauge.web.edge.middleware import EdgeSettings
+
+pytestmark = pytest.mark.xdist_group("http")
+
+HEALTH = b"GET /healthz HTTP/1.1\r\nhost: t\r\n\r\n"
+STATS = b"GET /trust/stats HTTP/1.1\r\nhost: t\r\n\r\n"
+SHORT_MS = 250
+SOON = SHORT_MS / 1_000 + 5
+"""Seconds: a deadline, and what a busy machine may add."""
+
+
+@dataclass
+class Client:
+    """One connection of a client."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def ask(self, data: bytes) -> bytes:
+        """The head of an answer."""
+        self.send(data)
+        head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 10)
+        length = next(
+            int(line[15:]) for line in head.split(b"\r\n") if line.startswith(b"content-length:")
+        )
+        await self.reader.readexactly(length)
+        return head
+
+    async def until_closed(self, seconds: float = SOON) -> bytes:
+        """What comes before the server closes. Raises TimeoutError."""
+        found = b""
+        async with asyncio.timeout(seconds):
+            with contextlib.suppress(ConnectionError):
+                while piece := await self.reader.read(65_536):
+                    found += piece
+        return found
+
+    @property
+    def closed(self) -> bool:
+        return self.reader.at_eof() or self.reader.exception() is not None
+
+
+@dataclass
+class Server:
+    """A running server, and the clients that tests opened."""
+
+    port: int
+    stack: contextlib.AsyncExitStack
+
+    async def client(self, address: str = "127.0.0.1") -> Client:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self.port, local_addr=(address, 0)
+        )
+        self.stack.callback(writer.close)
+        return Client(reader, writer)
+
+    async def healthy(self, address: str = "127.0.0.1") -> bool:
+        client = await self.client(address)
+        return (await client.ask(HEALTH)).startswith(b"HTTP/1.1 200")
+
+
+@contextlib.asynccontextmanager
+async def served(
+    connections: ConnectionSettings,
+    *,
+    proxies: tuple[str, ...] = (),
+    facilitator: str = "http://127.0.0.1:9",
+) -> AsyncIterator[Server]:
+    """The whole service on a socket."""
+    config = configuration(front=EdgeSettings(free_per_minute=1_000_000, trusted_proxies=proxies))
+    port = free_port()
+    config = replace(
+        config,
+        server=replace(config.server, port=port, connections=connections),
+        facilitator=FacilitatorSettings(url=facilitator, verify_timeout_s=3),
+    )
+    stop, ready = asyncio.Event(), asyncio.Event()
+    async with root.opened(config) as service:
+        running = asyncio.create_task(root.run(service, stop=stop, on_ready=ready.set))
+        await asyncio.wait_for(ready.wait(), 20)
+        async with contextlib.AsyncExitStack() as stack:
+            yield Server(port, stack)
+        stop.set()
+        await running
+
+
+def settings(**changed: int) -> ConnectionSettings:
+    return ConnectionSettings(
+        **({"head_ms": 60_000, "body_ms": 60_000, "idle_ms": 60_000} | changed)
+    )
+
+
+async def test_a_connection_without_a_request_is_closed_at_the_deadline_of_the_head() -> None:
+    async with served(settings(head_ms=SHORT_MS)) as server:
+        silent, half = await server.client(), await server.client()
+        half.send(b"GET /healthz HTTP/1.1\r\nhost: t\r\n")
+        assert await silent.until_closed() == b""
+        assert (await half.until_closed()).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+
+
+async def test_a_head_that_drips_has_no_longer() -> None:
+    async with served(settings(head_ms=SHORT_MS)) as server:
+        client = await server.client()
+        client.send(b"GET /healthz HTTP/1.1\r\nhost: t\r\nx: ")
+
+        async def drip() -> None:
+            while not client.writer.is_closing():
+                client.send(b"a")
+                await asyncio.sleep(SHORT_MS / 10_000)
+
+        dripping = asyncio.create_task(drip())
+        assert (await client.until_closed()).startswith(b"HTTP/1.1 408")
+        dripping.cancel()
+
+
+async def test_a_body_has_its_own_deadline() -> None:
+    async with served(settings(body_ms=SHORT_MS)) as server:
+        client = await server.client()
+        client.send(
+            b"POST /v1/x402-trust-preview HTTP/1.1\r\nhost: t\r\ncontent-length: 9\r\n\r\n{"
+        )
+        assert (await client.until_closed()).startswith(b"HTTP/1.1 408")
+
+
+async def test_the_rest_of_a_body_that_was_refused_has_the_same_deadline() -> None:
+    async with served(settings(body_ms=SHORT_MS)) as server:
+        client = await server.client()
+        client.send(b"POST /v1/x402-trust HTTP/1.1\r\nhost: t\r\ncontent-length: 99999\r\n\r\n{")
+        seen = await client.until_closed()
+        assert seen.startswith(b"HTTP/1.1 413")
+        assert b"HTTP/1.1 408" not in seen, "one answer a request"
+
+
+async def test_a_kept_connection_may_be_idle_only_so_long() -> None:
+    async with served(settings(idle_ms=SHORT_MS)) as server:
+        client = await server.client()
+        for _ in range(3):
+            assert (await client.ask(HEALTH)).startswith(b"HTTP/1.1 200")
+        assert await client.until_closed() == b""
+
+
+async def test_a_kept_connection_is_not_kept_by_empty_lines() -> None:
+    async with served(settings(head_ms=SHORT_MS)) as server:
+        client = await server.client()
+        await client.ask(HEALTH)
+        client.send(b"\r\n")
+        assert (await client.until_closed()).startswith(b"HTTP/1.1 408")
+
+
+async def test_each_request_on_a_kept_connection_has_the_deadline_of_a_head() -> None:
+    async with served(settings(head_ms=SHORT_MS)) as server:
+        client = await server.client()
+        for _ in range(3):  # in all longer than the deadline of one
+            await client.ask(HEALTH)
+            await asyncio.sleep(SHORT_MS / 2_000)
+        client.send(HEALTH[:-2])
+        assert (await client.until_closed()).startswith(b"HTTP/1.1 408")
+
+
+async def test_a_client_that_does_not_read_is_closed() -> None:
+    async with served(settings(idle_ms=SHORT_MS)) as server:
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            deaf.connect(("127.0.0.1", server.port))
+            asked = 400
+            request = b"GET /openapi.json HTTP/1.1\r\nhost: t\r\n\r\n"
+            await asyncio.to_thread(deaf.sendall, request * asked)
+            await asyncio.sleep(SHORT_MS / 1_000 + 1)
+            deaf.settimeout(SOON)
+            answers = await asyncio.to_thread(read_all, deaf)
+        assert 0 < answers.count(b"HTTP/1.1 200") < asked
+
+
+def read_all(connection: socket.socket) -> bytes:
+    found = b""
+    with contextlib.suppress(ConnectionError):
+        while piece := connection.recv(1 << 20):
+            found += piece
+    return found
+
+
+async def test_a_request_that_is_answered_slowly_has_no_deadline_of_ours() -> None:
+    async with silent_facilitator() as facilitator:
+        short = ConnectionSettings(head_ms=SHORT_MS, body_ms=SHORT_MS, idle_ms=SHORT_MS)
+        async with served(short, facilitator=facilitator) as server:
+            client = await server.client()
+            assert (await client.ask(sale())).startswith(b"HTTP/1.1 503")
+
+
+async def test_at_the_cap_of_an_address_the_connection_that_waits_longest_is_closed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with served(settings(per_address=4)) as server:
+        other = await server.client("127.0.0.3")
+        crowd = [await server.client("127.0.0.2") for _ in range(10)]
+        for client in crowd[:6]:
+            assert await client.until_closed() == b""
+        assert await server.healthy("127.0.0.2"), "from the same address"
+        assert await server.healthy("127.0.0.3")
+        assert (await crowd[-1].ask(HEALTH)).startswith(b"HTTP/1.1 200")
+        assert not other.closed
+    logged = "".join(capsys.readouterr())
+    assert logged.count("connections.full") == 1, "not a line for each"
+    assert "server.connections.per_address" in logged
+    assert "127.0.0.2" in logged
+
+
+async def test_a_trusted_proxy_has_no_cap_of_its_own() -> None:
+    async with served(settings(per_address=4), proxies=("127.0.0.2",)) as server:
+        crowd = [await server.client("127.0.0.2") for _ in range(10)]
+        for client in crowd:
+            assert (await client.ask(HEALTH)).startswith(b"HTTP/1.1 200")
+
+
+async def test_a_connection_that_left_is_not_counted() -> None:
+    async with served(settings(per_address=2)) as server:
+        for _ in range(10):
+            kept = await server.client()
+            gone = await server.client()
+            await gone.ask(STATS)
+            gone.writer.close()
+            await kept.ask(STATS)
+            kept.writer.close()
+            await asyncio.sleep(0.05)
+        first, second = await server.client(), await server.client()
+        for client in (first, second):
+            assert (await client.ask(HEALTH)).startswith(b"HTTP/1.1 200")
+
+
+async def test_where_all_are_being_answered_health_still_is() -> None:
+    async with (
+        silent_facilitator() as facilitator,
+        served(settings(per_address=2), facilitator=facilitator) as server,
+    ):
+        buyers = [await server.client() for _ in range(2)]
+        sales = [asyncio.create_task(buyer.ask(sale(n))) for n, buyer in enumerate(buyers)]
+        await asyncio.sleep(0.5)
+        turned_away = await server.client()
+        head = await turned_away.ask(STATS)
+        assert head.startswith(b"HTTP/1.1 503")
+        assert b"retry-after: 1\r\n" in head
+        assert b"connection: close\r\n" in head
+        assert await server.healthy()
+        for answer in await asyncio.gather(*sales):
+            assert answer.startswith(b"HTTP/1.1 503"), "answered, by the silence of the other"
+        for buyer in buyers:
+            buyer.writer.close()
+        await asyncio.sleep(0.1)
+        assert (await (await server.client()).ask(STATS)).startswith(b"HTTP/1.1 200")
+
+
+def sale(number: int = 0) -> bytes:
+    """A paid request that waits for the facilitator."""
+    body = b'{"resource": "%s"}' % WEATHER.encode()
+    lines = (
+        b"POST /v1/x402-trust HTTP/1.1",
+        b"host: t",
+        b"payment-signature: "
+        + payment(nonce=f"0x{number + 1:064x}", validBefore=str(int(time.time()) + 300)).encode(),
+        b"content-length: %d" % len(body),
+    )
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+@contextlib.asynccontextmanager
+async def silent_facilitator() -> AsyncIterator[str]:
+    """Takes connections and never answers."""
+    opened: list[asyncio.StreamWriter] = []
+
+    async def keep(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened.append(writer)
+
+    server = await asyncio.start_server(keep, "127.0.0.1", 0)
+    yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    for writer in opened:
+        writer.close()
+    server.close()
+
+
+DESCRIPTORS = 256
+CROWDS = 600
+
+
+def few_descriptors() -> None:
+    """In the child: descriptors for half of the crowd."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+
+
+@contextlib.asynccontextmanager
+async def process(tmp_path: Path, **environment: str) -> AsyncIterator[tuple[int, Any]]:
+    """`tollgauge run` with few descriptors."""
+    port = free_port()
+    log = tmp_path / "log"
+    with log.open("wb") as errors:
+        started = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-c", "from tollgauge.cli import main; main()", "run"),
+            stderr=errors,
+            preexec_fn=few_descriptors,
+            cwd=tmp_path,
+            env={
+                "DATABASE_URL": f"sqlite:///{tmp_path / 'served.db'}",
+                "TOLLGAUGE_SERVER_PORT": str(port),
+                "TOLLGAUGE_SERVER_ADMIN_PORT": "0",
+                **environment,
+            },
+        )
+    try:
+        async with asyncio.timeout(30):
+            while b"tollgauge serves" not in log.read_bytes():
+                assert started.returncode is None, log.read_text()
+                await asyncio.sleep(0.05)
+        yield port, log
+    finally:
+        started.terminate()
+        await started.wait()
+
+
+@pytest.mark.parametrize("addresses", [1, 100])
+async def test_more_half_open_connections_than_descriptors_leave_the_service_alive(
+    tmp_path: Path, addresses: int
+) -> None:
+    async with process(tmp_path) as (port, log), contextlib.AsyncExitStack() as stack:
+        server = Server(port, stack)
+        crowd = [await server.client(f"127.0.1.{n % addresses + 1}") for n in range(CROWDS)]
+        assert await server.healthy("127.0.0.1")
+        assert await server.healthy("127.0.1.1"), "from an address of the crowd"
+        await asyncio.sleep(0.2)
+        held = sum(not client.closed for client in crowd)
+        assert 0 < held <= DESCRIPTORS // 2
+        assert log.read_text().count("connections.full") == 1
+        stats = await server.client("127.0.0.1")
+        assert (await stats.ask(STATS)).startswith(b"HTTP/1.1 200"), "the database has its files"

@@ -1,0 +1,296 @@
+"""`/readyz` with databases that really cannot: it says so and names the cause, as the log does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from tests.support.http_service import WEATHER_ID, Running, configuration, opened
+from tests.support.postgres import Postgres, binaries, migrated, started, unprivileged_user
+from tests.support.readiness import ready
+
+from tollgauge.db import meta
+from tollgauge.store.ledger import payments
+from tollgauge.web.edge.health import EVERY_MS, TRY_SECONDS
+
+pytestmark = pytest.mark.xdist_group("http")
+
+
+@pytest.fixture
+async def running(database: str) -> AsyncIterator[Running]:
+    """A service on each of the databases."""
+    async with opened(configuration(store_url=database)) as found:
+        yield found
+
+
+@pytest.fixture
+async def on_file(
+    tmp_path: Path, market_database: Callable[[Path], str]
+) -> AsyncIterator[tuple[Running, Path]]:
+    """A service with content on SQLite, and its file."""
+    path = tmp_path / "service.db"
+    async with opened(configuration(store_url=market_database(path))) as found:
+        yield found, path
+
+
+async def counts(running: Running) -> list[int]:
+    """How many rows there are of what a sale writes."""
+    async with running.service.store.read() as tx:
+        found = [
+            await tx.execute(sa.select(sa.func.count()).select_from(table))
+            for table in (payments.payment, payments.payment_answer)
+        ]
+    return [each.scalar_one() for each in found]
+
+
+async def test_a_database_that_takes_a_sale_is_ready_and_keeps_nothing_of_the_try(
+    running: Running,
+) -> None:
+    for _ in range(3):
+        assert await ready(running) == "ready"
+    assert await counts(running) == [0, 0]
+
+
+async def test_many_who_ask_share_one_try(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = 0
+    store = running.service.store
+    whole = type(store).try_write
+
+    async def counted(*args: object, **more: object) -> None:
+        nonlocal tried
+        tried += 1
+        await whole(*args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(store), "try_write", counted)
+    answers = await asyncio.gather(*(running.get("/readyz") for _ in range(20)))
+    assert {answer.status_code for answer in answers} == {200}
+    running.clock.now += EVERY_MS - 1
+    await running.get("/readyz")
+    assert tried == 1
+    running.clock.now += 1
+    await running.get("/readyz")
+    assert tried == 2
+
+
+async def test_a_damaged_file_is_corrupt(
+    on_file: tuple[Running, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    running, path = on_file
+    assert await ready(running) == "ready"
+    with path.open("r+b") as file:
+        file.write(b"\xa5" * 65_536)
+    assert await ready(running) == "corrupt"
+    assert await ready(running) == "corrupt"
+    logged = "".join(capsys.readouterr())
+    assert logged.count("store.unready") == 1, "a line a change"
+    assert "corrupt" in logged
+    assert path.name not in logged
+
+
+async def test_a_file_that_is_overwritten_is_corrupt_though_its_log_holds_every_page(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "new.db"
+    async with opened(configuration(store_url=f"sqlite:///{path}")) as running:
+        assert await ready(running) == "ready"
+        path.write_bytes(b"\xa5" * path.stat().st_size)
+        assert await ready(running) == "corrupt"
+
+
+async def test_damage_that_a_read_met_makes_the_file_corrupt(
+    on_file: tuple[Running, Path],
+) -> None:
+    """Damage deep inside, where a try does not come by."""
+    running, path = on_file
+    await running.service.store.close()
+    with contextlib.closing(sqlite3.connect(path)) as direct:
+        names = "SELECT pageno FROM dbstat WHERE name = 'probe_day' AND pagetype = 'leaf'"
+        try:
+            pages = [number for (number,) in direct.execute(names)]
+        except sqlite3.OperationalError:
+            pytest.skip("this SQLite is built without dbstat")
+    with path.open("r+b") as file:
+        for number in pages[1:]:
+            file.seek((number - 1) * 8_192)
+            file.write(b"\xa5" * 8_192)
+    assert await ready(running) == "ready"
+    assert (await running.get(f"/trust/snapshot/{WEATHER_ID}")).status_code in (200, 503)
+    read = "SELECT sum(length(packed)) FROM probe_day"
+    with pytest.raises(Exception, match="not available"):
+        await running.service.store.reading(lambda c: c.exec_driver_sql(read).scalar())
+    assert await ready(running) == "corrupt"
+
+
+async def test_a_file_that_another_program_writes_to_is_locked(
+    on_file: tuple[Running, Path],
+) -> None:
+    running, path = on_file
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert await ready(running) == "locked"
+        other.execute("ROLLBACK")
+    assert await ready(running) == "ready"
+
+
+@contextlib.contextmanager
+def files_no_larger_than(size: int) -> Iterator[None]:
+    """The limit that `ulimit -f` sets, for this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+async def test_a_limit_on_the_size_of_files_is_full(
+    on_file: tuple[Running, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    running, path = on_file
+    await running.service.store.writing(meta.put, "a", "1")
+    log = path.with_name(path.name + "-wal")
+    with files_no_larger_than(log.stat().st_size + 8_192):
+        assert await ready(running) == "full"
+        assert (await running.get("/trust/stats")).status_code == 200, "reads go on"
+    assert "cause=full" in "".join(capsys.readouterr())
+    assert await ready(running) == "ready"
+
+
+FULL_DISK = """
+import asyncio, json, os, subprocess, sys
+from pathlib import Path
+from tests.support.http_service import configuration, opened
+from tests.support.readiness import ready
+
+async def main(folder: Path) -> list[str]:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], check=True)
+    async with opened(configuration(store_url=f"sqlite:///{folder / 'a.db'}")) as running:
+        seen = [await ready(running)]
+        rest = folder / "rest"
+        with rest.open("wb", buffering=0) as file:
+            try:
+                while file.write(bytes(4_096)):
+                    pass
+            except OSError:
+                pass
+        seen.append(await ready(running))
+        rest.unlink()
+        seen.append(await ready(running))
+    return seen
+
+sys.stdout.write("\\n" + json.dumps(asyncio.run(main(Path(sys.argv[1])))))
+"""
+
+
+def own_mounts() -> bool:
+    """Whether a file system of our own can be mounted."""
+    if not shutil.which("unshare"):
+        return False
+    tried = ["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+    return subprocess.run(tried, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not own_mounts(), reason="needs unshare -m and mount: a small disk of its own")
+def test_a_full_disk_is_full_until_there_is_room(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        ["unshare", "-m", sys.executable, "-c", FULL_DISK, str(tmp_path)],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout.splitlines()[-1]) == ["ready", "full", "ready"]
+
+
+async def test_tables_of_another_version_are_named(
+    on_file: tuple[Running, Path],
+) -> None:
+    running, path = on_file
+    with contextlib.closing(sqlite3.connect(path)) as direct:
+        direct.execute("DROP TABLE payment_answer")
+        direct.commit()
+    assert await ready(running) == "wrong-tables"
+
+
+@pytest.fixture
+def own_server() -> Iterator[tuple[Postgres, subprocess.Popen[bytes]]]:
+    """A PostgreSQL server that a test may stop."""
+    where = binaries()
+    if where is None:
+        pytest.skip("PostgreSQL is missing: apt-get install postgresql (`make test` does it)")
+    folder = Path(tempfile.mkdtemp(prefix="tollgauge-pg-", dir="/tmp"))
+    server = Postgres(folder=folder, binaries=where, user=unprivileged_user())
+    if server.user is not None:
+        shutil.chown(folder, server.user)
+    options = ("--auth=trust", "--username=tollgauge", "--no-sync", "--encoding=UTF8")
+    server.run("initdb", "-D", str(folder / "data"), "--locale=C", *options)
+    process = started(server)
+    try:
+        server.sql("CREATE DATABASE service")
+        asyncio.run(migrated(server.url("service")))
+        yield server, process
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
+        shutil.rmtree(folder)
+
+
+@pytest.mark.postgres
+async def test_a_stopped_postgresql_is_unreachable(
+    own_server: tuple[Postgres, subprocess.Popen[bytes]],
+) -> None:
+    server, process = own_server
+    async with opened(configuration(store_url=server.url("service"))) as running:
+        assert await ready(running) == "ready"
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
+        assert await ready(running) == "unreachable"
+        assert (await running.get("/healthz")).status_code == 200
+
+
+@pytest.mark.postgres
+async def test_a_postgresql_that_only_reads_says_so(
+    own_server: tuple[Postgres, subprocess.Popen[bytes]],
+) -> None:
+    server, _ = own_server
+    async with opened(configuration(store_url=server.url("service"))) as running:
+        server.sql("ALTER SYSTEM SET default_transaction_read_only = on")
+        server.sql("SELECT pg_reload_conf()")
+        for _ in range(50):  # its processes read their settings when they like
+            if await ready(running) != "ready":
+                break
+            await asyncio.sleep(0.1)
+        assert await ready(running) == "read-only"
+
+
+@pytest.mark.postgres
+async def test_a_database_whose_table_another_holds_is_not_waited_for_long(
+    own_server: tuple[Postgres, subprocess.Popen[bytes]],
+) -> None:
+    server, _ = own_server
+    assert TRY_SECONDS < 5
+    async with opened(configuration(store_url=server.url("service"))) as running:
+        holder = running.service.store
+        other = type(holder).open(server.url("service"))
+        async with other.write() as tx:
+            await tx.run(lambda c: c.exec_driver_sql("LOCK TABLE payment").close())
+            assert await ready(running) in ("locked", "unreachable")
+        await other.close()
+        assert await ready(running) == "ready"

@@ -1,0 +1,409 @@
+"""What stands in front of every route: caps, rate limit, cache, CORS and security headers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from tests.support.http_service import (
+    WEATHER_ID,
+    Running,
+    configuration,
+    opened,
+    with_edge,
+)
+
+from tollgauge.monitor import reports
+from tollgauge.web.edge.middleware import (
+    CACHE_BYTES,
+    CACHE_SECONDS,
+    Edge,
+    EdgeSettings,
+    Scope,
+    client_key,
+)
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("http")]
+
+JSON_ROUTES = (
+    "/trust/leaderboard",
+    "/trust/stats",
+    f"/trust/snapshot/{WEATHER_ID}",
+    "/v1/x402-trust-preview",
+    "/openapi.json",
+)
+PAGES = (
+    "/",
+    "/leaderboard",
+    "/methodology",
+    "/docs",
+    f"/endpoint/{WEATHER_ID}",
+    "/provider/weather.sellers.example",
+    f"/endpoint/{WEATHER_ID}/badge.svg",
+)
+EXPOSED = "PAYMENT-REQUIRED, PAYMENT-RESPONSE, Retry-After"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(
+    tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
+) -> AsyncIterator[Running]:
+    url = market_database(tmp_path_factory.mktemp("front") / "service.db")
+    async with opened(configuration(store_url=url)) as found:
+        yield found
+
+
+async def test_free_routes_carry_an_etag_and_may_be_kept_a_minute(running: Running) -> None:
+    for path in JSON_ROUTES + PAGES:
+        answer = await running.get(path)
+        assert answer.status_code == 200, path
+        assert answer.headers["etag"].startswith('"'), path
+        assert answer.headers["cache-control"] == "public, max-age=60"
+        again = await running.get(path)
+        assert again.headers["etag"] == answer.headers["etag"]
+
+
+async def test_who_has_it_gets_304_without_a_body(running: Running) -> None:
+    for path in JSON_ROUTES + PAGES:
+        etag = (await running.get(path)).headers["etag"]
+        for known in (etag, f"W/{etag}", f'"other", {etag}', "*"):
+            answer = await running.get(path, headers={"if-none-match": known})
+            assert answer.status_code == 304, (path, known)
+            assert answer.content == b""
+            assert answer.headers["etag"] == etag
+            assert "content-length" not in answer.headers
+        for known in ('"other"', etag.strip('"'), f'"other{etag}'):
+            assert (await running.get(path, headers={"if-none-match": known})).status_code == 200
+
+
+async def test_the_leaderboard_is_the_same_until_a_score_changes(running: Running) -> None:
+    async with running.service.store.read() as tx:
+        now = running.clock()
+        first, later = [await reports.leaderboard(tx, now=now + wait) for wait in (0, 60_000)]
+    assert first == later
+    assert first.as_of <= now
+
+
+async def test_head_is_get_without_its_body(running: Running) -> None:
+    for path in (*JSON_ROUTES, *PAGES, "/healthz", "/readyz", "/nothing"):
+        get, head = await running.get(path), await running.http.head(path)
+        assert head.status_code == get.status_code, path
+        assert head.content == b""
+        assert head.headers == get.headers
+
+
+async def test_health_is_never_kept(running: Running) -> None:
+    for path in ("/healthz", "/readyz"):
+        answer = await running.get(path)
+        assert answer.status_code == 200
+        assert answer.headers["cache-control"] == "no-store"
+
+
+async def test_every_answer_carries_security_and_cors_headers(running: Running) -> None:
+    etag = (await running.get("/trust/stats")).headers["etag"]
+    answers = [
+        await running.get("/trust/stats"),
+        await running.get("/trust/stats", headers={"if-none-match": etag}),
+        await running.get("/nothing"),
+        await running.get("/nothing", headers={"accept": "text/html"}),
+        await running.get("/trust/snapshot"),
+        await running.get("/endpoint", params={"resource": "https://example.com/"}),
+        await running.get("/docs"),
+        await running.get("/healthz"),
+        await running.http.post("/v1/x402-trust"),
+        await running.http.post("/v1/x402-trust", headers={"PAYMENT-SIGNATURE": "!"}),
+        await running.http.post("/v1/x402-trust", content=b"x" * 65_537),
+        await running.get("/" + "a" * 5_000),
+        await running.get("/docs", headers={"x-payment": "a" * 16_385}),
+        await running.http.delete("/trust/stats"),
+        await running.http.options("/trust/stats"),
+        await running.http.head("/trust/stats"),
+    ]
+    statuses = [answer.status_code for answer in answers]
+    assert statuses == [
+        *(200, 304, 404, 404, 422, 307, 200, 200, 402, 400, 413, 414, 431, 405, 204, 200)
+    ]
+    for answer in answers:
+        headers = answer.headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["access-control-allow-origin"] == "*"
+        assert headers["access-control-expose-headers"] == EXPOSED
+        assert "server" not in headers
+
+
+async def test_a_preflight_allows_any_origin_to_pay(running: Running) -> None:
+    answer = await running.http.options(
+        "/v1/x402-trust",
+        headers={
+            "origin": "https://shop.example",
+            "access-control-request-method": "POST",
+            "access-control-request-headers": "content-type, payment-signature",
+        },
+    )
+    assert answer.status_code == 204
+    assert answer.headers["access-control-allow-origin"] == "*"
+    assert "POST" in answer.headers["access-control-allow-methods"]
+    assert "*" in answer.headers["access-control-allow-headers"]
+    assert answer.content == b""
+
+
+async def test_a_method_that_is_not_allowed_is_405_with_allow(running: Running) -> None:
+    for method, path, allowed in (
+        ("POST", "/trust/leaderboard", "GET"),
+        ("GET", "/mcp", "POST"),
+        ("PUT", "/v1/x402-trust", "POST"),
+        ("DELETE", "/", "GET"),
+        ("PATCH", "/healthz", "GET"),
+    ):
+        answer = await running.http.request(method, path)
+        assert (answer.status_code, answer.json()["code"]) == (405, "method-not-allowed")
+        assert answer.headers["allow"] == allowed
+
+
+async def test_a_body_over_64_kb_is_413_before_anything_reads_it(running: Running) -> None:
+    header = {"PAYMENT-SIGNATURE": "e30="}
+    for path in ("/v1/x402-trust", "/v1/x402-trust-preview"):
+        answer = await running.http.post(path, content=b"x" * 65_537, headers=header)
+        assert (answer.status_code, answer.json()["code"]) == (413, "body-too-large")
+    lying = await running.http.post(
+        "/v1/x402-trust-preview", content=b"", headers={"content-length": "99999999999999999999"}
+    )
+    assert lying.status_code == 413
+
+
+async def test_a_body_without_a_length_is_413_where_it_passes_the_cap(running: Running) -> None:
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        while True:
+            sent += 8_192
+            assert sent < 1_000_000, "the server reads on and on"
+            yield b" " * 8_192
+
+    answer = await running.http.post("/v1/x402-trust-preview", content=endless())
+    assert (answer.status_code, answer.json()["code"]) == (413, "body-too-large")
+
+
+async def test_the_largest_body_that_is_allowed_passes(running: Running) -> None:
+    body = b"{}" + b" " * (65_536 - 2)
+    answer = await running.http.post("/v1/x402-trust-preview", content=body)
+    assert answer.status_code == 200
+
+
+async def test_a_url_over_4_kb_is_414(running: Running) -> None:
+    for path in ("/" + "a" * 4_096, "/trust/snapshot?resource=" + "a" * 4_096):
+        answer = await running.get(path)
+        assert (answer.status_code, answer.json()["code"]) == (414, "url-too-long")
+    assert (await running.get("/" + "a" * 4_000)).status_code == 404
+
+
+async def test_headers_that_are_too_large_are_431(running: Running) -> None:
+    for name in ("PAYMENT-SIGNATURE", "X-PAYMENT"):
+        answer = await running.http.post("/v1/x402-trust", headers={name: "A" * 16_385})
+        assert (answer.status_code, answer.json()["code"]) == (431, "payment-header-too-large")
+    fits = await running.http.post("/v1/x402-trust", headers={"PAYMENT-SIGNATURE": "A" * 16_384})
+    assert fits.status_code == 400
+    many = {f"x-{number}": "v" * 1_000 for number in range(40)}
+    answer = await running.get("/trust/stats", headers=many)
+    assert (answer.status_code, answer.json()["code"]) == (431, "headers-too-large")
+
+
+async def test_a_request_names_exactly_one_host(running: Running) -> None:
+    for hosts in (["trust.test", "other.test"], ["trust.test", "trust.test"]):
+        answer = await running.get("/trust/stats", headers=[("host", host) for host in hosts])
+        assert (answer.status_code, answer.json()["code"]) == (400, "host-invalid")
+        assert "access-control-allow-origin" in answer.headers
+
+
+async def test_the_rate_limit_answers_429_and_when_to_come_back() -> None:
+    async with opened(with_edge(configuration(), free_per_minute=3)) as limited:
+        answers = [await limited.get("/trust/stats") for _ in range(5)]
+        assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 429]
+        last = answers[-1]
+        assert last.json()["code"] == "rate-limited"
+        assert last.headers["content-type"] == "application/problem+json"
+        assert int(last.headers["retry-after"]) == 20  # a third of a minute each
+        assert (await limited.get("/healthz")).status_code == 200
+        assert (await limited.http.options("/trust/stats")).status_code == 204
+
+
+async def test_a_crowd_of_addresses_leaves_no_work_behind() -> None:
+    settings = with_edge(configuration(), trusted_proxies=("127.0.0.1",))
+    async with opened(settings) as crowded:
+        before = (asyncio.all_tasks(), threading.active_count())
+        for number in range(300):
+            caller = {"x-forwarded-for": f"198.18.{number // 250}.{number % 250}"}
+            assert (await crowded.get("/healthz", headers=caller)).status_code == 200
+            assert (await crowded.get("/nowhere", headers=caller)).status_code == 404
+        assert (asyncio.all_tasks(), threading.active_count()) == before
+
+
+async def test_a_forwarded_address_counts_only_behind_a_trusted_proxy() -> None:
+    async def ask(running: Running, address: str) -> int:
+        return (await running.get("/trust/stats", headers={"x-forwarded-for": address})).status_code
+
+    async with opened(with_edge(configuration(), free_per_minute=2)) as direct:
+        assert [await ask(direct, f"192.0.2.{n}") for n in range(3)] == [200, 200, 429]
+    trusted = with_edge(configuration(), free_per_minute=2, trusted_proxies=("127.0.0.1",))
+    async with opened(trusted) as proxied:
+        assert [await ask(proxied, f"192.0.2.{n}") for n in range(6)] == [200] * 6
+        assert [await ask(proxied, "198.51.100.7") for _ in range(3)] == [200, 200, 429]
+
+
+def scope(peer: str | None, *forwarded: str) -> Scope:
+    return {
+        "client": None if peer is None else (peer, 40_000),
+        "headers": [(b"x-forwarded-for", each.encode()) for each in forwarded],
+    }
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "trusted", "key"),
+    [
+        ("192.0.2.1", (), (), "192.0.2.1"),
+        ("2001:db8:1:2:3::4", (), (), "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::9", (), (), "2001:db8:1:2::/64"),
+        ("::ffff:192.0.2.1", (), (), "192.0.2.1"),
+        (None, (), (), "unknown"),
+        ("192.0.2.1", ("203.0.113.9",), (), "192.0.2.1"),
+        ("192.0.2.1", ("203.0.113.9",), ("192.0.2.1",), "203.0.113.9"),
+        ("::ffff:192.0.2.1", ("203.0.113.9",), ("192.0.2.1",), "203.0.113.9"),
+        ("192.0.2.1", ("10.9.9.9, 203.0.113.9",), ("192.0.2.1",), "203.0.113.9"),
+        ("192.0.2.1", ("10.9.9.9", "203.0.113.9"), ("192.0.2.1",), "203.0.113.9"),
+        ("192.0.2.1", ("2001:db8:1:2:3::4",), ("192.0.2.1",), "2001:db8:1:2::/64"),
+        ("192.0.2.1", ("<script>",), ("192.0.2.1",), "unknown"),
+    ],
+)
+async def test_whom_the_limit_counts(
+    peer: str | None, forwarded: tuple[str, ...], trusted: tuple[str, ...], key: str
+) -> None:
+    assert client_key(scope(peer, *forwarded), trusted) == key
+
+
+@pytest.mark.parametrize(
+    "limits", [{"free_per_minute": 0}, {"trusted_proxies": ("proxy.internal",)}]
+)
+async def test_limits_that_make_no_sense_are_refused(limits: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(limits))):
+        EdgeSettings(**limits)
+
+
+async def test_a_route_that_dies_without_an_answer_is_500() -> None:
+    async def dies(scope: Scope, receive: Any, send: Any) -> None:
+        raise RuntimeError("a text that nobody should see")
+
+    for prefix in ("/kept/", "/other/"):
+        ask = Asked(Edge(dies, EdgeSettings(), cached_under=("/kept/",)))
+        status, body = await ask(f"{prefix}a")
+        assert status == 500
+        assert b"internal" in body
+        assert b"nobody should see" not in body
+
+
+class Route:
+    """An ASGI app that counts its calls and answers what it is told."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.size = 10
+        self.calls = 0
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        self.calls += 1
+        headers = [(b"content-type", b"text/plain")]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        body = str(self.calls).encode().ljust(self.size)
+        await send({"type": "http.response.body", "body": body})
+
+
+class Asked:
+    """One GET through a front, without a server."""
+
+    def __init__(self, front: Edge) -> None:
+        self.front = front
+
+    async def __call__(self, path: str = "/kept/a") -> tuple[int, bytes]:
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode()}
+        await self.front(
+            scope | {"query_string": b"", "headers": [], "client": ("192.0.2.1", 1)}, receive, send
+        )
+        return sent[0]["status"], sent[1]["body"].strip()
+
+
+@pytest.fixture
+def route() -> Route:
+    return Route()
+
+
+@pytest.fixture
+def ask(route: Route) -> Asked:
+    return Asked(Edge(route, EdgeSettings(free_per_minute=10_000), cached_under=("/kept/",)))
+
+
+def age(front: Edge, seconds: float) -> None:
+    """Let kept answers grow older."""
+    for key, kept in front._kept.items():
+        front._kept[key] = type(kept)(
+            kept.status,
+            kept.headers,
+            kept.body,
+            kept.etag,
+            kept.until - seconds,
+            kept.stale - seconds,
+        )
+
+
+async def test_a_hot_answer_is_made_once_in_five_seconds(route: Route, ask: Asked) -> None:
+    assert [await ask() for _ in range(3)] == [(200, b"1")] * 3
+    age(ask.front, CACHE_SECONDS)
+    assert await ask() == (200, b"2")
+
+
+async def test_an_answer_goes_on_when_it_cannot_be_made_anew(route: Route, ask: Asked) -> None:
+    await ask()
+    route.status = 503
+    age(ask.front, CACHE_SECONDS)
+    assert await ask() == (200, b"1"), "free reads go on while the database is gone"
+    assert await ask("/kept/b") == (503, b"3"), "what was never made cannot go on"
+    age(ask.front, 3_600)
+    assert (await ask())[0] == 503, "an hour is enough"
+
+
+async def test_an_answer_that_is_gone_is_forgotten(route: Route, ask: Asked) -> None:
+    await ask()
+    route.status = 404
+    age(ask.front, CACHE_SECONDS)
+    assert (await ask())[0] == 404
+
+
+async def test_the_cache_holds_no_more_than_its_bytes(route: Route, ask: Asked) -> None:
+    route.size = 400_000
+    for number in range(200):
+        await ask(f"/kept/{number}")
+    front = ask.front
+    assert front._kept_bytes <= CACHE_BYTES
+    assert len(front._kept) > 100
+    assert front._kept_bytes == sum(
+        len(key) + len(kept.body) + sum(len(n) + len(v) for n, v in kept.headers)
+        for key, kept in front._kept.items()
+    )
+    route.size = 600_000
+    await ask("/kept/huge")
+    assert b"/kept/huge?" not in front._kept

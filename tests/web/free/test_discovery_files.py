@@ -1,0 +1,150 @@
+"""What a machine finds at the doors, and that it leads somewhere."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+import pytest
+from tests.support import http_service
+from tests.support.http_service import BASE, Running
+from x402.extensions.bazaar import validate_discovery_extension
+
+from tollgauge.web.paid.catalogue import PRICES, SaleSettings
+from tollgauge.web.watches.shapes import EXAMPLE_ID
+
+LINK = re.compile(r"^- \[([^\]]+)\]\(([^)]+)\): (.+)$", re.MULTILINE)
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Running]:
+    async with http_service.opened(http_service.configuration()) as found:
+        yield found
+
+
+async def links(running: Running) -> dict[str, tuple[str, str]]:
+    """The links of llms.txt by their text: address and words."""
+    answer = await running.get("/llms.txt")
+    assert answer.status_code == 200
+    return {text: (address, words) for text, address, words in LINK.findall(answer.text)}
+
+
+async def test_everything_that_is_sold_is_listed_and_asks_to_be_paid(running: Running) -> None:
+    answer = await running.get("/.well-known/x402")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["cache-control"] == "public, max-age=60"
+    document = answer.json()
+    assert set(document) == {"version", "resources"}
+    assert document["version"] == 1
+    listed = [resource.split(" ", 1) for resource in document["resources"]]
+    for method, url in listed:
+        assert method == "POST"
+        assert url.startswith(f"{BASE}/v1/")
+        assert (await running.http.post(url)).status_code == 402
+    paths = (await running.get("/openapi.json")).json()["paths"]
+    sold = {path for path, row in paths.items() if "x-payment-info" in row.get("post", {})}
+    assert {urlsplit(url).path for _, url in listed} == {p for p in sold if "{" not in p}
+
+
+async def test_the_words_name_every_paid_route_with_the_price_that_is_asked(
+    running: Running,
+) -> None:
+    found = await links(running)
+    for resource in (await running.get("/.well-known/x402")).json()["resources"]:
+        path = urlsplit(resource.split(" ", 1)[1]).path
+        address, words = found[f"POST {path}"]
+        assert address == f"{BASE}{path}"
+        terms = (await running.http.post(path)).json()["accepts"][0]
+        price = float(words.removeprefix("$").split(". ", 1)[0])
+        assert round(price * 10**6) == int(terms["amount"])
+        assert f"`{terms['network']}`" in (await running.get("/llms.txt")).text
+
+
+async def test_an_indexer_is_told_the_terms_however_it_asks(running: Running) -> None:
+    asked: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("GET", {}),
+        ("HEAD", {}),
+        ("POST", {}),
+        ("POST", {"json": {}}),
+        ("POST", {"content": b"\xff", "headers": {"content-type": "text/plain"}}),
+    )
+    for path in (*(path for path in PRICES if "{" not in path), f"/v1/watch/{EXAMPLE_ID}/renew"):
+        terms = [await running.http.request(method, path, **more) for method, more in asked]
+        assert [each.status_code for each in terms] == [402] * len(asked), path
+        told = [orjson.loads(base64.b64decode(each.headers["payment-required"])) for each in terms]
+        assert all(each["accepts"] == told[0]["accepts"] for each in told)
+        assert all(each["resource"]["url"] == f"{BASE}{path}" for each in told)
+        assert told[0]["extensions"]["bazaar"]["info"]["input"]["method"] == "POST"
+        assert terms[0].json() == told[0]
+
+
+async def test_nothing_is_sold_by_get(running: Running) -> None:
+    answer = await running.get("/v1/x402-trust", headers={"PAYMENT-SIGNATURE": "e30="})
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert "Nothing was charged" in answer.json()["detail"]
+
+
+async def test_an_offer_and_the_payment_that_repeats_it_fit_the_headers_of_proxies(
+    running: Running,
+) -> None:
+    """Many take 8 KB a header; a signed payment adds about 1.2 KB to what it repeats."""
+    for resource in (await running.get("/.well-known/x402")).json()["resources"]:
+        payment_required = await running.http.post(resource.split(" ", 1)[1])
+        assert len(payment_required.headers["payment-required"]) < 5_200, resource
+        listed = payment_required.json()["extensions"]["bazaar"]
+        assert validate_discovery_extension(listed).valid
+        assert listed["info"]["output"]["example"], resource
+
+
+async def test_every_free_address_in_the_words_answers(running: Running) -> None:
+    for text, (address, _) in (await links(running)).items():
+        if text.startswith("POST"):
+            continue
+        assert address.startswith(BASE)
+        answer = await running.get(address)
+        expected = 404 if "/trust/snapshot?" in address else 200  # its example is invented
+        assert answer.status_code == expected, address
+
+
+async def test_the_words_are_plain_markdown_and_are_kept_ready(running: Running) -> None:
+    answer = await running.get("/llms.txt")
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert answer.text.startswith("# tollgauge\n\n> ")
+    headings = re.findall(r"^## (.+)$", answer.text, re.MULTILINE)
+    assert headings == ["Free", "Paid", "How to pay", "More"]
+    assert len(answer.content) < 16_000
+    again = await running.get("/llms.txt", headers={"If-None-Match": answer.headers["etag"]})
+    assert again.status_code == 304
+
+
+async def test_the_operator_s_prices_are_the_ones_that_are_told() -> None:
+    config = http_service.configuration()
+    dear = replace(config.sale, prices=dict.fromkeys(PRICES, "1.25"))
+    async with http_service.opened(replace(config, sale=dear)) as running:
+        for text, (_, words) in (await links(running)).items():
+            assert text.startswith("POST /v1/") == words.startswith("$1.25")
+
+
+async def test_a_server_that_sells_nothing_says_so() -> None:
+    config = replace(http_service.configuration(), sale=SaleSettings())
+    async with http_service.opened(config) as running:
+        assert (await running.get("/.well-known/x402")).json()["resources"] == []
+        text = (await running.get("/llms.txt")).text
+        assert "Nothing is for sale" in text
+        assert "PAYMENT-SIGNATURE" not in text
+        docs = (await running.get("/docs")).text
+        assert "This server sells nothing now" in docs
+        assert "$0.0" not in docs
+        paths = (await running.get("/openapi.json")).json()["paths"]
+        paid = [path for path in paths if "paid" in paths[path].get("post", {}).get("tags", ())]
+        assert paid
+        for path in paid:
+            assert "x-payment-info" not in paths[path]["post"]
+            answer = await running.http.post(path.replace("{id}", "wat_1"), json={})
+            assert (answer.status_code, answer.json()["code"]) == (503, "not-for-sale")

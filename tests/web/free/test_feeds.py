@@ -1,0 +1,52 @@
+"""Feeds show public incidents and are found from their pages."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+from tests.support.watch_shop import (
+    ID,
+    QUOTE,
+    RESOURCE,
+    WatchService,
+)
+
+
+async def test_feeds_show_public_incidents(till: WatchService) -> None:
+    bought = await till.buy()
+    await till.list_it()
+    await till.probe()
+    await till.probe(quote=replace(QUOTE, pay_to="0x" + "dd" * 20))
+    for _ in range(2):
+        await till.probe(up=False)
+    for url in (f"/endpoint/{ID}/feed.xml", "/provider/API.example.com/feed.xml"):
+        answer = await till.running.get(url)
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == "application/atom+xml"
+        assert "etag" in answer.headers
+        feed = ET.fromstring(answer.content)
+        atom = "{http://www.w3.org/2005/Atom}"
+        titles = [each.findtext(f"{atom}title") for each in feed.iter(f"{atom}entry")]
+        assert titles == [f"liveness_down: {RESOURCE}", f"payto_change: {RESOURCE}"]
+        ids = [each.text for each in feed.iter(f"{atom}id")]
+        assert len(ids) == len(set(ids)) == 3
+    assert bought["watch_id"] not in answer.text
+    for url in ("/endpoint/0000000000000000/feed.xml", "/provider/none.example/feed.xml"):
+        assert (await till.running.get(url)).status_code == 404
+
+
+async def test_feeds_are_found_from_their_pages(till: WatchService) -> None:
+    await till.buy()
+    await till.list_it()
+    for page in (f"/endpoint/{ID}", "/provider/api.example.com"):
+        answer = await till.running.get(page, headers={"Accept": "text/html"})
+        found = re.search(r'<link rel="alternate" type="application/atom\+xml"[^>]*>', answer.text)
+        assert found is not None, page
+        href = re.search(r'href="([^"]+)"', found.group())
+        assert href is not None
+        assert href.group(1).endswith(f"{page}/feed.xml")
+        assert (await till.running.get(href.group(1))).status_code == 200
+    board = await till.running.get("/leaderboard", headers={"Accept": "text/html"})
+    assert "application/atom+xml" not in board.text

@@ -1,0 +1,355 @@
+"""Payment in `_meta`: the paid routes' gate and ledger behind the tools, against a facilitator that
+tests may bend. The tool is real but for its answer, which needs no probe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import shutil
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import pytest_asyncio
+from mcp import Client
+from mcp_types import CallToolResult, RequestParamsMeta, TextContent
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from tests.support.http_service import NOW, PAY_TO, WEATHER, Running, configuration, opened
+
+from tollgauge.clients.facilitator import FacilitatorSettings
+from tollgauge.core.payment import State, decode
+from tollgauge.db.engine import StoreUnavailable
+from tollgauge.demo.serving import serve
+from tollgauge.store.ledger import payments
+from tollgauge.web import routes as web
+from tollgauge.web.free.api import FreeApi
+from tollgauge.web.mcp import transport
+from tollgauge.web.mcp.tools import PAYMENT, RECEIPT, Tools, as_header
+from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.paid.products import trust
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("mcp")]
+
+TOOL = "x402_trust_score"
+ASSET = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
+TX = "0x" + "77" * 32
+ARGUMENTS = {"resource": WEATHER, "why": "before paying it"}
+
+
+def settled() -> Response:
+    return JSONResponse({"success": True, "transaction": TX, "network": "eip155:8453"})
+
+
+@dataclass
+class World:
+    """What the facilitator and the answer do; both count how often they were asked."""
+
+    calls: Counter[str] = field(default_factory=Counter)
+    verify: Callable[[], Response] = lambda: JSONResponse({"isValid": True})
+    settle: Callable[[], Response] = settled
+    settle_s: float = 0
+    settling: asyncio.Event = field(default_factory=asyncio.Event)
+    compute: Callable[[], bytes] = lambda: b'{"grade":"A"}'
+
+    async def facilitator(self, request: Request) -> Response:
+        verb = request.url.path.strip("/")
+        self.calls[verb] += 1
+        if verb == "settle":
+            self.settling.set()
+            await asyncio.sleep(self.settle_s)
+        answer: Response = getattr(self, verb)()
+        return answer
+
+    async def answer(self, _order: object, _claim: HeldClaim) -> bytes:
+        self.calls["compute"] += 1
+        return self.compute()
+
+
+@dataclass
+class Sold:
+    """The running service and its tools."""
+
+    world: World
+    running: Running
+    tools: Tools
+    nonce: int = 0
+
+    def payment(self, **signed: str) -> dict[str, Any]:
+        return payment(nonce=self.nonce, signed=signed)
+
+    async def call(self, payment: object, arguments: Any = None) -> CallToolResult:
+        meta = cast("RequestParamsMeta", {PAYMENT: payment})
+        async with Client(transport.server(self.tools, version="0")) as client:
+            return await client.call_tool(TOOL, arguments or ARGUMENTS, meta=meta)
+
+    async def row(self, payment: object) -> payments.LedgerRow:
+        async with self.running.service.store.read() as tx:
+            row = await payments.get(tx, decode(as_header(payment)).id)
+        assert row is not None
+        return row
+
+
+@contextlib.asynccontextmanager
+async def selling(path: Path, world: World) -> AsyncIterator[Sold]:
+    verbs = [
+        Route(f"/{verb}", world.facilitator, methods=["POST"]) for verb in ("verify", "settle")
+    ]
+    async with serve(Starlette(routes=verbs)) as port:
+        settings = FacilitatorSettings(
+            url=f"http://127.0.0.1:{port}", verify_timeout_s=2, settle_timeout_s=2
+        )
+        config = replace(configuration(store_url=f"sqlite:///{path}"), facilitator=settings)
+        async with opened(config) as running:
+            services = running.service.server()
+            product = replace(trust.product(services.dependencies), compute=world.answer)
+            free = FreeApi(
+                store=services.store,
+                clock=services.clock,
+                base_url="",
+                perimeter=services.perimeter,
+            )
+            tools = Tools(
+                products=(product,), free=free, polling=web.polling(services), gate=services.gate
+            )
+            yield Sold(world, running, tools)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def service(
+    tmp_path_factory: pytest.TempPathFactory, empty_sqlite: Path
+) -> AsyncIterator[Sold]:
+    path = Path(shutil.copy(empty_sqlite, tmp_path_factory.mktemp("mcp") / "ledger.db"))
+    async with selling(path, World()) as found:
+        yield found
+
+
+@pytest.fixture
+def sold(service: Sold) -> Sold:
+    """The service in a world as it was, and a payment that nobody has seen."""
+    vars(service.world).update(vars(World()))
+    service.nonce += 1
+    return service
+
+
+def payment(*, nonce: int = 0, signed: dict[str, str] | None = None) -> dict[str, Any]:
+    """A payment that is right in every field that we can see."""
+    authorization = {
+        "from": "0x" + "cd" * 20,
+        "to": PAY_TO,
+        "value": "5000",
+        "validAfter": "0",
+        "validBefore": str(NOW // 1000 + 300),
+        "nonce": f"0x{nonce:064x}",
+    }
+    return {
+        "x402Version": 2,
+        "accepted": {"scheme": "exact", "network": "eip155:8453", "asset": ASSET},
+        "payload": {"signature": "0x" + "1b" * 65, "authorization": authorization | (signed or {})},
+    }
+
+
+def said(result: CallToolResult) -> Any:
+    (block,) = result.content
+    assert isinstance(block, TextContent)
+    assert json.loads(block.text) == result.structured_content
+    return result.structured_content
+
+
+def problem(result: CallToolResult) -> tuple[int, str]:
+    assert result.is_error
+    document = said(result)
+    return document["status"], document["code"]
+
+
+async def test_a_paid_call_holds_the_answer_and_the_receipt(sold: Sold) -> None:
+    result = await sold.call(sold.payment())
+    assert not result.is_error
+    assert said(result) == {"grade": "A"}
+    assert result.meta is not None
+    assert result.meta[RECEIPT] == {
+        "success": True,
+        "transaction": TX,
+        "network": "eip155:8453",
+        "payer": "0x" + "cd" * 20,
+        "amount": "5000",
+    }
+    assert (await sold.row(sold.payment())).state is State.SETTLED
+
+
+async def test_the_same_payment_serves_the_same_answer_again_and_pays_once(sold: Sold) -> None:
+    first = await sold.call(sold.payment())
+    turned = dict(reversed(list(ARGUMENTS.items())))
+    again = await sold.call(dict(reversed(list(sold.payment().items()))), turned)
+    assert said(again) == said(first)
+    assert again.meta == first.meta
+    assert sold.world.calls == {"verify": 1, "compute": 1, "settle": 1}
+
+
+async def test_copies_at_once_run_once_settle_once_and_all_are_answered(sold: Sold) -> None:
+    sold.world.settle_s = 0.1
+    results = await asyncio.gather(*(sold.call(sold.payment()) for _ in range(20)))
+    assert all(said(result) == {"grade": "A"} for result in results)
+    assert sold.world.calls == {"verify": 1, "compute": 1, "settle": 1}
+
+
+async def test_a_payment_pays_one_tool_with_one_set_of_arguments(sold: Sold) -> None:
+    await sold.call(sold.payment())
+    other = await sold.call(sold.payment(), {"resource": WEATHER + "/other"})
+    assert problem(other) == (409, "payment-reused")
+    over_http = await sold.running.buy(ARGUMENTS, as_header(sold.payment()))
+    assert over_http.status_code == 409
+    assert sold.world.calls["settle"] == 1
+
+
+async def test_a_payment_of_a_route_does_not_pay_a_tool(sold: Sold) -> None:
+    answer = await sold.running.buy({"resource": WEATHER}, as_header(sold.payment()))
+    assert answer.status_code == 200, answer.text
+    reused = await sold.call(sold.payment(), {"resource": WEATHER})
+    assert problem(reused) == (409, "payment-reused")
+
+
+async def test_an_unknown_settlement_tells_the_agent_not_to_pay_again(sold: Sold) -> None:
+    sold.world.settle = lambda: Response("bad gateway", status_code=502)
+    pending = await sold.call(sold.payment())
+    assert problem(pending) == (503, "payment-pending")
+    document = said(pending)
+    assert "Do not pay again" in document["detail"]
+    assert document["retryAfter"] > 0
+    assert document["paymentId"] == (await sold.row(sold.payment())).id
+    assert "accepts" not in document
+    assert not (pending.meta or {}).get(RECEIPT)
+
+
+async def test_what_the_facilitator_refuses_gets_the_terms_and_the_reason(sold: Sold) -> None:
+    sold.world.verify = lambda: JSONResponse(
+        {"isValid": False, "invalidReason": "insufficient_funds"}
+    )
+    refused = await sold.call(sold.payment())
+    assert refused.is_error
+    assert said(refused)["error"] == "insufficient_funds"
+    assert said(refused)["resource"]["url"] == f"mcp://tool/{TOOL}"
+    assert sold.world.calls == {"verify": 1}
+
+
+@pytest.mark.parametrize(
+    ("signed", "reason"),
+    [
+        ({"value": "4999"}, "amount_mismatch"),
+        ({"to": "0x" + "ee" * 20}, "recipient_mismatch"),
+        ({"validBefore": str(NOW // 1000 - 1)}, "expired"),
+    ],
+)
+async def test_what_was_signed_is_compared_before_anyone_is_asked(
+    sold: Sold, signed: dict[str, str], reason: str
+) -> None:
+    assert said(await sold.call(sold.payment(**signed)))["error"] == reason
+    assert not sold.world.calls
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"url": WEATHER}, "invalid-input"),
+        ({"resource": 7}, "resource-invalid"),
+        ({"resource": "http://weather.sellers.example/"}, "resource-not-https"),
+        ({"resource": "https://169.254.169.254/latest"}, "resource-not-public"),
+    ],
+)
+async def test_bad_arguments_cost_nothing_and_keep_the_payment_good(
+    sold: Sold, arguments: dict[str, object], code: str
+) -> None:
+    assert problem(await sold.call(sold.payment(), arguments)) == (422, code)
+    assert not sold.world.calls
+    assert not (await sold.call(sold.payment())).is_error
+
+
+async def test_a_misspelt_field_is_named_before_anything_is_charged(sold: Sold) -> None:
+    misspelt = {"resuorce": WEATHER}
+    over_http = await sold.running.buy(misspelt, as_header(sold.payment()))
+    document = said(await sold.call(sold.payment(), misspelt))
+    assert document == over_http.json()
+    assert (document["status"], document["code"]) == (422, "unknown-field")
+    assert document["notCharged"] is True
+    assert document["detail"].startswith("There is no field resuorce: did you mean resource?")
+    assert not sold.world.calls
+    assert not (await sold.call(sold.payment())).is_error, "its `why` is ignored"
+
+
+async def test_a_number_that_no_json_has_is_refused(sold: Sold) -> None:
+    for odd in (float("nan"), float("inf"), "\ud800"):
+        arguments = {"resource": WEATHER, "odd": odd}
+        result = await sold.tools.call(TOOL, arguments, {PAYMENT: sold.payment()})
+        assert problem(result) == (400, "json-invalid"), odd
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        base64.b64encode(json.dumps(payment()).encode()).decode(),
+        [],
+        7,
+        {},
+        {"x402Version": 1},
+        payment() | {"x402Version": True},
+        payment() | {"payload": {}},
+        payment() | {"padding": "x" * 20_000},
+    ],
+    ids=["base64", "list", "number", "empty", "v1", "bool", "no-payload", "large"],
+)
+async def test_what_is_no_payment_is_told_so_and_asks_nobody(sold: Sold, bad: object) -> None:
+    result = await sold.call(bad)
+    assert result.is_error
+    assert said(result)["code"] in (
+        "payment-invalid",
+        "payment-header-invalid",
+        "payment-header-too-large",
+    )
+    assert not sold.world.calls
+
+
+async def test_our_own_faults_are_problems_without_a_foreign_word(sold: Sold) -> None:
+    def fails() -> bytes:
+        raise RuntimeError("s3cret of a library")
+
+    def gone() -> bytes:
+        raise StoreUnavailable("s3cret of a driver")
+
+    for compute, status, code in (
+        (fails, 500, "internal"),
+        (gone, 503, "store-unavailable"),
+    ):
+        sold.world.compute = compute
+        result = await sold.call(sold.payment())
+        assert problem(result) == (status, code)
+        assert "s3cret" not in json.dumps(said(result))
+        assert "never charged twice" in said(result)["detail"]
+    sold.world.compute = lambda: b'{"grade":"B"}'
+    assert said(await sold.call(sold.payment())) == {"grade": "B"}, "the payment is still good"
+    assert sold.world.calls["settle"] == 1
+
+
+async def test_a_caller_that_goes_away_does_not_stop_a_sale(
+    tmp_path: Path, empty_sqlite: Path
+) -> None:
+    """Also when the whole service is asked to stop meanwhile."""
+    ledger = Path(shutil.copy(empty_sqlite, tmp_path / "ledger.db"))
+    world = World(settle_s=0.5)
+    async with selling(ledger, world) as sold:
+        call = asyncio.create_task(sold.call(sold.payment()))
+        await asyncio.wait_for(world.settling.wait(), 5)
+        call.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await call
+    async with selling(ledger, world) as sold:
+        assert (await sold.row(sold.payment())).state is State.SETTLED
+        assert said(await sold.call(sold.payment())) == {"grade": "A"}
+    assert world.calls == {"verify": 1, "compute": 1, "settle": 1}

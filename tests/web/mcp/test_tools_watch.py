@@ -1,0 +1,245 @@
+"""The tool that reads a watch: what its route answers, to whom it answers, and what it keeps to
+itself. The watches are bought through the gate, with probes and alerts as in test_watch_routes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp_types import CallToolResult, TextContent
+from tests.support.http_service import BASE, PAY_TO
+from tests.support.watch_shop import QUOTE, WatchService, opened, path
+
+from tollgauge.db.engine import StoreUnavailable
+from tollgauge.demo.serving import serve
+from tollgauge.web import routes as web
+from tollgauge.web.edge.middleware import Edge, EdgeSettings
+
+TOOL = "x402_watch_events"
+MCP_CLIENT = Path(__file__).parents[2] / "support" / "mcp_client.mjs"
+PROGRAM = str(Path(sys.executable).with_name("tollgauge"))
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("mcp")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def till(
+    tmp_path_factory: pytest.TempPathFactory, empty_sqlite: Path
+) -> AsyncIterator[WatchService]:
+    folder = tmp_path_factory.mktemp("watched")
+    database = shutil.copy(empty_sqlite, folder / "service.db")
+    async with opened(f"sqlite:///{database}", folder) as found:
+        yield found
+
+
+@contextlib.asynccontextmanager
+async def connected(till: WatchService) -> AsyncIterator[Client]:
+    """The SDK's client over Streamable HTTP."""
+    async with serve(till.running.app) as port, Client(f"http://127.0.0.1:{port}/mcp") as client:
+        yield client
+
+
+async def call(till: WatchService, arguments: dict[str, Any]) -> CallToolResult:
+    async with Client(web.mcp_server(till.running.service.server())) as client:
+        return await client.call_tool(TOOL, arguments)
+
+
+def said(result: CallToolResult) -> Any:
+    (block,) = result.content
+    assert isinstance(block, TextContent)
+    assert json.loads(block.text) == result.structured_content
+    return result.structured_content
+
+
+def owned(bought: Any, **more: str) -> dict[str, str]:
+    """The arguments, named as the answer that sold the watch names them."""
+    return {name: bought[name] for name in ("watch_id", "secret")} | more
+
+
+async def test_the_tool_reads_what_the_route_reads_and_from_the_same_cursors(
+    till: WatchService,
+) -> None:
+    bought = await till.buy()
+    await till.probe()
+    async with connected(till) as client:
+        first = said(await client.call_tool(TOOL, owned(bought)))
+        assert first == await till.poll(bought)
+        assert [each["type"] for each in first["watch_events"]] == ["created"]
+        await till.probe(quote=replace(QUOTE, amount=20_000))
+        cursors = {"since": first["next_cursor"], "watch_since": first["watch_events_cursor"]}
+        second = said(await client.call_tool(TOOL, owned(bought, **cursors)))
+    assert [each["type"] for each in second["events"]] == ["price_change"]
+    assert second["watch_events"] == []
+    assert second == await till.poll(bought, **cursors)
+
+
+async def test_a_watch_whose_payment_just_settled_can_be_read_at_once(till: WatchService) -> None:
+    bought = await till.buy()
+    assert said(await call(till, owned(bought)))["state"] == "active"
+
+
+async def test_a_cancelled_watch_stays_readable(till: WatchService) -> None:
+    bought = await till.buy()
+    await till.cancel(bought)
+    assert said(await call(till, owned(bought)))["state"] == "cancelled"
+
+
+async def test_what_the_route_refuses_the_tool_refuses_with_the_same_code(
+    till: WatchService,
+) -> None:
+    mine, other = await till.buy(), await till.buy()
+    nobodys = {"Authorization": "Bearer whsec_" + "A" * 43 + "="}
+    for headers, asked, arguments in (
+        ({}, path(mine, "/events"), {"watch_id": mine["watch_id"]}),
+        (nobodys, path(mine, "/events"), owned(mine, secret="whsec_" + "A" * 43 + "=")),
+        (bearer(other), path(mine, "/events"), owned(mine, secret=other["secret"])),
+        (bearer(mine), "/v1/watch/wat_0/events", owned(mine, watch_id="wat_0")),
+        (bearer(mine), path(mine, "/events?since=x"), owned(mine, since="x")),
+        (bearer(mine), path(mine, "/events?watch_since=-1"), owned(mine, watch_since="-1")),
+    ):
+        route = (await till.running.http.get(asked, headers=headers)).json()
+        result = await call(till, arguments)
+        assert result.is_error
+        tool = said(result)
+        same = ("status", "code", "errors")
+        assert [tool.get(key) for key in same] == [route.get(key) for key in same], asked
+
+
+def bearer(bought: Any) -> dict[str, str]:
+    return {"Authorization": f"Bearer {bought['secret']}"}
+
+
+async def test_arguments_of_the_wrong_kind_are_refused_by_name(till: WatchService) -> None:
+    bought = await till.buy()
+    rows: tuple[tuple[dict[str, Any], int, list[str]], ...] = (
+        ({"watch_id": None}, 422, ["watch_id"]),
+        ({"watch_id": 7}, 422, ["watch_id"]),
+        ({"since": 17.5}, 422, ["since"]),
+        ({"watch_since": []}, 422, ["watch_since"]),
+        ({"watchSince": "3"}, 422, ["watchSince"]),
+        *(
+            ({"secret": secret}, 401, [])
+            for secret in (None, 7, "", "\N{SNOWMAN}", "a b", "x" * 201)
+        ),
+    )
+    for arguments, status, named in rows:
+        document = said(await call(till, owned(bought) | arguments))
+        assert document["status"] == status, arguments
+        assert [each["path"] for each in document.get("errors", [])] == named
+
+
+async def test_the_secret_is_in_no_log_and_in_no_answer(
+    till: WatchService,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: Any,
+) -> None:
+    bought = await till.buy()
+    tools = web.mcp_server(till.running.service.server())
+    caplog.set_level(logging.DEBUG)
+    answers = [await call(till, owned(bought)), await call(till, owned(bought, since="x"))]
+
+    def gone(*_: object) -> Any:
+        raise StoreUnavailable(bought["secret"])
+
+    def broken(*_: object) -> Any:
+        raise RuntimeError(bought["secret"])
+
+    for fault in (gone, broken):
+        monkeypatch.setattr("tollgauge.store.watches.watches.by_secret", fault)
+        async with Client(tools) as client:
+            answers.append(await client.call_tool(TOOL, owned(bought)))
+    assert [said(answer).get("status") for answer in answers] == [None, 422, 503, 500]
+    assert bought["secret"] not in json.dumps([said(answer) for answer in answers])
+    out, err = capfd.readouterr()
+    assert "tool.fail" in out + err
+    assert bought["secret"] not in out + err
+    ours = [each.getMessage() for each in caplog.records if not each.name.startswith("mcp.client")]
+    assert bought["secret"] not in "".join(ours)
+
+
+@pytest.fixture(scope="module")
+def environment(till: WatchService) -> dict[str, str]:
+    """A configuration of another process on the same database."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TOLLGAUGE_")}
+    return kept | {
+        "TOLLGAUGE_SERVER_BASE_URL": BASE,
+        "TOLLGAUGE_STORE_URL": till.running.service.config.store.url,
+        "TOLLGAUGE_SALE_PAY_TO": PAY_TO,
+        "TOLLGAUGE_FACILITATOR_URL": "http://127.0.0.1:9",
+    }
+
+
+async def test_over_stdio_it_is_the_same_watch_and_nothing_is_told_to_standard_error(
+    till: WatchService, environment: dict[str, str], tmp_path: Path
+) -> None:
+    bought = await till.buy()
+    await till.probe()
+    polled = await till.poll(bought)
+    started = StdioServerParameters(command=PROGRAM, args=["mcp"], env=environment)
+    with (tmp_path / "errors").open("w+") as errors:
+        async with Client(stdio_client(started, errlog=errors)) as client:
+            read = said(await client.call_tool(TOOL, owned(bought)))
+            refused = said(await client.call_tool(TOOL, owned(bought, secret="whsec_0")))
+        errors.seek(0)
+        assert bought["secret"] not in errors.read()
+    assert refused["status"] == 401
+    for each in (read, polled):
+        del each["next_cursor"]  # it holds the instant
+    assert read == polled
+
+
+@pytest.mark.node
+@pytest.mark.parametrize("over", ["http", "stdio"])
+async def test_the_typescript_client_reads_a_watch(
+    till: WatchService, environment: dict[str, str], over: str
+) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("Node.js is missing: the TypeScript client needs it")
+    bought = await till.buy()
+    async with serve(till.running.app) as port:
+        target = [f"http://127.0.0.1:{port}/mcp"] if over == "http" else [PROGRAM, "mcp"]
+        process = await asyncio.create_subprocess_exec(
+            node,
+            str(MCP_CLIENT),
+            *target,
+            env=environment | {"WATCH_ID": bought["watch_id"], "WATCH_SECRET": bought["secret"]},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    watched = json.loads(out)["watched"]
+    assert not watched.get("isError")
+    assert watched["structuredContent"]["watch_id"] == bought["watch_id"]
+    assert watched["structuredContent"]["state"] == "active"
+
+
+async def test_guesses_of_secrets_count_against_the_rate_limit(till: WatchService) -> None:
+    limited = Edge(till.running.app.app, EdgeSettings(free_per_minute=5))
+    params = {"name": TOOL, "arguments": {"watch_id": "wat_0", "secret": "whsec_0"}}
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    headers = {"Accept": "application/json, text/event-stream", "Host": "trust.test"}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(limited), base_url=BASE) as http:
+        answers = [await http.post("/mcp", json=asked, headers=headers) for _ in range(6)]
+    statuses = [answer.status_code for answer in answers]
+    assert statuses == sorted(statuses)
+    assert statuses[-1] == 429
+    for answer in answers[: statuses.index(429)]:
+        assert answer.json()["result"]["structuredContent"]["status"] == 401

@@ -1,0 +1,302 @@
+"""The tools for agents over Streamable HTTP, as the official SDK's client meets them, and as
+someone does who means no good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+import sqlalchemy as sa
+from mcp import Client, MCPError
+from mcp_types import INVALID_PARAMS, CallToolResult, TextContent
+from tests.support.http_service import (
+    BASE,
+    PAY_TO,
+    WEATHER,
+    Running,
+    configuration,
+    opened,
+    with_edge,
+)
+
+from tollgauge.demo.serving import serve
+from tollgauge.web import routes as web
+from tollgauge.web.paid.catalogue import TRUST, SaleSettings
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("mcp")]
+
+PINNED = {
+    "x402_trust_score": "2282bdeafc68442dbabedeeaafaa3796612e4de67a13b9055e22063a49de1257",
+    "x402_trust_bulk": "f9954c6b0360b9822ecbcc3c4ecd3062d297248fbb56ac69c59da74a5bf9be4f",
+    "x402_find_alternatives": "9f669c1a71e8e5fdb6dc8e3875501ad6dd328c987ed56a0a7a2366e5c16c0306",
+    "x402_trust_leaderboard": "e37c6fbef49a034199a09bddedc48dab0f4b19785a6a5090fbd91ea03f16477c",
+    "x402_trust_preview": "cea89f6c555c96fe7933df142be3097493f0e97aeeb974b1bbb67aa866ca1ee1",
+    "x402_ecosystem_stats": "a7add1d3824dfec4a08fa408465aaab3bfe63d7a631a9ee3899eb0e336c3210b",
+    "x402_watch_events": "c866a004f306b6831bd55ec08d2b4ee3a55edd339f5c988a71723c67ea02799e",
+}
+"""SHA-256 of what an agent reads of each tool. It changes only when someone means it to."""
+PINNED_INSTRUCTIONS = "685f85aae1965ac03932a1e24dc6da72297ea3528d7e16279244a681fe2eca9b"
+SAME_AS_HTTP = {
+    "x402_trust_leaderboard": "/trust/leaderboard",
+    "x402_trust_preview": "/v1/x402-trust-preview",
+    "x402_ecosystem_stats": "/trust/stats",
+}
+HEADERS = {"Accept": "application/json, text/event-stream", "Host": "trust.test"}
+PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+
+
+@dataclass
+class Served:
+    """The service on a real port, and the same service over ASGI."""
+
+    running: Running
+    url: str
+
+    async def post(self, content: bytes | object, **headers: str) -> httpx.Response:
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
+        sent = HEADERS | {"Content-Type": "application/json"} | headers
+        return await self.running.http.post("/mcp", content=body, headers=sent)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(
+    tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
+) -> AsyncIterator[Served]:
+    url = market_database(tmp_path_factory.mktemp("mcp") / "service.db")
+    async with opened(configuration(store_url=url)) as running, serve(running.app) as port:
+        yield Served(running, f"http://127.0.0.1:{port}/mcp")
+
+
+def digest(document: object) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def body_of(result: CallToolResult) -> Any:
+    """The answer, which is there twice and the same both times."""
+    (block,) = result.content
+    assert isinstance(block, TextContent)
+    assert json.loads(block.text) == result.structured_content
+    return result.structured_content
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_the_official_client_lists_and_calls_tools_in_both_eras(
+    served: Served, mode: str
+) -> None:
+    async with Client(served.url, mode=mode) as client:
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        assert names == list(PINNED)
+        counts = await client.call_tool("x402_ecosystem_stats", {})
+        payment_required = await client.call_tool("x402_trust_score", {"resource": WEATHER})
+    assert not counts.is_error
+    assert body_of(counts)["listed"] > 20
+    assert payment_required.is_error
+    assert body_of(payment_required)["resource"]["url"] == "mcp://tool/x402_trust_score"
+
+
+async def test_free_tools_answer_what_the_routes_answer(served: Served) -> None:
+    async with Client(served.url) as client:
+        for name, path in SAME_AS_HTTP.items():
+            result = await client.call_tool(name, {})
+            assert body_of(result) == (await served.running.get(path)).json(), name
+
+
+async def test_unpaid_terms_are_those_of_the_route_with_the_tool_as_resource(
+    served: Served,
+) -> None:
+    over_http = (await served.running.http.post(TRUST)).json()
+    async with Client(served.url) as client:
+        terms = body_of(await client.call_tool("x402_trust_score", {}))
+    assert terms["x402Version"] == 2
+    assert terms["accepts"] == over_http["accepts"]
+    assert terms["resource"] == over_http["resource"] | {"url": "mcp://tool/x402_trust_score"}
+    listed = terms["extensions"]["bazaar"]["info"]["input"]
+    assert (listed["type"], listed["toolName"]) == ("mcp", "x402_trust_score")
+
+
+async def test_what_an_agent_reads_of_the_tools_is_pinned(served: Served) -> None:
+    async with Client(served.url, mode="legacy") as client:
+        tools = (await client.list_tools()).tools
+        words = client.instructions
+    found = {tool.name: digest(tool.model_dump(by_alias=True, exclude_none=True)) for tool in tools}
+    assert found == PINNED, "read every word and schema again as an agent would, then pin it"
+    assert digest(words) == PINNED_INSTRUCTIONS
+
+
+async def test_neither_configuration_nor_providers_reach_the_words_of_a_tool() -> None:
+    listings = []
+    for price, base_url in (("0.005000", BASE), ("0.700000", "https://other.example")):
+        config = configuration()
+        config = replace(
+            config,
+            sale=SaleSettings(pay_to=PAY_TO, prices={TRUST: price}),
+            server=replace(config.server, base_url=base_url),
+        )
+        async with (
+            opened(config) as running,
+            Client(web.mcp_server(running.service.server())) as client,
+        ):
+            listings.append((await client.list_tools()).model_dump()["tools"])
+            terms = body_of(await client.call_tool("x402_trust_score", {}))
+            assert terms["accepts"][0]["amount"] == str(int(float(price) * 10**6))
+    assert listings[0] == listings[1]
+    assert "0.005" not in json.dumps(listings)
+
+
+async def test_an_injection_stays_within_the_fields_that_are_called_unverified(
+    served: Served,
+) -> None:
+    async with served.running.service.store.read() as tx:
+        rows = await tx.execute(sa.text("SELECT count(*) FROM endpoint WHERE host LIKE 'seo.%'"))
+        assert rows.scalar_one() == 1
+    async with Client(served.url) as client:
+        for name in SAME_AS_HTTP:
+            document = body_of(await client.call_tool(name, {}))
+            assert "IGNORE ALL" not in json.dumps(without(document, "advertisedBy")), name
+
+
+def without(value: Any, key: str) -> Any:
+    if isinstance(value, dict):
+        return {name: without(each, key) for name, each in value.items() if name != key}
+    return [without(each, key) for each in value] if isinstance(value, list) else value
+
+
+async def test_a_tool_that_is_not_there_is_an_error_of_the_protocol(served: Served) -> None:
+    async with Client(served.url) as client:
+        with pytest.raises(MCPError) as caught:
+            await client.call_tool("x402_drain_wallet", {})
+    assert caught.value.code == INVALID_PARAMS
+
+
+async def test_while_nothing_is_for_sale_a_paid_tool_says_so() -> None:
+    config = replace(configuration(), sale=SaleSettings())
+    async with (
+        opened(config) as running,
+        Client(web.mcp_server(running.service.server())) as client,
+    ):
+        result = await client.call_tool("x402_trust_score", {"resource": WEATHER})
+    assert result.is_error
+    problem = body_of(result)
+    assert (problem["status"], problem["code"], problem["retryAfter"]) == (
+        503,
+        "not-for-sale",
+        3600,
+    )
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["trust.test", "127.0.0.1:8402", "localhost", "localhost:1", "[::1]:8402"],
+)
+async def test_hosts_of_ours_and_of_this_machine_are_answered(served: Served, host: str) -> None:
+    assert (await served.post(PING, Host=host)).json()["result"] == {}
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "trust.test.evil.example", "localhost.evil.example", "trust.test:81"]
+)
+async def test_other_hosts_are_refused(served: Served, host: str) -> None:
+    answer = await served.post(PING, Host=host)
+    assert (answer.status_code, answer.json()["code"]) == (421, "host-not-allowed")
+    assert host not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("origin", "status"),
+    [
+        (BASE, 200),
+        ("http://localhost:6274", 200),
+        ("http://127.0.0.1:5173", 200),
+        ("https://evil.example", 403),
+        ("https://trust.test", 403),
+        ("null", 403),
+    ],
+)
+async def test_pages_of_other_origins_are_refused(served: Served, origin: str, status: int) -> None:
+    answer = await served.post(PING, Origin=origin)
+    assert answer.status_code == status
+    if status != 200:
+        assert answer.json()["code"] == "origin-not-allowed"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"", 400, -32700),
+        (b"{", 400, -32700),
+        (b"\xff", 400, -32700),
+        (b"[" * 30_000, 400, -32700),
+        (b'{"a":' * 40 + b"1" + b"}" * 40, 400, -32700),
+        (b'{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}', 400, -32700),
+        (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":NaN}}', 400, -32700),
+        (b"[]", 400, -32600),
+        (b"7", 400, -32600),
+        (b'{"jsonrpc":"1.0","id":1,"method":"ping"}', 400, -32600),
+        (b'{"jsonrpc":"2.0","id":[],"method":"ping"}', 400, -32600),
+        (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]', 400, -32600),
+        (b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":7}}', 200, -32602),
+        (b'{"jsonrpc":"2.0","id":1,"method":"resources/list"}', 200, -32601),
+    ],
+)
+async def test_what_is_no_message_is_refused_without_a_parser_speaking(
+    served: Served, body: bytes, status: int, code: int
+) -> None:
+    for version in ({}, {"MCP-Protocol-Version": "2025-06-18"}):
+        answer = await served.post(body, **version)
+        assert answer.status_code == status
+        assert answer.json()["error"]["code"] == code
+        assert "pydantic" not in answer.text
+
+
+async def test_sizes_methods_and_media_types_are_those_of_every_route(served: Served) -> None:
+    http = served.running.http
+    large = await served.post(b'"' + b"x" * 70_000 + b'"')
+    assert (large.status_code, large.json()["code"]) == (413, "body-too-large")
+    for method in ("GET", "DELETE", "PUT"):
+        answer = await http.request(method, "/mcp", headers=HEADERS)
+        assert answer.status_code == 405
+        assert answer.headers["allow"] == "POST"
+    typed = await served.post(PING, **{"Content-Type": "text/plain"})
+    assert (typed.status_code, typed.json()["code"]) == (400, "content-type-invalid")
+    html = await served.post(PING, Accept="text/event-stream")
+    assert (html.status_code, html.json()["code"]) == (406, "not-acceptable")
+    good = await served.post(PING)
+    assert good.headers["cache-control"] == "no-store"
+    assert good.headers["content-type"] == "application/json"
+    assert "mcp-session-id" not in good.headers
+
+
+async def test_a_notification_has_no_answer_and_an_unknown_revision_is_told_ours(
+    served: Served,
+) -> None:
+    note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    answer = await served.post(note)
+    assert (answer.status_code, answer.content) == (202, b"")
+    future = await served.post(note, **{"MCP-Protocol-Version": "2099-01-01"})
+    assert future.status_code == 400
+    assert "2026-07-28" in future.text
+
+
+async def test_a_hundred_calls_at_once_leave_nothing_behind(served: Served) -> None:
+    call = PING | {"method": "tools/call", "params": {"name": "x402_ecosystem_stats"}}
+    before = asyncio.all_tasks()
+    answers = await asyncio.gather(*(served.post(call | {"id": n}) for n in range(100)))
+    assert [answer.json()["id"] for answer in answers] == list(range(100))
+    await asyncio.sleep(0)
+    assert not {task for task in asyncio.all_tasks() - before if not task.done()}
+
+
+async def test_calls_count_against_the_rate_limit() -> None:
+    async with opened(with_edge(configuration(), free_per_minute=3)) as running:
+        served = Served(running, "")
+        statuses = [(await served.post(PING)).status_code for _ in range(4)]
+    assert statuses == [200, 200, 200, 429]

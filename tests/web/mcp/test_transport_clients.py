@@ -1,0 +1,143 @@
+"""Clients that no one here wrote, over HTTP and over stdio: the official SDKs of both languages."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from tests.support.http_service import PAY_TO, configuration, opened
+
+from tollgauge.demo.serving import serve
+
+MCP_CLIENT = Path(__file__).parents[2] / "support" / "mcp_client.mjs"
+PROGRAM = str(Path(sys.executable).with_name("tollgauge"))
+TOOLS = [
+    "x402_trust_score",
+    "x402_trust_bulk",
+    "x402_find_alternatives",
+    "x402_trust_leaderboard",
+    "x402_trust_preview",
+    "x402_ecosystem_stats",
+    "x402_watch_events",
+]
+
+pytestmark = pytest.mark.xdist_group("mcp")
+
+
+@pytest.fixture
+def environment(tmp_path: Path, market_database: Callable[[Path], str]) -> dict[str, str]:
+    """A configuration that sells, in variables."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TOLLGAUGE_")}
+    return kept | {
+        "TOLLGAUGE_STORE_URL": market_database(tmp_path / "service.db"),
+        "TOLLGAUGE_SALE_PAY_TO": PAY_TO,
+        "TOLLGAUGE_FACILITATOR_URL": "http://127.0.0.1:9",
+    }
+
+
+async def typescript(*target: str, env: dict[str, str] | None = None) -> Any:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("Node.js is missing: the TypeScript client needs it")
+    process = await asyncio.create_subprocess_exec(
+        node,
+        str(MCP_CLIENT),
+        *target,
+        env=env,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    return json.loads(out)
+
+
+def check(seen: Any) -> None:
+    assert seen["server"]["name"] == "tollgauge"
+    assert seen["tools"] == TOOLS
+    assert not seen["free"].get("isError")
+    assert seen["free"]["structuredContent"]["listed"] > 20
+    assert seen["paid"]["isError"]
+    terms = seen["paid"]["structuredContent"]
+    assert terms["resource"]["url"] == "mcp://tool/x402_trust_score"
+    assert terms["accepts"][0]["payTo"] == PAY_TO
+    assert json.loads(seen["paid"]["content"][0]["text"]) == terms
+    assert seen["refused"]["structuredContent"]["code"] == "payment-header-invalid"
+    assert seen["watched"]["structuredContent"]["code"] == "unauthorized"
+    assert seen["unknown"] == -32602
+
+
+@pytest.mark.node
+async def test_the_typescript_client_lists_calls_and_is_told_the_price_over_http(
+    tmp_path: Path, market_database: Callable[[Path], str]
+) -> None:
+    url = market_database(tmp_path / "service.db")
+    async with opened(configuration(store_url=url)) as running, serve(running.app) as port:
+        check(await typescript(f"http://127.0.0.1:{port}/mcp"))
+
+
+@pytest.mark.node
+async def test_the_typescript_client_does_so_over_stdio(environment: dict[str, str]) -> None:
+    check(await typescript(PROGRAM, "mcp", env=environment))
+
+
+async def test_the_python_client_speaks_to_the_command(environment: dict[str, str]) -> None:
+    started = StdioServerParameters(command=PROGRAM, args=["mcp"], env=environment)
+    async with Client(stdio_client(started)) as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == TOOLS
+        counts = await client.call_tool("x402_ecosystem_stats", {})
+        assert counts.structured_content is not None
+        assert counts.structured_content["listed"] > 20
+        payment_required = await client.call_tool("x402_trust_score", {})
+        assert payment_required.is_error
+
+
+async def started(environment: dict[str, str]) -> asyncio.subprocess.Process:
+    """The command, once it answers."""
+    process = await asyncio.create_subprocess_exec(
+        PROGRAM,
+        "mcp",
+        env=environment,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    hello = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "a-stranger", "version": "1"},
+        },
+    }
+    process.stdin.write(json.dumps(hello).encode() + b"\n")
+    answer = json.loads(await asyncio.wait_for(process.stdout.readline(), 20))
+    assert answer["result"]["serverInfo"]["version"] == "2.0.0"
+    return process
+
+
+async def test_the_command_ends_with_its_input(environment: dict[str, str]) -> None:
+    process = await started(environment)
+    out, err = await asyncio.wait_for(process.communicate(b""), 10)
+    assert (process.returncode, out) == (0, b"")
+    assert b"Traceback" not in err
+
+
+async def test_the_command_ends_at_ctrl_c(environment: dict[str, str]) -> None:
+    process = await started(environment)
+    process.send_signal(signal.SIGINT)
+    assert await asyncio.wait_for(process.wait(), 5) == -signal.SIGINT

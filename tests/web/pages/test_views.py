@@ -1,0 +1,444 @@
+"""The pages as a browser reads them: well formed, escaped, self-contained, and with every label."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shlex
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from tests.support.page_reader import (
+    BASE,
+    BIDI,
+    FORBIDDEN,
+    HOSTILE,
+    NOW,
+    Reader,
+    board,
+    snapshot,
+    stats,
+    unmeasured,
+    view,
+)
+
+from tollgauge.core.policy import POLICY_1
+from tollgauge.core.scoring import FLAG_RULES
+from tollgauge.core.units import HOUR_MS
+from tollgauge.monitor.reports import (
+    Component,
+    EndpointView,
+    Flag,
+    Provider,
+    TimelineEvent,
+)
+from tollgauge.web.free.badge import badge_svg
+from tollgauge.web.pages import views
+from tollgauge.web.pages.assets import ASSETS
+
+
+def endpoint(shown: EndpointView) -> bytes:
+    return views.endpoint_html(shown, now=NOW, base_url=BASE, report_micro_usd=5_000)
+
+
+ROUTES = (
+    views.Route(method="GET", path="/trust/leaderboard", purpose="The best endpoints."),
+    views.Route(
+        method="POST",
+        path="/v1/x402-trust",
+        purpose="A live report.",
+        micro_usd=5_000,
+        example='{"resource": "https://api.example.com/it\'s"}',
+    ),
+)
+FLAGS = tuple((rule.code, rule.severity.value, rule.words) for rule in FLAG_RULES)
+
+PAGES: dict[str, Callable[[], bytes]] = {
+    "home": lambda: views.home_html(board(snapshot()), stats(), base_url=BASE),
+    "home-empty": lambda: views.home_html(board(), stats(grades=()), base_url=BASE),
+    "leaderboard": lambda: views.leaderboard_html(board(snapshot()), stats(), base_url=BASE),
+    "leaderboard-empty": lambda: views.leaderboard_html(board(), stats(), base_url=BASE),
+    "endpoint": lambda: endpoint(view()),
+    "endpoint-new": lambda: endpoint(unmeasured()),
+    "provider": lambda: views.provider_html(
+        Provider(host="api.example.com", rows=(snapshot(),)), base_url=BASE
+    ),
+    "provider-empty": lambda: views.provider_html(
+        Provider(host="api.example.com", rows=()), base_url=BASE
+    ),
+    "methodology": lambda: views.methodology_html(POLICY_1, flags=FLAGS, base_url=BASE),
+    "docs": lambda: views.docs_html(ROUTES, base_url=BASE),
+    "not-found": lambda: views.not_found_html(base_url=BASE),
+    "error": lambda: views.error_html(
+        status=429, title="Too many requests", detail="Slow down.", code="slow", base_url=BASE
+    ),
+}
+
+
+def facts(page: bytes) -> dict[str, str]:
+    """The labelled figures of an endpoint page."""
+    found = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page.decode(), re.DOTALL)
+    plain = re.compile(r"<[^>]*>")
+    return {name: html.unescape(plain.sub("", value)) for name, value in found}
+
+
+def hostile_view(text: str) -> EndpointView:
+    """A view with a text in every field that a provider or a directory writes."""
+    shown = snapshot(
+        resource=f"https://api.example.com/{text}",
+        host=text,
+        network=text,
+        pay_to=text,
+        sources=(text,),
+        excluded=((text, 1),),
+        advertised_name=text,
+        advertised_description=text,
+        summary=text,
+        verdict=text,
+        status=text,
+    )
+    return view(
+        shown,
+        components=(Component(name=text, weight=10, tenths=10),),
+        flags=(Flag(code=text, severity=text, message=text),),
+        caps=((text, 1, text),),
+        events=(TimelineEvent(at=NOW, kind=text, source=text, before=text, after=text),),
+    )
+
+
+def hostile_pages(text: str) -> list[bytes]:
+    shown = hostile_view(text)
+    rows = (shown.snapshot,)
+    return [
+        endpoint(shown),
+        views.home_html(board(*rows), stats(grades=((text, 3),)), base_url=BASE),
+        views.leaderboard_html(board(*rows), stats(), base_url=BASE),
+        views.provider_html(Provider(host=text, rows=rows), base_url=BASE),
+        views.not_found_html(text, base_url=BASE),
+        views.error_html(status=422, title=text, detail=text, hint=text, code=text, base_url=BASE),
+    ]
+
+
+def check_structure(page: bytes) -> Reader:
+    """No script, no inline style, no handler, nothing loaded or linked from elsewhere."""
+    reader = Reader(page)
+    ids = [attrs["id"] for _, attrs in reader.elements if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    for tag, attrs in reader.elements:
+        assert tag not in FORBIDDEN
+        assert "style" not in attrs
+        assert not [name for name in attrs if name.startswith("on")]
+        for name in ("href", "src", "action", "xlink:href"):
+            link = attrs.get(name)
+            assert link is None or re.match(r"(/(?!/)|#)", link), link
+        for name in ("aria-labelledby", "aria-describedby"):
+            assert set((attrs.get(name) or "").split()) <= set(ids)
+    return reader
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page_is_well_formed_and_loads_nothing_from_elsewhere(name: str) -> None:
+    page = PAGES[name]()
+    reader = check_structure(page)
+    assert page.startswith(b'<!doctype html>\n<html lang="en">')
+    assert next(attrs.get("charset") for attrs in reader.all("meta")) == "utf-8"
+    assert len(reader.all("h1")) == len(reader.all("main")) == 1
+    assert any(attrs.get("class") == "skip" for attrs in reader.all("a"))
+    for attrs in reader.all("link"):
+        target = attrs["href"] or ""
+        if attrs["rel"] == "alternate":  # a feed: a browser offers it, and loads nothing
+            assert re.fullmatch(r"/(endpoint|provider)/[\w.]+/feed\.xml", target)
+            continue
+        path = target.removeprefix("/static/").partition("?v=")
+        assert ASSETS[path[0]].digest == path[2]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_picture_has_a_name_or_is_hidden_and_every_column_a_header(name: str) -> None:
+    reader = check_structure(PAGES[name]())
+    for attrs in reader.all("svg"):
+        assert attrs.get("aria-hidden") == "true" or (
+            attrs.get("role") == "img" and attrs.get("aria-labelledby")
+        )
+    for attrs in reader.all("img"):
+        assert attrs.get("alt")
+    assert all(attrs.get("scope") for attrs in reader.all("th"))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_page_depends_on_anything_but_its_view(name: str) -> None:
+    assert PAGES[name]() == PAGES[name]()
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_provider_text_stays_text_on_every_page(text: str) -> None:
+    for page in hostile_pages(text):
+        reader = check_structure(page)
+        assert "canary" not in " ".join(name for _, attrs in reader.elements for name in attrs)
+        assert "1337" not in reader.words
+        for char in f"{BIDI}\x00\x1b":
+            assert char not in page.decode()
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_link_is_made_from_provider_text(text: str) -> None:
+    for page in hostile_pages(text):
+        for attrs in check_structure(page).all("a"):
+            link = attrs["href"] or ""
+            assert link.startswith(("/", "#"))
+            assert "evil.example" not in link or link.startswith("/provider/")
+
+
+def test_provider_text_is_quoted_and_marked_unverified() -> None:
+    reader = check_structure(endpoint(view()))
+    quoted = " ".join(reader.pieces["blockquote"])
+    assert "Forecasts for any place." in quoted
+    assert "In the provider's own words unverified" in reader.words
+    assert "Advertised description" in reader.words
+    assert "own words" not in check_structure(endpoint(unmeasured())).words
+
+
+def test_the_command_to_buy_survives_a_shell_whatever_the_resource_holds() -> None:
+    resource = "https://api.example.com/it's;$(touch%20x)`id`"
+    reader = check_structure(endpoint(view(snapshot(resource=resource))))
+    typed = shlex.split(reader.pieces["pre"][0].replace("\\\n", " "))
+    assert typed[:3] == ["curl", "-i", f"{BASE}/v1/x402-trust"]
+    assert json.loads(typed[-1]) == {"resource": resource}
+    assert "$0.005" in reader.words
+
+
+def test_an_endpoint_page_has_every_label_of_the_snapshot() -> None:
+    found = facts(endpoint(view()))
+    wanted = {
+        "Recommendation": "proceed",
+        "Trust grade and score": "A 83.1",
+        "Confidence": "0.98",
+        "30-day uptime": "99.5%",
+        "Avg latency (EU vantage)": "1,240 ms",
+        "Probes (30d)": "1,440 1,433 scored",
+        "Advertised price": "$0.005",
+        "Price stability (30d)": "stable",
+        "Network": "eip155:8453 base",
+        "First seen": "2025-09-25",
+        "Last probed": "2025-11-24",
+        "Status": "listed",
+        "Snapshot computed": "2025-11-24 11:00 UTC 5 hours old",
+        "Better alternatives": "3",
+    }
+    assert {name: found.get(name) for name in wanted} == wanted
+
+
+def test_an_unmeasured_endpoint_shows_words_and_dashes_never_zeros() -> None:
+    page = endpoint(unmeasured())
+    found = facts(page)
+    assert found["Trust grade and score"] == "not scored yet"
+    assert found["30-day uptime"] == "—"
+    assert found["Avg latency (EU vantage)"] == "—"
+    assert found["Advertised price"] == "not advertised"
+    assert found["Network"] == "—"
+    assert found["Last probed"] == "never"
+    words = check_structure(page).words
+    assert "There is no score yet" in words
+    assert (found["Price stability (30d)"], found["payTo"]) == ("—", "—")
+    assert "No probe was made in these 30 days." in words
+    assert "None yet: nothing was observed." in words
+    assert "No directory lists it: it is known because somebody asked" in words
+
+
+@pytest.mark.parametrize(
+    ("changes", "label", "shown"),
+    [
+        ({"price_micro_usd": 1_000_000}, "Advertised price", "$1"),
+        ({"price_micro_usd": 100_000}, "Advertised price", "$0.10"),
+        ({"price_micro_usd": 1}, "Advertised price", "$0.000001"),
+        ({"price_micro_usd": 0}, "Advertised price", "$0"),
+        ({"price_micro_usd": None}, "Advertised price", "not in dollars"),
+        ({"price_changes": 1}, "Price stability (30d)", "1 change"),
+        ({"price_changes": 4}, "Price stability (30d)", "4 changes"),
+        ({"payto_changes": 0, "pay_to": "0xab"}, "payTo", "0xab no change seen in 30 days"),
+        ({"payto_changes": 2, "pay_to": "0xab"}, "payTo", "0xab 2 changes in 30 days"),
+        ({"uptime_tenths": 1_000}, "30-day uptime", "100.0%"),
+        ({"uptime_tenths": 0}, "30-day uptime", "0.0%"),
+        ({"latency_ms": None}, "Avg latency (EU vantage)", "— every probe failed"),
+        ({"confidence_hundredths": 100}, "Confidence", "1.00"),
+        (
+            {"computed_at": NOW - HOUR_MS + 1},
+            "Snapshot computed",
+            "2025-11-24 15:00 UTC under an hour old",
+        ),
+        ({"computed_at": NOW - HOUR_MS}, "Snapshot computed", "2025-11-24 15:00 UTC 1 hour old"),
+    ],
+)
+def test_figures_are_written_as_specified(changes: dict[str, Any], label: str, shown: str) -> None:
+    assert facts(endpoint(view(snapshot(**changes))))[label] == shown
+
+
+def test_the_breakdown_adds_up_to_the_sum_and_names_caps_and_policy() -> None:
+    words = check_structure(endpoint(view())).words
+    assert "Sum 100 90.00" in words
+    assert "Cap down-now No probe of the last 3 hours was answered. ≤ 49" in words
+    assert "Policy 1" in words
+
+
+def test_the_worst_flags_come_first_with_their_advice() -> None:
+    words = check_structure(endpoint(view())).words
+    places = [words.index(code) for code in ("Use an alternative.", "It changed.", "Few half")]
+    assert places == sorted(places)
+
+
+def test_changes_are_listed_with_their_source_and_without_noise() -> None:
+    words = check_structure(endpoint(view())).words
+    assert "2025-11-15 price-changed $0.005 → became $0.01 seen by probe" in words
+
+
+def test_probes_left_out_are_counted_with_their_reason() -> None:
+    words = check_structure(endpoint(view())).words
+    assert "4: our own network or limits" in words
+    assert "3: common mode" in words
+
+
+def test_an_endpoint_page_leads_to_json_badge_and_provider() -> None:
+    page = endpoint(view())
+    reader = check_structure(page)
+    links = {attrs["href"] for attrs in reader.all("a")}
+    assert {"/trust/snapshot/0123456789abcdef", "/provider/api.example.com"} <= links
+    assert reader.all("img")[0]["src"] == "/endpoint/0123456789abcdef/badge.svg"
+    assert f"{BASE}/endpoint/0123456789abcdef/badge.svg" in reader.pieces["pre"][1]
+
+
+@pytest.mark.parametrize("name", ["home", "leaderboard"])
+def test_a_row_of_the_leaderboard_has_every_figure(name: str) -> None:
+    reader = check_structure(PAGES[name]())
+    assert (
+        "1 api.example.com /v1/weather Grade A 83.1 proceed 0.98 99.5% 1,240 ms $0.005 eip155:8453"
+        in reader.words
+    )
+    assert {"/endpoint/0123456789abcdef"} <= {attrs["href"] for attrs in reader.all("a")}
+
+
+@pytest.mark.parametrize("name", ["home-empty", "leaderboard-empty"])
+def test_an_empty_leaderboard_says_so_in_words(name: str) -> None:
+    reader = check_structure(PAGES[name]())
+    assert "Nothing has been measured yet" in reader.words
+    assert not reader.all("table")
+
+
+def test_a_server_without_endpoints_says_where_they_come_from() -> None:
+    nothing = stats(grades=(), listed=0, delisted=0, monitored=0)
+    for page in (
+        views.home_html(board(), nothing, base_url=BASE),
+        views.leaderboard_html(board(), nothing, base_url=BASE),
+    ):
+        words = check_structure(page).words
+        assert "No endpoint is known here yet" in words
+        assert "tollgauge discover" in words
+
+
+def test_a_server_that_sells_nothing_offers_nothing() -> None:
+    sold = views.endpoint_html(view(), now=NOW, base_url=BASE, report_micro_usd=5_000)
+    free = views.endpoint_html(view(), now=NOW, base_url=BASE, report_micro_usd=None)
+    assert "Buy a live report" in check_structure(sold).words
+    assert "Buy a live report" not in check_structure(free).words
+    docs = check_structure(views.docs_html(ROUTES, base_url=BASE, sells=False)).words
+    assert "This server sells nothing now" in docs
+    assert "/v1/x402-trust " not in docs
+
+
+def test_a_simulated_past_is_announced_and_a_real_one_is_not() -> None:
+    words = "Part of this history is simulated."
+    marked = snapshot(simulated=True)
+    for page in (
+        views.home_html(board(), stats(simulated=True), base_url=BASE),
+        views.home_html(board(marked), stats(), base_url=BASE),
+        views.leaderboard_html(board(marked), stats(), base_url=BASE),
+        views.provider_html(Provider(host="x.example.com", rows=(marked,)), base_url=BASE),
+        endpoint(view(marked)),
+    ):
+        assert words in check_structure(page).words
+    for real in PAGES.values():
+        assert words not in check_structure(real()).words
+
+
+def test_the_methodology_names_every_number_of_the_policy() -> None:
+    words = check_structure(PAGES["methodology"]()).words
+    for row in POLICY_1.rows:
+        assert f"{row.name} {row.weight}" in words
+    for letter, least in POLICY_1.grades:
+        assert f"Grade {letter} {least}.0" in words
+    for cap in POLICY_1.caps:
+        assert f"{cap.code} {cap.limit} {cap.reason}" in words
+    for code, severity, _ in FLAGS:
+        assert f"{code} {severity}" in words
+
+
+def test_docs_give_a_command_that_a_shell_reads_as_meant() -> None:
+    reader = check_structure(PAGES["docs"]())
+    free, paid = reader.pieces["pre"]
+    assert shlex.split(free) == ["curl", "-s", f"{BASE}/trust/leaderboard"]
+    typed = shlex.split(paid.replace("\\\n", " "))
+    assert json.loads(typed[-1]) == {"resource": "https://api.example.com/it's"}
+    assert "POST /v1/x402-trust $0.005" in reader.words
+
+
+def test_docs_ask_about_an_endpoint_that_is_there() -> None:
+    routes = (
+        views.Route(
+            method="GET",
+            path="/trust/snapshot",
+            purpose="The snapshot.",
+            example="?resource=https://api.example.com/weather",
+        ),
+        views.Route(
+            method="POST",
+            path="/v1/x402-trust",
+            purpose="A live report.",
+            micro_usd=5_000,
+            example='{"resource":"https://api.example.com/weather","days":7}',
+        ),
+    )
+    known = "https://shop.dev/a&b=it's"
+    page = views.docs_html(routes, base_url=BASE, resource=known)
+    free, paid = check_structure(page).pieces["pre"]
+    asked = parse_qs(urlsplit(shlex.split(free)[-1]).query)
+    assert asked == {"resource": [known]}
+    typed = shlex.split(paid.replace("\\\n", " "))
+    assert json.loads(typed[-1]) == {"resource": known, "days": 7}
+
+
+@pytest.mark.parametrize("status", [400, 404, 413, 422, 429, 500, 503])
+def test_every_error_page_says_what_to_do(status: int) -> None:
+    page = views.error_html(status=status, title="No", detail="It failed.", base_url=BASE)
+    reader = check_structure(page)
+    assert re.search(r"What to do [A-Z][a-z]+", reader.words)
+    assert f"Status {status}" in reader.words
+
+
+def test_pages_work_below_a_path_prefix() -> None:
+    page = views.home_html(board(snapshot()), stats(), base_url=f"{BASE}/gauge/")
+    for tag in ("a", "link"):
+        for attrs in check_structure(page).all(tag):
+            assert (attrs["href"] or "").startswith(("/gauge/", "#"))
+
+
+def test_a_large_page_stays_small() -> None:
+    rows = tuple(snapshot(id=f"{n:016x}") for n in range(25))
+    assert len(views.leaderboard_html(board(*rows), stats(), base_url=BASE)) < 64_000
+    assert len(endpoint(view())) < 64_000
+
+
+def test_assets_load_nothing_and_the_wallet_page_has_the_only_script() -> None:
+    assert set(ASSETS) == {"favicon.svg", "tollgauge.css", "upgrade.js"}
+    for asset in ASSETS.values():
+        text = asset.body.decode().replace("http://www.w3.org/2000/svg", "")
+        assert not re.search(r"url\(|@import|https?:|<script|<style|style=", text)
+
+
+def test_a_badge_stands_alone_and_names_grade_and_score() -> None:
+    text = badge_svg("A", 831).decode()
+    assert "tollgauge: A 83.1" in text
+    assert "class=" not in text
+    assert "style" not in text
+    assert "no score yet" in badge_svg(None, None).decode()

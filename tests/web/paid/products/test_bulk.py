@@ -1,0 +1,449 @@
+"""`POST /v1/x402-trust-bulk-{10,50,100,200,500}` and the tool `x402_trust_bulk`, bought over the
+whole gate from a facilitator that says yes, on both databases.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import itertools
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import httpx
+import pytest
+from mcp import Client
+from mcp_types import CallToolResult, RequestParamsMeta
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from tests.support import http_service
+from tests.support.http_service import NOW, PAY_TO
+
+from tollgauge.clients.facilitator import FacilitatorSettings
+from tollgauge.core.endpoint import Endpoint, endpoint_id, parse_resource
+from tollgauge.core.exchange import Timings
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
+from tollgauge.db.engine import Store
+from tollgauge.demo.serving import serve
+from tollgauge.monitor import reports
+from tollgauge.monitor.reports import Scored
+from tollgauge.store.endpoints import discovery, endpoints, scores
+from tollgauge.store.endpoints.scores import ScoreRow
+from tollgauge.store.probes import evidence, probes
+from tollgauge.web import routes as web
+from tollgauge.web import wire
+from tollgauge.web.paid import catalogue
+from tollgauge.web.paid.products import bulk
+
+USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
+QUOTE = Quote(network="eip155:8453", asset=USDC, amount=10_000, pay_to="0x" + "cc" * 20)
+FRESH = NOW - 15 * MINUTE_MS
+STALE = FRESH - 1
+TOOL = "x402_trust_bulk"
+
+
+def url(number: int) -> str:
+    return f"https://seller{number}.example.com/v1/now"
+
+
+def urls(count: int) -> list[str]:
+    return [url(number) for number in range(count)]
+
+
+@dataclass
+class Shop:
+    """A service that sells lists of scores, and what its facilitator was asked."""
+
+    running: http_service.Running
+    asked: Counter[str] = field(default_factory=Counter)
+    nonces: Any = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def store(self) -> Store:
+        return self.running.service.store
+
+    async def ask(self, resources: object, *, tier: int = 10) -> httpx.Response:
+        return await self.send({"resources": resources}, tier=tier)
+
+    async def send(self, body: object, *, tier: int = 10) -> httpx.Response:
+        payment = base64.b64encode(json.dumps(self.payment(tier)).encode()).decode()
+        return await self.running.http.post(
+            catalogue.BULK[tier], json=body, headers={"PAYMENT-SIGNATURE": payment}
+        )
+
+    async def buy(self, resources: object, *, tier: int = 10) -> Any:
+        answer = await self.ask(resources, tier=tier)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def payment(self, tier: int) -> dict[str, Any]:
+        signed = {
+            "from": "0x" + "cd" * 20,
+            "to": PAY_TO,
+            "value": str(catalogue.micro_usd(catalogue.PRICES[catalogue.BULK[tier]])),
+            "validAfter": "0",
+            "validBefore": str(self.running.clock() // 1000 + 300),
+            "nonce": f"0x{next(self.nonces):064x}",
+        }
+        return {
+            "x402Version": 2,
+            "accepted": {"scheme": "exact", "network": "eip155:8453", "asset": USDC},
+            "payload": {"signature": "0x" + "1b" * 65, "authorization": signed},
+        }
+
+    async def call(
+        self, arguments: dict[str, Any], payment: dict[str, Any] | None = None
+    ) -> CallToolResult:
+        meta = cast("RequestParamsMeta", {"x402/payment": payment}) if payment else None
+        server = web.mcp_server(self.running.service.server())
+        async with Client(server) as client:
+            return await client.call_tool(TOOL, arguments, meta=meta)
+
+
+@contextlib.asynccontextmanager
+async def opened(database: str) -> AsyncIterator[Shop]:
+    asked: Counter[str] = Counter()
+
+    async def answer(request: Request) -> Response:
+        asked[request.url.path] += 1
+        if request.url.path == "/verify":
+            return JSONResponse({"isValid": True})
+        tx = f"0x{sum(asked.values()):064x}"
+        return JSONResponse({"success": True, "transaction": tx, "network": "eip155:8453"})
+
+    routes = [Route(path, answer, methods=["POST"]) for path in ("/verify", "/settle")]
+    async with serve(Starlette(routes=routes)) as port:
+        config = replace(
+            http_service.configuration(store_url=database),
+            facilitator=FacilitatorSettings(url=f"http://127.0.0.1:{port}"),
+        )
+        async with http_service.opened(config) as running:
+            yield Shop(running, asked)
+
+
+@pytest.fixture
+async def shop() -> AsyncIterator[Shop]:
+    async with opened("sqlite://") as found:
+        yield found
+
+
+@pytest.fixture
+async def each_shop(database: str) -> AsyncIterator[Shop]:
+    async with opened(database) as found:
+        yield found
+
+
+def probe(at: int) -> ProbeResult:
+    return ProbeResult(
+        at=at,
+        outcome=Outcome.PAYMENT_REQUIRED,
+        attribution=Attribution.THEIRS,
+        up=True,
+        timings=Timings(dns=1, connect=20, tls=40, ttfb=99, total=161),
+        status=402,
+        compliance=100,
+        compliant=True,
+        payable=True,
+        version=2,
+        quote=QUOTE,
+        accepts=1,
+    )
+
+
+def endpoint(number: int) -> Endpoint:
+    return Endpoint(
+        id=endpoint_id(url(number)),
+        resource=url(number),
+        host=f"seller{number}.example.com",
+        first_seen=NOW - DAY_MS,
+        last_seen=NOW,
+        quote=QUOTE,
+        sources=("test",),
+    )
+
+
+async def known(store: Store, numbers: Iterable[int], *, scored_at: int | None = None) -> None:
+    """Endpoints with one probe each, an hour old; scored at an instant, where one is given."""
+    async with store.write() as tx:
+        for one in map(endpoint, numbers):
+            await endpoints.insert(tx, one)
+            await probes.record(tx, one.id, probe(NOW - 60 * MINUTE_MS))
+            if scored_at is not None:
+                seen = await evidence.gather(tx, one, as_of=scored_at)
+                await scores.save(tx, scores.scored(one.id, seen))
+
+
+async def saved(store: Store, number: int) -> ScoreRow | None:
+    return await store.reading(scores.get, endpoint_id(url(number)))
+
+
+async def test_an_answer_has_a_row_for_each_resource_in_the_order_of_the_request(
+    each_shop: Shop,
+) -> None:
+    shop = each_shop
+    await known(shop.store, (1, 2), scored_at=FRESH)
+    got = await shop.buy([url(2), url(9), url(1)])
+    assert [row["resource"] for row in got["results"]] == [url(2), url(9), url(1)]
+    assert [row["found"] for row in got["results"]] == [True, False, True]
+    row = await saved(shop.store, 2)
+    assert row is not None
+    assert row.score_tenths is not None
+    first = got["results"][0]
+    assert first == {
+        "resource": url(2),
+        "found": True,
+        "score": row.score_tenths / 10,
+        "grade": row.grade,
+        "recommendation": row.recommendation,
+        "reason": first["reason"],
+        "confidence": row.confidence_hundredths / 100,
+        "probedAt": wire.iso(NOW - 60 * MINUTE_MS),
+        "computedAt": wire.iso(FRESH),
+        "recomputed": False,
+        "scoreRange": first["scoreRange"],
+        "amountUsd": 0.01,
+        "payTo": QUOTE.pay_to,
+        "flags": first["flags"],
+        "probed_at": wire.iso(NOW - 60 * MINUTE_MS),
+        "computed_at": wire.iso(FRESH),
+    }
+    assert first["reason"].endswith(".")
+    assert first["scoreRange"]["low"] <= first["score"] <= first["scoreRange"]["high"]
+    assert got["recomputeLimit"] == got["recompute_limit"] == 50
+    assert got["recomputeLimitHit"] is got["recompute_limit_hit"] is False
+    assert shop.asked == {"/verify": 1, "/settle": 1}
+
+
+async def test_what_nobody_knows_is_paid_and_not_found(shop: Shop) -> None:
+    got = await shop.buy([url(1)])
+    assert got["results"] == [
+        {
+            "resource": url(1),
+            "found": False,
+            "score": None,
+            "grade": None,
+            "recommendation": "unverified",
+            "reason": "Nothing is known of this resource.",
+            "confidence": 0,
+            "probedAt": None,
+            "computedAt": None,
+            "recomputed": False,
+            "scoreRange": {"low": None, "point": None, "high": None},
+            "amountUsd": None,
+            "payTo": None,
+            "flags": {},
+            "probed_at": None,
+            "computed_at": None,
+        }
+    ]
+    assert shop.asked["/settle"] == 1
+
+
+async def test_who_names_an_endpoint_that_is_not_public_gets_its_score(shop: Shop) -> None:
+    resource = parse_resource(url(1))
+    async with shop.store.write() as tx:
+        await discovery.adopt(tx, resource, source="request", now=NOW - DAY_MS)
+        await probes.record(tx, resource.id, probe(NOW - 60 * MINUTE_MS))
+    assert await shop.store.reading(reports.snapshot, resource.id, now=NOW) is None
+    (row,) = (await shop.buy([url(1)]))["results"]
+    assert (row["found"], row["recomputed"]) == (True, True)
+    assert row["score"] is not None
+
+
+async def test_a_resource_that_is_named_twice_counts_once(shop: Shop) -> None:
+    await known(shop.store, (0,), scored_at=FRESH)
+    same = [url(0), f"{url(0)}?city=Oslo", url(0).replace("seller0", "SELLER0")]
+    got = await shop.buy([*urls(10), *same])
+    assert [row["resource"] for row in got["results"]] == urls(10)
+
+
+@pytest.mark.parametrize("tier", catalogue.BULK)
+async def test_each_tier_takes_as_many_as_its_name_says(shop: Shop, tier: int) -> None:
+    payment_required = await shop.running.http.post(f"/v1/x402-trust-bulk-{tier}")
+    assert payment_required.status_code == 402
+    prices = {10: "45000", 50: "200000", 100: "325000", 200: "400000", 500: "500000"}
+    assert payment_required.json()["accepts"][0]["amount"] == prices[tier]
+    refused = await shop.ask(urls(tier + 1), tier=tier)
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["path"] == "resources"
+    assert str(tier) in refused.json()["detail"]
+    assert not shop.asked
+    assert len((await shop.buy(urls(tier), tier=tier))["results"]) == tier
+
+
+@pytest.mark.parametrize(
+    ("body", "paths"),
+    [
+        ([url(1)], [""]),
+        ({}, ["resources"]),
+        ({"resources": []}, ["resources"]),
+        ({"resources": None}, ["resources"]),
+        ({"resources": url(1)}, ["resources"]),
+        ({"resource": url(1)}, ["resource"]),
+        ({"resources": [url(1), None]}, ["resources[1]"]),
+        ({"resources": [url(1), [url(1)]]}, ["resources[1]"]),
+        (
+            {"resources": ["http://a.example.com/", url(1), "https://127.0.0.1/"]},
+            ["resources[0]", "resources[2]"],
+        ),
+        ({"resources": [""] * 1_000}, [f"resources[{index}]" for index in range(20)]),
+    ],
+)
+async def test_invalid_input_is_422_by_its_place_and_costs_nothing(
+    shop: Shop, body: object, paths: list[str]
+) -> None:
+    answer = await shop.send(body)
+    assert answer.status_code == 422, answer.text
+    assert [row["path"] for row in answer.json()["errors"]] == paths
+    assert not shop.asked
+
+
+async def test_a_score_of_more_than_15_minutes_is_computed_again_and_kept(
+    each_shop: Shop,
+) -> None:
+    shop = each_shop
+    await known(shop.store, (1,), scored_at=STALE)
+    await known(shop.store, (2,), scored_at=FRESH)
+    await known(shop.store, (3,))
+    before = await saved(shop.store, 2)
+    got = await shop.buy([url(1), url(2), url(3)])
+    assert [row["recomputed"] for row in got["results"]] == [True, False, True]
+    assert got["recomputeLimitHit"] is False
+    for number, row in enumerate(got["results"], start=1):
+        kept = await saved(shop.store, number)
+        assert kept is not None
+        assert kept.score_tenths == round(row["score"] * 10)
+        assert kept.as_of == (FRESH if number == 2 else NOW)
+        assert row["computedAt"] == wire.iso(kept.as_of)
+    assert await saved(shop.store, 2) == before
+    again = await shop.buy([url(1)])
+    assert again["results"][0]["recomputed"] is False
+
+
+async def test_nothing_is_probed(shop: Shop) -> None:
+    await known(shop.store, (1,), scored_at=STALE)
+    await shop.buy([url(1), url(2)])
+    async with shop.store.read() as tx:
+        found = await endpoints.get_many(tx, [endpoint_id(url(1)), endpoint_id(url(2))])
+        kept = await probes.history(tx, endpoint_id(url(1)), since=0, until=NOW)
+    assert list(found) == [endpoint_id(url(1))]
+    assert len(kept) == 1
+
+
+async def test_at_most_50_are_computed_again_those_without_a_score_and_the_oldest_first(
+    each_shop: Shop,
+) -> None:
+    shop = each_shop
+    await known(shop.store, range(3), scored_at=STALE)
+    await known(shop.store, range(3, 51), scored_at=STALE - MINUTE_MS)
+    await known(shop.store, (51,))
+    got = await shop.buy(urls(52), tier=100)
+    left = [row["resource"] for row in got["results"] if not row["recomputed"]]
+    assert left == [url(1), url(2)]
+    assert got["results"][1]["computedAt"] == wire.iso(STALE)
+    assert got["recomputeLimitHit"] is got["recompute_limit_hit"] is True
+    again = await shop.buy(urls(52), tier=100)
+    assert [row["resource"] for row in again["results"] if row["recomputed"]] == left
+    assert again["recomputeLimitHit"] is False
+
+
+async def test_an_endpoint_whose_turn_never_came_is_found_without_a_score(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "RECOMPUTE_MS", 0)
+    await known(shop.store, (1,))
+    got = await shop.buy([url(1)])
+    row = got["results"][0]
+    assert (row["found"], row["score"], row["recommendation"]) == (True, None, "unverified")
+    assert row["amountUsd"] == 0.01
+    assert got["recomputeLimitHit"] is True
+
+
+async def test_after_8_seconds_no_further_score_is_computed(store: Store) -> None:
+    await known(store, range(12))
+    stale = [Scored(endpoint=endpoint(number), score=None) for number in range(12)]
+    ticks = itertools.count(NOW, SECOND_MS)
+    found = await bulk.recompute(store, stale, clock=lambda: next(ticks))
+    # Read once at the start, then once for each endpoint.
+    assert [one.endpoint.resource for one in found] == urls(7)
+
+
+async def test_evidence_that_cannot_be_scored_leaves_the_last_score(shop: Shop) -> None:
+    await known(shop.store, (1, 2), scored_at=STALE)
+    async with shop.store.write() as tx:
+        await endpoints.update(tx, replace(endpoint(1), first_seen=2**60))
+    got = await shop.buy([url(1), url(2)])
+    assert [row["recomputed"] for row in got["results"]] == [False, True]
+    assert got["results"][0]["computedAt"] == wire.iso(STALE)
+    assert got["results"][0]["score"] is not None
+    assert got["recomputeLimitHit"] is False
+
+
+async def test_the_tool_sells_the_smallest_tier_that_fits(each_shop: Shop) -> None:
+    shop = each_shop
+    await known(shop.store, (1,), scored_at=FRESH)
+    for arguments, tier in (
+        ({}, 10),
+        ({"resources": urls(10)}, 10),
+        ({"resources": [*urls(10), url(1)]}, 10),
+        ({"resources": urls(11)}, 50),
+        ({"resources": urls(101)}, 200),
+        ({"resources": urls(201)}, 500),
+        ({"resources": urls(2), "tier": 50}, 50),
+        ({"tier": 500}, 500),
+    ):
+        payment_required = await shop.call(arguments)
+        terms = payment_required.structured_content
+        assert payment_required.is_error
+        assert terms is not None
+        price = catalogue.micro_usd(catalogue.PRICES[catalogue.BULK[tier]])
+        assert terms["accepts"][0]["amount"] == str(price), arguments
+        assert terms["resource"]["url"] == f"mcp://tool/{TOOL}"
+    over_http = await shop.buy(urls(11), tier=50)
+    result = await shop.call({"resources": urls(11)}, shop.payment(50))
+    assert not result.is_error, result.structured_content
+    assert result.structured_content == over_http
+    assert result.meta is not None
+    assert result.meta["x402/payment-response"]["success"] is True
+    cheap = await shop.call({"resources": urls(11)}, shop.payment(10))
+    assert cheap.is_error
+    assert cheap.structured_content is not None
+    assert "accepts" in cheap.structured_content
+    assert shop.asked["/settle"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path"),
+    [
+        ({"resources": urls(501)}, "resources"),
+        ({"resources": urls(11), "tier": 10}, "resources"),
+        ({"resources": urls(1), "tier": 20}, "tier"),
+        ({"resources": urls(1), "tier": "10"}, "tier"),
+        ({"resources": urls(1), "tier": [10]}, "tier"),
+        ({"resources": urls(1), "tier": None}, "tier"),
+        ({"resources": []}, "resources"),
+        ({"resources": [url(1), "ftp://a"]}, "resources[1]"),
+    ],
+)
+async def test_the_tool_refuses_arguments_that_fit_no_tier_before_it_asks_for_money(
+    shop: Shop, arguments: dict[str, Any], path: str
+) -> None:
+    result = await shop.call(arguments)
+    assert result.is_error
+    assert result.structured_content is not None
+    assert result.structured_content["status"] == 422
+    assert [row["path"] for row in result.structured_content["errors"]] == [path]
+
+
+async def test_a_tool_call_with_a_misspelt_tier_costs_nothing(shop: Shop) -> None:
+    result = await shop.call({"resources": urls(1), "tiers": 50}, shop.payment(10))
+    assert result.structured_content is not None
+    assert result.structured_content["code"] == "unknown-field"
+    assert not shop.asked

@@ -1,0 +1,407 @@
+"""`POST /v1/x402-history`, bought over the whole gate from a facilitator that says yes."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import gzip
+import itertools
+import json
+import random
+import shutil
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from tests.support import http_service
+from tests.support.http_service import NOW, PAY_TO
+
+from tollgauge.clients.facilitator import FacilitatorSettings
+from tollgauge.core.endpoint import parse_resource
+from tollgauge.core.exchange import Timings
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
+from tollgauge.demo.serving import serve
+from tollgauge.store.endpoints import discovery, endpoints
+from tollgauge.store.ledger import payments
+from tollgauge.store.probes import archive, packing, probes
+from tollgauge.web import wire
+from tollgauge.web.edge.compress import accepts_gzip
+from tollgauge.web.paid.products import history
+from tollgauge.web.paid.products.history import HistoryShape
+
+RESOURCE = parse_resource("https://api.example.com/v1/weather")
+USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
+QUOTE = Quote(network="eip155:8453", asset=USDC, amount=10_000, pay_to="0x" + "cc" * 20)
+
+
+@dataclass
+class PaidServer:
+    """A shop with history to sell, and what its facilitator was asked."""
+
+    running: http_service.Running
+    asked: Counter[str] = field(default_factory=Counter)
+    nonces: Any = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def store(self) -> Any:
+        return self.running.service.store
+
+    async def ask(
+        self, body: object, *, payment: str | None = None, **headers: str
+    ) -> httpx.Response:
+        """One paid request; each with a payment of its own unless one is given."""
+        signed = payment or self.payment()
+        return await self.running.http.post(
+            "/v1/x402-history", json=body, headers={"PAYMENT-SIGNATURE": signed, **headers}
+        )
+
+    def payment(self) -> str:
+        signed = {
+            "from": "0x" + "cd" * 20,
+            "to": PAY_TO,
+            "value": "20000",
+            "validAfter": "0",
+            "validBefore": str(self.running.clock() // 1000 + 300),
+            "nonce": f"0x{next(self.nonces):064x}",
+        }
+        document = {
+            "x402Version": 2,
+            "accepted": {"scheme": "exact", "network": "eip155:8453", "asset": USDC},
+            "payload": {"signature": "0x" + "1b" * 65, "authorization": signed},
+        }
+        return base64.b64encode(json.dumps(document).encode()).decode()
+
+    async def live(self, results: Sequence[ProbeResult], *, close: bool = False) -> None:
+        """Let probes have happened; with `close`, days gone by are packed."""
+        async with self.store.write() as tx:
+            await discovery.adopt(tx, RESOURCE, source="test", now=results[0].at)
+            await probes.record_many(tx, RESOURCE.id, results)
+        while close:
+            async with self.store.write() as tx:
+                close = bool(await archive.close_days(tx, before_day=day_of(NOW), limit=500))
+
+
+@pytest.fixture
+async def shop(database: str) -> AsyncIterator[PaidServer]:
+    async with opened(database) as found:
+        yield found
+
+
+@contextlib.asynccontextmanager
+async def opened(url: str) -> AsyncIterator[PaidServer]:
+    asked: Counter[str] = Counter()
+
+    async def answer(request: Request) -> Response:
+        asked[request.url.path] += 1
+        if request.url.path == "/verify":
+            return JSONResponse({"isValid": True})
+        tx = f"0x{sum(asked.values()):064x}"
+        return JSONResponse({"success": True, "transaction": tx, "network": "eip155:8453"})
+
+    routes = [Route(path, answer, methods=["POST"]) for path in ("/verify", "/settle")]
+    async with serve(Starlette(routes=routes)) as port:
+        config = replace(
+            http_service.configuration(store_url=url),
+            facilitator=FacilitatorSettings(url=f"http://127.0.0.1:{port}"),
+        )
+        async with http_service.opened(config) as running:
+            yield PaidServer(running, asked)
+
+
+def probe(at: int, **changes: Any) -> ProbeResult:
+    base = ProbeResult(
+        at=at,
+        outcome=Outcome.PAYMENT_REQUIRED,
+        attribution=Attribution.THEIRS,
+        up=True,
+        timings=Timings(dns=1, connect=20, tls=40, ttfb=99, total=161),
+        status=402,
+        compliance=100,
+        compliant=True,
+        payable=True,
+        version=2,
+        quote=QUOTE,
+        accepts=1,
+    )
+    return replace(base, **changes)
+
+
+def down(at: int) -> ProbeResult:
+    return ProbeResult(
+        at=at,
+        outcome=Outcome.TIMEOUT,
+        attribution=Attribution.THEIRS,
+        up=False,
+        timings=Timings(dns=1, total=10_000),
+        reason="timeout",
+    )
+
+
+def watched(days: int, *, seed: int = 1) -> list[ProbeResult]:
+    """A probe every five minutes, jittered, some of them down."""
+    dice = random.Random(seed)
+    instants = (
+        at + dice.randrange(60_000)
+        for at in range(NOW - days * DAY_MS + 1, NOW - 60_000, 5 * MINUTE_MS)
+    )
+    return [
+        down(at)
+        if dice.random() < 0.02
+        else probe(at, timings=Timings(ttfb=dice.randrange(400), total=400 + dice.randrange(900)))
+        for at in instants
+    ]
+
+
+async def test_the_answer_has_every_probe_oldest_first_with_what_was_measured(
+    shop: PaidServer,
+) -> None:
+    ours = probe(NOW - HOUR_MS, attribution=Attribution.OURS, outcome=Outcome.THROTTLED, up=False)
+    strange = replace(QUOTE, asset="0x" + "99" * 20, amount=10**30)
+    results = [
+        probe(NOW - 3 * DAY_MS),
+        down(NOW - 2 * DAY_MS),
+        replace(ours, status=429, quote=None, compliant=False),
+        probe(NOW - MINUTE_MS, quote=strange, compliant=False),
+    ]
+    await shop.live(results, close=True)
+    answer = await shop.ask({"resource": RESOURCE.url, "days": 7})
+    assert answer.status_code == 200
+    got = answer.json()
+    assert got["resource"] == RESOURCE.url
+    assert (got["from"], got["to"]) == (wire.iso(NOW - 7 * DAY_MS), wire.iso(NOW))
+    assert (got["days"], got["truncated"]) == (7, False)
+    common = {"attribution": "theirs", "outcome": "payment-required", "up": True, "status": 402}
+    assert got["probes"] == [
+        common
+        | {"ts": wire.iso(NOW - 3 * DAY_MS), "latencyMs": 161, "compliant": True}
+        | {"amount": "10000", "amountUsd": 0.01},
+        {
+            "ts": wire.iso(NOW - 2 * DAY_MS),
+            "outcome": "timeout",
+            "up": False,
+            "compliant": False,
+            "attribution": "theirs",
+        },
+        {
+            "ts": wire.iso(NOW - HOUR_MS),
+            "outcome": "throttled",
+            "up": False,
+            "status": 429,
+            "compliant": False,
+            "attribution": "ours",
+        },
+        common
+        | {"ts": wire.iso(NOW - MINUTE_MS), "latencyMs": 161, "compliant": False}
+        | {"amount": "1" + "0" * 30},
+    ]
+    HistoryShape.model_validate_json(answer.content)
+
+
+async def test_only_a_history_that_was_made_up_says_so(shop: PaidServer) -> None:
+    await shop.live([probe(NOW - HOUR_MS)])
+    real = await shop.ask({"resource": RESOURCE.url})
+    async with shop.store.write() as tx:
+        known = await endpoints.get(tx, RESOURCE.id)
+        assert known is not None
+        await endpoints.update(tx, replace(known, simulated=True))
+    made_up = await shop.ask({"resource": RESOURCE.url})
+    assert "simulated" not in real.json()
+    assert made_up.json()["simulated"] is True
+    HistoryShape.model_validate_json(made_up.content)
+
+
+async def test_changes_of_listing_and_price_are_told_with_their_source(shop: PaidServer) -> None:
+    await shop.live([probe(NOW - 5 * DAY_MS)])
+    async with shop.store.write() as tx:
+        for days_ago, quote in ((5, QUOTE), (2, replace(QUOTE, amount=20_000))):
+            known = await endpoints.get(tx, RESOURCE.id)
+            assert known is not None
+            await discovery.observe_quote(tx, known, quote, at=NOW - days_ago * DAY_MS)
+    got = (await shop.ask({"resource": RESOURCE.url, "days": 3})).json()
+    assert got["discovery"] == [
+        {
+            "ts": wire.iso(NOW - 2 * DAY_MS),
+            "event": "price-changed",
+            "source": "probe",
+            "before": "10000",
+            "after": "20000",
+        }
+    ]
+    assert got["probes"] == []
+    HistoryShape.model_validate(got)
+
+
+async def test_the_window_is_exact_and_thirty_days_by_default(shop: PaidServer) -> None:
+    asked: tuple[tuple[dict[str, Any], float], ...] = (
+        ({}, 30),
+        ({"days": 1}, 1),
+        ({"days": 90}, 90),
+        ({"days": 1.5}, 1.5),
+        ({"days": 2.0}, 2.0),
+    )
+    instants = sorted(
+        {NOW - round(days * DAY_MS) + shift for _, days in asked for shift in (0, 1, HOUR_MS)}
+    )
+    await shop.live([probe(at) for at in (*instants, NOW)], close=True)
+    for body, days in asked:
+        begin = NOW - round(days * DAY_MS)
+        got = (await shop.ask({"resource": f"{RESOURCE.url}?q=1#f", **body})).json()
+        inside = [at for at in (*instants, NOW) if at > begin]
+        assert [row["ts"] for row in got["probes"]] == [wire.iso(at) for at in inside]
+        assert (got["days"], got["from"]) == (days, wire.iso(begin))
+
+
+async def test_days_that_are_no_number_from_1_to_90_are_422_and_cost_nothing(
+    shop: PaidServer,
+) -> None:
+    wrong: tuple[object, ...] = (0, 0.999, 90.001, 91, -1, 10**400, True, False)
+    for days in (*wrong, "30", None, [], {}, [30]):
+        answer = await shop.ask({"resource": RESOURCE.url, "days": days})
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid-input"), days
+        assert [each["path"] for each in answer.json()["errors"]] == ["days"]
+    assert not shop.asked
+
+
+async def test_infinite_days_are_refused(shop: PaidServer) -> None:
+    for text in ("1e999", "NaN", "-Infinity"):
+        answer = await shop.running.http.post(
+            "/v1/x402-history",
+            content=f'{{"resource": "{RESOURCE.url}", "days": {text}}}',
+            headers={"PAYMENT-SIGNATURE": shop.payment()},
+        )
+        assert answer.status_code == 400, text
+    assert not shop.asked
+
+
+async def test_an_unknown_resource_is_404_uncharged_and_the_payment_stays_good(
+    shop: PaidServer,
+) -> None:
+    await shop.live([probe(NOW - HOUR_MS)])
+    payment = shop.payment()
+    unknown = await shop.ask({"resource": "https://api.example.com/never"}, payment=payment)
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown-resource")
+    assert shop.asked["/settle"] == 0
+    known = await shop.ask({"resource": RESOURCE.url}, payment=payment)
+    assert known.status_code == 200
+    assert shop.asked["/settle"] == 1
+
+
+async def test_an_endpoint_that_nobody_probed_yet_has_an_empty_history(shop: PaidServer) -> None:
+    async with shop.store.write() as tx:
+        await discovery.adopt(tx, RESOURCE, source="test", now=NOW)
+    answer = await shop.ask({"resource": RESOURCE.url})
+    assert answer.status_code == 200
+    assert (answer.json()["discovery"], answer.json()["probes"]) == ([], [])
+    HistoryShape.model_validate(answer.json())
+
+
+@pytest.fixture(scope="module")
+def large_file(empty_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ninety days of a watched endpoint: 25,920 probes, the days gone by packed."""
+    path = tmp_path_factory.mktemp("history") / "large.db"
+    shutil.copy(empty_sqlite, path)
+
+    async def fill() -> None:
+        async with opened(f"sqlite:///{path}") as found:
+            await found.live(watched(90), close=True)
+
+    asyncio.run(fill())
+    return path
+
+
+@pytest.fixture
+async def large(large_file: Path, tmp_path: Path) -> AsyncIterator[PaidServer]:
+    path = shutil.copy(large_file, tmp_path / "large.db")
+    async with opened(f"sqlite:///{path}") as found:
+        yield found
+
+
+async def test_ninety_days_of_a_watched_endpoint_are_whole_and_quick(
+    large: PaidServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: Counter[int] = Counter()
+    unpack = packing.unpack
+
+    def counted(packed: bytes) -> Any:
+        results = unpack(packed)
+        read[day_of(results[0].at)] += 1
+        return results
+
+    monkeypatch.setattr(probes, "unpack", counted)
+    started = time.perf_counter()
+    answer = await large.ask({"resource": RESOURCE.url, "days": 90})
+    assert time.perf_counter() - started < 5
+    got = HistoryShape.model_validate_json(answer.content)
+    assert [row.ts for row in got.probes] == [wire.iso(each.at) for each in watched(90)]
+    assert not got.truncated
+    assert set(read.values()) == {1}, "a stored day is read once"
+    assert len(read) >= 90
+
+
+async def test_a_large_answer_is_compressed_for_who_asks_and_stored_plain(
+    large: PaidServer,
+) -> None:
+    payment, body = large.payment(), {"resource": RESOURCE.url, "days": 90}
+    sent: dict[str, bytes] = {}
+    for coding in ("identity", "gzip, deflate, br", "gzip;q=0, *;q=0.1"):
+        headers = {"PAYMENT-SIGNATURE": payment, "Accept-Encoding": coding}
+        request = large.running.http.build_request(
+            "POST", "/v1/x402-history", json=body, headers=headers
+        )
+        answer = await large.running.http.send(request, stream=True)
+        sent[coding] = b"".join([part async for part in answer.aiter_raw()])
+        assert answer.status_code == 200
+        assert "Accept-Encoding" in answer.headers["Vary"]
+        assert int(answer.headers["Content-Length"]) == len(sent[coding])
+        assert ("Content-Encoding" in answer.headers) == coding.startswith("gzip,")
+    plain, packed, refused = sent.values()
+    assert plain == refused == gzip.decompress(packed)
+    assert len(packed) * 8 < len(plain)
+    assert large.asked["/settle"] == 1
+    async with large.store.read() as tx:
+        row = (await payments.latest(tx, limit=1))[0]
+    assert row.answer is not None
+    assert row.answer.body == plain
+
+
+@pytest.mark.parametrize(
+    ("header", "accepted"),
+    [
+        ("", False),
+        ("gzip", True),
+        ("GZIP", True),
+        ("deflate, gzip;q=0.5", True),
+        ("gzip;q=0", False),
+        ("gzip; q=0.000", False),
+        ("*", True),
+        ("*;q=0", False),
+        ("gzip;q=0, *", False),
+        ("identity", False),
+        ("br", False),
+    ],
+)
+def test_gzip_is_sent_only_to_who_accepts_it(header: str, accepted: bool) -> None:
+    assert accepts_gzip(header) is accepted
+
+
+def test_a_fast_instant_is_the_wire_s_instant() -> None:
+    dice = random.Random(3)
+    for at in (0, DAY_MS - 1, DAY_MS, NOW, *(dice.randrange(2 * NOW) for _ in range(2_000))):
+        assert history._instant(at) == wire.iso(at)
+
+
+def test_the_documented_answer_is_one() -> None:
+    shape = HistoryShape.model_validate(history.ANSWER)
+    assert shape.model_dump(mode="json", by_alias=True, exclude_none=True) == history.ANSWER

@@ -1,0 +1,434 @@
+"""`POST /v1/similar`, bought over the whole gate from a facilitator that says yes; and the free
+count of better alternatives, on both databases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import itertools
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from tests.support import http_service
+from tests.support.http_service import BASE, NOW, PAY_TO
+
+from tollgauge.clients.facilitator import FacilitatorSettings
+from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
+from tollgauge.core.evidence import Evidence
+from tollgauge.core.similarity import Terms, Wording, terms_of
+from tollgauge.core.terms import Quote
+from tollgauge.db.engine import Store
+from tollgauge.demo.serving import serve
+from tollgauge.jobs import similar as job
+from tollgauge.monitor import alternatives as module
+from tollgauge.monitor import reports
+from tollgauge.monitor.alternatives import Alternatives, IndexBuilding
+from tollgauge.store.endpoints import alternative_counts, endpoints, scores
+from tollgauge.store.endpoints.scores import ScoreRow
+from tollgauge.web.paid.products.similar import SimilarShape
+
+USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
+WEATHER = "Current weather and forecast for any city"
+RESULT = scores.scored("", Evidence(resource="", as_of=NOW, first_seen=NOW)).result
+
+
+def quote(amount: int, pay_to: str) -> Quote:
+    return Quote(network="eip155:8453", asset=USDC, amount=amount, pay_to=pay_to)
+
+
+def endpoint(name: str, text: str = WEATHER, **changes: object) -> Endpoint:
+    resource = f"https://{name}.example.com/v1/now"
+    base = Endpoint(
+        id=endpoint_id(resource),
+        resource=resource,
+        host=f"{name}.example.com",
+        first_seen=NOW,
+        last_seen=NOW,
+        description=text,
+        quote=quote(10_000, f"0x{endpoint_id(name)}"),
+        sources=("test",),
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def score(one: Endpoint, tenths: int | None, **changes: object) -> ScoreRow:
+    base = ScoreRow(
+        endpoint_id=one.id,
+        as_of=NOW,
+        policy_version=1,
+        score_tenths=tenths,
+        grade=None if tenths is None else "A",
+        recommendation="unverified" if tenths is None else "proceed",
+        confidence_hundredths=75,
+        uptime_tenths=tenths,
+        compliant=True,
+        evidence=b"{}",
+        digest="",
+        result=RESULT,
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+async def add(store: Store, one: Endpoint, tenths: int | None = None, **changes: object) -> None:
+    async with store.write() as tx:
+        await endpoints.insert(tx, one)
+        await scores.save(tx, score(one, tenths, **changes))
+
+
+async def market(store: Store) -> dict[str, Endpoint]:
+    """An endpoint that is asked about, two better ones, and everything that is left out."""
+    rows = {
+        "asked": (endpoint("asked"), 500, {}),
+        "twin": (endpoint("twin", quote=quote(9_999, "0x01")), 900, {"grade": "A"}),
+        "cousin": (endpoint("cousin", f"{WEATHER} with air quality", quote=None), 551, {}),
+        "worse": (endpoint("worse"), 400, {}),
+        "equal": (endpoint("equal"), 500, {}),
+        "avoided": (endpoint("avoided"), 800, {"recommendation": "avoid"}),
+        "gone": (endpoint("gone", status=Listing.DELISTED), 900, {}),
+        "other": (endpoint("other", "Translate a text to any language"), 990, {}),
+        "unmeasured": (endpoint("unmeasured"), None, {}),
+        "sister": (endpoint("sister", quote=quote(1, "0x" + endpoint_id("asked"))), 990, {}),
+    }
+    neighbour = "https://asked.example.com/v2/now"
+    rows["neighbour"] = (
+        endpoint(
+            "neighbour", id=endpoint_id(neighbour), resource=neighbour, host="asked.example.com"
+        ),
+        990,
+        {},
+    )
+    for one, tenths, changes in rows.values():
+        await add(store, one, tenths, **changes)
+    return {name: row[0] for name, row in rows.items()}
+
+
+@dataclass
+class PaidServer:
+    """A shop that sells alternatives, and what its facilitator was asked."""
+
+    running: http_service.Running
+    asked: Counter[str] = field(default_factory=Counter)
+    nonces: Any = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def store(self) -> Store:
+        return self.running.service.store
+
+    async def ask(self, **body: object) -> httpx.Response:
+        return await self.send(body)
+
+    async def send(self, body: object) -> httpx.Response:
+        signed = {
+            "from": "0x" + "cd" * 20,
+            "to": PAY_TO,
+            "value": "5000",
+            "validAfter": "0",
+            "validBefore": str(NOW // 1000 + 300),
+            "nonce": f"0x{next(self.nonces):064x}",
+        }
+        document = {
+            "x402Version": 2,
+            "accepted": {"scheme": "exact", "network": "eip155:8453", "asset": USDC},
+            "payload": {"signature": "0x" + "1b" * 65, "authorization": signed},
+        }
+        payment = base64.b64encode(json.dumps(document).encode()).decode()
+        return await self.running.http.post(
+            "/v1/similar", json=body, headers={"PAYMENT-SIGNATURE": payment}
+        )
+
+
+@pytest.fixture
+async def shop() -> AsyncIterator[PaidServer]:
+    async with opened("sqlite://") as found:
+        yield found
+
+
+@contextlib.asynccontextmanager
+async def opened(url: str) -> AsyncIterator[PaidServer]:
+    asked: Counter[str] = Counter()
+
+    async def answer(request: Request) -> Response:
+        asked[request.url.path] += 1
+        if request.url.path == "/verify":
+            return JSONResponse({"isValid": True})
+        tx = f"0x{sum(asked.values()):064x}"
+        return JSONResponse({"success": True, "transaction": tx, "network": "eip155:8453"})
+
+    routes = [Route(path, answer, methods=["POST"]) for path in ("/verify", "/settle")]
+    async with serve(Starlette(routes=routes)) as port:
+        config = replace(
+            http_service.configuration(store_url=url),
+            facilitator=FacilitatorSettings(url=f"http://127.0.0.1:{port}"),
+        )
+        async with http_service.opened(config) as running:
+            yield PaidServer(running, asked)
+
+
+async def test_the_answer_ranks_better_endpoints_of_the_same_purpose(shop: PaidServer) -> None:
+    known = await market(shop.store)
+    answer = await shop.ask(resource=known["asked"].resource)
+    assert answer.status_code == 200, answer.text
+    got = answer.json()
+    assert SimilarShape.model_validate(got)
+    assert (got["resource"], got["score"]) == (known["asked"].resource, 50.0)
+    assert got["alternatives"][0] == {
+        "resource": known["twin"].resource,
+        "score": 90.0,
+        "grade": "A",
+        "recommendation": "proceed",
+        "confidence": 0.75,
+        "similarity": got["alternatives"][0]["similarity"],
+        "amountUsd": 0.009999,
+        "cheaper": True,
+        "network": "eip155:8453",
+        "endpointPage": f"{BASE}/endpoint/{known['twin'].id}",
+    }
+    assert [row["resource"] for row in got["alternatives"]] == [
+        known["twin"].resource,
+        known["cousin"].resource,
+    ]
+    twin, cousin = got["alternatives"]
+    assert 1 >= twin["similarity"] > cousin["similarity"] >= 0.15
+    assert (cousin["amountUsd"], cousin["cheaper"], cousin["network"]) == (None, False, None)
+
+
+async def test_the_least_difference_and_the_number_of_answers_are_the_callers(
+    shop: PaidServer,
+) -> None:
+    known = await market(shop.store)
+    resource = known["asked"].resource
+
+    async def names(**more: object) -> list[str]:
+        answer = await shop.ask(resource=resource, **more)
+        assert answer.status_code == 200, answer.text
+        return [row["resource"].split(".")[0][8:] for row in answer.json()["alternatives"]]
+
+    assert await names(minScoreDelta=0) == ["twin", "equal", "cousin"]
+    assert await names(minScoreDelta=5.1) == ["twin", "cousin"]
+    assert await names(minScoreDelta=5.11) == ["twin"]
+    assert await names(minScoreDelta=100) == []
+    assert await names(limit=1) == ["twin"]
+    assert await names(limit=25.0) == ["twin", "cousin"]
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({}, "resource"),
+        ({"resource": "http://a.example.com/"}, "resource"),
+        ({"limit": 0}, "limit"),
+        ({"limit": 26}, "limit"),
+        ({"limit": 2.5}, "limit"),
+        ({"limit": True}, "limit"),
+        ({"limit": "5"}, "limit"),
+        ({"limit": None}, "limit"),
+        ({"minScoreDelta": -1}, "minScoreDelta"),
+        ({"minScoreDelta": 100.5}, "minScoreDelta"),
+        ({"minScoreDelta": "5"}, "minScoreDelta"),
+    ],
+)
+async def test_invalid_input_is_422_and_costs_nothing(
+    shop: PaidServer, body: dict[str, object], path: str
+) -> None:
+    whole = body if path == "resource" else {"resource": "https://a.example.com/", **body}
+    answer = await shop.send(whole)
+    assert answer.status_code == 422
+    assert [row["path"] for row in answer.json()["errors"]] == [path]
+    assert not shop.asked
+
+
+async def test_a_body_that_is_no_object_is_422(shop: PaidServer) -> None:
+    assert (await shop.send([1])).status_code == 422
+    assert not shop.asked
+
+
+async def test_an_unknown_resource_is_404_and_costs_nothing(shop: PaidServer) -> None:
+    answer = await shop.ask(resource="https://nobody.example.com/x")
+    assert answer.status_code == 404
+    assert answer.json()["code"] == "unknown-resource"
+    assert "/settle" not in shop.asked
+
+
+async def test_an_endpoint_that_nothing_is_better_than_is_a_paid_empty_answer(
+    shop: PaidServer,
+) -> None:
+    await add(shop.store, endpoint("alone"), 900)
+    answer = await shop.ask(resource=endpoint("alone").resource)
+    assert answer.status_code == 200
+    assert answer.json()["alternatives"] == []
+    assert shop.asked["/settle"] == 1
+
+
+async def test_an_endpoint_that_was_never_measured_counts_as_score_zero(shop: PaidServer) -> None:
+    known = await market(shop.store)
+    got = (await shop.ask(resource=known["unmeasured"].resource)).json()
+    assert got["score"] is None
+    hosts = [row["resource"].split(".")[0][8:] for row in got["alternatives"]]
+    assert set(hosts) <= {"twin", "asked", "neighbour", "sister", "equal", "worse", "cousin"}
+    assert len(hosts) == 5
+
+
+async def test_an_index_that_is_not_ready_is_503_and_costs_nothing(
+    shop: PaidServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = await market(shop.store)
+    monkeypatch.setattr(module, "FIRST_S", 0.0)
+    answer = await shop.ask(resource=known["asked"].resource)
+    assert answer.status_code == 503
+    assert answer.json()["code"] == "index-building"
+    assert "retry-after" in answer.headers
+    assert "/settle" not in shop.asked
+    monkeypatch.setattr(module, "FIRST_S", 20.0)
+    assert (await shop.ask(resource=known["asked"].resource)).status_code == 200
+
+
+async def test_an_answer_never_names_what_changed_since_the_index_was_built(store: Store) -> None:
+    known = await market(store)
+    found = Alternatives()
+    asking = {"limit": 5, "delta_tenths": 50}
+    before = await found.find(store, known["asked"].id, **asking)
+    assert before is not None
+    assert len(before.alternatives) == 2
+    await scored_again(store, known["twin"], 900, recommendation="avoid")
+    await scored_again(store, known["cousin"], 540)
+    found._took = 10_000.0  # so long a refresh that the index is not refreshed now
+    after = await found.find(store, known["asked"].id, **asking)
+    assert after is not None
+    assert after.alternatives == ()
+
+
+async def scored_again(store: Store, one: Endpoint, tenths: int, **changes: object) -> None:
+    async with store.write() as tx:
+        await scores.save(tx, score(one, tenths, as_of=NOW + 1, **changes))
+
+
+async def test_what_is_new_is_found_after_a_refresh_and_only_what_changed_is_read_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await market(store)
+    read: list[str] = []
+
+    def spy(wording: Wording) -> Terms:
+        read.append(wording.description)
+        return terms_of(wording)
+
+    monkeypatch.setattr(module, "terms_of", spy)
+    found = Alternatives()
+    first = await found.refresh(store)
+    assert len(read) == first.size == 11
+    read.clear()
+    new = endpoint("new", "Current weather and tides of a city")
+    await add(store, new, 900)
+    async with store.write() as tx:
+        await endpoints.update(tx, endpoint("equal", "Weather, but different"))
+    second = await found.refresh(store)
+    assert sorted(read) == ["Current weather and tides of a city", "Weather, but different"]
+    assert second.size == first.size + 1
+    fresh = await Alternatives().refresh(store)
+    assert dict(second.counts(0, 99)) == dict(fresh.counts(0, 99))
+
+
+async def test_many_callers_share_one_refresh(store: Store) -> None:
+    known = await market(store)
+    found = Alternatives()
+    answers = await asyncio.gather(
+        *(found.find(store, known["asked"].id, limit=5, delta_tenths=50) for _ in range(8))
+    )
+    assert len({id(answer) for answer in answers}) == 8
+    assert all(answer == answers[0] for answer in answers)
+
+
+async def test_there_is_no_answer_before_there_is_an_index(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = await market(store)
+    monkeypatch.setattr(module, "FIRST_S", 0.0)
+    found = Alternatives()
+    with pytest.raises(IndexBuilding):
+        await found.find(store, known["asked"].id, limit=5, delta_tenths=50)
+    await found.refresh(store)
+
+
+async def test_the_free_snapshot_shows_how_many_better_alternatives_there_are(
+    store: Store,
+) -> None:
+    known = await market(store)
+    async with store.read() as tx:
+        snapshot = await reports.snapshot(tx, known["unmeasured"].id, now=NOW)
+    assert snapshot is not None
+    assert snapshot.better_alternatives is None
+    pause = job.CountingPause()
+    shared = Alternatives()
+    tally = await job.run(store, shared, pause=pause, clock=lambda: NOW)
+    assert tally == {"counted": 11, "changed": 11}
+    async with store.read() as tx:
+        found = await alternative_counts.counts(tx, [one.id for one in known.values()])
+        snapshot = await reports.snapshot(tx, known["asked"].id, now=NOW)
+        view = await reports.view(tx, known["asked"].id, now=NOW)
+    assert snapshot is not None
+    assert view is not None
+    assert snapshot.better_alternatives == view.snapshot.better_alternatives == 2
+    by_name = {name: found[one.id] for name, one in known.items()}
+    assert by_name["asked"] == 2
+    assert (by_name["twin"], by_name["other"], by_name["worse"]) == (2, 0, 6)
+    again = await job.run(store, shared, pause=pause, clock=lambda: NOW)
+    assert again == {}
+
+
+async def test_the_count_is_the_number_of_what_is_sold_and_at_most_ten(store: Store) -> None:
+    await add(store, endpoint("asked"), 100)
+    for number in range(12):
+        await add(store, endpoint(f"better{number}"), 150 + number)
+    await add(store, endpoint("other", "Translate a text"), 500)
+    shared = Alternatives()
+    await job.run(store, shared, pause=job.CountingPause(), clock=lambda: NOW)
+    async with store.read() as tx:
+        found = await alternative_counts.counts(tx, [endpoint("asked").id, endpoint("better0").id])
+    assert found == {endpoint("asked").id: 10, endpoint("better0").id: 0}
+    sold = await shared.find(store, endpoint("asked").id, limit=25, delta_tenths=50)
+    assert sold is not None
+    assert len(sold.alternatives) == 12
+
+
+async def test_the_count_rests_after_work(store: Store) -> None:
+    await market(store)
+    ticks = iter((NOW, NOW + 1_000, NOW + 2_000))
+    pause = job.CountingPause()
+    shared = Alternatives()
+    assert await job.run(store, shared, pause=pause, clock=lambda: next(ticks))
+    assert pause.resting_until == NOW + 1_000 + job.REST * 1_000
+    assert await job.run(store, shared, pause=pause, clock=lambda: next(ticks)) == {}
+
+
+async def test_a_server_begins_with_the_index_at_its_start(store: Store) -> None:
+    known = await market(store)
+    found = Alternatives()
+    found.begin(store)
+    answer = await found.find(store, known["asked"].id, limit=5, delta_tenths=50)
+    assert answer is not None
+    assert len(answer.alternatives) == 2
+    await found.close()
+
+
+async def test_an_index_that_could_not_be_built_at_the_start_is_built_when_asked_for() -> None:
+    store = Store.open("sqlite://")
+    found = Alternatives()
+    found.begin(store)  # before the tables are there
+    await asyncio.wait((found._refresh(store),))
+    assert found._index is None
+    await store.migrate()
+    await add(store, endpoint("asked"), 500)
+    assert await found.find(store, endpoint("asked").id, limit=5, delta_tenths=50) is not None
+    await found.close()
+    await store.close()

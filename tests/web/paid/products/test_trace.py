@@ -1,0 +1,393 @@
+"""The paid payment trace behind the real gate, from a real chain, on both databases."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+import pytest_asyncio
+from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from tests.support.http_service import configuration, opened
+from tests.support.trace_world import NETWORK, World, encoded
+
+from tollgauge.clients.chain.rpc import Node
+from tollgauge.clients.chain.transactions import Transactions
+from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
+from tollgauge.core.endpoint import parse_resource
+from tollgauge.core.payment import Offer, State, decode
+from tollgauge.core.terms import Quote
+from tollgauge.core.trace import NETWORKS, Model
+from tollgauge.db.engine import Store
+from tollgauge.demo.chain import run_chain
+from tollgauge.demo.envelopes import USDC
+from tollgauge.demo.serving import serve
+from tollgauge.store.endpoints import discovery, endpoints
+from tollgauge.store.ledger import payment_lookup, payments
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.free.models import MODELS, ModelsShape, router
+from tollgauge.web.paid import catalogue
+from tollgauge.web.paid.catalogue import Product
+from tollgauge.web.paid.gate import Gate
+from tollgauge.web.paid.products import trace
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+NOW = 1_795_000_000_000
+PAY_TO = "0x" + "ab" * 20
+USDC_OF_POLYGON = "0x3c499c542cef5e3811e1192ce70d8cc03d5c3359"
+UNKNOWN = "0x" + "ab" * 32
+ANSWER = payments.StoredAnswer(status=200, body=b"{}")
+
+
+@dataclass
+class Desk:
+    """A chain, the trace's product over a store, and a buyer in front of the real gate."""
+
+    world: World
+    store: Store
+    product: Product
+    http: httpx.AsyncClient
+    settled: list[str] = field(default_factory=list)
+    nonces: int = 0
+
+    async def buy(self, body: Any) -> httpx.Response:
+        self.nonces += 1
+        header = base64.b64encode(json.dumps(self._payment(self.nonces)).encode()).decode()
+        return await self.http.post("/", json=body, headers={"PAYMENT-SIGNATURE": header})
+
+    async def traced(self, tx_hash: str, **more: Any) -> dict[str, Any]:
+        answer = await self.buy({"txHash": tx_hash, **more})
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        trace.PaymentTraceShape.model_validate(found)
+        return found
+
+    def _payment(self, nonce: int) -> dict[str, Any]:
+        signed = {
+            "from": "0x" + "cd" * 20,
+            "to": PAY_TO,
+            "value": "11673",
+            "validAfter": "0",
+            "validBefore": str(NOW // 1000 + 300),
+            "nonce": f"0x{nonce:064x}",
+        }
+        return {
+            "x402Version": 2,
+            "accepted": {"scheme": "exact", "network": NETWORK, "asset": USDC.lower()},
+            "payload": {"signature": "0x" + "1b" * 65, "authorization": signed},
+        }
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def world() -> AsyncIterator[World]:
+    async with run_chain() as chain:
+        made = World(chain)
+        await made.open()
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def desk(world: World) -> AsyncIterator[Desk]:
+    settled: list[str] = []
+
+    async def facilitator(request: Request) -> Response:
+        if request.url.path == "/verify":
+            return JSONResponse({"isValid": True})
+        settled.append(request.url.path)
+        return JSONResponse({"success": True, "transaction": "0x" + "77" * 32, "network": NETWORK})
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await gate.serve(request, desk.product.sale())
+        except Problem as problem:
+            return problem.response()
+
+    played = [Route(f"/{verb}", facilitator, methods=["POST"]) for verb in ("verify", "settle")]
+    transactions = Transactions({NETWORK: [Node(world.chain.rpc_url)]})
+    async with opened(configuration()) as running, serve(Starlette(routes=played)) as port:
+        asked = Facilitator(FacilitatorSettings(url=f"http://127.0.0.1:{port}"))
+        store = running.service.store
+        gate = Gate(store=store, facilitator=asked, clock=lambda: NOW)
+        dependencies = running.service.server().dependencies
+        product = trace.product(replace(dependencies, transactions=transactions))
+        transport = httpx.ASGITransport(Starlette(routes=[Route("/", answer, methods=["POST"])]))
+        async with httpx.AsyncClient(transport=transport, base_url="http://trust.test") as http:
+            desk = Desk(world, store, product, http, settled)
+            yield desk
+        await asked.close()
+    await transactions.close()
+
+
+def problem(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["code"]
+
+
+async def test_a_payment_buys_the_trace_of_a_transaction(desk: Desk) -> None:
+    signed = desk.world.sign("Transfer", desk.world.sender(3), 10_000)
+    tx_hash = await desk.world.send(USDC, signed.call("transfer", "vrs"))
+    unpaid = await desk.http.post("/", content=b"")
+    assert unpaid.status_code == 402
+    assert unpaid.json()["accepts"][0]["amount"] == "11673"
+    found = await desk.traced(tx_hash.upper().replace("0X", "0x"))
+    assert found["txHash"] == tx_hash
+    assert (found["status"], found["network"], found["chainId"]) == (
+        "success",
+        "base-mainnet",
+        8453,
+    )
+    assert found["payments"][0]["amountUsd"] == 0.01
+    assert found["payee"] == desk.world.sender(3).lower()
+    assert found["ledger"] == {"match": False}
+    assert "hint" not in found
+    assert len(desk.settled) == desk.nonces
+
+
+async def test_a_transaction_without_a_payment_is_an_answer_with_a_reason(desk: Desk) -> None:
+    data = encoded("transfer(address,uint256)", desk.world.sender(3), 0)
+    found = await desk.traced(await desk.world.send(USDC, data))
+    assert found["payments"] == []
+    assert found["payer"] is None
+    assert found["token"] is None
+    assert found["reason"]
+
+
+async def test_a_pending_transaction_is_an_answer_with_its_status(desk: Desk) -> None:
+    signed = desk.world.sign("Transfer", desk.world.sender(3), 71)
+    call = {"from": desk.world.sender(2), "to": USDC, "data": signed.call("transfer", "vrs")}
+    await desk.world.chain.rpc("evm_setAutomine", False)
+    try:
+        tx_hash = await desk.world.chain.rpc("eth_sendTransaction", call | {"gas": "0x30d40"})
+        found = await desk.traced(tx_hash)
+    finally:
+        await desk.world.chain.rpc("evm_setAutomine", True)
+        await desk.world.chain.rpc("evm_mine")
+    assert (found["status"], found["block"]) == ("pending", None)
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({}, "txHash"),
+        ({"txHash": 5}, "txHash"),
+        ({"txHash": "0x" + "a" * 63}, "txHash"),
+        ({"txHash": "0x" + "g" * 64}, "txHash"),
+        ({"txHash": UNKNOWN + "\n"}, "txHash"),
+        ({"txHash": UNKNOWN, "network": "base"}, "network"),
+        ({"txHash": UNKNOWN, "network": None}, "network"),
+        ({"txHash": UNKNOWN, "network": ["base-mainnet"]}, "network"),
+        ({"txHash": UNKNOWN, "model": "guess"}, "model"),
+        ({"txHash": UNKNOWN, "model": 1}, "model"),
+        ({"txHash": UNKNOWN, "hintResource": "http://example.com"}, "hintResource"),
+        ({"txHash": UNKNOWN, "hintResource": "https://127.0.0.1/"}, "hintResource"),
+        ([], ""),
+    ],
+)
+async def test_an_invalid_request_is_refused_before_a_payment_is_taken(
+    desk: Desk, body: Any, path: str
+) -> None:
+    before = len(desk.settled)
+    answer = await desk.buy(body)
+    assert answer.status_code == 422
+    assert [error["path"] for error in answer.json()["errors"]] == [path]
+    assert len(desk.settled) == before
+    async with desk.store.read() as tx:
+        assert len(await payments.latest(tx, limit=1_000)) == before
+
+
+async def test_a_network_without_a_node_is_refused_before_a_payment_is_taken(desk: Desk) -> None:
+    before = len(desk.settled)
+    for name in NETWORKS.keys() - {"base-mainnet"}:
+        answer = await desk.buy({"txHash": UNKNOWN, "network": name})
+        assert problem(answer) == (503, "network-not-configured")
+        assert "retry-after" in answer.headers
+    assert len(desk.settled) == before
+    async with desk.store.read() as tx:
+        assert len(await payments.latest(tx, limit=1_000)) == before
+
+
+async def test_an_unknown_hash_and_a_dead_node_cost_nothing(desk: Desk) -> None:
+    answer = await desk.buy({"txHash": UNKNOWN})
+    assert problem(answer) == (404, "unknown-transaction")
+    dead = Transactions({NETWORK: [Node("http://127.0.0.1:9", timeout_s=1)]})
+    product = desk.product
+    desk.product = trace.product(replace(product.dependencies, transactions=dead))
+    answer = await desk.buy({"txHash": UNKNOWN})
+    desk.product = product
+    assert problem(answer) == (503, "rpc-unavailable")
+    assert answer.headers["Retry-After"]
+    await dead.close()
+    async with desk.store.read() as tx:
+        rows = await payments.latest(tx, limit=1_000)
+    rejected = {row.reason for row in rows if row.state is State.REJECTED}
+    assert rejected == {"unknown-transaction", "rpc-unavailable"}
+
+
+async def test_a_hint_says_whether_the_payment_fits_the_advertised_terms(desk: Desk) -> None:
+    payee = desk.world.sender(3)
+    signed = desk.world.sign("Transfer", payee, 10_000)
+    tx_hash = await desk.world.send(USDC, signed.call("transfer", "bytes"))
+    url = "https://api.hinted.example.com/weather?q=1"
+    resource = parse_resource(url)
+
+    async def hint() -> dict[str, Any]:
+        shown: dict[str, Any] = (await desk.traced(tx_hash, hintResource=url))["hint"]
+        assert shown["resource"] == resource.url
+        return shown
+
+    assert (await hint())["payToMatches"] is None
+    async with desk.store.write() as tx:
+        endpoint = await discovery.adopt(tx, resource, source="request", now=NOW)
+    for changes, expected in (
+        (dict[str, Any](), (True, True)),
+        ({"amount": 9_999}, (True, False)),
+        ({"pay_to": PAY_TO}, (False, True)),
+        (
+            {"network": "eip155:137", "asset": "0x3c499c542cef5e3811e1192ce70d8cc03d5c3359"},
+            (True, True),
+        ),
+        ({"asset": "0x" + "0f" * 20}, (True, False)),
+    ):
+        terms = {
+            "network": NETWORK,
+            "asset": USDC.lower(),
+            "amount": 10_000,
+            "pay_to": payee.lower(),
+        }
+        quote = Quote(**(terms | changes))
+        async with desk.store.write() as tx:
+            await endpoints.update(tx, replace(endpoint, quote=quote))
+        shown = await hint()
+        assert (shown["payToMatches"], shown["amountMatches"]) == expected
+
+
+async def test_a_payment_to_this_service_is_found_in_its_ledger(desk: Desk) -> None:
+    signed = desk.world.sign("Transfer", desk.world.sender(3), 5_000)
+    tx_hash = await desk.world.send(USDC, signed.call("transfer", "vrs"))
+    document = {
+        "x402Version": 2,
+        "accepted": {"scheme": "exact", "network": NETWORK, "asset": USDC},
+        "payload": {
+            "signature": "0x" + signed.signature.hex(),
+            "authorization": {
+                "from": signed.payer,
+                "to": signed.payee,
+                "value": str(signed.value),
+                "validAfter": "0",
+                "validBefore": str(signed.before),
+                "nonce": "0x" + signed.nonce.hex(),
+            },
+        },
+    }
+    header = base64.b64encode(json.dumps(document).encode()).decode()
+    await claimed(desk.store, header)
+    for model in Model:
+        found = await desk.traced(tx_hash, model=model.value)
+        assert found["ledger"] == {
+            "match": True,
+            "paymentId": decode(header).id,
+            "route": catalogue.TRUST,
+            "at": "2026-11-18T11:06:40Z",
+            "status": "claimed",
+        }
+
+
+async def claimed(store: Store, header: str, *, route: str = catalogue.TRUST) -> payments.LedgerRow:
+    offer = Offer(
+        route=route,
+        resource="http://trust.test/",
+        network=NETWORK,
+        asset=USDC,
+        amount=5_000,
+        pay_to=PAY_TO,
+        domain_name="USD Coin",
+        domain_version="2",
+    )
+    async with store.write() as tx:
+        claim = await payments.claim(
+            tx,
+            decode(header),
+            offer,
+            digest="d" * 64,
+            owner="o",
+            now=NOW,
+            lease_ms=60_000,
+        )
+    return claim.row
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_the_ledger_is_asked_by_key_and_by_transaction(store: Store) -> None:
+    """On both databases; what a key finds goes before what a facilitator named."""
+    rows = []
+    for nonce in (1, 2):
+        signed = {
+            "from": "0x" + "cd" * 20,
+            "to": PAY_TO,
+            "value": "5000",
+            "validAfter": "0",
+            "validBefore": "9999999999",
+            "nonce": f"0x{nonce:064x}",
+        }
+        document = {
+            "x402Version": 2,
+            "accepted": {"scheme": "exact", "network": NETWORK, "asset": USDC},
+            "payload": {"signature": "0x" + "1b" * 65, "authorization": signed},
+        }
+        header = base64.b64encode(orjson.dumps(document)).decode()
+        rows.append(await claimed(store, header, route=f"/v1/{nonce}"))
+    async with store.write() as tx:
+        for state in (State.SETTLING, State.SETTLED):
+            moved = await payments.move(
+                tx,
+                rows[0],
+                state,
+                now=NOW,
+                transaction=UNKNOWN,
+                answer=ANSWER if state is State.SETTLING else None,
+            )
+            assert moved is not None
+            rows[0] = moved
+    others = [
+        payment_lookup.Key(asset=USDC, payer=PAY_TO, nonce=f"0x{each:064x}") for each in range(120)
+    ]
+    second = payment_lookup.Key(asset=USDC.lower(), payer=rows[1].payer, nonce=rows[1].nonce)
+    async with store.read() as tx:
+
+        async def route(keys: list[payment_lookup.Key], **where: str) -> str | None:
+            place = {"network": NETWORK, "transaction": UNKNOWN} | where
+            found = await payment_lookup.payment_of(tx, keys, **place)
+            return found.route if found else None
+
+        assert await route([]) == "/v1/1"
+        assert await route(others) == "/v1/1"
+        assert await route([*others, second]) == "/v1/2"
+        assert await route([], network="eip155:1") is None
+        assert await route([second], network="eip155:1") is None
+        assert await route(others, transaction="0x" + "00" * 32) is None
+
+
+async def test_the_catalogue_of_models_is_free() -> None:
+    served = FastAPI()
+    served.include_router(router())
+    transport = httpx.ASGITransport(served)
+    async with httpx.AsyncClient(transport=transport, base_url="http://trust.test") as http:
+        answer = await http.get(MODELS)
+    shown = ModelsShape.model_validate(answer.json())
+    assert [model.id for model in shown.models] == ["receipt-logs", "calldata", "call-trace"]
+    assert [model.price_usd for model in shown.models] == [0, 0, 0]
+    assert "debug_traceTransaction" in answer.json()["models"][2]["needs"]
+    assert shown.networks == list(NETWORKS)
+
+
+async def test_the_products_example_fits_its_own_schemas(desk: Desk) -> None:
+    assert desk.product.validate(desk.product.example)
+    trace.PaymentTraceShape.model_validate(desk.product.answer | {"reason": None})

@@ -1,0 +1,116 @@
+"""Which purchases of a watch are refused, and what is kept of those that are not."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from tests.support.receivers import ALERTS, SLACK
+from tests.support.watch_shop import (
+    CREATE,
+    RESOURCE,
+    WatchService,
+    opened,
+    path,
+)
+
+from tollgauge.store.watches import watches
+
+
+async def test_nothing_is_sent_anywhere_before_a_payment_is_verified(till: WatchService) -> None:
+    body = {"endpoint": RESOURCE, "delivery": {"webhook_url": f"https://{ALERTS}/a"}}
+    payer_limit = await till.running.http.post(CREATE, json=body)
+    assert payer_limit.status_code == 402
+    assert till.receivers.got == []
+
+
+WRONG: list[tuple[Any, str]] = [
+    ({}, "resource"),
+    ({"endpoint": "http://api.example.com/x"}, "resource"),
+    ({"endpoint": RESOURCE, "resource": "https://api.example.com/y"}, "endpoint"),
+    ({"endpoint": RESOURCE, "events": []}, "events"),
+    ({"endpoint": RESOURCE, "events": ["rain"]}, "events[0]"),
+    ({"endpoint": RESOURCE, "liveness_sensitivity_n": 0}, "liveness_sensitivity_n"),
+    ({"endpoint": RESOURCE, "liveness_sensitivity_n": 11}, "liveness_sensitivity_n"),
+    ({"endpoint": RESOURCE, "liveness_sensitivity_n": True}, "liveness_sensitivity_n"),
+    ({"endpoint": RESOURCE, "digest": "daily"}, "digest"),
+    ({"endpoint": RESOURCE, "delivery": []}, "delivery"),
+    ({"endpoint": RESOURCE, "delivery": {"webhook": "x"}}, "delivery.webhook"),
+    (
+        {"endpoint": RESOURCE, "delivery": {"webhook_url": "http://a.example.com/"}},
+        "delivery.webhook_url",
+    ),
+    (
+        {"endpoint": RESOURCE, "delivery": {"webhook_url": ["https://10.0.0.1/x"]}},
+        "delivery.webhook_url[0]",
+    ),
+    (
+        {"endpoint": RESOURCE, "delivery": {"slack_url": ["https://a.example.com/"] * 6}},
+        "delivery.slack_url",
+    ),
+]
+
+
+async def test_invalid_wishes_are_422_before_any_charge(till: WatchService) -> None:
+    for body, where in WRONG:
+        answer = await till.ask(CREATE, body)
+        assert answer.status_code == 422, body
+        assert answer.json()["errors"][0]["path"] == where
+    assert not till.asked
+
+
+async def test_without_a_key_no_watch_is_sold_and_old_ones_go_on(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'till.db'}"
+    async with opened(url, tmp_path) as till:
+        bought = await till.buy()
+    async with opened(url, tmp_path, key="") as till:
+        for more in ({}, {"delivery": {"webhook_url": f"https://{ALERTS}/a"}}):
+            refused = await till.ask(CREATE, {"endpoint": RESOURCE, **more})
+            assert (refused.status_code, refused.json()["code"]) == (503, "watches-unavailable")
+            assert refused.json()["notCharged"] is True
+        assert not till.asked
+        assert (await till.poll(bought))["state"] == "active"
+        edited = await till.patch(bought, {"delivery": {"webhook_url": f"https://{ALERTS}/a"}})
+        assert (edited.status_code, edited.json()["code"]) == (503, "destinations-unavailable")
+        assert (await till.ask(path(bought, "/renew"), {})).status_code == 200
+
+
+async def test_secrets_and_urls_lie_in_the_database_hashed_and_sealed(till: WatchService) -> None:
+    url = f"https://{SLACK}/services/T/B/verysecretpath"
+    signed = till.payment(ticket="of the 402")
+    body = {
+        "endpoint": RESOURCE,
+        "delivery": {"slack_url": url, "webhook_url": f"https://{ALERTS}/otherpath1234567"},
+    }
+    answer = await till.ask(CREATE, body, payment=signed)
+    bought = answer.json()
+    key = base64.b64decode(bought["secret"].removeprefix("whsec_"))
+    dump = []
+    async with till.store.read() as tx:
+        for table in ("watch", "destination", "delivery", "payment", "watch_event", "flip"):
+            for row in (await tx.execute(sa.text(f"SELECT * FROM {table}"))).all():
+                dump += [
+                    value if isinstance(value, bytes) else str(value).encode() for value in row
+                ]
+    whole = b"\n".join(dump)
+    secret = bought["secret"].encode()
+    for hidden in (secret, key, key.hex().encode(), b"verysecretpath", b"otherpath"):
+        assert hidden not in whole
+    assert hashlib.sha256(secret).hexdigest().encode() in whole
+    again = await till.ask(CREATE, body, payment=signed)
+    assert again.json() == bought
+    assert till.asked["/settle"] == 1
+
+
+async def test_a_payment_that_does_not_settle_starts_no_watch(till: WatchService) -> None:
+    till.settles.append(False)
+    answer = await till.ask(CREATE, {"endpoint": RESOURCE})
+    assert answer.status_code in (402, 503)
+    await till.alert()
+    async with till.store.read() as tx:
+        found = await watches.latest(tx, limit=5)
+    assert {each.state.value for each in found} <= {"pending"}
+    assert (await till.endpoint()).watched_until == 0

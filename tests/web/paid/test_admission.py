@@ -1,0 +1,176 @@
+"""Which sales are begun: a payer has a share of what is in work, and a host may not use it up.
+
+Payments are signed with real keys, because a share belongs to the key and not to the name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from tests.support.gate_world import NOW, World, sale, settled
+from tests.support.signed_payments import signed
+
+from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
+from tollgauge.core.payment import decode
+from tollgauge.db.engine import Store
+from tollgauge.demo.serving import serve
+from tollgauge.store.ledger import payer_limit, payments
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid.admission import PAYER_SHARE
+from tollgauge.web.paid.gate import Gate
+
+SLOTS = 4 * PAYER_SHARE
+SHARE = SLOTS // PAYER_SHARE
+
+
+@dataclass
+class Desk:
+    """A gate whose answers are made when `speaks` is set."""
+
+    world: World
+    store: Store
+    http: httpx.AsyncClient
+    speaks: asyncio.Event
+    asked: list[asyncio.Task[httpx.Response]] = field(default_factory=list)
+
+    async def buy(self, header: str, **body: Any) -> httpx.Response:
+        headers = {"PAYMENT-SIGNATURE": header}
+        return await self.http.post("/v1/a", json={"q": 1} | body, headers=headers)
+
+    async def in_work(self, *headers: str) -> None:
+        """Begin sales, until as many more are being made."""
+        before = self.world.computed
+        self.asked += [asyncio.create_task(self.buy(header)) for header in headers]
+        async with asyncio.timeout(20):
+            while self.world.computed < before + len(headers):  # noqa: ASYNC110 - see `computed`
+                await asyncio.sleep(0.01)
+
+    async def answers(self) -> set[int]:
+        self.speaks.set()
+        return {answer.status_code for answer in await asyncio.gather(*self.asked)}
+
+
+@pytest.fixture
+async def desk(store: Store) -> AsyncIterator[Desk]:
+    async with opened(store) as desk:
+        yield desk
+
+
+@contextlib.asynccontextmanager
+async def opened(store: Store) -> AsyncIterator[Desk]:
+    world, speaks = World(), asyncio.Event()
+
+    async def wait() -> None:
+        await speaks.wait()
+
+    async def facilitator(request: Request) -> Response:
+        if request.url.path == "/settle":
+            return settled()
+        return JSONResponse({"isValid": True})
+
+    world.compute = wait
+    routes = [Route(f"/{verb}", facilitator, methods=["POST"]) for verb in ("verify", "settle")]
+    async with serve(Starlette(routes=routes)) as port:
+        asked = Facilitator(
+            FacilitatorSettings(url=f"http://127.0.0.1:{port}", sales_at_once=SLOTS)
+        )
+        gate = Gate(store=store, facilitator=asked, clock=world.clock)
+
+        async def sell(request: Request) -> Response:
+            try:
+                return await gate.serve(request, sale(world, request.url.path))
+            except Problem as problem:
+                return problem.response()
+
+        app = Starlette(routes=[Route("/v1/a", sell, methods=["POST"])])
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://shop") as http:
+            desk = Desk(world, store, http, speaks)
+            yield desk
+            speaks.set()
+            await asyncio.gather(*desk.asked, return_exceptions=True)
+        await asked.close()
+
+
+async def test_a_payer_has_a_share_of_the_sales_in_work_and_others_go_on(desk: Desk) -> None:
+    await desk.in_work(*(signed(1, nonce) for nonce in range(SHARE)))
+    more = await desk.buy(signed(1, SHARE))
+    assert (more.status_code, more.json()["code"]) == (429, "payer-busy")
+    assert int(more.headers["Retry-After"]) >= 1
+    assert await desk.store.reading(payments.get, decode(signed(1, SHARE)).id) is None
+    await desk.in_work(signed(2, 0), signed(3, 0))
+    assert await desk.answers() == {200}
+    assert (await desk.buy(signed(1, SHARE))).status_code == 200
+
+
+async def test_whoever_names_another_payer_takes_nothing_of_his_share(desk: Desk) -> None:
+    await desk.in_work(*(signed(1, nonce, by=9) for nonce in range(SHARE)))
+    forged = await desk.buy(signed(1, 50, by=9))
+    assert (forged.status_code, forged.json()["code"]) == (429, "payer-busy")
+    await desk.in_work(*(signed(1, 100 + nonce) for nonce in range(SHARE)))
+    assert (await desk.buy(signed(1, 99))).status_code == 429
+    assert await desk.answers() == {200}
+
+
+async def test_where_half_of_all_is_in_use_only_proven_payers_are_served(desk: Desk) -> None:
+    half = SLOTS // 2
+    await desk.in_work(*(signed(10 + number, 1, by=9) for number in range(half)))
+    assert (await desk.buy(signed(60, 1, by=9))).status_code == 429
+    await desk.in_work(*(signed(100 + number, 1) for number in range(SLOTS - half)))
+    full = await desk.buy(signed(99, 1))
+    assert (full.status_code, full.json()["code"]) == (503, "facilitator-unavailable")
+    assert await desk.answers() == {200}
+
+
+async def test_a_copy_of_a_sale_in_work_is_no_new_sale(desk: Desk) -> None:
+    await desk.in_work(*(signed(1, nonce) for nonce in range(SHARE)))
+    copy = asyncio.create_task(desk.buy(signed(1, 0)))
+    desk.speaks.set()
+    assert (await copy).status_code in (200, 429, 503)
+    assert await desk.answers() == {200}
+    assert (await desk.buy(signed(1, 0))).status_code == 200
+    assert desk.world.computed == SHARE
+
+
+async def test_a_host_that_makes_work_vain_is_left_alone_whoever_asks(desk: Desk) -> None:
+    async def in_vain() -> None:
+        raise Problem(503, "host-busy", "It asks for silence.", host="slow.example")
+
+    desk.world.compute, desk.world.hosts = in_vain, ("slow.example",)
+    for payer in range(1, 1 + payer_limit.HOST_MOST):
+        refused = await desk.buy(signed(payer, 1))
+        assert (refused.status_code, refused.json()["code"]) == (503, "host-busy")
+    made = desk.world.computed
+    refused = await desk.buy(signed(900, 1))
+    assert (refused.status_code, refused.json()["code"]) == (503, "host-busy")
+    assert 1 <= int(refused.headers["Retry-After"]) <= payer_limit.HOST_WITHIN_MS // 1000
+    assert desk.world.computed == made, "nothing was verified or made"
+    desk.world.hosts = ("other.example",)
+    assert (await desk.buy(signed(900, 1))).status_code == 503
+    assert desk.world.computed == made + 1
+    desk.world.hosts = ("slow.example",)
+    desk.world.now = NOW + payer_limit.HOST_WITHIN_MS + 1
+    late = signed(901, 1, until_s=desk.world.now // 1000 + 60)
+    assert (await desk.buy(late)).status_code == 503
+    assert desk.world.computed == made + 2
+
+
+async def test_what_a_host_makes_vain_counts_for_its_payer_too(desk: Desk) -> None:
+    async def in_vain() -> None:
+        raise Problem(503, "host-busy", "It asks for silence.", host="slow.example")
+
+    desk.world.compute = in_vain
+    statuses = [
+        (await desk.buy(signed(1, nonce))).status_code for nonce in range(payer_limit.MOST + 1)
+    ]
+    assert statuses == [503] * payer_limit.MOST + [429]

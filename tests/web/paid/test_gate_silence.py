@@ -1,0 +1,145 @@
+"""The gate while its facilitator accepts connections and never answers, on both databases."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from tests.support.gate_world import World, sale, settled
+from tests.support.signed_payments import signed
+
+from tollgauge.clients import breaker
+from tollgauge.clients.breaker import SILENT
+from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
+from tollgauge.core.payment import State
+from tollgauge.db.engine import Store
+from tollgauge.demo.serving import serve
+from tollgauge.store.ledger import payments
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid.gate import Gate
+
+AT_ONCE = SILENT + 1
+
+
+@dataclass
+class Shop:
+    """A gate whose facilitator can be silenced, by verb, until `speaks` is set."""
+
+    store: Store
+    http: httpx.AsyncClient
+    facilitator: Facilitator
+    speaks: asyncio.Event
+    silent: set[str] = field(default_factory=set)
+
+    async def buy(self, nonce: int) -> httpx.Response:
+        headers = {"PAYMENT-SIGNATURE": signed(nonce, nonce)}
+        return await self.http.post("/v1/a", json={"q": 1}, headers=headers)
+
+    async def states(self) -> list[State]:
+        async with self.store.read() as tx:
+            return [row.state for row in await payments.latest(tx, limit=100)]
+
+    def has_stayed_silent(self) -> None:
+        """As after so many time-outs in a row."""
+        for _ in range(SILENT):
+            self.facilitator._breakers["verify"].stayed_silent(asyncio.get_running_loop().time())
+
+
+@pytest.fixture
+async def shop(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Shop]:
+    monkeypatch.setattr(breaker, "TRIAL_S", 1_000.0)  # no test waits for a trial
+    async with opened(store) as found:
+        yield found
+
+
+@contextlib.asynccontextmanager
+async def opened(store: Store, **waits: Any) -> AsyncIterator[Shop]:
+    silent: set[str] = set()
+    speaks = asyncio.Event()
+
+    async def answer(request: Request) -> Response:
+        verb = request.url.path.strip("/")
+        if verb in silent:
+            await speaks.wait()
+        return JSONResponse({"isValid": True}) if verb == "verify" else settled()
+
+    played = [Route(f"/{verb}", answer, methods=["POST"]) for verb in ("verify", "settle")]
+    async with serve(Starlette(routes=played)) as port:
+        settings = FacilitatorSettings(
+            url=f"http://127.0.0.1:{port}", sales_at_once=AT_ONCE, **waits
+        )
+        facilitator, world = Facilitator(settings), World()
+        gate = Gate(store=store, facilitator=facilitator, clock=world.clock)
+
+        async def sell(request: Request) -> Response:
+            try:
+                return await gate.serve(request, sale(world, request.url.path))
+            except Problem as problem:
+                return problem.response()
+
+        app = Starlette(routes=[Route("/v1/a", sell, methods=["POST"])])
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://shop") as http:
+            yield Shop(store, http, facilitator, speaks, silent)
+        speaks.set()
+        await facilitator.close()
+
+
+@pytest.mark.parametrize("verb", ["verify", "settle"])
+async def test_after_repeated_silence_a_new_payment_is_refused_before_it_is_claimed(
+    store: Store, verb: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(breaker, "TRIAL_S", 1_000.0)
+    waits = {"verify_timeout_s": 20, "settle_timeout_s": 20} | {f"{verb}_timeout_s": 0.3}
+    async with opened(store, **waits) as shop:
+        shop.silent.add(verb)
+        waited = await asyncio.gather(*(shop.buy(1 + each) for each in range(SILENT)))
+        assert {answer.status_code for answer in waited} == {503}
+        rows = await shop.states()
+        assert len(rows) == SILENT
+        refused = await shop.buy(99)
+        assert refused.status_code == 503
+        assert refused.json()["code"] == "facilitator-unavailable"
+        assert int(refused.headers["Retry-After"]) >= 1
+        assert await shop.states() == rows
+
+
+async def test_what_was_paid_is_handed_out_while_the_facilitator_is_silent(shop: Shop) -> None:
+    bought = await shop.buy(1)
+    shop.has_stayed_silent()
+    assert (await shop.buy(98)).status_code == 503
+    again = await shop.buy(1)
+    assert (again.status_code, again.content) == (200, bought.content)
+
+
+async def test_a_facilitator_that_answers_again_is_found_by_a_trial(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.has_stayed_silent()
+    assert (await shop.buy(96)).status_code == 503
+    monkeypatch.setattr(shop.facilitator._breakers["verify"], "_trial_at", 0.0)
+    assert [(await shop.buy(nonce)).status_code for nonce in (97, 98)] == [200, 200]
+
+
+async def test_more_sales_than_there_is_room_for_are_told_to_come_back_unclaimed(
+    shop: Shop,
+) -> None:
+    shop.silent.add("verify")
+    waiting = [asyncio.create_task(shop.buy(1 + each)) for each in range(AT_ONCE)]
+    async with asyncio.timeout(9):
+        while len(await shop.states()) < AT_ONCE:  # noqa: ASYNC110 - the ledger has no event
+            await asyncio.sleep(0.01)
+    refused = await shop.buy(99)
+    assert (refused.status_code, refused.json()["code"]) == (503, "facilitator-unavailable")
+    assert len(await shop.states()) == AT_ONCE
+    shop.speaks.set()
+    assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {200}

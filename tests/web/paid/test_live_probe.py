@@ -1,0 +1,209 @@
+"""Whose fault a failed live probe is, and who gets its result next: real TLS, a real store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from tests.support.ledger_world import held_claim
+
+from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.core.endpoint import Endpoint, Perimeter, endpoint_id, parse_resource
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.schedule import Cadence
+from tollgauge.core.units import SECOND_MS
+from tollgauge.db.engine import Store
+from tollgauge.demo.serving import LOOPBACK, serve
+from tollgauge.jobs import probe
+from tollgauge.jobs.probe import ProbeSettings
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.probes import probes
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid.live_probe import LiveProbe
+
+START = 1_795_000_000_000
+REFERENCE = "https://reference.example/"
+SITES = [f"https://api.site-{number}.example/paid" for number in range(40)]
+SHOP = "https://api.shop.example/paid"
+HOSTS = frozenset(url.split("/")[2] for url in (*SITES, SHOP, REFERENCE))
+EVERYBODY = Perimeter(mapped=HOSTS)
+
+
+@dataclass
+class Clock:
+    """A clock that goes on by a second each time that it is asked."""
+
+    now: int = START
+
+    def __call__(self) -> int:
+        self.now += SECOND_MS
+        return self.now
+
+
+@dataclass
+class Ours:
+    """A store, a way out, and what uses them both."""
+
+    store: Store
+    egress: Egress
+    references: tuple[str, ...]
+    clock: Clock = field(default_factory=Clock)
+
+    @property
+    def live(self) -> LiveProbe:
+        return LiveProbe(
+            store=self.store,
+            egress=self.egress,
+            clock=self.clock,
+            cadence=Cadence(host_gap_ms=0),
+            references=self.references,
+        )
+
+    async def look(self, url: str) -> ProbeResult:
+        _, result = await self.live.look(
+            parse_resource(url, EVERYBODY), await held_claim(self.store, now=self.clock.now)
+        )
+        return result
+
+    async def wave(self, urls: Sequence[str]) -> None:
+        added = [
+            Endpoint(
+                id=endpoint_id(url),
+                resource=url,
+                host=url.split("/")[2],
+                first_seen=START,
+                last_seen=START,
+            )
+            for url in urls
+        ]
+        async with self.store.write() as tx:
+            await endpoints.insert_many(tx, added)
+        settings = ProbeSettings(references=self.references)
+        await probe.run(
+            self.store, self.egress, settings=settings, clock=self.clock, owner="worker"
+        )
+
+    async def history(self, url: str) -> list[ProbeResult]:
+        async with self.store.read() as tx:
+            found = await probes.history(tx, endpoint_id(url), since=0, until=self.clock.now)
+            return list(found)
+
+
+@contextlib.asynccontextmanager
+async def ours(
+    folder: Path, *, ca: str = "right", references: tuple[str, ...] = (), **more: Any
+) -> AsyncIterator[Ours]:
+    """Sites on TLS that all answer 402, and us, with the right trust anchors or with others."""
+    authority, other = trustme.CA(), trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(*HOSTS).configure_cert(context)
+    ca_file = folder / "ca.pem"
+    (authority if ca == "right" else other).cert_pem.write_to_path(str(ca_file))
+    store = Store.open("sqlite://")
+    await store.migrate()
+    async with serve(_sells, tls=context) as port:
+        mapped = more.pop("mapped", dict.fromkeys(HOSTS, (LOOPBACK, port)))
+        egress = Egress(EgressSettings(mapped=mapped, ca_file=str(ca_file), **more))
+        egress.start()
+        yield Ours(store, egress, references)
+        await egress.close()
+    await store.close()
+
+
+async def _sells(_scope: Any, _receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 402, "headers": []})
+    await send({"type": "http.response.body", "body": b"{}"})
+
+
+def refused(error: pytest.ExceptionInfo[Problem]) -> tuple[int, str]:
+    return error.value.status, error.value.code
+
+
+async def test_a_live_probe_that_fails_as_the_references_do_costs_nothing(tmp_path: Path) -> None:
+    async with ours(tmp_path, ca="wrong", references=(REFERENCE,)) as here:
+        with pytest.raises(Problem) as error:
+            await here.look(SHOP)
+        (result,) = await here.history(SHOP)
+    assert refused(error) == (503, "probe-failed-here")
+    assert (result.outcome, result.attribution) == (Outcome.TLS, Attribution.OURS)
+    assert result.reason == "no-connectivity"
+
+
+async def test_a_live_probe_that_fails_in_a_minute_of_shared_failures_costs_nothing(
+    tmp_path: Path,
+) -> None:
+    """Nobody to ask: what the workers found within the last minute speaks."""
+    async with ours(tmp_path, ca="wrong") as here:
+        await here.wave(SITES)
+        with pytest.raises(Problem) as error:
+            await here.look(SHOP)
+        (result,) = await here.history(SHOP)
+    assert refused(error) == (503, "probe-failed-here")
+    assert (result.attribution, result.reason) == (Attribution.OURS, "common-mode")
+
+
+async def test_a_bad_certificate_alone_is_a_result_that_is_sold(tmp_path: Path) -> None:
+    async with ours(tmp_path, ca="wrong") as here:
+        result = await here.look(SHOP)
+    assert (result.outcome, result.attribution) == (Outcome.TLS, Attribution.THEIRS)
+
+
+async def test_a_result_of_our_own_fault_is_not_shared_with_the_next_caller(
+    tmp_path: Path,
+) -> None:
+    async with ours(tmp_path, ca="wrong", references=(REFERENCE,)) as here:
+        for _ in range(2):
+            with pytest.raises(Problem) as error:
+                await here.look(SHOP)
+            assert refused(error) == (503, "probe-failed-here")
+        made = await here.history(SHOP)
+    assert len(made) == 2
+    assert made[1].at - made[0].at < 10 * SECOND_MS
+
+
+@pytest.mark.parametrize("answer", ["private", "not found"])
+async def test_a_name_that_nobody_can_vouch_for_is_asked_anew_for_the_next_caller(
+    tmp_path: Path, answer: str
+) -> None:
+    asked = []
+
+    def resolver(host: str) -> Sequence[str]:
+        asked.append(host)
+        if answer == "private":
+            return ("10.0.0.1",)
+        raise socket.gaierror(socket.EAI_NONAME, "no such name")
+
+    async with ours(tmp_path, mapped={}, resolver=resolver) as here:
+        for _ in range(2):
+            with pytest.raises(Problem) as error:
+                await here.look("https://shop.nowhere.com/x")
+            assert refused(error) == (503, "probe-failed-here")
+        made = await here.history("https://shop.nowhere.com/x")
+    assert len(asked) == 2
+    assert {result.attribution for result in made} == {Attribution.UNKNOWN}
+
+
+async def test_a_private_address_is_the_host_s_own_while_a_reference_answers(
+    tmp_path: Path,
+) -> None:
+    async with ours(
+        tmp_path, references=(REFERENCE,), resolver=lambda _host: ("10.0.0.1",)
+    ) as here:
+        result = await here.look("https://shop.nowhere.com/x")
+    assert (result.attribution, result.reason) == (Attribution.THEIRS, "address-not-public")
+
+
+async def test_a_result_that_tells_of_the_target_is_shared(tmp_path: Path) -> None:
+    async with ours(tmp_path) as here:
+        one, other = await asyncio.gather(here.look(SHOP), here.look(SHOP))
+        made = await here.history(SHOP)
+    assert one.at == other.at
+    assert len(made) == 1

@@ -1,0 +1,128 @@
+"""What the owner of a watch reads, and who else does not."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+
+from tests.support.http_service import NOW
+from tests.support.receivers import ALERTS
+from tests.support.watch_shop import (
+    QUOTE,
+    RESOURCE,
+    WatchService,
+    bearer,
+    path,
+)
+
+from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
+
+
+async def test_a_watch_is_bought_and_probed_every_five_minutes(everywhere: WatchService) -> None:
+    till = everywhere
+    bought = await till.buy()
+    assert bought["resource"] == RESOURCE
+    assert bought["poll_url"].endswith(path(bought, "/events"))
+    assert bought["renew_url"].endswith(path(bought, "/renew"))
+    assert bought["liveness_sensitivity_n"] == 2
+    assert len(bought["events"]) == 9
+    assert len(base64.b64decode(bought["secret"].removeprefix("whsec_"))) == 32
+    polled = await till.poll(bought)
+    assert polled["state"] == "active"
+    assert [each["type"] for each in polled["watch_events"]] == ["created"]
+    endpoint = await till.endpoint()
+    assert endpoint.watched_until == NOW + 30 * DAY_MS
+    assert endpoint.next_due <= till.clock()
+    await till.probe()
+    assert (await till.endpoint()).next_due - till.clock() <= 5 * MINUTE_MS + 30 * SECOND_MS
+
+
+async def test_changes_are_polled_once_with_their_evidence(everywhere: WatchService) -> None:
+    till = everywhere
+    bought = await till.buy()
+    await till.probe()
+    first = await till.poll(bought)
+    assert first["events"] == []
+    await till.probe(quote=replace(QUOTE, pay_to="0x" + "dd" * 20))
+    await till.probe(up=False)
+    await till.probe(up=False)
+    polled = await till.poll(bought, since=first["next_cursor"])
+    assert [each["type"] for each in polled["events"]] == ["payto_change", "liveness_down"]
+    changed, down = polled["events"]
+    assert changed["before"] == {"payTo": QUOTE.pay_to}
+    assert changed["after"] == {"payTo": "0x" + "dd" * 20}
+    assert changed["severity"] == "error"
+    assert down["after"]["since"] < down["observed_at_iso"]
+    again = await till.poll(bought, since=polled["next_cursor"])
+    assert again["events"] == []
+    everything = await till.poll(bought)
+    assert everything["events"] == polled["events"]
+
+
+async def test_silence_is_evidence(everywhere: WatchService) -> None:
+    till = everywhere
+    bought = await till.buy()
+    for _ in range(3):
+        await till.probe()
+    await till.probe(up=False, ours=True)
+    first = await till.poll(bought)
+    assert (first["checkedTimes"], first["excludedTimes"]) == (3, 1)
+    assert first["probesSinceCursor"] == 4
+    till.clock.now += DAY_MS
+    await till.probe()
+    await till.probe()
+    second = await till.poll(bought, since=first["next_cursor"])
+    assert second["probesSinceCursor"] == 2
+    assert second["checkedTimes"] == 5
+    assert second["nextCheckBy"] > second["lastCheckedAt"]
+
+
+async def test_our_own_faults_are_nobodys_news(till: WatchService) -> None:
+    bought = await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
+    await till.probe()
+    for _ in range(10):
+        await till.probe(up=False, ours=True)
+    await till.probe(up=False)
+    await till.probe(up=False, ours=True)
+    await till.probe()
+    await till.alert()
+    assert (await till.poll(bought))["events"] == []
+    assert till.receivers.events() == []
+
+
+async def test_bearers_open_their_own_watch_only(everywhere: WatchService) -> None:
+    till = everywhere
+    one, two = await till.buy(), await till.buy()
+    get = till.running.http.get
+    none = await get(path(one, "/events"))
+    assert (none.status_code, none.json()["code"]) == (401, "unauthorized")
+    assert none.headers["www-authenticate"] == "Bearer"
+    wrong = f"whsec_{base64.b64encode(bytes(32)).decode()}"
+    for header in (bearer(wrong), bearer(one["secret"][:-1]), {"Authorization": one["secret"]}):
+        assert (await get(path(one, "/events"), headers=header)).status_code == 401
+    other = bearer(two["secret"])
+    unknown = "/v1/watch/wat_" + "0" * 24
+    for url in (path(one, "/events"), unknown + "/events"):
+        assert (await get(url, headers=other)).status_code == 404
+    for method in ("PATCH", "DELETE"):
+        for header, status in ((other, 404), ({}, 401), (bearer(wrong), 401)):
+            answer = await till.running.http.request(method, path(one), json={}, headers=header)
+            assert answer.status_code == status
+    assert (await till.poll(one))["state"] == "active"
+
+
+async def test_cursors_that_no_poll_gave_are_422(till: WatchService) -> None:
+    bought = await till.buy()
+    for query in ({"since": "x"}, {"watch_since": "-1"}, {"since": "1.2.3"}, {"since": ""}):
+        await till.poll(bought, status=422, **query)
+    assert (await till.poll(bought, since="0"))["state"] == "active"
+
+
+async def test_answers_to_owners_are_not_stored_and_preflights_allow_them(
+    till: WatchService,
+) -> None:
+    bought = await till.buy()
+    answer = await till.running.http.get(path(bought, "/events"), headers=bearer(bought["secret"]))
+    assert "no-store" in answer.headers["cache-control"]
+    preflight = await till.running.http.options(path(bought))
+    assert "PATCH" in preflight.headers["access-control-allow-methods"]

@@ -1,0 +1,352 @@
+"""The interface description: complete, valid, and true, as a fuzzer that reads it finds."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+import re
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from jsonschema import Draft202012Validator
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from tests.support.http_service import PAY_TO, Running, configuration, opened
+
+from tollgauge.clients.facilitator import FacilitatorSettings
+from tollgauge.core.endpoint import parse_resource
+from tollgauge.demo.serving import serve
+from tollgauge.store.endpoints import discovery
+from tollgauge.web.paid import catalogue
+from tollgauge.web.paid.catalogue import SaleSettings
+from tollgauge.web.wire import examples
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("http"),
+]
+
+ROUTES = {
+    "/": "get",
+    "/docs": "get",
+    "/endpoint": "get",
+    "/endpoint/{id}": "get",
+    "/endpoint/{id}/badge.svg": "get",
+    "/healthz": "get",
+    "/leaderboard": "get",
+    "/methodology": "get",
+    "/provider/{host}": "get",
+    "/readyz": "get",
+    "/trust/leaderboard": "get",
+    "/trust/snapshot": "get",
+    "/trust/snapshot/{id}": "get",
+    "/trust/stats": "get",
+    "/v1/x402-trust": "get post",
+    "/v1/x402-trust-preview": "get post",
+}
+FUZZER = """
+[checks.positive_data_acceptance]
+# Unpaid is 402, without a bearer 401; no pattern can say what a signed payment (400) or a
+# public host (422) is.
+expected-statuses = ["2xx", 307, 400, 401, 402, 404, 422]
+[checks.negative_data_rejection]
+# Without a payment the answer is 402, whatever the body is.
+expected-statuses = [400, 401, 402, 404, 405, 413, 414, 422, 431]
+"""
+FUZZER_WITH_MONEY = """
+[checks.not_a_server_error]
+# No node, no key for destinations, no way to the resource: 503 is the answer to that.
+expected-statuses = ["2xx", "3xx", "4xx", 503]
+[checks.positive_data_acceptance]
+# A made-up header is no payment (400), nothing is known of a made-up resource (404), no pattern can
+# say what a public host is (422), and this service has no node (503).
+expected-statuses = ["2xx", 400, 402, 404, 422, 503]
+[checks.negative_data_rejection]
+# What is wrong is said in this order: the payment (400, 402), the body (400, 422), what is asked
+# of it (404).
+expected-statuses = [400, 402, 404, 405, 413, 414, 422, 431, 503]
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(
+    tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
+) -> AsyncIterator[Running]:
+    url = market_database(tmp_path_factory.mktemp("openapi") / "service.db")
+    async with opened(configuration(store_url=url)) as found:
+        yield found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def document(running: Running) -> Any:
+    return (await running.get("/openapi.json")).json()
+
+
+async def test_it_is_openapi_3_1_of_interface_version_2(document: Any) -> None:
+    assert document["openapi"] == "3.1.0"
+    assert document["info"]["version"] == "2.0.0"
+    assert document["info"]["title"] == "tollgauge"
+
+
+async def test_every_route_is_in_it(document: Any) -> None:
+    methods = {path: set(row) for path, row in document["paths"].items()}
+    for path, wanted in ROUTES.items():
+        assert methods.get(path) == set(wanted.split()), path
+
+
+async def test_every_json_body_in_it_has_an_example_that_fits_its_schema(document: Any) -> None:
+    seen = 0
+    for where, body in json_bodies(document):
+        assert "example" in body, where
+        schema = {**body["schema"], "components": document["components"]}
+        Draft202012Validator(schema).validate(body["example"])
+        seen += 1
+    assert seen > 80
+
+
+async def test_parameters_have_examples_and_operations_have_words(document: Any) -> None:
+    names = []
+    for path, row in document["paths"].items():
+        for operation in row.values():
+            assert operation["summary"], path
+            names.append(operation["operationId"])
+            for parameter in operation.get("parameters", ()):
+                assert parameter["description"], path
+                examples = parameter["schema"].get("examples") or parameter.get("example")
+                assert parameter["in"] == "header" or examples, path
+    assert len(names) == len(set(names))
+
+
+async def test_paid_routes_carry_their_price_and_a_402(document: Any) -> None:
+    operation = document["paths"]["/v1/x402-trust"]["post"]
+    assert operation["x-payment-info"] == {
+        "price": {"mode": "fixed", "currency": "USD", "amount": "0.005000"},
+        "protocols": [{"x402": {}}],
+    }
+    payment_required = operation["responses"]["402"]
+    assert "PAYMENT-REQUIRED" in payment_required["headers"]
+    example = payment_required["content"]["application/json"]["example"]
+    assert example["accepts"][0]["amount"] == "5000"
+    assert all(
+        "x-payment-info" not in each
+        for path, row in document["paths"].items()
+        for each in row.values()
+        if "paid" not in each["tags"]
+    )
+
+
+async def test_generators_of_clients_find_one_name_for_each_schema(document: Any) -> None:
+    schemas = document["components"]["schemas"]
+    names = [*schemas, *(each["title"] for each in schemas.values())]
+    assert not [name for name in names if not re.fullmatch("[A-Z][A-Za-z0-9]*", name)]
+    assert [each["title"] for each in schemas.values()] == [*schemas]
+    assert len({name.lower() for name in schemas}) == len(schemas) > 40
+
+
+async def test_every_reference_in_it_leads_somewhere(document: Any) -> None:
+    found = set(references(document))
+    assert found <= {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert len(found) > 40
+
+
+async def test_every_paid_route_describes_what_it_sells(document: Any) -> None:
+    described = {
+        path: row["post"]["responses"]["200"]["content"]["application/json"]["schema"]
+        for path, row in document["paths"].items()
+        if "paid" in row.get("post", {}).get("tags", ())
+    }
+    assert described.keys() == catalogue.PRICES.keys()
+    for schema in described.values():
+        name = schema["$ref"].rpartition("/")[2]
+        assert document["components"]["schemas"][name]["properties"]
+
+
+async def test_every_refusal_in_it_is_the_same_class_of_a_generated_client(document: Any) -> None:
+    bodies = [
+        (media_type, status, body["schema"])
+        for row in document["paths"].values()
+        for operation in row.values()
+        for status, answer in operation["responses"].items()
+        for media_type, body in answer.get("content", {}).items()
+    ]
+    problems = [schema for media_type, _, schema in bodies if "problem+json" in media_type]
+    payment_required = [schema for media_type, status, schema in bodies if status == "402"]
+    assert len(problems) > 100
+    assert all(each == {"$ref": "#/components/schemas/Problem"} for each in problems)
+    assert all(
+        each == {"$ref": "#/components/schemas/PaymentRequired"} for each in payment_required
+    )
+
+
+async def test_a_number_may_stand_where_a_word_may(document: Any) -> None:
+    """Generators that find a `const` among alternatives refuse every other one."""
+    snapshot = document["components"]["schemas"]["SnapshotShape"]["properties"]
+    either = snapshot["advertisedPriceUsd"]["anyOf"]
+    assert [each["type"] for each in either] == ["number", "string"]
+    assert either[1]["enum"] == ["not advertised"]
+    assert "const" not in either[1]
+
+
+async def test_it_is_compressed_for_who_can_read_that(running: Running) -> None:
+    plain = await running.get("/openapi.json", headers={"accept-encoding": "identity"})
+    zipped = await running.get("/openapi.json", headers={"accept-encoding": "br, gzip"})
+    assert "content-encoding" not in plain.headers
+    assert zipped.headers["content-encoding"] == "gzip"
+    assert zipped.json() == plain.json()
+    sizes = [int(each.headers["content-length"]) for each in (plain, zipped)]
+    assert sizes[1] < sizes[0] / 8
+    for each in (plain, zipped):
+        assert each.headers["vary"] == "Accept-Encoding"
+        assert "public" in each.headers["cache-control"]
+
+
+async def test_each_form_of_it_has_an_entity_tag_of_its_own(running: Running) -> None:
+    tags = {}
+    for coding in ("identity", "gzip"):
+        headers = {"accept-encoding": coding}
+        tags[coding] = (await running.get("/openapi.json", headers=headers)).headers["etag"]
+        same = await running.get("/openapi.json", headers=headers | {"if-none-match": tags[coding]})
+        assert (same.status_code, same.content) == (304, b"")
+        assert (same.headers["etag"], same.headers["vary"]) == (tags[coding], "Accept-Encoding")
+    assert tags["identity"] != tags["gzip"]
+    for coding, other in (("identity", "gzip"), ("gzip", "identity")):
+        headers = {"accept-encoding": coding, "if-none-match": tags[other]}
+        assert (await running.get("/openapi.json", headers=headers)).status_code == 200
+
+
+async def test_what_is_small_stays_plain(running: Running) -> None:
+    answer = await running.get("/trust/stats", headers={"accept-encoding": "gzip"})
+    assert "content-encoding" not in answer.headers
+    assert "vary" not in answer.headers
+
+
+async def test_a_fuzzer_that_reads_it_finds_nothing(running: Running, tmp_path: Path) -> None:
+    await fuzz(running.app, tmp_path, FUZZER)
+
+
+@dataclass
+class Payer:
+    """Pays for every request to a paid route that comes without a payment, each time anew."""
+
+    app: Any
+    now_s: int
+    prices: dict[str, str]
+    nonces: Any = field(default_factory=lambda: itertools.count(1))
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        names = {name for name, _ in scope.get("headers", ())}
+        route = re.sub("^/v1/watch/[^/]+/renew$", catalogue.RENEW, scope.get("path", ""))
+        sold = scope.get("method") == "POST" and route in self.prices
+        if sold and b"payment-signature" not in names:
+            header = (b"payment-signature", self._signed(self.prices[route]))
+            scope = {**scope, "headers": [*scope["headers"], header]}
+        await self.app(scope, receive, send)
+
+    def _signed(self, price: str) -> bytes:
+        authorization = {
+            "from": "0x" + "cd" * 20,
+            "to": PAY_TO,
+            "value": str(catalogue.micro_usd(price)),
+            "validAfter": "0",
+            "validBefore": str(self.now_s + 300),
+            "nonce": f"0x{next(self.nonces):064x}",
+        }
+        asset = SaleSettings().asset
+        document = {
+            "x402Version": 2,
+            "accepted": {"scheme": "exact", "network": "eip155:8453", "asset": asset},
+            "payload": {"signature": "0x" + "1b" * 65, "authorization": authorization},
+        }
+        return base64.b64encode(json.dumps(document).encode())
+
+
+async def test_a_fuzzer_with_money_finds_nothing(
+    tmp_path: Path, market_database: Callable[[Path], str]
+) -> None:
+    """Its payments are good as far as the facilitator tells, so that answers leave."""
+    settled: list[str] = []
+
+    async def facilitator(request: Request) -> Response:
+        if request.url.path == "/verify":
+            return JSONResponse({"isValid": True})
+        settled.append(f"0x{len(settled):064x}")
+        answer = {"success": True, "transaction": settled[-1], "network": "eip155:8453"}
+        return JSONResponse(answer)
+
+    routes = [Route(f"/{verb}", facilitator, methods=["POST"]) for verb in ("verify", "settle")]
+    async with serve(Starlette(routes=routes)) as port:
+        config = replace(
+            configuration(store_url=market_database(tmp_path / "service.db")),
+            facilitator=FacilitatorSettings(url=f"http://127.0.0.1:{port}"),
+        )
+        async with opened(config) as running:
+            resource, now = parse_resource(examples.RESOURCE), running.clock()
+            async with running.service.store.write() as tx:
+                await discovery.adopt(tx, resource, source="request", now=now)
+            payer = Payer(running.app, running.clock() // 1000, dict(catalogue.PRICES))
+            await fuzz(
+                payer,
+                tmp_path,
+                FUZZER_WITH_MONEY,
+                "--include-tag=paid",
+                "--phases=examples,fuzzing",
+            )
+    assert len(settled) > 1
+
+
+async def fuzz(app: Any, folder: Path, settings: str, *options: str) -> None:
+    """Let the fuzzer read the description and try what it says."""
+    config = folder / "schemathesis.toml"
+    config.write_text(settings)
+    async with serve(app) as port:
+        process = await asyncio.create_subprocess_exec(
+            str(Path(sys.executable).parent / "schemathesis"),
+            f"--config-file={config}",
+            "run",
+            f"http://127.0.0.1:{port}/openapi.json",
+            "--checks=all",
+            "--max-examples=12",
+            "--seed=8402",
+            "--no-color",
+            "--warnings=off",
+            *options,
+            cwd=folder,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        out, _ = await process.communicate()
+    assert process.returncode == 0, out.decode()[:8000]
+    assert b"no issues found" in out.lower(), out.decode()[-2000:]
+
+
+def references(node: Any) -> Iterator[str]:
+    """Every `$ref` below a node, examples left out."""
+    if isinstance(node, dict):
+        if isinstance(node.get("$ref"), str):
+            yield node["$ref"]
+        for key, value in node.items():
+            if key not in ("example", "examples"):
+                yield from references(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from references(value)
+
+
+def json_bodies(document: Any) -> Iterator[tuple[str, Any]]:
+    """Every JSON request and response body, with where it stands."""
+    for path, row in document["paths"].items():
+        for method, operation in row.items():
+            parts = {"request": operation.get("requestBody", {})} | operation["responses"]
+            for status, part in parts.items():
+                for media_type, body in part.get("content", {}).items():
+                    if "json" in media_type:
+                        yield f"{method} {path} {status}", body

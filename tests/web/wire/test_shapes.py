@@ -1,0 +1,393 @@
+"""The JSON of every free route and of a report, letter for letter."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from tests.support.http_service import (
+    BASE,
+    NOW,
+    WEATHER,
+    WEATHER_ID,
+    Running,
+    configuration,
+    opened,
+)
+
+from tollgauge.core.endpoint import endpoint_id, parse_resource
+from tollgauge.core.scoring import recompute
+from tollgauge.monitor import reports
+from tollgauge.store.endpoints import discovery, endpoints
+from tollgauge.web import wire
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("http")]
+
+WATCH = "wat_0123456789abcdef01234567"
+ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z")
+RECOMMENDATIONS = {"proceed", "caution", "avoid", "unverified", "not-payable", "parameterize"}
+
+LEADER = "rank resource host score grade recommendation confidence uptime30d avgLatencyMs amountUsd"
+LEADER += " network endpointPage"
+REPORT = "resource score grade confidence recommendation scoreRange breakdown policy flags"
+REPORT += (
+    " flagsDetailed confidenceDetail advertised settlement stats liveProbe advertisedBy evidence"
+)
+STATS = "probes30d scoredProbes30d excluded30d uptime30d compliant30d avgLatencyMs p50LatencyMs"
+STATS += " p95LatencyMs latencyVantage firstSeen lastProbed observedDays priceChanges30d"
+STATS += " payToChanges30d settledVolumeUsd30d"
+SETTLEMENT = "payTo network volumeUsd30d organicVolumeUsd30d transfers30d distinctPayers30d"
+SETTLEMENT += " effectivePayers30d topPayerShare sharedWith indexedToBlock indexedToTs level"
+ADVERTISED = "amount amountUsd asset symbol network decimals payTo observedAtTs"
+SNAPSHOT = "recommendation grade score confidence uptime30d avgLatencyMs probes30d"
+SNAPSHOT += (
+    " advertisedPriceUsd priceStability network firstSeen lastProbed status snapshotComputed"
+)
+SNAPSHOT += " ageHours advertisedDescription betterAlternatives summary verdict sources"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(
+    tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
+) -> AsyncIterator[Running]:
+    url = market_database(tmp_path_factory.mktemp("shapes") / "service.db")
+    async with opened(configuration(store_url=url)) as found:
+        yield found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def samples(running: Running) -> list[dict[str, Any]]:
+    answer = await running.get("/v1/x402-trust-preview")
+    found: list[dict[str, Any]] = answer.json()["samples"]
+    return found
+
+
+def has(value: dict[str, Any], names: str, *, beside: str = "") -> bool:
+    """Whether an object has exactly these fields, and those that we add beside them."""
+    assert set(value) == set(names.split()) | set(beside.split())
+    return True
+
+
+async def test_the_leaderboard_has_the_fields_of_the_contract(running: Running) -> None:
+    board = (await running.get("/trust/leaderboard")).json()
+    has(board, "asOf policyVersion endpoints", beside="simulated")
+    assert ISO.fullmatch(board["asOf"])
+    assert board["policyVersion"] == 1
+    rows = board["endpoints"]
+    assert len(rows) == 25
+    assert [row["rank"] for row in rows] == list(range(1, 26))
+    assert [row["score"] for row in rows] == sorted((row["score"] for row in rows), reverse=True)
+    for row in rows:
+        has(row, LEADER)
+        assert row["recommendation"] in RECOMMENDATIONS
+        assert row["grade"] in "ABCDF"
+        assert 0 <= row["confidence"] <= 1
+        assert row["endpointPage"] == f"{BASE}/endpoint/{endpoint_id(row['resource'])}"
+        assert (await running.get(row["endpointPage"])).status_code == 200
+
+
+async def test_the_preview_holds_best_median_and_worst_as_full_reports(
+    running: Running, samples: list[dict[str, Any]]
+) -> None:
+    assert [sample["role"] for sample in samples] == ["best", "median", "worst"]
+    ranks = [sample["populationRank"] for sample in samples]
+    assert ranks[0] == 1
+    assert ranks == sorted(ranks)
+    assert ranks[1] == (ranks[2] + 1) // 2
+    scores = [sample["report"]["score"] for sample in samples]
+    assert scores == sorted(scores, reverse=True)
+    for sample in samples:
+        has(sample, "role populationRank report")
+
+
+async def test_post_of_the_preview_is_the_same_as_get(running: Running) -> None:
+    wanted = (await running.get("/v1/x402-trust-preview")).json()
+    for body in (b"", b"{}", b" {} ", b'{"ignored": 1}'):
+        answer = await running.http.post("/v1/x402-trust-preview", content=body)
+        assert answer.status_code == 200
+        assert answer.json() == wanted
+    for body, status in ((b"{", 400), (b"[]", 422), (b'"x"', 422), (b"\xff", 400)):
+        answer = await running.http.post("/v1/x402-trust-preview", content=body)
+        assert answer.status_code == status
+
+
+async def test_a_report_has_the_fields_of_the_contract(samples: list[dict[str, Any]]) -> None:
+    for sample in samples:
+        report = sample["report"]
+        wanted = set(REPORT.split())
+        if report.get("advertised") is None:
+            wanted -= {"advertised", "settlement"}
+        assert set(report) == wanted | {"simulated"}
+        assert report["simulated"] is True, "what demo.past wrote is marked"
+        assert isinstance(report["score"], float)
+        assert report["score"] == round(report["score"], 1)
+        assert report["confidence"] == round(report["confidence"], 2)
+        assert report["recommendation"] in RECOMMENDATIONS
+        has(report["scoreRange"], "low point high")
+        has(report["breakdown"], "uptime compliance latency age activity stability")
+        has(report["policy"], "version weights gradeThresholds caps")
+        has(report["policy"]["gradeThresholds"], "A B C D")
+        assert sum(report["policy"]["weights"].values()) == 100
+        has(report["confidenceDetail"], "observation economic")
+        has(report["stats"], STATS, beside="payable30d")
+        has(report["advertisedBy"], "serviceName description")
+        has(report["evidence"], "policyVersion asOf digest", beside="document")
+        assert ISO.fullmatch(report["stats"]["firstSeen"])
+        assert report["stats"]["latencyVantage"].startswith("single EU vantage point;")
+
+
+async def test_a_report_of_what_really_happened_has_no_mark(running: Running) -> None:
+    async with running.service.store.read() as tx:
+        best = (await reports.preview(tx))[0].report
+    marked, real = best, replace(best, endpoint=replace(best.endpoint, simulated=False))
+    assert json.loads(wire.dump(wire.trust_report(marked)))["simulated"] is True
+    assert "simulated" not in json.loads(wire.dump(wire.trust_report(real)))
+
+
+async def test_flags_come_as_an_object_and_as_rows_that_agree(
+    samples: list[dict[str, Any]],
+) -> None:
+    flagged = 0
+    for sample in samples:
+        report = sample["report"]
+        for slug, flag in report["flags"].items():
+            assert {"severity", "message"} <= set(flag) <= {"severity", "message", "since"}
+            assert flag["severity"] in ("error", "warn", "info")
+            assert {
+                "code": slug,
+                "severity": flag["severity"],
+                "message": flag["message"],
+            } in report["flagsDetailed"]
+            flagged += 1
+        assert len(report["flags"]) == len(report["flagsDetailed"])
+    assert flagged
+
+
+async def test_advertised_and_settlement_have_the_fields_of_the_contract(
+    samples: list[dict[str, Any]],
+) -> None:
+    best = samples[0]["report"]
+    has(best["advertised"], ADVERTISED)
+    has(best["settlement"], SETTLEMENT)
+    amount = best["advertised"]["amount"]
+    assert isinstance(amount, str)
+    assert best["advertised"]["amountUsd"] == int(amount) / 10**6
+    assert best["advertised"]["observedAtTs"] < NOW // 1000
+    assert best["settlement"]["level"] in ("endpoint", "wallet")
+
+
+async def test_the_live_probe_has_the_fields_of_the_contract(
+    samples: list[dict[str, Any]],
+) -> None:
+    for sample in samples:
+        live = sample["report"]["liveProbe"]
+        has(live, "at outcome status latencyMs envelope findings", beside="attribution")
+        has(live["latencyMs"], "dns connect tls ttfb total")
+        assert live["envelope"] in ("v1", "v2", None)
+        for finding in live["findings"]:
+            has(finding, "rule severity message")
+
+
+async def test_a_report_can_be_recomputed_from_the_evidence_it_carries(
+    samples: list[dict[str, Any]],
+) -> None:
+    for sample in samples:
+        again = recompute(json.dumps(sample["report"]).encode())
+        assert again.score_tenths == round(sample["report"]["score"] * 10)
+        assert again.grade == sample["report"]["grade"]
+
+
+async def test_the_snapshot_has_the_fields_of_the_contract(running: Running) -> None:
+    found = (await running.get(f"/trust/snapshot/{WEATHER_ID}")).json()
+    has(found, SNAPSHOT, beside="id resource endpointPage simulated")
+    assert found["resource"] == WEATHER
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", found["firstSeen"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", found["lastProbed"])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", found["snapshotComputed"])
+    assert found["status"] == "listed"
+    assert found["advertisedPriceUsd"] == 0.001
+    assert found["priceStability"] == "stable"
+    assert found["simulated"] is True, "what demo.past wrote is marked"
+
+
+async def test_what_no_directory_lists_is_not_called_listed(running: Running) -> None:
+    resource = parse_resource("https://asked-for.dev/v1/quote")
+    async with running.service.store.write() as tx:
+        asked = await discovery.adopt(tx, resource, source="request", now=running.clock())
+        await endpoints.update(tx, replace(asked, learned="GET"))  # it answered 402 once
+        await endpoints.set_wildcard(tx, asked.host, wildcard=False, at=running.clock())
+    found = (await running.get(f"/trust/snapshot/{resource.id}")).json()
+    assert (found["status"], found["sources"]) == ("unlisted", [])
+    assert "listed" not in found["summary"]
+    page = (await running.get(f"/endpoint/{resource.id}")).text
+    assert "unlisted" in page
+    assert "No directory lists it" in page
+
+
+async def test_a_snapshot_is_found_by_any_spelling_of_its_resource(running: Running) -> None:
+    by_id = (await running.get(f"/trust/snapshot/{WEATHER_ID}")).json()
+    for spelling in (
+        WEATHER,
+        WEATHER + "?city=Lisbon#now",
+        "https://WEATHER.sellers.example:443/v1/./current",
+        "https://weather.sellers.example./v1/%63urrent",
+    ):
+        answer = await running.get("/trust/snapshot", params={"resource": spelling})
+        assert answer.status_code == 200, spelling
+        assert answer.json() == by_id
+
+
+async def test_prices_that_change_are_counted_in_the_snapshot(running: Running) -> None:
+    stabilities = set()
+    for row in (await running.get("/trust/leaderboard")).json()["endpoints"]:
+        found = await running.get("/trust/snapshot", params={"resource": row["resource"]})
+        stabilities.add(found.json()["priceStability"])
+    assert "stable" in stabilities
+    assert all(re.fullmatch(r"stable|\d+ change\(s\)", each) for each in stabilities)
+
+
+async def test_the_stats_count_what_is_known(running: Running) -> None:
+    found = (await running.get("/trust/stats")).json()
+    chain = "volumeUsd30d organicVolumeUsd30d receivers30d payers30d indexedShare"
+    counts = "asOf listed delisted active reachableShare compliantShare grades simulated"
+    has(found, counts, beside=chain)
+    assert all(found[name] is None for name in chain.split())  # no chain is indexed here
+    assert found["listed"] > 40
+    assert sum(found["grades"].values()) == found["active"]
+    assert 0 < found["reachableShare"] <= 1
+
+
+async def test_the_example_of_the_docs_page_is_answered(running: Running) -> None:
+    page = html.unescape((await running.get("/docs")).text)
+    found = re.search(rf"{BASE}(/trust/snapshot\?resource=[^'\s]+)", page)
+    assert found is not None
+    assert (await running.get(found[1])).status_code == 200
+
+
+async def test_an_unknown_resource_is_404_and_says_what_to_do(running: Running) -> None:
+    for path in (
+        "/trust/snapshot/0123456789abcdef",
+        "/trust/snapshot/zzz",
+        "/trust/snapshot/" + "0" * 17,
+        "/trust/snapshot?resource=https://example.com/never",
+    ):
+        answer = await running.get(path)
+        assert answer.status_code == 404
+        assert answer.headers["content-type"] == "application/problem+json"
+        problem = answer.json()
+        has(problem, "type title status detail code")
+        assert problem["code"] == "unknown-resource"
+        assert problem["status"] == 404
+        assert "/v1/x402-trust" in problem["detail"]
+
+
+async def test_a_browser_gets_a_page_for_what_is_not_there(running: Running) -> None:
+    accept = {"accept": "text/html,application/xhtml+xml;q=0.9"}
+    for path in ("/endpoint/0123456789abcdef", "/nothing/here", "/provider/unknown.example"):
+        answer = await running.get(path, headers=accept)
+        assert answer.status_code == 404
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
+        assert answer.headers["cache-control"] == "no-store"
+        assert "<html" in answer.text
+
+
+async def test_a_bad_resource_is_422_with_a_code_and_its_path(running: Running) -> None:
+    cases = (
+        ("", "resource-invalid"),
+        ("not a url", "resource-invalid"),
+        ("http://example.com/", "resource-not-https"),
+        ("ftp://example.com/", "resource-not-https"),
+        ("https://127.0.0.1/", "resource-not-public"),
+        ("https://[::1]/", "resource-not-public"),
+        ("https://localhost/", "resource-not-public"),
+        ("https://example.com:8443/", "resource-not-public"),
+        ("https://user:pw@example.com/", "resource-invalid"),
+        ("https://example.com/" + "a" * 2_048, "resource-invalid"),
+    )
+    for resource, code in cases:
+        for path in ("/trust/snapshot", "/endpoint"):
+            answer = await running.get(path, params={"resource": resource})
+            assert (answer.status_code, answer.json()["code"]) == (422, code), resource
+            assert answer.json()["errors"][0]["path"] == "resource"
+            assert answer.headers["content-type"] == "application/problem+json"
+
+
+async def test_a_missing_resource_is_a_problem_like_any_other(running: Running) -> None:
+    for path in ("/trust/snapshot", "/endpoint"):
+        answer = await running.get(path)
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid-input")
+        assert answer.json()["errors"] == [{"path": "resource", "message": "resource is missing."}]
+
+
+@pytest.mark.parametrize(
+    ("path", "known"),
+    [
+        ("/trust/leaderboard", ()),
+        ("/trust/stats", ()),
+        ("/trust/snapshot", ("resource",)),
+        (f"/trust/snapshot/{WEATHER_ID}", ()),
+        ("/v1/x402-trust-preview", ()),
+        ("/v1/models", ()),
+        (f"/v1/watch/{WATCH}/events", ("since", "watch_since")),
+    ],
+)
+async def test_an_unknown_query_parameter_is_told_the_known_ones(
+    running: Running, path: str, known: tuple[str, ...]
+) -> None:
+    answer = await running.get(path, params={"resource_url": WEATHER})
+    assert (answer.status_code, answer.json()["code"]) == (422, "unknown-parameter")
+    assert answer.json()["errors"][0]["path"] == "resource_url"
+    for name in known or ("takes no parameters",):
+        assert name in answer.json()["detail"]
+    assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH", "DELETE"])
+async def test_a_change_takes_no_query_parameters(running: Running, method: str) -> None:
+    """A field that was put into the query would be lost."""
+    paths = {"POST": f"/v1/watch/{WATCH}/rotate"}
+    answer = await running.http.request(
+        method, paths.get(method, f"/v1/watch/{WATCH}"), params={"signed_at": "1"}
+    )
+    assert (answer.status_code, answer.json()["code"]) == (422, "unknown-parameter")
+
+
+async def test_a_resource_whose_query_was_not_encoded_is_told_so(running: Running) -> None:
+    answer = await running.get(f"/trust/snapshot?resource={WEATHER}?city=Oslo&unit=c")
+    assert answer.json()["errors"][0]["path"] == "unit"
+    assert "%26" in answer.json()["detail"]
+
+
+async def test_pages_and_paid_routes_ignore_parameters_of_others(running: Running) -> None:
+    """Links get them from whoever passes them on, and an unpaid request is 402 whatever it is."""
+    for path in ("/", f"/endpoint/{WEATHER_ID}", "/llms.txt"):
+        assert (await running.get(path, params={"utm_source": "a"})).status_code == 200, path
+    unpaid = await running.http.post("/v1/x402-trust", params={"utm_source": "a"})
+    assert unpaid.status_code == 402
+
+
+async def test_a_resource_leads_to_its_page(running: Running) -> None:
+    answer = await running.get("/endpoint", params={"resource": WEATHER})
+    assert answer.status_code == 307
+    assert answer.headers["location"] == f"{BASE}/endpoint/{WEATHER_ID}"
+    page = await running.get(answer.headers["location"])
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert "Skylark Weather" in page.text
+    badge = await running.get(f"/endpoint/{WEATHER_ID}/badge.svg")
+    assert badge.headers["content-type"] == "image/svg+xml"
+
+
+async def test_an_unpaid_report_is_402_whatever_the_body_is(running: Running) -> None:
+    for body in (b"", b"{", b"[]", b'{"resource": 7}'):
+        answer = await running.http.post("/v1/x402-trust", content=body)
+        assert answer.status_code == 402
+        assert answer.headers["cache-control"] == "no-store"
+        assert "payment-required" in answer.headers
+        assert answer.json()["accepts"][0]["amount"] == "5000"
