@@ -56,7 +56,7 @@ def common_mode(
 def unproven(results: Wave, *, recent: Wave = ()) -> tuple[tuple[str, ProbeResult], ...]:
     """The results of a wave without any answer where there was no reference to ask.
 
-    A name that is not found, or that leads to a private address, is nobody's fault then, as a
+    A name that is not found, or that leads to a private address, is attributed to nobody, because a
     resolver of ours that answers wrongly looks the same. So is a TLS failure when at least
     TLS_SITES_MIN unrelated sites had one, here or in `recent`, since anybody last answered.
     """

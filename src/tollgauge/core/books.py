@@ -22,15 +22,15 @@ from typing import Final, NamedTuple
 from tollgauge.core.units import DAY_MS, MINUTE_MS
 
 CLOCKS_MS: Final = 10 * MINUTE_MS
-"""How far a block's time may be before the time at which we saw its payment first."""
+"""How much earlier than the payment's arrival at our clock its block's time may be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
     """An address that we sell to, for one asset on one network. Hex is lower case.
 
-    The chain is read for it, for good, from `read_from` to `read_to` (ms UTC); both None where
-    no node is named.
+    The final blocks from `read_from` to `read_to` (ms UTC) are indexed for it; both are None where
+    no node is configured.
     """
 
     network: str
@@ -40,7 +40,7 @@ class Account:
     read_to: int | None = None
 
     def same_as(self, other: Account) -> bool:
-        """Whether both are the same address, however much of the chain was read for them."""
+        """Whether both are the same address, whatever part of the chain is indexed for each."""
         return (self.network, self.asset, self.address) == (
             other.network,
             other.asset,
@@ -54,7 +54,7 @@ class Account:
         return self.read_from < begin and self.read_to >= end
 
 
-class Came(NamedTuple):
+class ReceivedTransfer(NamedTuple):
     """A transfer to an account: its value, and what the settled sale cost that it paid for, None
     when it is unattributed.
     """
@@ -63,7 +63,7 @@ class Came(NamedTuple):
     sold: int | None
 
 
-class Unseen(NamedTuple):
+class UnmatchedSale(NamedTuple):
     """A settled sale whose transfer is not known: when its payment was first seen (ms), and when
     the authorization ends (seconds).
     """
@@ -102,28 +102,33 @@ class Day:
 
     @property
     def unexplained(self) -> bool:
-        """Whether the sums differ and nothing that is still to come can explain it."""
+        """Whether the sums differ although the day is complete."""
         return self.complete and self.difference != 0
 
 
-def payment_of(account: Account, day: int, came: Iterable[Came], unseen: Iterable[Unseen]) -> Day:
+def books_of_day(
+    account: Account,
+    day: int,
+    received: Iterable[ReceivedTransfer],
+    unmatched: Iterable[UnmatchedSale],
+) -> Day:
     """The books of a day from its transfers, and from the settled sales that have none."""
-    transfers, lacking = list(came), list(unseen)
+    transfers, sales = list(received), list(unmatched)
     sold = [transfer.sold for transfer in transfers if transfer.sold is not None]
     unattributed = [transfer.value for transfer in transfers if transfer.sold is None]
     return Day(
         account=account,
         day=day,
-        sales=len(sold) + len(lacking),
-        settled=sum(sold) + sum(sale.amount for sale in lacking),
+        sales=len(sold) + len(sales),
+        settled=sum(sold) + sum(sale.amount for sale in sales),
         transfers=len(transfers),
         received=sum(transfer.value for transfer in transfers),
         unattributed=sum(unattributed),
         unattributed_transfers=len(unattributed),
-        awaited=sum(sale.amount for sale in lacking if _awaited(account, sale)),
+        awaited=sum(sale.amount for sale in sales if _awaited(account, sale)),
     )
 
 
-def _awaited(account: Account, sale: Unseen) -> bool:
+def _awaited(account: Account, sale: UnmatchedSale) -> bool:
     begin = sale.created_at - CLOCKS_MS
     return not account.covers(begin, max(begin, 1_000 * sale.valid_before_s))

@@ -1,4 +1,4 @@
-"""Finding: one thing that a rule noticed, and how to mend it."""
+"""Finding: one thing that a lint rule noticed, and how to fix it."""
 
 from __future__ import annotations
 

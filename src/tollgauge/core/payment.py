@@ -24,7 +24,7 @@ from typing import Final
 
 from tollgauge.core import strictjson
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.units import MINUTE_MS, parse_amount
+from tollgauge.core.units import EVM_ADDRESS_PATTERN, MINUTE_MS, parse_amount
 
 X402_VERSION: Final = 2
 SCHEME: Final = "exact"
@@ -38,7 +38,6 @@ SETTLE_MARGIN_S: Final = 6
 CLOCK_SKEW_S: Final = 5
 EXPIRED: Final = "expired"
 """The refusal of a payment that was good once."""
-_ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{40}", re.ASCII)
 _NONCE: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
 _CURVE_ORDER: Final = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 """Of secp256k1 (SEC 2). A signature's s and order - s are twins: both recover the signer."""
@@ -169,8 +168,8 @@ class Payment:
         """What stays the same in every encoding of one signature: r and the lower of the twins of
         s. Signatures of contracts (EIP-1271), which have no twins, are taken as they are.
 
-        A settled signature is public too, in the call data of its transaction: whoever wants a
-        stored answer must know the ticket as well.
+        A settled signature is public too, in the call data of its transaction, so a stored answer
+        is given only to a client that knows the ticket as well.
         """
         if len(self.signature) != 2 + 2 * 65:
             return self.signature
@@ -178,7 +177,7 @@ class Payment:
         return f"{r}{min(s, _CURVE_ORDER - s):064x}"
 
 
-@lru_cache(maxsize=256)  # a sale reads it when it comes and when it is settled
+@lru_cache(maxsize=256)  # read when a payment arrives and again when it is settled
 def decode(header: str, offers: tuple[Offer, ...] = ()) -> Payment:
     """The payment in a `PAYMENT-SIGNATURE` header.
 
@@ -230,10 +229,10 @@ def _read(root: dict[str, object], header: str) -> Payment:
     signed = _object(payload.get("authorization"), "payload.authorization")
     return Payment(
         network=_text(accepted, "network", 64),
-        asset=_match(accepted, "asset", _ADDRESS),
+        asset=_match(accepted, "asset", EVM_ADDRESS_PATTERN),
         scheme=_text(accepted, "scheme", 32),
-        payer=_match(signed, "from", _ADDRESS),
-        to=_match(signed, "to", _ADDRESS),
+        payer=_match(signed, "from", EVM_ADDRESS_PATTERN),
+        to=_match(signed, "to", EVM_ADDRESS_PATTERN),
         value=_amount(signed, "value"),
         valid_after=_amount(signed, "validAfter"),
         valid_before=_amount(signed, "validBefore"),
@@ -256,7 +255,8 @@ def _ticket(root: dict[str, object]) -> str:
 def refusal(payment: Payment, offer: Offer, *, now_s: int) -> str | None:
     """Why a payment does not pay an offer, as a slug for the 402's `error`, or None when it does.
 
-    Only what can be told without asking anyone: exact signed fields and the validity window.
+    Only the signed fields and the validity window are compared; the signature and the balance are
+    the facilitator's to verify.
     """
     checks = (
         (payment.scheme == SCHEME, "unsupported_scheme"),
@@ -351,7 +351,7 @@ EXPIRY_GRACE_S: Final = 120
 
 
 def resolved(proof: Proof | None, *, valid_before_s: int, now_s: int | None) -> State | None:
-    """The state that a proof settles an unknown payment into, or None while nobody can tell.
+    """The state that a proof moves an unknown payment to, or None while the outcome is open.
 
     `now_s` is the chain's time at the proof (unix seconds), not ours: a node that lags by minutes
     has not seen what was mined since. `authorizationState` alone is no proof: it is true for a

@@ -18,8 +18,7 @@ from tollgauge.core.retry_after import retry_after_ms
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
 RETRY_AFTER_MAX_MS: Final = 6 * HOUR_MS
-"""The longest pause that a target is granted: while it is not probed, nobody knows whether it is
-up."""
+"""The longest pause that a target is granted: while it is not probed, its state is unknown."""
 _PAUSING: Final = frozenset({429, 503})
 
 

@@ -2,8 +2,8 @@
 
 Rules:
 - the token emits `AuthorizationUsed(authorizer, nonce)` and, as its very next event, the
-  `Transfer` that the authorization signed (Circle's FiatTokenV2: both signature overloads, whoever
-  calls, and also when a proxy, a batch or a smart account makes several in one transaction);
+  `Transfer` that the authorization signed (Circle's FiatTokenV2: both signature overloads, from any
+  caller, and also when a proxy, a batch or a smart account makes several in one transaction);
 - so pairs are made by log order inside a transaction, never by transaction: a transfer belongs to
   the authorization whose log comes right before it and whose authorizer is its sender;
 - logs come filtered by topic, so a gap between the two may hide another log. What only a look at

@@ -1,8 +1,8 @@
 """Signatures of wallets: who signed a digest, and what a wallet signs when it signs a text.
 
 An externally owned account signs with secp256k1, and the signature gives its address back.
-Contract wallets (ERC-1271) sign as they like: their signatures recover to nobody here, and only
-the chain can say whether they are good (clients/chain/authorization).
+Contract wallets (ERC-1271) sign in ways of their own: no address can be recovered from their
+signatures, and only the chain can verify them (clients/chain/authorization).
 """
 
 from __future__ import annotations

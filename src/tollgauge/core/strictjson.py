@@ -1,8 +1,9 @@
-"""Strict JSON for what callers send: one meaning a text, and no text that hurts the reader.
+"""Strict JSON for what callers send: each text has one meaning, and none can exhaust the parser.
 
-Rules: UTF-8 without a byte order mark, depth at most 32, no duplicate keys,
-no NaN or Infinity, no integer too long for its own good. The depth is counted before the parser
-runs, because a deep text can exhaust the C stack where a library has raised the recursion limit.
+Rules (RFC 8259, RFC 7493): UTF-8 without a byte order mark, depth at most 32, no duplicate keys, no
+NaN or Infinity, no integer that Python refuses to convert (more than 4,300 digits). The depth is
+counted before the parser runs, because a deep text can exhaust the C stack where a library has
+raised the recursion limit.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Terms:
     domain_version: str | None = None
 
     def quote(self) -> Quote:
-        """The part of the terms whose change is news."""
+        """The part of the terms whose change is reported."""
         return Quote(
             network=self.network,
             asset=self.asset.lower() if self.asset.startswith("0x") else self.asset,

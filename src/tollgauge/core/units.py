@@ -27,6 +27,9 @@ UINT256_MAX: Final = 2**256 - 1
 CAIP2_PATTERN: Final = re.compile(r"[-a-z0-9]{3,8}:[-_a-zA-Z0-9]{1,32}", re.ASCII)
 """CAIP-2: namespace and reference."""
 
+EVM_ADDRESS_PATTERN: Final = re.compile(r"0x[0-9a-fA-F]{40}", re.ASCII)
+"""An address of 20 bytes, in any case."""
+
 V1_NETWORKS: Final[dict[str, str]] = {
     "ethereum": "eip155:1",
     "sepolia": "eip155:11155111",

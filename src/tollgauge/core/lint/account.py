@@ -1,7 +1,8 @@
 """Accounts: what the account of a network looks like.
 
-EVM addresses (EIP-55) and Solana's keys are judged; the other chains' forms are only recognised,
-loosely, to tell one chain's account from another's. Nothing here raises.
+EVM addresses (EIP-55) and Solana's keys are checked in full; the forms of other chains are only
+recognised, loosely, to tell one chain's account from another's. Nothing here raises. Which account
+of an entry is checked, core/lint/reading says (`Entry.account`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from typing import Final
 
 from eth_utils.address import to_checksum_address
 
-_EVM: Final = re.compile(r"0x[0-9a-fA-F]{40}", re.ASCII)
+from tollgauge.core.units import EVM_ADDRESS_PATTERN
+
 _KEY: Final = re.compile(r"[1-9A-HJ-NP-Za-km-z]{32,44}", re.ASCII)
 _BASE58: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _KEY_BYTES: Final = 32
@@ -45,7 +47,9 @@ of a plain name, with the form of their accounts where we know it.
 
 def evm_address(value: object) -> str | None:
     """A 20-byte EVM address in lower case, or None."""
-    return value.lower() if isinstance(value, str) and _EVM.fullmatch(value) else None
+    if not isinstance(value, str) or not EVM_ADDRESS_PATTERN.fullmatch(value):
+        return None
+    return value.lower()
 
 
 def strict_evm_address(value: object) -> str | None:
@@ -72,4 +76,4 @@ def fits_other_chain(chain: str, account: str) -> bool:
     form = OTHER_CHAINS.get(chain)
     if form is not None:
         return form.fullmatch(account) is not None
-    return chain not in OTHER_CHAINS or not _EVM.fullmatch(account)
+    return chain not in OTHER_CHAINS or not EVM_ADDRESS_PATTERN.fullmatch(account)

@@ -48,7 +48,7 @@ ALL_RULES: Final[tuple[Rule[Reading] | Rule[Entry], ...]] = (*ALL_ANSWER_RULES, 
 """Every rule of the linter, in the order of the findings."""
 
 ERROR_RULES: Final = RuleSet.of(ALL_RULES)
-"""What this version of the program holds an endpoint to."""
+"""The rules whose findings are errors, in the revisions of this version of the program."""
 
 FINDINGS_MAX: Final = 5
 """Findings that are kept of one rule: a thousand bad entries say no more than five."""

@@ -48,8 +48,8 @@ class Rule(Generic[Subject]):
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """The rules whose findings are errors, by slug with their revisions: what a judgement held an
-    endpoint to. Sets with the same rules have the same `id`.
+    """The rules whose findings are errors, by slug with their revisions: what an endpoint was
+    judged by. Sets with the same rules have the same `id`.
     """
 
     revisions: Mapping[str, int]

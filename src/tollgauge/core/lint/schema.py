@@ -1,6 +1,6 @@
 """JSON Schema, evaluated on hostile schemas: does `info` fit the schema that came with it?
 
-The schema was written by whoever is being judged, so its evaluation is fenced in:
+The schema comes from the server that is judged, so its evaluation is fenced in:
 - nothing is fetched: references leave the document nowhere (`has_external_reference` is asked
   first, and the registry is empty);
 - `pattern`, `patternProperties` and `format` are not evaluated: one regular expression can take

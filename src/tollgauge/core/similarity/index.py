@@ -8,8 +8,8 @@ Rules (docs/similarity.md):
 - endpoints of the same host or with the same payTo are left out;
 - who may be an alternative at all (listed, scored, not `avoid`) is said by `Entry.offered`.
 
-An index is built at once from all entries and never changed: whoever holds one may search it
-while the next is built.
+An index is built from all entries and never changed, so that it can be searched while the next one
+is built.
 """
 
 from __future__ import annotations

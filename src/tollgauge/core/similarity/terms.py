@@ -7,8 +7,8 @@ Rules:
   and segments weigh more: they are how providers sort their own services;
 - a word that is said again weighs a little more once, then no more: repeating it wins nothing,
   and every further term takes weight from the others (the index compares directions, not sizes);
-- a term is kept as the CRC-32 of its text: two texts that share one by chance are as likely as
-  one in four billion, and harm nobody.
+- a term is kept as the CRC-32 of its text: two texts share one by chance with a probability of
+  one in four billion, which does no harm.
 
 How rare a term is, is the index's work.
 """

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tollgauge.core.trace.calldata import SELECTORS, Authorized, read_call
-from tollgauge.core.trace.captured import ADDRESS, CaptureError
+from tollgauge.core.trace.captured import CaptureError
+from tollgauge.core.units import EVM_ADDRESS_PATTERN
 
 _PREFIXES: Final = tuple("0x" + selector.hex() for selector in SELECTORS)
 _PREFIX_LENGTH: Final = 10
@@ -59,7 +60,7 @@ def _transfer(frame: dict[str, Any]) -> Authorized | None:
         return None
     if data[:_PREFIX_LENGTH].lower() not in _PREFIXES:
         return None
-    if not isinstance(target, str) or not ADDRESS.fullmatch(target):
+    if not isinstance(target, str) or not EVM_ADDRESS_PATTERN.fullmatch(target):
         raise CaptureError("A frame's address is malformed.")
     try:
         return read_call(bytes.fromhex(data[2:]), target.lower())

@@ -5,7 +5,7 @@ Rules:
   lower case, numbers are integers. Names and values are those of JSON-RPC, of client libraries or
   of explorers (core/trace/forms);
 - a part that is missing is None, because absence and emptiness differ: a receipt without `logs`
-  says nothing of transfers, one with an empty list says that there were none;
+  tells nothing about transfers, one with an empty list says that there were none;
 - a part that is present and malformed raises CaptureError, except call data that is no hex, which
   is unreadable and hence None.
 
@@ -21,10 +21,9 @@ from typing import Any, Final, TypeVar
 
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.trace import forms
-from tollgauge.core.trace.forms import ADDRESS, TX_HASH
+from tollgauge.core.trace.forms import TX_HASH
 
 __all__ = [
-    "ADDRESS",
     "TX_HASH",
     "Block",
     "CaptureError",
@@ -53,7 +52,7 @@ class CaptureError(TollgaugeError):
 class Block:
     """Where a transaction was mined. `at` is milliseconds UTC; None where it is not known.
 
-    `finality` is `latest`, `safe` or `finalized`, None where nobody asked.
+    `finality` is `latest`, `safe` or `finalized`, None where the node was not asked for it.
     """
 
     number: int
@@ -141,7 +140,7 @@ def read_receipt(value: object) -> Receipt:
     Raises CaptureError.
     """
     if isinstance(value, list) and value:
-        value = {"logs": value, forms.MORE: {}}  # nobody says that these are all of them
+        value = {"logs": value, forms.MORE: {}}  # there may be more of them
     fields = _object(value, "The receipt")
     if not fields.keys() & _OF_RECEIPT:
         raise CaptureError("The object has neither a status nor logs: it is no receipt.")

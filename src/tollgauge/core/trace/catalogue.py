@@ -1,8 +1,8 @@
 """Catalogue: the decoders that a payment trace can name, and the networks that it knows.
 
-`GET /v1/models` shows the models; the default is the cheapest that
-satisfies a request: logs first, call data when it gives the authorization, the call trace only for
-calls nested in contracts that nobody knows.
+`GET /v1/models` shows the models; the default is the cheapest that satisfies a request: logs
+first, call data when it gives the authorization, the call trace only for calls nested in unknown
+contracts.
 """
 
 from __future__ import annotations

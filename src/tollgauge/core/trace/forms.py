@@ -20,8 +20,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from tollgauge.core.units import EVM_ADDRESS_PATTERN
+
 TX_HASH: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
-ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{40}", re.ASCII)
 BYTES: Final = re.compile(r"0x(?:[0-9a-fA-F]{2})*", re.ASCII)
 _QUANTITY: Final = re.compile(r"0x[0-9a-fA-F]{1,16}|[0-9]{1,19}n?", re.ASCII)
 _HEX_BYTES: Final = re.compile(r"HexBytes\((['\"])([^'\"]*)\1\)")
@@ -105,7 +106,7 @@ def hexadecimal(value: object, pattern: re.Pattern[str]) -> str:
 
 def address(value: object) -> str:
     """An address, also where it is an object with its `hash`."""
-    return hexadecimal(value.get("hash") if isinstance(value, dict) else value, ADDRESS)
+    return hexadecimal(value.get("hash") if isinstance(value, dict) else value, EVM_ADDRESS_PATTERN)
 
 
 def outcome(fields: Mapping[str, Any]) -> bool | None:

@@ -5,7 +5,7 @@ Rules (core/settlement, whose pairing this is, for any token and a whole receipt
   `Transfer` from that authorizer: an authorization makes its token's next transfer, where that is
   from its authorizer, and nothing otherwise;
 - `Transfer` has three topics (EIP-20): with a fourth it is an EIP-721 token;
-- logs are what happened: whoever called, and however often it was forwarded.
+- a log is a fact about the chain, whichever contract made the call and however it was forwarded.
 """
 
 from __future__ import annotations

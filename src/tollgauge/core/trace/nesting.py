@@ -7,7 +7,7 @@ Rules:
 - a part that does not fit the data is left out, as its contract would have reverted;
 - work is bounded whatever the bytes are: at most CALLS_MAX calls in all and DEPTH_MAX levels, and
   no byte is copied to descend;
-- a wrapper that nobody knows hides nothing from `scanned`, which finds the bytes of an EIP-3009
+- an unknown wrapper hides nothing from `scanned`, which finds the bytes of an EIP-3009
   call anywhere; what it finds counts only where something else proves it (core/trace/decode).
 """
 

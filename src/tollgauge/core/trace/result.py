@@ -23,7 +23,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A token: `symbol` and `decimals` are None while nobody asked its contract. Both are the
+    """A token: `symbol` and `decimals` are None until its contract was asked. Both are the
     contract's own words, unless the address is in our table of known assets.
     """
 

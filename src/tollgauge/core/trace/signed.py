@@ -38,10 +38,10 @@ def asset_signed_for(call: Authorized, network: str) -> Asset | None:
     return None
 
 
-@lru_cache(maxsize=1024)  # asked again for each sale that one payer has in work
+@lru_cache(maxsize=1024)  # asked again for each payment of one payer that is in work
 def signed_by_payer(payment: Payment) -> bool:
-    """Whether a payment's signature is that of the account it names as its payer. False says
-    nothing of contract wallets (ERC-1271), whose signatures the chain alone can judge.
+    """Whether a payment's signature is that of the account it names as its payer. False is
+    no verdict on a contract wallet (ERC-1271), whose signatures only the chain can judge.
     """
     call = Authorized(
         method=Method.TRANSFER,

@@ -17,7 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.books import Account, Came, Day, Unseen, payment_of
+from tollgauge.core.books import Account, Day, ReceivedTransfer, UnmatchedSale, books_of_day
 from tollgauge.core.payment import State
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.db import upsert
@@ -127,7 +127,7 @@ def of_day(tx: Connection, book_account: Account, day: int) -> Day:
         .where(deposit.c.at >= begin, deposit.c.at < end)
     )
     deposits = [
-        Came(int(value), None if sold is None else int(sold))
+        ReceivedTransfer(int(value), None if sold is None else int(sold))
         for value, sold in tx.execute(transfers)
     ]
     has_deposit = sa.exists().where(deposit.c.chain == chain, *_same_key())
@@ -140,8 +140,8 @@ def of_day(tx: Connection, book_account: Account, day: int) -> Day:
         payment.c.created_at < end,
         ~has_deposit,
     )
-    unseen = [Unseen(int(a), at, int(until)) for a, at, until in tx.execute(sales)]
-    return payment_of(book_account, day, deposits, unseen)
+    unseen = [UnmatchedSale(int(a), at, int(until)) for a, at, until in tx.execute(sales)]
+    return books_of_day(book_account, day, deposits, unseen)
 
 
 @step
