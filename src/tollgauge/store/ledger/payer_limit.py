@@ -32,6 +32,8 @@ MOST: Final = 10
 WITHIN_MS: Final = HOUR_MS
 HOST_MOST: Final = 20
 """At most this many sales may fail because of one host within HOST_WITHIN_MS."""
+HOST_PAYERS: Final = 5
+"""And only where so many payers sent them: one or two cannot close a host to all others."""
 HOST_WITHIN_MS: Final = 10 * MINUTE_MS
 _UNPAID: Final = NEVER_PAID | {State.UNKNOWN}
 
@@ -66,12 +68,12 @@ def _in(states: Iterable[State]) -> ColumnElement[bool]:
 
 
 _OLDEST_COUNTED: Final = Prepared(_oldest_counted())
-_OLDEST_OF_HOST: Final = Prepared(
-    select(payment_attempt.c.at)
+_NEWEST_OF_HOST: Final = Prepared(
+    select(payment_attempt.c.at, payment.c.payer)
+    .join(payment, payment.c.id == payment_attempt.c.payment_id)
     .where(payment_attempt.c.host == bindparam("host"), payment_attempt.c.at > bindparam("since"))
     .order_by(payment_attempt.c.at.desc())
-    .offset(HOST_MOST - 1)
-    .limit(1)
+    .limit(HOST_MOST)
 )
 
 
@@ -95,9 +97,21 @@ def until(tx: Connection, row: LedgerRow, *, now: int) -> int | None:
     return None if oldest is None else int(oldest.at) + WITHIN_MS
 
 
+def for_probe(host: str) -> str:
+    """A host as sales count it that probe it."""
+    return f"probe:{host}"
+
+
+def for_delivery(host: str) -> str:
+    """A host as sales count it that deliver to it: a slow webhook says nothing of its reports."""
+    return f"delivery:{host}"
+
+
 def host_until(tx: Connection, host: str, *, now: int) -> int | None:
-    """Until when no sale that needs a host is begun (ms UTC), because too many of the last minutes
-    failed there, whoever paid; None if the limit is not reached.
+    """Until when no sale that needs a host (`for_probe` or `for_delivery`) is begun (ms UTC),
+    because too many of the last minutes failed there, for too many payers; None if not.
     """
-    oldest = _OLDEST_OF_HOST.first(tx, {"host": host, "since": now - HOST_WITHIN_MS})
-    return None if oldest is None else int(oldest.at) + HOST_WITHIN_MS
+    newest = _NEWEST_OF_HOST.rows(tx, {"host": host, "since": now - HOST_WITHIN_MS})
+    if len(newest) < HOST_MOST or len({row.payer for row in newest}) < HOST_PAYERS:
+        return None
+    return int(newest[-1].at) + HOST_WITHIN_MS
