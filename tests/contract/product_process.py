@@ -30,7 +30,7 @@ from tollgauge.web.paid import gate
 from tollgauge.web.paid.catalogue import PRICES, SaleSettings
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.gate import Gate
-from tollgauge.web.routes import ServerSettings
+from tollgauge.web.settings import ServerSettings
 
 KEY: Final = "a key of at least thirty-two characters"
 STEPS: Final[dict[str, type]] = {

@@ -94,8 +94,12 @@ class SaleSettings:
 
     def price(self, route: str) -> str:
         """A route's price in dollars, as text with six decimals."""
-        amount = micro_usd(self.prices.get(route, PRICES[route]))
+        amount = self.micro_usd(route)
         return f"{amount // 10**6}.{amount % 10**6:06d}"
+
+    def micro_usd(self, route: str) -> int:
+        """A route's price in millionths of a dollar."""
+        return micro_usd(self.prices.get(route, PRICES[route]))
 
 
 def micro_usd(text: str) -> int:
@@ -142,7 +146,7 @@ class PaidDependencies:
             resource=f"{self.base_url}{path or route}",
             network=self.settings.network,
             asset=self.settings.asset,
-            amount=micro_usd(self.settings.price(route)),
+            amount=self.settings.micro_usd(route),
             pay_to=self.settings.pay_to,
             domain_name=asset.domain_name,
             domain_version=asset.domain_version,

@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tollgauge.clients import webhooks
-from tollgauge.clients.egress.client import Egress
-from tollgauge.clients.seal import Sealer, destination_context
+from tollgauge.clients.seal import destination_context
 from tollgauge.clients.webhooks import Sent, Signing
 from tollgauge.core import notice
 from tollgauge.core import watch as rules
@@ -24,6 +23,7 @@ from tollgauge.core.exchange import FaultKind
 from tollgauge.core.watch import Target
 from tollgauge.store.watches.destinations import Destination
 from tollgauge.web.edge.problem import Invalid, Problem
+from tollgauge.web.paid.catalogue import PaidDependencies
 
 TRIES: Final = 3
 PAUSE_S: Final = 0.5
@@ -40,18 +40,15 @@ def _silent_host(targets: Sequence[Target], results: Sequence[Sent]) -> str | No
     return next((target.host for target, sent in pairs if sent.error in _SILENCE), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DeliveryTester:
-    """What trying and sealing need."""
+    """Tries destinations, and seals them."""
 
-    egress: Egress
-    sealer: Sealer
-    clock: Callable[[], int]
-    base_url: str
+    dependencies: PaidDependencies
 
     def check_ready(self, targets: Sequence[Target]) -> None:
         """Raises Problem 503 where there are destinations and no key to seal them."""
-        if targets and not self.sealer.ready:
+        if targets and not self.dependencies.sealer.ready:
             raise Problem(
                 503,
                 "destinations-unavailable",
@@ -102,12 +99,12 @@ class DeliveryTester:
         told = self._told(target, watch_id, resource)
         for number in range(1, TRIES + 1):
             sent = await webhooks.send(
-                self.egress,
+                self.dependencies.live.egress,
                 url=target.url,
                 kind=target.kind,
                 told=told,
                 signing=signing,
-                now=self.clock(),
+                now=self.dependencies.clock(),
             )
             if sent.ok or sent.gone:
                 return sent, number
@@ -119,9 +116,9 @@ class DeliveryTester:
         mark = hashlib.sha256(target.url.encode()).hexdigest()[:16]
         return notice.event(
             type_=rules.CONNECTION_TEST,
-            at=self.clock(),
+            at=self.dependencies.clock(),
             reason="Changes of this endpoint will be told here.",
-            event_id=rules.message_id(watch_id, f"test:{mark}:{self.clock()}"),
+            event_id=rules.message_id(watch_id, f"test:{mark}:{self.dependencies.clock()}"),
             watch_id=watch_id,
             resource=resource,
             page="",
@@ -132,7 +129,9 @@ class DeliveryTester:
         found = []
         for number, target in enumerate(targets):
             id_ = f"dst_{number}{secrets.token_hex(12)}"
-            sealed = self.sealer.seal(target.url.encode(), context=destination_context(id_))
+            sealed = self.dependencies.sealer.seal(
+                target.url.encode(), context=destination_context(id_)
+            )
             found.append(
                 Destination(
                     id=id_,

@@ -8,27 +8,24 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter
 from pydantic import Field
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
 from tollgauge.clients import webhooks
-from tollgauge.clients.seal import Sealer, SealError, destination_context, watch_context
+from tollgauge.clients.seal import SealError, destination_context, watch_context
 from tollgauge.clients.webhooks import Signing
 from tollgauge.core import notice
-from tollgauge.core.endpoint import Perimeter
 from tollgauge.core.watch import Kind, State, Target
-from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.watches import destinations, outbox, watches
 from tollgauge.store.watches.destinations import Destination
 from tollgauge.store.watches.watches import Watch
+from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.request import read_body
@@ -73,56 +70,17 @@ class StateShape(SnakeShape):
     destinations: list[DestinationShape]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Watching:
-    """What the owner's changes need."""
+    """The handlers of an owner's changes."""
 
-    store: Store
-    clock: Callable[[], int]
-    perimeter: Perimeter
-    sealer: Sealer
-    delivery_tester: DeliveryTester
-
-    def router(self) -> APIRouter:
-        """The routes with their descriptions."""
-        routes = APIRouter(default_response_class=Response)
-        content = {"application/json": {"schema": _EDIT_BODY, "example": _EDIT_EXAMPLE}}
-        edit = {"required": True, "description": catalogue.FIELDS, "content": content}
-        edited = {
-            400: "The body is not JSON",
-            422: "Invalid input, a destination that does not take its test, or an ended watch",
-        }
-        for method, handler, answers, words, extra in (
-            (
-                "PATCH",
-                self.edit,
-                openapi.free(StateShape, _EXAMPLE, REFUSED | edited),
-                "Change what a watch listens to and where to",
-                SECURITY | {"requestBody": edit},
-            ),
-            (
-                "DELETE",
-                self.cancel,
-                openapi.free(StateShape, _EXAMPLE | {"state": "cancelled"}, REFUSED),
-                "End a watch; it can still be read",
-                SECURITY,
-            ),
-        ):
-            routes.add_api_route(
-                "/v1/watch/{id}",
-                handler,
-                methods=[method],
-                summary=words,
-                operation_id=f"watch_{handler.__name__}",
-                responses=answers,
-                openapi_extra=extra,
-                tags=["watch"],
-            )
-        return routes
+    dependencies: Dependencies
 
     async def edit(self, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
         """Change a watch; what is left out stays, a `delivery` replaces all destinations."""
-        found = await own_watch(self.store, id, bearer(request), clock=self.clock)
+        found = await own_watch(
+            self.dependencies.store, id, bearer(request), clock=self.dependencies.clock
+        )
         document = await read_body(request)
         if not isinstance(document, dict):
             raise catalogue.invalid("", "The body must be a JSON object.")
@@ -130,13 +88,17 @@ class Watching:
         if found.state is not State.ACTIVE:
             raise _ended()
         watch_request_of(document, now=found.watch_request)
-        targets = targets_of(document, self.perimeter) if "delivery" in document else None
+        targets = (
+            targets_of(document, self.dependencies.perimeter) if "delivery" in document else None
+        )
         fresh = await self._connected(found, targets or (), bearer(request))
         sealed_key = None
         if any(target.kind is Kind.JSON for target in fresh):
             key = webhooks.secret_key(bearer(request)) or b""
-            sealed_key = self.sealer.seal(key, context=watch_context(found.id))
-        await self.store.writing(self._edit, found.id, document, targets, fresh, sealed_key)
+            sealed_key = self.dependencies.sealer.seal(key, context=watch_context(found.id))
+        await self.dependencies.store.writing(
+            self._edit, found.id, document, targets, fresh, sealed_key
+        )
         return await self._state(found.id)
 
     def _edit(
@@ -152,7 +114,7 @@ class Watching:
         found = watches.get(tx, watch_id, lock=True)
         if found is None or found.state is not State.ACTIVE:
             raise _ended()
-        now = self.clock()
+        now = self.dependencies.clock()
         added: list[Destination] = []
         removed: list[str] = []
         if targets is not None:
@@ -177,9 +139,11 @@ class Watching:
 
     async def cancel(self, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
         """End a watch at once; doing it again changes nothing."""
-        found = await own_watch(self.store, id, bearer(request), clock=self.clock)
-        now = self.clock()
-        async with self.store.write() as tx:
+        found = await own_watch(
+            self.dependencies.store, id, bearer(request), clock=self.dependencies.clock
+        )
+        now = self.dependencies.clock()
+        async with self.dependencies.store.write() as tx:
             if await watches.end(tx, found, State.CANCELLED, now=now) is not None:
                 await outbox.drop(tx, found.id, now=now)
         return await self._state(found.id)
@@ -190,18 +154,17 @@ class Watching:
         """Those of some targets that the watch has not yet, tested and sealed."""
         if not targets:
             return {}
-        async with self.store.read() as tx:
+        async with self.dependencies.store.read() as tx:
             kept = (await destinations.of_watches(tx, [found.id]))[found.id]
             endpoint = await endpoints.get(tx, found.endpoint_id)
         places = set(self._kept(kept).values())
         fresh = [each for each in targets if (each.url, each.kind) not in places]
-        self.delivery_tester.check_ready(fresh)
+        tester = DeliveryTester(self.dependencies)
+        tester.check_ready(fresh)
         signing = Signing(key=webhooks.secret_key(secret) or b"", secret_hash=found.secret_hash)
         resource = endpoint.resource if endpoint else ""
-        await self.delivery_tester.test(
-            fresh, watch_id=found.id, resource=resource, signing=signing
-        )
-        made = self.delivery_tester.kept(fresh, watch_id=found.id, now=self.clock())
+        await tester.test(fresh, watch_id=found.id, resource=resource, signing=signing)
+        made = tester.kept(fresh, watch_id=found.id, now=self.dependencies.clock())
         return dict(zip(fresh, made, strict=True))
 
     def _kept(self, kept: tuple[Destination, ...]) -> dict[str, tuple[str, Kind]]:
@@ -212,14 +175,14 @@ class Watching:
         for each in kept:
             context = destination_context(each.id)
             try:
-                url = self.sealer.open(each.sealed_url, context=context).decode()
+                url = self.dependencies.sealer.open(each.sealed_url, context=context).decode()
             except SealError:
                 url = ""
             found[each.id] = ("" if each.disabled_at else url, each.kind)
         return found
 
     async def _state(self, watch_id: str) -> Response:
-        async with self.store.read() as tx:
+        async with self.dependencies.store.read() as tx:
             found = await watches.get(tx, watch_id)
             kept = (await destinations.of_watches(tx, [watch_id]))[watch_id]
             endpoint = await endpoints.get(tx, found.endpoint_id) if found else None
@@ -269,3 +232,22 @@ _EXAMPLE: Final = {
         }
     ],
 }
+EDIT: Final = "Change what a watch listens to and where to"
+EDIT_REQUEST: Final = SECURITY | {
+    "requestBody": {
+        "required": True,
+        "description": catalogue.FIELDS,
+        "content": {"application/json": {"schema": _EDIT_BODY, "example": _EDIT_EXAMPLE}},
+    }
+}
+EDIT_ANSWERS: Final = openapi.free(
+    StateShape,
+    _EXAMPLE,
+    REFUSED
+    | {
+        400: "The body is not JSON",
+        422: "Invalid input, a destination that does not take its test, or an ended watch",
+    },
+)
+CANCEL: Final = "End a watch; it can still be read"
+CANCEL_ANSWERS: Final = openapi.free(StateShape, _EXAMPLE | {"state": "cancelled"}, REFUSED)

@@ -8,11 +8,10 @@ can be read until its period ends and 30 days on.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import Field
 from sqlalchemy import Connection
 from starlette.requests import Request
@@ -23,7 +22,6 @@ from tollgauge.core import watch as rules
 from tollgauge.core.changes import EVENTS
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.core.watch import State
-from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import changes
 from tollgauge.store.probes.changes import StoredChange
@@ -31,9 +29,10 @@ from tollgauge.store.watches import watch_events
 from tollgauge.store.watches.watch_events import WatchEvent
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web import wire
+from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.paid import catalogue
 from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape
-from tollgauge.web.watches.watch_auth import REFUSED, SECURITY, WatchId, answer, bearer, own_watch
+from tollgauge.web.watches.watch_auth import REFUSED, WatchId, answer, bearer, own_watch
 from tollgauge.web.wire import openapi
 
 PAGE_MAX: Final = 500
@@ -109,29 +108,11 @@ class _Checks:
     fresh: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Polling:
-    """What the owner's reading needs."""
+    """The handler of the poll; also called by the tool of web/mcp."""
 
-    store: Store
-    clock: Callable[[], int]
-    base_url: str
-
-    def router(self) -> APIRouter:
-        """The route with its description."""
-        routes = APIRouter(default_response_class=Response)
-        invalid = {422: "A cursor that no poll gave"}
-        routes.add_api_route(
-            "/v1/watch/{id}/events",
-            self.poll,
-            methods=["GET"],
-            summary="What a watch has seen",
-            operation_id="watch_poll",
-            responses=openapi.free(PollShape, _EXAMPLE, REFUSED | invalid),
-            openapi_extra=SECURITY,
-            tags=["watch"],
-        )
-        return routes
+    dependencies: Dependencies
 
     async def poll(
         self,
@@ -145,11 +126,13 @@ class Polling:
 
     async def read(self, watch_id: str, secret: str, *, since: str, watch_since: str) -> PollShape:
         """What a poll answers, whatever carried it. Raises Problem 401, 404 or 422."""
-        found = await own_watch(self.store, watch_id, secret, clock=self.clock)
+        found = await own_watch(
+            self.dependencies.store, watch_id, secret, clock=self.dependencies.clock
+        )
         after, looked = _cursor(since, "since")
         watched_after, _ = _cursor(watch_since, "watch_since")
-        now = self.clock()
-        async with self.store.read() as tx:
+        now = self.dependencies.clock()
+        async with self.dependencies.store.read() as tx:
             _check_cursor(after, await changes.newest(tx), "since")
             _check_cursor(watched_after, await watch_events.newest(tx), "watch_since")
             told = await changes.of_watch(tx, found, after=after, limit=PAGE_MAX)
@@ -183,7 +166,7 @@ class Polling:
                 event_id=rules.message_id(found.id, f"flip:{each.id}"),
                 watch_id=found.id,
                 resource=resource,
-                page=notice.page(self.base_url, found.endpoint_id),
+                page=notice.page(self.dependencies.base_url, found.endpoint_id),
             )
         )
 
@@ -263,3 +246,4 @@ _EXAMPLE: Final = {
     "lastCheckedAt": "2026-01-01T00:00:00Z",
     "nextCheckBy": "2026-01-01T00:06:00Z",
 }
+ANSWERS: Final = openapi.free(PollShape, _EXAMPLE, REFUSED | {422: "A cursor that no poll gave"})

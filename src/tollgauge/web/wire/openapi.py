@@ -148,6 +148,8 @@ def cached(answers: Answers) -> Answers:
     """The answers of a route that is kept ready: with `ETag`, and 304 for who has it."""
     tag = {"ETag": {"description": "Send it back as If-None-Match", "schema": _TEXT}}
     kept = {"description": "Not modified: If-None-Match names what you have", "headers": tag}
+    if 200 not in answers:
+        return answers
     return answers | {200: {"headers": tag} | answers[200], 304: kept}
 
 
@@ -155,7 +157,7 @@ def page(media_type: str = "text/html", own: Mapping[int, str] | None = None) ->
     """The answers of a page or picture."""
     content = {media_type: {"schema": _TEXT}}
     success: Answers = {200: {"description": "Success", "content": content}}
-    return cached(success | problems(own, page=True))
+    return success | problems(own, page=True)
 
 
 def redirect() -> Answers:
@@ -197,7 +199,7 @@ def paid(
     }
 
 
-def look(payment_required: Any) -> Answers:
+def payment_preview(payment_required: Any) -> Answers:
     """The answers to a GET of a paid route, which sells nothing: an example of its terms."""
     refused = {405: "A payment came with it, which buys by POST only; nothing was charged"}
     return {402: _owed(payment_required)} | problems(refused)
@@ -212,7 +214,7 @@ def _owed(example: Any) -> dict[str, Any]:
     }
 
 
-def add_bearer(document: dict[str, Any]) -> None:
+def _add_bearer(document: dict[str, Any]) -> None:
     """Say what the bearer of a watch is, for the routes that name it."""
     scheme = {
         "type": "http",
@@ -229,6 +231,7 @@ def finish(app: FastAPI) -> None:
     document = app.openapi()
     _drop_foreign_errors(document)
     document["components"]["schemas"] |= _NAMED
+    _add_bearer(document)
     for route in app.routes:
         for status, answer in getattr(route, "responses", {}).items():
             for media_type, body in answer.get("content", {}).items():

@@ -191,22 +191,12 @@ def _hosts(order: CreateOrder) -> tuple[str, ...]:
     return (order.resource.host, *(target.host for target in order.targets))
 
 
-def delivery_tester(dependencies: PaidDependencies) -> DeliveryTester:
-    """What tries destinations."""
-    return DeliveryTester(
-        egress=dependencies.live.egress,
-        sealer=dependencies.sealer,
-        clock=dependencies.clock,
-        base_url=dependencies.base_url,
-    )
-
-
 async def _create(dependencies: PaidDependencies, order: CreateOrder, claim: HeldClaim) -> bytes:
     watch_id = f"wat_{secrets.token_hex(12)}"
     key = secrets.token_bytes(webhooks.SECRET_BYTES)
     secret = webhooks.new_secret(key)
     signing = Signing(key=key, secret_hash=webhooks.secret_hash(secret))
-    tester = delivery_tester(dependencies)
+    tester = DeliveryTester(dependencies)
     tested = await tester.test(
         order.targets, watch_id=watch_id, resource=order.resource.url, signing=signing
     )
