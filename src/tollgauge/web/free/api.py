@@ -15,7 +15,7 @@ from tollgauge.monitor import reports
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid.catalogue import PaidDependencies, invalid, resource_of
+from tollgauge.web.paid.catalogue import PaidDependencies, json_object, resource_of
 from tollgauge.web.paid.request import read_body
 from tollgauge.web.wire import examples
 
@@ -57,8 +57,8 @@ class FreeApi:
 
     async def preview_by_post(self, request: Request) -> Response:
         """The same as GET; the body is optional and takes no parameters."""
-        if await request.body() and not isinstance(await read_body(request), dict):
-            raise invalid("", "The body must be a JSON object.")
+        if await request.body():
+            json_object(await read_body(request))
         return await self.preview()
 
     async def leaderboard(self) -> Response:

@@ -59,13 +59,13 @@ class Site:
 
     async def provider(self, host: Host) -> Response:
         """One host's endpoints."""
-        found = await self.dependencies.store.reading(
+        provider = await self.dependencies.store.reading(
             reports.provider, host.lower(), now=self.dependencies.clock()
         )
-        if found is None:
+        if provider is None:
             raise Problem(404, "unknown-host", "No endpoint of this host is known.")
         return Response(
-            views.provider_html(found, base_url=self.dependencies.base_url), media_type=HTML
+            views.provider_html(provider, base_url=self.dependencies.base_url), media_type=HTML
         )
 
     async def methodology(self) -> Response:

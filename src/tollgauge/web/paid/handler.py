@@ -22,6 +22,7 @@ from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import Call, Product
 from tollgauge.web.paid.gate import Gate
 from tollgauge.web.paid.payment_terms import payment_required
+from tollgauge.web.paid.request import PAYMENT_REQUIRED
 from tollgauge.web.wire import examples, openapi
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -140,4 +141,4 @@ def _payment_required_example(product: Product) -> Any:
         dependencies.settings, pay_to=dependencies.settings.pay_to or examples.PAY_TO
     )
     sale = replace(product, dependencies=replace(dependencies, settings=settings)).sale()
-    return orjson.loads(bytes(payment_required(sale, "PAYMENT-SIGNATURE header is required").body))
+    return orjson.loads(bytes(payment_required(sale, PAYMENT_REQUIRED).body))

@@ -1,4 +1,8 @@
-"""Incoming: the payment and the document of a request, read by strict rules."""
+"""Reads a paid request: its payment header and its JSON body.
+
+Both are read strictly: what two parsers could take for two things is refused, because a payment is
+bound to the bytes of its request.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,15 @@ from starlette.requests import Request
 
 from tollgauge.core import strictjson
 from tollgauge.core.payment import HEADER_MAX, Offer, Payment, PaymentHeaderError, decode
+from tollgauge.web.edge.limits import BODY_MAX
 from tollgauge.web.edge.problem import Problem
 
-BODY_MAX: Final = 65_536
+PAYMENT_REQUIRED: Final = "PAYMENT-SIGNATURE header is required"
+"""The reason of a 402 to a request without a payment."""
 
 
 def read_payment(header: str, offer: Offer) -> Payment:
-    """The payment of a header to a route with one offer, or Problem 431 or 400."""
+    """The payment in a header, for a route with one offer. Raises Problem 431 or 400."""
     if len(header) > HEADER_MAX:
         raise Problem(431, "payment-header-too-large", f"Keep it under {HEADER_MAX} bytes.")
     try:
@@ -24,8 +30,8 @@ def read_payment(header: str, offer: Offer) -> Payment:
 
 
 async def read_body(request: Request, *, bodyless: bool = False) -> object:
-    """The request's JSON document, or Problem 413 or 400. Where it may be `bodyless`, no body is
-    an empty object.
+    """The request's JSON document. Where it may be `bodyless`, no body is an empty object. Raises
+    Problem 413 or 400.
     """
     body = await request.body()
     if not body and bodyless:
@@ -44,4 +50,4 @@ def unpaid_reason(request: Request) -> str:
     """Why a request without `PAYMENT-SIGNATURE` is not paid, in words that a v1 client needs."""
     if "x-payment" in request.headers:
         return "This service takes x402 version 2: sign again and send PAYMENT-SIGNATURE."
-    return "PAYMENT-SIGNATURE header is required"
+    return PAYMENT_REQUIRED

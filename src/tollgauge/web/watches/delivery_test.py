@@ -1,4 +1,5 @@
-"""Connect: destinations are tried before anything is charged, and sealed before they are stored.
+"""The delivery test: destinations are tried before anything is charged, and sealed before they are
+stored.
 
 Every destination gets a signed `connection_test`, up to three times (docs/watching.md). One
 that fails refuses the whole request with `notCharged: true`; what it answered is never shown, or
@@ -27,8 +28,7 @@ from tollgauge.web.paid.catalogue import PaidDependencies
 
 TRIES: Final = 3
 PAUSE_S: Final = 0.5
-
-
+"""Between two tries."""
 _SILENCE: Final = frozenset({FaultKind.TIMEOUT.value, FaultKind.CONNECT_TIMEOUT.value})
 
 
@@ -61,10 +61,10 @@ class DeliveryTester:
     async def test(
         self, targets: Sequence[Target], *, watch_id: str, resource: str, signing: Signing
     ) -> list[dict[str, Any]]:
-        """Try every destination, all at once; what to say of each. Raises Problem 422 when any
-        did not take the test.
+        """Try every destination, all at once; how each took the test, as the answer shows it.
+        Raises Problem 422 if any did not take it.
         """
-        tries = (self._try(each, watch_id, resource, signing) for each in targets)
+        tries = (self._try(target, watch_id, resource, signing) for target in targets)
         results = await asyncio.gather(*tries)
         report = [
             {
@@ -96,13 +96,13 @@ class DeliveryTester:
         self, target: Target, watch_id: str, resource: str, signing: Signing
     ) -> tuple[Sent, int]:
         sent = Sent(error="untried")
-        told = self._told(target, watch_id, resource)
+        message = self._test_message(target, watch_id, resource)
         for number in range(1, TRIES + 1):
             sent = await webhooks.send(
                 self.dependencies.live.egress,
                 url=target.url,
                 kind=target.kind,
-                told=told,
+                told=message,
                 signing=signing,
                 now=self.dependencies.clock(),
             )
@@ -112,7 +112,7 @@ class DeliveryTester:
                 await asyncio.sleep(PAUSE_S)
         return sent, TRIES
 
-    def _told(self, target: Target, watch_id: str, resource: str) -> dict[str, Any]:
+    def _test_message(self, target: Target, watch_id: str, resource: str) -> dict[str, Any]:
         mark = hashlib.sha256(target.url.encode()).hexdigest()[:16]
         return notice.event(
             type_=rules.CONNECTION_TEST,
@@ -124,15 +124,15 @@ class DeliveryTester:
             page="",
         )
 
-    def kept(self, targets: Sequence[Target], *, watch_id: str, now: int) -> list[Destination]:
-        """The destinations as they are stored."""
-        found = []
+    def sealed(self, targets: Sequence[Target], *, watch_id: str, now: int) -> list[Destination]:
+        """The destinations as they are stored, with their URLs sealed."""
+        sealed_destinations = []
         for number, target in enumerate(targets):
             id_ = f"dst_{number}{secrets.token_hex(12)}"
             sealed = self.dependencies.sealer.seal(
                 target.url.encode(), context=destination_context(id_)
             )
-            found.append(
+            sealed_destinations.append(
                 Destination(
                     id=id_,
                     watch_id=watch_id,
@@ -142,4 +142,4 @@ class DeliveryTester:
                     created_at=now,
                 )
             )
-        return found
+        return sealed_destinations

@@ -1,4 +1,4 @@
-"""A watch as it stands, and what its owner changes about it: edit, cancel (docs/watching.md).
+"""What the owner of a watch changes about it: edit, cancel (docs/watching.md).
 
 Rules:
 - destinations are tested before the watch is locked; what an edit changes is worked out under the
@@ -78,28 +78,24 @@ class Watching:
 
     async def edit(self, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
         """Change a watch; what is left out stays, a `delivery` replaces all destinations."""
-        found = await own_watch(
-            self.dependencies.store, id, bearer(request), clock=self.dependencies.clock
-        )
-        document = await read_body(request)
-        if not isinstance(document, dict):
-            raise catalogue.invalid("", "The body must be a JSON object.")
+        watch = await own_watch(self.dependencies, id, bearer(request))
+        document = catalogue.json_object(await read_body(request))
         catalogue.check_names(document, _EDIT_BODY)
-        if found.state is not State.ACTIVE:
+        if watch.state is not State.ACTIVE:
             raise _ended()
-        watch_request_of(document, now=found.watch_request)
+        watch_request_of(document, now=watch.watch_request)
         targets = (
             targets_of(document, self.dependencies.perimeter) if "delivery" in document else None
         )
-        fresh = await self._connected(found, targets or (), bearer(request))
+        fresh = await self._test_new(watch, targets or (), bearer(request))
         sealed_key = None
         if any(target.kind is Kind.JSON for target in fresh):
             key = webhooks.secret_key(bearer(request)) or b""
-            sealed_key = self.dependencies.sealer.seal(key, context=watch_context(found.id))
+            sealed_key = self.dependencies.sealer.seal(key, context=watch_context(watch.id))
         await self.dependencies.store.writing(
-            self._edit, found.id, document, targets, fresh, sealed_key
+            self._edit, watch.id, document, targets, fresh, sealed_key
         )
-        return await self._state(found.id)
+        return await self._state(watch.id)
 
     def _edit(
         self,
@@ -111,27 +107,29 @@ class Watching:
         sealed_key: bytes | None,
     ) -> None:
         """Change a watch as it is now; None as `targets` leaves its destinations alone."""
-        found = watches.get(tx, watch_id, lock=True)
-        if found is None or found.state is not State.ACTIVE:
+        watch = watches.get(tx, watch_id, lock=True)
+        if watch is None or watch.state is not State.ACTIVE:
             raise _ended()
         now = self.dependencies.clock()
         added: list[Destination] = []
         removed: list[str] = []
         if targets is not None:
-            kept = self._kept(destinations.of_watches(tx, [found.id])[found.id])
-            wanted = {(each.url, each.kind) for each in targets}
-            removed = [id_ for id_, place in kept.items() if place not in wanted]
-            places = set(kept.values())
+            old = self._places(destinations.of_watches(tx, [watch.id])[watch.id])
+            wanted = {(target.url, target.kind) for target in targets}
+            removed = [id_ for id_, place in old.items() if place not in wanted]
+            places = set(old.values())
             new = {
-                each: made for each, made in fresh.items() if (each.url, each.kind) not in places
+                target: destination
+                for target, destination in fresh.items()
+                if (target.url, target.kind) not in places
             }
             added = list(new.values())
-            outbox.drop(tx, found.id, now=now, to=removed)
+            outbox.drop(tx, watch.id, now=now, to=removed)
         watches.edit(
             tx,
-            found,
-            watch_request=watch_request_of(document, now=found.watch_request),
-            sealed_key=found.sealed_key or sealed_key,
+            watch,
+            watch_request=watch_request_of(document, now=watch.watch_request),
+            sealed_key=watch.sealed_key or sealed_key,
             added=added,
             removed=removed,
             now=now,
@@ -139,72 +137,74 @@ class Watching:
 
     async def cancel(self, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
         """End a watch at once; doing it again changes nothing."""
-        found = await own_watch(
-            self.dependencies.store, id, bearer(request), clock=self.dependencies.clock
-        )
+        watch = await own_watch(self.dependencies, id, bearer(request))
         now = self.dependencies.clock()
         async with self.dependencies.store.write() as tx:
-            if await watches.end(tx, found, State.CANCELLED, now=now) is not None:
-                await outbox.drop(tx, found.id, now=now)
-        return await self._state(found.id)
+            if await watches.end(tx, watch, State.CANCELLED, now=now) is not None:
+                await outbox.drop(tx, watch.id, now=now)
+        return await self._state(watch.id)
 
-    async def _connected(
-        self, found: Watch, targets: tuple[Target, ...], secret: str
+    async def _test_new(
+        self, watch: Watch, targets: tuple[Target, ...], secret: str
     ) -> dict[Target, Destination]:
-        """Those of some targets that the watch has not yet, tested and sealed."""
+        """The targets that the watch does not have yet, tested and sealed. Raises Problem 422 if
+        one fails its test, 503 without a key to seal them.
+        """
         if not targets:
             return {}
         async with self.dependencies.store.read() as tx:
-            kept = (await destinations.of_watches(tx, [found.id]))[found.id]
-            endpoint = await endpoints.get(tx, found.endpoint_id)
-        places = set(self._kept(kept).values())
-        fresh = [each for each in targets if (each.url, each.kind) not in places]
+            old = (await destinations.of_watches(tx, [watch.id]))[watch.id]
+            endpoint = await endpoints.get(tx, watch.endpoint_id)
+        places = set(self._places(old).values())
+        fresh = [target for target in targets if (target.url, target.kind) not in places]
         tester = DeliveryTester(self.dependencies)
         tester.check_ready(fresh)
-        signing = Signing(key=webhooks.secret_key(secret) or b"", secret_hash=found.secret_hash)
+        signing = Signing(key=webhooks.secret_key(secret) or b"", secret_hash=watch.secret_hash)
         resource = endpoint.resource if endpoint else ""
-        await tester.test(fresh, watch_id=found.id, resource=resource, signing=signing)
-        made = tester.kept(fresh, watch_id=found.id, now=self.dependencies.clock())
-        return dict(zip(fresh, made, strict=True))
+        await tester.test(fresh, watch_id=watch.id, resource=resource, signing=signing)
+        tested = tester.sealed(fresh, watch_id=watch.id, now=self.dependencies.clock())
+        return dict(zip(fresh, tested, strict=True))
 
-    def _kept(self, kept: tuple[Destination, ...]) -> dict[str, tuple[str, Kind]]:
+    def _places(self, old: tuple[Destination, ...]) -> dict[str, tuple[str, Kind]]:
         """The URLs and formats of destinations by their ids. A disabled one, and one whose URL
         does not open any more, has no URL here, so that naming it again tests it again.
         """
-        found: dict[str, tuple[str, Kind]] = {}
-        for each in kept:
-            context = destination_context(each.id)
+        places: dict[str, tuple[str, Kind]] = {}
+        for destination in old:
+            context = destination_context(destination.id)
             try:
-                url = self.dependencies.sealer.open(each.sealed_url, context=context).decode()
+                url = self.dependencies.sealer.open(
+                    destination.sealed_url, context=context
+                ).decode()
             except SealError:
                 url = ""
-            found[each.id] = ("" if each.disabled_at else url, each.kind)
-        return found
+            places[destination.id] = ("" if destination.disabled_at else url, destination.kind)
+        return places
 
     async def _state(self, watch_id: str) -> Response:
         async with self.dependencies.store.read() as tx:
-            found = await watches.get(tx, watch_id)
-            kept = (await destinations.of_watches(tx, [watch_id]))[watch_id]
-            endpoint = await endpoints.get(tx, found.endpoint_id) if found else None
-        if found is None:
+            watch = await watches.get(tx, watch_id)
+            watch_destinations = (await destinations.of_watches(tx, [watch_id]))[watch_id]
+            endpoint = await endpoints.get(tx, watch.endpoint_id) if watch else None
+        if watch is None:
             raise unknown_watch()
         shape = StateShape(
-            watch_id=found.id,
-            state=found.state.value,
+            watch_id=watch.id,
+            state=watch.state.value,
             resource=endpoint.resource if endpoint else "",
-            created_at=notice.iso(found.created_at),
-            expires_at=notice.iso(found.expires_at),
-            events=list(found.watch_request.events),
-            liveness_sensitivity_n=found.watch_request.sensitivity,
-            digest=found.watch_request.digest,
+            created_at=notice.iso(watch.created_at),
+            expires_at=notice.iso(watch.expires_at),
+            events=list(watch.watch_request.events),
+            liveness_sensitivity_n=watch.watch_request.sensitivity,
+            digest=watch.watch_request.digest,
             destinations=[
                 DestinationShape(
-                    destination=each.masked,
-                    kind=each.kind.value,
-                    state="disabled" if each.disabled_at else "active",
-                    reason=each.disabled_reason,
+                    destination=destination.masked,
+                    kind=destination.kind.value,
+                    state="disabled" if destination.disabled_at else "active",
+                    reason=destination.disabled_reason,
                 )
-                for each in kept
+                for destination in watch_destinations
             ],
         )
         return answer(shape)

@@ -99,8 +99,8 @@ class PollShape(SnakeShape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Checks:
-    """How often an endpoint was checked since its watch began: `made` checks, `scored` of them
-    with a verdict, `fresh` since the last poll.
+    """How often an endpoint was checked since its watch began: `made` checks in all, `scored` of
+    them with a verdict, `fresh` since the last poll.
     """
 
     made: int
@@ -126,32 +126,34 @@ class Polling:
 
     async def read(self, watch_id: str, secret: str, *, since: str, watch_since: str) -> PollShape:
         """What a poll answers, whatever carried it. Raises Problem 401, 404 or 422."""
-        found = await own_watch(
-            self.dependencies.store, watch_id, secret, clock=self.dependencies.clock
-        )
-        after, looked = _cursor(since, "since")
+        watch = await own_watch(self.dependencies, watch_id, secret)
+        after, last_poll_at = _cursor(since, "since")
         watched_after, _ = _cursor(watch_since, "watch_since")
         now = self.dependencies.clock()
         async with self.dependencies.store.read() as tx:
             _check_cursor(after, await changes.newest(tx), "since")
             _check_cursor(watched_after, await watch_events.newest(tx), "watch_since")
-            told = await changes.of_watch(tx, found, after=after, limit=PAGE_MAX)
-            own = await watch_events.of_watch(tx, found.id, after=watched_after, limit=PAGE_MAX)
-            endpoint = await endpoints.get(tx, found.endpoint_id)
-            checks = await tx.run(_checks, found, looked=looked, until=min(now, found.told_until))
+            events = await changes.of_watch(tx, watch, after=after, limit=PAGE_MAX)
+            watch_changes = await watch_events.of_watch(
+                tx, watch.id, after=watched_after, limit=PAGE_MAX
+            )
+            endpoint = await endpoints.get(tx, watch.endpoint_id)
+            checks = await tx.run(
+                _checks, watch, last_poll_at=last_poll_at, until=min(now, watch.told_until)
+            )
         resource = endpoint.resource if endpoint else ""
-        last = told[-1].id if told else after
+        last = events[-1].id if events else after
         probed = endpoint.last_probed if endpoint else None
-        live = found.state is State.ACTIVE
+        live = watch.state is State.ACTIVE
         return PollShape(
-            watch_id=found.id,
-            state=found.state.value,
+            watch_id=watch.id,
+            state=watch.state.value,
             resource=resource,
-            expires_at=notice.iso(found.expires_at),
-            events=[self._event(each, found, resource) for each in told],
-            next_cursor=f"{last}.{looked if len(told) == PAGE_MAX else now}",
-            watch_events=[_own_event(each) for each in own],
-            watch_events_cursor=str(own[-1].id if own else watched_after),
+            expires_at=notice.iso(watch.expires_at),
+            events=[self._event(event, watch, resource) for event in events],
+            next_cursor=f"{last}.{last_poll_at if len(events) == PAGE_MAX else now}",
+            watch_events=[_own_event(event) for event in watch_changes],
+            watch_events_cursor=str(watch_changes[-1].id if watch_changes else watched_after),
             checkedTimes=checks.scored,
             excludedTimes=checks.made - checks.scored,
             probesSinceCursor=checks.fresh,
@@ -159,33 +161,33 @@ class Polling:
             nextCheckBy=notice.iso(endpoint.next_due + GRACE_MS) if endpoint and live else None,
         )
 
-    def _event(self, each: StoredChange, found: Watch, resource: str) -> EventShape:
+    def _event(self, stored: StoredChange, watch: Watch, resource: str) -> EventShape:
         return EventShape(
             **notice.change_event(
-                each.change,
-                event_id=rules.message_id(found.id, f"flip:{each.id}"),
-                watch_id=found.id,
+                stored.change,
+                event_id=rules.message_id(watch.id, f"flip:{stored.id}"),
+                watch_id=watch.id,
                 resource=resource,
-                page=notice.page(self.dependencies.base_url, found.endpoint_id),
+                page=notice.page(self.dependencies.base_url, watch.endpoint_id),
             )
         )
 
 
-def _checks(tx: Connection, found: Watch, *, looked: int, until: int) -> _Checks:
-    """Until an instant, with `looked` as that of the last poll."""
-    made, scored = changes.checks(tx, found.endpoint_id, since=found.created_at, until=until)
-    if looked <= found.created_at:
+def _checks(tx: Connection, watch: Watch, *, last_poll_at: int, until: int) -> _Checks:
+    """The checks until an instant. `last_poll_at` is when the last poll was answered, 0 if none."""
+    made, scored = changes.checks(tx, watch.endpoint_id, since=watch.created_at, until=until)
+    if last_poll_at <= watch.created_at:
         return _Checks(made=made, scored=scored, fresh=made)
-    fresh, _ = changes.checks(tx, found.endpoint_id, since=min(looked, until), until=until)
+    fresh, _ = changes.checks(tx, watch.endpoint_id, since=min(last_poll_at, until), until=until)
     return _Checks(made=made, scored=scored, fresh=fresh)
 
 
 def _cursor(text: str, name: str) -> tuple[int, int]:
     """(id, instant) of a cursor. Raises Problem 422."""
-    found = CURSOR.fullmatch(text)
-    if found is None:
+    match = CURSOR.fullmatch(text)
+    if match is None:
         raise catalogue.invalid(name, "A cursor is what an earlier poll gave.")
-    return int(found.group(1)), int(found.group(2) or 0)
+    return int(match.group(1)), int(match.group(2) or 0)
 
 
 def _check_cursor(after: int, newest: int, name: str) -> None:
@@ -198,13 +200,13 @@ def _check_cursor(after: int, newest: int, name: str) -> None:
         )
 
 
-def _own_event(each: WatchEvent) -> WatchEventShape:
+def _own_event(event: WatchEvent) -> WatchEventShape:
     return WatchEventShape(
-        event_id=rules.message_id(each.watch_id, rules.own_event(each.id)),
-        type=each.type,
-        observed_at=each.at // 1000,
-        observed_at_iso=notice.iso(each.at),
-        detail=notice.instants(each.detail),
+        event_id=rules.message_id(event.watch_id, rules.own_event(event.id)),
+        type=event.type,
+        observed_at=event.at // 1000,
+        observed_at_iso=notice.iso(event.at),
+        detail=notice.instants(event.detail),
     )
 
 

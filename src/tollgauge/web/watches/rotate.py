@@ -116,10 +116,9 @@ class Rotation:
 
     def _read(self, document: object) -> tuple[int, bytes]:
         """The instant and the signature of a request. Raises Problem 422."""
-        if not isinstance(document, dict):
-            raise catalogue.invalid("", "The body must be a JSON object.")
-        catalogue.check_names(document, _BODY)
-        signed_at, signature = document.get("signed_at"), document.get("signature")
+        fields = catalogue.json_object(document)
+        catalogue.check_names(fields, _BODY)
+        signed_at, signature = fields.get("signed_at"), fields.get("signature")
         if type(signed_at) is not int or not 0 <= signed_at <= _SECONDS_MAX:
             raise catalogue.invalid("signed_at", "signed_at must be a time in unix seconds.")
         if not isinstance(signature, str) or not _SIGNATURE.fullmatch(signature):
