@@ -34,7 +34,7 @@ from tollgauge.web.mcp.tools import Tools
 from tollgauge.web.pages import views
 from tollgauge.web.pages.site import Site
 from tollgauge.web.pages.upgrade import Upgrade
-from tollgauge.web.paid import handler as paid
+from tollgauge.web.paid import request as paid
 from tollgauge.web.paid.products import products
 from tollgauge.web.watches import edit, poll, rotate
 from tollgauge.web.watches.watch_auth import SECURITY
@@ -211,7 +211,7 @@ def _paid_routes(dependencies: Dependencies) -> Iterable[Route]:
         yield Route(
             "POST",
             product.route,
-            paid.buy(product, dependencies.gate),
+            paid.buy(product, dependencies.gate.serve),
             product.summary,
             "paid",
             f"post_{paid.operation_suffix(product)}",
