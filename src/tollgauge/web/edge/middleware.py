@@ -165,7 +165,7 @@ class Edge:
 
     async def _from_cache(self, scope: Scope, receive: Receive, send: Send) -> None:
         ready = await self._ready(scope, receive)
-        if ready.etag and _matches(_header(scope, b"if-none-match"), ready.etag):
+        if ready.etag and _etag_matches(_header(scope, b"if-none-match"), ready.etag):
             headers = (pair for pair in ready.headers if pair[0] not in _OF_BODY)
             await _send(send, 304, tuple(headers))
             return
@@ -185,7 +185,7 @@ class Edge:
             return kept
         if kept is not None and now < kept.stale:
             self._kept[key] = replace(kept, until=now + CACHE_SECONDS)
-        fresh = await _made(self.app, scope, receive, gzip=gzip)
+        fresh = await _run_route(self.app, scope, receive, gzip=gzip)
         if kept is not None and fresh.status >= 500 and now < kept.stale:
             return kept
         self._forget(key)
@@ -212,19 +212,19 @@ async def _answer(app: App, scope: Scope, receive: Receive, send: Send) -> None:
     """
     answered = False
 
-    async def watched(message: Message) -> None:
+    async def note_start(message: Message) -> None:
         nonlocal answered
         answered = True
         await send(message)
 
     with contextlib.suppress(Exception):
-        await app(scope, _capped(receive), watched)
+        await app(scope, _capped(receive), note_start)
     if not answered:
         await fault().response()(scope, receive, send)
 
 
-async def _made(app: App, scope: Scope, receive: Receive, *, gzip: bool) -> _Ready:
-    """Run the route once and take its whole answer; a 200 gets an `ETag`, a large one is gzipped
+async def _run_route(app: App, scope: Scope, receive: Receive, *, gzip: bool) -> _Ready:
+    """Run the route once and collect its whole answer; a 200 gets an `ETag`, a large one is gzipped
     where that is wanted.
     """
     status = 500
@@ -318,7 +318,7 @@ def _header(scope: Scope, wanted: bytes) -> bytes | None:
     return next((value for name, value in reversed(scope["headers"]) if name == wanted), None)
 
 
-def _matches(known: bytes | None, etag: bytes) -> bool:
+def _etag_matches(known: bytes | None, etag: bytes) -> bool:
     """Whether `If-None-Match` names an entity tag (RFC 9110: weak comparison, or `*`)."""
     if known is None:
         return False

@@ -162,8 +162,8 @@ class Watching:
         signing = Signing(key=webhooks.secret_key(secret) or b"", secret_hash=watch.secret_hash)
         resource = endpoint.resource if endpoint else ""
         await tester.test(fresh, watch_id=watch.id, resource=resource, signing=signing)
-        tested = tester.sealed(fresh, watch_id=watch.id, now=self.dependencies.clock())
-        return dict(zip(fresh, tested, strict=True))
+        sealed = tester.sealed(fresh, watch_id=watch.id, now=self.dependencies.clock())
+        return dict(zip(fresh, sealed, strict=True))
 
     def _places(self, old: tuple[Destination, ...]) -> dict[str, tuple[str, Kind]]:
         """The URLs and formats of destinations by their ids. A disabled one, and one whose URL
