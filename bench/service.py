@@ -48,7 +48,7 @@ from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.probes import archive, evidence, probes
 from tollgauge.web.edge.middleware import EdgeSettings
 from tollgauge.web.paid.catalogue import SaleSettings
-from tollgauge.web.routes import ServerSettings
+from tollgauge.web.settings import ServerSettings
 
 CATALOGUE: Final = 2_000
 KNOWN: Final = 20

@@ -39,13 +39,14 @@ from tollgauge.jobs.runner import Job, run_jobs
 from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.observe import metrics_text
 from tollgauge.web import routes as web
+from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.connections import Connections
 from tollgauge.web.edge.listen import Listeners, listening
 from tollgauge.web.edge.protocol import CountedProtocol
 from tollgauge.web.mcp import transport
-from tollgauge.web.paid.catalogue import PaidDependencies
 from tollgauge.web.paid.gate import SALE, Gate
 from tollgauge.web.paid.live_probe import LiveProbe
+from tollgauge.web.settings import ServerSettings
 
 Clock = Callable[[], int]
 
@@ -75,7 +76,7 @@ class Opened:
     clock: Clock
     owner: str
 
-    def server(self) -> web.Services:
+    def server(self) -> Dependencies:
         """What the routes work with."""
         live = LiveProbe(
             store=self.store,
@@ -84,8 +85,7 @@ class Opened:
             cadence=self.config.probe.cadence,
             references=self.config.references,
         )
-        perimeter = self.config.egress.perimeter
-        return web.Services(
+        return Dependencies(
             store=self.store,
             gate=Gate(
                 store=self.store,
@@ -93,20 +93,15 @@ class Opened:
                 clock=self.clock,
                 chain=self.chain,
             ),
-            dependencies=PaidDependencies(
-                store=self.store,
-                live=live,
-                clock=self.clock,
-                settings=self.config.sale,
-                base_url=self.config.server.base_url.rstrip("/"),
-                perimeter=perimeter,
-                alternatives=self.alternatives,
-                sealer=self.config.watch.sealer,
-                transactions=self.transactions,
-            ),
+            live=live,
             clock=self.clock,
-            settings=self.config.server,
-            perimeter=perimeter,
+            settings=self.config.sale,
+            edge=self.config.server.front,
+            base_url=self.config.server.base_url.rstrip("/"),
+            perimeter=self.config.egress.perimeter,
+            alternatives=self.alternatives,
+            sealer=self.config.watch.sealer,
+            transactions=self.transactions,
         )
 
     def jobs(self) -> tuple[Job, ...]:
@@ -392,7 +387,7 @@ def _served(resources: Opened, listeners: Listeners) -> list[tuple[Any, socket.s
     return found
 
 
-def _server(app: Any, settings: web.ServerSettings) -> _Server:
+def _server(app: Any, settings: ServerSettings) -> _Server:
     """A server with connections of its own; what a proxy forwards is web/edge's to judge."""
     connections = Connections(settings.connections, proxies=settings.front.trusted_proxies)
     protocol: Any = partial(CountedProtocol, connections)

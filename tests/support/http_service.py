@@ -25,7 +25,7 @@ from tollgauge.jobs import score
 from tollgauge.web import routes as web
 from tollgauge.web.edge.middleware import Edge, EdgeSettings
 from tollgauge.web.paid.catalogue import SaleSettings
-from tollgauge.web.routes import ServerSettings
+from tollgauge.web.settings import ServerSettings
 
 NOW = 1_795_000_000_000
 BASE = "http://trust.test"

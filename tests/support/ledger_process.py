@@ -35,6 +35,7 @@ from tollgauge.web.paid import gate as gate_module
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.gate import Gate
 from tollgauge.web.paid.payment_terms import Sale
+from tollgauge.web.paid.settlement import Settlement
 
 POINTS: Final = (
     "after the claim",
@@ -62,6 +63,15 @@ class DoomedFacilitator(Facilitator):
         return found
 
 
+class DoomedSettlement(Settlement):
+    """The settlement, with the point after its last step."""
+
+    async def conclude(self, *arguments: Any, **more: Any) -> Any:
+        found = await super().conclude(*arguments, **more)
+        point("after the outcome is written")
+        return found
+
+
 class DoomedGate(Gate):
     """The gate, with the points after its steps. The product itself knows nothing of them."""
 
@@ -80,16 +90,15 @@ class DoomedGate(Gate):
         point("after the answer is made")
         return found
 
-    async def _intend(self, *arguments: Any, **more: Any) -> Any:
-        found = await super()._intend(*arguments, **more)
+    async def _store_intent(self, *arguments: Any, **more: Any) -> Any:
+        found = await super()._store_intent(*arguments, **more)
         assert found.state is State.SETTLING
         point("after the answer and the intent are stored")
         return found
 
-    async def _conclude(self, *arguments: Any, **more: Any) -> Any:
-        found = await super()._conclude(*arguments, **more)
-        point("after the outcome is written")
-        return found
+    @property
+    def _settlement(self) -> Settlement:
+        return DoomedSettlement(self._ledger, self.facilitator, self.chain)
 
 
 def serve(order: dict[str, str], listener: socket.socket) -> None:

@@ -30,16 +30,17 @@ from tollgauge.web.paid import gate
 from tollgauge.web.paid.catalogue import PRICES, SaleSettings
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.gate import Gate
-from tollgauge.web.routes import ServerSettings
+from tollgauge.web.paid.settlement import Settlement
+from tollgauge.web.settings import ServerSettings
 
 KEY: Final = "a key of at least thirty-two characters"
 STEPS: Final[dict[str, type]] = {
     "_claim": Gate,
     "_verify": Gate,
     "_compute": Gate,
-    "_intend": Gate,
+    "_store_intent": Gate,
     "settle": Facilitator,
-    "_conclude": Gate,
+    "conclude": Settlement,
 }
 """The steps of a sale, with a point after each."""
 WRITES: Final = ("before the product writes", "after the product wrote")

@@ -39,7 +39,7 @@ from tollgauge.store.probes.observations import Observation
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.destinations import Destination
 from tollgauge.store.watches.watches import Watch
-from tollgauge.web import routes as web
+from tollgauge.web.watches.poll import Polling
 
 NOW = http_service.NOW
 STEP = 5 * MINUTE_MS
@@ -130,7 +130,7 @@ async def replay(
                 seen = Observation(endpoint=endpoint, result=result, learned=None)
                 await observations.record(tx, (seen,), cadence=Cadence(), owner="", now=clock.now)
         await service.alert_round()
-    polling = web.polling(service.server())
+    polling = Polling(service.server())
     polled: Told = {}
     for key, id_ in ids.items():
         found = await polling.read(id_, id_, since="0", watch_since="0")

@@ -31,7 +31,7 @@ from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import ScoreSettings
 from tollgauge.web.paid.catalogue import SaleSettings
-from tollgauge.web.routes import ServerSettings
+from tollgauge.web.settings import ServerSettings
 
 __all__ = ["Config", "ConfigError", "StoreSettings", "advice", "check", "load", "unused"]
 

@@ -42,7 +42,7 @@ from tollgauge.store.endpoints import crawls, discovery, endpoints, scores
 from tollgauge.store.probes import archive, probes
 from tollgauge.web.edge.middleware import EdgeSettings
 from tollgauge.web.paid.catalogue import SaleSettings
-from tollgauge.web.routes import ServerSettings
+from tollgauge.web.settings import ServerSettings
 
 SOURCE: Final = "demo-bazaar"
 STEP_MS: Final = 30 * MINUTE_MS

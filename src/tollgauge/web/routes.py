@@ -1,106 +1,105 @@
-"""The routes, with the price visible on each paid row, and the one table of errors.
+"""The table of routes, and the application that serves it.
 
-The front (sizes, rate limit, cached bytes, headers of every answer) stands before the routes. A
-handler raises; the table at the end says what a caller sees: an `application/problem+json`
-document, or a page for a browser that asked for one. No answer ever holds a traceback or a
-foreign text.
+Each row of `table` says everything that is known of a route: its method and path, its handler,
+what it answers, its price, and whether its ready bytes are kept for some seconds. The cache
+rule, the documentation page, /llms.txt and the interface description follow from the rows.
+
+web/edge stands before the routes (sizes, rate limit, cached bytes, headers of every answer);
+web/errors says what a caller sees of an exception.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final
 
 import orjson
-from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
+from fastapi import Depends, FastAPI
 from mcp.server.lowlevel import Server
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from tollgauge.core.endpoint import PUBLIC, Perimeter
-from tollgauge.db.engine import Store, StoreUnavailable
-from tollgauge.observe import PAID_REQUESTS, log, place_of
-from tollgauge.web.edge.compress import compressed
-from tollgauge.web.edge.connections import ConnectionSettings
-from tollgauge.web.edge.health import Readiness
-from tollgauge.web.edge.middleware import Edge, EdgeSettings
-from tollgauge.web.edge.problem import Invalid, Problem, fault, store_unavailable
+from tollgauge.web import wire
+from tollgauge.web.dependencies import Dependencies
+from tollgauge.web.edge.health import Readiness, healthz
+from tollgauge.web.edge.middleware import Edge
+from tollgauge.web.edge.query import check_query
+from tollgauge.web.errors import add_error_handlers
 from tollgauge.web.free import models
-from tollgauge.web.free.api import FreeApi
-from tollgauge.web.free.discovery_files import LLMS, WELL_KNOWN, DiscoveryFiles
-from tollgauge.web.free.feeds import Feeds
+from tollgauge.web.free.api import EMPTY_OBJECT, PREVIEW, PREVIEW_PATH, FreeApi
+from tollgauge.web.free.discovery_files import LLMS, WELL_KNOWN, DiscoveryFiles, ResourcesShape
+from tollgauge.web.free.feeds import ATOM, Feeds
 from tollgauge.web.mcp import transport
 from tollgauge.web.mcp.tools import Tools
 from tollgauge.web.pages import views
-from tollgauge.web.pages.site import HTML, Site
+from tollgauge.web.pages.site import Site
 from tollgauge.web.pages.upgrade import Upgrade
-from tollgauge.web.paid import catalogue, payment_preview
-from tollgauge.web.paid.catalogue import Call, PaidDependencies, Product
-from tollgauge.web.paid.gate import Gate
-from tollgauge.web.paid.payment_terms import payment_required
-from tollgauge.web.paid.products import products, trust
-from tollgauge.web.paid.products.watch import delivery_tester
-from tollgauge.web.watches.edit import Watching
-from tollgauge.web.watches.poll import Polling
-from tollgauge.web.watches.rotate import Rotation
+from tollgauge.web.paid import request as paid
+from tollgauge.web.paid.products import products
+from tollgauge.web.watches import edit, poll, rotate
+from tollgauge.web.watches.watch_auth import SECURITY
 from tollgauge.web.wire import examples, openapi
 
 VERSION: Final = "2.0.0"
 """Of the interface, as openapi.json names it."""
-CACHED: Final = frozenset(
-    {"/", "/leaderboard", "/methodology", "/docs", "/v1/x402-trust-preview", "/openapi.json"}
-    | {LLMS, WELL_KNOWN}
-)
-CACHED_UNDER: Final = ("/trust/", "/endpoint/", "/provider/", "/static/", "/favicon.ico")
-_BASE_URL: Final = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?", re.ASCII)
-_PORT_MAX: Final = 65_535
-_ANSWERS: Final = {catalogue.TRUST: examples.trust_report()}
-"""Whole answers as examples; a product's own example is the start of one."""
-_HELLO: Final = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+_LIST_TOOLS: Final = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+_UNKNOWN: Final = {404: "Nothing is known of this resource"}
+_UNKNOWN_PAGE: Final = {404: "Nothing is known of it"}
+_INVALID: Final = {
+    422: "The resource is missing, or no public https URL, or there is an unknown query parameter"
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSettings:
-    """Where the server listens and what it calls itself.
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One row of the table.
 
-    `base_url` is the public address, without a slash at the end; `admin_port` serves metrics on
-    loopback, 0 switches it off. Raises ValueError.
+    `answers` are the response models and statuses, and `request` whatever else OpenAPI says of the
+    operation. `cached` keeps the answer ready for some seconds, with an `ETag`; `unlimited` exempts
+    from the rate limit. `price` is in millionths of a dollar. The documentation page shows the
+    routes that have an `example`: the query of a GET (empty, or with its `?`), or the JSON body of
+    a POST. An `internal` route is no part of the interface description.
+    Where `strict_query`, a query parameter that the route does not take is refused.
     """
 
-    base_url: str = "http://127.0.0.1:8402"
-    host: str = "127.0.0.1"
-    port: int = 8402
-    admin_port: int = 8403
-    json_logs: bool = False
-    front: EdgeSettings = field(default_factory=EdgeSettings)
-    connections: ConnectionSettings = field(default_factory=ConnectionSettings)
-
-    def __post_init__(self) -> None:
-        if not _BASE_URL.fullmatch(self.base_url):
-            raise ValueError("base_url must be a http:// or https:// URL without a query")
-        if not all(0 <= port <= _PORT_MAX for port in (self.port, self.admin_port)):
-            raise ValueError(f"port and admin_port must be 0 to {_PORT_MAX}")
-        if self.port and self.port == self.admin_port:
-            raise ValueError("port and admin_port must differ")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
-    """The opened resources that routes work with."""
-
-    store: Store
-    gate: Gate
-    dependencies: PaidDependencies
-    clock: Callable[[], int]
-    settings: ServerSettings
-    perimeter: Perimeter = PUBLIC
+    method: str
+    path: str
+    handler: Callable[..., Awaitable[Response]]
+    summary: str
+    tag: str
+    operation_id: str
+    answers: openapi.Answers
+    _: KW_ONLY
+    request: Mapping[str, Any] = field(default_factory=dict)
+    cached: bool = False
+    unlimited: bool = False
+    price: int | None = None
+    example: str | None = None
+    internal: bool = False
+    strict_query: bool = False
 
 
-def create(services: Services) -> Edge:
+def table(dependencies: Dependencies) -> tuple[Route, ...]:
+    """Every route of the service. Where two rows have one path, the first names the method that a
+    405 allows.
+    """
+    sold = (
+        *_free_routes(dependencies),
+        *_tool_routes(dependencies),
+        *_paid_routes(dependencies),
+    )
+    documented = tuple(_documented(route) for route in sold if route.example is not None)
+    return (
+        *sold,
+        *_page_routes(dependencies, documented),
+        *_discovery_routes(dependencies, documented),
+        *_watch_routes(dependencies),
+        *_health_routes(dependencies),
+    )
+
+
+def create(dependencies: Dependencies) -> Edge:
     """The whole ASGI application."""
     app = FastAPI(
         title="tollgauge",
@@ -108,287 +107,272 @@ def create(services: Services) -> Edge:
         summary="Trust and reliability scores for pay-per-call (x402) endpoints",
         docs_url=None,
         redoc_url=None,
-        openapi_url="/openapi.json",
+        openapi_url=None,
         redirect_slashes=False,
     )
-    base_url, shared = _base_url(services), _shared(services)
-    app.include_router(FreeApi(**shared).router())
-    app.include_router(transport.router(mcp_server(services), base_url=base_url))
-    app.include_router(models.router())
-    for product in products(services.dependencies):
-        _sell(app, services, product)
-    app.include_router(
-        payment_preview.router(
-            (each, _payment_required_example(each)) for each in products(services.dependencies)
-        )
-    )
-    sale, routes = services.dependencies.settings, _documented(services.dependencies)
-    app.include_router(
-        Site(
-            **shared,
-            report_micro_usd=catalogue.micro_usd(sale.price(catalogue.TRUST))
-            if sale.pay_to
-            else None,
-            routes=routes,
-        ).router()
-    )
-    network = sale.network if sale.pay_to else ""
-    app.include_router(DiscoveryFiles(base_url=base_url, routes=routes, network=network).router())
-    app.include_router(Upgrade(dependencies=services.dependencies).router())
-    app.include_router(polling(services).router())
-    app.include_router(watching(services).router())
-    rotation = Rotation(
-        store=services.store,
-        clock=services.clock,
-        base_url=base_url,
-        sealer=services.dependencies.sealer,
-        chain=services.gate.chain,
-    )
-    app.include_router(rotation.router())
-    feeds = Feeds(store=services.store, base_url=base_url, clock=services.clock)
-    app.include_router(feeds.router())
-    _add_health(app, services)
-    _add_errors(app, base_url)
+    routes = table(dependencies)
+    for route in routes:
+        _add(app, route)
+    add_error_handlers(app, base_url=dependencies.base_url)
     openapi.finish(app)
-    openapi.add_bearer(app.openapi())
+    cached = [route.path for route in routes if route.cached]
     return Edge(
         app,
-        services.settings.front,
-        cached=CACHED,
-        cached_under=CACHED_UNDER,
-        unlimited=frozenset({"/healthz", "/readyz"}),
+        dependencies.edge,
+        cached=frozenset(path for path in cached if "{" not in path),
+        cached_under=tuple({path.partition("{")[0]: None for path in cached if "{" in path}),
+        unlimited=frozenset(route.path for route in routes if route.unlimited),
     )
 
 
-def mcp_server(services: Services) -> Server[Any]:
+def mcp_server(dependencies: Dependencies) -> Server[Any]:
     """Everything that is sold or free, as tools for agents."""
     tools = Tools(
-        products=products(services.dependencies),
-        free=FreeApi(**_shared(services)),
-        polling=polling(services),
-        gate=services.gate,
+        products=products(dependencies),
+        free=FreeApi(dependencies),
+        polling=poll.Polling(dependencies),
+        gate=dependencies.gate,
     )
     return transport.server(tools, version=VERSION)
 
 
-def polling(services: Services) -> Polling:
-    """What the owners of watches may read."""
-    return Polling(store=services.store, clock=services.clock, base_url=_base_url(services))
-
-
-def watching(services: Services) -> Watching:
-    """What the owners of watches may change."""
-    dependencies = services.dependencies
-    return Watching(
-        store=services.store,
-        clock=services.clock,
-        perimeter=services.perimeter,
-        sealer=dependencies.sealer,
-        delivery_tester=delivery_tester(dependencies),
-    )
-
-
-def _base_url(services: Services) -> str:
-    return services.settings.base_url.rstrip("/")
-
-
-def _shared(services: Services) -> dict[str, Any]:
-    """What every reader of the store is given."""
-    return {
-        "store": services.store,
-        "clock": services.clock,
-        "base_url": _base_url(services),
-        "perimeter": services.perimeter,
-    }
-
-
-def _sell(app: FastAPI, services: Services, product: Product) -> None:
-    """A paid row: its price, its gate, its description."""
-    route, price = product.route, services.dependencies.settings.price(product.route)
-
-    async def answer(request: Request) -> Response:
-        status = 500
-        try:
-            call = Call(path=request.url.path, parameters=request.path_params)
-            response = await services.gate.serve(request, product.sale(call))
-            status = response.status_code
-            response = await compressed(request, response)
-        except Problem as problem:
-            status = problem.status
-            raise
-        finally:
-            PAID_REQUESTS.labels(route, str(status)).inc()
-            log().info("paid.request", route=route, status=status)
-        return response
-
-    app.add_api_route(
-        route,
-        answer,
-        methods=["POST"],
-        summary=product.summary,
-        operation_id=f"post_{route.rsplit('/', 1)[-1].replace('-', '_')}",
-        response_class=Response,
-        responses=openapi.paid(
-            product.shape,
-            _ANSWERS.get(route, product.answer),
-            _payment_required_example(product),
-            product.refusals,
-        ),
-        tags=["paid"],
-        openapi_extra={
-            **(_payment_info(price) if services.dependencies.settings.pay_to else {}),
-            "requestBody": {
-                "required": not product.bodyless,
-                "description": catalogue.FIELDS,
-                "content": {
-                    "application/json": {"schema": product.body, "example": product.example}
-                },
-            },
-            "parameters": [
-                {
-                    "name": "PAYMENT-SIGNATURE",
-                    "in": "header",
-                    "required": False,
-                    "description": "The signed x402 v2 payment, base64 of its JSON, at most 16 KB",
-                    "schema": {"type": "string"},
-                },
-                *product.path_parameters(),
-            ],
-        },
-    )
-
-
-def _payment_info(price: str) -> dict[str, Any]:
-    """What directories read as "this is sold", hence left out while nothing is."""
-    return {
-        "x-payment-info": {
-            "price": {"mode": "fixed", "currency": "USD", "amount": price},
-            "protocols": [{"x402": {}}],
-        }
-    }
-
-
-def _payment_required_example(product: Product) -> Any:
-    """What an unpaid request is told, also where nothing is for sale yet."""
-    dependencies = product.dependencies
-    settings = replace(
-        dependencies.settings, pay_to=dependencies.settings.pay_to or examples.PAY_TO
-    )
-    sale = replace(product, dependencies=replace(dependencies, settings=settings)).sale()
-    return orjson.loads(bytes(payment_required(sale, "PAYMENT-SIGNATURE header is required").body))
-
-
-def _documented(dependencies: PaidDependencies) -> tuple[views.Route, ...]:
-    """The routes as the docs page shows them."""
-    example = f"?resource={trust.EXAMPLE['resource']}"
-    free = (
-        ("/trust/leaderboard", "The best 25 endpoints", ""),
-        ("/trust/stats", "Counts over everything that is known", ""),
-        ("/trust/snapshot", "The cached snapshot of an endpoint", example),
-        ("/v1/x402-trust-preview", "Three full sample reports", ""),
-        ("/openapi.json", "The interface description", ""),
-    )
-    rows = [
-        views.Route(method="GET", path=path, purpose=words, example=query)
-        for path, words, query in free
-    ]
-    rows.append(
-        views.Route(
-            method="POST",
-            path=transport.PATH,
-            purpose=transport.PURPOSE,
-            example=orjson.dumps(_HELLO).decode(),
+def _free_routes(dependencies: Dependencies) -> Iterable[Route]:
+    """JSON and feeds that cost nothing."""
+    base_url = dependencies.base_url
+    api, feeds = FreeApi(dependencies), Feeds(dependencies)
+    snapshot = examples.snapshot(base_url)
+    board = openapi.free(wire.LeaderboardShape, examples.leaderboard(base_url))
+    counts = openapi.free(wire.EcosystemShape, examples.stats())
+    by_url = openapi.free(wire.SnapshotShape, snapshot, _UNKNOWN | _INVALID)
+    by_id = openapi.free(wire.SnapshotShape, snapshot, _UNKNOWN)
+    samples = openapi.free(wire.PreviewShape, examples.preview())
+    decoders = openapi.free(models.ModelsShape, models.example())
+    feed = openapi.page(ATOM, own=_UNKNOWN_PAGE)
+    query = f"?resource={examples.RESOURCE}"
+    best, known = "The best 25 listed endpoints", "Counts over everything that is known"
+    decoding = "The decoders that a payment trace can name"
+    for path, handle, answers, summary, example in (
+        ("/trust/leaderboard", api.leaderboard, board, best, ""),
+        ("/trust/stats", api.stats, counts, known, ""),
+        ("/trust/snapshot", api.snapshot, by_url, "The cached snapshot of an endpoint", query),
+        ("/trust/snapshot/{id}", api.snapshot_by_id, by_id, "The same by the endpoint's id", None),
+        (PREVIEW_PATH, api.preview, samples, PREVIEW, ""),
+        ("/v1/models", models.models, decoders, decoding, None),
+    ):
+        id_ = f"get_{handle.__name__}"
+        yield Route(
+            "GET",
+            path,
+            handle,
+            summary,
+            "free",
+            id_,
+            answers,
+            cached=True,
+            example=example,
+            strict_query=True,
         )
+    yield Route(
+        "POST",
+        PREVIEW_PATH,
+        api.preview_by_post,
+        PREVIEW,
+        "free",
+        "post_preview",
+        samples
+        | openapi.problems(
+            {
+                400: "The body is not JSON",
+                422: "The body is not a JSON object, or an unknown query parameter",
+            }
+        ),
+        request={"requestBody": EMPTY_OBJECT},
+        strict_query=True,
     )
-    rows += [
-        views.Route(
-            method="POST",
-            path=product.route,
-            purpose=product.summary,
-            micro_usd=catalogue.micro_usd(dependencies.settings.price(product.route)),
+    for path, read, summary in (
+        ("/endpoint/{id}/feed.xml", feeds.of_endpoint, "An endpoint's incidents, as Atom"),
+        ("/provider/{host}/feed.xml", feeds.of_provider, "A provider's incidents, as Atom"),
+    ):
+        id_ = f"feed_{read.__name__}"
+        yield Route("GET", path, read, summary, "free", id_, feed, cached=True)
+    yield Route(
+        "GET",
+        "/openapi.json",
+        _interface_description,
+        "The interface description",
+        "free",
+        "get_openapi",
+        {},
+        cached=True,
+        example="",
+        internal=True,
+    )
+
+
+def _tool_routes(dependencies: Dependencies) -> Iterable[Route]:
+    """The tools for agents."""
+    server = mcp_server(dependencies)
+    yield Route(
+        "POST",
+        transport.PATH,
+        transport.HttpTransport(server, transport.security(dependencies.base_url)).exchange,
+        transport.PURPOSE,
+        "mcp",
+        "post_mcp",
+        transport.answers(),
+        request=transport.REQUEST,
+        example=orjson.dumps(_LIST_TOOLS).decode(),
+    )
+
+
+def _paid_routes(dependencies: Dependencies) -> Iterable[Route]:
+    """What is sold: a POST for each product, and a GET that shows its terms."""
+    for product in products(dependencies):
+        yield Route(
+            "POST",
+            product.route,
+            paid.buy(product, dependencies.gate.serve),
+            product.summary,
+            "paid",
+            f"post_{paid.operation_suffix(product)}",
+            paid.buy_answers(product),
+            request=paid.buy_description(product),
+            price=dependencies.settings.micro_usd(product.route),
             example=orjson.dumps(product.example).decode(),
         )
-        for product in products(dependencies)
-    ]
-    return tuple(rows)
+    for product in products(dependencies):
+        yield Route(
+            "GET",
+            product.route,
+            paid.show_terms(product),
+            "What the same path asks by POST",
+            "paid",
+            f"look_{paid.operation_suffix(product)}",
+            paid.terms_answers(product),
+            request={"parameters": product.path_parameters()},
+        )
 
 
-def _add_health(app: FastAPI, services: Services) -> None:
-    readiness = Readiness(store=services.store, clock=services.clock)
-
-    async def healthz() -> Response:
-        return JSONResponse({"status": "ok"}, headers={"Cache-Control": "no-store"})
-
-    async def readyz() -> Response:
-        await readiness.check()
-        return JSONResponse({"status": "ready"}, headers={"Cache-Control": "no-store"})
-
-    for path, handler, state, words in (
-        ("/healthz", healthz, "ok", "Whether the process lives"),
-        ("/readyz", readyz, "ready", "Whether it can sell: its database takes what a sale writes"),
+def _page_routes(
+    dependencies: Dependencies, documented: tuple[views.Route, ...]
+) -> Iterable[Route]:
+    """Pages for people, and the files that they load."""
+    site = Site(dependencies, documented)
+    page, known = openapi.page(), openapi.page(own=_UNKNOWN_PAGE)
+    badge = openapi.page("image/svg+xml", own=_UNKNOWN_PAGE)
+    paying = "Where a wallet in the browser pays for the live report"
+    for path, handle, answers, summary, id_ in (
+        ("/", site.home, page, "The first page", "page_home"),
+        ("/leaderboard", site.leaderboard, page, "The leaderboard as a page", "page_leaderboard"),
+        ("/provider/{host}", site.provider, known, "One host's endpoints", "page_provider"),
+        ("/methodology", site.methodology, page, "How scores come about", "page_methodology"),
+        ("/docs", site.docs, page, "How to ask", "page_docs"),
+        ("/endpoint/{id}", site.endpoint, known, "A snapshot as a page", "page_endpoint"),
+        ("/endpoint/{id}/badge.svg", site.badge, badge, "The badge of an endpoint", "page_badge"),
+        ("/endpoint/{id}/upgrade", Upgrade(dependencies).page, known, paying, "page_upgrade"),
     ):
-        app.add_api_route(
+        yield Route("GET", path, handle, summary, "pages", id_, answers, cached=True)
+    to_page, answers = "From a resource's URL to its page", openapi.redirect()
+    yield Route("GET", "/endpoint", site.find, to_page, "pages", "page_find", answers)
+    for path, file in (("/static/{name}", site.static), ("/favicon.ico", site.favicon)):
+        yield Route("GET", path, file, "", "pages", "", {}, cached=True, internal=True)
+
+
+def _discovery_routes(
+    dependencies: Dependencies, documented: tuple[views.Route, ...]
+) -> Iterable[Route]:
+    """The two files that a machine looks for first."""
+    settings = dependencies.settings
+    files = DiscoveryFiles(
+        base_url=dependencies.base_url,
+        routes=documented,
+        network=settings.network if settings.pay_to else "",
+    )
+    sold = openapi.free(ResourcesShape, {"version": 1, "resources": files.sold()})
+    text, words = openapi.page("text/plain"), "What this is, for language models"
+    for path, handle, answers, summary in (
+        (WELL_KNOWN, files.well_known, sold, "What is sold here"),
+        (LLMS, files.llms, text, words),
+    ):
+        id_ = f"get_{handle.__name__}"
+        yield Route("GET", path, handle, summary, "free", id_, answers, cached=True)
+
+
+def _watch_routes(dependencies: Dependencies) -> Iterable[Route]:
+    """What the owner of a watch reads and changes."""
+    watch, events = "/v1/watch/{id}", poll.Polling(dependencies).poll
+    watching = edit.Watching(dependencies)
+    for method, path, handle, summary, answers, request in (
+        ("GET", f"{watch}/events", events, "What a watch has seen", poll.ANSWERS, SECURITY),
+        ("PATCH", watch, watching.edit, edit.EDIT, edit.EDIT_ANSWERS, edit.EDIT_REQUEST),
+        ("DELETE", watch, watching.cancel, edit.CANCEL, edit.CANCEL_ANSWERS, SECURITY),
+        (
+            "POST",
+            f"{watch}/rotate",
+            rotate.Rotation(dependencies).rotate,
+            rotate.ROTATE,
+            rotate.ANSWERS,
+            rotate.REQUEST,
+        ),
+    ):
+        id_ = f"watch_{handle.__name__}"
+        yield Route(
+            method,
             path,
-            handler,
-            methods=["GET"],
-            summary=words,
-            operation_id=f"get_{handler.__name__}",
-            response_class=Response,
-            responses=openapi.health(state),
-            tags=["health"],
+            handle,
+            summary,
+            "watch",
+            id_,
+            answers,
+            request=request,
+            strict_query=True,
         )
 
 
-def _add_errors(app: FastAPI, base_url: str) -> None:
-    """The one table: what was raised, and what a caller sees."""
-
-    def show(request: Request, problem: Problem) -> Response:
-        if "text/html" not in request.headers.get("accept", ""):
-            return problem.response()
-        html = views.error_html(
-            status=problem.status,
-            title=problem.code.replace("-", " ").capitalize(),
-            detail=str(problem),
-            code=problem.code,
-            base_url=base_url,
-        )
-        return Response(
-            html, status_code=problem.status, media_type=HTML, headers=problem.headers()
+def _health_routes(dependencies: Dependencies) -> Iterable[Route]:
+    """What load balancers ask."""
+    ready = "Whether it can sell: its database takes what a sale writes"
+    for path, handle, summary, status in (
+        ("/healthz", healthz, "Whether the process lives", "ok"),
+        ("/readyz", Readiness(dependencies.store, dependencies.clock).readyz, ready, "ready"),
+    ):
+        id_ = f"get_{handle.__name__}"
+        yield Route(
+            "GET", path, handle, summary, "health", id_, openapi.health(status), unlimited=True
         )
 
-    async def ours(request: Request, error: Exception) -> Response:
-        assert isinstance(error, Problem)  # noqa: S101 - registered for this class
-        return show(request, error)
 
-    async def parameters(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class
-        names = sorted({str(each["loc"][-1]) for each in error.errors()})
-        wrong = tuple(Invalid(path=name, message=f"{name} is missing.") for name in names)
-        return show(request, Problem(422, "invalid-input", wrong[0].message, errors=wrong))
+async def _interface_description(request: Request) -> Response:
+    return JSONResponse(request.app.openapi())
 
-    async def store_gone(request: Request, _error: Exception) -> Response:
-        return show(request, store_unavailable())
 
-    async def routing(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class
-        words = {404: "There is nothing at this address.", 405: "This method is not allowed here."}
-        detail = words.get(error.status_code, "The request cannot be served.")
-        code = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "refused")
-        response = show(request, Problem(error.status_code, code, detail))
-        response.headers.update(error.headers or {})
-        return response
+def _documented(route: Route) -> views.Route:
+    """A row as the documentation page and /llms.txt show it."""
+    return views.Route(
+        method=route.method,
+        path=route.path,
+        purpose=route.summary,
+        micro_usd=route.price,
+        example=route.example or "",
+    )
 
-    async def bug(request: Request, error: Exception) -> Response:
-        log().error(
-            "request.fail",
-            path=request.url.path,
-            error=type(error).__name__,
-            where=place_of(error),
-        )
-        return show(request, fault())
 
-    app.add_exception_handler(Problem, ours)
-    app.add_exception_handler(StoreUnavailable, store_gone)
-    app.add_exception_handler(RequestValidationError, parameters)
-    app.add_exception_handler(HTTPException, routing)
-    app.add_exception_handler(Exception, bug)
+def _add(app: FastAPI, route: Route) -> None:
+    """Serve a row, and describe it."""
+    answers = route.answers
+    if route.strict_query:
+        answers = openapi.problems(openapi.QUERY) | answers
+    app.add_api_route(
+        route.path,
+        route.handler,
+        methods=[route.method],
+        summary=route.summary,
+        operation_id=route.operation_id,
+        response_class=Response,
+        dependencies=[Depends(check_query)] if route.strict_query else [],
+        responses=openapi.cached(answers) if route.cached else answers,
+        status_code=402 if 200 not in route.answers and 402 in route.answers else 200,
+        tags=[route.tag],
+        openapi_extra=dict(route.request) or None,
+        include_in_schema=not route.internal,
+    )

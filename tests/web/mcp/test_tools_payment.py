@@ -30,12 +30,12 @@ from tollgauge.core.payment import State, decode
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.demo.serving import serve
 from tollgauge.store.ledger import payments
-from tollgauge.web import routes as web
 from tollgauge.web.free.api import FreeApi
 from tollgauge.web.mcp import transport
 from tollgauge.web.mcp.tools import PAYMENT, RECEIPT, Tools, as_header
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.products import trust
+from tollgauge.web.watches.poll import Polling
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("mcp")]
 
@@ -109,16 +109,13 @@ async def selling(path: Path, world: World) -> AsyncIterator[Sold]:
         )
         config = replace(configuration(store_url=f"sqlite:///{path}"), facilitator=settings)
         async with opened(config) as running:
-            services = running.service.server()
-            product = replace(trust.product(services.dependencies), compute=world.answer)
-            free = FreeApi(
-                store=services.store,
-                clock=services.clock,
-                base_url="",
-                perimeter=services.perimeter,
-            )
+            dependencies = running.service.server()
+            product = replace(trust.product(dependencies), compute=world.answer)
             tools = Tools(
-                products=(product,), free=free, polling=web.polling(services), gate=services.gate
+                products=(product,),
+                free=FreeApi(dependencies),
+                polling=Polling(dependencies),
+                gate=dependencies.gate,
             )
             yield Sold(world, running, tools)
 

@@ -71,7 +71,9 @@ PAGES: dict[str, Callable[[], bytes]] = {
     ),
     "methodology": lambda: views.methodology_html(POLICY_1, flags=FLAGS, base_url=BASE),
     "docs": lambda: views.docs_html(ROUTES, base_url=BASE),
-    "not-found": lambda: views.not_found_html(base_url=BASE),
+    "not-found": lambda: views.error_html(
+        status=404, title="Not found", detail="There is no page here.", base_url=BASE
+    ),
     "error": lambda: views.error_html(
         status=429, title="Too many requests", detail="Slow down.", code="slow", base_url=BASE
     ),
@@ -117,7 +119,6 @@ def hostile_pages(text: str) -> list[bytes]:
         views.home_html(board(*rows), stats(grades=((text, 3),)), base_url=BASE),
         views.leaderboard_html(board(*rows), stats(), base_url=BASE),
         views.provider_html(Provider(host=text, rows=rows), base_url=BASE),
-        views.not_found_html(text, base_url=BASE),
         views.error_html(status=422, title=text, detail=text, hint=text, code=text, base_url=BASE),
     ]
 

@@ -25,7 +25,7 @@ from tollgauge.store.ledger import payments
 from tollgauge.store.watches import outbox, watch_payments, watches
 from tollgauge.store.watches.destinations import destination
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid.products.watch import delivery_tester
+from tollgauge.web.watches.delivery_test import DeliveryTester
 
 A, B = f"https://{ALERTS}/a", f"https://{OTHER}/b"
 
@@ -343,7 +343,7 @@ async def test_a_destination_that_took_long_to_fail_is_not_tried_again(till: Wat
     """Published clients give up after 20 seconds, and would not see the secret."""
     target = Target(url=A, kind=Kind.JSON, field="delivery.webhook_url")
     signing = Signing(key=bytes(32), secret_hash="0" * 64)
-    impatient = replace(delivery_tester(till.running.service.server().dependencies), again_s=0)
+    impatient = replace(DeliveryTester(till.running.service.server()), again_s=0)
     till.receivers.answers[ALERTS] = [500] * 3
     with pytest.raises(Problem) as refused:
         await impatient.test([target], watch_id="wat_0", resource=RESOURCE, signing=signing)

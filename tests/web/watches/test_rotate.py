@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+from dataclasses import replace
 from typing import Any
 
 import httpx
 from eth_account import Account
 from eth_account.messages import encode_defunct
-from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -20,7 +20,7 @@ from tests.support.watch_shop import CREATE, RESOURCE, WatchService, path
 
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.demo.serving import serve
-from tollgauge.web.watches.rotate import Rotation
+from tollgauge.web import routes as web
 
 PAYER = Account.from_key("0x" + "11" * 32)
 STRANGER = Account.from_key("0x" + "22" * 32)
@@ -167,16 +167,9 @@ async def test_the_wallet_of_a_contract_signs_as_the_chain_says(till: WatchServi
 
     async with serve(Starlette(routes=[Route("/", node, methods=["POST"])])) as port:
         chain = Prover.connect(f"http://127.0.0.1:{port}", timeout_s=5)
-        services = till.running.service.server()
-        rotation = Rotation(
-            store=services.store,
-            clock=till.clock,
-            base_url="http://trust.test",
-            sealer=services.dependencies.sealer,
-            chain=chain,
-        )
-        app = FastAPI()
-        app.include_router(rotation.router())
+        dependencies = till.running.service.server()
+        gate = replace(dependencies.gate, chain=chain)
+        app = web.create(replace(dependencies, gate=gate))
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://trust.test") as http:
             body = {"signed_at": till.clock() // 1000, "signature": "0x" + "5e" * 96}

@@ -1,7 +1,7 @@
 """Compression: a large answer leaves gzipped when the caller can read that.
 
 RFC 9110 section 12.5.3 says which coding a caller accepts. The ledger keeps the plain bytes of paid
-answers, so that a stored one serves every caller; the front keeps free ones in both forms. Small
+answers, so that a stored one serves every caller; the edge keeps free ones in both forms. Small
 answers stay plain: they would gain nothing.
 """
 

@@ -116,14 +116,14 @@ class Connections:
         if crowded or self._full():
             self._log_cap(new.key, per_address=crowded)
             self._close_oldest(self._waiting_by_key[new.key] if crowded else self._waiting)
-        found = Admission.ANYTHING
+        admission = Admission.ANYTHING
         if self._crowded(new.key) or self._full():
             spare = len(self._held) < self._most + HEALTH_ONLY_MAX
-            found = Admission.HEALTH_ONLY if spare else Admission.NOTHING
-        if found is not Admission.NOTHING:
+            admission = Admission.HEALTH_ONLY if spare else Admission.NOTHING
+        if admission is not Admission.NOTHING:
             self._held.add(new)
             self._by_key[new.key] += 1
-        return found
+        return admission
 
     def wait(self, connection: Held) -> None:
         """A connection begins to wait for its client."""

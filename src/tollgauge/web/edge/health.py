@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from starlette.responses import JSONResponse, Response
+
 from tollgauge.db.engine import Cause, Store, StoreUnavailable
 from tollgauge.observe import log
 from tollgauge.store.ledger.readiness import rehearse_sale
@@ -34,7 +36,12 @@ CAUSES: Final[dict[Cause, str]] = {
 """What each cause means to an operator, in one sentence."""
 
 
-@dataclass(slots=True, kw_only=True)
+async def healthz() -> Response:
+    """200 while the process lives."""
+    return _status("ok")
+
+
+@dataclass(slots=True)
 class Readiness:
     """Whether one process can sell. `clock` gives milliseconds UTC."""
 
@@ -43,6 +50,11 @@ class Readiness:
     _trial: asyncio.Task[Cause | None] | None = None
     _at: int = 0
     _known: Cause | None = None
+
+    async def readyz(self) -> Response:
+        """200 where the database takes what a sale writes, else 503 with the cause."""
+        await self.check()
+        return _status("ready")
 
     async def check(self) -> None:
         """Raises Problem 503 with the cause where it cannot."""
@@ -75,3 +87,7 @@ class Readiness:
             log().info("store.ready")
         else:
             log().error("store.unready", cause=cause.value, detail=CAUSES[cause])
+
+
+def _status(status: str) -> Response:
+    return JSONResponse({"status": status}, headers={"Cache-Control": "no-store"})

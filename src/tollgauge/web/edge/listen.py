@@ -70,10 +70,10 @@ def _bound(host: str, port: int, setting: str) -> socket.socket:
     at once: Linux lets several sockets be bound to an address that nobody listens on.
     """
     try:
-        found = socket.getaddrinfo(
+        addresses = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
         )
-        family, kind, protocol, _, address = found[0]
+        family, kind, protocol, _, address = addresses[0]
         listener = socket.socket(family, kind, protocol)
         with contextlib.ExitStack() as undo:
             undo.callback(listener.close)

@@ -1,4 +1,4 @@
-"""The front of the server: what happens to a request before any route sees it.
+"""The edge of the server: what happens to a request before any route sees it.
 
 In order: the Host header, preflights, size caps (refused before parsing), the rate limit,
 and a small cache of ready-made bytes for the hot free routes, plain and gzipped, with `ETag` and
@@ -25,6 +25,7 @@ from throttled.store import MemoryStore
 
 from tollgauge.core.payment import HEADER_MAX
 from tollgauge.web.edge.compress import MIN_BYTES, accepts_gzip, gzipped
+from tollgauge.web.edge.limits import BODY_MAX, HEADERS_MAX, URL_MAX
 from tollgauge.web.edge.problem import Problem, fault
 
 Scope = MutableMapping[str, Any]
@@ -33,9 +34,6 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-URL_MAX: Final = 4_096
-BODY_MAX: Final = 65_536
-HEADERS_MAX: Final = 32_768
 ADDRESSES: Final = 50_000
 """How many addresses the rate limit remembers: those that came last."""
 HEALTH_ONLY: Final = "health_only"
@@ -156,20 +154,20 @@ class Edge:
         return path in self.cached or path.startswith(self.cached_under)
 
     def _check_rate(self, scope: Scope) -> None:
-        found = self._limiter.limit(client_key(scope, self.settings.trusted_proxies))
-        if found.limited:
+        result = self._limiter.limit(client_key(scope, self.settings.trusted_proxies))
+        if result.limited:
             raise Problem(
                 429,
                 "rate-limited",
                 "Too many requests from your address.",
-                retry_after=max(1, math.ceil(found.state.retry_after)),
+                retry_after=max(1, math.ceil(result.state.retry_after)),
             )
 
     async def _from_cache(self, scope: Scope, receive: Receive, send: Send) -> None:
         ready = await self._ready(scope, receive)
-        if ready.etag and _matches(_header(scope, b"if-none-match"), ready.etag):
-            kept = (pair for pair in ready.headers if pair[0] not in _OF_BODY)
-            await _send(send, 304, tuple(kept))
+        if ready.etag and _etag_matches(_header(scope, b"if-none-match"), ready.etag):
+            headers = (pair for pair in ready.headers if pair[0] not in _OF_BODY)
+            await _send(send, 304, tuple(headers))
             return
         await _send(send, ready.status, ready.headers, ready.body)
 
@@ -187,14 +185,14 @@ class Edge:
             return kept
         if kept is not None and now < kept.stale:
             self._kept[key] = replace(kept, until=now + CACHE_SECONDS)
-        made = await _made(self.app, scope, receive, gzip=gzip)
-        if kept is not None and made.status >= 500 and now < kept.stale:
+        fresh = await _run_route(self.app, scope, receive, gzip=gzip)
+        if kept is not None and fresh.status >= 500 and now < kept.stale:
             return kept
         self._forget(key)
-        if made.status == 200 and len(made.body) <= CACHE_BODY_MAX:
-            made = replace(made, until=now + CACHE_SECONDS, stale=now + STALE_SECONDS)
-            self._keep(key, made)
-        return made
+        if fresh.status == 200 and len(fresh.body) <= CACHE_BODY_MAX:
+            fresh = replace(fresh, until=now + CACHE_SECONDS, stale=now + STALE_SECONDS)
+            self._keep(key, fresh)
+        return fresh
 
     def _keep(self, key: bytes, ready: _Ready) -> None:
         self._kept[key] = ready
@@ -214,19 +212,19 @@ async def _answer(app: App, scope: Scope, receive: Receive, send: Send) -> None:
     """
     answered = False
 
-    async def watched(message: Message) -> None:
+    async def note_start(message: Message) -> None:
         nonlocal answered
         answered = True
         await send(message)
 
     with contextlib.suppress(Exception):
-        await app(scope, _capped(receive), watched)
+        await app(scope, _capped(receive), note_start)
     if not answered:
         await fault().response()(scope, receive, send)
 
 
-async def _made(app: App, scope: Scope, receive: Receive, *, gzip: bool) -> _Ready:
-    """Run the route once and take its whole answer; a 200 gets an `ETag`, a large one is gzipped
+async def _run_route(app: App, scope: Scope, receive: Receive, *, gzip: bool) -> _Ready:
+    """Run the route once and collect its whole answer; a 200 gets an `ETag`, a large one is gzipped
     where that is wanted.
     """
     status = 500
@@ -309,10 +307,10 @@ def _key(address: ipaddress.IPv4Address | ipaddress.IPv6Address | None) -> str:
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        found = ipaddress.ip_address(text)
+        address = ipaddress.ip_address(text)
     except ValueError:
         return None
-    return getattr(found, "ipv4_mapped", None) or found
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def _header(scope: Scope, wanted: bytes) -> bytes | None:
@@ -320,7 +318,7 @@ def _header(scope: Scope, wanted: bytes) -> bytes | None:
     return next((value for name, value in reversed(scope["headers"]) if name == wanted), None)
 
 
-def _matches(known: bytes | None, etag: bytes) -> bool:
+def _etag_matches(known: bytes | None, etag: bytes) -> bool:
     """Whether `If-None-Match` names an entity tag (RFC 9110: weak comparison, or `*`)."""
     if known is None:
         return False

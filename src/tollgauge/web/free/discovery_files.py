@@ -1,9 +1,8 @@
-"""Doors: the two files that a machine looks for first, written from what the docs page shows.
+"""The two files that a machine looks for first, written from the routes that the docs page shows.
 
 `/.well-known/x402` lists what is sold, for crawlers that index paid resources: version 1, each
 resource as method and URL. `/llms.txt` says in Markdown what this is, what is free, what is sold
-and how to pay (llmstxt.org). Neither is part of x402; both are generated, so that they cannot
-disagree with the routes.
+and how to pay (llmstxt.org). Neither is part of x402.
 """
 
 from __future__ import annotations
@@ -11,13 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from fastapi import APIRouter
 from starlette.responses import Response
 
 from tollgauge.web import wire
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.views import Route
-from tollgauge.web.wire import openapi
 
 WELL_KNOWN: Final = "/.well-known/x402"
 LLMS: Final = "/llms.txt"
@@ -33,42 +30,24 @@ class ResourcesShape(wire.Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveryFiles:
-    """What the doors tell: the documented routes, and where payments go (CAIP-2 network), empty
-    while nothing is for sale.
+    """The handlers of both files. `routes` are the documented ones; `network` (CAIP-2) is where
+    payments go, empty while nothing is for sale.
     """
 
     base_url: str
     routes: tuple[Route, ...]
     network: str
 
-    def router(self) -> APIRouter:
-        """The routes with their descriptions."""
-        routes = APIRouter(default_response_class=Response, tags=["free"])
-        sold = openapi.free(ResourcesShape, {"version": 1, "resources": self._sold()})
-        for path, handler, answers, words in (
-            (WELL_KNOWN, self.well_known, openapi.cached(sold), "What is sold here"),
-            (LLMS, self.llms, openapi.page("text/plain"), "What this is, for language models"),
-        ):
-            routes.add_api_route(
-                path,
-                handler,
-                methods=["GET"],
-                summary=words,
-                operation_id=f"get_{handler.__name__}",
-                responses=answers,
-            )
-        return routes
-
     async def well_known(self) -> Response:
         """The paid routes."""
-        body = wire.dump(ResourcesShape(version=1, resources=self._sold()))
+        body = wire.dump(ResourcesShape(version=1, resources=self.sold()))
         return Response(body, media_type="application/json")
 
     async def llms(self) -> Response:
         """Everything in words."""
         return Response(self._words().encode(), media_type=_MARKDOWN)
 
-    def _sold(self) -> list[str]:
+    def sold(self) -> list[str]:
         """Every paid route that can be called as it is written."""
         return [
             f"{route.method} {self.base_url}{route.path}"

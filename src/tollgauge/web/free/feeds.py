@@ -6,24 +6,22 @@ first; texts from the endpoint are text content, escaped by the XML writer, neve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from fastapi import APIRouter
 from starlette.responses import Response
 
 from tollgauge.core import notice
 from tollgauge.core.text import clean_text
-from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import endpoints, public
 from tollgauge.store.probes import changes
 from tollgauge.store.probes.changes import StoredChange
+from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.api import ID, EndpointId, unknown_resource
 from tollgauge.web.pages.site import Host
-from tollgauge.web.wire import openapi
 
 ATOM: Final = "application/atom+xml"
 NAMESPACE: Final = "http://www.w3.org/2005/Atom"
@@ -31,74 +29,57 @@ ENTRIES: Final = 50
 _TEXT_MAX: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Feeds:
-    """What the feeds need."""
+    """The handlers of the feeds."""
 
-    store: Store
-    base_url: str
-    clock: Callable[[], int]
-
-    def router(self) -> APIRouter:
-        """The routes with their descriptions."""
-        routes = APIRouter(default_response_class=Response, tags=["free"])
-        known = {404: "Nothing is known of it"}
-        for path, handler, words in (
-            ("/endpoint/{id}/feed.xml", self.of_endpoint, "An endpoint's incidents, as Atom"),
-            ("/provider/{host}/feed.xml", self.of_provider, "A provider's incidents, as Atom"),
-        ):
-            routes.add_api_route(
-                path,
-                handler,
-                methods=["GET"],
-                summary=words,
-                operation_id=f"feed_{handler.__name__}",
-                responses=openapi.page(ATOM, own=known),
-            )
-        return routes
+    dependencies: Dependencies
 
     async def of_endpoint(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """The feed of one endpoint."""
-        async with self.store.read() as tx:
+        async with self.dependencies.store.read() as tx:
             endpoint = await public.get(tx, id) if ID.fullmatch(id) else None
             if endpoint is None:
                 raise unknown_resource()
-            found = await changes.public(tx, endpoint_id=id, limit=ENTRIES)
+            incidents = await changes.public(tx, endpoint_id=id, limit=ENTRIES)
         return self._feed(
-            f"/endpoint/{id}", f"Incidents of {endpoint.resource}", endpoint.first_seen, found
+            f"/endpoint/{id}", f"Incidents of {endpoint.resource}", endpoint.first_seen, incidents
         )
 
     async def of_provider(self, host: Host) -> Response:
         """The feed of a host's endpoints."""
         name = host.lower()
-        async with self.store.read() as tx:
+        async with self.dependencies.store.read() as tx:
             known = await endpoints.of_host(tx, name, limit=1)
             if not known:
                 raise Problem(404, "unknown-host", "No endpoint of this host is known.")
-            found = await changes.public(tx, host=name, limit=ENTRIES)
-        return self._feed(f"/provider/{name}", f"Incidents of {name}", known[0].first_seen, found)
+            incidents = await changes.public(tx, host=name, limit=ENTRIES)
+        return self._feed(
+            f"/provider/{name}", f"Incidents of {name}", known[0].first_seen, incidents
+        )
 
     def _feed(
-        self, path: str, title: str, began: int, found: Sequence[tuple[str, StoredChange]]
+        self, path: str, title: str, first_seen: int, incidents: Sequence[tuple[str, StoredChange]]
     ) -> Response:
-        url = f"{self.base_url}{path}"
+        url = f"{self.dependencies.base_url}{path}"
         feed = ET.Element("feed", xmlns=NAMESPACE)
         _add(feed, "id", f"{url}/feed.xml")
         _add(feed, "title", title)
-        _add(feed, "updated", notice.iso(max((each.change.at for _, each in found), default=began)))
+        newest = max((stored.change.at for _, stored in incidents), default=first_seen)
+        _add(feed, "updated", notice.iso(newest))
         ET.SubElement(feed, "link", rel="self", type=ATOM, href=f"{url}/feed.xml")
         ET.SubElement(feed, "link", rel="alternate", type="text/html", href=url)
         author = ET.SubElement(feed, "author")
         _add(author, "name", "tollgauge")
-        for resource, each in found:
-            self._entry(feed, resource, each)
+        for resource, stored in incidents:
+            self._entry(feed, resource, stored)
         body: bytes = ET.tostring(feed, encoding="utf-8", xml_declaration=True)
         return Response(body, media_type=ATOM)
 
     def _entry(self, feed: ET.Element, resource: str, stored: StoredChange) -> None:
         change = stored.change
         entry = ET.SubElement(feed, "entry")
-        page = notice.page(self.base_url, stored.endpoint_id)
+        page = notice.page(self.dependencies.base_url, stored.endpoint_id)
         _add(entry, "id", f"{page}#flip-{stored.id}")
         _add(entry, "title", f"{change.type}: {resource}")
         _add(entry, "updated", notice.iso(change.at))

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends
 from pydantic import Field
 from starlette.responses import Response
 
 from tollgauge.core.trace import DECODERS, NETWORKS, Model
 from tollgauge.web import wire
-from tollgauge.web.paid.request import check_query
-from tollgauge.web.wire import openapi
-
-MODELS: Final = "/v1/models"
 
 
 class ModelShape(wire.Shape):
@@ -50,26 +45,14 @@ def catalogue() -> ModelsShape:
     )
 
 
-def router() -> APIRouter:
-    """The route with its description."""
-    routes = APIRouter(
-        default_response_class=Response, dependencies=[Depends(check_query)], tags=["free"]
-    )
-    body = wire.dump(catalogue())
+async def models() -> Response:
+    """Each decoder with what it needs of a node, and its price."""
+    return Response(_BODY, media_type="application/json")
 
-    async def models() -> Response:
-        return Response(body, media_type="application/json")
 
-    routes.add_api_route(
-        MODELS,
-        models,
-        methods=["GET"],
-        summary="The decoders that a payment trace can name",
-        operation_id="get_models",
-        responses=openapi.cached(
-            openapi.free(
-                ModelsShape, catalogue().model_dump(mode="json", by_alias=True), openapi.QUERY
-            )
-        ),
-    )
-    return routes
+def example() -> dict[str, Any]:
+    """The whole answer as JSON value, for the interface description."""
+    return catalogue().model_dump(mode="json", by_alias=True)
+
+
+_BODY: Final = wire.dump(catalogue())

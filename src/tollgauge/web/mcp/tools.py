@@ -193,8 +193,8 @@ class Tools:
         """One call. Raises UnknownToolError; every other failure is a result."""
         try:
             return await self._call(name, arguments, meta)
-        except Problem as found:
-            return _refused(found)
+        except Problem as raised:
+            return _refused(raised)
         except StoreUnavailable:
             return _refused(problem.store_unavailable())
         except UnknownToolError:
@@ -205,11 +205,11 @@ class Tools:
 
     def _sold(self) -> dict[Words, list[Product]]:
         """The products of each paid tool."""
-        found: dict[Words, list[Product]] = {}
+        products_by_tool: dict[Words, list[Product]] = {}
         for product in self.products:
             if product.route in PAID:
-                found.setdefault(PAID[product.route], []).append(product)
-        return found
+                products_by_tool.setdefault(PAID[product.route], []).append(product)
+        return products_by_tool
 
     async def _call(
         self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]
@@ -228,19 +228,19 @@ class Tools:
             raise UnknownToolError
         return await self._buy(*sold, arguments, meta.get(PAYMENT))
 
-    async def _poll(self, asked: object) -> PollShape:
+    async def _poll(self, arguments: object) -> PollShape:
         """What a watch's owner reads. Raises Problem 401, 404 or 422, as the route does."""
-        catalogue.check_names(asked, _POLL)
-        found = asked if isinstance(asked, dict) else {}
-        secret = found.get("secret")
+        catalogue.check_names(arguments, _POLL)
+        fields = arguments if isinstance(arguments, dict) else {}
+        secret = fields.get("secret")
         if not isinstance(secret, str) or not _SECRET.fullmatch(secret):
             raise _no_secret()
         try:
             return await self.polling.read(
-                _text_of(found, "watch_id"),
+                _text_of(fields, "watch_id"),
                 secret,
-                since=_text_of(found, "since", "0"),
-                watch_since=_text_of(found, "watch_since", "0"),
+                since=_text_of(fields, "since", "0"),
+                watch_since=_text_of(fields, "watch_since", "0"),
             )
         except UnauthorizedProblem as error:
             raise _no_secret() from error
@@ -258,8 +258,8 @@ class Tools:
             sale = _sale(_chosen(products, arguments), words)
             response = await self._sell(sale, arguments, payment)
             status = response.status_code
-        except Problem as found:
-            status = found.status
+        except Problem as raised:
+            status = raised.status
             raise
         finally:
             PAID_REQUESTS.labels(name, str(status)).inc()
@@ -312,7 +312,7 @@ def _chosen(products: Sequence[Product], arguments: Mapping[str, Any]) -> Produc
 def _sale(product: Product, words: Words) -> Sale:
     """A product's sale, as the tool that directories may list."""
     sale = product.sale()
-    found = declare_mcp_discovery_extension(
+    bazaar = declare_mcp_discovery_extension(
         DeclareMcpDiscoveryConfig(
             tool_name=words.name,
             input_schema=product.body,
@@ -325,8 +325,8 @@ def _sale(product: Product, words: Words) -> Sale:
     return replace(
         sale,
         offer=replace(sale.offer, resource=f"mcp://tool/{words.name}"),
-        info=found["info"],
-        schema=found["schema"],
+        info=bazaar["info"],
+        schema=bazaar["schema"],
     )
 
 
@@ -384,9 +384,9 @@ def _answered(
     )
 
 
-def _refused(found: Problem) -> CallToolResult:
+def _refused(raised: Problem) -> CallToolResult:
     """A problem as a result; what HTTP says in `Retry-After` is `retryAfter`, in seconds."""
-    document = orjson.loads(bytes(found.response().body))
-    if found.retry_after is not None:
-        document["retryAfter"] = found.retry_after
+    document = orjson.loads(bytes(raised.response().body))
+    if raised.retry_after is not None:
+        document["retryAfter"] = raised.retry_after
     return _answered(orjson.dumps(document), is_error=True)

@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 
 import mcp_types as types
 import orjson
-from fastapi import APIRouter
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
@@ -73,6 +72,13 @@ _EXAMPLE: Final = {
     "method": "tools/call",
     "params": {"name": "x402_ecosystem_stats", "arguments": {}},
 }
+REQUEST: Final = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": _MESSAGE, "example": _EXAMPLE}},
+    }
+}
+"""What OpenAPI says of the request."""
 _ERROR: Final = {
     "type": "object",
     "description": "A JSON-RPC 2.0 error",
@@ -165,27 +171,6 @@ class HttpTransport:
         return response
 
 
-def router(server: Server[Any], *, base_url: str) -> APIRouter:
-    """The route of Streamable HTTP, for a service at a public address."""
-    routes = APIRouter(default_response_class=Response)
-    routes.add_api_route(
-        PATH,
-        HttpTransport(server, security(base_url)).exchange,
-        methods=["POST"],
-        summary=PURPOSE,
-        operation_id="post_mcp",
-        responses=_answers(),
-        openapi_extra={
-            "requestBody": {
-                "required": True,
-                "content": {"application/json": {"schema": _MESSAGE, "example": _EXAMPLE}},
-            }
-        },
-        tags=["mcp"],
-    )
-    return routes
-
-
 async def over_stdio(server: Server[Any]) -> None:
     """Serve this process's standard input and output until the input ends."""
     async with stdio_server() as (reading, writing):
@@ -205,7 +190,7 @@ def security(base_url: str) -> TransportSecuritySettings:
     )
 
 
-def _answers() -> openapi.Answers:
+def answers() -> openapi.Answers:
     """What the route answers, for the interface description."""
     result = {"content": [{"type": "text", "text": "{}"}], "structuredContent": {}}
     unknown = {"code": types.METHOD_NOT_FOUND, "message": "Method not found"}

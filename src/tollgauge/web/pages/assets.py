@@ -29,16 +29,16 @@ class Asset:
 
 
 def _load() -> dict[str, Asset]:
-    found: dict[str, Asset] = {}
+    assets: dict[str, Asset] = {}
     for entry in resources.files("tollgauge.web.pages").joinpath("static").iterdir():
         media_type = _MEDIA_TYPES.get(entry.name.rsplit(".", 1)[-1])
         if media_type is not None:
             body = entry.read_bytes()
             digest = hashlib.sha256(body).hexdigest()[:12]
-            found[entry.name] = Asset(
+            assets[entry.name] = Asset(
                 name=entry.name, media_type=media_type, body=body, digest=digest
             )
-    return found
+    return assets
 
 
 ASSETS: Final[dict[str, Asset]] = _load()

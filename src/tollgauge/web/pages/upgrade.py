@@ -12,20 +12,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
-from fastapi import APIRouter
 from starlette.responses import Response
 
 from tollgauge.core.payment import Offer
 from tollgauge.core.units import known_asset
-from tollgauge.monitor import reports
 from tollgauge.monitor.reports import Snapshot
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.free.api import ID, EndpointId, unknown_resource
+from tollgauge.web.free.api import EndpointId, snapshot_of_id
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.render import render
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import PaidDependencies
-from tollgauge.web.wire import openapi
 
 _HTML: Final = "text/html; charset=utf-8"
 _ETHER: Final = {"name": "Ether", "symbol": "ETH", "decimals": 18}
@@ -61,35 +58,16 @@ and its explorer, as the networks publish them. Ethereum itself every wallet kno
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Upgrade:
-    """What the wallet page needs."""
+    """The handler of the wallet page."""
 
     dependencies: PaidDependencies
 
-    def router(self) -> APIRouter:
-        """The route with its description."""
-        routes = APIRouter(default_response_class=Response, tags=["pages"])
-        routes.add_api_route(
-            "/endpoint/{id}/upgrade",
-            self.page,
-            methods=["GET"],
-            summary="Where a wallet in the browser pays for the live report",
-            operation_id="page_upgrade",
-            responses=openapi.page(own={404: "Nothing is known of it"}),
-        )
-        return routes
-
     async def page(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """The wallet page of one endpoint."""
-        found = None
-        if ID.fullmatch(id):
-            found = await self.dependencies.store.reading(
-                reports.snapshot, id, now=self.dependencies.clock()
-            )
-        if found is None:
-            raise unknown_resource()
-        html = upgrade_html(found, self._offer(), base_url=self.dependencies.base_url)
+        snapshot = await snapshot_of_id(self.dependencies, id, now=self.dependencies.clock())
+        html = upgrade_html(snapshot, self._offer(), base_url=self.dependencies.base_url)
         return Response(html, media_type=_HTML)
 
     def _offer(self) -> Offer | None:

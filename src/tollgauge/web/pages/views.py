@@ -160,11 +160,6 @@ def docs_html(
     return render("docs.html", base_url, routes=shown, resource=resource, sells=sells)
 
 
-def not_found_html(detail: str = "There is no page at this address.", *, base_url: str) -> bytes:
-    """The page of a 404."""
-    return error_html(status=404, title="Not found", detail=detail, base_url=base_url)
-
-
 def error_html(
     *, status: int, title: str, detail: str, hint: str = "", code: str = "", base_url: str
 ) -> bytes:
@@ -225,8 +220,8 @@ def _about(route: Route, resource: str | None) -> Route:
     if route.method == "GET":
         return replace(route, example=route.example.replace(RESOURCE, quote(resource, safe="/:")))
     body = orjson.loads(route.example)
-    asked = {key: resource if value == RESOURCE else value for key, value in body.items()}
-    return replace(route, example=orjson.dumps(asked).decode())
+    example = {key: resource if value == RESOURCE else value for key, value in body.items()}
+    return replace(route, example=orjson.dumps(example).decode())
 
 
 def _command(base_url: str, route: Route) -> str:

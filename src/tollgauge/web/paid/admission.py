@@ -31,7 +31,7 @@ def refused(
 ) -> Problem | None:
     """Why no sale is begun for a payment beside those that are in work, None if one may be."""
     slots = facilitator.sales_at_once
-    copies = sum(each.id == payment.id for each in in_work)
+    copies = sum(other.id == payment.id for other in in_work)
     if 0 < copies < max(1, slots // PAYER_SHARE):
         return None  # it waits for the sale that is in work, and begins none
     if copies:
@@ -69,10 +69,10 @@ def _has_room(payment: Payment, in_work: Collection[Payment], slots: int) -> boo
     such are taken.
     """
     share = max(1, slots // PAYER_SHARE)
-    theirs = {each.id: each for each in in_work if each.payer == payment.payer}
-    if len(theirs) < share and 2 * len(in_work) < slots:
+    same_payer = {other.id: other for other in in_work if other.payer == payment.payer}
+    if len(same_payer) < share and 2 * len(in_work) < slots:
         return True
-    return signed_by_payer(payment) and sum(map(signed_by_payer, theirs.values())) < share
+    return signed_by_payer(payment) and sum(map(signed_by_payer, same_payer.values())) < share
 
 
 def check_payer(tx: Connection, row: LedgerRow, *, now: int) -> None:

@@ -94,8 +94,12 @@ class SaleSettings:
 
     def price(self, route: str) -> str:
         """A route's price in dollars, as text with six decimals."""
-        amount = micro_usd(self.prices.get(route, PRICES[route]))
+        amount = self.micro_usd(route)
         return f"{amount // 10**6}.{amount % 10**6:06d}"
+
+    def micro_usd(self, route: str) -> int:
+        """A route's price in millionths of a dollar."""
+        return micro_usd(self.prices.get(route, PRICES[route]))
 
 
 def micro_usd(text: str) -> int:
@@ -142,7 +146,7 @@ class PaidDependencies:
             resource=f"{self.base_url}{path or route}",
             network=self.settings.network,
             asset=self.settings.asset,
-            amount=micro_usd(self.settings.price(route)),
+            amount=self.settings.micro_usd(route),
             pay_to=self.settings.pay_to,
             domain_name=asset.domain_name,
             domain_version=asset.domain_version,
@@ -170,6 +174,13 @@ def invalid(path: str, message: str) -> Problem:
     return Problem(422, "invalid-input", message, errors=(Invalid(path=path, message=message),))
 
 
+def json_object(document: object) -> dict[str, Any]:
+    """A request's body, which must be an object. Raises Problem 422."""
+    if not isinstance(document, dict):
+        raise invalid("", "The body must be a JSON object.")
+    return document
+
+
 def check_names(document: object, body: Mapping[str, Any]) -> None:
     """Refuse a field of a request that was meant for another: one whose name nearly is one that
     `body` (the JSON Schema of the request) names and that is not given, or one that belongs inside
@@ -179,7 +190,7 @@ def check_names(document: object, body: Mapping[str, Any]) -> None:
     known: Mapping[str, Any] = body.get("properties", {})
     if not isinstance(document, dict):
         return
-    inside = {name: each for each in known for name in known[each].get("properties", ())}
+    inside = {name: parent for parent in known for name in known[parent].get("properties", ())}
     open_names = {_plain(name): name for name in known if name not in document}
     for name in islice((name for name in document if name not in known), _UNKNOWN_MAX):
         if name in inside:
@@ -224,8 +235,8 @@ class Product:
     makes the whole answer's JSON bytes under the payment's claim, or raises one.
 
     A route whose path has `parameters` (name, pattern, example) has `place`, which finishes an
-    order from the call. `reveal`, `hosts` and `check` are
-    those of the sale.
+    order from the call. `reveal`, `hosts` and `check` are those of
+    the sale.
     """
 
     dependencies: PaidDependencies
@@ -245,17 +256,17 @@ class Product:
     hosts: Callable[[Any], tuple[str, ...]] = lambda _order: ()
     check: Callable[[Connection, Any], None] = lambda _tx, _order: None
 
-    def sale(self, made: Call | None = None) -> Sale:
+    def sale(self, call: Call | None = None) -> Sale:
         """What the gate serves, of one call where the product places its orders. Raises Problem
         503 while nothing can be sold.
         """
-        call = {"type": "http", "method": "POST", "bodyType": "json", "body": self.example}
+        request = {"type": "http", "method": "POST", "bodyType": "json", "body": self.example}
         return Sale(
-            offer=self.dependencies.offer(self.route, made.path if made else ""),
+            offer=self.dependencies.offer(self.route, call.path if call else ""),
             description=self.description,
-            validate=partial(self._ordered, made),
+            validate=partial(self._order, call),
             compute=self.compute,
-            info={"input": call, "output": {"type": "json", "example": beginning(self.answer)}},
+            info={"input": request, "output": {"type": "json", "example": beginning(self.answer)}},
             schema=_bazaar_schema(self.body),
             bodyless=self.bodyless,
             reveal=self.reveal,
@@ -281,22 +292,22 @@ class Product:
             for name, pattern, example in self.parameters
         ]
 
-    def _ordered(self, made: Call | None, document: object) -> object:
+    def _order(self, call: Call | None, document: object) -> object:
         check_names(document, self.body)
         order = self.validate(document)
-        return order if self.place is None or made is None else self.place(order, made)
+        return order if self.place is None or call is None else self.place(order, call)
 
 
 def beginning(answer: Mapping[str, Any]) -> dict[str, Any]:
     """The first fields of an answer, as many as a header has room for: what directories read is in
     a header, clients repeat it in their payment's, and many proxies take no more than 8 KB.
     """
-    kept: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in answer.items():
-        if len(orjson.dumps(kept | {name: value})) > _EXAMPLE_MAX:
+        if len(orjson.dumps(fields | {name: value})) > _EXAMPLE_MAX:
             break
-        kept[name] = value
-    return kept
+        fields[name] = value
+    return fields
 
 
 def _bazaar_schema(body: dict[str, Any]) -> dict[str, Any]:

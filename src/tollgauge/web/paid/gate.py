@@ -1,14 +1,19 @@
 """The payment gate: what happens between a request to a paid route and its answer.
 
-It reads top to bottom in `Gate.serve` and `Gate.sell`, one step a paragraph
-(docs/payments.md): no payment header: 402 at once, whatever the body is; decode the payment (400);
-read and validate the request (400, 422); compare what was signed (402); claim; verify (402, 503);
-compute the whole answer; store it with the intent to settle; settle; prove; release the answer.
+It reads top to bottom (docs/payments.md):
 
-Nothing here is charged before the answer is stored, and no answer leaves before it is paid. Where
-the operator names a node, *paid* is what the chain shows and the facilitator's word is a hint;
-without one, its word is all there is. An outcome that nobody knows is 503 and never 402, because
-a 402 makes clients sign and pay again.
+1. `serve` answers 402 at once where no payment came, whatever the body is; else it reads the
+   payment (400, 431) and the request (400, 413).
+2. `sell` validates the request (422), compares what was signed with the offer (402), and begins no
+   sale that there is no room for (429, 503).
+3. `_carry_out` is the sale, step by step: claim the payment in the ledger, verify it with the
+   facilitator (402, 503), compute the whole answer, store it with the intent to settle, settle and
+   prove. A payment that was claimed before is answered from its row instead (409).
+4. `_release` gives out the answer that the row allows.
+
+Nothing is charged before the answer is stored, and no answer leaves before it is paid. An outcome
+that nobody knows is 503 and never 402, because a 402 makes clients sign and pay again. What a
+caller is told of each state is in web/paid/response, settling in web/paid/settlement.
 """
 
 from __future__ import annotations
@@ -23,41 +28,28 @@ from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tollgauge.clients.chain.authorization import ChainAnswer, Prover
-from tollgauge.clients.chain.rpc import RpcError
-from tollgauge.clients.facilitator import (
-    Facilitator,
-    FacilitatorUnavailable,
-    Refused,
-    SettledReply,
-    Unclear,
-)
+from tollgauge.clients.chain.authorization import Prover
+from tollgauge.clients.facilitator import Facilitator, FacilitatorUnavailable, Refused
 from tollgauge.core.payment import (
     EXPIRED,
-    FINAL_MS,
-    REST_MS,
-    Offer,
     Payment,
     Proof,
     State,
     canonical_body,
-    decode,
     refusal,
     request_digest,
-    resolved,
 )
 from tollgauge.db.engine import Store
-from tollgauge.observe import alarm
 from tollgauge.store.ledger import payments
-from tollgauge.store.ledger.payments import Attempt, LedgerRow, StoredAnswer
+from tollgauge.store.ledger.payments import Attempt, Claim, LedgerRow, StoredAnswer
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import admission
 from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.paid.ledger_writer import LedgerWriter, OvertakenError
 from tollgauge.web.paid.payment_terms import Sale, payment_required
 from tollgauge.web.paid.request import read_body, read_payment, unpaid_reason
-from tollgauge.web.paid.response import pending, response_for, reused
-
-Clock = Callable[[], int]
+from tollgauge.web.paid.response import pending, replay_row, response_for
+from tollgauge.web.paid.settlement import Settlement
 
 LEASE_MS: Final = 60_000
 """How long a worker may take from claim to intent before another may take the payment over."""
@@ -65,57 +57,48 @@ SETTLE_LEASE_MS: Final = 90_000
 """How long a settlement may take before another worker may ask what became of it."""
 WAITS_S: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.5)
 """How a second copy of a payment in flight waits for the first."""
-PROOF_WAITS_S: Final = (0.25, 0.25, 0.5, 1.0, 2.0, 2.0)
-"""How long a node may lag behind the facilitator's: three blocks of Base."""
 ANSWER_S: Final = 50.0
 """How long a caller waits at most: many proxies and clients give up after 60 seconds. The sale
 itself goes on, and its answer is fetched with the same payment."""
-VAIN: Final = 422
-"""The status of an answer that the request itself prevented, after work was done for it. A 404
-costs us a look only."""
+COSTLY_REFUSAL: Final = 422
+"""The status of a refusal after work was done for the request: it counts against the payer. A 404
+costs one look into the database."""
 HEAD_START_MS: Final = 5_000
-"""How long after a settlement its own request alone may show a secret to who repeats no ticket."""
+"""For so long after a settlement, a secret is shown only to the request that bought it, where the
+payment repeats no ticket."""
 SALE: Final = "sale"
-"""The name of a task that sells; one that shuts down lets these finish."""
-
-
-class _OvertakenError(Exception):
-    """Another worker moved the row first. `row` is how it stands: their truth, not ours."""
-
-    def __init__(self, row: LedgerRow) -> None:
-        super().__init__()
-        self.row = row
+"""The name of a task that sells. A process that shuts down lets these finish."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Sold:
-    """What became of a payment: its row, and whether this very request made it so."""
+class _Outcome:
+    """What became of a payment: its row, and whether this request itself settled it."""
 
     row: LedgerRow
-    here: bool
+    settled_here: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The gate's resources: the ledger's store, the facilitator, and, where the operator names a
-    node, the chain that proves what the facilitator says.
+    """The gate's resources: the ledger's store, the facilitator, the clock (milliseconds UTC),
+    and the chain where the operator names a node.
     """
 
     store: Store
     facilitator: Facilitator
-    clock: Clock
+    clock: Callable[[], int]
     chain: Prover | None = None
-    _selling: dict[asyncio.Task[Response | _Sold], Payment] = field(
+    _selling: dict[asyncio.Task[Response | _Outcome], Payment] = field(
         default_factory=dict, init=False, repr=False
     )
 
     async def serve(self, request: Request, sale: Sale) -> Response:
         """Answer one HTTP request to a paid route. Raises Problem."""
-        sent = request.headers.getlist("payment-signature")
-        if not sent:
+        headers = request.headers.getlist("payment-signature")
+        if not headers:
             return payment_required(sale, unpaid_reason(request))
         # Several lines are one list (RFC 9110 section 5.3), which is not base64.
-        payment = read_payment(", ".join(sent), sale.offer)
+        payment = read_payment(", ".join(headers), sale.offer)
         document = await read_body(request, bodyless=sale.bodyless)
         digest = request_digest(request.method, request.url.path, canonical_body(document))
         return await self.sell(sale, payment, document, digest=digest)
@@ -123,93 +106,78 @@ class Gate:
     async def sell(
         self, sale: Sale, payment: Payment, document: object, *, digest: str
     ) -> Response:
-        """Answer a request that came with a payment, whatever carried them. `digest` names the
-        request that it pays. Raises Problem.
+        """Answer a request that came with a payment, over HTTP or as a tool call. `digest` names
+        the request that is paid for. Raises Problem.
 
-        From the claim on a caller that goes away stops nothing.
+        From the claim on the sale goes on even if its caller goes away.
         """
         order = sale.validate(document)
-        reason = refusal(payment, sale.offer, now_s=self._now_s())
+        reason = refusal(payment, sale.offer, now_s=self.clock() // 1000)
         if reason is not None and not await self._was_taken(payment, reason):
             return payment_required(sale, reason)
-        await self._admit(payment)
-        selling = self._sell(sale, payment, order, digest=digest)
-        task = asyncio.create_task(selling, name=SALE)
-        self._selling[task] = payment  # the loop itself keeps no hold of a task
+        await self._check_room(payment)
+        task = asyncio.create_task(self._carry_out(sale, payment, order, digest), name=SALE)
+        self._selling[task] = payment  # the event loop itself keeps no reference to a task
         task.add_done_callback(self._selling.pop)
         try:
-            sold = await asyncio.wait_for(asyncio.shield(task), ANSWER_S)
+            outcome = await asyncio.wait_for(asyncio.shield(task), ANSWER_S)
         except TimeoutError:
             raise pending(payment.id) from None
-        if isinstance(sold, Response):
-            return sold
-        return await self._leave(sale, payment, sold)
-
-    async def _leave(self, sale: Sale, payment: Payment, sold: _Sold) -> Response:
-        """The answer that a row allows. A secret in it is shown to everybody who repeats the
-        ticket; to those who repeat none once, because what they send can be read on the chain.
-        """
-        response = response_for(sale, sold.row)
-        answer = sold.row.answer
-        if sold.row.state is not State.SETTLED or answer is None or sale.reveal is None:
-            return response
-        secret = bool(payment.ticket)
-        if not secret and answer.shown_at is None:
-            if not sold.here and self.clock() - sold.row.updated_at < HEAD_START_MS:
-                raise _in_flight()
-            secret = await self.store.writing(payments.show_secret, sold.row.id, now=self.clock())
-        response.body = await sale.reveal(answer.body, secret=secret)
-        response.headers["Content-Length"] = str(len(response.body))
-        return response
-
-    async def _admit(self, payment: Payment) -> None:
-        """Begin no new sale while the facilitator stays silent, too many sales are in work, or
-        too many of this payer: Problem 429 or 503 before any claim. A payment that may have been
-        charged goes on.
-        """
-        problem = admission.refused(payment, self._selling.values(), self.facilitator)
-        if problem is None:
-            return
-        row = await self._look(payment.id)
-        if row is None or row.state in (State.CLAIMED, State.REJECTED):
-            raise problem
+        if isinstance(outcome, Response):
+            return outcome
+        return await self._release(sale, payment, outcome)
 
     async def _was_taken(self, payment: Payment, reason: str) -> bool:
         """Whether a payment that would be refused now was taken before, at other prices or in
         time. One that only expired since its claim goes on in any state: the chain may show that
         it paid, and an honest facilitator refuses it otherwise.
         """
-        row = await self._look(payment.id)
+        row = await self._ledger.get(payment.id)
         if row is None:
             return False
         return reason == EXPIRED or row.state not in (State.CLAIMED, State.REJECTED)
 
-    async def _sell(
-        self, sale: Sale, payment: Payment, order: object, *, digest: str
-    ) -> Response | _Sold:
-        row, mine = await self._claim(sale, payment, order, digest)
+    async def _check_room(self, payment: Payment) -> None:
+        """Begin no new sale while the facilitator stays silent, or too many sales, or too many of
+        this payer, are in work: Problem 429 or 503 before any claim. A payment that may have been
+        charged goes on.
+        """
+        problem = admission.refused(payment, self._selling.values(), self.facilitator)
+        if problem is None:
+            return
+        row = await self._ledger.get(payment.id)
+        if row is None or row.state in (State.CLAIMED, State.REJECTED):
+            raise problem
+
+    async def _carry_out(
+        self, sale: Sale, payment: Payment, order: object, digest: str
+    ) -> Response | _Outcome:
+        """The sale, from the claim to the outcome. A Response is a 402."""
+        claim = await self._claim(sale, payment, order, digest)
+        row = claim.row
         try:
-            if not mine:
-                return await self._again(sale, payment, row, digest)
+            if not claim.mine:
+                return await self._replay(sale, payment, row, digest)
             verified = await self._verify(sale, payment, row)
             if isinstance(verified, Response):
                 return verified
             answer = await self._compute(sale, row, order, verified)
-            row = await self._intend(row, verified, answer=answer)
-            return _Sold(await self._settle(sale, row), here=True)
-        except _OvertakenError as overtaken:
-            return _Sold(replayed(payment, overtaken.row, digest), here=False)
+            row = await self._store_intent(row, verified, answer=answer)
+            row = await self._settlement.settle(sale, row)
+            return _Outcome(row, settled_here=True)
+        except OvertakenError as overtaken:
+            row = replay_row(payment, overtaken.row, digest)
+            return _Outcome(row, settled_here=False)
 
-    async def _claim(
-        self, sale: Sale, payment: Payment, order: object, digest: str
-    ) -> tuple[LedgerRow, bool]:
-        """Insert the key before any work. A ledger that cannot be written takes no payment."""
-        claim = await self.store.writing(self._claimed, sale, payment, order, digest=digest)
-        return claim.row, claim.mine
+    async def _claim(self, sale: Sale, payment: Payment, order: object, digest: str) -> Claim:
+        """Insert the payment's key before any work: a ledger that cannot be written takes no
+        payment. Raises Problem for an order that is not begun now; then nothing is claimed.
+        """
+        return await self.store.writing(self._insert_claim, sale, payment, order, digest=digest)
 
-    def _claimed(
+    def _insert_claim(
         self, tx: Connection, sale: Sale, payment: Payment, order: object, *, digest: str
-    ) -> payments.Claim:
+    ) -> Claim:
         claim = payments.claim(
             tx,
             payment,
@@ -226,77 +194,64 @@ class Gate:
         return claim
 
     async def _verify(self, sale: Sale, payment: Payment, row: LedgerRow) -> Attempt | Response:
-        """Ask the facilitator; a refusal or silence gives the claim back."""
+        """Ask the facilitator. A refusal (402) or silence (503) gives the claim back."""
         started = self.clock()
         try:
-            answer = await self.facilitator.verify(payment, sale.offer.requirements)
+            reply = await self.facilitator.verify(payment, sale.offer.requirements)
         except FacilitatorUnavailable as error:
-            tried = self._tried("verify", started, "unavailable")
-            await self._release(row, "facilitator unavailable", tried)
-            raise Problem(
-                503,
-                "facilitator-unavailable",
-                "The payment could not be verified because our facilitator did not answer. "
-                "Nothing was charged; send the same request again.",
-                retry_after=10,
-            ) from error
-        if not isinstance(answer, Refused):
-            return self._tried("verify", started, "valid")
-        tried = self._tried("verify", started, answer.reason)
-        if await self._paid_meanwhile(row, tried):
-            return tried
-        await self._release(row, answer.reason, tried)
-        return payment_required(sale, answer.reason)
+            attempt = self._ledger.attempt("verify", started, "unavailable")
+            await self._ledger.give_back(row, "facilitator unavailable", attempt)
+            raise _facilitator_unavailable() from error
+        if not isinstance(reply, Refused):
+            return self._ledger.attempt("verify", started, "valid")
+        attempt = self._ledger.attempt("verify", started, reply.reason)
+        if await self._was_paid_meanwhile(row, attempt):
+            return attempt
+        await self._ledger.give_back(row, reply.reason, attempt)
+        return payment_required(sale, reply.reason)
 
-    async def _paid_meanwhile(self, row: LedgerRow, tried: Attempt) -> bool:
+    async def _was_paid_meanwhile(self, row: LedgerRow, attempt: Attempt) -> bool:
         """Whether a refused payment was sent to the chain by somebody else after we claimed it.
 
         Before the claim it may have paid another service of the same payTo: that unlocks nothing.
-        Chains count whole seconds, and the second of the claim is the payer's: they have paid.
+        Chains count whole seconds, and the second of the claim counts in the payer's favour.
         """
         if self.chain is None:
             return False
-        found = await self._ask(row)
-        if found is None:
-            await self._release(row, tried.outcome, tried)
-            raise Problem(
-                503,
-                "chain-unavailable",
-                "The facilitator refused this payment and the chain could not be asked whether "
-                "it was used already. Send the same request again.",
-                retry_after=5,
-            )
-        return found.proof is Proof.PAID and (found.at_s or 0) >= row.created_at // 1000
+        answer = await self._settlement.ask_chain(row)
+        if answer is None:
+            await self._ledger.give_back(row, attempt.outcome, attempt)
+            raise _chain_unavailable()
+        return answer.proof is Proof.PAID and (answer.at_s or 0) >= row.created_at // 1000
 
     async def _compute(
         self, sale: Sale, row: LedgerRow, order: object, verified: Attempt
     ) -> StoredAnswer:
-        """Make the whole answer; anything else gives the claim back."""
+        """Make the whole answer. Any failure gives the claim back."""
         try:
             body = await sale.compute(order, HeldClaim(store=self.store, row=row))
         except payments.ClaimLost:
-            await self._overtaken(row)
-            raise
+            await self._ledger.raise_overtaken(row)
         except Problem as problem:
-            tried: tuple[Attempt, ...] = (verified,)
-            if problem.status == VAIN or problem.host is not None:
-                vain = self._tried("answer", self.clock(), problem.code)
-                tried += (replace(vain, host=problem.host),)
-            await self._release(row, problem.code, *tried)
+            attempts: tuple[Attempt, ...] = (verified,)
+            if problem.status == COSTLY_REFUSAL or problem.host is not None:
+                in_vain = self._ledger.attempt("answer", self.clock(), problem.code)
+                attempts += (replace(in_vain, host=problem.host),)
+            await self._ledger.give_back(row, problem.code, *attempts)
             raise
         except BaseException:
-            await self._release(row, "the answer could not be made", verified)
+            await self._ledger.give_back(row, "the answer could not be made", verified)
             raise
         return StoredAnswer(status=200, body=body)
 
-    async def _intend(
+    async def _store_intent(
         self, row: LedgerRow, *attempts: Attempt, answer: StoredAnswer | None = None
     ) -> LedgerRow:
         """Store the answer and the intent to settle, in one transaction. The intent gets an owner
         of its own: of two workers that try to settle again, one does.
         """
-        intent = self._tried("intent", self.clock(), "written")
-        return await self._move(
+        intent = self._ledger.attempt("intent", self.clock(), "written")
+        return await self._ledger.move(
             row,
             State.SETTLING,
             owner=secrets.token_hex(8),
@@ -305,173 +260,80 @@ class Gate:
             attempts=(*attempts, intent),
         )
 
-    async def _settle(self, sale: Sale, row: LedgerRow) -> LedgerRow:
-        """Settle what was claimed, and write the outcome: the row as it is then."""
-        started = self.clock()
-        reply = await self.facilitator.settle(
-            decode(row.header), claimed_offer(sale, row).requirements
-        )
-        said = "settled" if isinstance(reply, SettledReply) else reply.reason
-        tried = self._tried("settle", started, said, reply.transaction)
-        if self.chain is None and isinstance(reply, SettledReply):
-            return await self._move(
-                row,
-                State.SETTLED,
-                transaction=reply.transaction,
-                reason="facilitator",
-                lease_ms=FINAL_MS,
-                attempts=(tried,),
-            )
-        found = await self._prove(row, reply)
-        if isinstance(reply, SettledReply) and found and found.proof is not Proof.PAID:
-            alarm("unproven", row.id)
-        return await self._conclude(row, found, said, tried)
-
-    async def _prove(self, row: LedgerRow, reply: SettledReply | Unclear) -> ChainAnswer | None:
-        """What the chain says after a settle call. Where the facilitator says that it settled,
-        our node gets the time to catch up with its.
+    async def _replay(self, sale: Sale, payment: Payment, row: LedgerRow, digest: str) -> _Outcome:
+        """The same payment once more: its row, after a wait for the worker that has it. Raises
+        Problem 409 if it pays for another request.
         """
-        found = await self._ask(row, reply.transaction)
-        for pause in PROOF_WAITS_S if isinstance(reply, SettledReply) else ():
-            if found is None or found.proof is not Proof.UNUSED:
-                break
-            await asyncio.sleep(pause)
-            found = await self._ask(row, reply.transaction)
-        return found
-
-    async def _again(self, sale: Sale, payment: Payment, row: LedgerRow, digest: str) -> _Sold:
-        """The same payment once more: its row after a wait, or Problem 409 for another request."""
         if row.state is State.REJECTED or not payments.same(row, payment, digest):
-            return _Sold(replayed(payment, row, digest), here=False)
+            return _Outcome(replay_row(payment, row, digest), settled_here=False)
+        row = await self._wait_for_worker(row)
+        if row.state in (State.SETTLING, State.UNKNOWN):
+            answer = await self._settlement.ask_chain(row)
+            row = await self._settlement.conclude(row, answer, row.reason)
+        if row.state is State.UNKNOWN and row.valid_before_s > self.clock() // 1000:
+            # Settling twice is safe: the authorization can be used only once (EIP-3009), and it is
+            # the claimed header that is sent again.
+            row = await self._settlement.settle(sale, await self._store_intent(row))
+            return _Outcome(row, settled_here=True)
+        return _Outcome(replay_row(payment, row, digest), settled_here=False)
+
+    async def _wait_for_worker(self, row: LedgerRow) -> LedgerRow:
+        """The row when its worker is done, its lease has ended, or `WAITS_S` have passed."""
         for pause in WAITS_S:
-            if row.state not in (State.CLAIMED, State.SETTLING):
-                break
-            if row.lease_until <= self.clock():
+            in_work = row.state in (State.CLAIMED, State.SETTLING)
+            if not in_work or row.lease_until <= self.clock():
                 break
             await asyncio.sleep(pause)
-            row = await self._look(row.id) or row
-        if row.state in (State.SETTLING, State.UNKNOWN):
-            row = await self._conclude(row, await self._ask(row), row.reason)
-        if row.state is State.UNKNOWN and row.valid_before_s > self._now_s():
-            # Safe, because the authorization can be used only once, and identical: it is the
-            # claimed header that is sent.
-            return _Sold(await self._settle(sale, await self._intend(row)), here=True)
-        return _Sold(replayed(payment, row, digest), here=False)
+            row = await self._ledger.get(row.id) or row
+        return row
 
-    async def _ask(self, row: LedgerRow, transaction: str | None = None) -> ChainAnswer | None:
-        """What the chain says of a row; None where nobody can tell."""
-        if self.chain is None:
-            return None
-        try:
-            return await self.chain.proof(row.authorization, hint=transaction or row.transaction)
-        except RpcError:
-            return None
-
-    async def _conclude(
-        self, row: LedgerRow, found: ChainAnswer | None, reason: str, *attempts: Attempt
-    ) -> LedgerRow:
-        """Move a row to what the chain proves of it, else to `unknown`, unless a settlement of
-        somebody else's is still in flight.
+    async def _release(self, sale: Sale, payment: Payment, outcome: _Outcome) -> Response:
+        """The answer that a row allows. A secret in it is shown to everybody who repeats the
+        ticket; to those who repeat none once, because what they send can be read on the chain.
         """
-        state = None
-        if found is not None:
-            state = resolved(found.proof, valid_before_s=row.valid_before_s, now_s=found.head_s)
-        if found is None or state is None:
-            in_flight = row.state is State.SETTLING and row.lease_until > self.clock()
-            if row.state is State.UNKNOWN or (in_flight and not attempts):
-                return row
-            named = attempts[-1].transaction if attempts else None
-            return await self._move(
-                row,
-                State.UNKNOWN,
-                reason=reason,
-                transaction=named,
-                lease_ms=REST_MS,
-                attempts=attempts,
-            )
-        moved = await self.store.writing(
-            payments.conclude,
-            row,
-            state,
-            now=self.clock(),
-            transaction=found.transaction or "",
-            reason=found.proof.value,
-            lease_ms=FINAL_MS if state is State.SETTLED else 0,
-            attempts=attempts,
-        )
-        return moved or await self._overtaken(row)
+        row = outcome.row
+        response = response_for(sale, row)
+        if row.state is not State.SETTLED or row.answer is None or sale.reveal is None:
+            return response
+        secret = bool(payment.ticket)
+        if not secret and row.answer.shown_at is None:
+            if not outcome.settled_here and self.clock() - row.updated_at < HEAD_START_MS:
+                raise _buyer_first()
+            secret = await self.store.writing(payments.show_secret, row.id, now=self.clock())
+        response.body = await sale.reveal(row.answer.body, secret=secret)
+        response.headers["Content-Length"] = str(len(response.body))
+        return response
 
-    async def _release(self, row: LedgerRow, reason: str, *attempts: Attempt) -> None:
-        """Give the claim back. A worker that no longer holds it may not say that nothing was
-        charged: it raises _OvertakenError.
-        """
-        await self._move(row, State.REJECTED, reason=reason, attempts=attempts)
+    @property
+    def _ledger(self) -> LedgerWriter:
+        return LedgerWriter(self.store, self.clock)
 
-    async def _move(
-        self,
-        row: LedgerRow,
-        state: State,
-        *,
-        owner: str | None = None,
-        answer: StoredAnswer | None = None,
-        transaction: str | None = None,
-        reason: str = "",
-        lease_ms: int = 0,
-        attempts: tuple[Attempt, ...] = (),
-    ) -> LedgerRow:
-        """Move a row that this worker holds. Raises _OvertakenError when it no longer does."""
-        moved = await self.store.writing(
-            payments.move,
-            row,
-            state,
-            now=self.clock(),
-            owner=owner,
-            answer=answer,
-            transaction=transaction,
-            reason=reason,
-            lease_ms=lease_ms,
-            attempts=attempts,
-        )
-        return moved or await self._overtaken(row)
-
-    async def _overtaken(self, row: LedgerRow) -> LedgerRow:
-        raise _OvertakenError(await self._look(row.id) or row)
-
-    async def _look(self, payment_id: str) -> LedgerRow | None:
-        return await self.store.lookup(payments.get, payment_id)
-
-    def _tried(
-        self, kind: str, started: int, outcome: str, transaction: str | None = None
-    ) -> Attempt:
-        return Attempt(
-            kind=kind,
-            at=started,
-            ended_at=self.clock(),
-            outcome=outcome,
-            transaction=transaction,
-        )
-
-    def _now_s(self) -> int:
-        return self.clock() // 1000
+    @property
+    def _settlement(self) -> Settlement:
+        return Settlement(self._ledger, self.facilitator, self.chain)
 
 
-def claimed_offer(sale: Sale, row: LedgerRow) -> Offer:
-    """The offer that a row was claimed for: prices may have changed since."""
-    if (sale.offer.amount, sale.offer.pay_to.lower()) == (row.amount, row.pay_to):
-        return sale.offer
-    return replace(sale.offer, amount=row.amount, pay_to=row.pay_to)
+def _facilitator_unavailable() -> Problem:
+    return Problem(
+        503,
+        "facilitator-unavailable",
+        "The payment could not be verified because our facilitator did not answer. "
+        "Nothing was charged; send the same request again.",
+        retry_after=10,
+    )
 
 
-def replayed(payment: Payment, row: LedgerRow, digest: str) -> LedgerRow:
-    """A row that others may have moved, for nobody else than whom it holds the payment of, and for
-    the request that it holds. Raises Problem 409.
-    """
-    if row.state is not State.REJECTED and not payments.same(row, payment, digest):
-        raise reused()
-    return row
+def _chain_unavailable() -> Problem:
+    return Problem(
+        503,
+        "chain-unavailable",
+        "The facilitator refused this payment and the chain could not be asked whether "
+        "it was used already. Send the same request again.",
+        retry_after=5,
+    )
 
 
-def _in_flight() -> Problem:
+def _buyer_first() -> Problem:
     """503 for a copy that came while the request that bought is being answered."""
     return Problem(
         503,

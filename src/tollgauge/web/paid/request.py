@@ -1,22 +1,98 @@
-"""Incoming: the payment, the document and the query of a request, read by strict rules."""
+"""A request to a paid route: its handlers, how it is read, and how it is described.
+
+POST buys through the gate. GET shows the terms: directories and linters ask with GET first, and
+only 402 tells them that something is sold here. Nothing is sold by GET: a payment that comes with
+it is refused with 405 and stays unused.
+
+The payment header and the body are read strictly: what two parsers could take for two things is
+refused, because a payment is bound to the bytes of its request.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, Final
 
+import orjson
 from starlette.requests import Request
+from starlette.responses import Response
 
 from tollgauge.core import strictjson
 from tollgauge.core.payment import HEADER_MAX, Offer, Payment, PaymentHeaderError, decode
-from tollgauge.core.text import clean_text
-from tollgauge.web.edge.problem import Invalid, Problem
+from tollgauge.observe import PAID_REQUESTS, log
+from tollgauge.web.edge.compress import compressed
+from tollgauge.web.edge.limits import BODY_MAX
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid import catalogue
+from tollgauge.web.paid.catalogue import Call, Product
+from tollgauge.web.paid.payment_terms import Sale, payment_required
+from tollgauge.web.wire import examples, openapi
 
-BODY_MAX: Final = 65_536
-_NAME_MAX: Final = 64
+Handler = Callable[[Request], Awaitable[Response]]
+
+SOLD_BY_POST: Final = "This is sold by POST: send the request as JSON, with PAYMENT-SIGNATURE"
+_WHOLE_ANSWERS: Final = {catalogue.TRUST: examples.trust_report()}
+"""Whole answers as examples; a product's own example is the start of one."""
+_PAYMENT_HEADER: Final = {
+    "name": "PAYMENT-SIGNATURE",
+    "in": "header",
+    "required": False,
+    "description": "The signed x402 v2 payment, base64 of its JSON, at most 16 KB",
+    "schema": {"type": "string"},
+}
+PAYMENT_REQUIRED: Final = "PAYMENT-SIGNATURE header is required"
+"""The reason of a 402 to a request without a payment."""
+
+
+class _NotByGetProblem(Problem):
+    """405: a payment came where nothing is sold."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            405,
+            "method-not-allowed",
+            "This is sold by POST. Nothing was charged; send the payment with a POST request.",
+        )
+
+    def headers(self) -> dict[str, str]:
+        """With the method that is allowed (RFC 9110 section 15.5.6)."""
+        return super().headers() | {"Allow": "POST"}
+
+
+def buy(product: Product, serve: Callable[[Request, Sale], Awaitable[Response]]) -> Handler:
+    """The handler of POST: what the gate serves, counted and logged under the route's path."""
+
+    async def handler(request: Request) -> Response:
+        status = 500
+        try:
+            response = await serve(request, product.sale(_call(request)))
+            status = response.status_code
+            response = await compressed(request, response)
+        except Problem as problem:
+            status = problem.status
+            raise
+        finally:
+            PAID_REQUESTS.labels(product.route, str(status)).inc()
+            log().info("paid.request", route=product.route, status=status)
+        return response
+
+    return handler
+
+
+def show_terms(product: Product) -> Handler:
+    """The handler of GET: 402 with the route's terms."""
+
+    async def handler(request: Request) -> Response:
+        if "payment-signature" in request.headers:
+            raise _NotByGetProblem
+        return payment_required(product.sale(_call(request)), SOLD_BY_POST)
+
+    return handler
 
 
 def read_payment(header: str, offer: Offer) -> Payment:
-    """The payment of a header to a route with one offer, or Problem 431 or 400."""
+    """The payment in a header, for a route with one offer. Raises Problem 431 or 400."""
     if len(header) > HEADER_MAX:
         raise Problem(431, "payment-header-too-large", f"Keep it under {HEADER_MAX} bytes.")
     try:
@@ -26,8 +102,8 @@ def read_payment(header: str, offer: Offer) -> Payment:
 
 
 async def read_body(request: Request, *, bodyless: bool = False) -> object:
-    """The request's JSON document, or Problem 413 or 400. Where it may be `bodyless`, no body is
-    an empty object.
+    """The request's JSON document. Where it may be `bodyless`, no body is an empty object. Raises
+    Problem 413 or 400.
     """
     body = await request.body()
     if not body and bodyless:
@@ -42,25 +118,67 @@ async def read_body(request: Request, *, bodyless: bool = False) -> object:
         raise Problem(400, "json-invalid", str(error)) from error
 
 
-def check_query(request: Request) -> None:
-    """Refuse a query parameter that the route does not take: it was meant for something, and the
-    answer would be another than the one that was asked for. A dependency of routers (FastAPI).
-    Raises Problem 422.
-    """
-    known = [each.alias for each in request.scope["route"].dependant.query_params]
-    unknown = next((name for name in request.query_params if name not in known), None)
-    if unknown is None:
-        return
-    shown = clean_text(unknown, limit=_NAME_MAX)
-    takes = "This route takes no parameters."
-    if known:
-        takes = f"This route takes {', '.join(known)}; in a value write & as %26."
-    message = f"There is no parameter {shown}. {takes}"
-    raise Problem(422, "unknown-parameter", message, errors=(Invalid(path=shown, message=message),))
-
-
 def unpaid_reason(request: Request) -> str:
     """Why a request without `PAYMENT-SIGNATURE` is not paid, in words that a v1 client needs."""
     if "x-payment" in request.headers:
         return "This service takes x402 version 2: sign again and send PAYMENT-SIGNATURE."
-    return "PAYMENT-SIGNATURE header is required"
+    return PAYMENT_REQUIRED
+
+
+def operation_suffix(product: Product) -> str:
+    """The last part of a paid route's path, as operation ids have it."""
+    return product.route.rsplit("/", 1)[-1].replace("-", "_")
+
+
+def buy_answers(product: Product) -> openapi.Answers:
+    """The answers to POST, for the interface description."""
+    return openapi.paid(
+        product.shape,
+        _WHOLE_ANSWERS.get(product.route, product.answer),
+        _payment_required_example(product),
+        product.refusals,
+    )
+
+
+def terms_answers(product: Product) -> openapi.Answers:
+    """The answers to GET, for the interface description."""
+    return openapi.payment_preview(_payment_required_example(product) | {"error": SOLD_BY_POST})
+
+
+def buy_description(product: Product) -> dict[str, Any]:
+    """The request, its headers and its price, for the interface description."""
+    settings = product.dependencies.settings
+    content = {"application/json": {"schema": product.body, "example": product.example}}
+    return {
+        **(_payment_info(settings.price(product.route)) if settings.pay_to else {}),
+        "requestBody": {
+            "required": not product.bodyless,
+            "description": catalogue.FIELDS,
+            "content": content,
+        },
+        "parameters": [_PAYMENT_HEADER, *product.path_parameters()],
+    }
+
+
+def _call(request: Request) -> Call:
+    return Call(path=request.url.path, parameters=request.path_params)
+
+
+def _payment_info(price: str) -> dict[str, Any]:
+    """What directories read as "this is sold", hence left out while nothing is."""
+    return {
+        "x-payment-info": {
+            "price": {"mode": "fixed", "currency": "USD", "amount": price},
+            "protocols": [{"x402": {}}],
+        }
+    }
+
+
+def _payment_required_example(product: Product) -> Any:
+    """The body of 402 as JSON value, also where nothing is for sale yet."""
+    dependencies = product.dependencies
+    settings = replace(
+        dependencies.settings, pay_to=dependencies.settings.pay_to or examples.PAY_TO
+    )
+    sale = replace(product, dependencies=replace(dependencies, settings=settings)).sale()
+    return orjson.loads(bytes(payment_required(sale, PAYMENT_REQUIRED).body))

@@ -1,7 +1,7 @@
-"""Outcome: what a caller is told, as far as the ledger knows what became of their payment.
+"""The answer that a payment's row in the ledger allows.
 
-The rule of the words: 402 only where the payment took nothing, because it makes clients sign and
-pay again; 503 while nobody can tell.
+The table of states is in docs/payments.md. 402 is answered only where the payment took nothing,
+because it makes clients sign and pay again; 503 while nobody can tell.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ import base64
 from starlette.responses import Response
 from x402.schemas import SettleResponse
 
-from tollgauge.core.payment import State
+from tollgauge.core.payment import Payment, State
+from tollgauge.store.ledger import payments
 from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.payment_terms import Sale, payment_required
 
 
 def response_for(sale: Sale, row: LedgerRow) -> Response:
-    """The answer that a row's state allows, or Problem 503 while nobody can tell."""
+    """The answer that a row's state allows, or a 402 where the payment took nothing. Raises
+    Problem 503 while nobody can tell, and 410 when the stored answer has been dropped.
+    """
     if row.state is State.SETTLED:
-        return released(row)
+        return _stored_answer(row)
     if row.state in (State.FAILED, State.EXPIRED):
         return payment_required(sale, f"payment_{row.state.value}")
     if row.state is State.REJECTED:
@@ -34,8 +37,8 @@ def response_for(sale: Sale, row: LedgerRow) -> Response:
     raise pending(row.id, row.transaction)
 
 
-def released(row: LedgerRow) -> Response:
-    """A paid answer with its receipt, or Problem 410 once the stored answer has been dropped."""
+def _stored_answer(row: LedgerRow) -> Response:
+    """A paid answer with its receipt (x402 v2, `PAYMENT-RESPONSE`)."""
     if row.answer is None:
         raise Problem(410, "answer-expired", "This payment's answer was kept for 30 days.")
     receipt = SettleResponse(
@@ -69,10 +72,14 @@ def pending(payment_id: str, transaction: str | None = None) -> Problem:
     )
 
 
-def reused() -> Problem:
-    """409: the payment pays for something else."""
-    return Problem(
-        409,
-        "payment-reused",
-        "This payment already pays for another request. Sign a new payment.",
-    )
+def replay_row(payment: Payment, row: LedgerRow, digest: str) -> LedgerRow:
+    """The row of a payment that comes again. Raises Problem 409 unless it comes from the same payer
+    (signature and ticket) for the same request (`digest`), or the row holds no payment.
+    """
+    if row.state is not State.REJECTED and not payments.same(row, payment, digest):
+        raise Problem(
+            409,
+            "payment-reused",
+            "This payment already pays for another request. Sign a new payment.",
+        )
+    return row

@@ -1,1 +1,1 @@
-"""The routes of a watch's owner."""
+"""What the owner of a watch may do: poll, edit, cancel, rotate its secret."""

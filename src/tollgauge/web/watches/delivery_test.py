@@ -1,4 +1,5 @@
-"""Connect: destinations are tried before anything is charged, and sealed before they are stored.
+"""The delivery test: destinations are tried before anything is charged, and sealed before they are
+stored.
 
 Every destination gets a signed `connection_test`, up to three times (docs/watching.md). One
 that fails refuses the whole request with `notCharged: true`; what it answered is never shown, or
@@ -10,13 +11,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tollgauge.clients import webhooks
-from tollgauge.clients.egress.client import Egress
-from tollgauge.clients.seal import Sealer, destination_context
+from tollgauge.clients.seal import destination_context
 from tollgauge.clients.webhooks import Sent, Signing
 from tollgauge.core import notice
 from tollgauge.core import watch as rules
@@ -24,15 +24,15 @@ from tollgauge.core.exchange import FaultKind
 from tollgauge.core.watch import Target
 from tollgauge.store.watches.destinations import Destination
 from tollgauge.web.edge.problem import Invalid, Problem
+from tollgauge.web.paid.catalogue import PaidDependencies
 
 TRIES: Final = 3
-PAUSE_S: Final = 0.5
 AGAIN_S: Final = 5.0
 """How long after the first try another may begin: with the longest answer of a receiver (egress) it
 ends before published clients give up, which is after 20 seconds.
 """
-
-
+PAUSE_S: Final = 0.5
+"""Between two tries."""
 _SILENCE: Final = frozenset({FaultKind.TIMEOUT.value, FaultKind.CONNECT_TIMEOUT.value})
 
 
@@ -44,19 +44,16 @@ def _silent_host(targets: Sequence[Target], results: Sequence[Sent]) -> str | No
     return next((target.host for target, sent in pairs if sent.error in _SILENCE), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DeliveryTester:
-    """What trying and sealing need. No try begins `again_s` seconds after the first."""
+    """Tries destinations, and seals them. No try begins `again_s` seconds after the first."""
 
-    egress: Egress
-    sealer: Sealer
-    clock: Callable[[], int]
-    base_url: str
+    dependencies: PaidDependencies
     again_s: float = AGAIN_S
 
     def check_ready(self, targets: Sequence[Target]) -> None:
         """Raises Problem 503 where there are destinations and no key to seal them."""
-        if targets and not self.sealer.ready:
+        if targets and not self.dependencies.sealer.ready:
             raise Problem(
                 503,
                 "destinations-unavailable",
@@ -69,10 +66,10 @@ class DeliveryTester:
     async def test(
         self, targets: Sequence[Target], *, watch_id: str, resource: str, signing: Signing
     ) -> list[dict[str, Any]]:
-        """Try every destination, all at once; what to say of each. Raises Problem 422 when any
-        did not take the test.
+        """Try every destination, all at once; how each took the test, as the answer shows it.
+        Raises Problem 422 if any did not take it.
         """
-        tries = (self._try(each, watch_id, resource, signing) for each in targets)
+        tries = (self._try(target, watch_id, resource, signing) for target in targets)
         results = await asyncio.gather(*tries)
         report = [
             {
@@ -104,17 +101,17 @@ class DeliveryTester:
         self, target: Target, watch_id: str, resource: str, signing: Signing
     ) -> tuple[Sent, int]:
         sent = Sent(error="untried")
-        told = self._told(target, watch_id, resource)
+        message = self._test_message(target, watch_id, resource)
         loop = asyncio.get_running_loop()
         until = loop.time() + self.again_s
         for number in range(1, TRIES + 1):
             sent = await webhooks.send(
-                self.egress,
+                self.dependencies.live.egress,
                 url=target.url,
                 kind=target.kind,
-                told=told,
+                told=message,
                 signing=signing,
-                now=self.clock(),
+                now=self.dependencies.clock(),
             )
             late = loop.time() + PAUSE_S > until
             if sent.ok or sent.gone or late or number == TRIES:
@@ -122,25 +119,27 @@ class DeliveryTester:
             await asyncio.sleep(PAUSE_S)
         return sent, number
 
-    def _told(self, target: Target, watch_id: str, resource: str) -> dict[str, Any]:
+    def _test_message(self, target: Target, watch_id: str, resource: str) -> dict[str, Any]:
         mark = hashlib.sha256(target.url.encode()).hexdigest()[:16]
         return notice.event(
             type_=rules.CONNECTION_TEST,
-            at=self.clock(),
+            at=self.dependencies.clock(),
             reason="Changes of this endpoint will be told here.",
-            event_id=rules.message_id(watch_id, f"test:{mark}:{self.clock()}"),
+            event_id=rules.message_id(watch_id, f"test:{mark}:{self.dependencies.clock()}"),
             watch_id=watch_id,
             resource=resource,
             page="",
         )
 
-    def kept(self, targets: Sequence[Target], *, watch_id: str, now: int) -> list[Destination]:
-        """The destinations as they are stored."""
-        found = []
+    def sealed(self, targets: Sequence[Target], *, watch_id: str, now: int) -> list[Destination]:
+        """The destinations as they are stored, with their URLs sealed."""
+        sealed_destinations = []
         for number, target in enumerate(targets):
             id_ = f"dst_{number}{secrets.token_hex(12)}"
-            sealed = self.sealer.seal(target.url.encode(), context=destination_context(id_))
-            found.append(
+            sealed = self.dependencies.sealer.seal(
+                target.url.encode(), context=destination_context(id_)
+            )
+            sealed_destinations.append(
                 Destination(
                     id=id_,
                     watch_id=watch_id,
@@ -150,4 +149,4 @@ class DeliveryTester:
                     created_at=now,
                 )
             )
-        return found
+        return sealed_destinations

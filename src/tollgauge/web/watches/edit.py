@@ -1,4 +1,4 @@
-"""A watch as it stands, and what its owner changes about it: edit, cancel (docs/watching.md).
+"""What the owner of a watch changes about it: edit, cancel (docs/watching.md).
 
 Rules:
 - destinations are tested before the watch is locked; what an edit changes is worked out under the
@@ -8,30 +8,27 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends
 from pydantic import Field
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
 from tollgauge.clients import webhooks
-from tollgauge.clients.seal import Sealer, SealError, destination_context, watch_context
+from tollgauge.clients.seal import SealError, destination_context, watch_context
 from tollgauge.clients.webhooks import Signing
 from tollgauge.core import notice
-from tollgauge.core.endpoint import Perimeter
 from tollgauge.core.watch import Kind, State, Target
-from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.watches import destinations, outbox, watches
 from tollgauge.store.watches.destinations import Destination
 from tollgauge.store.watches.watches import Watch
+from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
-from tollgauge.web.paid.request import check_query, read_body
+from tollgauge.web.paid.request import read_body
 from tollgauge.web.watches.delivery_test import DeliveryTester
 from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape
 from tollgauge.web.watches.watch_auth import (
@@ -79,76 +76,34 @@ class StateShape(SnakeShape):
     destinations: list[DestinationShape]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Watching:
-    """What the owner's changes need."""
+    """The handlers of an owner's changes."""
 
-    store: Store
-    clock: Callable[[], int]
-    perimeter: Perimeter
-    sealer: Sealer
-    delivery_tester: DeliveryTester
-
-    def router(self) -> APIRouter:
-        """The routes with their descriptions."""
-        routes = APIRouter(default_response_class=Response, dependencies=[Depends(check_query)])
-        content = {"application/json": {"schema": _EDIT_BODY, "example": _EDIT_EXAMPLE}}
-        edit = {"required": True, "description": catalogue.FIELDS, "content": content}
-        edited = {
-            400: "The body is not JSON",
-            422: "Invalid input, nothing to change, a destination that does not take its test, or "
-            "an ended watch",
-        }
-        for method, handler, answers, words, extra in (
-            (
-                "PATCH",
-                self.edit,
-                openapi.free(StateShape, _EXAMPLE, REFUSED | edited),
-                "Change what a watch listens to and where to",
-                SECURITY | {"requestBody": edit},
-            ),
-            (
-                "DELETE",
-                self.cancel,
-                openapi.free(
-                    StateShape, _EXAMPLE | {"state": "cancelled"}, REFUSED | openapi.QUERY
-                ),
-                "End a watch; it can still be read",
-                SECURITY,
-            ),
-        ):
-            routes.add_api_route(
-                "/v1/watch/{id}",
-                handler,
-                methods=[method],
-                summary=words,
-                operation_id=f"watch_{handler.__name__}",
-                responses=answers,
-                openapi_extra=extra,
-                tags=["watch"],
-            )
-        return routes
+    dependencies: Dependencies
 
     async def edit(self, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
         """Change a watch; what is left out stays, in `delivery` too."""
-        found = await own_watch(self.store, id, bearer(request), clock=self.clock)
-        document = await read_body(request, bodyless=True)
-        if not isinstance(document, dict):
-            raise catalogue.invalid("", "The body must be a JSON object.")
+        watch = await own_watch(self.dependencies, id, bearer(request))
+        document = catalogue.json_object(await read_body(request, bodyless=True))
         catalogue.check_names(document, _EDIT_BODY)
-        if found.state is not State.ACTIVE:
+        if watch.state is not State.ACTIVE:
             raise _ended()
         if not FIELDS.keys() & document.keys():
-            raise _nothing()
-        watch_request_of(document, now=found.watch_request)
-        targets = targets_of(document, self.perimeter) if "delivery" in document else None
-        fresh = await self._connected(found, targets or (), bearer(request))
+            raise _nothing_to_change()
+        watch_request_of(document, now=watch.watch_request)
+        targets = (
+            targets_of(document, self.dependencies.perimeter) if "delivery" in document else None
+        )
+        fresh = await self._test_new(watch, targets or (), bearer(request))
         sealed_key = None
         if any(target.kind is Kind.JSON for target in fresh):
             key = webhooks.secret_key(bearer(request)) or b""
-            sealed_key = self.sealer.seal(key, context=watch_context(found.id))
-        await self.store.writing(self._edit, found.id, document, targets, fresh, sealed_key)
-        return await self._state(found.id)
+            sealed_key = self.dependencies.sealer.seal(key, context=watch_context(watch.id))
+        await self.dependencies.store.writing(
+            self._edit, watch.id, document, targets, fresh, sealed_key
+        )
+        return await self._state(watch.id)
 
     def _edit(
         self,
@@ -160,29 +115,35 @@ class Watching:
         sealed_key: bytes | None,
     ) -> None:
         """Change a watch as it is now; None as `targets` leaves its destinations alone."""
-        found = watches.get(tx, watch_id, lock=True)
-        if found is None or found.state is not State.ACTIVE:
+        watch = watches.get(tx, watch_id, lock=True)
+        if watch is None or watch.state is not State.ACTIVE:
             raise _ended()
-        now = self.clock()
+        now = self.dependencies.clock()
         added: list[Destination] = []
         removed: list[str] = []
         if targets is not None:
-            kept = destinations.of_watches(tx, [found.id])[found.id]
-            wanted = {each.url: each.kind for each in targets}
+            old = destinations.of_watches(tx, [watch.id])[watch.id]
+            wanted = {target.url: target.kind for target in targets}
             kinds = replaced_kinds(document)
-            removed = [each.id for each in kept if self._replaced(each, wanted, kinds)]
-            places = self._places(kept)
+            removed = [
+                destination.id
+                for destination in old
+                if self._is_replaced(destination, wanted, kinds)
+            ]
+            places = self._places(old)
             new = {
-                each: made for each, made in fresh.items() if (each.url, each.kind) not in places
+                target: destination
+                for target, destination in fresh.items()
+                if (target.url, target.kind) not in places
             }
             added = list(new.values())
-            check_count(len(kept) - len(removed) + len(added))
-            outbox.drop(tx, found.id, now=now, to=removed)
+            check_count(len(old) - len(removed) + len(added))
+            outbox.drop(tx, watch.id, now=now, to=removed)
         watches.edit(
             tx,
-            found,
-            watch_request=watch_request_of(document, now=found.watch_request),
-            sealed_key=found.sealed_key or sealed_key,
+            watch,
+            watch_request=watch_request_of(document, now=watch.watch_request),
+            sealed_key=watch.sealed_key or sealed_key,
             added=added,
             removed=removed,
             now=now,
@@ -190,84 +151,89 @@ class Watching:
 
     async def cancel(self, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
         """End a watch at once; doing it again changes nothing."""
-        found = await own_watch(self.store, id, bearer(request), clock=self.clock)
-        now = self.clock()
-        async with self.store.write() as tx:
-            if await watches.end(tx, found, State.CANCELLED, now=now) is not None:
-                await outbox.drop(tx, found.id, now=now)
-        return await self._state(found.id)
+        watch = await own_watch(self.dependencies, id, bearer(request))
+        now = self.dependencies.clock()
+        async with self.dependencies.store.write() as tx:
+            if await watches.end(tx, watch, State.CANCELLED, now=now) is not None:
+                await outbox.drop(tx, watch.id, now=now)
+        return await self._state(watch.id)
 
-    async def _connected(
-        self, found: Watch, targets: tuple[Target, ...], secret: str
+    async def _test_new(
+        self, watch: Watch, targets: tuple[Target, ...], secret: str
     ) -> dict[Target, Destination]:
-        """Those of some targets that the watch has not yet, tested and sealed."""
+        """The targets that the watch does not have yet, tested and sealed. Raises Problem 422 if
+        one fails its test, 503 without a key to seal them.
+        """
         if not targets:
             return {}
-        async with self.store.read() as tx:
-            kept = (await destinations.of_watches(tx, [found.id]))[found.id]
-            endpoint = await endpoints.get(tx, found.endpoint_id)
-        places = self._places(kept)
-        fresh = [each for each in targets if (each.url, each.kind) not in places]
-        self.delivery_tester.check_ready(fresh)
-        signing = Signing(key=webhooks.secret_key(secret) or b"", secret_hash=found.secret_hash)
+        async with self.dependencies.store.read() as tx:
+            old = (await destinations.of_watches(tx, [watch.id]))[watch.id]
+            endpoint = await endpoints.get(tx, watch.endpoint_id)
+        places = self._places(old)
+        fresh = [target for target in targets if (target.url, target.kind) not in places]
+        tester = DeliveryTester(self.dependencies)
+        tester.check_ready(fresh)
+        signing = Signing(key=webhooks.secret_key(secret) or b"", secret_hash=watch.secret_hash)
         resource = endpoint.resource if endpoint else ""
-        await self.delivery_tester.test(
-            fresh, watch_id=found.id, resource=resource, signing=signing
-        )
-        made = self.delivery_tester.kept(fresh, watch_id=found.id, now=self.clock())
-        return dict(zip(fresh, made, strict=True))
+        await tester.test(fresh, watch_id=watch.id, resource=resource, signing=signing)
+        sealed = tester.sealed(fresh, watch_id=watch.id, now=self.dependencies.clock())
+        return dict(zip(fresh, sealed, strict=True))
 
-    def _replaced(self, kept: Destination, wanted: dict[str, Kind], kinds: frozenset[Kind]) -> bool:
+    def _is_replaced(
+        self, destination: Destination, wanted: dict[str, Kind], kinds: frozenset[Kind]
+    ) -> bool:
         """Whether a destination goes when these URLs are wanted in place of those of some formats:
         it is of them, or its URL is named again, and it does not go on as it is.
         """
-        url = self._url(kept)
-        goes_on = wanted.get(url) is kept.kind and not kept.disabled_at
-        return not goes_on and (url in wanted or kept.kind in kinds)
+        url = self._url(destination)
+        goes_on = wanted.get(url) is destination.kind and not destination.disabled_at
+        return not goes_on and (url in wanted or destination.kind in kinds)
 
-    def _places(self, kept: tuple[Destination, ...]) -> set[tuple[str, Kind]]:
+    def _places(self, old: tuple[Destination, ...]) -> set[tuple[str, Kind]]:
         """The URLs and formats of destinations. A disabled one is none of them, so that naming it
         again tests it again.
         """
-        return {(self._url(each), each.kind) for each in kept if not each.disabled_at}
+        active = (destination for destination in old if not destination.disabled_at)
+        return {(self._url(destination), destination.kind) for destination in active}
 
-    def _url(self, kept: Destination) -> str:
+    def _url(self, destination: Destination) -> str:
         """The URL of a destination, empty where it does not open any more."""
+        context = destination_context(destination.id)
         try:
-            return self.sealer.open(kept.sealed_url, context=destination_context(kept.id)).decode()
+            return self.dependencies.sealer.open(destination.sealed_url, context=context).decode()
         except SealError:
             return ""
 
     async def _state(self, watch_id: str) -> Response:
-        async with self.store.read() as tx:
-            found = await watches.get(tx, watch_id)
-            kept = (await destinations.of_watches(tx, [watch_id]))[watch_id]
-            endpoint = await endpoints.get(tx, found.endpoint_id) if found else None
-        if found is None:
+        async with self.dependencies.store.read() as tx:
+            watch = await watches.get(tx, watch_id)
+            watch_destinations = (await destinations.of_watches(tx, [watch_id]))[watch_id]
+            endpoint = await endpoints.get(tx, watch.endpoint_id) if watch else None
+        if watch is None:
             raise unknown_watch()
         shape = StateShape(
-            watch_id=found.id,
-            state=found.state.value,
+            watch_id=watch.id,
+            state=watch.state.value,
             resource=endpoint.resource if endpoint else "",
-            created_at=notice.iso(found.created_at),
-            expires_at=notice.iso(found.expires_at),
-            events=list(found.watch_request.events),
-            liveness_sensitivity_n=found.watch_request.sensitivity,
-            digest=found.watch_request.digest,
+            created_at=notice.iso(watch.created_at),
+            expires_at=notice.iso(watch.expires_at),
+            events=list(watch.watch_request.events),
+            liveness_sensitivity_n=watch.watch_request.sensitivity,
+            digest=watch.watch_request.digest,
             destinations=[
                 DestinationShape(
-                    destination=each.masked,
-                    kind=each.kind.value,
-                    state="disabled" if each.disabled_at else "active",
-                    reason=each.disabled_reason,
+                    destination=destination.masked,
+                    kind=destination.kind.value,
+                    state="disabled" if destination.disabled_at else "active",
+                    reason=destination.disabled_reason,
                 )
-                for each in kept
+                for destination in watch_destinations
             ],
         )
         return answer(shape)
 
 
-def _nothing() -> Problem:
+def _nothing_to_change() -> Problem:
     return Problem(422, "nothing-to-change", f"Name what is to be changed: {', '.join(FIELDS)}.")
 
 
@@ -293,3 +259,25 @@ _EXAMPLE: Final = {
         }
     ],
 }
+EDIT: Final = "Change what a watch listens to and where to"
+EDIT_REQUEST: Final = SECURITY | {
+    "requestBody": {
+        "required": True,
+        "description": catalogue.FIELDS,
+        "content": {"application/json": {"schema": _EDIT_BODY, "example": _EDIT_EXAMPLE}},
+    }
+}
+EDIT_ANSWERS: Final = openapi.free(
+    StateShape,
+    _EXAMPLE,
+    REFUSED
+    | {
+        400: "The body is not JSON",
+        422: "Invalid input, nothing to change, a destination that does not take its test, or "
+        "an ended watch",
+    },
+)
+CANCEL: Final = "End a watch; it can still be read"
+CANCEL_ANSWERS: Final = openapi.free(
+    StateShape, _EXAMPLE | {"state": "cancelled"}, REFUSED | openapi.QUERY
+)

@@ -8,11 +8,10 @@ can be read until its period ends and 30 days on.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Query
 from pydantic import Field
 from sqlalchemy import Connection
 from starlette.requests import Request
@@ -23,7 +22,6 @@ from tollgauge.core import watch as rules
 from tollgauge.core.changes import EVENTS
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.core.watch import State
-from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import changes
 from tollgauge.store.probes.changes import StoredChange
@@ -31,10 +29,10 @@ from tollgauge.store.watches import watch_events
 from tollgauge.store.watches.watch_events import WatchEvent
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web import wire
+from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.paid import catalogue
-from tollgauge.web.paid.request import check_query
 from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape
-from tollgauge.web.watches.watch_auth import REFUSED, SECURITY, WatchId, answer, bearer, own_watch
+from tollgauge.web.watches.watch_auth import REFUSED, WatchId, answer, bearer, own_watch
 from tollgauge.web.wire import openapi
 
 PAGE_MAX: Final = 500
@@ -101,8 +99,8 @@ class PollShape(SnakeShape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Checks:
-    """How often an endpoint was checked since its watch began: `made` checks, `scored` of them
-    with a verdict, `fresh` since the last poll.
+    """How often an endpoint was checked since its watch began: `made` checks in all, `scored` of
+    them with a verdict, `fresh` since the last poll.
     """
 
     made: int
@@ -110,29 +108,11 @@ class _Checks:
     fresh: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Polling:
-    """What the owner's reading needs."""
+    """The handler of the poll; also called by the tool of web/mcp."""
 
-    store: Store
-    clock: Callable[[], int]
-    base_url: str
-
-    def router(self) -> APIRouter:
-        """The route with its description."""
-        routes = APIRouter(default_response_class=Response, dependencies=[Depends(check_query)])
-        invalid = {422: "A cursor that no poll gave, or an unknown query parameter"}
-        routes.add_api_route(
-            "/v1/watch/{id}/events",
-            self.poll,
-            methods=["GET"],
-            summary="What a watch has seen",
-            operation_id="watch_poll",
-            responses=openapi.free(PollShape, _EXAMPLE, REFUSED | invalid),
-            openapi_extra=SECURITY,
-            tags=["watch"],
-        )
-        return routes
+    dependencies: Dependencies
 
     async def poll(
         self,
@@ -146,30 +126,34 @@ class Polling:
 
     async def read(self, watch_id: str, secret: str, *, since: str, watch_since: str) -> PollShape:
         """What a poll answers, whatever carried it. Raises Problem 401, 404 or 422."""
-        found = await own_watch(self.store, watch_id, secret, clock=self.clock)
-        after, looked = _cursor(since, "since")
+        watch = await own_watch(self.dependencies, watch_id, secret)
+        after, last_poll_at = _cursor(since, "since")
         watched_after, _ = _cursor(watch_since, "watch_since")
-        now = self.clock()
-        async with self.store.read() as tx:
+        now = self.dependencies.clock()
+        async with self.dependencies.store.read() as tx:
             _check_cursor(after, await changes.newest(tx), "since")
             _check_cursor(watched_after, await watch_events.newest(tx), "watch_since")
-            told = await changes.of_watch(tx, found, after=after, limit=PAGE_MAX)
-            own = await watch_events.of_watch(tx, found.id, after=watched_after, limit=PAGE_MAX)
-            endpoint = await endpoints.get(tx, found.endpoint_id)
-            checks = await tx.run(_checks, found, looked=looked, until=min(now, found.told_until))
+            events = await changes.of_watch(tx, watch, after=after, limit=PAGE_MAX)
+            watch_changes = await watch_events.of_watch(
+                tx, watch.id, after=watched_after, limit=PAGE_MAX
+            )
+            endpoint = await endpoints.get(tx, watch.endpoint_id)
+            checks = await tx.run(
+                _checks, watch, last_poll_at=last_poll_at, until=min(now, watch.told_until)
+            )
         resource = endpoint.resource if endpoint else ""
-        last = told[-1].id if told else after
+        last = events[-1].id if events else after
         probed = endpoint.last_probed if endpoint else None
-        live = found.state is State.ACTIVE
+        live = watch.state is State.ACTIVE
         return PollShape(
-            watch_id=found.id,
-            state=found.state.value,
+            watch_id=watch.id,
+            state=watch.state.value,
             resource=resource,
-            expires_at=notice.iso(found.expires_at),
-            events=[self._event(each, found, resource) for each in told],
-            next_cursor=f"{last}.{looked if len(told) == PAGE_MAX else now}",
-            watch_events=[_own_event(each) for each in own],
-            watch_events_cursor=str(own[-1].id if own else watched_after),
+            expires_at=notice.iso(watch.expires_at),
+            events=[self._event(event, watch, resource) for event in events],
+            next_cursor=f"{last}.{last_poll_at if len(events) == PAGE_MAX else now}",
+            watch_events=[_own_event(event) for event in watch_changes],
+            watch_events_cursor=str(watch_changes[-1].id if watch_changes else watched_after),
             checkedTimes=checks.scored,
             excludedTimes=checks.made - checks.scored,
             probesSinceCursor=checks.fresh,
@@ -177,33 +161,33 @@ class Polling:
             nextCheckBy=notice.iso(endpoint.next_due + GRACE_MS) if endpoint and live else None,
         )
 
-    def _event(self, each: StoredChange, found: Watch, resource: str) -> EventShape:
+    def _event(self, stored: StoredChange, watch: Watch, resource: str) -> EventShape:
         return EventShape(
             **notice.change_event(
-                each.change,
-                event_id=rules.message_id(found.id, f"flip:{each.id}"),
-                watch_id=found.id,
+                stored.change,
+                event_id=rules.message_id(watch.id, f"flip:{stored.id}"),
+                watch_id=watch.id,
                 resource=resource,
-                page=notice.page(self.base_url, found.endpoint_id),
+                page=notice.page(self.dependencies.base_url, watch.endpoint_id),
             )
         )
 
 
-def _checks(tx: Connection, found: Watch, *, looked: int, until: int) -> _Checks:
-    """Until an instant, with `looked` as that of the last poll."""
-    made, scored = changes.checks(tx, found.endpoint_id, since=found.created_at, until=until)
-    if looked <= found.created_at:
+def _checks(tx: Connection, watch: Watch, *, last_poll_at: int, until: int) -> _Checks:
+    """The checks until an instant. `last_poll_at` is when the last poll was answered, 0 if none."""
+    made, scored = changes.checks(tx, watch.endpoint_id, since=watch.created_at, until=until)
+    if last_poll_at <= watch.created_at:
         return _Checks(made=made, scored=scored, fresh=made)
-    fresh, _ = changes.checks(tx, found.endpoint_id, since=min(looked, until), until=until)
+    fresh, _ = changes.checks(tx, watch.endpoint_id, since=min(last_poll_at, until), until=until)
     return _Checks(made=made, scored=scored, fresh=fresh)
 
 
 def _cursor(text: str, name: str) -> tuple[int, int]:
     """(id, instant) of a cursor. Raises Problem 422."""
-    found = CURSOR.fullmatch(text)
-    if found is None:
+    match = CURSOR.fullmatch(text)
+    if match is None:
         raise catalogue.invalid(name, "A cursor is what an earlier poll gave.")
-    return int(found.group(1)), int(found.group(2) or 0)
+    return int(match.group(1)), int(match.group(2) or 0)
 
 
 def _check_cursor(after: int, newest: int, name: str) -> None:
@@ -216,13 +200,13 @@ def _check_cursor(after: int, newest: int, name: str) -> None:
         )
 
 
-def _own_event(each: WatchEvent) -> WatchEventShape:
+def _own_event(event: WatchEvent) -> WatchEventShape:
     return WatchEventShape(
-        event_id=rules.message_id(each.watch_id, rules.own_event(each.id)),
-        type=each.type,
-        observed_at=each.at // 1000,
-        observed_at_iso=notice.iso(each.at),
-        detail=notice.instants(each.detail),
+        event_id=rules.message_id(event.watch_id, rules.own_event(event.id)),
+        type=event.type,
+        observed_at=event.at // 1000,
+        observed_at_iso=notice.iso(event.at),
+        detail=notice.instants(event.detail),
     )
 
 
@@ -264,3 +248,8 @@ _EXAMPLE: Final = {
     "lastCheckedAt": "2026-01-01T00:00:00Z",
     "nextCheckBy": "2026-01-01T00:06:00Z",
 }
+ANSWERS: Final = openapi.free(
+    PollShape,
+    _EXAMPLE,
+    REFUSED | {422: "A cursor that no poll gave, or an unknown query parameter"},
+)

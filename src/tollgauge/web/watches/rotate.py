@@ -9,28 +9,25 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fastapi import APIRouter, Depends
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
 from tollgauge.clients import webhooks
-from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.rpc import RpcError
-from tollgauge.clients.seal import Sealer, watch_context
+from tollgauge.clients.seal import watch_context
 from tollgauge.core.signature import recovered, text_digest
 from tollgauge.core.units import SECOND_MS
 from tollgauge.core.watch import State, rotation_text
-from tollgauge.db.engine import Store
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.watches import Watch
+from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
-from tollgauge.web.paid.request import check_query, read_body
+from tollgauge.web.paid.request import read_body
 from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape, links
 from tollgauge.web.watches.watch_auth import WatchId, answer
 from tollgauge.web.wire import openapi
@@ -70,50 +67,19 @@ class RotatedShape(SnakeShape):
     next_steps: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Rotation:
-    """What giving out new secrets needs. `chain` knows the signatures of contract wallets."""
+    """The handler that gives out new secrets. The gate's chain knows the signatures of contract
+    wallets.
+    """
 
-    store: Store
-    clock: Callable[[], int]
-    base_url: str
-    sealer: Sealer
-    chain: Prover | None = None
-
-    def router(self) -> APIRouter:
-        """The route with its description."""
-        routes = APIRouter(default_response_class=Response, dependencies=[Depends(check_query)])
-        refused = {
-            400: "The body is not JSON",
-            403: "The signature is not the payer's",
-            404: "There is no such watch",
-            409: "This signature, or a later one, was used before",
-            422: "Invalid input, or a signature of another time",
-        }
-        content = {"application/json": {"schema": _BODY, "example": _EXAMPLE_BODY}}
-        routes.add_api_route(
-            "/v1/watch/{id}/rotate",
-            self.rotate,
-            methods=["POST"],
-            summary="Another secret for a watch, for whoever signs as its payer",
-            operation_id="watch_rotate",
-            responses=openapi.free(RotatedShape, _EXAMPLE, refused),
-            openapi_extra={
-                "requestBody": {
-                    "required": True,
-                    "description": catalogue.FIELDS,
-                    "content": content,
-                }
-            },
-            tags=["watch"],
-        )
-        return routes
+    dependencies: Dependencies
 
     async def rotate(self, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
         """Check the signature and replace the secret."""
         signed_at, signature = self._read(await read_body(request))
         watch, payer = await self._bought(id)
-        text = rotation_text(id, self.base_url, signed_at)
+        text = rotation_text(id, self.dependencies.base_url, signed_at)
         if not await self._signed_by(payer, text_digest(text), signature):
             raise Problem(
                 403,
@@ -125,14 +91,14 @@ class Rotation:
         secret = webhooks.new_secret(key)
         sealed = None
         if watch.sealed_key is not None:
-            sealed = self.sealer.seal(key, context=watch_context(id))
-        rotated = await self.store.writing(
+            sealed = self.dependencies.sealer.seal(key, context=watch_context(id))
+        rotated = await self.dependencies.store.writing(
             watches.rotate,
             id,
             secret_hash=webhooks.secret_hash(secret),
             sealed_key=sealed,
             signed_at=signed_at,
-            now=self.clock(),
+            now=self.dependencies.clock(),
         )
         if not rotated:
             raise Problem(
@@ -141,7 +107,7 @@ class Rotation:
                 "This signature, or one of a later instant, was used before. Sign the present "
                 "time.",
             )
-        urls = links(self.base_url, id, "poll_url")
+        urls = links(self.dependencies.base_url, id, "poll_url")
         steps = [
             "Keep the secret: it is shown only once, and the old one has ended.",
             "Deliveries are signed with it from now on.",
@@ -150,17 +116,16 @@ class Rotation:
 
     def _read(self, document: object) -> tuple[int, bytes]:
         """The instant and the signature of a request. Raises Problem 422."""
-        if not isinstance(document, dict):
-            raise catalogue.invalid("", "The body must be a JSON object.")
-        catalogue.check_names(document, _BODY)
-        signed_at, signature = document.get("signed_at"), document.get("signature")
+        fields = catalogue.json_object(document)
+        catalogue.check_names(fields, _BODY)
+        signed_at, signature = fields.get("signed_at"), fields.get("signature")
         if type(signed_at) is not int or not 0 <= signed_at <= _SECONDS_MAX:
             raise catalogue.invalid("signed_at", "signed_at must be a time in unix seconds.")
         if not isinstance(signature, str) or not _SIGNATURE.fullmatch(signature):
             raise catalogue.invalid(
                 "signature", "signature must be hex of at least 65 bytes, with 0x."
             )
-        if abs(self.clock() // SECOND_MS - signed_at) > VALID_S:
+        if abs(self.dependencies.clock() // SECOND_MS - signed_at) > VALID_S:
             raise Problem(
                 422,
                 "signature-too-old",
@@ -170,10 +135,12 @@ class Rotation:
 
     async def _bought(self, watch_id: str) -> tuple[Watch, tuple[str, str]]:
         """A watch, and the network and address of who paid for it. Raises Problem 404."""
-        watch, payer = await self.store.reading(_watch_and_payer, watch_id)
+        watch, payer = await self.dependencies.store.reading(_watch_and_payer, watch_id)
         if watch is not None and watch.state is State.PENDING:
-            await self.store.writing(watch_payments.apply, now=self.clock(), watch_id=watch_id)
-            watch, payer = await self.store.reading(_watch_and_payer, watch_id)
+            await self.dependencies.store.writing(
+                watch_payments.apply, now=self.dependencies.clock(), watch_id=watch_id
+            )
+            watch, payer = await self.dependencies.store.reading(_watch_and_payer, watch_id)
         if watch is None or payer is None or watch.state is State.PENDING:
             raise Problem(404, "unknown-watch", "There is no such watch.")
         return watch, payer
@@ -182,10 +149,10 @@ class Rotation:
         network, address = payer
         if recovered(digest, signature) == address:
             return True
-        if self.chain is None:
+        if self.dependencies.gate.chain is None:
             return False
         try:
-            return await self.chain.accepts(network, address, digest, signature)
+            return await self.dependencies.gate.chain.accepts(network, address, digest, signature)
         except RpcError as error:
             raise Problem(
                 503,
@@ -206,3 +173,22 @@ _EXAMPLE: Final = {
     **links("https://trust.example.com", EXAMPLE_ID, "poll_url"),
     "next_steps": ["Keep the secret: it is shown only once, and the old one has ended."],
 }
+ROTATE: Final = "Another secret for a watch, for whoever signs as its payer"
+REQUEST: Final = {
+    "requestBody": {
+        "required": True,
+        "description": catalogue.FIELDS,
+        "content": {"application/json": {"schema": _BODY, "example": _EXAMPLE_BODY}},
+    }
+}
+ANSWERS: Final = openapi.free(
+    RotatedShape,
+    _EXAMPLE,
+    {
+        400: "The body is not JSON",
+        403: "The signature is not the payer's",
+        404: "There is no such watch",
+        409: "This signature, or a later one, was used before",
+        422: "Invalid input, or a signature of another time",
+    },
+)

@@ -21,12 +21,12 @@ class SnakeShape(wire.Shape):
 
 def links(base_url: str, watch_id: str, *names: str) -> dict[str, str]:
     """Some of the URLs of a watch, by field."""
-    here = f"{base_url}/v1/watch/{watch_id}"
-    every = {
-        "poll_url": f"{here}/events",
-        "renew_url": f"{here}/renew",
-        "rotate_url": f"{here}/rotate",
-        "edit_url": here,
-        "cancel_url": here,
+    watch_url = f"{base_url}/v1/watch/{watch_id}"
+    urls = {
+        "poll_url": f"{watch_url}/events",
+        "renew_url": f"{watch_url}/renew",
+        "rotate_url": f"{watch_url}/rotate",
+        "edit_url": watch_url,
+        "cancel_url": watch_url,
     }
-    return {name: every[name] for name in names}
+    return {name: urls[name] for name in names}

@@ -3,14 +3,13 @@
 Rules:
 - no bearer, or one that nobody has, is 401; the bearer of another watch is 404, whether or not
   the watch that was asked for exists;
-- what an owner is told is kept by nobody on the way.
+- answers to an owner are marked `no-store, private`: no cache on the way keeps them.
 """
 
 from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from fastapi import Path
@@ -19,10 +18,10 @@ from starlette.responses import Response
 
 from tollgauge.clients import webhooks
 from tollgauge.core.watch import State
-from tollgauge.db.engine import Store
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web import wire
+from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.watches.shapes import EXAMPLE_ID
 
@@ -55,31 +54,31 @@ class UnauthorizedProblem(Problem):
 
 def bearer(request: Request) -> str:
     """The secret that a request shows. Raises Problem 401."""
-    found = _BEARER.fullmatch(request.headers.get("authorization", ""))
-    if found is None:
+    match = _BEARER.fullmatch(request.headers.get("authorization", ""))
+    if match is None:
         raise UnauthorizedProblem
-    return found.group(1)
+    return match.group(1)
 
 
-async def own_watch(store: Store, watch_id: str, secret: str, *, clock: Callable[[], int]) -> Watch:
+async def own_watch(dependencies: Dependencies, watch_id: str, secret: str) -> Watch:
     """The watch of the bearer, if it is the one that was asked for. A watch whose payment has
     just settled begins here, if the loop has not begun it yet. Raises Problem 401 or 404.
     """
     hashed = webhooks.secret_hash(secret)
-    async with store.read() as tx:
-        found = await watches.by_secret(tx, hashed)
-        waits = found is not None and await watch_payments.waiting(tx, found.id)
-    if found is None or not hmac.compare_digest(found.secret_hash, hashed):
+    async with dependencies.store.read() as tx:
+        watch = await watches.by_secret(tx, hashed)
+        payment_waits = watch is not None and await watch_payments.waiting(tx, watch.id)
+    if watch is None or not hmac.compare_digest(watch.secret_hash, hashed):
         raise UnauthorizedProblem
-    if found.id != watch_id:
+    if watch.id != watch_id:
         raise unknown_watch()
-    if waits:
-        async with store.write() as tx:
-            await watch_payments.apply(tx, now=clock(), watch_id=found.id)
-            found = await watches.get(tx, watch_id) or found
-    if found.state is State.PENDING:
+    if payment_waits:
+        async with dependencies.store.write() as tx:
+            await watch_payments.apply(tx, now=dependencies.clock(), watch_id=watch.id)
+            watch = await watches.get(tx, watch_id) or watch
+    if watch.state is State.PENDING:
         raise unknown_watch()
-    return found
+    return watch
 
 
 def unknown_watch() -> Problem:
@@ -88,7 +87,7 @@ def unknown_watch() -> Problem:
 
 
 def answer(shape: wire.Shape) -> Response:
-    """What an owner is told, as JSON that no cache keeps."""
+    """An answer to the owner, as JSON that no cache keeps."""
     body = shape.model_dump_json().encode()
     return Response(
         body, media_type="application/json", headers={"Cache-Control": "no-store, private"}

@@ -1,8 +1,8 @@
-"""Wishes: what a request to watch asks for, read and refused field by field.
+"""What a request to watch asks for, read and validated field by field.
 
 Rules (docs/watching.md): events are of the published types; `liveness_sensitivity_n` is 1 to
-10; destinations are public https URLs, at most 5 a field and 10 in all; a name inside `delivery`
-that nobody knows is refused, because a watch that tells nobody is not what was paid for.
+10; destinations are public https URLs, at most 5 a field and 10 in all; an unknown
+name inside `delivery` is refused, because a watch that notifies nobody is not what was paid for.
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ def targets_of(document: Mapping[str, Any], perimeter: Perimeter) -> tuple[Targe
         raise invalid(
             f"delivery.{unknown[0]}"[:100], f"delivery takes {WEBHOOK} and {SLACK}, nothing else."
         )
-    found: dict[str, Target] = {}
+    targets: dict[str, Target] = {}
     for name in (WEBHOOK, SLACK):
         for path, url in _listed(name, delivery.get(name)):
             target = _target(path, url, perimeter, slack=name == SLACK)
-            found.setdefault(target.url, target)
-    check_count(len(found))
-    return tuple(found.values())
+            targets.setdefault(target.url, target)
+    check_count(len(targets))
+    return tuple(targets.values())
 
 
 def replaced_kinds(document: Mapping[str, Any]) -> frozenset[Kind]:
@@ -109,10 +109,10 @@ def check_count(count: int) -> None:
 def _events(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not value:
         raise invalid("events", "events must be a list of at least one type of event.")
-    for index, each in enumerate(value):
-        if each not in EVENTS:
+    for index, name in enumerate(value):
+        if name not in EVENTS:
             raise invalid(f"events[{index}]", f"The types are {', '.join(EVENTS)}.")
-    return tuple(each for each in EVENTS if each in value)
+    return tuple(name for name in EVENTS if name in value)
 
 
 def _sensitivity(value: object) -> int:
@@ -142,20 +142,20 @@ def _listed(name: str, value: object) -> Iterator[tuple[str, object]]:
         raise invalid(path, f"{name} must be a URL or a list of URLs.")
     if len(value) > rules.FIELD_MAX:
         raise invalid(path, f"{name} takes at most {rules.FIELD_MAX} URLs.")
-    yield from ((f"{path}[{index}]", each) for index, each in enumerate(value))
+    yield from ((f"{path}[{index}]", url) for index, url in enumerate(value))
 
 
 def _target(path: str, url: object, perimeter: Perimeter, *, slack: bool) -> Target:
     """A destination; only its canonical URL is used from here on."""
     try:
-        found = parse_resource(url, perimeter).probe_url
+        canonical = parse_resource(url, perimeter).probe_url
     except ResourceError as error:
-        words = str(error).replace("resource", "destination")
+        message = str(error).replace("resource", "destination")
         raise Problem(
             422,
             error.code.replace("resource", "destination"),
-            f"{words} Nothing was charged.",
-            errors=(Invalid(path=path, message=words),),
+            f"{message} Nothing was charged.",
+            errors=(Invalid(path=path, message=message),),
             extra={"notCharged": True},
         ) from error
-    return Target(url=found, kind=rules.kind_of(found, slack=slack), field=path)
+    return Target(url=canonical, kind=rules.kind_of(canonical, slack=slack), field=path)

@@ -85,7 +85,7 @@ def snapshot(base_url: str) -> Any:
 
 def stats() -> Any:
     """The ecosystem's counts as JSON value."""
-    found = Ecosystem(
+    counts = Ecosystem(
         as_of=AS_OF,
         listed=40,
         delisted=3,
@@ -99,7 +99,7 @@ def stats() -> Any:
         payers=1_204,
         indexed_permille=1_000,
     )
-    return _json(wire.ecosystem(found))
+    return _json(wire.ecosystem(counts))
 
 
 def _report() -> TrustReport:

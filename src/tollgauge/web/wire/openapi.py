@@ -1,8 +1,8 @@
-"""The interface description's parts: what each status means, with an example of each.
+"""The parts of the interface description: what each status means, with an example of each.
 
-`GET /openapi.json` matches what the routes do: a fuzzer that reads it
-finds no undeclared status and no schema mismatch. Routes put these parts together; FastAPI adds
-the schemas of the shapes.
+`GET /openapi.json` matches what the routes do: a fuzzer that reads it finds no undeclared status
+and no schema mismatch. The table in web/routes puts these parts together; FastAPI adds the schemas
+of the shapes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 
+from tollgauge.core.payment import HEADER_MAX
+from tollgauge.web.edge.limits import BODY_MAX, HEADERS_MAX, URL_MAX
 from tollgauge.web.wire import Shape
 
 Answers = dict[int | str, dict[str, Any]]
@@ -32,21 +34,22 @@ _CODES: Final[Mapping[int, tuple[str, str]]] = {
     406: ("not-acceptable", "Accept application/json: answers are JSON."),
     409: ("payment-reused", "This payment already pays for another request. Sign a new payment."),
     410: ("answer-expired", "This payment's answer was kept for 30 days."),
-    413: ("body-too-large", "Keep the body under 65536 bytes."),
-    414: ("url-too-long", "Keep the URL under 4096 bytes."),
+    413: ("body-too-large", f"Keep the body under {BODY_MAX} bytes."),
+    414: ("url-too-long", f"Keep the URL under {URL_MAX} bytes."),
     421: ("host-not-allowed", "This service does not answer to this Host."),
     422: ("resource-not-https", "The resource must start with https://."),
     429: ("rate-limited", "Too many requests from your address."),
-    431: ("payment-header-too-large", "Keep the payment under 16384 bytes."),
+    431: ("payment-header-too-large", f"Keep the payment under {HEADER_MAX} bytes."),
     500: ("internal", "This is a fault of ours."),
     503: ("store-unavailable", "Our database cannot serve now."),
 }
 """An example of the code and the detail of each status."""
 _ANY_ROUTE: Final[Mapping[int, str]] = {
-    413: "The body is over 64 KB",
-    414: "The URL is over 4 KB",
+    413: f"The body is over {BODY_MAX // 1024} KB",
+    414: f"The URL is over {URL_MAX // 1024} KB",
     429: "Too many requests from one address",
-    431: "The headers are over 32 KB, or the payment header is over 16 KB",
+    431: f"The headers are over {HEADERS_MAX // 1024} KB, or the payment header is over "
+    f"{HEADER_MAX // 1024} KB",
     500: "A fault of ours",
     503: "We cannot tell now: our database, network, node or facilitator failed",
 }
@@ -75,7 +78,7 @@ PROBLEM_SCHEMA: Final[dict[str, Any]] = {
         },
     },
 }
-OWED_SCHEMA: Final[dict[str, Any]] = {
+PAYMENT_REQUIRED_SCHEMA: Final[dict[str, Any]] = {
     "title": "PaymentRequired",
     "type": "object",
     "description": "x402 v2 PaymentRequired; the header PAYMENT-REQUIRED is its base64",
@@ -104,7 +107,7 @@ OWED_SCHEMA: Final[dict[str, Any]] = {
         "extensions": {"type": "object"},
     },
 }
-_NAMED: Final = {each["title"]: each for each in (PROBLEM_SCHEMA, OWED_SCHEMA)}
+_NAMED: Final = {schema["title"]: schema for schema in (PROBLEM_SCHEMA, PAYMENT_REQUIRED_SCHEMA)}
 """Schemas that many answers share: generators of clients make one class of each."""
 
 
@@ -147,25 +150,30 @@ def health(state: str) -> Answers:
 
 
 def cached(answers: Answers) -> Answers:
-    """The answers of a route that is kept ready: with `ETag`, and 304 for who has it."""
+    """The answers of a route whose bytes are kept ready: an `ETag`, and 304 for who repeats it."""
     tag = {"ETag": {"description": "Send it back as If-None-Match", "schema": _TEXT}}
-    kept = {"description": "Not modified: If-None-Match names what you have", "headers": tag}
-    return answers | {200: {"headers": tag} | answers[200], 304: kept}
+    not_modified = {
+        "description": "Not modified: If-None-Match names what you have",
+        "headers": tag,
+    }
+    if 200 not in answers:
+        return answers
+    return answers | {200: {"headers": tag} | answers[200], 304: not_modified}
 
 
 def page(media_type: str = "text/html", own: Mapping[int, str] | None = None) -> Answers:
     """The answers of a page or picture."""
     content = {media_type: {"schema": _TEXT}}
     success: Answers = {200: {"description": "Success", "content": content}}
-    return cached(success | problems(own, page=True))
+    return success | problems(own, page=True)
 
 
 def redirect() -> Answers:
     """The answers of the way from a resource to its page."""
     where = {"description": "The page", "required": True, "schema": _TEXT}
-    found: Answers = {307: {"description": "The page is there", "headers": {"Location": where}}}
+    success: Answers = {307: {"description": "The page is there", "headers": {"Location": where}}}
     invalid = {422: "The resource is missing, or no public https URL"}
-    return found | problems(invalid, page=True)
+    return success | problems(invalid, page=True)
 
 
 def paid(
@@ -195,26 +203,28 @@ def paid(
             "content": {"application/json": {"example": example}},
             "headers": {"PAYMENT-RESPONSE": receipt},
         },
-        402: _owed(payment_required),
+        402: _payment_required(payment_required),
     }
 
 
-def look(payment_required: Any) -> Answers:
+def payment_preview(payment_required: Any) -> Answers:
     """The answers to a GET of a paid route, which sells nothing: an example of its terms."""
     refused = {405: "A payment came with it, which buys by POST only; nothing was charged"}
-    return {402: _owed(payment_required)} | problems(refused)
+    return {402: _payment_required(payment_required)} | problems(refused)
 
 
-def _owed(example: Any) -> dict[str, Any]:
+def _payment_required(example: Any) -> dict[str, Any]:
     terms = {"description": "base64 of the body", "required": True, "schema": _TEXT}
     return {
         "description": "Payment required; the terms are in PAYMENT-REQUIRED and in the body",
-        "content": {"application/json": {"schema": _ref(OWED_SCHEMA), "example": example}},
+        "content": {
+            "application/json": {"schema": _ref(PAYMENT_REQUIRED_SCHEMA), "example": example}
+        },
         "headers": {"PAYMENT-REQUIRED": terms},
     }
 
 
-def add_bearer(document: dict[str, Any]) -> None:
+def _add_bearer(document: dict[str, Any]) -> None:
     """Say what the bearer of a watch is, for the routes that name it."""
     scheme = {
         "type": "http",
@@ -231,14 +241,15 @@ def finish(app: FastAPI) -> None:
     document = app.openapi()
     _drop_foreign_errors(document)
     document["components"]["schemas"] |= _NAMED
+    _add_bearer(document)
     for route in app.routes:
         for status, answer in getattr(route, "responses", {}).items():
             for media_type, body in answer.get("content", {}).items():
                 for method in getattr(route, "methods", ()) if "example" in body else ():
                     operation = document["paths"].get(getattr(route, "path", ""), {})
-                    found = operation.get(method.lower(), {"responses": {}})["responses"]
-                    if str(status) in found:
-                        found[str(status)]["content"][media_type]["example"] = body["example"]
+                    described = operation.get(method.lower(), {"responses": {}})["responses"]
+                    if str(status) in described:
+                        described[str(status)]["content"][media_type]["example"] = body["example"]
 
 
 def _drop_foreign_errors(document: dict[str, Any]) -> None:

@@ -169,8 +169,8 @@ def judgement(score: Score) -> dict[str, Any]:
 
 
 def _breakdown(score: Score) -> Breakdown:
-    found = {row.name: tenths(row.tenths) for row in score.components}
-    return Breakdown(**{name: found.get(name) for name in Breakdown.model_fields})
+    subscores = {row.name: tenths(row.tenths) for row in score.components}
+    return Breakdown(**{name: subscores.get(name) for name in Breakdown.model_fields})
 
 
 def _policy(score: Score) -> PolicyShape:
@@ -183,22 +183,22 @@ def _policy(score: Score) -> PolicyShape:
     )
 
 
-def _settlement(found: Settlement | None) -> SettlementShape | None:
-    if found is None:
+def _settlement(settlement: Settlement | None) -> SettlementShape | None:
+    if settlement is None:
         return None
     return SettlementShape(
-        pay_to=found.pay_to,
-        network=found.network,
-        volume_usd30d=micro_usd(found.volume),
-        organic_volume_usd30d=micro_usd(found.organic),
-        transfers30d=found.transfers,
-        distinct_payers30d=found.distinct_payers,
-        effective_payers30d=found.effective_hundredths / 100,
-        top_payer_share=permille(found.top_permille),
-        shared_with=found.shared_hosts - 1,
-        indexed_to_block=found.indexed_to_block,
-        indexed_to_ts=None if found.indexed_to is None else found.indexed_to // 1000,
-        level=found.level,
+        pay_to=settlement.pay_to,
+        network=settlement.network,
+        volume_usd30d=micro_usd(settlement.volume),
+        organic_volume_usd30d=micro_usd(settlement.organic),
+        transfers30d=settlement.transfers,
+        distinct_payers30d=settlement.distinct_payers,
+        effective_payers30d=settlement.effective_hundredths / 100,
+        top_payer_share=permille(settlement.top_permille),
+        shared_with=settlement.shared_hosts - 1,
+        indexed_to_block=settlement.indexed_to_block,
+        indexed_to_ts=None if settlement.indexed_to is None else settlement.indexed_to // 1000,
+        level=settlement.level,
     )
 
 

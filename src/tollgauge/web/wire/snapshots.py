@@ -61,7 +61,9 @@ class SnapshotShape(Shape):
     network: str | None
     first_seen: str
     last_probed: str | None
-    status: Annotated[str, Field(json_schema_extra={"enum": [each.value for each in Listing]})]
+    status: Annotated[
+        str, Field(json_schema_extra={"enum": [listing.value for listing in Listing]})
+    ]
     snapshot_computed: str
     age_hours: int
     advertised_description: str
@@ -99,34 +101,34 @@ def leaderboard(board: Leaderboard, *, base_url: str) -> LeaderboardShape:
     )
 
 
-def snapshot(found: Snapshot, *, now: int, base_url: str) -> SnapshotShape:
+def snapshot(view: Snapshot, *, now: int, base_url: str) -> SnapshotShape:
     """A snapshot as JSON shape; its age counts whole hours."""
-    changes = found.price_changes
+    changes = view.price_changes
     return SnapshotShape(
-        id=found.id,
-        resource=found.resource,
-        recommendation=found.recommendation,
-        grade=found.grade,
-        score=tenths(found.score_tenths),
-        confidence=found.confidence_hundredths / 100,
-        uptime30d=tenths(found.uptime_tenths),
-        avg_latency_ms=found.latency_ms,
-        probes30d=found.probes,
-        advertised_price_usd=micro_usd(found.price_micro_usd)
-        if found.price_micro_usd is not None
+        id=view.id,
+        resource=view.resource,
+        recommendation=view.recommendation,
+        grade=view.grade,
+        score=tenths(view.score_tenths),
+        confidence=view.confidence_hundredths / 100,
+        uptime30d=tenths(view.uptime_tenths),
+        avg_latency_ms=view.latency_ms,
+        probes30d=view.probes,
+        advertised_price_usd=micro_usd(view.price_micro_usd)
+        if view.price_micro_usd is not None
         else "not advertised",
         price_stability=f"{changes} change(s)" if changes else "stable",
-        network=found.network,
-        first_seen=day(found.first_seen),
-        last_probed=day(found.last_probed) if found.last_probed is not None else None,
-        status=found.status,
-        snapshot_computed=minute(found.computed_at),
-        age_hours=max(0, now - found.computed_at) // 3_600_000,
-        advertised_description=found.advertised_description,
-        better_alternatives=found.better_alternatives,
-        summary=found.summary,
-        verdict=found.verdict or None,
-        sources=list(found.sources),
-        endpoint_page=f"{base_url}/endpoint/{found.id}",
-        simulated=found.simulated,
+        network=view.network,
+        first_seen=day(view.first_seen),
+        last_probed=day(view.last_probed) if view.last_probed is not None else None,
+        status=view.status,
+        snapshot_computed=minute(view.computed_at),
+        age_hours=max(0, now - view.computed_at) // 3_600_000,
+        advertised_description=view.advertised_description,
+        better_alternatives=view.better_alternatives,
+        summary=view.summary,
+        verdict=view.verdict or None,
+        sources=list(view.sources),
+        endpoint_page=f"{base_url}/endpoint/{view.id}",
+        simulated=view.simulated,
     )

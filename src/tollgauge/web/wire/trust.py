@@ -187,8 +187,10 @@ def _live_probe(report: TrustReport) -> LiveProbeShape | None:
         envelope=None if probe.version is None else f"v{probe.version}",
         attribution=probe.attribution.value,
         findings=[
-            FindingShape(rule=found.rule, severity=found.severity.value, message=found.message)
-            for found in probe.findings
+            FindingShape(
+                rule=finding.rule, severity=finding.severity.value, message=finding.message
+            )
+            for finding in probe.findings
         ],
     )
 

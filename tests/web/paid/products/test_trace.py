@@ -12,7 +12,6 @@ import httpx
 import orjson
 import pytest
 import pytest_asyncio
-from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -34,7 +33,7 @@ from tollgauge.demo.serving import serve
 from tollgauge.store.endpoints import discovery, endpoints
 from tollgauge.store.ledger import payment_lookup, payments
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.free.models import MODELS, ModelsShape, router
+from tollgauge.web.free.models import ModelsShape, models
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import Product
 from tollgauge.web.paid.gate import Gate
@@ -117,7 +116,7 @@ async def desk(world: World) -> AsyncIterator[Desk]:
         asked = Facilitator(FacilitatorSettings(url=f"http://127.0.0.1:{port}"))
         store = running.service.store
         gate = Gate(store=store, facilitator=asked, clock=lambda: NOW)
-        dependencies = running.service.server().dependencies
+        dependencies = running.service.server()
         product = trace.product(replace(dependencies, transactions=transactions))
         transport = httpx.ASGITransport(Starlette(routes=[Route("/", answer, methods=["POST"])]))
         async with httpx.AsyncClient(transport=transport, base_url="http://trust.test") as http:
@@ -376,15 +375,11 @@ async def test_the_ledger_is_asked_by_key_and_by_transaction(store: Store) -> No
 
 
 async def test_the_catalogue_of_models_is_free() -> None:
-    served = FastAPI()
-    served.include_router(router())
-    transport = httpx.ASGITransport(served)
-    async with httpx.AsyncClient(transport=transport, base_url="http://trust.test") as http:
-        answer = await http.get(MODELS)
-    shown = ModelsShape.model_validate(answer.json())
+    answer = orjson.loads((await models()).body)
+    shown = ModelsShape.model_validate(answer)
     assert [model.id for model in shown.models] == ["receipt-logs", "calldata", "call-trace"]
     assert [model.price_usd for model in shown.models] == [0, 0, 0]
-    assert "debug_traceTransaction" in answer.json()["models"][2]["needs"]
+    assert "debug_traceTransaction" in answer["models"][2]["needs"]
     assert shown.networks == list(NETWORKS)
 
 

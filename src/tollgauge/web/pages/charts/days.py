@@ -1,4 +1,4 @@
-"""Charts: pictures of 30 days, drawn on the server.
+"""Charts of days: pictures of 30 days, drawn on the server.
 
 Rules: a day without data is drawn as such, never as up or down; a miss, however short, is
 visible; a line has a gap where nothing was measured. Every figure is also in a tooltip, and the
@@ -115,19 +115,19 @@ def component_bar(component: Component, *, heaviest: int) -> Markup:
 def grade_strip(grades: tuple[tuple[str, int], ...]) -> Markup:
     """How many endpoints have which grade, as one strip."""
     total = sum(max(0, amount) for _, amount in grades)
-    drawn: list[Markup] = []
+    elements: list[Markup] = []
     x = 0.0
     for letter, amount in grades:
         width = 600 * max(0, amount) / total if total else 0.0
         tip = title(f"Grade {letter}: {count(amount)}")
         kind = f"fill-{letter.lower()}" if letter.isalpha() and len(letter) == 1 else "fill-none"
-        drawn.append(
+        elements.append(
             element("rect", tip, x=x, y=0, width=max(0.0, width - 2), height=16, class_=kind)
         )
         x += width
     words = ", ".join(f"{letter}: {count(amount)}" for letter, amount in grades)
     kind = "strip"
-    return picture("grades", "Endpoints by grade", words or "none", (600, 16), *drawn, kind=kind)
+    return picture("grades", "Endpoints by grade", words or "none", (600, 16), *elements, kind=kind)
 
 
 def _hatch() -> Markup:
@@ -189,13 +189,13 @@ def _y(value: int, top: int) -> float:
 
 
 def _grid(marks: tuple[int, ...], top: int) -> list[Markup]:
-    drawn: list[Markup] = []
+    elements: list[Markup] = []
     for mark in marks:
         y = _y(mark, top)
-        drawn.append(element("line", x1=LEFT, y1=y, x2=WIDTH, y2=y, class_="grid"))
+        elements.append(element("line", x1=LEFT, y1=y, x2=WIDTH, y2=y, class_="grid"))
         text = milliseconds(mark) if mark == top else count(mark)
-        drawn.append(label(text, LEFT - 8, y + 4, anchor="end"))
-    return drawn
+        elements.append(label(text, LEFT - 8, y + 4, anchor="end"))
+    return elements
 
 
 def _series(values: list[int | None], top: int, step: float, kind: str) -> list[Markup]:
@@ -204,13 +204,13 @@ def _series(values: list[int | None], top: int, step: float, kind: str) -> list[
         None if value is None else (LEFT + (index + 0.5) * step, _y(value, top))
         for index, value in enumerate(values)
     ]
-    drawn: list[Markup] = []
+    elements: list[Markup] = []
     run: list[tuple[float, float]] = []
     for place, after in pairwise([*places, None]):
         if place is not None:
             run.append(place)
         if after is None and len(run) > 1:
-            drawn.append(element("polyline", points=points(run), class_=f"line {kind}"))
+            elements.append(element("polyline", points=points(run), class_=f"line {kind}"))
         if after is None:
             run = []
     dots = [
@@ -218,7 +218,7 @@ def _series(values: list[int | None], top: int, step: float, kind: str) -> list[
         for place in places
         if place is not None
     ]
-    return drawn + dots
+    return elements + dots
 
 
 def _latency_day(bar: DayBar, x: float, step: float) -> Markup:

@@ -1,4 +1,4 @@
-"""Dial: the score as a toll barrier, shut at 0 and upright at 100.
+"""The gauge: the score as a toll barrier, shut at 0 and upright at 100.
 
 The scale around it carries the grades. A thin inner arc is the range in which the score lies;
 without a score the barrier stays down and hollow.
@@ -58,10 +58,10 @@ def _description(low: int | None, high: int | None) -> str:
 
 def _bands(grades: tuple[tuple[str, int], ...]) -> list[Markup]:
     """One arc a grade, with its letter on it."""
-    drawn: list[Markup] = []
+    elements: list[Markup] = []
     top = 1_000
     for letter, least in grades:
-        drawn.append(
+        elements.append(
             element(
                 "path",
                 d=_arc(_SCALE_RADIUS, least + 4, top - 4),
@@ -69,26 +69,26 @@ def _bands(grades: tuple[tuple[str, int], ...]) -> list[Markup]:
             )
         )
         x, y = _at(_SCALE_RADIUS, (least + top) / 2)
-        drawn.append(
+        elements.append(
             label(letter, x, y + 4, anchor="middle", kind=f"band-letter on-{letter.lower()}")
         )
         top = least
-    return drawn
+    return elements
 
 
 def _ticks() -> list[Markup]:
     """Marks every 5 points, a figure every 20."""
-    drawn: list[Markup] = []
+    elements: list[Markup] = []
     for value in range(0, 1_001, 50):
         long = value % 200 == 0
         inner, outer = _at(157, value), _at(166 if long else 162, value)
-        drawn.append(
+        elements.append(
             element("line", x1=inner[0], y1=inner[1], x2=outer[0], y2=outer[1], class_="mark")
         )
         if long:
             x, y = _at(178, value)
-            drawn.append(label(str(value // 10), x, y + 4, anchor="middle"))
-    return drawn
+            elements.append(label(str(value // 10), x, y + 4, anchor="middle"))
+    return elements
 
 
 def _range(low: int | None, high: int | None) -> list[Markup]:

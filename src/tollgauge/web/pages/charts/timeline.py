@@ -1,4 +1,4 @@
-"""Lanes: changes of price, payTo and listing as marks over the days of the charts."""
+"""The timeline: changes of price, payTo and listing as marks over the days of the charts."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ def event_lanes(events: tuple[TimelineEvent, ...], *, first_day: int, last_day: 
     """Changes of price, payTo and listing as marks on three lanes over the same days."""
     span = max(1, last_day - first_day + 1)
     step = (WIDTH - LEFT) / span
-    drawn: list[Markup] = []
+    elements: list[Markup] = []
     shown = 0
     for lane, (name, kinds) in enumerate(_LANES):
         y = 22 + lane * 28
-        drawn.append(label(name, LEFT - 8, y + 4, anchor="end"))
-        drawn.append(element("line", x1=LEFT, y1=y, x2=WIDTH, y2=y, class_="grid"))
+        elements.append(label(name, LEFT - 8, y + 4, anchor="end"))
+        elements.append(element("line", x1=LEFT, y1=y, x2=WIDTH, y2=y, class_="grid"))
         for event in events:
             day = day_of(event.at)
             if event.kind in kinds and first_day <= day <= last_day:
                 shown += 1
-                drawn.append(_mark(name, event, LEFT + (day - first_day + 0.5) * step, y))
-    drawn.append(label(day_date(first_day), LEFT, 112))
-    drawn.append(label(day_date(last_day), WIDTH, 112, anchor="end"))
+                elements.append(_mark(name, event, LEFT + (day - first_day + 0.5) * step, y))
+    elements.append(label(day_date(first_day), LEFT, 112))
+    elements.append(label(day_date(last_day), WIDTH, 112, anchor="end"))
     words = f"{shown} changes between {day_date(first_day)} and {day_date(last_day)}."
-    return picture("events", "Changes by day", words, (WIDTH, 122), *drawn)
+    return picture("events", "Changes by day", words, (WIDTH, 122), *elements)
 
 
 def _mark(lane: str, event: TimelineEvent, x: float, y: float) -> Markup:

@@ -1,4 +1,4 @@
-"""Everything that is sold, one file each; `watching` is what the routes of watches share."""
+"""Everything that is sold, one file each."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ class Order:
 
 
 def products(dependencies: PaidDependencies) -> tuple[Product, ...]:
-    """The tiers of a shop, smallest first."""
+    """The tiers, smallest first."""
     return tuple(_product(dependencies, tier) for tier in catalogue.BULK)
 
 
@@ -162,7 +162,7 @@ def chosen(tiers: Sequence[Product], arguments: Mapping[str, Any]) -> Product:
         named = _resources(arguments, tiers[0].dependencies.perimeter, most=most)
     else:
         named = ()
-    fitting = most if size is not None else min(each for each in sizes if len(named) <= each)
+    fitting = most if size is not None else min(tier for tier in sizes if len(named) <= tier)
     return replace(sizes[fitting], body=_tool_body(most=max(sizes)))
 
 
@@ -227,9 +227,8 @@ def _tool_body(*, most: int) -> dict[str, Any]:
 
 
 def _order(dependencies: PaidDependencies, tier: int, document: object) -> Order:
-    if not isinstance(document, dict):
-        raise catalogue.invalid("", "The body must be a JSON object.")
-    return Order(resources=_resources(document, dependencies.perimeter, most=tier))
+    fields = catalogue.json_object(document)
+    return Order(resources=_resources(fields, dependencies.perimeter, most=tier))
 
 
 def _resources(
@@ -239,7 +238,7 @@ def _resources(
     listed = document.get("resources")
     if not isinstance(listed, list) or not listed:
         raise catalogue.invalid("resources", "resources must be a list of at least one URL.")
-    found: dict[str, Resource] = {}
+    resources: dict[str, Resource] = {}
     texts: set[str] = set()
     refused: list[Problem] = []
     for index, text in enumerate(listed):
@@ -253,14 +252,14 @@ def _resources(
                 break
             continue
         texts.add(text)
-        found.setdefault(resource.id, resource)
-        if len(found) > most:
+        resources.setdefault(resource.id, resource)
+        if len(resources) > most:
             raise catalogue.invalid(
                 "resources", f"resources takes at most {most} different URLs here."
             )
     if refused:
         raise _refusal([error for problem in refused for error in problem.errors], refused[0])
-    return tuple(found.values())
+    return tuple(resources.values())
 
 
 def _refusal(errors: Sequence[Invalid], first: Problem) -> Problem:

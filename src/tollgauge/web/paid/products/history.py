@@ -143,7 +143,7 @@ class Order:
 
 
 def product(dependencies: PaidDependencies) -> Product:
-    """The observation history of a shop."""
+    """The observation history of one endpoint."""
     return Product(
         dependencies=dependencies,
         route=catalogue.HISTORY,
@@ -162,10 +162,9 @@ def product(dependencies: PaidDependencies) -> Product:
 
 
 def _order(dependencies: PaidDependencies, document: object) -> Order:
-    if not isinstance(document, dict):
-        raise catalogue.invalid("", "The body must be a JSON object.")
-    resource = catalogue.resource_of(document.get("resource"), dependencies.perimeter)
-    days = document.get("days", DAYS_DEFAULT)
+    fields = catalogue.json_object(document)
+    resource = catalogue.resource_of(fields.get("resource"), dependencies.perimeter)
+    days = fields.get("days", DAYS_DEFAULT)
     if isinstance(days, bool) or not isinstance(days, int | float):
         raise catalogue.invalid("days", "days must be a number.")
     if not DAYS_MIN <= days <= DAYS_MAX:
@@ -177,14 +176,14 @@ async def _answer(dependencies: PaidDependencies, order: Order, _claim: HeldClai
     """The whole answer. Raises Problem 404 for a resource that nobody knows."""
     until = dependencies.clock()
     since = until - round(order.days * DAY_MS)
-    found = await dependencies.store.reading(_stored, order.resource.id, since=since, until=until)
-    if found is None:
+    stored = await dependencies.store.reading(_stored, order.resource.id, since=since, until=until)
+    if stored is None:
         raise Problem(
             404,
             "unknown-resource",
             "Nothing is known of this resource, so it has no history. Nothing was charged.",
         )
-    endpoint, events, probes = found
+    endpoint, events, probes = stored
     head = {
         "resource": endpoint.resource,
         **({"simulated": True} if endpoint.simulated else {}),

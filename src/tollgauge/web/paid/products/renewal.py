@@ -97,16 +97,16 @@ def _renewed(tx: Connection, watch_id: str, *, payment_id: str, now: int) -> tup
     Problem 404 or 422.
     """
     watch_payments.apply(tx, now=now, watch_id=watch_id)
-    found = watches.get(tx, watch_id)
-    if found is None or found.state is State.PENDING:
+    watch = watches.get(tx, watch_id)
+    if watch is None or watch.state is State.PENDING:
         raise Problem(404, "unknown-watch", _NO_WATCH)
-    if found.state is State.CANCELLED:
+    if watch.state is State.CANCELLED:
         raise Problem(
             422,
             "watch-cancelled",
             "This watch was cancelled; make a new one. Nothing was charged.",
             extra={"notCharged": True},
         )
-    until = watch_payments.renew(tx, found.id, payment_id=payment_id, now=now)
-    endpoint = endpoints.get(tx, found.endpoint_id)
+    until = watch_payments.renew(tx, watch.id, payment_id=payment_id, now=now)
+    endpoint = endpoints.get(tx, watch.endpoint_id)
     return endpoint.resource if endpoint else "", until

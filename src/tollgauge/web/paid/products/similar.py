@@ -102,7 +102,7 @@ class Order:
 
 
 def product(dependencies: PaidDependencies) -> Product:
-    """The ranked alternatives of a shop."""
+    """The ranked alternatives to one endpoint."""
     return Product(
         dependencies=dependencies,
         route=catalogue.SIMILAR,
@@ -120,13 +120,12 @@ def product(dependencies: PaidDependencies) -> Product:
 
 
 def _order(dependencies: PaidDependencies, document: object) -> Order:
-    if not isinstance(document, dict):
-        raise catalogue.invalid("", "The body must be a JSON object.")
-    resource = catalogue.resource_of(document.get("resource"), dependencies.perimeter)
-    limit = _number(document, "limit", 1, LIMIT_MAX, LIMIT)
+    fields = catalogue.json_object(document)
+    resource = catalogue.resource_of(fields.get("resource"), dependencies.perimeter)
+    limit = _number(fields, "limit", 1, LIMIT_MAX, LIMIT)
     if limit != int(limit):
         raise catalogue.invalid("limit", "limit must be a whole number.")
-    delta = _number(document, "minScoreDelta", 0, DELTA_MAX, DELTA)
+    delta = _number(fields, "minScoreDelta", 0, DELTA_MAX, DELTA)
     # Scores have one decimal: a delta of more decimals is met by the next tenth.
     tenths = ceil(Decimal(str(delta)) * 10)
     return Order(resource=resource, limit=int(limit), delta_tenths=tenths)
@@ -145,7 +144,7 @@ def _number(
 
 async def _answer(dependencies: PaidDependencies, order: Order, _claim: HeldClaim) -> bytes:
     try:
-        found = await dependencies.alternatives.find(
+        result = await dependencies.alternatives.find(
             dependencies.store,
             order.resource.id,
             limit=order.limit,
@@ -158,18 +157,18 @@ async def _answer(dependencies: PaidDependencies, order: Order, _claim: HeldClai
             "The index of similar endpoints is being built. Nothing was charged; try again.",
             retry_after=10,
         ) from error
-    if found is None:
+    if result is None:
         raise Problem(
             404, "unknown-resource", "Nothing is known of this resource. Nothing was charged."
         )
-    return wire.dump(_shape(found, base_url=dependencies.base_url))
+    return wire.dump(_shape(result, base_url=dependencies.base_url))
 
 
-def _shape(found: Found, *, base_url: str) -> SimilarShape:
+def _shape(result: Found, *, base_url: str) -> SimilarShape:
     return SimilarShape(
-        resource=found.standing.endpoint.resource,
-        score=wire.tenths(found.standing.score_tenths),
-        alternatives=[_row(row, base_url=base_url) for row in found.alternatives],
+        resource=result.standing.endpoint.resource,
+        score=wire.tenths(result.standing.score_tenths),
+        alternatives=[_row(row, base_url=base_url) for row in result.alternatives],
     )
 
 

@@ -205,7 +205,7 @@ class Order:
 
 
 def product(dependencies: PaidDependencies) -> Product:
-    """The payment trace of a shop, from the shop's nodes."""
+    """The payment trace of one transaction, read from the configured nodes."""
     transactions = dependencies.transactions
     return Product(
         dependencies=dependencies,
@@ -229,17 +229,16 @@ def product(dependencies: PaidDependencies) -> Product:
 
 
 def _order(dependencies: PaidDependencies, transactions: Transactions, document: object) -> Order:
-    if not isinstance(document, dict):
-        raise catalogue.invalid("", "The body must be a JSON object.")
-    tx_hash = document.get("txHash")
+    fields = catalogue.json_object(document)
+    tx_hash = fields.get("txHash")
     if not isinstance(tx_hash, str) or not TX_HASH.fullmatch(tx_hash):
         raise catalogue.invalid("txHash", "txHash must be 0x and 64 hex digits.")
-    name = document.get("network", DEFAULT_NETWORK)
+    name = fields.get("network", DEFAULT_NETWORK)
     if not isinstance(name, str) or name not in NETWORKS:
         raise catalogue.invalid("network", f"network must be one of {', '.join(NETWORKS)}.")
     network = NETWORKS[name]
-    model = _model(document.get("model"))
-    hint = _hint_resource(dependencies, document.get("hintResource"))
+    model = _model(fields.get("model"))
+    hint = _hint_resource(dependencies, fields.get("hintResource"))
     if not transactions.configured(network):
         raise _not_configured(name)
     return Order(tx_hash=tx_hash.lower(), network=network, model=model, hint=hint)
@@ -248,10 +247,10 @@ def _order(dependencies: PaidDependencies, transactions: Transactions, document:
 def _model(value: object) -> Model | None:
     if value is None:
         return None
-    found = next((model for model in Model if model == value), None)
-    if found is None:
+    model = next((known for known in Model if known == value), None)
+    if model is None:
         raise catalogue.invalid("model", "There is no such model: GET /v1/models lists them.")
-    return found
+    return model
 
 
 def _hint_resource(dependencies: PaidDependencies, value: object) -> Resource | None:
@@ -270,8 +269,8 @@ async def _answer(
     dependencies: PaidDependencies, transactions: Transactions, order: Order, _claim: HeldClaim
 ) -> bytes:
     """The whole answer. Raises Problem 404 for an unknown hash, 503 where nobody can tell."""
-    found = await _traced(transactions, order)
-    if found.status is Status.NOT_FOUND:
+    result = await _traced(transactions, order)
+    if result.status is Status.NOT_FOUND:
         raise Problem(
             404,
             "unknown-transaction",
@@ -279,15 +278,15 @@ async def _answer(
         )
     keys = [
         Key(asset=payment.token.address, payer=payment.payer, nonce=payment.nonce)
-        for payment in found.payments
+        for payment in result.payments
     ]
     hint = None
     async with dependencies.store.read() as tx:
-        row = await payment_of(tx, keys, network=found.network, transaction=order.tx_hash)
+        row = await payment_of(tx, keys, network=result.network, transaction=order.tx_hash)
         if order.hint is not None:
             endpoint = await endpoints.get(tx, order.hint.id)
-            hint = hinted(order.hint, endpoint.quote if endpoint else None, found)
-    return orjson.dumps(trace_json(found, ledger=_ledger(row), hint=hint))
+            hint = hinted(order.hint, endpoint.quote if endpoint else None, result)
+    return orjson.dumps(trace_json(result, ledger=_ledger(row), hint=hint))
 
 
 async def _traced(transactions: Transactions, order: Order) -> TraceResult:
@@ -333,7 +332,7 @@ def _ledger(row: Booked | None) -> dict[str, Any]:
     }
 
 
-def hinted(resource: Resource, quote: Quote | None, found: TraceResult) -> dict[str, Any]:
+def hinted(resource: Resource, quote: Quote | None, result: TraceResult) -> dict[str, Any]:
     """Whether a payment of the trace fits an advertised price; nulls where none is known.
 
     The amount is compared for payments to the advertised wallet, or for all where none went there;
@@ -342,11 +341,11 @@ def hinted(resource: Resource, quote: Quote | None, found: TraceResult) -> dict[
     hint: dict[str, Any] = {"resource": resource.url, "payToMatches": None, "amountMatches": None}
     if quote is None:
         return hint
-    to_wallet = [payment for payment in found.payments if payment.payee == quote.pay_to]
+    to_wallet = [payment for payment in result.payments if payment.payee == quote.pay_to]
     return hint | {
         "payToMatches": bool(to_wallet),
         "amountMatches": any(
-            _pays(payment, quote, found.network) for payment in to_wallet or found.payments
+            _pays(payment, quote, result.network) for payment in to_wallet or result.payments
         ),
     }
 

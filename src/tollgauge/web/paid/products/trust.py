@@ -29,7 +29,7 @@ EXAMPLE: Final = {"resource": "https://api.example.com/weather"}
 
 
 def product(dependencies: PaidDependencies) -> Product:
-    """The trust report of a shop."""
+    """The trust report of one endpoint."""
     return Product(
         dependencies=dependencies,
         route=catalogue.TRUST,
@@ -48,9 +48,8 @@ def product(dependencies: PaidDependencies) -> Product:
 
 
 def _order(dependencies: PaidDependencies, document: object) -> Resource:
-    if not isinstance(document, dict):
-        raise catalogue.invalid("", "The body must be a JSON object.")
-    return catalogue.resource_of(document.get("resource"), dependencies.perimeter)
+    fields = catalogue.json_object(document)
+    return catalogue.resource_of(fields.get("resource"), dependencies.perimeter)
 
 
 async def _answer(dependencies: PaidDependencies, order: Resource, claim: HeldClaim) -> bytes:

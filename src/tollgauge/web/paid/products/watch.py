@@ -163,14 +163,13 @@ def product(dependencies: PaidDependencies) -> Product:
 
 
 def _order(dependencies: PaidDependencies, document: object) -> CreateOrder:
-    if not isinstance(document, dict):
-        raise catalogue.invalid("", "The body must be a JSON object.")
-    named = [document[key] for key in ("endpoint", "resource") if document.get(key) is not None]
-    resources = {catalogue.resource_of(each, dependencies.perimeter).url for each in named}
+    fields = catalogue.json_object(document)
+    named = [fields[key] for key in ("endpoint", "resource") if fields.get(key) is not None]
+    resources = {catalogue.resource_of(url, dependencies.perimeter).url for url in named}
     if len(resources) > 1:
         raise catalogue.invalid("endpoint", "endpoint and resource name different endpoints.")
     resource = catalogue.resource_of(named[0] if named else None, dependencies.perimeter)
-    targets = targets_of(document, dependencies.perimeter)
+    targets = targets_of(fields, dependencies.perimeter)
     if not dependencies.sealer.ready:
         raise Problem(
             503,
@@ -182,7 +181,7 @@ def _order(dependencies: PaidDependencies, document: object) -> CreateOrder:
         )
     return CreateOrder(
         resource=resource,
-        watch_request=watch_request_of(document, now=WatchRequest()),
+        watch_request=watch_request_of(fields, now=WatchRequest()),
         targets=targets,
     )
 
@@ -191,29 +190,19 @@ def _hosts(order: CreateOrder) -> tuple[str, ...]:
     return (order.resource.host, *(target.host for target in order.targets))
 
 
-def delivery_tester(dependencies: PaidDependencies) -> DeliveryTester:
-    """What tries destinations."""
-    return DeliveryTester(
-        egress=dependencies.live.egress,
-        sealer=dependencies.sealer,
-        clock=dependencies.clock,
-        base_url=dependencies.base_url,
-    )
-
-
 async def _create(dependencies: PaidDependencies, order: CreateOrder, claim: HeldClaim) -> bytes:
     watch_id = f"wat_{secrets.token_hex(12)}"
     key = secrets.token_bytes(webhooks.SECRET_BYTES)
     secret = webhooks.new_secret(key)
     signing = Signing(key=key, secret_hash=webhooks.secret_hash(secret))
-    tester = delivery_tester(dependencies)
+    tester = DeliveryTester(dependencies)
     tested = await tester.test(
         order.targets, watch_id=watch_id, resource=order.resource.url, signing=signing
     )
-    seen = await _contact(dependencies, order.resource, claim)
+    warnings = await _contact(dependencies, order.resource, claim)
     now = dependencies.clock()
     signed = any(target.kind is Kind.JSON for target in order.targets)
-    made = Watch(
+    watch = Watch(
         id=watch_id,
         secret_hash=signing.secret_hash,
         sealed_key=dependencies.sealer.seal(key, context=watch_context(watch_id))
@@ -224,13 +213,13 @@ async def _create(dependencies: PaidDependencies, order: CreateOrder, claim: Hel
         expires_at=now + rules.PERIOD_MS,
         watch_request=order.watch_request,
     )
-    kept = tester.kept(order.targets, watch_id=watch_id, now=now)
-    await claim.writing(_add, order.resource, made, kept, payment_id=claim.payment_id)
+    destinations = tester.sealed(order.targets, watch_id=watch_id, now=now)
+    await claim.writing(_add, order.resource, watch, destinations, payment_id=claim.payment_id)
     document = bought(
-        made, resource=order.resource.url, secret=secret, base_url=dependencies.base_url
+        watch, resource=order.resource.url, secret=secret, base_url=dependencies.base_url
     )
     document["delivery"] = {"connection_test": tested}
-    document["next_steps"] = seen + document["next_steps"]
+    document["next_steps"] = warnings + document["next_steps"]
     sealed = dependencies.sealer.seal(orjson.dumps(document), context=_ANSWER_CONTEXT)
     return _SEALED + sealed.hex().encode() + b'"}'
 
@@ -238,14 +227,14 @@ async def _create(dependencies: PaidDependencies, order: CreateOrder, claim: Hel
 def _add(
     tx: Connection,
     resource: Resource,
-    made: Watch,
+    watch: Watch,
     destinations: Sequence[Destination],
     *,
     payment_id: str,
 ) -> None:
     """Add a watch that the payment will start, of an endpoint that is known from now on."""
-    discovery.adopt(tx, resource, source=ASKED_FOR, now=made.created_at)
-    watch_payments.create(tx, made, destinations, payment_id=payment_id)
+    discovery.adopt(tx, resource, source=ASKED_FOR, now=watch.created_at)
+    watch_payments.create(tx, watch, destinations, payment_id=payment_id)
 
 
 async def _contact(
@@ -326,43 +315,43 @@ def _opened(dependencies: PaidDependencies, body: bytes) -> bytes:
         ) from error
 
 
-def bought(found: Watch, *, resource: str, secret: str, base_url: str) -> dict[str, Any]:
+def bought(watch: Watch, *, resource: str, secret: str, base_url: str) -> dict[str, Any]:
     """The answer to a new watch, without its destinations."""
     names = ("poll_url", "renew_url", "rotate_url", "edit_url", "cancel_url")
-    urls = links(base_url, found.id, *names)
+    urls = links(base_url, watch.id, *names)
     return {
-        "watch_id": found.id,
+        "watch_id": watch.id,
         "secret": secret,
         "resource": resource,
-        "created_at": notice.iso(found.created_at),
-        "expires_at": notice.iso(found.expires_at),
-        "events": list(found.watch_request.events),
-        "liveness_sensitivity_n": found.watch_request.sensitivity,
-        "digest": found.watch_request.digest,
+        "created_at": notice.iso(watch.created_at),
+        "expires_at": notice.iso(watch.expires_at),
+        "events": list(watch.watch_request.events),
+        "liveness_sensitivity_n": watch.watch_request.sensitivity,
+        "digest": watch.watch_request.digest,
         **urls,
         "next_steps": [
             _KEEP,
             f"Poll with GET {urls['poll_url']} and the header Authorization: Bearer <secret>.",
             "Check deliveries with the secret and any Standard Webhooks library.",
-            f"Renew before {notice.iso(found.expires_at)} with a paid POST {urls['renew_url']}.",
+            f"Renew before {notice.iso(watch.expires_at)} with a paid POST {urls['renew_url']}.",
         ],
     }
 
 
 def _example() -> dict[str, Any]:
-    made = Watch(
+    watch = Watch(
         id=EXAMPLE_ID,
         secret_hash="",
         endpoint_id="",
         created_at=1_767_225_600_000,
         expires_at=1_767_225_600_000 + rules.PERIOD_MS,
         watch_request=WatchRequest(
-            events=tuple(each for each in EVENTS if each in EXAMPLE["events"])
+            events=tuple(event for event in EVENTS if event in EXAMPLE["events"])
         ),
     )
     secret = webhooks.new_secret(bytes(webhooks.SECRET_BYTES))
     resource = str(EXAMPLE["endpoint"])
-    found = bought(made, resource=resource, secret=secret, base_url="https://trust.example.com")
+    answer = bought(watch, resource=resource, secret=secret, base_url="https://trust.example.com")
     test = {
         "destination": "https://alerts.example.com/…",
         "kind": Kind.JSON.value,
@@ -370,4 +359,4 @@ def _example() -> dict[str, Any]:
         "tries": 1,
         "result": "ok",
     }
-    return found | {"delivery": {"connection_test": [test]}}
+    return answer | {"delivery": {"connection_test": [test]}}

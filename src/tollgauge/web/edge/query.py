@@ -1,0 +1,29 @@
+"""Query parameters that a route does not take are refused, not ignored."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.requests import Request
+
+from tollgauge.core.text import clean_text
+from tollgauge.web.edge.problem import Invalid, Problem
+
+_NAME_MAX: Final = 64
+
+
+def check_query(request: Request) -> None:
+    """Refuse a query parameter that the route does not take: it was meant for something, and the
+    answer would be another than the one that was asked for. A dependency of routes (FastAPI).
+    Raises Problem 422.
+    """
+    known = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
+    unknown = next((name for name in request.query_params if name not in known), None)
+    if unknown is None:
+        return
+    shown = clean_text(unknown, limit=_NAME_MAX)
+    takes = "This route takes no parameters."
+    if known:
+        takes = f"This route takes {', '.join(known)}; in a value write & as %26."
+    message = f"There is no parameter {shown}. {takes}"
+    raise Problem(422, "unknown-parameter", message, errors=(Invalid(path=shown, message=message),))
