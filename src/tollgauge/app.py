@@ -37,6 +37,7 @@ from tollgauge.db.engine import Store
 from tollgauge.jobs import alert, discover, index, probe, prune, score, settle, similar
 from tollgauge.jobs.runner import Job, run_jobs
 from tollgauge.monitor.alternatives import Alternatives
+from tollgauge.monitor.probing import Prober
 from tollgauge.observe import metrics_text
 from tollgauge.web import routes as web
 from tollgauge.web.edge.connections import Connections
@@ -77,7 +78,7 @@ class Opened:
 
     def server(self) -> web.Services:
         """What the routes work with."""
-        live = LiveProbe(
+        prober = Prober(
             store=self.store,
             egress=self.egress,
             clock=self.clock,
@@ -95,7 +96,7 @@ class Opened:
             ),
             dependencies=PaidDependencies(
                 store=self.store,
-                live=live,
+                live=LiveProbe(prober=prober),
                 clock=self.clock,
                 settings=self.config.sale,
                 base_url=self.config.server.base_url.rstrip("/"),

@@ -38,6 +38,7 @@ from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.runner import Job, run_jobs
 from tollgauge.jobs.score import ScoreSettings
 from tollgauge.monitor import reports
+from tollgauge.monitor.probing import Prober
 from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.probes import probes
 from tollgauge.web.paid.live_probe import LiveProbe
@@ -275,9 +276,10 @@ async def test_a_host_that_asks_for_payment_everywhere_is_found_out_once_a_day(
 @marked
 async def test_a_bought_report_makes_public_what_sells_and_no_other_path(loop: Loop) -> None:
     honest, wild = seller("perfect-v2"), seller("wildcard-402")
-    live = LiveProbe(
+    prober = Prober(
         store=loop.store, egress=loop.egress, clock=loop.clock, cadence=Cadence(host_gap_ms=0)
     )
+    live = LiveProbe(prober=prober)
     market = Perimeter(mapped=frozenset({honest.host, wild.host}))
     shown: dict[str, bool] = {}
     for url in (

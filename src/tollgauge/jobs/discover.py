@@ -26,8 +26,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection
-
 from tollgauge.clients.directories import bazaar, file, openapi
 from tollgauge.clients.directories.document import DirectoryError, Step
 from tollgauge.clients.egress.client import Egress
@@ -38,7 +36,9 @@ from tollgauge.core.notice import iso
 from tollgauge.core.page import Page, entries
 from tollgauge.core.text import clean_text
 from tollgauge.db.engine import Store
-from tollgauge.store.endpoints import crawls, discovery
+from tollgauge.monitor import discovery
+from tollgauge.monitor.discovery import CrawlEnding
+from tollgauge.store.endpoints import crawls
 from tollgauge.store.endpoints.crawls import Crawl
 
 Told = Callable[[int, int], None]
@@ -160,7 +160,7 @@ class _Count:
         self.seen += page.seen - page.new
         self.events.update(page.kinds)
 
-    def tally(self, ending: _Ending) -> Tally:
+    def tally(self, ending: CrawlEnding) -> Tally:
         events = self.events + Counter(delisted=ending.delisted)
         return Tally(
             source=self.source,
@@ -176,16 +176,6 @@ class _Count:
             suspicious=ending.suspicious,
             problem=ending.problem,
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ending:
-    """How a crawl ended."""
-
-    complete: bool = False
-    suspicious: bool = False
-    delisted: int = 0
-    problem: str = ""
 
 
 async def run(
@@ -270,24 +260,8 @@ async def _record(
                 if told is not None:
                     told(count.items, step.page.total or 0)
     except DirectoryError as error:
-        return count.tally(_Ending(problem=str(error)))
-    return count.tally(await store.writing(_finish, crawl, whole=whole, now=now))
-
-
-def _finish(tx: Connection, crawl: Crawl, *, whole: bool, now: int) -> _Ending:
-    """End a crawl: `whole` is whether it read the listing to its end."""
-    census = crawls.census(tx, crawl)
-    whole = whole and census.listed > 0
-    suspicious = whole and census.is_suspicious
-    complete = whole and not suspicious
-    delisted = discovery.finish_crawl(tx, crawl, complete=complete, suspicious=suspicious, now=now)
-    problem = ""
-    if suspicious:
-        problem = (
-            f"Suspicious: it lists {census.listed} endpoints, and the last complete crawl listed "
-            f"{census.complete}. Nothing is delisted until a second crawl agrees."
-        )
-    return _Ending(complete=complete, suspicious=suspicious, delisted=delisted, problem=problem)
+        return count.tally(CrawlEnding(problem=str(error)))
+    return count.tally(await store.writing(discovery.end_crawl, crawl, whole=whole, now=now))
 
 
 def _steps(egress: Egress, source: Source, *, offset: int, at: int) -> AsyncGenerator[Step, None]:

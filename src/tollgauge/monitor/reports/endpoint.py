@@ -14,7 +14,7 @@ from tollgauge.core.score import Score, score_from_json
 from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, usd_text
 from tollgauge.db.transaction import step
 from tollgauge.monitor.reports.snapshots import Snapshot, snapshot_of
-from tollgauge.store.endpoints import alternative_counts, discovery, public, scores
+from tollgauge.store.endpoints import alternative_counts, listings, public, scores
 from tollgauge.store.probes import probes
 
 PAGE_DAYS: Final = 30
@@ -91,7 +91,7 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     score = None if row is None else score_from_json(row.result)
     today = day_of(now)
     sums = probes.days(tx, endpoint_id, first_day=today - PAGE_DAYS + 1, last_day=today)
-    events = discovery.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
+    events = listings.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
     better = alternative_counts.counts(tx, (endpoint_id,)).get(endpoint_id)
     return EndpointView(
         snapshot=snapshot_of(found, row, now=now, better_alternatives=better),
@@ -136,7 +136,7 @@ def _bar(day: Rollup) -> DayBar:
     )
 
 
-def _timeline(event: discovery.DiscoveryEvent) -> TimelineEvent:
+def _timeline(event: listings.DiscoveryEvent) -> TimelineEvent:
     show = _dollars if event.event == "price-changed" else str
     return TimelineEvent(
         at=event.at,

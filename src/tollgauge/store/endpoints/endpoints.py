@@ -8,7 +8,7 @@ Rules:
 - a score is owed at `score_due`; claiming it moves the due time past a lease, so that the debt
   survives a worker that dies (see the columns in schema.py).
 
-Listings and quotes are store/endpoints/discovery's; evidence is store/probes/probes'.
+Listings are store/endpoints/listings'; evidence is store/probes/probes'.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def update(tx: Connection, endpoint: Endpoint) -> None:
     """Write every field of an endpoint, by its id.
 
     It overwrites what others changed since the endpoint was read; what only one of them changes
-    has narrower ways (`probes.record`, `discovery.observe_quote`, `watch`).
+    has narrower ways (`probes.record_each`, `listings.save_quotes`, `watch`).
     """
     tx.execute(_E.update().where(_E.c.id == endpoint.id).values(to_row(endpoint)))
 

@@ -36,7 +36,8 @@ from tollgauge.core.endpoint import Endpoint, Listing, Resource
 from tollgauge.core.exchange import FaultKind
 from tollgauge.core.probe import Outcome, ProbeResult
 from tollgauge.core.watch import Kind, Target, WatchRequest
-from tollgauge.store.endpoints import discovery, endpoints
+from tollgauge.monitor import discovery
+from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import changes
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.destinations import Destination
@@ -194,7 +195,7 @@ def _hosts(order: CreateOrder) -> tuple[str, ...]:
 def delivery_tester(dependencies: PaidDependencies) -> DeliveryTester:
     """What tries destinations."""
     return DeliveryTester(
-        egress=dependencies.live.egress,
+        egress=dependencies.live.prober.egress,
         sealer=dependencies.sealer,
         clock=dependencies.clock,
         base_url=dependencies.base_url,
