@@ -44,7 +44,7 @@ change = sa.Table(
     sa.Column("at", sa.BigInteger, nullable=False),
     sa.Column("type", sa.Text, nullable=False),
     sa.Column("severity", sa.Text, nullable=False),
-    # Of a liveness flip: for watches of how many misses; NULL for every other type.
+    # Of a liveness change: for watches of how many misses; NULL for every other type.
     sa.Column("sensitivity", sa.Integer),
     sa.Column("reason", ForeignText, nullable=False),
     sa.Column("before", ForeignText, nullable=False),
@@ -66,7 +66,7 @@ change_state_row = sa.Table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredChange:
-    """A flip with its id and its endpoint."""
+    """A change with its id and its endpoint."""
 
     id: int
     endpoint_id: str
@@ -141,53 +141,53 @@ def last_up(tx: Connection, endpoint_id: str, *, before: int) -> int | None:
 
 @step
 def of_watch(
-    tx: Connection, found: watches.Watch, *, after: int, limit: int
+    tx: Connection, watch: watches.Watch, *, after: int, limit: int
 ) -> tuple[StoredChange, ...]:
-    """The flips that a watch is about, after a flip's id, oldest first. What it listened to when
-    a flip was seen counts: an edit changes nothing of what was there to be read before.
+    """The changes that a watch is about, after a change's id, oldest first. What it listened to
+    when a change was seen counts: an edit changes nothing of what was there to be read before.
     """
-    wishes = watch_events.wishes(tx, [found.id]).get(found.id, ())
+    requests = watch_events.wishes(tx, [watch.id]).get(watch.id, ())
     heard: list[StoredChange] = []
     while len(heard) < limit:
-        query = sa.select(change).where(change.c.id > after, *_in_time(found))
-        page = tx.execute(query.order_by(change.c.id).limit(_PAGE)).mappings().all()
-        stored = [_stored(row) for row in page]
-        heard += [each for each in stored if hears(found, each, wishes)]
+        query = sa.select(change).where(change.c.id > after, *_of_watch_in_time(watch))
+        rows = tx.execute(query.order_by(change.c.id).limit(_PAGE)).mappings().all()
+        page = [_stored(row) for row in rows]
+        heard += [stored for stored in page if hears(watch, stored, requests)]
         if len(page) < _PAGE:
             break
-        after = stored[-1].id
+        after = page[-1].id
     return tuple(heard[:limit])
 
 
 @step
-def count_of_watch(tx: Connection, found: watches.Watch, *, since: int) -> int:
-    """How many flips after an instant a watch is about."""
-    wishes = watch_events.wishes(tx, [found.id]).get(found.id, ())
-    query = sa.select(change).where(change.c.at > since, *_in_time(found))
+def count_of_watch(tx: Connection, watch: watches.Watch, *, since: int) -> int:
+    """How many changes after an instant a watch is about."""
+    requests = watch_events.wishes(tx, [watch.id]).get(watch.id, ())
+    query = sa.select(change).where(change.c.at > since, *_of_watch_in_time(watch))
     rows = tx.execute(query).mappings()
-    return sum(hears(found, _stored(row), wishes) for row in rows)
+    return sum(hears(watch, _stored(row), requests) for row in rows)
 
 
 def hears(
-    found: watches.Watch, stored: StoredChange, wishes: Sequence[tuple[int, WatchRequest]] = ()
+    watch: watches.Watch, stored: StoredChange, requests: Sequence[tuple[int, WatchRequest]] = ()
 ) -> bool:
-    """Whether a flip is a watch's business; `wishes` is what it listened to from when on, where
-    that may have changed since.
+    """Whether a watch is about a change; `requests` is what it listened to, each with the instant
+    from which on, where that may have changed since.
     """
-    told = stored.change
-    number = bisect_left(wishes, told.at, key=lambda each: each[0])
-    watch_request = wishes[max(number - 1, 0)][1] if wishes else found.watch_request
+    seen = stored.change
+    number = bisect_left(requests, seen.at, key=lambda request: request[0])
+    request = requests[max(number - 1, 0)][1] if requests else watch.watch_request
     return (
-        found.endpoint_id == stored.endpoint_id
-        and told.type in watch_request.events
-        and told.sensitivity in (None, watch_request.sensitivity)
-        and found.created_at < told.at <= found.told_until
+        watch.endpoint_id == stored.endpoint_id
+        and seen.type in request.events
+        and seen.sensitivity in (None, request.sensitivity)
+        and watch.created_at < seen.at <= watch.told_until
     )
 
 
 @step
 def newest(tx: Connection) -> int:
-    """The id of the newest flip, 0 without any: no cursor is ahead of it."""
+    """The id of the newest change, 0 without any: no cursor is ahead of it."""
     return tx.execute(sa.select(sa.func.max(change.c.id))).scalar_one() or 0
 
 
@@ -200,7 +200,7 @@ def public(
     limit: int = 50,
 ) -> tuple[tuple[str, StoredChange], ...]:
     """The newest public incidents of an endpoint or of a host, with their resources."""
-    mine = (
+    of_subject = (
         schema.endpoint.c.id == endpoint_id
         if endpoint_id is not None
         else schema.endpoint.c.host == host
@@ -208,7 +208,7 @@ def public(
     query = (
         sa.select(change, schema.endpoint.c.resource)
         .join(schema.endpoint, schema.endpoint.c.id == change.c.endpoint_id)
-        .where(mine, endpoints.PUBLIC, _told_at(PUBLIC_N))
+        .where(of_subject, endpoints.PUBLIC, _of_sensitivity(PUBLIC_N))
         .order_by(change.c.id.desc())
         .limit(limit)
     )
@@ -218,7 +218,7 @@ def public(
 
 @step
 def undispatched(tx: Connection, *, limit: int) -> tuple[StoredChange, ...]:
-    """The oldest flips that no delivery was made of, locked until the transaction ends."""
+    """The oldest changes that no delivery was made of, locked until the transaction ends."""
     query = (
         sa.select(change)
         .where(change.c.dispatched_at.is_(None))
@@ -231,14 +231,14 @@ def undispatched(tx: Connection, *, limit: int) -> tuple[StoredChange, ...]:
 
 @step
 def waiting(tx: Connection) -> bool:
-    """Whether any flip is to be dispatched."""
+    """Whether any change is to be dispatched."""
     query = sa.select(sa.literal(1)).where(change.c.dispatched_at.is_(None)).limit(1)
     return tx.execute(query).first() is not None
 
 
 @step
 def dispatched(tx: Connection, ids: Sequence[int], *, now: int) -> None:
-    """Deliveries were made of these flips."""
+    """Note that deliveries were made of these changes."""
     tx.execute(change.update().where(change.c.id.in_(ids)).values(dispatched_at=now))
 
 
@@ -253,20 +253,20 @@ def checks(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple
         results += probes.history(tx, endpoint_id, since=last * DAY_MS - 1, until=until)
     if last > first + 1:
         days = probes.days(tx, endpoint_id, first_day=first + 1, last_day=last - 1)
-    made = len(results) + sum(day.probes for day in days)
-    return made, sum(result.scored for result in results) + sum(day.scored for day in days)
+    count = len(results) + sum(day.probes for day in days)
+    return count, sum(result.scored for result in results) + sum(day.scored for day in days)
 
 
-def _in_time(found: watches.Watch) -> tuple[sa.ColumnElement[bool], ...]:
-    """Of the flips of all endpoints those of a watch's endpoint and time."""
+def _of_watch_in_time(watch: watches.Watch) -> tuple[sa.ColumnElement[bool], ...]:
+    """The changes of a watch's endpoint while it was paid for."""
     return (
-        change.c.endpoint_id == found.endpoint_id,
-        change.c.at > found.created_at,
-        change.c.at <= found.told_until,
+        change.c.endpoint_id == watch.endpoint_id,
+        change.c.at > watch.created_at,
+        change.c.at <= watch.told_until,
     )
 
 
-def _told_at(n: int) -> sa.ColumnElement[bool]:
+def _of_sensitivity(n: int) -> sa.ColumnElement[bool]:
     return sa.or_(change.c.sensitivity.is_(None), change.c.sensitivity == n)
 
 

@@ -105,7 +105,7 @@ class DeliveryTester:
                 self.egress,
                 url=target.url,
                 kind=target.kind,
-                told=told,
+                event=told,
                 signing=signing,
                 now=self.clock(),
             )
