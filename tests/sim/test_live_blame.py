@@ -70,7 +70,7 @@ class Ours:
         return LiveProbe(prober=prober)
 
     async def look(self, url: str) -> ProbeResult:
-        _, result = await self.live.look(
+        _, result = await self.live.fresh_result(
             parse_resource(url, EVERYBODY), await held_claim(self.store, now=self.clock.now)
         )
         return result

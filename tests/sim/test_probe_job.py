@@ -289,7 +289,7 @@ async def test_a_bought_report_makes_public_what_sells_and_no_other_path(loop: L
     ):
         resource = parse_resource(url, market)
         claim = await held_claim(loop.store, now=loop.clock())
-        endpoint, _ = await live.look(resource, claim)
+        endpoint, _ = await live.fresh_result(resource, claim)
         assert endpoint.status is Listing.UNLISTED
         found = await loop.store.reading(reports.snapshot, resource.id, now=loop.clock())
         shown[url] = found is not None

@@ -35,7 +35,7 @@ from tollgauge.core.attribution import (
     network_failure,
     unproven,
 )
-from tollgauge.core.endpoint import Endpoint, Resource
+from tollgauge.core.endpoint import Endpoint, Listing, Resource
 from tollgauge.core.lint import lint
 from tollgauge.core.probe import ProbeResult, judge
 from tollgauge.core.schedule import Cadence, next_due, pause_ms
@@ -99,6 +99,20 @@ class Prober:
             learned=probe.learned,
             pause_ms=pause_ms(probe.exchange.result, now=self.clock()),
         )
+
+    async def probe_alone(self, endpoint: Endpoint, *, first: bool) -> Observation:
+        """Probe one endpoint outside of any wave; `first` says that nobody knew it.
+
+        The host is asked for a random path too where the first 402 of a resource that nobody
+        lists would make it public, and the host was never asked.
+        """
+        (observation,) = await self.attributed((await self.ask(endpoint),))
+        never_sold = endpoint.status is Listing.UNLISTED and endpoint.learned is None
+        if observation.sells and (first or never_sold):
+            host = await self.store.reading(endpoints.host_state, endpoint.host)
+            if host.wildcard_at is None:
+                return await self.with_wildcard_test(observation)
+        return observation
 
     def wildcard_test_due(self, host: HostState) -> bool:
         """Whether a host that sells is to be asked for a random path, which is once a day: where

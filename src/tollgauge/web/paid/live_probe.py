@@ -25,12 +25,12 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tollgauge.core.endpoint import Endpoint, Listing, Resource
+from tollgauge.core.endpoint import Endpoint, Resource
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.units import MINUTE_MS, SECOND_MS
 from tollgauge.monitor import probing
 from tollgauge.monitor.discovery import new_endpoint
-from tollgauge.monitor.probing import Observation, Prober
+from tollgauge.monitor.probing import Prober
 from tollgauge.observe import LIVE_PROBES
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.endpoints.endpoints import HostState
@@ -53,20 +53,22 @@ PAUSES_S: Final = (0.25, 0.5, 1.0)
 
 
 class Turns:
-    """Callers of one process have a thing for themselves, in the order in which they came."""
+    """Locks by key (a resource's id, or a host), for the callers of one process in the order in
+    which they came.
+    """
 
     def __init__(self) -> None:
         self._locks: Final[dict[str, asyncio.Lock]] = {}
         self._callers: Final[Counter[str]] = Counter()
 
     def count(self, key: str) -> int:
-        """How many have a thing or wait for it."""
+        """How many callers hold a key or wait for it."""
         return self._callers[key]
 
     @contextlib.asynccontextmanager
     async def turn(self, key: str, *, until: float) -> AsyncIterator[None]:
-        """Have a thing for oneself. Raises TimeoutError where that takes until an instant of the
-        event loop's clock.
+        """Hold a key exclusively. Raises TimeoutError if it is not free by `until`, an instant of
+        the event loop's clock.
         """
         lock = self._locks.setdefault(key, asyncio.Lock())
         self._callers[key] += 1
@@ -92,7 +94,7 @@ class LiveProbe:
     prober: Prober
     _turns: Turns = field(default_factory=Turns, init=False, repr=False)
 
-    async def look(
+    async def fresh_result(
         self,
         resource: Resource,
         claim: HeldClaim,
@@ -113,7 +115,9 @@ class LiveProbe:
                 if self._turns.count(resource.host) > WAITING_MAX:
                     raise _busy(resource.host)
                 async with self._turns.turn(resource.host, until=until):
-                    return await self._look(resource, known, claim, accept=accept, until=until)
+                    return await self._probe_and_record(
+                        resource, known, claim, accept=accept, until=until
+                    )
         except TimeoutError:
             raise _busy(resource.host) from None
 
@@ -146,7 +150,7 @@ class LiveProbe:
             )
         return known, usable, host
 
-    async def _look(
+    async def _probe_and_record(
         self,
         resource: Resource,
         known: Endpoint | None,
@@ -162,7 +166,7 @@ class LiveProbe:
             return shared
         endpoint = known or new_endpoint(resource, now=self.prober.clock(), spread_ms=0)
         with LIVE_PROBES.track_inprogress():
-            observation = await self._result(endpoint, first=known is None)
+            observation = await self.prober.probe_alone(endpoint, first=known is None)
         result = observation.result
         if known is None and not _failed_here(result):
             await self._accepted(endpoint, result, accept, owner)
@@ -224,21 +228,6 @@ class LiveProbe:
             await asyncio.sleep(wait)
         raise AssertionError("the pauses never end")
 
-    async def _result(self, endpoint: Endpoint, *, first: bool) -> Observation:
-        """Probe an endpoint; `first` says that nobody knew it.
-
-        The host is asked for a random path too where the first 402 of a resource that nobody
-        lists would make it public, and the host was never asked.
-        """
-        observation = await self.prober.ask(endpoint)
-        (observation,) = await self.prober.attributed((observation,))
-        unlisted = endpoint.status is Listing.UNLISTED and endpoint.learned is None
-        if observation.sells and (first or unlisted):
-            host = await self.prober.store.reading(endpoints.host_state, endpoint.host)
-            if host.wildcard_at is None:
-                return await self.prober.with_wildcard_test(observation)
-        return observation
-
 
 def known_now(
     tx: Connection, endpoint_id: str, *, now: int, age_ms: int = SHARE_MS
@@ -261,6 +250,6 @@ def _busy(host: str) -> Problem:
 
 
 def _failed_here(result: ProbeResult) -> bool:
-    """Whether a result tells nothing of the target; 429 does, though it is not scored."""
-    told = result.attribution is Attribution.THEIRS or result.outcome is Outcome.THROTTLED
-    return not told
+    """Whether a result says nothing about the target; 429 does, though it is not scored."""
+    theirs = result.attribution is Attribution.THEIRS or result.outcome is Outcome.THROTTLED
+    return not theirs

@@ -261,7 +261,7 @@ async def _contact(
     listed = endpoint is not None and _was_listed(endpoint)
     if state is not None and state.seen_up and (listed or state.quote is not None):
         return [] if state.recent.endswith("1") else [_DOWN.format(what="the last check failed")]
-    _, result = await dependencies.live.look(resource, claim, accept=_check_sells)
+    _, result = await dependencies.live.fresh_result(resource, claim, accept=_check_sells)
     if not listed:
         _check_sells(result)
     if result.quote is not None:
