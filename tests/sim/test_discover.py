@@ -310,7 +310,11 @@ async def test_a_long_file_tells_how_far_it_is_read(store: Store, tmp_path: Path
     path.write_text("".join(f"https://s{n}.dev/x\n" for n in range(1_100)))
     heard: list[tuple[int, int]] = []
     await load_files(
-        store, [path], source=None, now=NOW, told=lambda done, total: heard.append((done, total))
+        store,
+        [path],
+        source=None,
+        now=NOW,
+        progress=lambda done, total: heard.append((done, total)),
     )
     assert heard == [(500, 1_100), (1_000, 1_100), (1_100, 1_100)]
 

@@ -131,7 +131,7 @@ async def _discover(
     url = sources[0] if "://" in sources[0] else ""
     wanted = Source(name=name or _host(url), kind=kind, location=url) if url else None
 
-    def told(items: int, total: int) -> None:
+    def entries_read(items: int, total: int) -> None:
         progress("entries read", items, total)
 
     progress("reading", 0, 0)
@@ -140,7 +140,12 @@ async def _discover(
         if wanted is not None:
             return (
                 await crawl(
-                    service.store, service.egress, wanted, now=now, perimeter=perimeter, told=told
+                    service.store,
+                    service.egress,
+                    wanted,
+                    now=now,
+                    perimeter=perimeter,
+                    progress=entries_read,
                 ),
             )
         return await load_files(
@@ -149,7 +154,7 @@ async def _discover(
             source=name or None,
             now=now,
             perimeter=perimeter,
-            told=told,
+            progress=entries_read,
         )
 
 

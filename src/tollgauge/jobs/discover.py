@@ -41,8 +41,9 @@ from tollgauge.monitor.discovery import CrawlEnding
 from tollgauge.store.endpoints import crawls
 from tollgauge.store.endpoints.crawls import Crawl
 
-Told = Callable[[int, int], None]
-"""Hears how many entries were read, and how many the source says there are (0: it does not)."""
+Progress = Callable[[int, int], None]
+"""Called after each page with how many entries were read, and how many the source says there are
+(0: it does not say)."""
 
 NAME_MAX: Final = 100
 EXAMPLES_MAX: Final = 3
@@ -185,10 +186,10 @@ async def run(
     *,
     now: int,
     perimeter: Perimeter = PUBLIC,
-    told: Told | None = None,
+    progress: Progress | None = None,
 ) -> Tally:
     """One crawl of a source, from where an unfinished one stopped. `now` is the crawl's instant,
-    `told` hears of each page.
+    `progress` is called after each.
 
     A source that fails is no error of ours: the tally's `problem` says why, and the crawl stays
     unfinished. Raises StoreUnavailable when the database cannot serve.
@@ -197,13 +198,13 @@ async def run(
         try:
             page = await asyncio.to_thread(file.read, Path(source.location))
             return await record_file(
-                store, source.name, page, now=now, perimeter=perimeter, told=told
+                store, source.name, page, now=now, perimeter=perimeter, progress=progress
             )
         except DirectoryError as error:
             return Tally(source=source.name, problem=str(error))
     crawl = await store.writing(crawls.begin_crawl, source.name, now=now)
     steps = _steps(egress, source, offset=crawl.offset, at=now)
-    return await _record(store, crawl, steps, now=now, perimeter=perimeter, told=told)
+    return await _record(store, crawl, steps, now=now, perimeter=perimeter, progress=progress)
 
 
 async def record_file(
@@ -213,7 +214,7 @@ async def record_file(
     *,
     now: int,
     perimeter: Perimeter = PUBLIC,
-    told: Told | None = None,
+    progress: Progress | None = None,
 ) -> Tally:
     """One crawl of a file that was read, for the source of that name.
 
@@ -222,13 +223,13 @@ async def record_file(
     check_newer(source, page.taken_at, last=await store.reading(crawls.last_taken, source))
     crawl = await store.writing(crawls.begin_file, source, taken_at=page.taken_at, now=now)
     return await _record(
-        store, crawl, _each(file.parts(page)), now=now, perimeter=perimeter, told=told
+        store, crawl, _each(file.parts(page)), now=now, perimeter=perimeter, progress=progress
     )
 
 
 def check_newer(source: str, taken_at: int | None, *, last: int | None) -> None:
     """Raises OldListingError when what a file holds was taken before the `last` listing of its
-    source: told backwards, its changes would be wrong.
+    source: read in that order, its changes would be backwards.
     """
     if taken_at is not None and last is not None and taken_at < last:
         raise OldListingError(
@@ -245,7 +246,7 @@ async def _record(
     *,
     now: int,
     perimeter: Perimeter,
-    told: Told | None,
+    progress: Progress | None,
 ) -> Tally:
     count, whole = _Count(crawl.source), False
     try:
@@ -257,8 +258,8 @@ async def _record(
                 )
                 count.add(page)
                 whole = step.page.complete is True
-                if told is not None:
-                    told(count.items, step.page.total or 0)
+                if progress is not None:
+                    progress(count.items, step.page.total or 0)
     except DirectoryError as error:
         return count.tally(CrawlEnding(problem=str(error)))
     return count.tally(await store.writing(discovery.end_crawl, crawl, whole=whole, now=now))
