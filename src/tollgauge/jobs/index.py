@@ -184,19 +184,19 @@ async def _forward(visit: Visit, cursor: Cursor) -> Cursor | None:
         if known is None:
             visit.tally["moved"] += 1
             return None
-    headers, found = known
+    headers, fetched = known
     after = await visit.store.writing(
         chains.advance,
         cursor,
         headers,
-        found.entries,
-        came=found.deposits,
+        fetched.entries,
+        came=fetched.deposits,
         finalized=visit.view.finalized,
         common=common,
     )
     visit.tally["blocks"] += after.number - (cursor.number if common is None else common)
-    visit.tally["entries"] += len(found.entries)
-    visit.tally["deposits"] += len(found.deposits)
+    visit.tally["entries"] += len(fetched.entries)
+    visit.tally["deposits"] += len(fetched.deposits)
     return after
 
 
@@ -231,18 +231,18 @@ async def _common(visit: Visit, cursor: Cursor) -> tuple[int | None, bytes]:
     """
     if (visit.view.head.number, visit.view.head.hash) == (cursor.number, cursor.hash):
         return None, b""
-    ours = await visit.store.reading(chains.kept, visit.id)
-    theirs: dict[int, bytes] = {}
-    wanted = sorted((n for n in ours if n <= visit.view.head.number), reverse=True)
-    for start in range(0, len(wanted), _FORKS):
-        some = wanted[start : start + _FORKS]
-        for header in await visit.chain.nodes.headers(visit.view, some):
-            theirs[header.number] = header.hash
-        if any(theirs.get(number) == ours[number] for number in some):
+    kept = await visit.store.reading(chains.kept, visit.id)
+    on_node: dict[int, bytes] = {}
+    candidates = sorted((n for n in kept if n <= visit.view.head.number), reverse=True)
+    for start in range(0, len(candidates), _FORKS):
+        batch = candidates[start : start + _FORKS]
+        for header in await visit.chain.nodes.headers(visit.view, batch):
+            on_node[header.number] = header.hash
+        if any(on_node.get(number) == kept[number] for number in batch):
             break
-    verdict = reconcile(ours, theirs, head=visit.view.head.number)
+    verdict = reconcile(kept, on_node, head=visit.view.head.number)
     if isinstance(verdict, Rewind):
-        return verdict.number, ours[verdict.number]
+        return verdict.number, kept[verdict.number]
     return None, b""
 
 
@@ -250,13 +250,13 @@ async def _tell(visit: Visit) -> None:
     """Mark endpoints dirty, measure the volume, forget what is old."""
     now = visit.clock()
     async with visit.store.read() as tx:
-        known = {each.chain: each for each in await volumes.published(tx)}
+        known = {volume.chain: volume for volume in await volumes.published(tx)}
     last = known.get(visit.id)
     pause = max(visit.settings.volume_every_ms, SHARE * visit.chain.notes.volume_ms)
-    told = await visit.store.writing(
+    marked = await visit.store.writing(
         chains.mark_dirty, visit.id, now=now, every_ms=visit.settings.dirty_every_ms
     )
-    visit.tally["told"] += told
+    visit.tally["told"] += marked
     if last is not None and now - max(last.as_of, visit.chain.notes.volume_at) < pause:
         return
     visit.chain.notes.volume_at = now

@@ -18,7 +18,7 @@ async def look(visit: Visit) -> bool:
     """A second look at blocks that are final now; whether there was something to look at."""
     async with visit.store.read() as tx:
         cursor = await chains.cursor(tx, visit.id)
-        ours = await chains.kept(tx, visit.id)
+        kept = await chains.kept(tx, visit.id)
     if cursor is None:
         return False
     final = min(visit.view.finalized, cursor.number)
@@ -31,10 +31,10 @@ async def look(visit: Visit) -> bool:
     views = [visit.view] if second is None else [visit.view, second]
     last = min(final, cursor.audited + visit.chain.span(visit.view))
     # That the kept hash of a later block is theirs vouches for all blocks before it.
-    floor = min(ours)
+    floor = min(kept)
     for view in views:
         same = await visit.chain.nodes.headers(view, [floor])
-        if floor < last or [header.hash for header in same] != [ours[floor]]:
+        if floor < last or [header.hash for header in same] != [kept[floor]]:
             return False
     return await _add_missing(visit, cursor, Span(cursor.audited + 1, last, final=True), views)
 
@@ -45,10 +45,18 @@ async def _add_missing(visit: Visit, cursor: Cursor, span: Span, views: list[Vie
     async with visit.store.write() as tx:
         lows = await chains.wallets(tx, visit.id)
         own = await deposits.lows(tx, visit.id, visit.chain.token)
-        found = [each for each in seen.entries if each.number >= lows.get(each.wallet, never)]
-        came = [each for each in seen.deposits if each.number >= own.get(each.pay_to, never)]
+        entries = [
+            transfer
+            for transfer in seen.entries
+            if transfer.number >= lows.get(transfer.wallet, never)
+        ]
+        received = [
+            transfer
+            for transfer in seen.deposits
+            if transfer.number >= own.get(transfer.pay_to, never)
+        ]
         at = seen.headers[span.last].at
-        added = await chains.audited(tx, cursor, span, found, at=at, came=came)
+        added = await chains.audited(tx, cursor, span, entries, at=at, came=received)
     visit.tally["audited"] += span.blocks
     visit.tally["healed"] += added
     return True

@@ -111,8 +111,8 @@ async def _confirmed(visit: Visit, span: Span, whose: Watched) -> Fetched | None
 async def _indexed(visit: Visit, span: Span) -> list[Header] | None:
     """The node's headers of a span, None unless they are those that are indexed."""
     headers = await visit.chain.nodes.headers(visit.view, range(span.first, span.last + 1))
-    ours = await visit.store.reading(chains.kept, visit.id)
+    kept = await visit.store.reading(chains.kept, visit.id)
     same = len(headers) == span.blocks and all(
-        ours.get(header.number) == header.hash for header in headers
+        kept.get(header.number) == header.hash for header in headers
     )
     return headers if same else None
