@@ -84,8 +84,8 @@ class EndpointView:
 @step
 def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     """Everything the endpoint's page shows; None when nobody knows it or it is not public."""
-    found = public.get(tx, endpoint_id)
-    if found is None:
+    endpoint = public.get(tx, endpoint_id)
+    if endpoint is None:
         return None
     row = scores.get(tx, endpoint_id)
     score = None if row is None else score_from_json(row.result)
@@ -94,7 +94,7 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     events = listings.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
     better = alternative_counts.counts(tx, (endpoint_id,)).get(endpoint_id)
     return EndpointView(
-        snapshot=snapshot_of(found, row, now=now, better_alternatives=better),
+        snapshot=snapshot_of(endpoint, row, now=now, better_alternatives=better),
         components=()
         if score is None
         else tuple(
@@ -112,8 +112,8 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
 
 def _flags(score: Score) -> tuple[Flag, ...]:
     return tuple(
-        Flag(code=each.code, severity=each.severity.value, message=each.message, since=each.since)
-        for each in score.flags
+        Flag(code=flag.code, severity=flag.severity.value, message=flag.message, since=flag.since)
+        for flag in score.flags
     )
 
 

@@ -64,8 +64,10 @@ def live(tx: Connection, endpoint: Endpoint, probe: ProbeResult, *, now: int) ->
 def scored_last(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Scored]:
     """Endpoints with their latest scores, by id, public or not; unknown ids are left out."""
     known = endpoints.get_many(tx, endpoint_ids)
-    found = scores.results(tx, known)
-    return {id_: Scored(endpoint=one, score=found.get(id_)) for id_, one in known.items()}
+    latest = scores.results(tx, known)
+    return {
+        id_: Scored(endpoint=endpoint, score=latest.get(id_)) for id_, endpoint in known.items()
+    }
 
 
 @step
@@ -83,8 +85,8 @@ def shared(tx: Connection, endpoint: Endpoint, probe: ProbeResult) -> TrustRepor
     does not know it.
     """
     row = scores.get(tx, endpoint.id)
-    told = max(probe.at, endpoint.last_seen, endpoint.quote_at or 0)
-    if row is None or row.policy_version != max(POLICIES) or row.as_of < told:
+    newest_evidence = max(probe.at, endpoint.last_seen, endpoint.quote_at or 0)
+    if row is None or row.policy_version != max(POLICIES) or row.as_of < newest_evidence:
         return None
     score = score_from_json(row.result)
     if score.stats.last_probed != probe.at:
@@ -110,9 +112,9 @@ def preview(tx: Connection) -> tuple[Sample, ...]:
     samples = []
     for rank, role in wanted.items():
         row = scores.at_rank(tx, rank=rank)
-        found = None if row is None else endpoints.get(tx, row.endpoint_id)
-        if row is not None and found is not None:
-            samples.append(Sample(role=role, rank=rank, report=_cached(tx, found, row)))
+        endpoint = None if row is None else endpoints.get(tx, row.endpoint_id)
+        if row is not None and endpoint is not None:
+            samples.append(Sample(role=role, rank=rank, report=_cached(tx, endpoint, row)))
     return tuple(samples)
 
 
