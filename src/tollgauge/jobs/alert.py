@@ -120,23 +120,42 @@ async def _start_deliveries(
     due = await alerts.store.reading(outbox.waiting, now=now)
     if not due:
         return False
-    async with alerts.store.write() as tx:
-        new = await delivery_queue.claim(
-            tx,
-            owner=alerts.owner,
-            now=now,
-            limit=free,
-            failing=max(settings.in_flight // FAILING_SHARE - failing, 0),
-            lease_ms=settings.lease_ms,
-            flying=hosts,
-            host_max=most,
-        )
-        if not new and not in_flight:
-            await outbox.sweep(tx, now=now)
+    new = await alerts.store.writing(
+        _claim, alerts, limit=free, failing=failing, hosts=hosts, idle=not in_flight, now=now
+    )
     for claimed in new:
         in_flight[asyncio.create_task(attempt(alerts, claimed))] = claimed
     hosts.update(claimed.destination.host for claimed in new)
     return any(count >= most for count in hosts.values())
+
+
+def _claim(
+    tx: Connection,
+    alerts: Alerts,
+    *,
+    limit: int,
+    failing: int,
+    hosts: Counter[str],
+    idle: bool,
+    now: int,
+) -> tuple[ClaimedDelivery, ...]:
+    """Claim at most `limit` deliveries; `failing` of those in flight go to destinations that
+    failed last, `hosts` counts them by host. A worker that is `idle` and gets none sweeps up.
+    """
+    settings = alerts.settings
+    claimed = delivery_queue.claim(
+        tx,
+        owner=alerts.owner,
+        now=now,
+        limit=limit,
+        failing=max(settings.in_flight // FAILING_SHARE - failing, 0),
+        lease_ms=settings.lease_ms,
+        flying=hosts,
+        host_max=settings.in_flight // HOST_SHARE,
+    )
+    if idle and not claimed:
+        outbox.sweep(tx, now=now)
+    return tuple(claimed)
 
 
 async def attempt(alerts: Alerts, claimed: ClaimedDelivery) -> Sent:

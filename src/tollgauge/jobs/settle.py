@@ -55,26 +55,26 @@ async def _ask(chain: Prover, row: LedgerRow) -> ChainAnswer | None:
 
 async def _apply(store: Store, row: LedgerRow, answer: ChainAnswer | None, *, now: int) -> str:
     """Write what an answer means for a row; the outcome's name for the tally."""
+    outcome = await store.writing(_write, row, answer, now=now)
+    if outcome == "lost":
+        alarm("lost", row.id)
+    return outcome
+
+
+def _write(tx: Connection, row: LedgerRow, answer: ChainAnswer | None, *, now: int) -> str:
     state = None
     if answer is not None:
         state = resolved(answer.proof, valid_before_s=row.valid_before_s, now_s=answer.head_s)
-    async with store.write() as tx:
-        if answer is None or state is None:
-            await tx.run(_leave, row, now=now)
-            return "unreachable" if answer is None else "open"
-        if row.state is State.SETTLED and state is State.SETTLED:
-            await payments.finish(tx, row, transaction=answer.transaction or "")
-            return "final"
-        if row.state is State.SETTLED:
-            moved = await tx.run(_moved, row, State.UNKNOWN, answer, now=now)
-        else:
-            moved = await tx.run(_moved, row, state, answer, now=now)
-    if not moved:
+    if answer is None or state is None:
+        _leave(tx, row, now=now)
+        return "unreachable" if answer is None else "open"
+    settled_before = row.state is State.SETTLED
+    if settled_before and state is State.SETTLED:
+        payments.finish(tx, row, transaction=answer.transaction or "")
+        return "final"
+    if not _moved(tx, row, State.UNKNOWN if settled_before else state, answer, now=now):
         return "overtaken"
-    if row.state is State.SETTLED:
-        alarm("lost", row.id)
-        return "lost"
-    return state.value
+    return "lost" if settled_before else state.value
 
 
 def _leave(tx: Connection, row: LedgerRow, *, now: int) -> None:
