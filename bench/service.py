@@ -43,9 +43,10 @@ from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.units import DAY_MS, MINUTE_MS, day_of
 from tollgauge.db import schema
 from tollgauge.db.engine import Store, StoreSettings
+from tollgauge.monitor import scoring
 from tollgauge.observe import configure_logs
 from tollgauge.store.endpoints import endpoints, scores
-from tollgauge.store.probes import archive, evidence, probes
+from tollgauge.store.probes import archive, probes
 from tollgauge.web.edge.middleware import EdgeSettings
 from tollgauge.web.paid.catalogue import SaleSettings
 from tollgauge.web.settings import ServerSettings
@@ -132,8 +133,8 @@ async def fill(store: Store, *, now: int) -> None:
             pass
     async with store.write() as tx:
         for endpoint in known():
-            gathered = await evidence.gather(tx, endpoint, as_of=now)
-            await scores.save(tx, scores.scored(endpoint.id, gathered))
+            evidence = await scoring.gather(tx, endpoint, as_of=now)
+            await scores.save(tx, scoring.scored(endpoint.id, evidence))
         await _copy_score(tx, rows)
 
 

@@ -126,7 +126,8 @@ async def insert_changes(store: Store, count: int, spread_s: int) -> None:
     began = time.monotonic()
     for number in range(count):
         await asyncio.sleep(max(0.0, began + number * spread_s / count - time.monotonic()))
-        await store.writing(changes.add, _id(number), (delisting(at=now_ms(), source="bench"),))
+        new = (_id(number), delisting(at=now_ms(), source="bench"))
+        await store.writing(changes.add, [new])
 
 
 async def insert_watches(

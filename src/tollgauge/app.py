@@ -37,6 +37,7 @@ from tollgauge.db.engine import Store
 from tollgauge.jobs import alert, discover, index, probe, prune, score, settle, similar
 from tollgauge.jobs.runner import Job, run_jobs
 from tollgauge.monitor.alternatives import Alternatives
+from tollgauge.monitor.probing import Prober
 from tollgauge.observe import metrics_text
 from tollgauge.web import routes as web
 from tollgauge.web.dependencies import Dependencies
@@ -78,7 +79,7 @@ class Opened:
 
     def server(self) -> Dependencies:
         """What the routes work with."""
-        live = LiveProbe(
+        prober = Prober(
             store=self.store,
             egress=self.egress,
             clock=self.clock,
@@ -93,7 +94,7 @@ class Opened:
                 clock=self.clock,
                 chain=self.chain,
             ),
-            live=live,
+            live=LiveProbe(prober=prober),
             clock=self.clock,
             settings=self.config.sale,
             edge=self.config.server.front,

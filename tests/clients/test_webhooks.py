@@ -50,7 +50,7 @@ async def egress(world: Receivers) -> AsyncIterator[Egress]:
 async def send(egress: Egress, host: str, kind: Kind, path: str = "/hook") -> Sent:
     now = time.time_ns() // 1_000_000
     url = f"https://{host}{path}"
-    return await webhooks.send(egress, url=url, kind=kind, told=TOLD, signing=SIGNING, now=now)
+    return await webhooks.send(egress, url=url, kind=kind, event=TOLD, signing=SIGNING, now=now)
 
 
 async def test_the_public_library_verifies_a_delivery_with_the_secret(

@@ -23,7 +23,7 @@ from tollgauge.core.endpoint import Listing, parse_resource
 from tollgauge.db.engine import Store, StoreSettings
 from tollgauge.jobs.discover import Source, SourceError, Tally, run
 from tollgauge.jobs.discovery_files import load_files, source_name
-from tollgauge.store.endpoints import discovery, endpoints
+from tollgauge.store.endpoints import endpoints, listings
 
 HOST = "directory.test"
 NOW = 1_766_283_370_973
@@ -136,7 +136,7 @@ def accounted(tally: Tally) -> bool:
 
 async def events_of(store: Store, url: str) -> list[tuple[str, str, str, str]]:
     async with store.read() as tx:
-        found = await discovery.events(tx, parse_resource(url).id, since=0, until=NOW * 2)
+        found = await listings.events(tx, parse_resource(url).id, since=0, until=NOW * 2)
     return [(event.event, event.source, event.before, event.after) for event in found]
 
 
@@ -310,7 +310,11 @@ async def test_a_long_file_tells_how_far_it_is_read(store: Store, tmp_path: Path
     path.write_text("".join(f"https://s{n}.dev/x\n" for n in range(1_100)))
     heard: list[tuple[int, int]] = []
     await load_files(
-        store, [path], source=None, now=NOW, told=lambda done, total: heard.append((done, total))
+        store,
+        [path],
+        source=None,
+        now=NOW,
+        progress=lambda done, total: heard.append((done, total)),
     )
     assert heard == [(500, 1_100), (1_000, 1_100), (1_100, 1_100)]
 

@@ -27,10 +27,10 @@ from tests.support.indexer import QUICK, Indexer, _fields, agrees, world
 
 from tollgauge.core.blocks import DeepReorgError
 from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.monitor import scoring
 from tollgauge.store.chain import cursors as chains
 from tollgauge.store.chain import deposits, volumes
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.probes import evidence
 
 
 @pytest.fixture
@@ -321,7 +321,7 @@ async def test_settlements_reach_the_evidence_and_the_statistics(database: Path)
         await indexer.settle()
         async with indexer.store.read() as tx:
             (found,) = (await endpoints.of_host(tx, f"seller-{wallet.hex()}.dev", limit=9),)
-            seen = await evidence.gather(tx, found[0], as_of=indexer.now())
+            seen = await scoring.gather(tx, found[0], as_of=indexer.now())
             (volume,) = await volumes.published(tx)
     assert seen.chain is not None
     payers = {each.payer: each for each in seen.chain.payers}

@@ -28,6 +28,7 @@ from tollgauge.demo.seller import Request, Seller
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.monitor import reports
+from tollgauge.monitor.probing import Prober
 from tollgauge.store.endpoints import endpoints
 from tollgauge.web.paid.live_probe import LiveProbe
 
@@ -203,9 +204,10 @@ async def test_a_host_that_asks_for_payment_everywhere_is_found_out_once_a_day(
 @marked
 async def test_a_bought_report_makes_public_what_sells_and_no_other_path(loop: Loop) -> None:
     honest, wild = seller("perfect-v2"), seller("wildcard-402")
-    live = LiveProbe(
+    prober = Prober(
         store=loop.store, egress=loop.egress, clock=loop.clock, cadence=Cadence(host_gap_ms=0)
     )
+    live = LiveProbe(prober=prober)
     market = Perimeter(mapped=frozenset({honest.host, wild.host}))
     shown: dict[str, bool] = {}
     for url in (
@@ -215,7 +217,7 @@ async def test_a_bought_report_makes_public_what_sells_and_no_other_path(loop: L
     ):
         resource = parse_resource(url, market)
         claim = await held_claim(loop.store, now=loop.clock())
-        endpoint, _ = await live.look(resource, claim)
+        endpoint, _ = await live.fresh_result(resource, claim)
         assert endpoint.status is Listing.UNLISTED
         found = await loop.store.reading(reports.snapshot, resource.id, now=loop.clock())
         shown[url] = found is not None

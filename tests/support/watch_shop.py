@@ -33,8 +33,8 @@ from tollgauge.core.units import MINUTE_MS
 from tollgauge.db.transaction import Transaction
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import alert
-from tollgauge.store.endpoints import crawls, discovery, endpoints
-from tollgauge.store.probes import observations
+from tollgauge.monitor import discovery, probing
+from tollgauge.store.endpoints import crawls, endpoints
 
 RESOURCE = "https://api.example.com/v1/weather"
 ID = parse_resource(RESOURCE).id
@@ -134,12 +134,10 @@ class WatchService:
             reason="common-mode" if ours else "",
         )
         async with self.store.write() as tx:
-            seen = observations.Observation(
+            seen = probing.Observation(
                 endpoint=await self._fresh(tx), result=replace(found, **more), learned=None
             )
-            await observations.record(
-                tx, (seen,), cadence=Cadence(), owner="test", now=self.clock()
-            )
+            await probing.record(tx, (seen,), cadence=Cadence(), owner="test", now=self.clock())
 
     async def _fresh(self, tx: Transaction) -> Endpoint:
         found = await endpoints.get(tx, ID)

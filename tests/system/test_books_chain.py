@@ -141,7 +141,7 @@ async def test_the_books_say_what_was_sold_what_was_not_and_what_a_reorganisatio
             await chain.rpc("evm_increaseTime", 2 * A_DAY_S)
             await chain.rpc("anvil_mine", hex(100))
             if service.logs is not None:
-                service.logs.notes.books_at = 0
+                service.logs.state.books_at = 0
             with capture_logs() as logged:
                 await indexed(service)
                 assert alarms(logged) == [str(-PRICE)], "the sale never came back"

@@ -37,7 +37,7 @@ from tollgauge.core.watch import PERIOD_MS
 from tollgauge.core.watch import State as WatchState
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
-from tollgauge.store.endpoints import discovery
+from tollgauge.monitor import discovery
 from tollgauge.store.ledger import payments
 from tollgauge.store.watches import watch_payments, watches
 

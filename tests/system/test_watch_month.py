@@ -52,9 +52,10 @@ from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import alert
 from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.store.endpoints import crawls, discovery, endpoints
+from tollgauge.monitor import changes as watched_changes
+from tollgauge.monitor import discovery
+from tollgauge.store.endpoints import crawls, endpoints
 from tollgauge.store.ledger import payments
-from tollgauge.store.probes import changes
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.destinations import Destination
 from tollgauge.store.watches.watches import Watch
@@ -373,4 +374,4 @@ async def test_a_kill_loses_nothing_and_repeats_at_most_once_with_the_same_id(
 async def service_flip(tx: Any, endpoint: str, *, at: int) -> None:
     """A change, as a crawl would have written it."""
     assert await endpoints.get(tx, endpoint) is not None
-    await changes.delisted(tx, [endpoint], source="cdp", at=at)
+    await watched_changes.delisted(tx, [endpoint], source="cdp", at=at)

@@ -33,9 +33,9 @@ from tollgauge.core.schedule import Cadence
 from tollgauge.core.units import DAY_MS, MINUTE_MS
 from tollgauge.core.watch import Kind, State, WatchRequest
 from tollgauge.db import schema
-from tollgauge.store.endpoints import discovery, endpoints
-from tollgauge.store.probes import observations
-from tollgauge.store.probes.observations import Observation
+from tollgauge.monitor import discovery, probing
+from tollgauge.monitor.probing import Observation
+from tollgauge.store.endpoints import endpoints
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.destinations import Destination
 from tollgauge.store.watches.watches import Watch
@@ -128,7 +128,7 @@ async def replay(
                     payable=up,
                 )
                 seen = Observation(endpoint=endpoint, result=result, learned=None)
-                await observations.record(tx, (seen,), cadence=Cadence(), owner="", now=clock.now)
+                await probing.record(tx, (seen,), cadence=Cadence(), owner="", now=clock.now)
         await service.alert_round()
     polling = Polling(service.server())
     polled: Told = {}

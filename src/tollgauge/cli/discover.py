@@ -131,7 +131,7 @@ async def _discover(
     url = sources[0] if "://" in sources[0] else ""
     directory = Source(name=name or _host(url), kind=kind, location=url) if url else None
 
-    def report(items: int, total: int) -> None:
+    def entries_read(items: int, total: int) -> None:
         progress("entries read", items, total)
 
     progress("reading", 0, 0)
@@ -145,7 +145,7 @@ async def _discover(
                     directory,
                     now=now,
                     perimeter=perimeter,
-                    told=report,
+                    progress=entries_read,
                 ),
             )
         return await load_files(
@@ -154,7 +154,7 @@ async def _discover(
             source=name or None,
             now=now,
             perimeter=perimeter,
-            told=report,
+            progress=entries_read,
         )
 
 

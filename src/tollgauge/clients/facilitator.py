@@ -150,17 +150,19 @@ class Facilitator:
             return Unclear(reason=str(error))
         except ValidationError:
             return Unclear(reason="The facilitator's settle reply is malformed.")
-        named = answer.transaction.lower() if _TRANSACTION.fullmatch(answer.transaction) else None
-        if status != 200 or not answer.success or named is None:
-            return Unclear(reason=_slug(answer.error_reason), transaction=named)
-        for told, asked, reason in (
+        transaction = (
+            answer.transaction.lower() if _TRANSACTION.fullmatch(answer.transaction) else None
+        )
+        if status != 200 or not answer.success or transaction is None:
+            return Unclear(reason=_slug(answer.error_reason), transaction=transaction)
+        for replied, expected, reason in (
             (answer.network, payment.network, "network_mismatch"),
             ((answer.payer or payment.payer).lower(), payment.payer, "payer_mismatch"),
             (answer.amount or str(payment.value), str(payment.value), "amount_mismatch"),
         ):
-            if told != asked:
-                return Unclear(reason=reason, transaction=named)
-        return SettledReply(transaction=named)
+            if replied != expected:
+                return Unclear(reason=reason, transaction=transaction)
+        return SettledReply(transaction=transaction)
 
     async def _post(
         self, verb: str, payment: Payment, requirements: dict[str, object], timeout_s: float
@@ -179,9 +181,9 @@ class Facilitator:
                 asyncio.timeout(timeout_s),
                 self._http.stream("POST", url, content=content, timeout=timeout_s) as response,
             ):
-                said = await _whole(response)
+                reply = await _whole(response)
             self._breakers[verb].answered()
-            return response.status_code, strictjson.loads(said)
+            return response.status_code, strictjson.loads(reply)
         except (httpx.TimeoutException, TimeoutError) as error:
             self._breakers[verb].stayed_silent(asyncio.get_running_loop().time())
             raise FacilitatorUnavailable(f"The facilitator did not answer {verb}.") from error

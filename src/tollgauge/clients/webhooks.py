@@ -1,4 +1,4 @@
-"""Webhooks: one attempt to tell a destination something, through egress.
+"""Webhooks: one attempt to deliver an event to a destination, through egress.
 
 Rules (docs/watching.md; standardwebhooks.com, specification 1.0):
 - a signed JSON delivery carries `webhook-id` (the same on every try), `webhook-timestamp` (of the
@@ -94,30 +94,30 @@ async def send(
     *,
     url: str,
     kind: Kind,
-    told: Mapping[str, Any],
+    event: Mapping[str, Any],
     signing: Signing | None,
     now: int,
 ) -> Sent:
-    """Make one attempt. `told` is the event (core/notice); JSON is signed with `signing`."""
-    request = prepared(url, kind, told, signing=signing, now=now)
+    """Make one attempt. `event` is what core/notice made; JSON is signed with `signing`."""
+    request = prepared(url, kind, event, signing=signing, now=now)
     try:
-        made = await egress.fetch(request, at=now)
+        exchange = await egress.fetch(request, at=now)
     except ResourceError as error:
         return Sent(error=error.code)
-    return judged(made.result, kind, now=now)
+    return judged(exchange.result, kind, now=now)
 
 
 def prepared(
-    url: str, kind: Kind, told: Mapping[str, Any], *, signing: Signing | None, now: int
+    url: str, kind: Kind, event: Mapping[str, Any], *, signing: Signing | None, now: int
 ) -> Request:
     """The request of an attempt. Raises ValueError for JSON without a signing key."""
     if kind is Kind.JSON:
         if signing is None:
             raise ValueError("a JSON delivery is signed")
-        body = orjson.dumps(told)
-        headers = (_JSON, *signature(body, str(told["event_id"]), signing, now=now))
+        body = orjson.dumps(event)
+        headers = (_JSON, *signature(body, str(event["event_id"]), signing, now=now))
         return Request(url=url, method="POST", headers=headers, body=body)
-    shape = notice.slack(told) if kind is Kind.SLACK else notice.discord(told)
+    shape = notice.slack(event) if kind is Kind.SLACK else notice.discord(event)
     return Request(url=url, method="POST", headers=(_JSON,), body=orjson.dumps(shape))
 
 
@@ -127,17 +127,17 @@ def signature(
     """The headers that prove a delivery to be ours."""
     at = datetime.fromtimestamp(now // 1000, UTC)
     signed = Webhook(signing.key).sign(message_id, at, body.decode())
-    mark = hmac.new(signing.secret_hash.encode(), body, hashlib.sha256).hexdigest()
+    digest = hmac.new(signing.secret_hash.encode(), body, hashlib.sha256).hexdigest()
     return (
         ("webhook-id", message_id),
         ("webhook-timestamp", str(now // 1000)),
         ("webhook-signature", signed),
-        ("x-signature", f"sha256={mark}"),
+        ("x-signature", f"sha256={digest}"),
     )
 
 
 def judged(result: Answer | Fault, kind: Kind, *, now: int) -> Sent:
-    """What an answer means."""
+    """What a receiver's answer, or its absence, means for the delivery."""
     if isinstance(result, Fault):
         return Sent(error=result.kind.value)
     if 200 <= result.status <= 299:

@@ -57,15 +57,15 @@ async def exchange(egress: Egress, endpoint: Endpoint, *, now: int) -> Probe:
     A failed attempt is an exchange with a fault.
     """
     way, *others = ways(endpoint)
-    opening = made = await _ask(egress, endpoint.probe_url, way, at=now)
+    first = latest = await _ask(egress, endpoint.probe_url, way, at=now)
     at = now
-    while others and _wrong_way(made):
-        at += made.timings.total
+    while others and _wrong_way(latest):
+        at += latest.timings.total
         way = others.pop(0)
-        made = await _ask(egress, endpoint.probe_url, way, at=at)
-    if _status(made) == PAYMENT_REQUIRED:
-        return Probe(exchange=made, learned=_label(endpoint, way))
-    return Probe(exchange=opening, learned=endpoint.learned)
+        latest = await _ask(egress, endpoint.probe_url, way, at=at)
+    if _status(latest) == PAYMENT_REQUIRED:
+        return Probe(exchange=latest, learned=_label(endpoint, way))
+    return Probe(exchange=first, learned=endpoint.learned)
 
 
 async def wildcard(egress: Egress, resource: str, *, token: str, now: int) -> bool | None:
@@ -128,10 +128,10 @@ def _request(url: str, way: Way) -> Request:
     return Request(url=url, method=way.method, headers=headers, body=way.body)
 
 
-def _status(made: Exchange) -> int | None:
-    return made.result.status if isinstance(made.result, Answer) else None
+def _status(exchange: Exchange) -> int | None:
+    return exchange.result.status if isinstance(exchange.result, Answer) else None
 
 
-def _wrong_way(made: Exchange) -> bool:
-    status = _status(made)
+def _wrong_way(exchange: Exchange) -> bool:
+    status = _status(exchange)
     return status is not None and (200 <= status < 300 or status in _WRONG_WAY)

@@ -37,8 +37,9 @@ from tollgauge.demo.world import World
 from tollgauge.jobs.discover import Source
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
+from tollgauge.monitor import discovery
 from tollgauge.store.chain import volumes
-from tollgauge.store.endpoints import crawls, discovery, endpoints, scores
+from tollgauge.store.endpoints import crawls, endpoints, scores
 from tollgauge.store.probes import archive, probes
 from tollgauge.web.edge.middleware import EdgeSettings
 from tollgauge.web.paid.catalogue import SaleSettings

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from sqlalchemy import Connection
+
 from tollgauge.core.books import Account, Day
 from tollgauge.core.units import DAY_MS, MINUTE_MS, day_of
 from tollgauge.db.engine import Store
@@ -28,16 +30,20 @@ OLDER_DAYS: Final = 31
 
 async def run(store: Store, *, now: int) -> int:
     """Check the days that want it; how many differences were found that nothing explains."""
-    async with store.read() as tx:
-        known = [(each, await books.checked(tx, each)) for each in await books.accounts(tx)]
+    accounts = await store.reading(_accounts)
     unexplained = 0
-    for account, checked in known:
+    for account, checked in accounts:
         for number in _wanted(account, checked, today=day_of(now)):
             day = await store.reading(books.of_day, account, number)
             if day.complete:
                 await _remember(store, day, checked.get(number), now=now)
                 unexplained += day.unexplained
     return unexplained
+
+
+def _accounts(tx: Connection) -> list[tuple[Account, Mapping[int, int]]]:
+    """Every account of ours, with the difference of each day that was checked."""
+    return [(account, books.checked(tx, account)) for account in books.accounts(tx)]
 
 
 def _wanted(account: Account, checked: Mapping[int, int], *, today: int) -> Iterable[int]:

@@ -26,8 +26,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection
-
 from tollgauge.clients.directories import bazaar, file, openapi
 from tollgauge.clients.directories.document import DirectoryError, Step
 from tollgauge.clients.egress.client import Egress
@@ -38,11 +36,14 @@ from tollgauge.core.notice import iso
 from tollgauge.core.page import Page, entries
 from tollgauge.core.text import clean_text
 from tollgauge.db.engine import Store
-from tollgauge.store.endpoints import crawls, discovery
+from tollgauge.monitor import discovery
+from tollgauge.monitor.discovery import CrawlEnding
+from tollgauge.store.endpoints import crawls
 from tollgauge.store.endpoints.crawls import Crawl
 
-Told = Callable[[int, int], None]
-"""Hears how many entries were read, and how many the source says there are (0: it does not)."""
+Progress = Callable[[int, int], None]
+"""Called after each page with how many entries were read, and how many the source says there are
+(0: it does not say)."""
 
 NAME_MAX: Final = 100
 EXAMPLES_MAX: Final = 3
@@ -160,7 +161,7 @@ class _Count:
         self.seen += page.seen - page.new
         self.events.update(page.kinds)
 
-    def tally(self, ending: _Ending) -> Tally:
+    def tally(self, ending: CrawlEnding) -> Tally:
         events = self.events + Counter(delisted=ending.delisted)
         return Tally(
             source=self.source,
@@ -178,16 +179,6 @@ class _Count:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ending:
-    """How a crawl ended."""
-
-    complete: bool = False
-    suspicious: bool = False
-    delisted: int = 0
-    problem: str = ""
-
-
 async def run(
     store: Store,
     egress: Egress,
@@ -195,10 +186,10 @@ async def run(
     *,
     now: int,
     perimeter: Perimeter = PUBLIC,
-    told: Told | None = None,
+    progress: Progress | None = None,
 ) -> Tally:
     """One crawl of a source, from where an unfinished one stopped. `now` is the crawl's instant,
-    `told` hears of each page.
+    `progress` is called after each.
 
     A source that fails is no error of ours: the tally's `problem` says why, and the crawl stays
     unfinished. Raises StoreUnavailable when the database cannot serve.
@@ -207,13 +198,13 @@ async def run(
         try:
             page = await asyncio.to_thread(file.read, Path(source.location))
             return await record_file(
-                store, source.name, page, now=now, perimeter=perimeter, told=told
+                store, source.name, page, now=now, perimeter=perimeter, progress=progress
             )
         except DirectoryError as error:
             return Tally(source=source.name, problem=str(error))
     crawl = await store.writing(crawls.begin_crawl, source.name, now=now)
     steps = _steps(egress, source, offset=crawl.offset, at=now)
-    return await _record(store, crawl, steps, now=now, perimeter=perimeter, told=told)
+    return await _record(store, crawl, steps, now=now, perimeter=perimeter, progress=progress)
 
 
 async def record_file(
@@ -223,7 +214,7 @@ async def record_file(
     *,
     now: int,
     perimeter: Perimeter = PUBLIC,
-    told: Told | None = None,
+    progress: Progress | None = None,
 ) -> Tally:
     """One crawl of a file that was read, for the source of that name.
 
@@ -232,13 +223,13 @@ async def record_file(
     check_newer(source, page.taken_at, last=await store.reading(crawls.last_taken, source))
     crawl = await store.writing(crawls.begin_file, source, taken_at=page.taken_at, now=now)
     return await _record(
-        store, crawl, _each(file.parts(page)), now=now, perimeter=perimeter, told=told
+        store, crawl, _each(file.parts(page)), now=now, perimeter=perimeter, progress=progress
     )
 
 
 def check_newer(source: str, taken_at: int | None, *, last: int | None) -> None:
     """Raises OldListingError when what a file holds was taken before the `last` listing of its
-    source: told backwards, its changes would be wrong.
+    source: read in that order, its changes would be backwards.
     """
     if taken_at is not None and last is not None and taken_at < last:
         raise OldListingError(
@@ -255,7 +246,7 @@ async def _record(
     *,
     now: int,
     perimeter: Perimeter,
-    told: Told | None,
+    progress: Progress | None,
 ) -> Tally:
     count, whole = _Count(crawl.source), False
     try:
@@ -267,27 +258,11 @@ async def _record(
                 )
                 count.add(page)
                 whole = step.page.complete is True
-                if told is not None:
-                    told(count.items, step.page.total or 0)
+                if progress is not None:
+                    progress(count.items, step.page.total or 0)
     except DirectoryError as error:
-        return count.tally(_Ending(problem=str(error)))
-    return count.tally(await store.writing(_finish, crawl, whole=whole, now=now))
-
-
-def _finish(tx: Connection, crawl: Crawl, *, whole: bool, now: int) -> _Ending:
-    """End a crawl: `whole` is whether it read the listing to its end."""
-    census = crawls.census(tx, crawl)
-    whole = whole and census.listed > 0
-    suspicious = whole and census.is_suspicious
-    complete = whole and not suspicious
-    delisted = discovery.finish_crawl(tx, crawl, complete=complete, suspicious=suspicious, now=now)
-    problem = ""
-    if suspicious:
-        problem = (
-            f"Suspicious: it lists {census.listed} endpoints, and the last complete crawl listed "
-            f"{census.complete}. Nothing is delisted until a second crawl agrees."
-        )
-    return _Ending(complete=complete, suspicious=suspicious, delisted=delisted, problem=problem)
+        return count.tally(CrawlEnding(problem=str(error)))
+    return count.tally(await store.writing(discovery.end_crawl, crawl, whole=whole, now=now))
 
 
 def _steps(egress: Egress, source: Source, *, offset: int, at: int) -> AsyncGenerator[Step, None]:

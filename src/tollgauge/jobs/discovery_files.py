@@ -30,7 +30,7 @@ from tollgauge.core.listing import ListedItem, read_item
 from tollgauge.core.page import Page
 from tollgauge.core.text import clean_text
 from tollgauge.db.engine import Store
-from tollgauge.jobs.discover import NAME_MAX, Tally, Told, check_newer, record_file
+from tollgauge.jobs.discover import NAME_MAX, Progress, Tally, check_newer, record_file
 from tollgauge.store.endpoints import crawls
 
 FILE: Final = "file:"
@@ -61,7 +61,7 @@ async def load_files(
     source: str | None,
     now: int,
     perimeter: Perimeter = PUBLIC,
-    told: Told | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Tally, ...]:
     """One crawl of each file, in the order in which they were loaded. `source` is the name that was
     asked for, for all of them.
@@ -84,7 +84,9 @@ async def load_files(
         if page is None:
             page = await asyncio.to_thread(file.read, plan.path)
         tallies.append(
-            await record_file(store, plan.source, page, now=now, perimeter=perimeter, told=told)
+            await record_file(
+                store, plan.source, page, now=now, perimeter=perimeter, progress=progress
+            )
         )
     return tuple(tallies)
 

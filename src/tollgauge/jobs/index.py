@@ -21,27 +21,25 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from sqlalchemy import Connection
+
 from tollgauge.clients.chain.logs import ChainLogs, Fetched, Watched
 from tollgauge.clients.chain.rpc import RpcError
 from tollgauge.core.blocks import DeepReorgError, Header, Rewind, linked, next_span, reconcile
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.core.units import MINUTE_MS
 from tollgauge.db.engine import Store
 from tollgauge.jobs import books, index_audit, index_past
 from tollgauge.jobs.index_visit import IndexSettings, Visit
+from tollgauge.monitor import settlement
 from tollgauge.observe import log
 from tollgauge.store.chain import cursors as chains
-from tollgauge.store.chain import deposits, transfers, volumes
+from tollgauge.store.chain import deposits, volumes
 from tollgauge.store.chain.cursors import Cursor
-from tollgauge.store.ledger import books as ledger
 
 Clock = Callable[[], int]
 
-KEEP_MS: Final = 40 * DAY_MS
-BOOKS_BACK_MS: Final = 366 * DAY_MS
-"""How far back an address of ours is filled in at most; else from the ledger's first day on."""
 LOOK_BACK_MS: Final = 10 * MINUTE_MS
 """The clocks of those who write the ledger differ by less."""
-FORGET_BLOCKS: Final = 50_000
 SHARE: Final = 100
 """Measuring a chain's volume takes at most one part in so many of the time, and so does checking
 the books."""
@@ -92,7 +90,7 @@ async def run(
 async def _turn(visit: Visit) -> dict[str, object]:
     """The whole round."""
     cursor = await _learn(visit, await _begin(visit))
-    if not visit.chain.notes.watched.receivers:
+    if not visit.chain.state.watched.receivers:
         return dict(visit.tally)
     busy = False
     for _ in range(visit.settings.steps):
@@ -117,7 +115,7 @@ async def _turn(visit: Visit) -> dict[str, object]:
     for _ in range(visit.settings.steps):
         if visit.late or not await index_audit.look(visit):
             break
-    await _tell(visit)
+    await _publish(visit)
     await _check_books(visit)
     return {**visit.tally, "busy": busy}
 
@@ -135,39 +133,44 @@ async def _begin(visit: Visit) -> Cursor:
 
 async def _learn(visit: Visit, cursor: Cursor) -> Cursor:
     """Whom to watch: with the wallets that endpoints are newly paid at, and our own."""
-    notes = visit.chain.notes
+    state = visit.chain.state
     new = await visit.store.reading(chains.unknown, visit.id)
     if new:
         cursor = await visit.store.writing(chains.join, cursor, new)
         visit.tally["wallets"] += len(new)
     cursor = await _learn_own(visit, cursor)
-    if notes.version != cursor.version:
-        async with visit.store.read() as tx:
-            wallets = await chains.wallets(tx, visit.id)
-            own = await deposits.lows(tx, visit.id, visit.chain.token)
-        notes.watched = Watched(frozenset(wallets), frozenset(own))
-        notes.version = cursor.version
+    if state.version != cursor.version:
+        state.watched = await visit.store.reading(_watched, visit.id, visit.chain.token)
+        state.version = cursor.version
     return cursor
 
 
+def _watched(tx: Connection, chain: int, token: str) -> Watched:
+    """The wallets that endpoints are paid at, and the addresses that we sell to."""
+    return Watched(frozenset(chains.wallets(tx, chain)), frozenset(deposits.lows(tx, chain, token)))
+
+
 async def _learn_own(visit: Visit, cursor: Cursor) -> Cursor:
-    """The addresses that the configuration and the ledger name and that are new."""
-    notes, now = visit.chain.notes, visit.clock()
-    network = f"eip155:{visit.id}"
-    async with visit.store.read() as tx:
-        since = notes.ledger_at - LOOK_BACK_MS
-        named, began = await ledger.named(tx, network, visit.chain.token, since=since)
-        known = {address for address in {*named, visit.pay_to} if chains.ADDRESS.fullmatch(address)}
-        new = await deposits.unopened(tx, visit.id, visit.chain.token, known)
-    if new:
-        first = max(now if began is None else min(began, now), now - BOOKS_BACK_MS)
-        # An hour more than whole days, because clocks differ.
-        wanted = first - first % DAY_MS - HOUR_MS
+    """Add the addresses that the configuration and the ledger name and that are new."""
+    state, now = visit.chain.state, visit.clock()
+    new = await visit.store.reading(
+        settlement.new_accounts,
+        visit.id,
+        visit.chain.token,
+        pay_to=visit.pay_to,
+        since=state.ledger_at - LOOK_BACK_MS,
+        now=now,
+    )
+    if new.addresses:
         cursor = await visit.store.writing(
-            chains.join_accounts, cursor, visit.chain.token, new, wanted_from=wanted
+            chains.join_accounts,
+            cursor,
+            visit.chain.token,
+            new.addresses,
+            wanted_from=new.wanted_from,
         )
-        visit.tally["accounts"] += len(new)
-    notes.ledger_at = now
+        visit.tally["accounts"] += len(new.addresses)
+    state.ledger_at = now
     return cursor
 
 
@@ -184,19 +187,19 @@ async def _forward(visit: Visit, cursor: Cursor) -> Cursor | None:
         if known is None:
             visit.tally["moved"] += 1
             return None
-    headers, found = known
+    headers, fetched = known
     after = await visit.store.writing(
         chains.advance,
         cursor,
         headers,
-        found.entries,
-        came=found.deposits,
+        fetched.entries,
+        came=fetched.deposits,
         finalized=visit.view.finalized,
         common=common,
     )
     visit.tally["blocks"] += after.number - (cursor.number if common is None else common)
-    visit.tally["entries"] += len(found.entries)
-    visit.tally["deposits"] += len(found.deposits)
+    visit.tally["entries"] += len(fetched.entries)
+    visit.tally["deposits"] += len(fetched.deposits)
     return after
 
 
@@ -212,7 +215,7 @@ async def _next(visit: Visit, number: int, *, parent: bytes) -> tuple[list[Heade
     if span is None:
         return None
     if span.final:
-        fetched = await visit.chain.final(visit.view, span, visit.chain.notes.watched)
+        fetched = await visit.chain.final(visit.view, span, visit.chain.state.watched)
         visit.tally["healed"] += fetched.healed
         if fetched.headers[span.first].parent != parent:
             return None
@@ -220,7 +223,7 @@ async def _next(visit: Visit, number: int, *, parent: bytes) -> tuple[list[Heade
     headers = await visit.chain.nodes.headers(visit.view, range(span.first, span.last + 1))
     if len(headers) != span.blocks or not linked(headers, parent=parent):
         return None
-    fetched = await visit.chain.tip(visit.view, headers, visit.chain.notes.watched)
+    fetched = await visit.chain.tip(visit.view, headers, visit.chain.state.watched)
     visit.tally["healed"] += fetched.healed
     return headers, fetched
 
@@ -231,47 +234,44 @@ async def _common(visit: Visit, cursor: Cursor) -> tuple[int | None, bytes]:
     """
     if (visit.view.head.number, visit.view.head.hash) == (cursor.number, cursor.hash):
         return None, b""
-    ours = await visit.store.reading(chains.kept, visit.id)
-    theirs: dict[int, bytes] = {}
-    wanted = sorted((n for n in ours if n <= visit.view.head.number), reverse=True)
-    for start in range(0, len(wanted), _FORKS):
-        some = wanted[start : start + _FORKS]
-        for header in await visit.chain.nodes.headers(visit.view, some):
-            theirs[header.number] = header.hash
-        if any(theirs.get(number) == ours[number] for number in some):
+    kept = await visit.store.reading(chains.kept, visit.id)
+    on_node: dict[int, bytes] = {}
+    candidates = sorted((n for n in kept if n <= visit.view.head.number), reverse=True)
+    for start in range(0, len(candidates), _FORKS):
+        batch = candidates[start : start + _FORKS]
+        for header in await visit.chain.nodes.headers(visit.view, batch):
+            on_node[header.number] = header.hash
+        if any(on_node.get(number) == kept[number] for number in batch):
             break
-    verdict = reconcile(ours, theirs, head=visit.view.head.number)
+    verdict = reconcile(kept, on_node, head=visit.view.head.number)
     if isinstance(verdict, Rewind):
-        return verdict.number, ours[verdict.number]
+        return verdict.number, kept[verdict.number]
     return None, b""
 
 
-async def _tell(visit: Visit) -> None:
-    """Mark endpoints dirty, measure the volume, forget what is old."""
+async def _publish(visit: Visit) -> None:
+    """Mark endpoints whose settlements changed, and measure the chain's volume now and then."""
     now = visit.clock()
-    async with visit.store.read() as tx:
-        known = {each.chain: each for each in await volumes.published(tx)}
-    last = known.get(visit.id)
-    pause = max(visit.settings.volume_every_ms, SHARE * visit.chain.notes.volume_ms)
-    told = await visit.store.writing(
+    published = await visit.store.reading(volumes.published)
+    last = next((volume for volume in published if volume.chain == visit.id), None)
+    pause = max(visit.settings.volume_every_ms, SHARE * visit.chain.state.volume_ms)
+    marked = await visit.store.writing(
         chains.mark_dirty, visit.id, now=now, every_ms=visit.settings.dirty_every_ms
     )
-    visit.tally["told"] += told
-    if last is not None and now - max(last.as_of, visit.chain.notes.volume_at) < pause:
+    visit.tally["told"] += marked
+    if last is not None and now - max(last.as_of, visit.chain.state.volume_at) < pause:
         return
-    visit.chain.notes.volume_at = now
+    visit.chain.state.volume_at = now
     volume = await visit.store.reading(volumes.measure, visit.id, as_of=now)
-    visit.chain.notes.volume_ms = visit.clock() - now
-    async with visit.store.write() as tx:
-        await volumes.publish(tx, volume)
-        await transfers.forget(tx, visit.id, before=now - KEEP_MS, blocks=FORGET_BLOCKS)
+    visit.chain.state.volume_ms = visit.clock() - now
+    await visit.store.writing(settlement.publish_volume, volume, now=now)
 
 
 async def _check_books(visit: Visit) -> None:
     """The days that are complete, now and then."""
-    notes, now = visit.chain.notes, visit.clock()
-    if now - notes.books_at < max(books.EVERY_MS, SHARE * notes.books_ms):
+    state, now = visit.chain.state, visit.clock()
+    if now - state.books_at < max(books.EVERY_MS, SHARE * state.books_ms):
         return
-    notes.books_at = now
+    state.books_at = now
     visit.tally["unexplained"] += await books.run(visit.store, now=now)
-    notes.books_ms = visit.clock() - now
+    state.books_ms = visit.clock() - now

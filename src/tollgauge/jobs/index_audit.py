@@ -6,19 +6,19 @@ first look lacked is added.
 
 from __future__ import annotations
 
+from sqlalchemy import Connection
+
 from tollgauge.clients.chain.logs import View
 from tollgauge.core.blocks import Span
 from tollgauge.jobs.index_visit import PATIENCE, Visit
+from tollgauge.monitor import settlement
 from tollgauge.store.chain import cursors as chains
-from tollgauge.store.chain import deposits
 from tollgauge.store.chain.cursors import Cursor
 
 
 async def look(visit: Visit) -> bool:
     """A second look at blocks that are final now; whether there was something to look at."""
-    async with visit.store.read() as tx:
-        cursor = await chains.cursor(tx, visit.id)
-        ours = await chains.kept(tx, visit.id)
+    cursor, kept = await visit.store.reading(_indexed, visit.id)
     if cursor is None:
         return False
     final = min(visit.view.finalized, cursor.number)
@@ -31,24 +31,30 @@ async def look(visit: Visit) -> bool:
     views = [visit.view] if second is None else [visit.view, second]
     last = min(final, cursor.audited + visit.chain.span(visit.view))
     # That the kept hash of a later block is theirs vouches for all blocks before it.
-    floor = min(ours)
+    floor = min(kept)
     for view in views:
         same = await visit.chain.nodes.headers(view, [floor])
-        if floor < last or [header.hash for header in same] != [ours[floor]]:
+        if floor < last or [header.hash for header in same] != [kept[floor]]:
             return False
     return await _add_missing(visit, cursor, Span(cursor.audited + 1, last, final=True), views)
 
 
+def _indexed(tx: Connection, chain: int) -> tuple[Cursor | None, dict[int, bytes]]:
+    """Where a chain is indexed to, and the hashes of its newest blocks by number."""
+    return chains.cursor(tx, chain), chains.kept(tx, chain)
+
+
 async def _add_missing(visit: Visit, cursor: Cursor, span: Span, views: list[View]) -> bool:
-    seen = await visit.chain.every(views, span, visit.chain.notes.watched)
-    never = span.last + 1
-    async with visit.store.write() as tx:
-        lows = await chains.wallets(tx, visit.id)
-        own = await deposits.lows(tx, visit.id, visit.chain.token)
-        found = [each for each in seen.entries if each.number >= lows.get(each.wallet, never)]
-        came = [each for each in seen.deposits if each.number >= own.get(each.pay_to, never)]
-        at = seen.headers[span.last].at
-        added = await chains.audited(tx, cursor, span, found, at=at, came=came)
+    seen = await visit.chain.every(views, span, visit.chain.state.watched)
+    added = await visit.store.writing(
+        settlement.add_missing,
+        cursor,
+        span,
+        visit.chain.token,
+        entries=seen.entries,
+        received=seen.deposits,
+        at=seen.headers[span.last].at,
+    )
     visit.tally["audited"] += span.blocks
     visit.tally["healed"] += added
     return True

@@ -97,22 +97,22 @@ async def _confirmed(visit: Visit, span: Span, whose: Watched) -> Fetched | None
     confirm it, it is waited for, but not for ever.
     """
     kind = "deposits" if whose.own else "entries"
-    strict = visit.chain.notes.unconfirmed[kind] < PATIENCE
+    strict = visit.chain.state.unconfirmed[kind] < PATIENCE
     try:
         fetched = await visit.chain.final(visit.view, span, whose, strict=strict)
     except UnconfirmedError:
-        visit.chain.notes.unconfirmed[kind] += 1
+        visit.chain.state.unconfirmed[kind] += 1
         visit.tally["unconfirmed"] += 1
         return None
-    visit.chain.notes.unconfirmed[kind] = 0
+    visit.chain.state.unconfirmed[kind] = 0
     return fetched
 
 
 async def _indexed(visit: Visit, span: Span) -> list[Header] | None:
     """The node's headers of a span, None unless they are those that are indexed."""
     headers = await visit.chain.nodes.headers(visit.view, range(span.first, span.last + 1))
-    ours = await visit.store.reading(chains.kept, visit.id)
+    kept = await visit.store.reading(chains.kept, visit.id)
     same = len(headers) == span.blocks and all(
-        ours.get(header.number) == header.hash for header in headers
+        kept.get(header.number) == header.hash for header in headers
     )
     return headers if same else None

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from sqlalchemy import Connection
+
 from tollgauge.core.units import MINUTE_MS, day_of
 from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import public
@@ -28,18 +30,23 @@ async def run(store: Store, *, clock: Callable[[], int]) -> dict[str, object]:
     now = clock()
     today = day_of(now - MINUTE_MS)  # callers of the last seconds still share its last probes
     closed = await store.writing(probes.close_days, before_day=today, limit=BATCH)
-    async with store.write() as tx:
-        dropped = await probes.prune(tx, before_day=today - KEEP_DAYS)
-        forgotten = await payments.forget_answers(tx, now=now)
-        rejected = await payments.forget_rejected(tx, now=now)
-        await outbox.forget(tx, now=now)
-        await watch_payments.forget(tx, now=now)
+    forgotten = await store.writing(_forget, before_day=today - KEEP_DAYS, now=now)
     unlisted = await store.writing(public.forget, now=now, limit=ENDPOINTS)
     return {
         "closed": closed,
-        "dropped": dropped,
-        "forgotten": forgotten,
-        "rejected": rejected,
+        **forgotten,
         "unlisted": unlisted,
         "busy": closed >= BATCH or unlisted >= ENDPOINTS,
     }
+
+
+def _forget(tx: Connection, *, before_day: int, now: int) -> dict[str, int]:
+    """Drop packed days of probes before a day, and what else is too old; the counts to report."""
+    counts = {
+        "dropped": probes.prune(tx, before_day=before_day),
+        "forgotten": payments.forget_answers(tx, now=now),
+        "rejected": payments.forget_rejected(tx, now=now),
+    }
+    outbox.forget(tx, now=now)
+    watch_payments.forget(tx, now=now)
+    return counts

@@ -1,4 +1,4 @@
-"""The score loop: turn dirty evidence into scores.
+"""The score loop: score the endpoints whose evidence changed (monitor/scoring).
 
 A score is computed again when its evidence changed, and at least every 24 hours,
 because the window moves on even when nothing else does.
@@ -10,14 +10,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.evidence import EvidenceError
 from tollgauge.core.score import ScoreError
 from tollgauge.core.units import DAY_MS
 from tollgauge.db.engine import Store
+from tollgauge.monitor import scoring
 from tollgauge.observe import SCORES, log
-from tollgauge.store.endpoints import endpoints, scores
-from tollgauge.store.probes import evidence
+from tollgauge.store.endpoints import endpoints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,21 +42,15 @@ async def run(
     )
     if not ids:
         return {}
-    found = await store.reading(endpoints.get_many, ids)
+    claimed = await store.reading(endpoints.get_many, ids)
     tally: Counter[str] = Counter()
-    for endpoint in found.values():
+    for endpoint in claimed.values():
         try:
-            tally[await _one(store, endpoint, now=clock()) or "unverified"] += 1
+            row = await scoring.score_and_save(store, endpoint, now=clock())
         except (EvidenceError, ScoreError) as error:  # one that cannot be scored stops nobody else
             log().error("score.fail", endpoint=endpoint.id, error=str(error))
             tally["failed"] += 1
-    return {"scored": len(found), **tally, "busy": len(ids) >= settings.batch}
-
-
-async def _one(store: Store, endpoint: Endpoint, *, now: int) -> str | None:
-    """Score one endpoint; its grade."""
-    seen = await store.reading(evidence.gather, endpoint, as_of=now)
-    row = scores.scored(endpoint.id, seen)
-    await store.writing(scores.save, row)
-    SCORES.inc()
-    return row.grade
+            continue
+        SCORES.inc()
+        tally[row.grade or "unverified"] += 1
+    return {"scored": len(claimed), **tally, "busy": len(ids) >= settings.batch}

@@ -38,9 +38,9 @@ async def run(store: Store, chain: Prover, *, clock: Callable[[], int]) -> dict[
     tally: Counter[str] = Counter()
     silent = 0
     for row in rows:
-        found = await _ask(chain, row)
-        silent = silent + 1 if found is None else 0
-        tally[await _apply(store, row, found, now=clock())] += 1
+        answer = await _ask(chain, row)
+        silent = silent + 1 if answer is None else 0
+        tally[await _apply(store, row, answer, now=clock())] += 1
         if silent == SILENT_MAX:
             break
     return dict(tally)
@@ -53,28 +53,28 @@ async def _ask(chain: Prover, row: LedgerRow) -> ChainAnswer | None:
         return None
 
 
-async def _apply(store: Store, row: LedgerRow, found: ChainAnswer | None, *, now: int) -> str:
+async def _apply(store: Store, row: LedgerRow, answer: ChainAnswer | None, *, now: int) -> str:
     """Write what an answer means for a row; the outcome's name for the tally."""
-    state = None
-    if found is not None:
-        state = resolved(found.proof, valid_before_s=row.valid_before_s, now_s=found.head_s)
-    async with store.write() as tx:
-        if found is None or state is None:
-            await tx.run(_leave, row, now=now)
-            return "unreachable" if found is None else "open"
-        if row.state is State.SETTLED and state is State.SETTLED:
-            await payments.finish(tx, row, transaction=found.transaction or "")
-            return "final"
-        if row.state is State.SETTLED:
-            moved = await tx.run(_moved, row, State.UNKNOWN, found, now=now)
-        else:
-            moved = await tx.run(_moved, row, state, found, now=now)
-    if not moved:
-        return "overtaken"
-    if row.state is State.SETTLED:
+    outcome = await store.writing(_write, row, answer, now=now)
+    if outcome == "lost":
         alarm("lost", row.id)
-        return "lost"
-    return state.value
+    return outcome
+
+
+def _write(tx: Connection, row: LedgerRow, answer: ChainAnswer | None, *, now: int) -> str:
+    state = None
+    if answer is not None:
+        state = resolved(answer.proof, valid_before_s=row.valid_before_s, now_s=answer.head_s)
+    if answer is None or state is None:
+        _leave(tx, row, now=now)
+        return "unreachable" if answer is None else "open"
+    settled_before = row.state is State.SETTLED
+    if settled_before and state is State.SETTLED:
+        payments.finish(tx, row, transaction=answer.transaction or "")
+        return "final"
+    if not _moved(tx, row, State.UNKNOWN if settled_before else state, answer, now=now):
+        return "overtaken"
+    return "lost" if settled_before else state.value
 
 
 def _leave(tx: Connection, row: LedgerRow, *, now: int) -> None:
@@ -94,23 +94,23 @@ def _leave(tx: Connection, row: LedgerRow, *, now: int) -> None:
         payments.leave(tx, row, until=now + pause)
 
 
-def _moved(tx: Connection, row: LedgerRow, state: State, found: ChainAnswer, *, now: int) -> bool:
-    asked = Attempt(
+def _moved(tx: Connection, row: LedgerRow, state: State, answer: ChainAnswer, *, now: int) -> bool:
+    attempt = Attempt(
         kind="chain",
         at=now,
         ended_at=now,
-        outcome=found.proof.value,
-        transaction=found.transaction,
+        outcome=answer.proof.value,
+        transaction=answer.transaction,
     )
     moved = payments.conclude(
         tx,
         row,
         state,
         now=now,
-        transaction=found.transaction or "",
-        reason=found.proof.value,
+        transaction=answer.transaction or "",
+        reason=answer.proof.value,
         lease_ms=FINAL_MS if state is State.SETTLED else REST_MS,
-        attempts=(asked,),
+        attempts=(attempt,),
     )
     if moved is not None:
         books.recheck(tx, moved)

@@ -47,9 +47,9 @@ async def run(
 
 async def _count(store: Store, index: Index, first: int) -> int:
     """Count one slice and keep what changed."""
-    found = dict(await asyncio.to_thread(index.counts, first, first + SLICE))
-    before = await store.reading(alternative_counts.counts, found)
-    changed = {id_: better for id_, better in found.items() if before.get(id_) != better}
+    counts = dict(await asyncio.to_thread(index.counts, first, first + SLICE))
+    before = await store.reading(alternative_counts.counts, counts)
+    changed = {id_: better for id_, better in counts.items() if before.get(id_) != better}
     if changed:
         await store.writing(alternative_counts.save_counts, changed)
     return len(changed)

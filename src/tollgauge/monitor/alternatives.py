@@ -76,7 +76,7 @@ class Alternatives:
 
     def begin(self, store: ReadOnlyStore) -> None:
         """Begin with the first index, so that the first who asks need not wait for all of it."""
-        self._refresh(store).add_done_callback(_looked_at)
+        self._refresh(store).add_done_callback(_ignore_failure)
 
     async def close(self) -> None:
         """End a refresh that is in flight."""
@@ -160,8 +160,8 @@ def _found(
     return Found(standing=target, alternatives=tuple(rows[:limit]))
 
 
-def _looked_at(task: asyncio.Task[Index]) -> None:
-    """Take note of how a refresh ended that nobody waits for: whoever asks next begins another."""
+def _ignore_failure(task: asyncio.Task[Index]) -> None:
+    """Retrieve the exception of a refresh that nobody waits for: the next search begins another."""
     if not task.cancelled():
         task.exception()
 
@@ -172,14 +172,14 @@ def _entries(
     after: dict[str, tuple[int, Terms]],
 ) -> list[Entry]:
     """What the index is built from; texts that did not change are not read again."""
-    found = []
+    entries = []
     for row in rows:
         wording = wording_of(row.endpoint)
-        seen = hash(wording)
-        old = before.get(row.endpoint.id)
-        terms = old[1] if old is not None and old[0] == seen else terms_of(wording)
-        after[row.endpoint.id] = (seen, terms)
-        found.append(
+        digest = hash(wording)
+        previous = before.get(row.endpoint.id)
+        terms = previous[1] if previous is not None and previous[0] == digest else terms_of(wording)
+        after[row.endpoint.id] = (digest, terms)
+        entries.append(
             Entry(
                 id=row.endpoint.id,
                 host=row.endpoint.host,
@@ -190,7 +190,7 @@ def _entries(
                 terms=terms,
             )
         )
-    return found
+    return entries
 
 
 def _judged(

@@ -16,11 +16,11 @@ from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
+from tollgauge.monitor import scoring
 from tollgauge.store.chain import cursors as chains
 from tollgauge.store.chain import transfers, volumes
 from tollgauge.store.chain.cursors import Cursor, OvertakenError
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.probes import evidence
 
 CHAIN = 8453
 NETWORK = f"eip155:{CHAIN}"
@@ -341,7 +341,7 @@ async def test_the_evidence_names_payers_and_what_went_back(store: Store) -> Non
     )
     async with store.read() as tx:
         (found,) = (await endpoints.get_many(tx, [await _id(tx)])).values()
-        seen = await evidence.gather(tx, found, as_of=NOW)
+        seen = await scoring.gather(tx, found, as_of=NOW)
     assert seen.chain is not None
     assert {row.payer: (row.transfers, row.paid, row.returned) for row in seen.chain.payers} == {
         text(ANN): (1, 50, 20),

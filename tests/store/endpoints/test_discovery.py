@@ -15,9 +15,10 @@ from tollgauge.core.terms import Quote, UnpricedTerms
 from tollgauge.core.units import DAY_MS, MINUTE_MS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
-from tollgauge.store.endpoints import crawls, discovery, endpoints
+from tollgauge.monitor import discovery
+from tollgauge.monitor.discovery import PageTally
+from tollgauge.store.endpoints import crawls, endpoints, listings
 from tollgauge.store.endpoints.crawls import Crawl
-from tollgauge.store.endpoints.discovery import PageTally
 from tollgauge.store.probes import changes as changes_rows
 
 OpenStore = Callable[[], Store]
@@ -58,7 +59,7 @@ async def stored(store: Store, one: ListedItem) -> Endpoint:
 
 async def told(store: Store, one: ListedItem) -> list[tuple[str, str, str, str]]:
     async with store.read() as tx:
-        found = await discovery.events(tx, one.resource.id, since=0, until=NOW + 10**12)
+        found = await listings.events(tx, one.resource.id, since=0, until=NOW + 10**12)
     return [(event.event, event.source, event.before, event.after) for event in found]
 
 
@@ -263,7 +264,7 @@ async def test_what_a_file_holds_is_dated_as_it_says_and_due_now(store: Store) -
     found = await stored(store, two)
     assert (found.first_seen, found.next_due, found.quote_at) == (NOW, NOW, NOW - 9 * DAY_MS)
     async with store.read() as tx:
-        events = await discovery.events(tx, two.resource.id, since=0, until=NOW)
+        events = await listings.events(tx, two.resource.id, since=0, until=NOW)
     assert [(event.event, NOW - event.at) for event in events] == [
         ("listed", 9 * DAY_MS),
         ("delisted", 8 * DAY_MS),

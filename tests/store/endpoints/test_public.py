@@ -26,11 +26,11 @@ from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.db.migrations import upgrade
 from tollgauge.jobs import prune, score
-from tollgauge.monitor import reports
+from tollgauge.monitor import discovery, probing, reports
+from tollgauge.monitor.probing import Observation
 from tollgauge.store.endpoints import alternative_counts as similar_rows
-from tollgauge.store.endpoints import crawls, discovery, endpoints, public, scores
-from tollgauge.store.probes import changes, observations, probes
-from tollgauge.store.probes.observations import Observation
+from tollgauge.store.endpoints import crawls, endpoints, public, scores
+from tollgauge.store.probes import changes, probes
 from tollgauge.store.watches import watches
 from tollgauge.store.watches.watches import Watch
 
@@ -69,11 +69,11 @@ def asked_for(
         learned="GET" if sells else None,
         wildcard=wildcard,
     )
-    observations.record(tx, (probe,), cadence=Cadence(), owner="one", now=at)
+    probing.record(tx, (probe,), cadence=Cadence(), owner="one", now=at)
     found = endpoints.get(tx, endpoint.id)
     assert found is not None
     scores.save(tx, reports.live(tx, found, probe.result, now=at).row)
-    changes.add(tx, found.id, (rules.delisting(at=at, source="a-source"),))
+    changes.add(tx, [(found.id, rules.delisting(at=at, source="a-source"))])
     similar_rows.save_counts(tx, {found.id: 3})
     return found
 
@@ -187,7 +187,7 @@ async def test_what_answered_402_once_is_public(running: Running) -> None:
     store = running.service.store
     await store.writing(asked_for, DEFAMING, at=NOW, sells=True, wildcard=False)
     await store.writing(
-        observations.record,
+        probing.record,
         [Observation(endpoint=await one(store), result=seen(NOW + 1, sells=False), learned=None)],
         cadence=Cadence(),
         owner="one",
@@ -401,7 +401,7 @@ async def test_a_probe_that_ends_after_its_endpoint_was_forgotten_costs_no_other
         Observation(endpoint=each, result=seen(at, sells=True), learned="GET")
         for each in (lost, other)
     ]
-    await store.writing(observations.record, both, cadence=Cadence(), owner="one", now=at)
+    await store.writing(probing.record, both, cadence=Cadence(), owner="one", now=at)
     last = await store.reading(probes.latest, other.id, since=at - 1, until=at)
     assert last is not None
     assert await left_of(store, lost.id) == {}

@@ -12,6 +12,7 @@ from tollgauge.core.score import score_from_json
 from tollgauge.core.scoring import score
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.db.engine import Store
+from tollgauge.monitor import scoring
 from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.endpoints.scores import Population, ScoreRow
 
@@ -72,7 +73,7 @@ async def test_a_saved_score_is_the_one_that_its_evidence_gives(store: Store) ->
     )
     async with store.write() as tx:
         await endpoints.insert(tx, one)
-        saved = scores.scored(one.id, evidence)
+        saved = scoring.scored(one.id, evidence)
         assert await scores.save(tx, saved)
     async with store.read() as tx:
         found = await scores.get(tx, one.id)

@@ -14,7 +14,8 @@ from tollgauge.core.lint import ERROR_RULES, RuleSet
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.db.engine import Store
-from tollgauge.store.endpoints import discovery
+from tollgauge.monitor import changes as watched_changes
+from tollgauge.monitor import discovery
 from tollgauge.store.probes import changes
 
 NOW = 1_795_000_000_000
@@ -65,7 +66,7 @@ async def told(
     found: list[core_flips.Change] = []
     for result in results:
         async with store.write() as tx:
-            found += await changes.observe_each(tx, [(endpoint, result)], rules=rules)
+            found += await watched_changes.observe_each(tx, [(endpoint, result)], rules=rules)
     assert {change.type for change in found} <= {core_flips.SPEC}
     return [rule["rule"] for change in found for rule in change.evidence["rules"]]
 

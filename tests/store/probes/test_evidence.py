@@ -11,8 +11,9 @@ from tollgauge.core.exchange import Timings
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
 from tollgauge.db.engine import Store
+from tollgauge.monitor import scoring
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.probes import archive, evidence, probes
+from tollgauge.store.probes import archive, probes
 
 NOW = 20_700 * DAY_MS + 13 * HOUR_MS
 RESOURCE = "https://api.shop.com/a"
@@ -52,7 +53,7 @@ async def test_a_time_out_does_not_hide_the_envelope_before_it(store: Store, clo
         async with store.write() as tx:
             await archive.close_days(tx, before_day=day_of(NOW), limit=100)
     async with store.read() as tx:
-        found = await evidence.gather(tx, ENDPOINT, as_of=NOW)
+        found = await scoring.gather(tx, ENDPOINT, as_of=NOW)
     assert found.last is not None
     assert found.last.at == NOW - HOUR_MS
     assert found.envelope is not None
@@ -65,6 +66,6 @@ async def test_an_envelope_older_than_the_window_is_forgotten(store: Store) -> N
         await endpoints.insert(tx, ENDPOINT)
         await probes.record_many(tx, ENDPOINT.id, results)
     async with store.read() as tx:
-        found = await evidence.gather(tx, ENDPOINT, as_of=NOW)
+        found = await scoring.gather(tx, ENDPOINT, as_of=NOW)
     assert found.envelope is None
     assert sum(day.probes for day in found.days) == 1

@@ -16,7 +16,9 @@ from tollgauge.core.units import DAY_MS
 from tollgauge.core.watch import PERIOD_MS, READABLE_MS, Kind, State, WatchRequest
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
-from tollgauge.store.endpoints import crawls, discovery, endpoints
+from tollgauge.monitor import changes as watched_changes
+from tollgauge.monitor import discovery
+from tollgauge.store.endpoints import crawls, endpoints
 from tollgauge.store.probes import changes
 from tollgauge.store.watches import delivery_queue, destinations, outbox, watch_payments, watches
 from tollgauge.store.watches.delivery_queue import DeliveryResult
@@ -163,7 +165,7 @@ async def test_an_event_that_becomes_visible_late_is_not_passed_by_a_cursor(
                 .values(last_seen=NOW)
             )
             order.append(name)
-            await changes.delisted(tx, [RESOURCE.id], source=name, at=NOW + 1)
+            await watched_changes.delisted(tx, [RESOURCE.id], source=name, at=NOW + 1)
             await asyncio.sleep(pause)
 
     first = asyncio.create_task(write(one, "first", pause=0.3))
@@ -188,7 +190,7 @@ async def test_a_watch_hears_its_own_flips_of_its_own_time(store: Store) -> None
             replace(down, sensitivity=2),
             replace(change, at=NOW + PERIOD_MS + 1),
         ):
-            await changes.add(tx, RESOURCE.id, (each,))
+            await changes.add(tx, [(RESOURCE.id, each)])
         heard = await changes.of_watch(tx, made(1), after=0, limit=9)
         assert [(each.change.type, each.change.sensitivity) for each in heard] == [
             ("delisting", None),

@@ -14,9 +14,9 @@ from tests.support.page_reader import BASE, BIDI, FORBIDDEN, HOSTILE, Reader, sn
 
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.payment import Offer
+from tollgauge.monitor.discovery import new_endpoint
 from tollgauge.monitor.reports import Snapshot
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.endpoints.merging import new_endpoint
 from tollgauge.web.pages.assets import ASSETS
 from tollgauge.web.pages.upgrade import upgrade_html
 from tollgauge.web.paid.catalogue import SaleSettings

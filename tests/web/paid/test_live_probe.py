@@ -24,6 +24,7 @@ from tollgauge.db.engine import Store
 from tollgauge.demo.serving import LOOPBACK, serve
 from tollgauge.jobs import probe
 from tollgauge.jobs.probe import ProbeSettings
+from tollgauge.monitor.probing import Prober
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
 from tollgauge.web.edge.problem import Problem
@@ -59,16 +60,17 @@ class Ours:
 
     @property
     def live(self) -> LiveProbe:
-        return LiveProbe(
+        prober = Prober(
             store=self.store,
             egress=self.egress,
             clock=self.clock,
             cadence=Cadence(host_gap_ms=0),
             references=self.references,
         )
+        return LiveProbe(prober=prober)
 
     async def look(self, url: str) -> ProbeResult:
-        _, result = await self.live.look(
+        _, result = await self.live.fresh_result(
             parse_resource(url, EVERYBODY), await held_claim(self.store, now=self.clock.now)
         )
         return result

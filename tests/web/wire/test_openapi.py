@@ -25,7 +25,7 @@ from tests.support.http_service import PAY_TO, Running, configuration, opened
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.demo.serving import serve
-from tollgauge.store.endpoints import discovery
+from tollgauge.monitor import discovery
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import SaleSettings
 from tollgauge.web.wire import examples

@@ -24,8 +24,8 @@ from tests.support.http_service import (
 
 from tollgauge.core.endpoint import endpoint_id, parse_resource
 from tollgauge.core.scoring import recompute
-from tollgauge.monitor import reports
-from tollgauge.store.endpoints import discovery, endpoints
+from tollgauge.monitor import discovery, reports
+from tollgauge.store.endpoints import endpoints
 from tollgauge.web import wire
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("http")]

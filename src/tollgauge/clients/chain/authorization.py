@@ -66,23 +66,23 @@ class Prover:
     @classmethod
     def connect(cls, urls: str, *, timeout_s: float) -> Self:
         """The nodes of a comma-separated list of URLs, the preferred one first."""
-        found = [url.strip() for url in urls.split(",") if url.strip()]
-        return cls([Node(url, timeout_s=timeout_s) for url in found])
+        node_urls = [url.strip() for url in urls.split(",") if url.strip()]
+        return cls([Node(url, timeout_s=timeout_s) for url in node_urls])
 
     async def close(self) -> None:
         """Close every pool."""
         for node in self._nodes:
             await node.close()
 
-    async def proof(self, wanted: Authorization, *, hint: str | None = None) -> ChainAnswer:
+    async def proof(self, authorization: Authorization, *, hint: str | None = None) -> ChainAnswer:
         """What became of an authorization. `hint` is a transaction that may have used it: if it
         did, one exchange with the node is enough. Raises RpcError when no node can tell.
         """
         problem: RpcError = RpcUnavailable("There is no node.")
         for node in self._nodes:
             try:
-                await self._check_chain(node, wanted.network)
-                return await _proof(node, wanted, hint)
+                await self._check_chain(node, authorization.network)
+                return await _proof(node, authorization, hint)
             except RpcError as error:
                 problem = error
         raise problem
@@ -96,8 +96,8 @@ class Prover:
         for node in self._nodes:
             try:
                 await self._check_chain(node, network)
-                said = await node.call("eth_call", {"to": wallet, "data": data}, "latest")
-                return isinstance(said, str) and said.lower().startswith(SIGNATURE_ACCEPTED)
+                reply = await node.call("eth_call", {"to": wallet, "data": data}, "latest")
+                return isinstance(reply, str) and reply.lower().startswith(SIGNATURE_ACCEPTED)
             except RpcRefused:
                 return False  # the wallet reverted
             except RpcError as error:
@@ -112,70 +112,78 @@ class Prover:
             raise RpcUnavailable(f"{node.name} is no node of {network}.")
 
 
-async def _proof(node: Node, wanted: Authorization, hint: str | None) -> ChainAnswer:
-    if hint is not None and _transfer(await node.call("eth_getTransactionReceipt", hint), wanted):
+async def _proof(node: Node, authorization: Authorization, hint: str | None) -> ChainAnswer:
+    if hint is not None and _transfer(
+        await node.call("eth_getTransactionReceipt", hint), authorization
+    ):
         return ChainAnswer(proof=Proof.PAID, transaction=hint)
     head, head_s = _place(await node.call("eth_getBlockByNumber", "latest", False))  # noqa: FBT003
     # Asked as of that very block: behind a balancer another node may answer, one that lags.
-    question = {"to": wanted.asset, "data": _state_call(wanted)}
+    question = {"to": authorization.asset, "data": _state_call(authorization)}
     if not _truth(await node.call("eth_call", question, hex(head))):
         return ChainAnswer(proof=Proof.UNUSED, head_s=head_s)
-    return await _use(node, wanted, head=head, head_s=head_s)
+    return await _use(node, authorization, head=head, head_s=head_s)
 
 
-async def _use(node: Node, wanted: Authorization, *, head: int, head_s: int) -> ChainAnswer:
+async def _use(node: Node, authorization: Authorization, *, head: int, head_s: int) -> ChainAnswer:
     """What used the authorization, from the token's logs."""
-    age = max(0, head_s - wanted.since_s) // _BLOCK_SECONDS + _MARGIN_BLOCKS
-    log = await _first_log(node, wanted, max(0, head - age), head)
+    age = max(0, head_s - authorization.since_s) // _BLOCK_SECONDS + _MARGIN_BLOCKS
+    log = await _first_log(node, authorization, max(0, head - age), head)
     if log is None:
         raise RpcUnavailable(f"{node.name} says that a nonce is used, but shows no log of it.")
     transaction = _hash(log.get("transactionHash"))
     at_s = await _time(node, _quantity(log.get("blockNumber")))
     proof = Proof.CANCELLED
     if str(log["topics"][0]).lower() == AUTHORIZATION_USED:
-        made = _transfer(await node.call("eth_getTransactionReceipt", transaction), wanted)
-        if made is None:
+        transferred = _transfer(
+            await node.call("eth_getTransactionReceipt", transaction), authorization
+        )
+        if transferred is None:
             raise RpcUnavailable(f"{node.name} has no receipt of a use that it showed.")
-        proof = Proof.PAID if made else Proof.OTHER
+        proof = Proof.PAID if transferred else Proof.OTHER
     return ChainAnswer(proof=proof, head_s=head_s, transaction=transaction, at_s=at_s)
 
 
 async def _first_log(
-    node: Node, wanted: Authorization, first: int, last: int
+    node: Node, authorization: Authorization, first: int, last: int
 ) -> dict[str, Any] | None:
     """The log that used or cancelled the nonce, in ranges that the node takes."""
-    topics = [[AUTHORIZATION_USED, AUTHORIZATION_CANCELED], _topic(wanted.payer), wanted.nonce]
-    where = {"address": wanted.asset, "topics": topics}
+    topics = [
+        [AUTHORIZATION_USED, AUTHORIZATION_CANCELED],
+        _topic(authorization.payer),
+        authorization.nonce,
+    ]
+    log_filter = {"address": authorization.asset, "topics": topics}
     try:
-        found = await node.call(
-            "eth_getLogs", where | {"fromBlock": hex(first), "toBlock": hex(last)}
+        logs = await node.call(
+            "eth_getLogs", log_filter | {"fromBlock": hex(first), "toBlock": hex(last)}
         )
     except RpcLimit:
         if first == last:
             raise
         middle = (first + last) // 2
-        later = await _first_log(node, wanted, middle + 1, last)
-        return later or await _first_log(node, wanted, first, middle)
-    if not isinstance(found, list) or not all(_is_use(log, wanted) for log in found):
+        later = await _first_log(node, authorization, middle + 1, last)
+        return later or await _first_log(node, authorization, first, middle)
+    if not isinstance(logs, list) or not all(_is_use(log, authorization) for log in logs):
         raise RpcUnavailable(f"{node.name} sent logs that nobody asked for.")
-    return found[0] if found else None
+    return logs[0] if logs else None
 
 
-def _is_use(log: Any, wanted: Authorization) -> bool:
+def _is_use(log: Any, authorization: Authorization) -> bool:
     """Whether a log is of the wanted authorization: what a node sends is not believed unread."""
     if not isinstance(log, dict) or not isinstance(log.get("topics"), list) or log.get("removed"):
         return False
     topics = [str(topic).lower() for topic in log["topics"]]
     known = (AUTHORIZATION_USED, AUTHORIZATION_CANCELED)
     return (
-        str(log.get("address")).lower() == wanted.asset
+        str(log.get("address")).lower() == authorization.asset
         and len(topics) == 3
         and topics[0] in known
-        and topics[1:] == [_topic(wanted.payer), wanted.nonce]
+        and topics[1:] == [_topic(authorization.payer), authorization.nonce]
     )
 
 
-def _transfer(receipt: Any, wanted: Authorization) -> bool | None:
+def _transfer(receipt: Any, authorization: Authorization) -> bool | None:
     """Whether the authorization made the transfer that was signed, None where a receipt does not
     hold the authorization at all.
     """
@@ -183,22 +191,22 @@ def _transfer(receipt: Any, wanted: Authorization) -> bool | None:
     if not isinstance(logs, list):
         return None
     try:
-        found = events(logs, token=wanted.asset)
+        decoded = events(logs, token=authorization.asset)
     except LogError as error:
         raise RpcUnavailable("A receipt's logs are malformed.") from error
-    key = (_bytes(wanted.payer), _bytes(wanted.nonce))
-    if key not in {(use.authorizer, use.nonce) for use in found.used}:
+    key = (_bytes(authorization.payer), _bytes(authorization.nonce))
+    if key not in {(use.authorizer, use.nonce) for use in decoded.used}:
         return None
-    signed = (*key, _bytes(wanted.to), wanted.value)
+    signed = (*key, _bytes(authorization.to), authorization.value)
     return signed in {
         (move.sender, move.nonce, move.receiver, move.value)
-        for move in paired(found.transfers, found.used)
+        for move in paired(decoded.transfers, decoded.used)
     }
 
 
 async def _time(node: Node, number: int) -> int:
-    found, at_s = _place(await node.call("eth_getBlockByNumber", hex(number), False))  # noqa: FBT003
-    if found != number:
+    answered, at_s = _place(await node.call("eth_getBlockByNumber", hex(number), False))  # noqa: FBT003
+    if answered != number:
         raise RpcUnavailable(f"{node.name} sent a block that nobody asked for.")
     return at_s
 
@@ -229,8 +237,8 @@ def _truth(value: Any) -> bool:
     return int(value, 16) == 1
 
 
-def _state_call(wanted: Authorization) -> str:
-    return AUTHORIZATION_STATE + _topic(wanted.payer)[2:] + wanted.nonce[2:]
+def _state_call(authorization: Authorization) -> str:
+    return AUTHORIZATION_STATE + _topic(authorization.payer)[2:] + authorization.nonce[2:]
 
 
 def _signature_call(digest: bytes, signature: bytes) -> str:

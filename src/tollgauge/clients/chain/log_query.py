@@ -90,18 +90,18 @@ class RateEstimate:
         else:
             self.topics = max(1, min(self.topics, len(parts[0].words)))
 
-    def went_well(self, *, found: int, aim: int, most: int) -> None:
+    def succeeded(self, *, transfers: int, aim: int, most: int) -> None:
         """A range of `span` blocks gave so many transfers, where `aim` were wanted."""
         self.calm += 1
-        if found > 2 * aim:
+        if transfers > 2 * aim:
             self.span = max(1, self.span // 2)
-        elif self.calm >= _CALM_STEPS and 2 * found < aim:
+        elif self.calm >= _CALM_STEPS and 2 * transfers < aim:
             self.calm = 0
             self.span = min(most, self.span * 2)
 
 
 @dataclass(slots=True)
-class Found:
+class CollectedEvents:
     """Events gathered from several answers, each once."""
 
     transfers: dict[tuple[bytes, int], Transfer] = field(default_factory=dict)
@@ -124,37 +124,37 @@ def about(
     """
     words = ["0x" + 24 * "0" + address.hex() for address in addresses]
     return [
-        Query(event, position, words[at : at + size], first, last, block)
-        for at in range(0, len(words), size)
+        Query(event, position, words[start : start + size], first, last, block)
+        for start in range(0, len(words), size)
     ]
 
 
-class Asker:
-    """Asks one node about one token, at the node's pace."""
+class LogReader:
+    """Reads the events of one token from one node, in queries as large as the node takes."""
 
-    def __init__(self, node: Node, token: str, pace: RateEstimate) -> None:
+    def __init__(self, node: Node, token: str, rate: RateEstimate) -> None:
         self._node = node
         self._token = token
-        self._pace = pace
+        self._rate = rate
 
-    async def gathered(self, queries: Sequence[Query]) -> Found:
+    async def events(self, queries: Sequence[Query]) -> CollectedEvents:
         """The events of all queries."""
-        found, start = Found(), 0
+        collected, start = CollectedEvents(), 0
         while start < len(queries):
             # The question for the head goes along in the same batch.
             size = max(1, min(QUERIES_PER_BATCH, self._node.batch_calls - 1))
-            await self._ask(queries[start : start + size], found)
+            await self._ask(queries[start : start + size], collected)
             start += size
-        return found
+        return collected
 
-    async def _ask(self, queries: Sequence[Query], found: Found) -> None:
+    async def _ask(self, queries: Sequence[Query], collected: CollectedEvents) -> None:
         calls = [Call("eth_blockNumber"), *(query.call(self._token) for query in queries)]
         try:
             head, *answers = await self._node.batch(calls)
         except RpcLimit as error:
             if len(queries) > 1:
                 for query in queries:
-                    await self._ask([query], found)
+                    await self._ask([query], collected)
                 return
             head, answers = hex(queries[0].last), [error]
         if isinstance(head, RpcError):
@@ -163,11 +163,11 @@ class Asker:
             raise RpcUnavailable(f"{self._node.name} is behind the blocks that were asked for.")
         for query, answer in zip(queries, answers, strict=True):
             if isinstance(answer, RpcError):
-                await self._ask_parts(query, answer, found)
+                await self._ask_parts(query, answer, collected)
             else:
-                self._take(query, answer, found)
+                self._take(query, answer, collected)
 
-    async def _ask_parts(self, query: Query, error: RpcError, found: Found) -> None:
+    async def _ask_parts(self, query: Query, error: RpcError, collected: CollectedEvents) -> None:
         """A query again in parts. A refusal in unknown words may be a limit, so a range is
         divided for it too; a block by its hash only for what is clearly a limit.
         """
@@ -180,21 +180,21 @@ class Asker:
         if not parts:
             raise error
         for part in parts:
-            await self._ask([part], found)
-        self._pace.refused(query, parts)
+            await self._ask([part], collected)
+        self._rate.refused(query, parts)
 
-    def _take(self, query: Query, answer: Any, found: Found) -> None:
+    def _take(self, query: Query, answer: Any, collected: CollectedEvents) -> None:
         if not isinstance(answer, list):
             raise RpcUnavailable(f"{self._node.name} sent no list of logs.")
         try:
-            seen = read_events(answer, token=self._token)
+            decoded = read_events(answer, token=self._token)
         except LogError as error:
             raise RpcUnavailable(f"{self._node.name}: {error}") from error
-        for move in seen.transfers:
-            self._place(query, move, found.transfers)
-        for use in seen.used:
-            self._place(query, use, found.used)
-        found.stamps.update(seen.stamps)
+        for transfer in decoded.transfers:
+            self._place(query, transfer, collected.transfers)
+        for use in decoded.used:
+            self._place(query, use, collected.used)
+        collected.stamps.update(decoded.stamps)
 
     def _place(self, query: Query, event: Any, into: dict[Any, Any]) -> None:
         if not query.first <= event.number <= query.last:

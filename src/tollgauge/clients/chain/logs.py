@@ -21,7 +21,14 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from tollgauge.clients.chain.log_query import TOPICS_MAX, Asker, Found, Query, RateEstimate, about
+from tollgauge.clients.chain.log_query import (
+    TOPICS_MAX,
+    CollectedEvents,
+    LogReader,
+    Query,
+    RateEstimate,
+    about,
+)
 from tollgauge.clients.chain.nodes import ChainNodes, View
 from tollgauge.clients.chain.rpc import Call, Node, RpcError, RpcUnavailable, uncollected
 from tollgauge.core.blocks import Header, Span
@@ -150,10 +157,10 @@ class ChainLogs:
         )
         self.chain_id: Final = chain_id
         self.token: Final = token.lower()
-        self.notes: Final = IndexerState()
+        self.state: Final = IndexerState()
         self._dice: Final = random.Random(seed)  # noqa: S311 (which answers are checked)
         topics = max(1, min(self.settings.topics, TOPICS_MAX))
-        self._paces: Final = {node: RateEstimate(self.settings.span, topics) for node in nodes}
+        self._rates: Final = {node: RateEstimate(self.settings.span, topics) for node in nodes}
 
     async def close(self) -> None:
         """Close every node's pool."""
@@ -161,7 +168,7 @@ class ChainLogs:
 
     def span(self, view: View) -> int:
         """How many final blocks a step should ask this view's node for."""
-        return self._paces[view.node].span
+        return self._rates[view.node].span
 
     async def final(
         self, view: View, span: Span, watched: Watched, *, strict: bool = False
@@ -181,14 +188,16 @@ class ChainLogs:
         for other in answers[1:]:
             if not _same_blocks(answers[0], other):
                 raise RpcUnavailable("Two nodes disagree about the blocks of a range.")
-        entries_ = {entry for answer in answers for entry in answer.entries}
-        deposits_ = {each for answer in answers for each in answer.deposits}
-        places = len({_place_of(entry) for entry in entries_})
-        if places != len(entries_) or len({_slot_of(each) for each in deposits_}) != len(deposits_):
+        distinct_entries = {entry for answer in answers for entry in answer.entries}
+        distinct_deposits = {deposit for answer in answers for deposit in answer.deposits}
+        places = len({_place_of(entry) for entry in distinct_entries})
+        if places != len(distinct_entries) or len(
+            {_slot_of(deposit) for deposit in distinct_deposits}
+        ) != len(distinct_deposits):
             raise RpcUnavailable("Two nodes disagree about a log.")
         return Fetched(
-            sorted(entries_, key=_place_of),
-            sorted(deposits_, key=_slot_of),
+            sorted(distinct_entries, key=_place_of),
+            sorted(distinct_deposits, key=_slot_of),
             answers[0].headers,
         )
 
@@ -225,12 +234,12 @@ class ChainLogs:
         """The fuller of two answers about the same blocks, when it holds all of the other."""
         if not _same_blocks(first, second):
             raise RpcUnavailable("Two nodes disagree about the blocks of a range.")
-        mine, more = set(first.moves), set(second.moves)
-        if mine >= more:
+        known, other = set(first.moves), set(second.moves)
+        if known >= other:
             return first
-        if more > mine:
+        if other > known:
             self.nodes.failed(view.node, RpcUnavailable("The node left out logs."))
-            return second._replace(headers=first.headers, healed=len(more - mine))
+            return second._replace(headers=first.headers, healed=len(other - known))
         raise RpcUnavailable("Two nodes disagree about the logs of a range.")
 
     async def _final(self, view: View, span: Span, watched: Watched) -> Fetched:
@@ -240,21 +249,21 @@ class ChainLogs:
         known = {header.number: header for header in ends}
         transfers, stamps = await self._range(view.node, span.first, span.last, watched)
         times = await self._times(view, transfers, stamps, known)
-        self._paces[view.node].went_well(
-            found=len(transfers), aim=self.settings.logs, most=self.settings.span
+        self._rates[view.node].succeeded(
+            transfers=len(transfers), aim=self.settings.logs, most=self.settings.span
         )
         return self._sorted(transfers, watched, times, known)
 
     async def _tip(self, view: View, headers: Sequence[Header], watched: Watched) -> Fetched:
         sides = (watched.receivers, watched.wallets)
-        lists = sum(-(-len(side) // self._paces[view.node].topics) for side in sides)
-        many = len(headers) * lists
-        if len(headers) > 1 and many > self.settings.by_hash:
+        lists = sum(-(-len(side) // self._rates[view.node].topics) for side in sides)
+        queries = len(headers) * lists
+        if len(headers) > 1 and queries > self.settings.by_hash:
             transfers = await self._tip_range(view, headers, watched)
         else:
             transfers = await self._tip_blocks(view.node, headers, watched)
         numbers = {header.hash: header.number for header in headers}
-        if any(numbers.get(move.block_hash) != move.number for move in transfers):
+        if any(numbers.get(transfer.block_hash) != transfer.number for transfer in transfers):
             raise RpcUnavailable(f"{view.node.name} sent logs of other blocks.")
         times = {header.hash: header.at for header in headers}
         return self._sorted(
@@ -287,17 +296,19 @@ class ChainLogs:
                 node, watched, header.number, header.number, _hex(header.hash)
             )
         ]
-        found = await self._asker(node).gathered(queries)
+        collected = await self._reader(node).events(queries)
         payers: dict[tuple[int, bytes], set[bytes]] = {}
-        for move in found.transfers.values():
-            if move.receiver in watched.receivers:
-                payers.setdefault((move.number, move.block_hash), set()).add(move.sender)
+        for transfer in collected.transfers.values():
+            if transfer.receiver in watched.receivers:
+                payers.setdefault((transfer.number, transfer.block_hash), set()).add(
+                    transfer.sender
+                )
         used = [
             query
             for (number, block), senders in payers.items()
             for query in self._payers(node, senders, number, number, _hex(block))
         ]
-        return await self._paired(node, found, used)
+        return await self._paired(node, collected, used)
 
     async def _tip_range(
         self, view: View, headers: Sequence[Header], watched: Watched
@@ -310,15 +321,17 @@ class ChainLogs:
         return transfers.known
 
     async def _range(self, node: Node, first: int, last: int, watched: Watched) -> _Ranged:
-        found = await self._asker(node).gathered(self._directions(node, watched, first, last))
+        collected = await self._reader(node).events(self._directions(node, watched, first, last))
         payers = {
-            move.sender for move in found.transfers.values() if move.receiver in watched.receivers
+            transfer.sender
+            for transfer in collected.transfers.values()
+            if transfer.receiver in watched.receivers
         }
         used = self._payers(node, payers, first, last)
-        return _Ranged(await self._paired(node, found, used), found.stamps)
+        return _Ranged(await self._paired(node, collected, used), collected.stamps)
 
-    def _asker(self, node: Node) -> Asker:
-        return Asker(node, self.token, self._paces[node])
+    def _reader(self, node: Node) -> LogReader:
+        return LogReader(node, self.token, self._rates[node])
 
     def _directions(
         self,
@@ -329,7 +342,7 @@ class ChainLogs:
         block: str | None = None,
     ) -> list[Query]:
         """Transfers to the wallets and to us, and from the wallets, in lists that a node takes."""
-        place = {"size": self._paces[node].topics, "first": first, "last": last}
+        place = {"size": self._rates[node].topics, "first": first, "last": last}
         ends = ((2, watched.receivers), (1, watched.wallets))
         return [
             query
@@ -345,21 +358,25 @@ class ChainLogs:
         last: int,
         block: str | None = None,
     ) -> list[Query]:
-        place = {"size": self._paces[node].topics, "first": first, "last": last}
+        place = {"size": self._rates[node].topics, "first": first, "last": last}
         return about(AUTHORIZATION_USED, 1, sorted(payers), **place, block=block)
 
-    async def _paired(self, node: Node, found: Found, queries: Sequence[Query]) -> list[Transfer]:
+    async def _paired(
+        self, node: Node, collected: CollectedEvents, queries: Sequence[Query]
+    ) -> list[Transfer]:
         """The transfers with their authorizations; what the logs leave open, receipts decide."""
-        used = (await self._asker(node).gathered(queries)).used
+        used = (await self._reader(node).events(queries)).used
         try:
             with uncollected():
-                known = settled(found.transfers.values(), used.values())
-            if not known.unclear:
-                return known.transfers
-            hashes = sorted({move.transaction for move in known.unclear})
-            calls = [Call("eth_getTransactionReceipt", [_hex(each)]) for each in hashes]
+                pairing = settled(collected.transfers.values(), used.values())
+            if not pairing.unclear:
+                return pairing.transfers
+            hashes = sorted({transfer.transaction for transfer in pairing.unclear})
+            calls = [
+                Call("eth_getTransactionReceipt", [_hex(transaction)]) for transaction in hashes
+            ]
             receipts = await node.results(calls)
-            return known.transfers + resolved(known.unclear, receipts, token=self.token)
+            return pairing.transfers + resolved(pairing.unclear, receipts, token=self.token)
         except LogError as error:
             raise RpcUnavailable(f"{node.name}: {error}") from error
 
@@ -371,14 +388,14 @@ class ChainLogs:
         known: dict[int, Header],
     ) -> dict[bytes, int]:
         """The times of the transfers' blocks; those that no log told are asked for."""
-        places = {move.block_hash: move.number for move in transfers}
+        places = {transfer.block_hash: transfer.number for transfer in transfers}
         if len(set(places.values())) != len(places):
             raise RpcUnavailable(f"{view.node.name} sent two blocks of one number.")
         times = {block: stamps[block] for block in places if block in stamps}
         rest = [number for block, number in places.items() if block not in times]
-        told = {header.number: header for header in await self.nodes.headers(view, rest)} | known
+        headers = {header.number: header for header in await self.nodes.headers(view, rest)} | known
         for block, number in places.items():
-            header = told.get(number)
+            header = headers.get(number)
             if header is not None and header.hash != block:
                 raise RpcUnavailable(f"{view.node.name} sent logs of another block.")
             if header is not None:
@@ -404,6 +421,6 @@ def _same_blocks(first: Fetched, second: Fetched) -> bool:
     """Whether two answers speak of the same chain, as far as their headers and entries tell."""
     blocks = {number: header.hash for number, header in first.headers.items()}
     blocks |= {move.number: move.block_hash for move in first.moves}
-    others = [(number, header.hash) for number, header in second.headers.items()]
-    others += [(move.number, move.block_hash) for move in second.moves]
-    return all(blocks.get(number, block) == block for number, block in others)
+    other_blocks = [(number, header.hash) for number, header in second.headers.items()]
+    other_blocks += [(move.number, move.block_hash) for move in second.moves]
+    return all(blocks.get(number, block) == block for number, block in other_blocks)

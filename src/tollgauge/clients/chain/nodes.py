@@ -88,11 +88,11 @@ class ChainNodes:
     async def headers(self, view: View, numbers: Iterable[int]) -> list[Header]:
         """The node's blocks with these numbers, in order; those it does not have are left out."""
         calls = [Call("eth_getBlockByNumber", [hex(number), False]) for number in numbers]
-        found = [_header(each) for each in await view.node.results(calls) if each is not None]
-        wanted = [int(call.params[0], 16) for call in calls]
-        if not {header.number for header in found} <= set(wanted):
+        headers = [_header(block) for block in await view.node.results(calls) if block is not None]
+        requested = [int(call.params[0], 16) for call in calls]
+        if not {header.number for header in headers} <= set(requested):
             raise RpcUnavailable(f"{view.node.name} sent blocks that nobody asked for.")
-        return found
+        return headers
 
     async def second(self, view: View, last: int) -> View | None:
         """Another node whose head is not before a block, None when there is none."""

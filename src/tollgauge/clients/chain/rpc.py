@@ -139,28 +139,28 @@ class Node:
 
     async def results(self, calls: Sequence[Call]) -> list[Any]:
         """The result of every call, in order. Raises the first RpcError among them."""
-        found = await self.batch(calls)
-        for each in found:
-            if isinstance(each, RpcError):
-                raise each
-        return found
+        results = await self.batch(calls)
+        for result in results:
+            if isinstance(result, RpcError):
+                raise result
+        return results
 
     async def batch(self, calls: Sequence[Call]) -> list[Any]:
         """The result of every call in order, an RpcError in the place of one that the node
         refused. Raises RpcError where the node said nothing of the single calls.
         """
-        found: list[Any] = []
-        while len(found) < len(calls):
-            rest = calls[len(found) :]
+        results: list[Any] = []
+        while len(results) < len(calls):
+            rest = calls[len(results) :]
             texts = [self._text(call) for call in rest[: self._batch]]
             size = _fitting(texts)
             try:
-                found += await self._post(rest[:size], texts[:size])
+                results += await self._post(rest[:size], texts[:size])
             except _BatchRefusedError as error:
                 if size == 1:
                     raise error.reason from error
                 self._batch = max(1, size // 2)
-        return found
+        return results
 
     def _text(self, call: Call) -> tuple[int, bytes]:
         number = next(self._ids)
@@ -175,9 +175,9 @@ class Node:
             reason = _reason(status, headers, reply, "a batch")
             raise _BatchRefusedError(reason) if isinstance(reason, RpcRefused) else reason
         answers = [reply] if one else reply
-        if not isinstance(answers, list) or not all(isinstance(each, dict) for each in answers):
+        if not isinstance(answers, list) or not all(isinstance(answer, dict) for answer in answers):
             raise _reason(status, headers, None, calls[0].method)
-        by_id = {each["id"]: each for each in answers if isinstance(each.get("id"), int)}
+        by_id = {answer["id"]: answer for answer in answers if isinstance(answer.get("id"), int)}
         if one and reply.get("id") is None and "error" in reply:
             by_id = {texts[0][0]: reply}
         return [
@@ -187,20 +187,20 @@ class Node:
 
     async def _exchange(self, body: bytes) -> tuple[int, httpx.Headers, Any]:
         """Status, headers and the parsed reply (None when it is no JSON and not a success)."""
-        held = bytearray()
+        received = bytearray()
         try:
             async with (
                 asyncio.timeout(self._deadline_s),
                 self._http.stream("POST", self._url, content=body) as response,
             ):
                 async for piece in response.aiter_bytes():
-                    held += piece
-                    if len(held) > self._reply_max:
+                    received += piece
+                    if len(received) > self._reply_max:
                         raise RpcLimit(f"A reply of {self.name} is too large.")
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, TimeoutError) as error:
             raise RpcUnavailable(f"{self.name} did not answer.") from error
         try:
-            return response.status_code, response.headers, parsed(held)
+            return response.status_code, response.headers, parsed(received)
         except orjson.JSONDecodeError as error:
             if response.status_code == 200:
                 raise RpcUnavailable(f"A reply of {self.name} is not JSON.") from error
@@ -314,13 +314,15 @@ def _hinted_span(text: str) -> int | None:
     """How many blocks a limit's message proposes: `try with this block range [0x1, 0x5]` is 5,
     `limited to a 10,000 range` is 10000.
     """
-    for found in _HINTED_RANGE.finditer(text):
-        first, last = (int(each, 0) if "x" in each else int(each, 10) for each in found.groups())
-        if "," not in found[0] or "x" in found[0].lower() or "[" in found[0]:
+    for match in _HINTED_RANGE.finditer(text):
+        first, last = (
+            int(number, 0) if "x" in number else int(number, 10) for number in match.groups()
+        )
+        if "," not in match[0] or "x" in match[0].lower() or "[" in match[0]:
             return last - first + 1 if last >= first else None
-    for found in _HINTED_SPAN.finditer(text):
-        number = int((found[1] or found[3]).replace(",", ""))
-        return max(1, number * (1_000 if found[2] or found[4] else 1))
+    for match in _HINTED_SPAN.finditer(text):
+        number = int((match[1] or match[3]).replace(",", ""))
+        return max(1, number * (1_000 if match[2] or match[4] else 1))
     return None
 
 

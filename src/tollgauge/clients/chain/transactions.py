@@ -73,15 +73,15 @@ class NetworkSettings:
         self, *, fallback: Mapping[str, str] | None = None, timeout_s: float = 10.0
     ) -> dict[str, tuple[Node, ...]]:
         """A pool to every node, by CAIP-2 id; `fallback` has URLs for networks that name none."""
-        found = {}
+        nodes_by_network = {}
         for name, network in NETWORKS.items():
             text = getattr(self, name.replace("-", "_")) or (fallback or {}).get(network, "")
             urls = [url.strip() for url in text.split(",") if url.strip()]
             if urls:
-                found[network] = tuple(
+                nodes_by_network[network] = tuple(
                     Node(url, timeout_s=timeout_s, reply_max=REPLY_MAX) for url in urls
                 )
-        return found
+        return nodes_by_network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +97,11 @@ class Transactions:
 
     def __init__(self, nodes: Mapping[str, Sequence[Node]] | None = None) -> None:
         named = (nodes or {}).items()
-        self._nodes: Final = {network: tuple(each) for network, each in named if each}
+        self._nodes: Final = {network: tuple(pools) for network, pools in named if pools}
 
     async def close(self) -> None:
         """Close the pools."""
-        await asyncio.gather(*(node.close() for each in self._nodes.values() for node in each))
+        await asyncio.gather(*(node.close() for pools in self._nodes.values() for node in pools))
 
     def configured(self, network: str) -> bool:
         """Whether a network (CAIP-2) has a node."""
@@ -120,12 +120,12 @@ class Transactions:
         failures: list[TollgaugeError] = []
         for node in self._nodes[network]:
             try:
-                found = await _trace(node, network, tx_hash.lower(), model)
+                result = await _trace(node, network, tx_hash.lower(), model)
             except (RpcError, DecoderUnavailable) as error:
                 failures.append(error)
                 continue
-            if found is not None:
-                return found
+            if result is not None:
+                return result
         if failures:
             raise failures[0]
         return not_found(tx_hash.lower(), network=network)
@@ -134,15 +134,15 @@ class Transactions:
 async def _trace(node: Node, network: str, tx_hash: str, model: Model | None) -> TraceResult | None:
     """What one node tells of a transaction; None when it does not know it."""
     try:
-        found = await _fetch(node, network, tx_hash)
-        if found is None:
+        fetched = await _fetch(node, network, tx_hash)
+        if fetched is None:
             return None
-        result = decode(found.tx, found.receipt, network=network, model=_without_trace(model))
-        mined = found.receipt is not None
+        result = decode(fetched.tx, fetched.receipt, network=network, model=_without_trace(model))
+        mined = fetched.receipt is not None
         if mined and (model is Model.CALL_TRACE or (model is None and not result.complete)):
             calls = await _call_trace(node, tx_hash, named=model is not None)
             if calls is not None:
-                result = decode(found.tx, found.receipt, calls, network=network, model=model)
+                result = decode(fetched.tx, fetched.receipt, calls, network=network, model=model)
     except CaptureError as error:
         raise RpcUnavailable(f"A reply of {node.name} is malformed.") from error
     if model is not None and result.decoder is not model:
@@ -156,7 +156,7 @@ def _without_trace(model: Model | None) -> Model | None:
 
 
 async def _fetch(node: Node, network: str, tx_hash: str) -> _Fetched | None:
-    chain, sent, told, safe, final = await node.batch(
+    chain, transaction, receipt_reply, safe, final = await node.batch(
         [
             Call("eth_chainId"),
             Call("eth_getTransactionByHash", (tx_hash,)),
@@ -165,17 +165,17 @@ async def _fetch(node: Node, network: str, tx_hash: str) -> _Fetched | None:
             Call("eth_getBlockByNumber", ("finalized", False)),
         ]
     )
-    for each in (chain, sent, told):
-        if isinstance(each, RpcError):
-            raise each
+    for reply in (chain, transaction, receipt_reply):
+        if isinstance(reply, RpcError):
+            raise reply
     if _quantity(chain) != int(network.partition(":")[2]):
         raise RpcUnavailable(f"{node.name} is a node of another chain.")
-    if sent is None:
-        if told is not None:
+    if transaction is None:
+        if receipt_reply is not None:
             raise RpcUnavailable(f"{node.name} has a receipt without its transaction.")
         return None
-    tx = read_transaction(sent)
-    receipt = None if told is None else read_receipt(told)
+    tx = read_transaction(transaction)
+    receipt = None if receipt_reply is None else read_receipt(receipt_reply)
     if tx.hash != tx_hash or tx.data is None or tx.sender is None:
         raise RpcUnavailable(f"{node.name} answered with another transaction.")
     if receipt is None:
@@ -199,12 +199,12 @@ async def _placed(
     """The transaction in its block, with the block's time and finality."""
     block = receipt.block
     assert block is not None  # noqa: S101 - what _whole looked at
-    held = await node.call("eth_getBlockByNumber", hex(block.number), False)  # noqa: FBT003 - wire
-    if held is None:
+    block_reply = await node.call("eth_getBlockByNumber", hex(block.number), False)  # noqa: FBT003 - wire
+    if block_reply is None:
         waiting = replace(tx, pending=True, block=None)
         return _Fetched(tx=waiting, receipt=None)
-    at = _quantity(held.get("timestamp")) if isinstance(held, dict) else None
-    if at is None or str(held.get("hash")).lower() != block.hash:
+    at = _quantity(block_reply.get("timestamp")) if isinstance(block_reply, dict) else None
+    if at is None or str(block_reply.get("hash")).lower() != block.hash:
         raise RpcUnavailable(f"{node.name} has the receipt of an abandoned block.")
     finality = "latest"
     for name, tip in (("safe", safe), ("finalized", final)):
@@ -232,15 +232,15 @@ async def _call_trace(node: Node, tx_hash: str, *, named: bool) -> CallTrace | N
         return None
 
 
-async def _with_tokens(node: Node, found: TraceResult) -> TraceResult:
+async def _with_tokens(node: Node, trace: TraceResult) -> TraceResult:
     """A trace with what the contracts of unknown tokens say of themselves."""
     unknown = list(
         dict.fromkeys(
-            payment.token.address for payment in found.payments if payment.token.decimals is None
+            payment.token.address for payment in trace.payments if payment.token.decimals is None
         )
     )[:TOKENS_MAX]
     if not unknown:
-        return found
+        return trace
     calls = [
         Call("eth_call", ({"to": address, "data": data}, "latest"))
         for address in unknown
@@ -249,7 +249,7 @@ async def _with_tokens(node: Node, found: TraceResult) -> TraceResult:
     try:
         replies: list[Any] = await node.batch(calls)
     except RpcError:
-        return found
+        return trace
     tokens = {
         address: Token(
             address=address,
@@ -258,7 +258,7 @@ async def _with_tokens(node: Node, found: TraceResult) -> TraceResult:
         )
         for place, address in enumerate(unknown)
     }
-    return with_tokens(found, tokens)
+    return with_tokens(trace, tokens)
 
 
 def _quantity(value: object) -> int | None:

@@ -14,5 +14,5 @@ async def connected(egress: Egress, references: tuple[str, ...]) -> bool | None:
     """
     if not references:
         return None
-    asked = (egress.fetch(Request(url=url, method="GET")) for url in references)
-    return any(isinstance(made.result, Answer) for made in await asyncio.gather(*asked))
+    exchanges = (egress.fetch(Request(url=url, method="GET")) for url in references)
+    return any(isinstance(exchange.result, Answer) for exchange in await asyncio.gather(*exchanges))

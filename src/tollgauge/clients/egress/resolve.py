@@ -37,8 +37,8 @@ _TEMPORARY: Final = frozenset({socket.EAI_AGAIN, socket.EAI_FAIL})
 
 def system_lookup(host: str) -> tuple[str, ...]:
     """All addresses of an absolute name by the system's resolver, each once, in its order."""
-    found = socket.getaddrinfo(host.encode("ascii") + b".", None, type=socket.SOCK_STREAM)
-    return tuple(dict.fromkeys(str(entry[4][0]) for entry in found))
+    entries = socket.getaddrinfo(host.encode("ascii") + b".", None, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 def has_route(address: str) -> bool:

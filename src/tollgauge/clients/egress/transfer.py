@@ -145,8 +145,8 @@ class Transfer:
 
     def close(self) -> None:
         """Free the handle and the sockets. The handle must have left its multi handle."""
-        for kept in self._sockets:
-            kept.close()
+        for opened in self._sockets:
+            opened.close()
         if self.handle is not None:
             self.handle.close()
             self.handle = None
@@ -218,13 +218,13 @@ class Transfer:
             self._foreign = True
             return pycurl.SOCKET_BAD
         try:
-            made = socket.socket(address.family, address.socktype, address.protocol)
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+            opened = socket.socket(address.family, address.socktype, address.protocol)
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
         except OSError:
             self._socket_failed = True
             return pycurl.SOCKET_BAD
-        self._sockets.append(made)  # libcurl works on a duplicate; ours is for counting bytes
-        return made
+        self._sockets.append(opened)  # libcurl works on a duplicate; ours is for counting bytes
+        return opened
 
     def _allowed(self, address: Sequence[Any]) -> bool:
         host, port = address[0], address[1]
@@ -243,7 +243,7 @@ class Transfer:
         return 0
 
     def _on_progress(self, *_: int) -> int:
-        if sum(_received(kept) for kept in self._sockets) > self.plan.wire_cap:
+        if sum(_received(opened) for opened in self._sockets) > self.plan.wire_cap:
             self._cut = True
             return 1
         return 0
@@ -347,12 +347,12 @@ def _no_other_lookup() -> int:
     return 1
 
 
-def _received(kept: socket.socket) -> int:
+def _received(connection: socket.socket) -> int:
     """Bytes that the kernel received on a connection; 0 where it does not say."""
     if not hasattr(socket, "TCP_INFO"):
         return 0
     size = _BYTES_RECEIVED + 8
-    info = kept.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, size)
     return int(struct.unpack_from("=Q", info, _BYTES_RECEIVED)[0]) if len(info) >= size else 0
 
 

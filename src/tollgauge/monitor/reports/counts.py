@@ -55,17 +55,17 @@ def ecosystem(tx: Connection, *, now: int) -> Ecosystem:
     )
 
 
-def _settlements(found: Sequence[volumes.ChainVolume]) -> dict[str, int]:
+def _settlements(chains: Sequence[volumes.ChainVolume]) -> dict[str, int]:
     """The settlements of all indexed chains together; nothing while none is indexed."""
-    if not found:
+    if not chains:
         return {}
-    wallets = sum(each.wallets for each in found)
-    indexed = sum(each.indexed_permille * each.wallets for each in found)
+    wallets = sum(chain.wallets for chain in chains)
+    indexed = sum(chain.indexed_permille * chain.wallets for chain in chains)
     return {
-        "volume_micro_usd": sum(each.raw for each in found),
-        "organic_micro_usd": sum(each.organic for each in found),
-        "receivers": sum(each.receivers for each in found),
-        "payers": sum(each.payers for each in found),
+        "volume_micro_usd": sum(chain.raw for chain in chains),
+        "organic_micro_usd": sum(chain.organic for chain in chains),
+        "receivers": sum(chain.receivers for chain in chains),
+        "payers": sum(chain.payers for chain in chains),
         "indexed_permille": indexed // wallets if wallets else 0,
     }
 

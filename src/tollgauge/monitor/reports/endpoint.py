@@ -14,7 +14,7 @@ from tollgauge.core.score import Score, score_from_json
 from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, usd_text
 from tollgauge.db.transaction import step
 from tollgauge.monitor.reports.snapshots import Snapshot, snapshot_of
-from tollgauge.store.endpoints import alternative_counts, discovery, public, scores
+from tollgauge.store.endpoints import alternative_counts, listings, public, scores
 from tollgauge.store.probes import probes
 
 PAGE_DAYS: Final = 30
@@ -84,17 +84,17 @@ class EndpointView:
 @step
 def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     """Everything the endpoint's page shows; None when nobody knows it or it is not public."""
-    found = public.get(tx, endpoint_id)
-    if found is None:
+    endpoint = public.get(tx, endpoint_id)
+    if endpoint is None:
         return None
     row = scores.get(tx, endpoint_id)
     score = None if row is None else score_from_json(row.result)
     today = day_of(now)
     sums = probes.days(tx, endpoint_id, first_day=today - PAGE_DAYS + 1, last_day=today)
-    events = discovery.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
+    events = listings.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
     better = alternative_counts.counts(tx, (endpoint_id,)).get(endpoint_id)
     return EndpointView(
-        snapshot=snapshot_of(found, row, now=now, better_alternatives=better),
+        snapshot=snapshot_of(endpoint, row, now=now, better_alternatives=better),
         components=()
         if score is None
         else tuple(
@@ -112,8 +112,8 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
 
 def _flags(score: Score) -> tuple[Flag, ...]:
     return tuple(
-        Flag(code=each.code, severity=each.severity.value, message=each.message, since=each.since)
-        for each in score.flags
+        Flag(code=flag.code, severity=flag.severity.value, message=flag.message, since=flag.since)
+        for flag in score.flags
     )
 
 
@@ -136,7 +136,7 @@ def _bar(day: Rollup) -> DayBar:
     )
 
 
-def _timeline(event: discovery.DiscoveryEvent) -> TimelineEvent:
+def _timeline(event: listings.DiscoveryEvent) -> TimelineEvent:
     show = _dollars if event.event == "price-changed" else str
     return TimelineEvent(
         at=event.at,

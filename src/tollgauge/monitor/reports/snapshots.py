@@ -99,22 +99,22 @@ def leaderboard(tx: Connection, *, now: int) -> Leaderboard:
 @step
 def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
     """The cached view of one endpoint, None when nobody knows it or it is not public."""
-    found = public.get(tx, endpoint_id)
-    if found is None:
+    endpoint = public.get(tx, endpoint_id)
+    if endpoint is None:
         return None
     row = scores.get(tx, endpoint_id)
     better = alternative_counts.counts(tx, (endpoint_id,)).get(endpoint_id)
-    return snapshot_of(found, row, now=now, better_alternatives=better)
+    return snapshot_of(endpoint, row, now=now, better_alternatives=better)
 
 
 @step
 def provider(tx: Connection, host: str, *, now: int) -> Provider | None:
     """One host's public endpoints, best first; None when there are none."""
-    found = endpoints.of_host(tx, host, limit=PROVIDER_ROWS)
-    if not found:
+    known_endpoints = endpoints.of_host(tx, host, limit=PROVIDER_ROWS)
+    if not known_endpoints:
         return None
-    known = scores.get_many(tx, [endpoint.id for endpoint in found])
-    rows = [snapshot_of(endpoint, known.get(endpoint.id), now=now) for endpoint in found]
+    known = scores.get_many(tx, [endpoint.id for endpoint in known_endpoints])
+    rows = [snapshot_of(endpoint, known.get(endpoint.id), now=now) for endpoint in known_endpoints]
     rows.sort(key=lambda row: (-(row.score_tenths if row.score_tenths is not None else -1), row.id))
     return Provider(host=host, rows=tuple(rows))
 

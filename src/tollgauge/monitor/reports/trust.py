@@ -14,11 +14,10 @@ from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.policy import POLICIES
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.score import Score, score_from_json
-from tollgauge.core.scoring import score as score_of
 from tollgauge.db.transaction import step
+from tollgauge.monitor import scoring
 from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.endpoints.scores import ScoreRow
-from tollgauge.store.probes import evidence as evidence_rows
 from tollgauge.store.probes import probes
 
 
@@ -57,7 +56,7 @@ class Sample:
 @step
 def live(tx: Connection, endpoint: Endpoint, probe: ProbeResult, *, now: int) -> TrustReport:
     """The report of an endpoint that was probed just now, scored from its evidence as of now."""
-    score, row = _computed(tx, endpoint, now=now)
+    score, row = scoring.compute(tx, endpoint, as_of=now)
     return TrustReport(endpoint=endpoint, score=score, row=row, probe=probe)
 
 
@@ -65,8 +64,10 @@ def live(tx: Connection, endpoint: Endpoint, probe: ProbeResult, *, now: int) ->
 def scored_last(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Scored]:
     """Endpoints with their latest scores, by id, public or not; unknown ids are left out."""
     known = endpoints.get_many(tx, endpoint_ids)
-    found = scores.results(tx, known)
-    return {id_: Scored(endpoint=one, score=found.get(id_)) for id_, one in known.items()}
+    latest = scores.results(tx, known)
+    return {
+        id_: Scored(endpoint=endpoint, score=latest.get(id_)) for id_, endpoint in known.items()
+    }
 
 
 @step
@@ -74,7 +75,7 @@ def scored_again(tx: Connection, endpoint: Endpoint, *, now: int) -> Scored:
     """An endpoint scored from its stored evidence as of now. Raises EvidenceError and ScoreError
     for evidence that cannot be scored.
     """
-    score, row = _computed(tx, endpoint, now=now)
+    score, row = scoring.compute(tx, endpoint, as_of=now)
     return Scored(endpoint=endpoint, score=score, row=row)
 
 
@@ -84,8 +85,8 @@ def shared(tx: Connection, endpoint: Endpoint, probe: ProbeResult) -> TrustRepor
     does not know it.
     """
     row = scores.get(tx, endpoint.id)
-    told = max(probe.at, endpoint.last_seen, endpoint.quote_at or 0)
-    if row is None or row.policy_version != max(POLICIES) or row.as_of < told:
+    newest_evidence = max(probe.at, endpoint.last_seen, endpoint.quote_at or 0)
+    if row is None or row.policy_version != max(POLICIES) or row.as_of < newest_evidence:
         return None
     score = score_from_json(row.result)
     if score.stats.last_probed != probe.at:
@@ -111,17 +112,10 @@ def preview(tx: Connection) -> tuple[Sample, ...]:
     samples = []
     for rank, role in wanted.items():
         row = scores.at_rank(tx, rank=rank)
-        found = None if row is None else endpoints.get(tx, row.endpoint_id)
-        if row is not None and found is not None:
-            samples.append(Sample(role=role, rank=rank, report=_cached(tx, found, row)))
+        endpoint = None if row is None else endpoints.get(tx, row.endpoint_id)
+        if row is not None and endpoint is not None:
+            samples.append(Sample(role=role, rank=rank, report=_cached(tx, endpoint, row)))
     return tuple(samples)
-
-
-def _computed(tx: Connection, endpoint: Endpoint, *, now: int) -> tuple[Score, ScoreRow]:
-    """The score of an endpoint's evidence as of now, and its row."""
-    seen = evidence_rows.gather(tx, endpoint, as_of=now)
-    score = score_of(seen)
-    return score, scores.row_of(endpoint.id, seen, score)
 
 
 def _cached(tx: Connection, endpoint: Endpoint, row: ScoreRow) -> TrustReport:

@@ -64,6 +64,19 @@ def begin_file(tx: Connection, source: str, *, taken_at: int | None, now: int) -
     return replace(_open_crawl(tx, source), taken_at=None if taken_at is None else at)
 
 
+def set_offset(tx: Connection, crawl: Crawl, offset: int) -> None:
+    """Remember where the next page of a crawl starts."""
+    row = crawl_table.update().where(crawl_table.c.id == crawl.id)
+    tx.execute(row.values(offset=offset))
+
+
+def end_crawl(tx: Connection, crawl: Crawl, *, complete: bool, suspicious: bool, now: int) -> None:
+    """Close a crawl and keep how many listings it saw."""
+    row = crawl_table.update().where(crawl_table.c.id == crawl.id)
+    listed = seen_by(tx, crawl.source, crawl.id)
+    tx.execute(row.values(finished_at=now, complete=complete, suspicious=suspicious, listed=listed))
+
+
 def _end_open(tx: Connection, source: str, *, until: int, now: int) -> None:
     stale = (
         crawl_table.c.source == source,

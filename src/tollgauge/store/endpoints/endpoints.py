@@ -7,7 +7,7 @@ Rules:
 - a score is due at `score_due`; claiming it moves that time past a lease, so that it becomes due
   again if the worker dies (see the columns in db/schema).
 
-Listings and quotes are store/endpoints/discovery's; evidence is store/probes/probes's.
+Listings are store/endpoints/listings'; evidence is store/probes/probes'.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def insert_many(tx: Connection, endpoints: Iterable[Endpoint], *, adopted: bool 
 def update(tx: Connection, endpoint: Endpoint) -> None:
     """Write every field of an endpoint, by its id.
 
-    It overwrites what others changed since the endpoint was read; changes of single fields have
-    functions of their own (`probes.record`, `discovery.observe_quote`).
+    It overwrites what others changed since the endpoint was read; what only one of them changes
+    has narrower ways (`probes.record_each`, `listings.save_quotes`).
     """
     tx.execute(
         endpoint_table.update().where(endpoint_table.c.id == endpoint.id).values(to_row(endpoint))

@@ -25,9 +25,9 @@ from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.db.transaction import step
 from tollgauge.store.endpoints.alternative_counts import alternative_count
-from tollgauge.store.endpoints.discovery import LISTINGS_TURN
 from tollgauge.store.endpoints.endpoint_rows import from_row
 from tollgauge.store.endpoints.endpoints import PUBLIC
+from tollgauge.store.endpoints.listings import LISTINGS_TURN
 from tollgauge.store.probes.changes import change, change_state_row
 from tollgauge.store.watches.watches import watch
 

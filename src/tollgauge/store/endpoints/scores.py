@@ -20,7 +20,6 @@ from sqlalchemy import Connection
 from tollgauge.core.endpoint import Listing
 from tollgauge.core.evidence import Evidence, to_json
 from tollgauge.core.score import Score, score_from_json, score_to_json
-from tollgauge.core.scoring import score
 from tollgauge.db import upsert
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
@@ -92,11 +91,6 @@ class Population:
     reachable: int
     compliant: int
     grades: tuple[tuple[str, int], ...]
-
-
-def scored(endpoint_id: str, evidence: Evidence) -> ScoreRow:
-    """The row of an endpoint's score under the newest policy."""
-    return row_of(endpoint_id, evidence, score(evidence))
 
 
 def row_of(endpoint_id: str, evidence: Evidence, computed: Score) -> ScoreRow:

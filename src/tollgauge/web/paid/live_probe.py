@@ -1,4 +1,4 @@
-"""The live probe behind a paid report: one exchange now, judged, recorded, shared.
+"""The live probe behind a paid report: who waits for which host, and who shares a result.
 
 Rules:
 - at most one live probe a host and 10 seconds; callers that come meanwhile share its result,
@@ -8,6 +8,8 @@ Rules:
 - a host that asked for silence (Retry-After) is left alone: what was seen of a resource within the
   last ten minutes is its answer, and without that the request is refused at once;
 - callers wait for a host in turn, a few at most, and none for longer than a published client does.
+
+The probe itself is monitor/probing.
 """
 
 from __future__ import annotations
@@ -23,23 +25,16 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from tollgauge.clients import x402
-from tollgauge.clients.egress.client import Egress
-from tollgauge.clients.egress.connectivity import connected
-from tollgauge.clients.x402 import Probe
-from tollgauge.core.attribution import RECENT_MS, common_mode, network_failure, unproven
-from tollgauge.core.endpoint import Endpoint, Listing, Resource
-from tollgauge.core.lint import lint
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult, judge
-from tollgauge.core.schedule import Cadence, pause_ms
+from tollgauge.core.endpoint import Endpoint, Resource
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.units import MINUTE_MS, SECOND_MS
-from tollgauge.db.engine import Store
+from tollgauge.monitor import probing
+from tollgauge.monitor.discovery import new_endpoint
+from tollgauge.monitor.probing import Prober
 from tollgauge.observe import LIVE_PROBES
-from tollgauge.store.endpoints import discovery, endpoints
+from tollgauge.store.endpoints import endpoints
 from tollgauge.store.endpoints.endpoints import HostState
-from tollgauge.store.endpoints.merging import new_endpoint
-from tollgauge.store.probes import observations, probes
-from tollgauge.store.probes.observations import Observation
+from tollgauge.store.probes import probes
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.claim import HeldClaim
 
@@ -58,20 +53,22 @@ PAUSES_S: Final = (0.25, 0.5, 1.0)
 
 
 class Turns:
-    """Callers of one process have a thing for themselves, in the order in which they came."""
+    """Locks by key (a resource's id, or a host), for the callers of one process in the order in
+    which they came.
+    """
 
     def __init__(self) -> None:
         self._locks: Final[dict[str, asyncio.Lock]] = {}
         self._callers: Final[Counter[str]] = Counter()
 
     def count(self, key: str) -> int:
-        """How many have a thing or wait for it."""
+        """How many callers hold a key or wait for it."""
         return self._callers[key]
 
     @contextlib.asynccontextmanager
     async def turn(self, key: str, *, until: float) -> AsyncIterator[None]:
-        """Have a thing for oneself. Raises TimeoutError where that takes until an instant of the
-        event loop's clock.
+        """Hold a key exclusively. Raises TimeoutError if it is not free by `until`, an instant of
+        the event loop's clock.
         """
         lock = self._locks.setdefault(key, asyncio.Lock())
         self._callers[key] += 1
@@ -90,16 +87,14 @@ class Turns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveProbe:
-    """What live probes need: the store, the one way out, and the operator's pace."""
+    """Live probes for callers who wait: each in turn, with the result of the one before if that is
+    young enough.
+    """
 
-    store: Store
-    egress: Egress
-    clock: Callable[[], int]
-    cadence: Cadence
-    references: tuple[str, ...] = ()
+    prober: Prober
     _turns: Turns = field(default_factory=Turns, init=False, repr=False)
 
-    async def look(
+    async def fresh_result(
         self,
         resource: Resource,
         claim: HeldClaim,
@@ -114,13 +109,15 @@ class LiveProbe:
         until = asyncio.get_running_loop().time() + WAIT_S
         try:
             async with self._turns.turn(resource.id, until=until):
-                known, usable, _ = await self.store.lookup(self._held, resource)
+                known, usable, _ = await self.prober.store.lookup(self._held, resource)
                 if known is not None and usable is not None:
                     return known, usable
                 if self._turns.count(resource.host) > WAITING_MAX:
                     raise _busy(resource.host)
                 async with self._turns.turn(resource.host, until=until):
-                    return await self._look(resource, known, claim, accept=accept, until=until)
+                    return await self._probe_and_record(
+                        resource, known, claim, accept=accept, until=until
+                    )
         except TimeoutError:
             raise _busy(resource.host) from None
 
@@ -136,7 +133,7 @@ class LiveProbe:
         """The endpoint if it is known, a result that is young enough, and its host. Raises Problem
         503 for a host on hold without such a result.
         """
-        now = self.clock()
+        now = self.prober.clock()
         host = endpoints.host_state(tx, resource.host)
         on_hold = host.free_at > now + HOLD_MS
         known, usable = known_now(
@@ -153,7 +150,7 @@ class LiveProbe:
             )
         return known, usable, host
 
-    async def _look(
+    async def _probe_and_record(
         self,
         resource: Resource,
         known: Endpoint | None,
@@ -164,17 +161,22 @@ class LiveProbe:
     ) -> tuple[Endpoint, ProbeResult]:
         """Probe a resource and record what was seen, when no other process has its host."""
         owner = f"live-{secrets.token_hex(8)}"
-        seen = await self._take_host(resource, owner, until=until)
-        if seen is not None:
-            return seen
-        endpoint = known or new_endpoint(resource, now=self.clock(), spread_ms=0)
+        shared = await self._take_host(resource, owner, until=until)
+        if shared is not None:
+            return shared
+        endpoint = known or new_endpoint(resource, now=self.prober.clock(), spread_ms=0)
         with LIVE_PROBES.track_inprogress():
-            probe, result = await self._probe(endpoint)
-            wildcard = await self._wildcard(endpoint, known, result)
+            observation = await self.prober.probe_alone(endpoint, first=known is None)
+        result = observation.result
         if known is None and not _failed_here(result):
             await self._accepted(endpoint, result, accept, owner)
         endpoint = await claim.writing(
-            self._record, resource, probe, result, owner, wildcard=wildcard
+            probing.record_requested,
+            resource,
+            observation,
+            cadence=self.prober.cadence,
+            owner=owner,
+            now=self.prober.clock(),
         )
         if _failed_here(result):
             raise Problem(
@@ -196,9 +198,9 @@ class LiveProbe:
         try:
             accept(result)
         except Problem:
-            now = self.clock()
-            free_at = now + self.cadence.host_gap_ms
-            await self.store.writing(
+            now = self.prober.clock()
+            free_at = now + self.prober.cadence.host_gap_ms
+            await self.prober.store.writing(
                 endpoints.release_host, endpoint.host, owner=owner, now=now, free_at=free_at
             )
             raise
@@ -211,12 +213,12 @@ class LiveProbe:
         """
         loop = asyncio.get_running_loop()
         for pause in chain(PAUSES_S, repeat(PAUSES_S[-1])):
-            known, usable, host = await self.store.lookup(self._held, resource)
+            known, usable, host = await self.prober.store.lookup(self._held, resource)
             if known is not None and usable is not None:
                 return known, usable
-            now = self.clock()
+            now = self.prober.clock()
             free = max(host.free_at, host.lease_until) <= now
-            if free and await self.store.writing(
+            if free and await self.prober.store.writing(
                 endpoints.claim_host, resource.host, owner=owner, now=now, lease_ms=LEASE_MS
             ):
                 return None
@@ -225,63 +227,6 @@ class LiveProbe:
                 raise TimeoutError
             await asyncio.sleep(wait)
         raise AssertionError("the pauses never end")
-
-    async def _probe(self, endpoint: Endpoint) -> tuple[Probe, ProbeResult]:
-        probe = await x402.exchange(self.egress, endpoint, now=self.clock())
-        result = judge(probe.exchange, lint(probe.exchange))
-        if network_failure(result):
-            result = await self._whose_fault(endpoint.host, result)
-        return probe, result
-
-    async def _whose_fault(self, host: str, result: ProbeResult) -> ProbeResult:
-        """A failure, judged with what the references and other probes of these minutes say."""
-        now = self.clock()
-        recent = await self.store.reading(probes.recent, since=now - RECENT_MS, until=now)
-        online = await connected(self.egress, self.references)
-        judged = common_mode([(host, result)], connected=online, recent=recent)
-        if online is None:
-            judged = unproven(judged, recent=recent)
-        return judged[0][1]
-
-    async def _wildcard(
-        self, endpoint: Endpoint, known: Endpoint | None, result: ProbeResult
-    ) -> bool | None:
-        """Whether a random path of the host answers 402 too. Asked where the first 402 of a
-        resource that nobody lists would make it public, and the host was never asked.
-        """
-        first = known is None or (known.status is Listing.UNLISTED and known.learned is None)
-        if not first or result.status != x402.PAYMENT_REQUIRED:
-            return None
-        host = await self.store.reading(endpoints.host_state, endpoint.host)
-        if host.wildcard_at is not None:
-            return None
-        token = secrets.token_hex(8)
-        return await x402.wildcard(self.egress, endpoint.resource, token=token, now=self.clock())
-
-    def _record(
-        self,
-        tx: Connection,
-        resource: Resource,
-        probe: Probe,
-        result: ProbeResult,
-        owner: str,
-        *,
-        wildcard: bool | None,
-    ) -> Endpoint:
-        """Remember a result, and adopt its resource if nobody knew it."""
-        now = self.clock()
-        endpoint = endpoints.get(tx, resource.id)
-        if endpoint is None:
-            endpoint = discovery.adopt(tx, resource, source="request", now=now)
-        seen = Observation(
-            endpoint=endpoint,
-            result=result,
-            learned=probe.learned,
-            pause_ms=pause_ms(probe.exchange.result, now=now),
-            wildcard=wildcard,
-        )
-        observations.record(tx, (seen,), cadence=self.cadence, owner=owner, now=now)
-        return endpoints.get(tx, endpoint.id) or endpoint
 
 
 def known_now(
@@ -305,6 +250,6 @@ def _busy(host: str) -> Problem:
 
 
 def _failed_here(result: ProbeResult) -> bool:
-    """Whether a result tells nothing of the target; 429 does, though it is not scored."""
-    told = result.attribution is Attribution.THEIRS or result.outcome is Outcome.THROTTLED
-    return not told
+    """Whether a result says nothing about the target; 429 does, though it is not scored."""
+    theirs = result.attribution is Attribution.THEIRS or result.outcome is Outcome.THROTTLED
+    return not theirs

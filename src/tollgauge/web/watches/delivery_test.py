@@ -106,10 +106,10 @@ class DeliveryTester:
         until = loop.time() + self.again_s
         for number in range(1, TRIES + 1):
             sent = await webhooks.send(
-                self.dependencies.live.egress,
+                self.dependencies.live.prober.egress,
                 url=target.url,
                 kind=target.kind,
-                told=message,
+                event=message,
                 signing=signing,
                 now=self.dependencies.clock(),
             )

@@ -30,7 +30,8 @@ from tollgauge.monitor.reports import (
     TrustReport,
     snapshot_of,
 )
-from tollgauge.store.endpoints.scores import ScoreRow, scored
+from tollgauge.monitor.scoring import scored
+from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.web import wire
 
 RESOURCE: Final = "https://api.example.com/weather"

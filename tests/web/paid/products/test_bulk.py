@@ -32,11 +32,11 @@ from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
-from tollgauge.monitor import reports
+from tollgauge.monitor import discovery, reports, scoring
 from tollgauge.monitor.reports import Scored
-from tollgauge.store.endpoints import discovery, endpoints, scores
+from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.endpoints.scores import ScoreRow
-from tollgauge.store.probes import evidence, probes
+from tollgauge.store.probes import probes
 from tollgauge.web import routes as web
 from tollgauge.web import wire
 from tollgauge.web.paid import catalogue
@@ -176,8 +176,8 @@ async def known(store: Store, numbers: Iterable[int], *, scored_at: int | None =
             await endpoints.insert(tx, one)
             await probes.record(tx, one.id, probe(NOW - 60 * MINUTE_MS))
             if scored_at is not None:
-                seen = await evidence.gather(tx, one, as_of=scored_at)
-                await scores.save(tx, scores.scored(one.id, seen))
+                seen = await scoring.gather(tx, one, as_of=scored_at)
+                await scores.save(tx, scoring.scored(one.id, seen))
 
 
 async def saved(store: Store, number: int) -> ScoreRow | None:

@@ -33,7 +33,8 @@ from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.demo.serving import serve
-from tollgauge.store.endpoints import discovery, endpoints
+from tollgauge.monitor import discovery
+from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger import payments
 from tollgauge.store.probes import archive, packing, probes
 from tollgauge.web import wire

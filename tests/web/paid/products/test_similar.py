@@ -32,7 +32,7 @@ from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import similar as job
 from tollgauge.monitor import alternatives as module
-from tollgauge.monitor import reports
+from tollgauge.monitor import reports, scoring
 from tollgauge.monitor.alternatives import Alternatives, IndexBuilding
 from tollgauge.store.endpoints import alternative_counts, endpoints, scores
 from tollgauge.store.endpoints.scores import ScoreRow
@@ -40,7 +40,7 @@ from tollgauge.web.paid.products.similar import SimilarShape
 
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 WEATHER = "Current weather and forecast for any city"
-RESULT = scores.scored("", Evidence(resource="", as_of=NOW, first_seen=NOW)).result
+RESULT = scoring.scored("", Evidence(resource="", as_of=NOW, first_seen=NOW)).result
 
 
 def quote(amount: int, pay_to: str) -> Quote:

@@ -30,7 +30,8 @@ from tollgauge.db.engine import Store
 from tollgauge.demo.chain import run_chain
 from tollgauge.demo.envelopes import USDC
 from tollgauge.demo.serving import serve
-from tollgauge.store.endpoints import discovery, endpoints
+from tollgauge.monitor import discovery
+from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger import payment_lookup, payments
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.models import ModelsShape, models

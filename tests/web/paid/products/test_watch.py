@@ -16,7 +16,8 @@ from tests.support.receivers import SELLER
 from tests.support.watch_shop import CREATE, ID, QUOTE, RESOURCE, WatchService, opened
 
 from tollgauge.core.units import MINUTE_MS
-from tollgauge.store.endpoints import crawls, discovery, endpoints
+from tollgauge.monitor import discovery
+from tollgauge.store.endpoints import crawls, endpoints
 from tollgauge.store.probes import probes
 from tollgauge.store.watches import watches
 

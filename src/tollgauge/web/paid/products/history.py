@@ -22,8 +22,8 @@ from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.monitor import reports
-from tollgauge.store.endpoints import discovery, endpoints
-from tollgauge.store.endpoints.discovery import DiscoveryEvent
+from tollgauge.store.endpoints import endpoints, listings
+from tollgauge.store.endpoints.listings import DiscoveryEvent
 from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
@@ -202,7 +202,7 @@ def _stored(
     endpoint = endpoints.get(tx, endpoint_id)
     if endpoint is None:
         return None
-    events = discovery.events(tx, endpoint_id, since=since, until=until)
+    events = listings.events(tx, endpoint_id, since=since, until=until)
     days = map(_rows, reports.history(tx, endpoint_id, since=since, until=until))
     return endpoint, events, b",".join(rows for rows in days if rows)
 

@@ -36,7 +36,8 @@ from tollgauge.core.endpoint import Endpoint, Listing, Resource
 from tollgauge.core.exchange import FaultKind
 from tollgauge.core.probe import Outcome, ProbeResult
 from tollgauge.core.watch import Kind, Target, WatchRequest
-from tollgauge.store.endpoints import discovery, endpoints
+from tollgauge.monitor import discovery
+from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import changes
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.destinations import Destination
@@ -249,7 +250,7 @@ async def _contact(
     listed = endpoint is not None and _was_listed(endpoint)
     if state is not None and state.seen_up and (listed or state.quote is not None):
         return [] if state.recent.endswith("1") else [_DOWN.format(what="the last check failed")]
-    _, result = await dependencies.live.look(resource, claim, accept=_check_sells)
+    _, result = await dependencies.live.fresh_result(resource, claim, accept=_check_sells)
     if not listed:
         _check_sells(result)
     if result.quote is not None:

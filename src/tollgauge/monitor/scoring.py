@@ -1,4 +1,8 @@
-"""Evidence: all that a score of an endpoint depends on, gathered from its rows."""
+"""Scoring: gather the evidence of an endpoint, score it, save the score.
+
+The score itself is a function of the evidence alone (core/scoring); the loop (jobs/score) and the
+paid reports (monitor/reports) use the same steps.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,42 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.evidence import RECENT_MS, ChainEvidence, Evidence
+from tollgauge.core.score import Score
+from tollgauge.core.scoring import score
 from tollgauge.core.text import injection_suspected
 from tollgauge.core.units import WINDOW_MS
+from tollgauge.db.engine import Store
 from tollgauge.db.transaction import step
+from tollgauge.monitor import discovery
 from tollgauge.store.chain import volumes
-from tollgauge.store.endpoints import discovery, endpoints
+from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.probes import window
+
+
+async def score_and_save(store: Store, endpoint: Endpoint, *, now: int) -> ScoreRow:
+    """Score an endpoint from its evidence as of now, and save the score.
+
+    Raises EvidenceError and ScoreError for evidence that cannot be scored.
+    """
+    evidence = await store.reading(gather, endpoint, as_of=now)
+    row = scored(endpoint.id, evidence)
+    await store.writing(scores.save, row)
+    return row
+
+
+def compute(tx: Connection, endpoint: Endpoint, *, as_of: int) -> tuple[Score, ScoreRow]:
+    """The score of an endpoint from its evidence as of an instant, and the row to save. Raises
+    as `score_and_save`.
+    """
+    evidence = gather(tx, endpoint, as_of=as_of)
+    result = score(evidence)
+    return result, scores.row_of(endpoint.id, evidence, result)
+
+
+def scored(endpoint_id: str, evidence: Evidence) -> ScoreRow:
+    """The row of an endpoint's score under the newest policy."""
+    return scores.row_of(endpoint_id, evidence, score(evidence))
 
 
 @step
@@ -45,15 +79,15 @@ def _chain(tx: Connection, endpoint: Endpoint, *, as_of: int) -> ChainEvidence |
         return None
     network, pay_to = endpoint.quote.network, endpoint.quote.pay_to
     sharing = endpoints.count_hosts_sharing(tx, network, pay_to)
-    known = ChainEvidence(network=network, pay_to=pay_to, shared_hosts=max(sharing, 1))
+    shared = ChainEvidence(network=network, pay_to=pay_to, shared_hosts=max(sharing, 1))
     chain = volumes.chain_of(network)
     if chain is None:
-        return known
+        return shared
     covered = volumes.coverage(tx, chain, pay_to, as_of=as_of)
     if covered is None:
-        return known
+        return shared
     return replace(
-        known,
+        shared,
         indexed_ms=covered.indexed_ms,
         indexed_to_block=covered.to_block,
         indexed_to=covered.to_at,

@@ -1,0 +1,151 @@
+"""Changes: what a new probe result means for watchers and for the public incident feed.
+
+Rules:
+- whoever records a change holds the lock of the endpoint's row (recording a probe updates it,
+  crawls select it for update), so that the ids of one endpoint become visible in their order and a
+  cursor over them misses nothing;
+- a probe that failed because of us is left out;
+- the state of an endpoint names the lint rules that it was judged by; the sets of rules are kept by
+  their ids, so that versions of the program that meet in one database know each other's.
+
+How a state advances is decided in core/change_state and core/changes, without rows; the rows are
+in store/probes/changes; jobs/alert makes deliveries of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from sqlalchemy import Connection
+
+from tollgauge.core import change_state, latency
+from tollgauge.core.attribution import SITES_MIN, shared_slowness
+from tollgauge.core.change_state import BASELINE_MIN, ChangeState, Probed
+from tollgauge.core.changes import Baseline, Change, delisting, slow
+from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.lint import ERROR_RULES, RuleSet
+from tollgauge.core.probe import ProbeResult
+from tollgauge.core.units import HOUR_MS, day_of
+from tollgauge.db.codec import clean_quote
+from tollgauge.db.transaction import step
+from tollgauge.store.probes import changes as change_rows
+from tollgauge.store.probes import probes
+from tollgauge.store.watches import watches
+
+BASELINE_DAYS: Final = 14
+"""How many days of an endpoint's own latencies its slowness is measured against."""
+BASELINE_EVERY_MS: Final = 6 * HOUR_MS
+"""How often a baseline is computed again."""
+YOUNG_BASELINE_EVERY_MS: Final = HOUR_MS
+"""How often while it rests on too few probes to be used."""
+
+
+@step
+def observe_each(
+    tx: Connection,
+    results: Sequence[tuple[Endpoint, ProbeResult]],
+    *,
+    slow_here: bool = False,
+    rules: RuleSet = ERROR_RULES,
+) -> tuple[Change, ...]:
+    """Record which changes new results of different endpoints cause, and return them.
+
+    Each endpoint is as it was before its probe. `slow_here` says that slowness was our own doing,
+    `rules` are those that judged the results.
+    """
+    scored = [(endpoint, result) for endpoint, result in results if result.scored]
+    states = change_rows.change_states(tx, [endpoint.id for endpoint, _ in scored])
+    other_rules = change_rows.rule_sets(tx, {state.rules for state in states.values()} - {rules.id})
+    advanced: dict[str, ChangeState] = {}
+    changes: list[tuple[str, Change]] = []
+    for endpoint, result in scored:
+        before = states.get(endpoint.id)
+        state, probed = _probed(tx, endpoint, result, before or ChangeState(), slow_here=slow_here)
+        probed = replace(probed, rules=rules, rules_before=other_rules.get(state.rules))
+        after, caused = change_state.advance(state, probed)
+        if after != before:
+            advanced[endpoint.id] = after
+        changes += [(endpoint.id, change) for change in caused]
+    if any(
+        after.rules == rules.id and (id_ not in states or states[id_].rules != rules.id)
+        for id_, after in advanced.items()
+    ):
+        change_rows.keep_rule_set(tx, rules)
+    change_rows.save_change_states(tx, advanced)
+    change_rows.add(tx, changes)
+    return tuple(change for _, change in changes)
+
+
+def slow_here(tx: Connection, wave: Sequence[tuple[Endpoint, ProbeResult]]) -> bool:
+    """Whether unrelated watched endpoints of one wave were slow together, each against its own
+    past: then the cause is ours.
+    """
+    watched = {
+        endpoint.id: (endpoint, result)
+        for endpoint, result in wave
+        if endpoint.watched_until > result.at
+    }
+    if len(watched) < SITES_MIN:
+        return False
+    answered: list[tuple[str, bool]] = []
+    for id_, state in change_rows.change_states(tx, watched).items():
+        endpoint, result = watched[id_]
+        baseline = state.baseline
+        if result.up and baseline is not None and baseline.count >= BASELINE_MIN:
+            answered.append((endpoint.host, slow(result, baseline)))
+    return shared_slowness(answered)
+
+
+@step
+def delisted(tx: Connection, ids: Iterable[str], *, source: str, at: int) -> None:
+    """Record that no directory lists these endpoints any more; `source` was the last."""
+    change_rows.add(tx, [(id_, delisting(at=at, source=source)) for id_ in ids])
+
+
+def _probed(
+    tx: Connection,
+    endpoint: Endpoint,
+    result: ProbeResult,
+    state: ChangeState,
+    *,
+    slow_here: bool,
+) -> tuple[ChangeState, Probed]:
+    """The state to advance, with its baseline, and what it advances by."""
+    if result.quote is not None:
+        result = replace(result, quote=clean_quote(result.quote))
+    watched = endpoint.watched_until > result.at
+    if watched:
+        state = _with_baseline(tx, endpoint.id, state, now=result.at)
+    sensitivities = watches.sensitivities(tx, endpoint.id) if watched else frozenset[int]()
+    # Only an outage that may begin with this probe needs to know when the endpoint last answered.
+    may_begin = not result.up and state.recent.endswith("1")
+    return state, Probed(
+        result=result,
+        sensitivities=change_state.sensitivities(sensitivities),
+        templated=endpoint.templated,
+        last_good=change_rows.last_up(tx, endpoint.id, before=result.at) if may_begin else None,
+        slow_here=slow_here,
+    )
+
+
+def _with_baseline(
+    tx: Connection, endpoint_id: str, state: ChangeState, *, now: int
+) -> ChangeState:
+    """The state with a fresh enough baseline, from two weeks of the endpoint's own answers."""
+    old = state.baseline
+    if old is not None:
+        pause = BASELINE_EVERY_MS if old.count >= BASELINE_MIN else YOUNG_BASELINE_EVERY_MS
+        if now < old.at + pause:
+            return state
+    today = day_of(now)
+    days = probes.days(tx, endpoint_id, first_day=today - BASELINE_DAYS, last_day=today)
+    merged = latency.merge(day.latency for day in days)
+    baseline = Baseline(
+        p50=latency.percentile(merged, 50) or 0,
+        p95=latency.percentile(merged, 95) or 0,
+        count=sum(count for _, count in merged),
+        at=now,
+    )
+    return replace(state, baseline=baseline)

@@ -1,0 +1,407 @@
+"""Discovery: what an entry of a directory, or its absence, means for the endpoints that are known.
+
+Rules:
+- an endpoint is listed while any source lists it; only a complete crawl takes listings away: those
+  of its source that it did not see (whether a whole crawl is suspicious: core/discovery);
+- the first source that lists an endpoint speaks for it (its declared input, its texts, and its
+  price until a probe saw one); the others fill in what it left out;
+- the first directory to list an endpoint is the event `listed`, the first after it was delisted
+  `relisted`; a further source is no news;
+- terms are compared with what the same source said before; a probe's terms only with what probes
+  saw before;
+- a resource that one crawl names twice counts once, as it was named first;
+- an endpoint that was adopted on request has no listing and is never delisted;
+- what happened is dated `at`, when the listing was taken; what is due counts from `now`.
+
+Reading a directory is clients/directories', reading an entry core/listing's, the rows are
+store/endpoints/listings'.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
+
+from sqlalchemy import Connection
+
+from tollgauge.core import discovery
+from tollgauge.core.changes import Change as WatchedChange
+from tollgauge.core.changes import term_changes
+from tollgauge.core.discovery import carried
+from tollgauge.core.endpoint import Endpoint, Listing, Resource
+from tollgauge.core.evidence import Change
+from tollgauge.core.listing import ListedItem
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import MINUTE_MS
+from tollgauge.db import meta
+from tollgauge.db.codec import clean_quote, clean_terms
+from tollgauge.db.transaction import step
+from tollgauge.monitor import changes as watched_changes
+from tollgauge.store.endpoints import crawls, endpoints, listings
+from tollgauge.store.endpoints.crawls import Crawl
+from tollgauge.store.endpoints.listings import DiscoveryEvent, LockedEndpoint, StoredListing
+from tollgauge.store.probes import changes as change_rows
+
+SPREAD_MS: Final = 30 * MINUTE_MS
+"""Over how long the first probes of new endpoints are spread: the normal cadence."""
+LISTED: Final = "listed"
+DELISTED: Final = "delisted"
+RELISTED: Final = "relisted"
+PROBE: Final = "probe"
+"""The source of what our own probes saw."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageTally:
+    """What a page brought: distinct resources `seen`, endpoints that were `new`, `events` and how
+    many there were of each kind.
+    """
+
+    new: int
+    seen: int
+    events: int
+    kinds: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrawlEnding:
+    """How a crawl ended. `suspicious`: it listed so little that it is not believed yet; `problem`
+    says so in a sentence, or why the crawl did not end.
+    """
+
+    complete: bool = False
+    suspicious: bool = False
+    delisted: int = 0
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class _PageChanges:
+    """What a page of a crawl changes, until it is written."""
+
+    new: list[Endpoint] = field(default_factory=list)
+    changed: list[LockedEndpoint] = field(default_factory=list)
+    listings: list[StoredListing] = field(default_factory=list)
+    events: list[tuple[str, DiscoveryEvent]] = field(default_factory=list)
+
+
+@step
+def record_page(
+    tx: Connection,
+    crawl: Crawl,
+    items: Sequence[ListedItem],
+    *,
+    next_offset: int,
+    now: int,
+    spread_ms: int = SPREAD_MS,
+) -> PageTally:
+    """Merge a page of a crawl into endpoints and listings, and remember how far it came.
+
+    First probes of new endpoints are spread over `spread_ms` by their ids; 0 makes them due now.
+    Recording a page again changes nothing.
+    """
+    at = crawl.at(now)
+    meta.take_turn(tx, listings.LISTINGS_TURN)
+    by_id: dict[str, ListedItem] = {}
+    for item in items:
+        by_id.setdefault(item.resource.id, item)
+    locked = listings.lock(tx, by_id)
+    listed = listings.of_source(tx, crawl.source, by_id)
+    page = _PageChanges()
+    for id_, item in sorted(by_id.items()):
+        listing = listed.get(id_)
+        if listing is None or listing.gone_at is not None or listing.crawl_id < crawl.id:
+            _merge(
+                page,
+                item,
+                crawl=crawl,
+                locked=locked.get(id_),
+                listing=listing,
+                now=now,
+                at=at,
+                spread_ms=spread_ms,
+            )
+    endpoints.insert_many(tx, page.new)
+    listings.save_listed(tx, page.changed)
+    listings.save(tx, page.listings)
+    listings.add_events(tx, page.events)
+    _record_term_changes(tx, crawl.source, by_id, locked, listed, at=at)
+    crawls.set_offset(tx, crawl, next_offset)
+    kinds = Counter(event.event for _, event in page.events)
+    return PageTally(new=len(page.new), seen=len(by_id), events=len(page.events), kinds=kinds)
+
+
+@step
+def finish_crawl(
+    tx: Connection, crawl: Crawl, *, complete: bool, now: int, suspicious: bool = False
+) -> int:
+    """End a crawl. A complete one takes away the listings of its source that it did not see;
+    returns how many endpoints no source lists any more.
+    """
+    meta.take_turn(tx, listings.LISTINGS_TURN)
+    crawls.end_crawl(tx, crawl, complete=complete, suspicious=suspicious, now=now)
+    if not complete:
+        return 0
+    at = crawl.at(now)
+    delisted = 0
+    for ids in endpoints.chunks(listings.remove_unseen(tx, crawl, at=at)):
+        delisted += _remove_source(tx, ids, crawl.source, now=now, at=at)
+    return delisted
+
+
+def end_crawl(tx: Connection, crawl: Crawl, *, whole: bool, now: int) -> CrawlEnding:
+    """End a crawl, deciding whether it is complete: `whole` says that it read its listing to the
+    end. One that listed nothing, or suspiciously little, delists nothing.
+    """
+    census = crawls.census(tx, crawl)
+    whole = whole and census.listed > 0
+    suspicious = whole and census.is_suspicious
+    complete = whole and not suspicious
+    delisted = finish_crawl(tx, crawl, complete=complete, suspicious=suspicious, now=now)
+    problem = ""
+    if suspicious:
+        problem = (
+            f"Suspicious: it lists {census.listed} endpoints, and the last complete crawl listed "
+            f"{census.complete}. Nothing is delisted until a second crawl agrees."
+        )
+    return CrawlEnding(complete=complete, suspicious=suspicious, delisted=delisted, problem=problem)
+
+
+@step
+def adopt(tx: Connection, resource: Resource, *, source: str, now: int) -> Endpoint:
+    """The endpoint of a resource; a new one, due within the normal cadence, if nobody listed it
+    yet.
+    """
+    meta.take_turn(tx, listings.LISTINGS_TURN)
+    known = endpoints.get(tx, resource.id)
+    if known is not None:
+        return known
+    new = new_endpoint(resource, now=now, spread_ms=SPREAD_MS)
+    endpoint = replace(new, sources=(source,), status=Listing.UNLISTED)
+    endpoints.insert(tx, endpoint, adopted=True)
+    return endpoint
+
+
+@step
+def observe_quote(
+    tx: Connection, endpoint: Endpoint, quote: Quote, *, at: int
+) -> tuple[Change, ...]:
+    """Take a probe's terms as the endpoint's price. What differs from the terms that probes saw
+    before becomes events; a directory's price is no such ground, and neither is an older probe.
+    """
+    return observe_quotes(tx, {endpoint.id: (quote, at)})
+
+
+def observe_quotes(tx: Connection, quotes: Mapping[str, tuple[Quote, int]]) -> tuple[Change, ...]:
+    """Take what probes saw, (terms, instant) by endpoint's id, as `observe_quote` does for one."""
+    quoted: list[LockedEndpoint] = []
+    events: list[tuple[str, DiscoveryEvent]] = []
+    for id_, locked in listings.lock(tx, quotes).items():
+        quote, at = quotes[id_]
+        endpoint = locked.endpoint
+        probed = locked.quote_source == PROBE
+        if probed and endpoint.quote_at is not None and endpoint.quote_at >= at:
+            continue
+        after = clean_quote(quote)
+        changed = discovery.changes(endpoint.quote if probed else None, after)
+        updated = replace(
+            locked, endpoint=replace(endpoint, quote=after, quote_at=at), quote_source=PROBE
+        )
+        quoted.append(updated.owing_score(at) if changed else updated)
+        events += [(id_, _event(kind, PROBE, at, *texts)) for kind, *texts in changed]
+    listings.save_quotes(tx, quoted)
+    listings.add_events(tx, events)
+    return tuple(_change(event) for _, event in events)
+
+
+@step
+def changes(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple[Change, ...]:
+    """Changes of price, payTo and network with `since < at <= until`, oldest first. One that
+    several sources saw counts once, as the first saw it: a transition happened as often as the
+    source that saw it most often says.
+    """
+    counted: Counter[tuple[str, str, str]] = Counter()
+    by_source: Counter[tuple[str, str, str, str]] = Counter()
+    distinct: list[Change] = []
+    for event in listings.events(tx, endpoint_id, since=since, until=until):
+        if event.event in (LISTED, DELISTED, RELISTED):
+            continue
+        transition = (event.event, event.before, event.after)
+        by_source[event.source, *transition] += 1
+        if by_source[event.source, *transition] > counted[transition]:
+            counted[transition] += 1
+            distinct.append(_change(event))
+    return tuple(distinct)
+
+
+def new_endpoint(resource: Resource, *, now: int, spread_ms: int) -> Endpoint:
+    """An endpoint that nobody knew, due at an instant of the next `spread_ms` that its id picks."""
+    id_ = resource.id
+    return Endpoint(
+        id=id_,
+        resource=resource.url,
+        host=resource.host,
+        query=resource.query,
+        first_seen=now,
+        last_seen=now,
+        next_due=now + (int(id_[:8], 16) * spread_ms >> 32),
+        templated=resource.templated,
+    )
+
+
+def _merge(
+    page: _PageChanges,
+    item: ListedItem,
+    *,
+    crawl: Crawl,
+    locked: LockedEndpoint | None,
+    listing: StoredListing | None,
+    now: int,
+    at: int,
+    spread_ms: int,
+) -> None:
+    """Add to the page what an entry means for the endpoint and the listing that are there."""
+    id_, source = item.resource.id, crawl.source
+    new = new_endpoint(item.resource, now=now, spread_ms=spread_ms)
+    before = listing.terms if listing is not None else None
+    # A listing that names no price now keeps its last one: what comes back is compared with that.
+    terms = carried(before, clean_terms(item.quote or item.unpriced))
+    if item.unpriced is not None and isinstance(terms, Quote):
+        item = replace(item, quote=terms)
+    if locked is None:
+        page.new.append(_described(replace(new, sources=(source,)), item, at=at))
+        events = [(LISTED, "", "")]
+    else:
+        events = _listing_events(locked.endpoint) + list(discovery.changes(before, terms))
+        listed = _listed(locked, item, source, now=now, at=at, due=new.next_due)
+        page.changed.append(listed.owing_score(now) if events else listed)
+    page.events += [(id_, _event(kind, source, at, *texts)) for kind, *texts in events]
+    page.listings.append(
+        StoredListing(
+            endpoint_id=id_,
+            source=source,
+            crawl_id=crawl.id,
+            first_seen=at,
+            last_seen=at,
+            gone_at=None,
+            terms=terms,
+        )
+    )
+
+
+def _listing_events(endpoint: Endpoint) -> list[tuple[str, str, str]]:
+    """The event of an endpoint's being listed, if that is news."""
+    if endpoint.status is Listing.UNLISTED:
+        return [(LISTED, "", "")]
+    return [(RELISTED, "", "")] if endpoint.status is Listing.DELISTED else []
+
+
+def _listed(
+    locked: LockedEndpoint, item: ListedItem, source: str, *, now: int, at: int, due: int
+) -> LockedEndpoint:
+    """A known endpoint as it is once a source lists it. `due` is when a new one would be."""
+    before = locked.endpoint
+    sources = () if before.status is Listing.UNLISTED else before.sources
+    if source not in sources:
+        sources = (*sources, source)
+    back = before.status is Listing.DELISTED
+    listed = replace(
+        before,
+        sources=sources,
+        status=Listing.LISTED,
+        last_seen=now,
+        next_due=min(before.next_due, due) if back else before.next_due,
+    )
+    described = _described(
+        listed,
+        item,
+        at=at,
+        speaks=sources[0] == source,
+        priced=locked.quote_source != PROBE,
+    )
+    if described.quote == before.quote:
+        return replace(locked, endpoint=described)
+    return replace(locked, endpoint=described, quote_source=source).owing_score(now)
+
+
+def _described(
+    endpoint: Endpoint, item: ListedItem, *, at: int, speaks: bool = True, priced: bool = True
+) -> Endpoint:
+    """The endpoint with a listing's words: all of them if its source speaks for the endpoint,
+    else those that are still missing. `priced`: a listing's price counts.
+    """
+    described = replace(
+        endpoint,
+        service_name=_either(item.service_name, endpoint.service_name, first=speaks),
+        description=_either(item.description, endpoint.description, first=speaks),
+        tags=_either(item.tags, endpoint.tags, first=speaks),
+        method=_either(item.method, endpoint.method, first=speaks),
+        body=_either(item.body, endpoint.body, first=speaks),
+        query=_either(item.resource.query, endpoint.query, first=speaks),
+    )
+    if priced and item.quote is not None and (speaks or endpoint.quote is None):
+        return replace(described, quote=clean_quote(item.quote), quote_at=at)
+    return described
+
+
+def _either(new: T, old: T, *, first: bool) -> T:
+    one, other = (new, old) if first else (old, new)
+    return one or other
+
+
+def _record_term_changes(
+    tx: Connection,
+    source: str,
+    items: Mapping[str, ListedItem],
+    locked: Mapping[str, LockedEndpoint],
+    listed: Mapping[str, StoredListing],
+    *,
+    at: int,
+) -> None:
+    """Changed terms are news to watchers, unless a probe saw terms of its own or another source
+    speaks for the endpoint.
+    """
+    found: list[tuple[str, WatchedChange]] = []
+    for id_ in sorted(items.keys() & locked.keys() & listed.keys()):
+        endpoint, item, before = locked[id_].endpoint, items[id_], listed[id_].terms
+        after = carried(before, clean_terms(item.quote or item.unpriced))
+        speaks = endpoint.sources[:1] == (source,) and locked[id_].quote_source != PROBE
+        if speaks and before is not None and after is not None:
+            found += [(id_, change) for change in term_changes(before, after, at=at, source=source)]
+    change_rows.add(tx, found)
+
+
+def _remove_source(tx: Connection, ids: Sequence[str], source: str, *, now: int, at: int) -> int:
+    """Take a source from endpoints; how many have none left and are delisted now."""
+    changed: list[LockedEndpoint] = []
+    delisted: list[str] = []
+    for id_, locked in listings.lock(tx, ids).items():
+        sources = tuple(name for name in locked.endpoint.sources if name != source)
+        status = Listing.LISTED if sources else Listing.DELISTED
+        updated = replace(locked, endpoint=replace(locked.endpoint, sources=sources, status=status))
+        if not sources and locked.endpoint.status is Listing.LISTED:
+            updated = updated.owing_score(now)
+            delisted.append(id_)
+        changed.append(updated)
+    listings.save_sources(tx, changed)
+    listings.add_events(tx, [(id_, _event(DELISTED, source, at, "", "")) for id_ in delisted])
+    watched_changes.delisted(tx, delisted, source=source, at=at)
+    return len(delisted)
+
+
+def _event(kind: str, source: str, at: int, before: str, after: str) -> DiscoveryEvent:
+    return DiscoveryEvent(at=at, event=kind, source=source, before=before, after=after)
+
+
+def _change(event: DiscoveryEvent) -> Change:
+    return Change(
+        at=event.at,
+        kind=event.event,
+        source=event.source,
+        before=event.before,
+        after=event.after,
+    )

@@ -1,0 +1,225 @@
+"""Probing: one probe from request to recorded result, for the probe loop and for live reports.
+
+The steps, in order:
+1. `ask`: one exchange (clients/x402), linted (core/lint) and judged (core/probe);
+2. `with_wildcard_test`: whether a random path of the host answers 402 too, where that is due;
+3. `attributed`: whose fault a failure is, from the other results of the wave, those of the last
+   minutes, and the operator's reference URLs (core/attribution);
+4. `record`: the evidence, the price it quoted, the changes it causes (monitor/changes), the next
+   due time, the mark that a score is owed and the end of the host's lease, in one transaction: a
+   crash leaves all or nothing. Several results may share one, which costs as many statements as
+   one does.
+
+Which endpoints are probed, when, and who holds their hosts' leases is the callers' work: jobs/probe
+and web/paid/live_probe.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlalchemy import Connection
+
+from tollgauge.clients import x402
+from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.connectivity import connected
+from tollgauge.clients.x402 import PAYMENT_REQUIRED
+from tollgauge.core.attribution import (
+    RECENT_MS,
+    SITES_MIN,
+    Wave,
+    common_mode,
+    network_failure,
+    unproven,
+)
+from tollgauge.core.endpoint import Endpoint, Listing, Resource
+from tollgauge.core.lint import lint
+from tollgauge.core.probe import ProbeResult, judge
+from tollgauge.core.schedule import Cadence, next_due, pause_ms
+from tollgauge.core.units import DAY_MS
+from tollgauge.db.engine import Store
+from tollgauge.db.transaction import step
+from tollgauge.monitor import changes, discovery
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.endpoints.endpoints import HostState
+from tollgauge.store.probes import probes
+from tollgauge.store.probes.probes import NewProbe
+
+WILDCARD_EVERY_MS: Final = DAY_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One probe of an endpoint and what was seen.
+
+    `learned` is the request that elicited a 402 (`Endpoint.learned` from now on), `pause_ms` what
+    the target asked for (Retry-After), `wildcard` whether a random path of its host answered 402
+    too, None where that was not asked.
+    """
+
+    endpoint: Endpoint
+    result: ProbeResult
+    learned: str | None
+    pause_ms: int = 0
+    wildcard: bool | None = None
+
+    @property
+    def sells(self) -> bool:
+        """Whether the endpoint answered 402."""
+        return self.result.status == PAYMENT_REQUIRED
+
+    @property
+    def is_final(self) -> bool:
+        """Whether no other result of the same wave could change what is made of this one."""
+        watched = self.endpoint.watched_until > self.result.at
+        return not watched and not network_failure(self.result)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prober:
+    """What probing needs: the store, the one way out, the clock (milliseconds UTC), the pace, and
+    https URLs of the operator's choice that tell whether *we* are connected.
+    """
+
+    store: Store
+    egress: Egress
+    clock: Callable[[], int]
+    cadence: Cadence
+    references: tuple[str, ...] = ()
+
+    async def ask(self, endpoint: Endpoint) -> Observation:
+        """One exchange with an endpoint, judged by itself."""
+        probe = await x402.exchange(self.egress, endpoint, now=self.clock())
+        return Observation(
+            endpoint=endpoint,
+            result=judge(probe.exchange, lint(probe.exchange)),
+            learned=probe.learned,
+            pause_ms=pause_ms(probe.exchange.result, now=self.clock()),
+        )
+
+    async def probe_alone(self, endpoint: Endpoint, *, first: bool) -> Observation:
+        """Probe one endpoint outside of any wave; `first` says that nobody knew it.
+
+        The host is asked for a random path too where the first 402 of a resource that nobody
+        lists would make it public, and the host was never asked.
+        """
+        (observation,) = await self.attributed((await self.ask(endpoint),))
+        never_sold = endpoint.status is Listing.UNLISTED and endpoint.learned is None
+        if observation.sells and (first or never_sold):
+            host = await self.store.reading(endpoints.host_state, endpoint.host)
+            if host.wildcard_at is None:
+                return await self.with_wildcard_test(observation)
+        return observation
+
+    def wildcard_test_due(self, host: HostState) -> bool:
+        """Whether a host that sells is to be asked for a random path, which is once a day: where
+        that answers 402 too, a 402 of the host means nothing.
+        """
+        return host.wildcard_at is None or host.wildcard_at <= self.clock() - WILDCARD_EVERY_MS
+
+    async def with_wildcard_test(self, observation: Observation) -> Observation:
+        """The observation with what a random path of its host answered."""
+        wildcard = await x402.wildcard(
+            self.egress,
+            observation.endpoint.resource,
+            token=secrets.token_hex(8),
+            now=self.clock(),
+        )
+        return replace(observation, wildcard=wildcard)
+
+    async def attributed(self, observations: Sequence[Observation]) -> tuple[Observation, ...]:
+        """The observations of one wave, in the order given, with failures that are not the
+        targets' doing attributed to us or to nobody.
+        """
+        wave: Wave = [(seen.endpoint.host, seen.result) for seen in observations]
+        if not any(network_failure(result) for _, result in wave):
+            return tuple(observations)
+        if any(result.status for _, result in wave):
+            wave = common_mode(wave, connected=True)
+        else:
+            wave = await self._attributed_without_answer(wave)
+        return tuple(
+            replace(seen, result=result)
+            for seen, (_, result) in zip(observations, wave, strict=True)
+        )
+
+    async def _attributed_without_answer(self, wave: Wave) -> Wave:
+        """A wave that nobody answered, judged with what the references and, where the wave is
+        too small to tell, the last minutes say.
+        """
+        recent: Wave = ()
+        if len(wave) < SITES_MIN:
+            now = self.clock()
+            recent = await self.store.reading(probes.recent, since=now - RECENT_MS, until=now)
+        online = await connected(self.egress, self.references)
+        wave = common_mode(wave, connected=online, recent=recent)
+        return unproven(wave, recent=recent) if online is None else wave
+
+
+@step
+def record(
+    tx: Connection,
+    observations: Sequence[Observation],
+    *,
+    cadence: Cadence,
+    owner: str,
+    now: int,
+    slow_here: bool = False,
+) -> None:
+    """Record results of endpoints of different hosts and give the hosts, whose leases `owner`
+    holds, back after a gap.
+
+    `slow_here` says that unrelated endpoints answered slowly together, so that it tells nothing
+    of these. A repeated call for the same endpoint and instant changes nothing.
+    """
+    new_ids = probes.record_each(
+        tx,
+        [
+            NewProbe(
+                endpoint_id=seen.endpoint.id,
+                result=seen.result,
+                next_due=next_due(seen.endpoint, cadence, now=now, pause_ms=seen.pause_ms),
+                learned=seen.learned,
+            )
+            for seen in observations
+        ],
+    )
+    new = [(seen.endpoint, seen.result) for seen in observations if seen.endpoint.id in new_ids]
+    changes.observe_each(tx, new, slow_here=slow_here)
+    quotes = {
+        seen.endpoint.id: (seen.result.quote, seen.result.at)
+        for seen in observations
+        if seen.result.quote is not None and seen.result.scored
+    }
+    if quotes:
+        discovery.observe_quotes(tx, quotes)
+    for seen in observations:
+        if seen.wildcard is not None:
+            endpoints.set_wildcard(tx, seen.endpoint.host, wildcard=seen.wildcard, at=now)
+    free_at = {
+        seen.endpoint.host: now + max(cadence.host_gap_ms, seen.pause_ms) for seen in observations
+    }
+    endpoints.release_hosts(tx, free_at, owner=owner, now=now)
+
+
+def record_requested(
+    tx: Connection,
+    resource: Resource,
+    observation: Observation,
+    *,
+    cadence: Cadence,
+    owner: str,
+    now: int,
+) -> Endpoint:
+    """Record a result that somebody asked for, and adopt its resource if nobody knew it. Returns
+    the endpoint as it is afterwards.
+    """
+    endpoint = endpoints.get(tx, resource.id)
+    if endpoint is None:
+        endpoint = discovery.adopt(tx, resource, source="request", now=now)
+    seen = replace(observation, endpoint=endpoint)
+    record(tx, (seen,), cadence=cadence, owner=owner, now=now)
+    return endpoints.get(tx, endpoint.id) or endpoint

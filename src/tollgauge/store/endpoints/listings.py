@@ -1,0 +1,247 @@
+"""Rows of listings and discovery events: who lists an endpoint, since when, and at what price.
+
+A listing belongs to one source. Transactions that change listings take turns (LISTINGS_TURN), so
+that two sources merge into one endpoint. What an entry of a directory means for these rows is
+decided in monitor/discovery; crawls themselves are in store/endpoints/crawls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.terms import Advertised
+from tollgauge.db import schema, upsert
+from tollgauge.db.codec import terms_from_json, terms_to_json, texts_to_json
+from tollgauge.db.transaction import step
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.endpoints.crawls import Crawl
+from tollgauge.store.endpoints.endpoint_rows import from_row, quote_columns, to_row
+
+LISTINGS_TURN: Final = "listings"
+"""The turn of whoever adds or removes endpoints or changes listings."""
+
+_event: Final = schema.discovery_event
+_EVENTS: Final = (
+    sa.select(_event.c.at, _event.c.event, _event.c.source, _event.c.before, _event.c.after)
+    .where(
+        _event.c.endpoint_id == sa.bindparam("id"),
+        _event.c.at > sa.bindparam("since"),
+        _event.c.at <= sa.bindparam("until"),
+    )
+    .order_by(_event.c.at, _event.c.id)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscoveryEvent:
+    """Something that happened to an endpoint's listing or price."""
+
+    at: int
+    event: str
+    source: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockedEndpoint:
+    """An endpoint whose row is locked until the transaction ends. `quote_source` is who named its
+    price; a score is owed from `score_due` on (`score_next`: see the columns in db/schema.py).
+    """
+
+    endpoint: Endpoint
+    quote_source: str | None
+    score_due: int
+    score_next: int | None
+
+    def owing_score(self, now: int) -> LockedEndpoint:
+        """The same endpoint, owing a score from `now` on."""
+        return replace(self, score_due=min(self.score_due, now), score_next=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredListing:
+    """What one source says of one endpoint. `crawl_id` is the last crawl that saw it, `gone_at`
+    when a complete crawl did not; `terms` are None while the source named none.
+    """
+
+    endpoint_id: str
+    source: str
+    crawl_id: int
+    first_seen: int
+    last_seen: int
+    gone_at: int | None
+    terms: Advertised | None
+
+
+def lock(tx: Connection, ids: Iterable[str]) -> dict[str, LockedEndpoint]:
+    """Endpoints by id, locked in the order of their ids; unknown ids are left out."""
+    return {
+        id_: LockedEndpoint(
+            endpoint=from_row(row),
+            quote_source=row["quote_source"],
+            score_due=row["score_due"],
+            score_next=row["score_next"],
+        )
+        for id_, row in endpoints.lock(tx, ids).items()
+    }
+
+
+def of_source(tx: Connection, source: str, ids: Iterable[str]) -> dict[str, StoredListing]:
+    """What a source says of endpoints, by their ids; those that it never listed are left out."""
+    listings: dict[str, StoredListing] = {}
+    for chunk in endpoints.chunks(ids):
+        query = sa.select(schema.listing).where(
+            schema.listing.c.endpoint_id.in_(chunk), schema.listing.c.source == source
+        )
+        for row in tx.execute(query).mappings():
+            listings[row["endpoint_id"]] = StoredListing(
+                endpoint_id=row["endpoint_id"],
+                source=row["source"],
+                crawl_id=row["crawl_id"],
+                first_seen=row["first_seen"],
+                last_seen=row["last_seen"],
+                gone_at=row["gone_at"],
+                terms=terms_from_json(row["quote"]),
+            )
+    return listings
+
+
+def save(tx: Connection, listings: Sequence[StoredListing]) -> None:
+    """Keep listings; one that is there keeps its `first_seen`."""
+    if not listings:
+        return
+    statement = upsert.insert(tx, schema.listing)
+    replaced = ("crawl_id", "last_seen", "gone_at", "quote")
+    tx.execute(
+        statement.on_conflict_do_update(
+            index_elements=["endpoint_id", "source"],
+            set_={name: statement.excluded[name] for name in replaced},
+        ),
+        [
+            {
+                "endpoint_id": listing.endpoint_id,
+                "source": listing.source,
+                "crawl_id": listing.crawl_id,
+                "first_seen": listing.first_seen,
+                "last_seen": listing.last_seen,
+                "gone_at": listing.gone_at,
+                "quote": terms_to_json(listing.terms),
+            }
+            for listing in listings
+        ],
+    )
+
+
+def save_listed(tx: Connection, listed: Sequence[LockedEndpoint]) -> None:
+    """Write every column of endpoints that a directory lists."""
+    _update_many(
+        tx,
+        [
+            to_row(locked.endpoint)
+            | {"adopted": False, "quote_source": locked.quote_source}
+            | _score_columns(locked)
+            for locked in listed
+        ],
+    )
+
+
+def save_sources(tx: Connection, changed: Sequence[LockedEndpoint]) -> None:
+    """Write which sources list endpoints, whether any does, and the score that is owed."""
+    _update_many(
+        tx,
+        [
+            {
+                "id": locked.endpoint.id,
+                "sources": texts_to_json(locked.endpoint.sources),
+                "status": locked.endpoint.status.value,
+            }
+            | _score_columns(locked)
+            for locked in changed
+        ],
+    )
+
+
+def save_quotes(tx: Connection, quoted: Sequence[LockedEndpoint]) -> None:
+    """Write the prices of endpoints, who named them, and the score that is owed."""
+    _update_many(
+        tx,
+        [
+            {
+                "id": locked.endpoint.id,
+                "quote_at": locked.endpoint.quote_at,
+                "quote_source": locked.quote_source,
+            }
+            | quote_columns(locked.endpoint.quote)
+            | _score_columns(locked)
+            for locked in quoted
+        ],
+    )
+
+
+def remove_unseen(tx: Connection, crawl: Crawl, *, at: int) -> tuple[str, ...]:
+    """Take away the listings of a source that its crawl did not see; the endpoints' ids, sorted."""
+    listing = schema.listing
+    gone = tx.execute(
+        listing.update()
+        .where(
+            listing.c.source == crawl.source,
+            listing.c.crawl_id < crawl.id,
+            listing.c.gone_at.is_(None),
+        )
+        .values(gone_at=at)
+        .returning(listing.c.endpoint_id)
+    )
+    return tuple(sorted(gone.scalars()))
+
+
+def add_events(tx: Connection, events: Sequence[tuple[str, DiscoveryEvent]]) -> None:
+    """Append events, each with the id of its endpoint."""
+    if events:
+        tx.execute(
+            schema.discovery_event.insert(),
+            [
+                {
+                    "endpoint_id": endpoint_id,
+                    "at": event.at,
+                    "event": event.event,
+                    "source": event.source,
+                    "before": event.before,
+                    "after": event.after,
+                }
+                for endpoint_id, event in events
+            ],
+        )
+
+
+@step
+def events(
+    tx: Connection, endpoint_id: str, *, since: int, until: int
+) -> tuple[DiscoveryEvent, ...]:
+    """What happened to an endpoint with `since < at <= until`, oldest first."""
+    bounds = {"id": endpoint_id, "since": since, "until": until}
+    return tuple(DiscoveryEvent(**row) for row in tx.execute(_EVENTS, bounds).mappings())
+
+
+def _score_columns(locked: LockedEndpoint) -> dict[str, int | None]:
+    return {"score_due": locked.score_due, "score_next": locked.score_next}
+
+
+def _update_many(tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows of the table `endpoint` that all name the same columns, by their ids."""
+    if not rows:
+        return
+    endpoint = schema.endpoint
+    names = [name for name in rows[0] if name != "id"]
+    statement = (
+        endpoint.update()
+        .where(endpoint.c.id == sa.bindparam("id_"))
+        .values({name: sa.bindparam(f"{name}_", type_=endpoint.c[name].type) for name in names})
+    )
+    tx.execute(statement, [{f"{name}_": row[name] for name in row} for row in rows])
