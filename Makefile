@@ -1,15 +1,18 @@
-# Two commands for people: `make demo` and `make test`. Both do all the set-up they need.
+# Commands for people: `make demo`, `make test`, `make test-all`. Each does all the set-up it needs.
 PYTHON ?= python3
 VENV := .venv
 ARGS ?=
 
-.PHONY: demo test setup setup-test clean docs
+.PHONY: demo test test-all setup setup-test clean docs
 
 demo: setup  ## the whole service at work on this machine, until Ctrl-C
 	$(VENV)/bin/tollgauge demo --history-days 30 $(ARGS)
 
 test: setup setup-test  ## every gate: format, lint, types, layers, tests, the demo round
 	bash scripts/test.sh
+
+test-all: setup setup-test  ## the same with long schedules, then the other supported Pythons
+	bash scripts/test.sh all
 
 setup:  ## Python packages and the demo's Node parts, from the lock files
 	bash scripts/setup.sh venv $(VENV) $(PYTHON)

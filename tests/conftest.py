@@ -16,10 +16,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.support import watch_shop
 from tests.support.http_service import configuration, fill, opened
 from tests.support.postgres import Postgres, binaries, migrated, started, unprivileged_user
-from tests.support.watch_shop import WatchService
+from tests.support.watch_service import WatchService
+from tests.support.watch_service import opened as opened_watch_service
 
 from tollgauge.db.engine import Store
 
@@ -120,13 +120,15 @@ def market_database(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path]
 
 
 @pytest.fixture
-async def till(tmp_path: Path, empty_sqlite: Path) -> AsyncIterator[WatchService]:
-    database = shutil.copy(empty_sqlite, tmp_path / "till.db")
-    async with watch_shop.opened(f"sqlite:///{database}", tmp_path) as found:
+async def watch_service(tmp_path: Path, empty_sqlite: Path) -> AsyncIterator[WatchService]:
+    database = shutil.copy(empty_sqlite, tmp_path / "watch_service.db")
+    async with opened_watch_service(f"sqlite:///{database}", tmp_path) as found:
         yield found
 
 
 @pytest.fixture
-async def everywhere(database: str, tmp_path: Path) -> AsyncIterator[WatchService]:
-    async with watch_shop.opened(database, tmp_path) as found:
+async def watch_service_on_each_database(
+    database: str, tmp_path: Path
+) -> AsyncIterator[WatchService]:
+    async with opened_watch_service(database, tmp_path) as found:
         yield found

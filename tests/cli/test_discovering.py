@@ -33,7 +33,7 @@ class Done:
         return orjson.loads(self.out)
 
 
-class Shop:
+class DiscoverCommand:
     """The command line in a folder of its own, and the events in its database."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,13 +64,13 @@ class Shop:
 
 
 @pytest.fixture
-def shop(
+def command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Shop:
+) -> DiscoverCommand:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [])
     monkeypatch.setenv("DATABASE_URL", f"sqlite:///{tmp_path}/d.db")
-    return Shop(tmp_path, capsys)
+    return DiscoverCommand(tmp_path, capsys)
 
 
 def entry(number: int, *, amount: str | None = "1000", pay_to: str = ONE) -> dict[str, Any]:
@@ -103,98 +103,106 @@ def dated(number: int) -> dict[str, Any]:
     return crawl(number, meta={"facilitatorUrl": "https://dir.dev/x402", "generatedAt": taken})
 
 
-def test_four_crawls_of_a_named_directory_tell_what_changed(shop: Shop) -> None:
+def test_four_crawls_of_a_named_directory_tell_what_changed(command: DiscoverCommand) -> None:
     for number in (1, 2, 3, 4):
-        path = shop.write(f"crawl-{number}.json", dated(number))
-        done = shop.discover(path, "--json")
+        path = command.write(f"crawl-{number}.json", dated(number))
+        done = command.discover(path, "--json")
         assert (done.code, done.json["source"]) == (0, "dir.dev"), done.err
-    assert Counter(shop.events()) == TOLD
-    at = shop.events("event, at")
+    assert Counter(command.events()) == TOLD
+    at = command.events("event, at")
     assert next(when for event, when in at if event == "delisted") == 1_769_904_000_000  # February
 
 
 def test_four_crawls_in_one_command_are_read_oldest_first_whatever_their_order(
-    shop: Shop,
+    command: DiscoverCommand,
 ) -> None:
-    paths = [shop.write(f"{5 - number}.json", dated(number)) for number in (3, 1, 4, 2)]
-    done = shop.discover(*paths, "--json")
+    paths = [command.write(f"{5 - number}.json", dated(number)) for number in (3, 1, 4, 2)]
+    done = command.discover(*paths, "--json")
     assert done.code == 0, done.err
     assert [tally["source"] for tally in done.json] == ["dir.dev"] * 4
-    assert Counter(shop.events()) == TOLD
+    assert Counter(command.events()) == TOLD
 
 
-def test_four_crawls_without_an_origin_are_one_source_by_their_name(shop: Shop) -> None:
-    paths = [shop.write(f"crawl-{number}.json", crawl(number)) for number in (1, 2, 3, 4)]
-    done = shop.discover(*paths, "--name", "dir")
+def test_four_crawls_without_an_origin_are_one_source_by_their_name(
+    command: DiscoverCommand,
+) -> None:
+    paths = [command.write(f"crawl-{number}.json", crawl(number)) for number in (1, 2, 3, 4)]
+    done = command.discover(*paths, "--name", "dir")
     assert done.code == 0, done.err
-    assert Counter(shop.events()) == TOLD
+    assert Counter(command.events()) == TOLD
     assert done.out.count("source     dir\n") == 4
 
 
-def test_files_that_look_like_one_directory_are_not_loaded_without_a_name(shop: Shop) -> None:
-    paths = [shop.write(f"crawl-{number}.json", crawl(number)) for number in (1, 2, 3, 4)]
-    asked = shop.discover(*paths)
+def test_files_that_look_like_one_directory_are_not_loaded_without_a_name(
+    command: DiscoverCommand,
+) -> None:
+    paths = [command.write(f"crawl-{number}.json", crawl(number)) for number in (1, 2, 3, 4)]
+    asked = command.discover(*paths)
     assert (asked.code, asked.out) == (2, "")
     assert "crawl-1.json and crawl-2.json look like crawls of one directory" in asked.err
     assert "--name crawl" in asked.err
-    assert shop.events() == []
-    assert shop.discover(*paths, "--name", "crawl").code == 0
-    assert Counter(shop.events()) == TOLD
+    assert command.events() == []
+    assert command.discover(*paths, "--name", "crawl").code == 0
+    assert Counter(command.events()) == TOLD
 
 
-def test_a_second_file_that_looks_like_a_known_directory_asks_for_a_name(shop: Shop) -> None:
-    assert shop.discover(shop.write("crawl-1.json", crawl(1))).code == 0
-    second = shop.write("crawl-2.json", crawl(2))
-    asked = shop.discover(second, "--json")
+def test_a_second_file_that_looks_like_a_known_directory_asks_for_a_name(
+    command: DiscoverCommand,
+) -> None:
+    assert command.discover(command.write("crawl-1.json", crawl(1))).code == 0
+    second = command.write("crawl-2.json", crawl(2))
+    asked = command.discover(second, "--json")
     assert (asked.code, asked.out) == (2, "")
     assert "the source file:crawl-1.json" in asked.err
     assert "8 of the 9 endpoints" in asked.err
     assert "--name file:crawl-1.json" in asked.err
-    assert Counter(shop.events()) == {"listed": 10}
-    known = shop.discover(second, "--name", "file:crawl-1.json", "--json")
+    assert Counter(command.events()) == {"listed": 10}
+    known = command.discover(second, "--name", "file:crawl-1.json", "--json")
     assert known.json["events"] == {"listed": 1, "delisted": 2}
 
 
-def test_a_name_of_its_own_makes_a_like_file_another_directory(shop: Shop) -> None:
-    shop.discover(shop.write("crawl-1.json", crawl(1)))
-    done = shop.discover(shop.write("crawl-2.json", crawl(2)), "--name", "another", "--json")
+def test_a_name_of_its_own_makes_a_like_file_another_directory(command: DiscoverCommand) -> None:
+    command.discover(command.write("crawl-1.json", crawl(1)))
+    done = command.discover(command.write("crawl-2.json", crawl(2)), "--name", "another", "--json")
     assert (done.code, done.json["events"]) == (0, {"listed": 1})
 
 
-def test_files_of_different_directories_need_no_name(shop: Shop) -> None:
-    one = shop.write("one.json", {"items": [entry(n) for n in range(10)]})
-    two = shop.write("two.json", {"items": [entry(n) for n in range(9, 30)]})
-    done = shop.discover(one, two, "--json")
+def test_files_of_different_directories_need_no_name(command: DiscoverCommand) -> None:
+    one = command.write("one.json", {"items": [entry(n) for n in range(10)]})
+    two = command.write("two.json", {"items": [entry(n) for n in range(9, 30)]})
+    done = command.discover(one, two, "--json")
     assert done.code == 0, done.err
     assert [tally["source"] for tally in done.json] == ["file:one.json", "file:two.json"]
-    assert Counter(shop.events()) == {"listed": 30}
+    assert Counter(command.events()) == {"listed": 30}
 
 
-def test_a_file_of_the_same_name_that_shares_nothing_asks_for_a_name(shop: Shop) -> None:
-    shop.discover(shop.write("a/list.json", {"items": [entry(n) for n in range(4)]}))
-    again = shop.write("b/list.json", {"items": [entry(n) for n in range(4, 8)]})
-    asked = shop.discover(again)
+def test_a_file_of_the_same_name_that_shares_nothing_asks_for_a_name(
+    command: DiscoverCommand,
+) -> None:
+    command.discover(command.write("a/list.json", {"items": [entry(n) for n in range(4)]}))
+    again = command.write("b/list.json", {"items": [entry(n) for n in range(4, 8)]})
+    asked = command.discover(again)
     assert asked.code == 2
     assert "None of the 4 endpoints that file:list.json lists" in asked.err
-    assert Counter(shop.events()) == {"listed": 4}
+    assert Counter(command.events()) == {"listed": 4}
 
 
-def test_a_file_that_is_older_than_what_was_read_is_refused(shop: Shop) -> None:
-    shop.discover(shop.write("new.json", dated(2)))
-    asked = shop.discover(shop.write("old.json", dated(1)))
+def test_a_file_that_is_older_than_what_was_read_is_refused(command: DiscoverCommand) -> None:
+    command.discover(command.write("new.json", dated(2)))
+    asked = command.discover(command.write("old.json", dated(1)))
     assert asked.code == 2
     assert "2026-01-01" in asked.err
     assert "2026-02-01" in asked.err
     assert "oldest first" in asked.err
-    assert Counter(shop.events()) == {"listed": 9}
+    assert Counter(command.events()) == {"listed": 9}
 
 
 def test_a_crawl_that_shrank_by_more_than_half_is_suspicious_until_a_second_agrees(
-    shop: Shop,
+    command: DiscoverCommand,
 ) -> None:
     def load(*numbers: int) -> Done:
-        path = shop.write("list.json", {"items": [entry(n) for n in numbers]})
-        return shop.discover(path, "--name", "dir", "--json")
+        path = command.write("list.json", {"items": [entry(n) for n in numbers]})
+        return command.discover(path, "--name", "dir", "--json")
 
     assert load(*range(20)).json["complete"] is True
     first = load(*range(9)).json
@@ -208,24 +216,26 @@ def test_a_crawl_that_shrank_by_more_than_half_is_suspicious_until_a_second_agre
     assert (told["complete"], told["events"]) == (True, {"listed": 1})
 
 
-def test_half_of_a_directory_may_leave_at_once(shop: Shop) -> None:
+def test_half_of_a_directory_may_leave_at_once(command: DiscoverCommand) -> None:
     for count, delisted in ((20, 0), (10, 10)):
-        path = shop.write("list.json", {"items": [entry(n) for n in range(count)]})
-        done = shop.discover(path, "--json")
+        path = command.write("list.json", {"items": [entry(n) for n in range(count)]})
+        done = command.discover(path, "--json")
         assert (done.code, done.json["delisted"]) == (0, delisted)
 
 
-def test_a_directory_that_recovers_is_compared_with_its_last_complete_crawl(shop: Shop) -> None:
+def test_a_directory_that_recovers_is_compared_with_its_last_complete_crawl(
+    command: DiscoverCommand,
+) -> None:
     for count, code in ((20, 0), (9, 1), (20, 0), (9, 1)):
-        path = shop.write("list.json", {"items": [entry(n) for n in range(count)]})
-        assert shop.discover(path).code == code
-    assert "delisted" not in shop.events()
+        path = command.write("list.json", {"items": [entry(n) for n in range(count)]})
+        assert command.discover(path).code == code
+    assert "delisted" not in command.events()
 
 
-def test_a_suspicious_crawl_says_so_in_text_too(shop: Shop) -> None:
+def test_a_suspicious_crawl_says_so_in_text_too(command: DiscoverCommand) -> None:
     for count in (20, 3):
-        path = shop.write("list.json", {"items": [entry(n) for n in range(count)]})
-        done = shop.discover(path)
+        path = command.write("list.json", {"items": [entry(n) for n in range(count)]})
+        done = command.discover(path)
     assert done.code == 1
     assert "Suspicious" in done.err
     assert "until a second crawl agrees" in done.err
@@ -233,29 +243,31 @@ def test_a_suspicious_crawl_says_so_in_text_too(shop: Shop) -> None:
 
 @pytest.mark.parametrize("first", ["1000", None])
 def test_a_new_receiver_is_told_where_the_entry_names_no_amount(
-    shop: Shop, first: str | None
+    command: DiscoverCommand, first: str | None
 ) -> None:
     for amount, pay_to in ((first, ONE), (None, OTHER)):
-        path = shop.write("list.json", {"items": [entry(1, amount=amount, pay_to=pay_to)]})
-        assert shop.discover(path).code == 0
-    assert shop.events("event, before, after") == [
+        path = command.write("list.json", {"items": [entry(1, amount=amount, pay_to=pay_to)]})
+        assert command.discover(path).code == 0
+    assert command.events("event, before, after") == [
         ("listed", "", ""),
         ("payto-changed", ONE, OTHER),
     ]
 
 
-def test_what_could_not_be_read_is_counted_with_its_reason_and_examples(shop: Shop) -> None:
+def test_what_could_not_be_read_is_counted_with_its_reason_and_examples(
+    command: DiscoverCommand,
+) -> None:
     bad = [f"ftp://h{n}.dev/" for n in range(5)]
-    path = shop.write("list.json", {"items": [entry(1), *bad, 7]})
-    found = shop.discover(path, "--json").json
+    path = command.write("list.json", {"items": [entry(1), *bad, 7]})
+    found = command.discover(path, "--json").json
     assert found["skipped"] == {"scheme-not-http": 5, "not-an-object": 1}
     assert found["examples"]["scheme-not-http"] == bad[:3]
-    text = shop.discover(path).out
+    text = command.discover(path).out
     assert "5 scheme-not-http: a scheme other than https (ftp://h0.dev/, ftp://h1.dev/" in text
 
 
-def test_two_directories_are_not_asked_at_once(shop: Shop) -> None:
-    asked = shop.discover("https://a.dev/", "https://b.dev/")
+def test_two_directories_are_not_asked_at_once(command: DiscoverCommand) -> None:
+    asked = command.discover("https://a.dev/", "https://b.dev/")
     assert asked.code == 2
     assert "One directory is asked at a time" in asked.err
 
@@ -263,10 +275,12 @@ def test_two_directories_are_not_asked_at_once(shop: Shop) -> None:
 @pytest.mark.skipif(
     not SERIES.is_dir(), reason="the real snapshots (../shared/data/uptime-series) are not here"
 )
-def test_real_snapshots_of_one_directory_change_from_one_to_the_next(shop: Shop) -> None:
+def test_real_snapshots_of_one_directory_change_from_one_to_the_next(
+    command: DiscoverCommand,
+) -> None:
     paths = [str(path) for path in sorted(SERIES.glob("*.json.gz"))[8:88:8]]
-    read = shop.discover(*paths, "--json").json
+    read = command.discover(*paths, "--json").json
     assert {tally["source"] for tally in read} == {"api.cdp.coinbase.com"}
-    kinds = Counter(shop.events())
+    kinds = Counter(command.events())
     assert min(kinds["listed"], kinds["delisted"], kinds["relisted"]) > 20
-    assert kinds["listed"] == shop.endpoints()
+    assert kinds["listed"] == command.endpoints()

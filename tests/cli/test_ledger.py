@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 from tests.support.books import (
-    TILL,
+    PAY_TO,
     advanced,
     came,
     header,
@@ -81,7 +81,7 @@ async def test_books_that_match_are_good(store: Store) -> None:
     found = orjson.loads(shown.stdout)
     assert found["unexplained"] == 0
     (day,) = found["days"]
-    assert (day["payTo"], day["complete"], day["unexplained"]) == (TILL, True, False)
+    assert (day["payTo"], day["complete"], day["unexplained"]) == (PAY_TO, True, False)
     assert (day["sales"], day["settled"]) == (1, "5000")
     assert (day["transfers"], day["received"]) == (3, "5760")
     assert (day["unattributedTransfers"], day["unattributed"]) == (2, "760")
@@ -103,7 +103,7 @@ async def test_a_difference_on_a_complete_day_is_exit_1(store: Store) -> None:
 async def test_where_the_chain_is_not_read_the_books_are_open_and_say_why(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TOLLGAUGE_SALE_PAY_TO", TILL)
+    monkeypatch.setenv("TOLLGAUGE_SALE_PAY_TO", PAY_TO)
     monkeypatch.setenv("TOLLGAUGE_FACILITATOR_URL", "https://facilitator.example")
     await sold(store, 1, at=YESTERDAY_MS)
     plain, shown = await run("--books"), await run("--books", "--json", "--days", "2")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.support.receivers import ALERTS
-from tests.support.watch_shop import (
+from tests.support.watch_service import (
     QUOTE,
     opened,
 )
@@ -33,12 +33,14 @@ def command(url: str, *arguments: str) -> tuple[int, str]:
 
 async def test_the_operator_lists_shows_and_resends(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'service.db'}"
-    async with opened(url, tmp_path) as till:
-        bought = await till.buy(delivery={"webhook_url": f"https://{ALERTS}/averysecretpath"})
-        await till.probe()
-        await till.probe(quote=replace(QUOTE, amount=1))
-        till.receivers.answers[ALERTS] = [410]
-        await till.alert()
+    async with opened(url, tmp_path) as watch_service:
+        bought = await watch_service.buy(
+            delivery={"webhook_url": f"https://{ALERTS}/averysecretpath"}
+        )
+        await watch_service.probe()
+        await watch_service.probe(quote=replace(QUOTE, amount=1))
+        watch_service.receivers.answers[ALERTS] = [410]
+        await watch_service.alert()
         code, out = await asyncio.to_thread(command, url, "list", "--json")
         listed = json.loads(out)
         assert code == 1
@@ -51,7 +53,7 @@ async def test_the_operator_lists_shows_and_resends(tmp_path: Path) -> None:
         assert "averysecret" not in out
         assert bought["secret"] not in out
         assert (await asyncio.to_thread(command, url, "resend", letter["id"]))[0] == 0
-        async with till.store.read() as tx:
+        async with watch_service.store.read() as tx:
             depth = await outbox.depth(tx)
             (again,) = await outbox.of_watch(tx, bought["watch_id"], limit=9)
         assert (depth.queued, depth.dead) == (1, 0)

@@ -180,29 +180,31 @@ async def test_the_receiver_keeps_what_it_is_sent_and_the_door_shows_it(tmp_path
 
 
 @pytest_asyncio.fixture
-async def door(faults: Faults) -> AsyncIterator[str]:
+async def control_url(faults: Faults) -> AsyncIterator[str]:
     async with run_control(faults, Receiver()) as url:
         yield url
 
 
-async def test_a_fault_is_switched_through_the_door(faults: Faults, door: str) -> None:
-    found = await asyncio.to_thread(control.switch, door, "weather", "down", on=True)
+async def test_a_fault_is_switched_through_the_door(faults: Faults, control_url: str) -> None:
+    found = await asyncio.to_thread(control.switch, control_url, "weather", "down", on=True)
     assert found["on"] == faults.on() == {"weather": ["down"]}
-    assert found == await asyncio.to_thread(control.state, door)
+    assert found == await asyncio.to_thread(control.state, control_url)
     assert found["kinds"].keys() == set(Kind)
-    found = await asyncio.to_thread(control.switch, door, "weather", "down", on=False)
+    found = await asyncio.to_thread(control.switch, control_url, "weather", "down", on=False)
     assert found["on"] == faults.on() == {}
 
 
-async def test_the_door_says_what_does_not_exist(door: str) -> None:
+async def test_the_door_says_what_does_not_exist(control_url: str) -> None:
     with pytest.raises(ControlError, match="no seller named nobody"):
-        await asyncio.to_thread(control.switch, door, "nobody", "down", on=True)
+        await asyncio.to_thread(control.switch, control_url, "nobody", "down", on=True)
 
 
-async def test_the_door_is_shut_to_other_names(faults: Faults, door: str) -> None:
+async def test_the_door_is_shut_to_other_names(faults: Faults, control_url: str) -> None:
     async with httpx.AsyncClient(trust_env=False) as http:
-        answer = await http.put(f"{door}/faults/weather/down", headers={"host": "evil.example"})
-        form = await http.post(f"{door}/faults/weather/down")
+        answer = await http.put(
+            f"{control_url}/faults/weather/down", headers={"host": "evil.example"}
+        )
+        form = await http.post(f"{control_url}/faults/weather/down")
     assert (answer.status_code, form.status_code) == (421, 405)
     assert faults.on() == {}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.http_service import NOW
 from tests.support.receivers import ALERTS, DISCORD, OTHER, SLACK
-from tests.support.watch_shop import (
+from tests.support.watch_service import (
     QUOTE,
     WatchService,
     opened,
@@ -21,143 +21,149 @@ from tollgauge.jobs import alert
 from tollgauge.store.watches import delivery_queue, outbox
 
 
-async def test_a_daily_digest_counts_checks_and_events(till: WatchService) -> None:
-    await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"}, digest=True)
+async def test_a_daily_digest_counts_checks_and_events(watch_service: WatchService) -> None:
+    await watch_service.buy(delivery={"webhook_url": f"https://{ALERTS}/a"}, digest=True)
     for _ in range(3):
-        await till.probe()
-    await till.probe(quote=replace(QUOTE, amount=1))
-    till.clock.now = NOW + DAY_MS
-    await till.alert()
-    told = till.receivers.events()
+        await watch_service.probe()
+    await watch_service.probe(quote=replace(QUOTE, amount=1))
+    watch_service.clock.now = NOW + DAY_MS
+    await watch_service.alert()
+    told = watch_service.receivers.events()
     assert sorted(each["type"] for each in told) == ["daily_digest", "price_change"]
     (digest,) = (each for each in told if each["type"] == "daily_digest")
     assert digest["evidence"] == {"checkedTimes": 4, "excludedTimes": 0, "events": 1}
-    await till.alert()
-    assert [each["type"] for each in till.receivers.events()].count("daily_digest") == 1
-    till.clock.now = NOW + 3 * DAY_MS
-    await till.alert()
-    assert [each["type"] for each in till.receivers.events()].count("daily_digest") == 2
+    await watch_service.alert()
+    assert [each["type"] for each in watch_service.receivers.events()].count("daily_digest") == 1
+    watch_service.clock.now = NOW + 3 * DAY_MS
+    await watch_service.alert()
+    assert [each["type"] for each in watch_service.receivers.events()].count("daily_digest") == 2
 
 
-async def test_a_failed_delivery_is_tried_again_under_the_same_id(everywhere: WatchService) -> None:
-    till = everywhere
-    await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
-    await till.probe()
-    await till.probe(quote=replace(QUOTE, amount=1))
-    till.receivers.answers[ALERTS] = [500, 503]
-    till.receivers.headers[ALERTS] = {"retry-after": "900"}
-    await till.alert()
-    assert len(till.receivers.events()) == 1
-    till.clock.now += 800 * SECOND_MS
-    await till.alert()
-    assert len(till.receivers.events()) == 1
-    till.clock.now += 200 * SECOND_MS
-    await till.alert()
-    till.clock.now += 1_000 * SECOND_MS
-    await till.alert()
-    sent = till.receivers.of(ALERTS)[1:]
+async def test_a_failed_delivery_is_tried_again_under_the_same_id(
+    watch_service_on_each_database: WatchService,
+) -> None:
+    watch_service = watch_service_on_each_database
+    await watch_service.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
+    await watch_service.probe()
+    await watch_service.probe(quote=replace(QUOTE, amount=1))
+    watch_service.receivers.answers[ALERTS] = [500, 503]
+    watch_service.receivers.headers[ALERTS] = {"retry-after": "900"}
+    await watch_service.alert()
+    assert len(watch_service.receivers.events()) == 1
+    watch_service.clock.now += 800 * SECOND_MS
+    await watch_service.alert()
+    assert len(watch_service.receivers.events()) == 1
+    watch_service.clock.now += 200 * SECOND_MS
+    await watch_service.alert()
+    watch_service.clock.now += 1_000 * SECOND_MS
+    await watch_service.alert()
+    sent = watch_service.receivers.of(ALERTS)[1:]
     assert len(sent) == 3
     assert len({each.headers["webhook-id"] for each in sent}) == 1
     assert len({each.headers["webhook-timestamp"] for each in sent}) == 3
     assert len({each.body for each in sent}) == 1
-    await till.alert()
-    assert len(till.receivers.of(ALERTS)) == 4
+    await watch_service.alert()
+    assert len(watch_service.receivers.of(ALERTS)) == 4
 
 
 async def test_a_dead_letter_is_listed_and_sent_again_by_the_operator(
-    everywhere: WatchService,
+    watch_service_on_each_database: WatchService,
 ) -> None:
-    till = everywhere
-    bought = await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
-    await till.probe()
-    await till.probe(quote=replace(QUOTE, amount=1))
-    till.receivers.answers[ALERTS] = [500] * 8
+    watch_service = watch_service_on_each_database
+    bought = await watch_service.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
+    await watch_service.probe()
+    await watch_service.probe(quote=replace(QUOTE, amount=1))
+    watch_service.receivers.answers[ALERTS] = [500] * 8
     for _ in range(10):
-        await till.alert()
-        till.clock.now += DAY_MS // 2
-    assert len(till.receivers.events()) == 8
-    async with till.store.write() as tx:
+        await watch_service.alert()
+        watch_service.clock.now += DAY_MS // 2
+    assert len(watch_service.receivers.events()) == 8
+    async with watch_service.store.write() as tx:
         (letter,) = await outbox.dead(tx, limit=10)
         assert (letter.attempts, letter.last_error) == (8, "http-500")
-        assert await outbox.resend(tx, [letter.notice.id], now=till.clock()) == 1
-        assert await outbox.resend(tx, [letter.notice.id], now=till.clock()) == 0
-    await till.alert()
-    (event,) = (await till.poll(bought))["events"]
-    assert till.receivers.events()[-1]["event_id"] == event["event_id"]
-    assert len(till.receivers.events()) == 9
+        assert await outbox.resend(tx, [letter.notice.id], now=watch_service.clock()) == 1
+        assert await outbox.resend(tx, [letter.notice.id], now=watch_service.clock()) == 0
+    await watch_service.alert()
+    (event,) = (await watch_service.poll(bought))["events"]
+    assert watch_service.receivers.events()[-1]["event_id"] == event["event_id"]
+    assert len(watch_service.receivers.events()) == 9
 
 
 @pytest.mark.parametrize(("host", "status"), [(SLACK, 404), (DISCORD, 404), (ALERTS, 410)])
 async def test_a_destination_that_is_gone_is_disabled_and_the_owner_reads_it(
-    till: WatchService, host: str, status: int
+    watch_service: WatchService, host: str, status: int
 ) -> None:
     url = {
         SLACK: f"https://{SLACK}/services/T/B/x",
         DISCORD: f"https://{DISCORD}/api/webhooks/1/x",
         ALERTS: f"https://{ALERTS}/a",
     }[host]
-    bought = await till.buy(delivery={"webhook_url": url})
-    await till.probe()
-    await till.probe(quote=replace(QUOTE, amount=1))
-    till.receivers.answers[host] = [status]
-    await till.alert()
-    await till.probe(quote=replace(QUOTE, amount=2))
-    till.clock.now += DAY_MS
-    await till.alert()
-    assert len(till.receivers.of(host)) == 2
-    polled = await till.poll(bought)
+    bought = await watch_service.buy(delivery={"webhook_url": url})
+    await watch_service.probe()
+    await watch_service.probe(quote=replace(QUOTE, amount=1))
+    watch_service.receivers.answers[host] = [status]
+    await watch_service.alert()
+    await watch_service.probe(quote=replace(QUOTE, amount=2))
+    watch_service.clock.now += DAY_MS
+    await watch_service.alert()
+    assert len(watch_service.receivers.of(host)) == 2
+    polled = await watch_service.poll(bought)
     assert len(polled["events"]) == 2
     note = polled["watch_events"][-1]
     assert note["type"] == "edited"
     assert note["detail"]["reason"] == f"http-{status}"
-    state = (await till.patch(bought, {"digest": False})).json()
+    state = (await watch_service.patch(bought, {"digest": False})).json()
     assert state["destinations"][0]["state"] == "disabled"
-    again = await till.patch(bought, {"delivery": {"webhook_url": url}})
+    again = await watch_service.patch(bought, {"delivery": {"webhook_url": url}})
     assert [each["state"] for each in again.json()["destinations"]] == ["active"]
-    await till.probe(quote=replace(QUOTE, amount=3))
-    await till.alert()
-    assert len(till.receivers.of(host)) == 4
+    await watch_service.probe(quote=replace(QUOTE, amount=3))
+    await watch_service.alert()
+    assert len(watch_service.receivers.of(host)) == 4
 
 
 async def test_a_slow_destination_delays_no_other(tmp_path: Path, empty_sqlite: Path) -> None:
-    url = f"sqlite:///{shutil.copy(empty_sqlite, tmp_path / 'till.db')}"
-    async with opened(url, tmp_path, deadline_ms=20_000) as till:
+    url = f"sqlite:///{shutil.copy(empty_sqlite, tmp_path / 'watch_service.db')}"
+    async with opened(url, tmp_path, deadline_ms=20_000) as watch_service:
         slow = [f"https://{OTHER}/{number}" for number in range(5)]
-        await till.buy(delivery={"webhook_url": slow})
-        await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
-        await till.probe()
-        till.receivers.stuck.add(OTHER)
-        await till.probe(quote=replace(QUOTE, amount=1))
-        sending = asyncio.create_task(till.alert())
-        while not till.receivers.events(ALERTS):  # noqa: ASYNC110 - a receiver has no event
+        await watch_service.buy(delivery={"webhook_url": slow})
+        await watch_service.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
+        await watch_service.probe()
+        watch_service.receivers.stuck.add(OTHER)
+        await watch_service.probe(quote=replace(QUOTE, amount=1))
+        sending = asyncio.create_task(watch_service.alert())
+        while not watch_service.receivers.events(ALERTS):  # noqa: ASYNC110 - a receiver has no event
             await asyncio.sleep(0.01)
         assert not sending.done()
-        async with till.store.read() as tx:
+        async with watch_service.store.read() as tx:
             assert (await outbox.depth(tx)).queued >= 5
-        till.receivers.stuck.clear()
-        till.receivers.released.set()
+        watch_service.receivers.stuck.clear()
+        watch_service.receivers.released.set()
         await sending
-        assert len(till.receivers.events(OTHER)) == 5
+        assert len(watch_service.receivers.events(OTHER)) == 5
 
 
-async def test_a_lease_that_ran_out_sends_once_more_under_the_same_id(till: WatchService) -> None:
-    bought = await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
-    await till.probe()
-    await till.probe(quote=replace(QUOTE, amount=1))
-    alerts = till.running.service.alerts()
+async def test_a_lease_that_ran_out_sends_once_more_under_the_same_id(
+    watch_service: WatchService,
+) -> None:
+    bought = await watch_service.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
+    await watch_service.probe()
+    await watch_service.probe(quote=replace(QUOTE, amount=1))
+    alerts = watch_service.running.service.alerts()
     await alert.decide(alerts)
-    async with till.store.write() as tx:
+    async with watch_service.store.write() as tx:
         (claimed,) = await delivery_queue.claim(
-            tx, owner="dead", now=till.clock(), limit=9, failing=9, lease_ms=60_000
+            tx, owner="dead", now=watch_service.clock(), limit=9, failing=9, lease_ms=60_000
         )
     assert (await alert.attempt(alerts, claimed)).ok  # and dies before it is written
-    await till.alert()
-    assert len(till.receivers.events()) == 1
-    till.clock.now += 61 * SECOND_MS
-    await till.alert()
-    ids = [each["event_id"] for each in till.receivers.events()]
+    await watch_service.alert()
+    assert len(watch_service.receivers.events()) == 1
+    watch_service.clock.now += 61 * SECOND_MS
+    await watch_service.alert()
+    ids = [each["event_id"] for each in watch_service.receivers.events()]
     assert len(ids) == 2
-    assert ids == [(await till.poll(bought))["events"][0]["event_id"]] * 2
-    async with till.store.write() as tx:
-        late = delivery_queue.DeliveryResult(claimed=claimed, state=outbox.DEAD, at=till.clock())
+    assert ids == [(await watch_service.poll(bought))["events"][0]["event_id"]] * 2
+    async with watch_service.store.write() as tx:
+        late = delivery_queue.DeliveryResult(
+            claimed=claimed, state=outbox.DEAD, at=watch_service.clock()
+        )
         assert await delivery_queue.conclude(tx, [late], owner="dead") == ()

@@ -95,10 +95,10 @@ async def egress(served: tuple[list[Directory], int, str]) -> AsyncIterator[Egre
     settings = EgressSettings(
         user_agent="tollgauge-test", mapped={HOST: ("127.0.0.1", served[1])}, ca_file=served[2]
     )
-    door = Egress(settings)
-    door.start()
-    yield door
-    await door.close()
+    open_egress = Egress(settings)
+    open_egress.start()
+    yield open_egress
+    await open_egress.close()
 
 
 @pytest.fixture

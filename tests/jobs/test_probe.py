@@ -46,7 +46,7 @@ def of(*kinds: str) -> list[Endpoint]:
 
 
 @dataclass
-class Fair:
+class MarketWorld:
     """The market with its clock, and a worker on a store of its own for each test."""
 
     market: Market
@@ -55,13 +55,13 @@ class Fair:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fair]:
+async def market_world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[MarketWorld]:
     clock = Clock()
     folder = tmp_path_factory.mktemp("market")
     async with run_market(clock, folder, latency=lambda *_: 0) as market:
         egress = Egress(EgressSettings(mapped=market.mapped, ca_file=str(market.ca_file)))
         egress.start()
-        yield Fair(market, egress, clock)
+        yield MarketWorld(market, egress, clock)
         await egress.close()
 
 
@@ -74,9 +74,11 @@ async def memory() -> AsyncIterator[Store]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def loop(fair: Fair, memory: Store) -> Loop:
-    fair.clock.now = START
-    return Loop(memory, fair.egress, fair.clock, ProbeSettings(references=(DIRECTORY,)))
+async def loop(market_world: MarketWorld, memory: Store) -> Loop:
+    market_world.clock.now = START
+    return Loop(
+        memory, market_world.egress, market_world.clock, ProbeSettings(references=(DIRECTORY,))
+    )
 
 
 in_the_market = [
@@ -245,10 +247,14 @@ async def test_an_address_that_cannot_be_asked_stops_nobody_else(loop: Loop) -> 
 
 
 @marked
-async def test_a_restart_in_the_middle_of_a_wave_loses_nothing(fair: Fair, memory: Store) -> None:
-    fair.clock.now = START
+async def test_a_restart_in_the_middle_of_a_wave_loses_nothing(
+    market_world: MarketWorld, memory: Store
+) -> None:
+    market_world.clock.now = START
     added = of("perfect-v2", "slow", "perfect-v1", "dual")
-    first = Loop(memory, fair.egress, fair.clock, ProbeSettings(references=(DIRECTORY,)))
+    first = Loop(
+        memory, market_world.egress, market_world.clock, ProbeSettings(references=(DIRECTORY,))
+    )
     await first.add(*added)
     wave = asyncio.create_task(first.probe())
     quick = [each for each in added if each.id != added[1].id]
@@ -260,8 +266,8 @@ async def test_a_restart_in_the_middle_of_a_wave_loses_nothing(fair: Fair, memor
     with contextlib.suppress(asyncio.CancelledError):
         await wave
     second = replace(first, owner="two")
-    fair.clock.now += 30 * SECOND_MS
+    market_world.clock.now += 30 * SECOND_MS
     assert await second.probe() == {}, "the lease of the dead worker still holds"
-    fair.clock.now += 31 * SECOND_MS
+    market_world.clock.now += 31 * SECOND_MS
     assert (await second.probe())["probed"] == 4 - len(quick)
     assert [len(await second.history(each.id)) for each in added] == [1] * 4

@@ -21,7 +21,7 @@ NETWORK = f"eip155:{CHAIN}"
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 DAY = 20_500
 NOON = DAY * DAY_MS + DAY_MS // 2
-TILL, OLD_TILL = "0x" + "ab" * 20, "0x" + "cd" * 20
+PAY_TO, OLD_PAY_TO = "0x" + "ab" * 20, "0x" + "cd" * 20
 ANN, BEN = "0x" + "0a" * 20, "0x" + "0b" * 20
 
 
@@ -41,7 +41,7 @@ def came(
     *,
     by: str | None = None,
     payer: str = ANN,
-    to: str = TILL,
+    to: str = PAY_TO,
 ) -> Deposit:
     asset, pay_to, sender = (bytes.fromhex(each[2:]) for each in (USDC, to, payer))
     used = None if by is None else bytes.fromhex(by[2:])
@@ -53,8 +53,10 @@ async def opened(store: Store, *addresses: str, at: int = NOON) -> Cursor:
     """A chain that is indexed up to block 100, with these addresses of ours for two days."""
     async with store.write() as tx:
         cursor = await chains.start(tx, CHAIN, header(100, at=at))
-        tills = addresses or (TILL,)
-        cursor = await chains.join_accounts(tx, cursor, USDC, tills, wanted_from=at - DAY_MS)
+        own_addresses = addresses or (PAY_TO,)
+        cursor = await chains.join_accounts(
+            tx, cursor, USDC, own_addresses, wanted_from=at - DAY_MS
+        )
         await tx.execute(deposits.account.update().values(low=0, low_at=at - 2 * DAY_MS))
         return cursor
 
@@ -79,7 +81,7 @@ async def sold(
     *,
     at: int = NOON,
     amount: int = 5_000,
-    to: str = TILL,
+    to: str = PAY_TO,
     payer: str = ANN,
 ) -> None:
     """A payment of the ledger, by its nonce."""

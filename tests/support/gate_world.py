@@ -74,7 +74,7 @@ def settled(**changes: Any) -> Response:
 
 
 @dataclass
-class Shop:
+class GateClient:
     """A server behind the gate and a client in front of it."""
 
     world: World
@@ -118,7 +118,7 @@ def payment(nonce: int = 1, signed: dict[str, str] | None = None, extensions: ob
 
 
 @contextlib.asynccontextmanager
-async def opened(store: Store, world: World) -> AsyncIterator[Shop]:
+async def opened(store: Store, world: World) -> AsyncIterator[GateClient]:
     played = Starlette(
         routes=[
             Route(f"/{verb}", world.facilitator, methods=["POST"]) for verb in ("verify", "settle")
@@ -141,7 +141,7 @@ async def opened(store: Store, world: World) -> AsyncIterator[Shop]:
         routes = [Route(path, answer, methods=["POST"]) for path in ("/v1/a", "/v1/b", "/v1/dear")]
         transport = httpx.ASGITransport(Starlette(routes=routes), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://shop") as http:
-            yield Shop(world, store, http)
+            yield GateClient(world, store, http)
         await facilitator.close()
 
 

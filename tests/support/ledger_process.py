@@ -1,9 +1,9 @@
 """Servers behind the gate as processes of their own, which can be killed at a named point.
 
-Run as a module it is a nursery: for each line of JSON on standard input it forks a server and
+Run as a module it is a fork server: for each line of JSON on standard input it forks a server and
 answers with its process id and port. Forking saves the imports; each server is a real process
-with its own connections, and SIGKILL ends it as it ends any other. They all end with the nursery,
-and the nursery with its standard input.
+with its own connections, and SIGKILL ends it as it ends any other. They all end with the
+fork server, and the fork server with its standard input.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def point(name: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-class DoomedFacilitator(Facilitator):
+class KillableFacilitator(Facilitator):
     """The client, with the point after its settle call."""
 
     async def settle(self, *arguments: Any, **more: Any) -> Any:
@@ -63,7 +63,7 @@ class DoomedFacilitator(Facilitator):
         return found
 
 
-class DoomedSettlement(Settlement):
+class KillableSettlement(Settlement):
     """The settlement, with the point after its last step."""
 
     async def conclude(self, *arguments: Any, **more: Any) -> Any:
@@ -72,7 +72,7 @@ class DoomedSettlement(Settlement):
         return found
 
 
-class DoomedGate(Gate):
+class KillableGate(Gate):
     """The gate, with the points after its steps. The product itself knows nothing of them."""
 
     async def _claim(self, *arguments: Any, **more: Any) -> Any:
@@ -98,7 +98,7 @@ class DoomedGate(Gate):
 
     @property
     def _settlement(self) -> Settlement:
-        return DoomedSettlement(self._ledger, self.facilitator, self.chain)
+        return KillableSettlement(self._ledger, self.facilitator, self.chain)
 
 
 def serve(order: dict[str, str], listener: socket.socket) -> None:
@@ -110,9 +110,9 @@ def serve(order: dict[str, str], listener: socket.socket) -> None:
     if order["waits"] == "no":
         vars(gate_module)["WAITS_S"] = (0.0,)
     folder = Path(order["folder"])
-    gate = DoomedGate(
+    gate = KillableGate(
         store=Store.open(order["database"]),
-        facilitator=DoomedFacilitator(
+        facilitator=KillableFacilitator(
             FacilitatorSettings(url=order["facilitator"], settle_timeout_s=5)
         ),
         clock=lambda: int((folder / "clock").read_text()),
@@ -151,7 +151,7 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
-def nursery(become: Callable[[dict[str, str], socket.socket], None]) -> None:
+def run_fork_server(become: Callable[[dict[str, str], socket.socket], None]) -> None:
     """Fork a server for each order on standard input."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how they ended
     end_with_parent()
@@ -164,7 +164,7 @@ def nursery(become: Callable[[dict[str, str], socket.socket], None]) -> None:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             end_with_parent()
             os.close(0)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # that pipe is the nursery's alone
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # that pipe is the fork server's alone
             become(json.loads(line), listener)
             os._exit(0)
         born = {"pid": child, "port": listener.getsockname()[1]}
@@ -174,4 +174,4 @@ def nursery(become: Callable[[dict[str, str], socket.socket], None]) -> None:
 
 
 if __name__ == "__main__":
-    nursery(serve)
+    run_fork_server(serve)

@@ -76,7 +76,7 @@ class Worker:
             raise Crash
 
 
-class MortalStore(Store):
+class KillableStore(Store):
     """The same database, reached by a worker that may die before, in and after a transaction."""
 
     def __init__(self, store: Store, worker: Worker) -> None:
@@ -346,7 +346,7 @@ class LedgerWorld:
         node._http = http(self.node)  # type: ignore[misc]
         chain = Prover([node]) if with_node else None
         return Gate(
-            store=MortalStore(store, worker),
+            store=KillableStore(store, worker),
             facilitator=facilitator,
             clock=self.clock,
             chain=chain,

@@ -1,6 +1,6 @@
 """Servers of the real products as processes of their own, which can be stopped at a named point.
 
-A nursery as in tests/support/ledger_process, for the whole service: routes, gate, products,
+A fork server as in tests/support/ledger_process, for the whole service: routes, gate, products,
 probes and webhook tests. A file names the point at which a server is to send itself SIGSTOP, once;
 it goes on where it was when the test sends SIGCONT.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
-from tests.support.ledger_process import nursery
+from tests.support.ledger_process import run_fork_server
 
 from tollgauge import app as root
 from tollgauge.clients.chain.rpc import RpcSettings
@@ -120,4 +120,4 @@ def serve(order: dict[str, str], listener: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    nursery(serve)
+    run_fork_server(serve)

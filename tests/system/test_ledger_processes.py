@@ -20,9 +20,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from tests.support.fork_server import ForkServer, started
 from tests.support.ledger_process import POINTS
 from tests.support.ledger_world import LedgerWorld, Worker
-from tests.support.nursery import Nursery, started
 
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.core.payment import State, decode
@@ -33,25 +33,25 @@ from tollgauge.store.ledger import payments
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with started("tests.support.ledger_process") as nursery:
-        yield nursery
+def fork_server() -> Iterator[ForkServer]:
+    with started("tests.support.ledger_process") as fork_server:
+        yield fork_server
 
 
 @dataclass
-class Town:
+class LedgerServers:
     """A world with real addresses, a database, and servers on it."""
 
     world: LedgerWorld
     database: str
     folder: Path
-    nursery: Nursery
+    fork_server: ForkServer
     port: int
     http: httpx.AsyncClient
 
     def server(self, kill: str = "", waits: str = "no") -> str:
         self.set_clock()
-        server = self.nursery.fork(
+        server = self.fork_server.fork(
             database=self.database,
             facilitator=f"http://127.0.0.1:{self.port}",
             node=f"http://127.0.0.1:{self.port}/node",
@@ -92,7 +92,9 @@ class Town:
 
 
 @pytest.fixture
-async def town(database: str, tmp_path: Path, nursery: Nursery) -> AsyncIterator[Town]:
+async def ledger_servers(
+    database: str, tmp_path: Path, fork_server: ForkServer
+) -> AsyncIterator[LedgerServers]:
     world = LedgerWorld()
 
     async def play(request: Request) -> Response:
@@ -108,27 +110,29 @@ async def town(database: str, tmp_path: Path, nursery: Nursery) -> AsyncIterator
     played = Starlette(routes=[Route(path, play, methods=["POST"]) for path in paths])
     async with serve(played) as port, httpx.AsyncClient(timeout=30) as http:
         try:
-            yield Town(world, database, tmp_path, nursery, port, http)
+            yield LedgerServers(world, database, tmp_path, fork_server, port, http)
         finally:
-            nursery.end_servers()
+            fork_server.end_servers()
 
 
-async def test_a_hundred_copies_at_two_servers_are_one_sale(town: Town) -> None:
-    servers = town.server(waits="yes"), town.server(waits="yes")
-    copies = encodings(town.world.header)
+async def test_a_hundred_copies_at_two_servers_are_one_sale(ledger_servers: LedgerServers) -> None:
+    servers = ledger_servers.server(waits="yes"), ledger_servers.server(waits="yes")
+    copies = encodings(ledger_servers.world.header)
     answers = await asyncio.gather(
-        *(town.send(servers[n % 2], copies[n // 2 % len(copies)]) for n in range(100))
+        *(ledger_servers.send(servers[n % 2], copies[n // 2 % len(copies)]) for n in range(100))
     )
     statuses = {answer.status_code for answer in answers}
     assert 200 in statuses
     assert statuses <= {200, 503}, statuses
     assert len({answer.content for answer in answers if answer.status_code == 200}) == 1
     assert all("Retry-After" in a.headers for a in answers if a.status_code == 503)
-    assert len(town.runs) == 1, "the handler ran once"
-    assert town.world.calls == {"verify": 1, "settle": 1}
-    assert (await town.row()).state is State.SETTLED
+    assert len(ledger_servers.runs) == 1, "the handler ran once"
+    assert ledger_servers.world.calls == {"verify": 1, "settle": 1}
+    assert (await ledger_servers.row()).state is State.SETTLED
     for server in servers:
-        assert (await town.send(server)).content == answers[0].content or statuses != {200}
+        assert (await ledger_servers.send(server)).content == answers[0].content or statuses != {
+            200
+        }
 
 
 def encodings(header: str) -> list[str]:
@@ -157,45 +161,47 @@ def encodings(header: str) -> list[str]:
     ],
 )
 async def test_a_server_killed_at_any_point_loses_nothing_and_gives_nothing_away(
-    town: Town, point: str, settles: str
+    ledger_servers: LedgerServers, point: str, settles: str
 ) -> None:
-    town.world.settle = settles
+    ledger_servers.world.settle = settles
     with pytest.raises(httpx.TransportError):
-        await town.send(town.server(kill=point))
-    town.world.settle = "settled"
-    stored = len(town.runs)
-    server, found = town.server(), []
+        await ledger_servers.send(ledger_servers.server(kill=point))
+    ledger_servers.world.settle = "settled"
+    stored = len(ledger_servers.runs)
+    server, found = ledger_servers.server(), []
     for seconds in (0, 61, 30):
-        town.tick(seconds)
-        paid_before = town.world.paid
-        answer = await town.send(server)
+        ledger_servers.tick(seconds)
+        paid_before = ledger_servers.world.paid
+        answer = await ledger_servers.send(server)
         found.append(answer.status_code)
         assert answer.status_code in (200, 503)
-        assert answer.status_code == 503 or town.world.paid, "delivered unpaid"
+        assert answer.status_code == 503 or ledger_servers.world.paid, "delivered unpaid"
         assert answer.status_code == 200 or not paid_before, "paid and not delivered"
         if answer.status_code == 200:
             break
     assert found[-1] == 200, found
-    row = await town.row()
+    row = await ledger_servers.row()
     assert (row.state, row.answer and row.answer.body) == (State.SETTLED, answer.content)
-    assert answer.content.decode() in town.runs
+    assert answer.content.decode() in ledger_servers.runs
     if POINTS.index(point) >= POINTS.index("after the answer and the intent are stored"):
-        assert len(town.runs) == stored == 1, "a stored answer is not made again"
+        assert len(ledger_servers.runs) == stored == 1, "a stored answer is not made again"
 
 
-async def test_the_reconciler_finishes_what_a_killed_server_began(town: Town) -> None:
+async def test_the_reconciler_finishes_what_a_killed_server_began(
+    ledger_servers: LedgerServers,
+) -> None:
     """Nobody asks again: the ledger learns from the chain alone."""
     with pytest.raises(httpx.TransportError):
-        await town.send(town.server(kill="after the facilitator answered"))
-    assert (await town.row()).state is State.SETTLING
-    town.tick(91)
-    store = Store.open(town.database)
-    chain = Prover.connect(f"http://127.0.0.1:{town.port}/node", timeout_s=5)
+        await ledger_servers.send(ledger_servers.server(kill="after the facilitator answered"))
+    assert (await ledger_servers.row()).state is State.SETTLING
+    ledger_servers.tick(91)
+    store = Store.open(ledger_servers.database)
+    chain = Prover.connect(f"http://127.0.0.1:{ledger_servers.port}/node", timeout_s=5)
     try:
-        tally = await settle.run(store, chain, clock=town.world.clock)
+        tally = await settle.run(store, chain, clock=ledger_servers.world.clock)
     finally:
         await chain.close()
         await store.close()
     assert tally == {"settled": 1}
-    assert (await town.row()).state is State.SETTLED
-    assert (await town.send(town.server())).status_code == 200
+    assert (await ledger_servers.row()).state is State.SETTLED
+    assert (await ledger_servers.send(ledger_servers.server())).status_code == 200

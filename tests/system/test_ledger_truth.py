@@ -174,13 +174,13 @@ async def dies(world: LedgerWorld, store: Store, *, at: str) -> bool:
     """A worker that dies at the first point of this name."""
     from tests.support.ledger_world import Crash
 
-    class Doomed(Worker):
+    class DyingWorker(Worker):
         def point(self, name: str) -> None:
             self.dead = self.dead or name == at
             super().point(name)
 
     try:
-        await world.send(world.gate(store, Doomed()))
+        await world.send(world.gate(store, DyingWorker()))
     except Crash:
         return True
     return False

@@ -25,9 +25,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from tests.support.fork_server import ForkServer, started
 from tests.support.ledger_chain import NUMBERS, PAY_TO, word
 from tests.support.ledger_world import NOW, VALID_S, LedgerWorld, Worker
-from tests.support.nursery import Nursery, started
 from tests.support.product_process import STEPS, WRITES
 from tests.support.receivers import ALERTS, NAMES, SELLER, Receivers, receivers
 
@@ -50,9 +50,9 @@ LEASES_S: Final = 91
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with started("tests.support.product_process") as nursery:
-        yield nursery
+def fork_server() -> Iterator[ForkServer]:
+    with started("tests.support.product_process") as fork_server:
+        yield fork_server
 
 
 @dataclass
@@ -78,14 +78,14 @@ class Market:
     sellers: Receivers
     database: str
     folder: Path
-    nursery: Nursery
+    fork_server: ForkServer
     port: int
     http: httpx.AsyncClient
 
     def server(self, stop: str) -> str:
         """A new server's address; `stop` names the file that names the point at which to stop."""
         self.set_clock()
-        return self.nursery.fork(
+        return self.fork_server.fork(
             database=self.database,
             facilitator=f"http://127.0.0.1:{self.port}",
             node=f"http://127.0.0.1:{self.port}/node",
@@ -164,7 +164,7 @@ class Market:
 
 
 @pytest.fixture
-async def market(database: str, tmp_path: Path, nursery: Nursery) -> AsyncIterator[Market]:
+async def market(database: str, tmp_path: Path, fork_server: ForkServer) -> AsyncIterator[Market]:
     world = World()
 
     async def play(request: Request) -> Response:
@@ -181,9 +181,9 @@ async def market(database: str, tmp_path: Path, nursery: Nursery) -> AsyncIterat
         httpx.AsyncClient(timeout=40) as http,
     ):
         try:
-            yield Market(world, sellers, database, tmp_path, nursery, port, http)
+            yield Market(world, sellers, database, tmp_path, fork_server, port, http)
         finally:
-            nursery.end_servers()
+            fork_server.end_servers()
 
 
 def state_of(pid: int) -> str:
@@ -236,7 +236,7 @@ class Race:
 @pytest.fixture
 def race(market: Market) -> Race:
     stalls = market.server("stop")
-    return Race(market, market.nursery.born[-1], stalls, market.server("no stop"))
+    return Race(market, market.fork_server.born[-1], stalls, market.server("no stop"))
 
 
 async def test_a_stopped_worker_leaves_alone_the_watch_that_another_sold(race: Race) -> None:

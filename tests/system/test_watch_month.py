@@ -72,7 +72,7 @@ def one(kind: str, **changes: Any) -> Seller:
 
 
 @dataclass
-class Shop:
+class WatchedSeller:
     """A seller whose faults are switched by hand, its watch, and the receiver of its notices."""
 
     service: root.Opened
@@ -155,7 +155,7 @@ def is_number(column: sa.Column[Any]) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def opened(folder: Path, seller: Seller) -> AsyncIterator[Shop]:
+async def opened(folder: Path, seller: Seller) -> AsyncIterator[WatchedSeller]:
     """The seller on TLS, the receiver on TLS, the service between them."""
     clock = http_service.Clock()
     authority = trustme.CA()
@@ -165,8 +165,8 @@ async def opened(folder: Path, seller: Seller) -> AsyncIterator[Shop]:
         both = folder / "both.pem"
         both.write_bytes(authority.cert_pem.bytes() + Path(world.ca_file).read_bytes())  # noqa: ASYNC240 - a small file
         world.ca_file = str(both)
-        shop = Shop(service=None, clock=clock, receivers=world, seller=seller)  # type: ignore[arg-type]
-        async with serve(shop, tls=context) as port:
+        watched_seller = WatchedSeller(service=None, clock=clock, receivers=world, seller=seller)  # type: ignore[arg-type]
+        async with serve(watched_seller, tls=context) as port:
             config = replace(
                 http_service.configuration(),
                 egress=world.egress(mapped={seller.host: ("127.0.0.1", port)}),
@@ -174,63 +174,65 @@ async def opened(folder: Path, seller: Seller) -> AsyncIterator[Shop]:
                 probe=ProbeSettings(cadence=Cadence(host_gap_ms=0)),
             )
             async with root.opened(config, clock=clock) as service:
-                shop.service = service
+                watched_seller.service = service
                 await watched(service, seller.url, now=clock())
-                yield shop
+                yield watched_seller
 
 
 async def test_each_injected_change_is_told_once_within_two_probes(tmp_path: Path) -> None:
     seller = one("perfect-v2")
-    async with opened(tmp_path, seller) as shop:
-        assert await shop.probe(60) == []  # a quiet time, and a past to compare with
+    async with opened(tmp_path, seller) as watched_seller:
+        assert await watched_seller.probe(60) == []  # a quiet time, and a past to compare with
 
-        shop.seller = replace(seller, payees=("0x" + "Ab" * 20,))
-        assert await shop.probe(2) == ["payto_change"]
-        shop.seller = replace(shop.seller, amounts=(seller.amounts[0] * 3,))
-        assert await shop.probe(2) == ["price_change"]
-        shop.seller = replace(shop.seller, network="eip155:84532")
-        assert "asset_network_change" in await shop.probe(2)
-        shop.seller = replace(shop.seller, network="eip155:8453")
-        assert "asset_network_change" in await shop.probe(2)
-        assert await shop.probe(8) == []
+        watched_seller.seller = replace(seller, payees=("0x" + "Ab" * 20,))
+        assert await watched_seller.probe(2) == ["payto_change"]
+        watched_seller.seller = replace(watched_seller.seller, amounts=(seller.amounts[0] * 3,))
+        assert await watched_seller.probe(2) == ["price_change"]
+        watched_seller.seller = replace(watched_seller.seller, network="eip155:84532")
+        assert "asset_network_change" in await watched_seller.probe(2)
+        watched_seller.seller = replace(watched_seller.seller, network="eip155:8453")
+        assert "asset_network_change" in await watched_seller.probe(2)
+        assert await watched_seller.probe(8) == []
 
-        shop.seller = replace(shop.seller, behave=one("decimal-amount").behave)
-        assert await shop.probe(2) == ["spec_regression"]
+        watched_seller.seller = replace(watched_seller.seller, behave=one("decimal-amount").behave)
+        assert await watched_seller.probe(2) == ["spec_regression"]
         assert "amount-form" in {
-            rule["rule"] for rule in shop.receivers.events()[-1]["evidence"]["rules"]
+            rule["rule"] for rule in watched_seller.receivers.events()[-1]["evidence"]["rules"]
         }
-        assert await shop.probe(6) == []
-        shop.seller = replace(shop.seller, behave=seller.behave)
-        assert await shop.probe(8) == []
+        assert await watched_seller.probe(6) == []
+        watched_seller.seller = replace(watched_seller.seller, behave=seller.behave)
+        assert await watched_seller.probe(8) == []
 
-        shop.broken = lambda _: Response(status_code=503)
-        assert await shop.probe(2) == ["liveness_down"]
-        assert await shop.probe(5) == []
-        shop.broken = lambda _: None
-        assert await shop.probe(2) == ["liveness_recovered"]
-        assert await shop.probe(12) == []
+        watched_seller.broken = lambda _: Response(status_code=503)
+        assert await watched_seller.probe(2) == ["liveness_down"]
+        assert await watched_seller.probe(5) == []
+        watched_seller.broken = lambda _: None
+        assert await watched_seller.probe(2) == ["liveness_recovered"]
+        assert await watched_seller.probe(12) == []
 
-        shop.slow_s = 0.45
-        assert await shop.probe(2) == ["latency_regression"]
-        assert await shop.probe(2) == []
-        shop.slow_s = 0.0
-        assert await shop.probe(14) == []
+        watched_seller.slow_s = 0.45
+        assert await watched_seller.probe(2) == ["latency_regression"]
+        assert await watched_seller.probe(2) == []
+        watched_seller.slow_s = 0.0
+        assert await watched_seller.probe(14) == []
 
-        shop.broken = lambda number: Response(status_code=503) if number % 2 else None
-        assert await shop.probe(20) == ["liveness_flapping"]
-        shop.broken = lambda _: None
-        assert await shop.probe(12) == ["liveness_recovered"]
+        watched_seller.broken = lambda number: Response(status_code=503) if number % 2 else None
+        assert await watched_seller.probe(20) == ["liveness_flapping"]
+        watched_seller.broken = lambda _: None
+        assert await watched_seller.probe(12) == ["liveness_recovered"]
 
-        item = read_item({"resource": seller.url}, shop.service.config.egress.perimeter)
+        item = read_item({"resource": seller.url}, watched_seller.service.config.egress.perimeter)
         assert isinstance(item, ListedItem)
         for items in ([item], []):
-            async with shop.service.store.write() as tx:
-                crawl = await crawls.begin_crawl(tx, "cdp", now=shop.clock())
-                await discovery.record_page(tx, crawl, items, next_offset=1, now=shop.clock())
-                shop.clock.now += 1
-                await discovery.finish_crawl(tx, crawl, complete=True, now=shop.clock())
-        assert await shop.probe(2) == ["delisting"]
-        ids = [each["event_id"] for each in shop.receivers.events()]
+            async with watched_seller.service.store.write() as tx:
+                crawl = await crawls.begin_crawl(tx, "cdp", now=watched_seller.clock())
+                await discovery.record_page(
+                    tx, crawl, items, next_offset=1, now=watched_seller.clock()
+                )
+                watched_seller.clock.now += 1
+                await discovery.finish_crawl(tx, crawl, complete=True, now=watched_seller.clock())
+        assert await watched_seller.probe(2) == ["delisting"]
+        ids = [each["event_id"] for each in watched_seller.receivers.events()]
         assert len(ids) == len(set(ids))
 
 

@@ -35,7 +35,7 @@ async def egress(
     settings = EgressSettings(
         user_agent="tollgauge-test", mapped={HOST: ("127.0.0.1", directory[1])}, ca_file=ca[1]
     )
-    door = Egress(settings)
-    door.start()
-    yield door
-    await door.close()
+    open_egress = Egress(settings)
+    open_egress.start()
+    yield open_egress
+    await open_egress.close()

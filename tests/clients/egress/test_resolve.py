@@ -91,9 +91,9 @@ def egress(resolver: Lookup, *, ports: frozenset[int] = frozenset({443})) -> Egr
 
 
 async def kind_of(resolver: Lookup) -> FaultKind:
-    door = egress(resolver)
-    made = await door.fetch(Request(url=f"https://{NAME}/"))
-    await door.close()
+    open_egress = egress(resolver)
+    made = await open_egress.fetch(Request(url=f"https://{NAME}/"))
+    await open_egress.close()
     assert isinstance(made.result, Fault), made
     assert made.address is None
     assert made.timings.connect is None
@@ -148,10 +148,10 @@ async def test_a_name_has_one_resolution_an_attempt() -> None:
 
 async def test_a_mapped_name_is_not_looked_up(world: World) -> None:
     names = Names((PUBLIC,))
-    door = Egress(EgressSettings(mapped=world.mapped, ca_file=world.ca_file, resolver=names))
-    door.start()
-    made = await door.fetch(Request(url="https://good.sellers.example/always-200"))
-    await door.close()
+    open_egress = Egress(EgressSettings(mapped=world.mapped, ca_file=world.ca_file, resolver=names))
+    open_egress.start()
+    made = await open_egress.fetch(Request(url="https://good.sellers.example/always-200"))
+    await open_egress.close()
     assert made.address == "127.0.0.1"
     assert names.asked == []
 
@@ -172,17 +172,17 @@ async def test_sixty_slow_names_do_not_keep_another_waiting(stuck: threading.Eve
             stuck.wait(20)
         return ("127.0.0.1",)
 
-    door = egress(some_slow)
+    open_egress = egress(some_slow)
     slow = [
-        asyncio.create_task(door.fetch(Request(url=f"https://slow{number}.com/")))
+        asyncio.create_task(open_egress.fetch(Request(url=f"https://slow{number}.com/")))
         for number in range(60)
     ]
     await asyncio.sleep(0)
-    made = await door.fetch(Request(url="https://quick.com/"))
+    made = await open_egress.fetch(Request(url="https://quick.com/"))
     assert _kind(made) is FaultKind.NOT_PUBLIC
     assert not any(task.done() for task in slow)
     assert {_kind(item) for item in await asyncio.gather(*slow)} == {FaultKind.DNS_FAILED}
-    await door.close()
+    await open_egress.close()
 
 
 async def test_no_thread_left_for_a_lookup_is_our_fault(stuck: threading.Event) -> None:
@@ -283,17 +283,17 @@ def test_the_dns_cases_of_the_corpus_are_covered() -> None:
 
 async def _assert_untouched(world: World, urls: Sequence[str], resolver: Lookup) -> None:
     """Nothing reaches the canary, with its port allowed so that only addresses can save it."""
-    door = egress(resolver, ports=frozenset({80, 443, world.canary_port}))
+    open_egress = egress(resolver, ports=frozenset({80, 443, world.canary_port}))
     for url in urls:
         scheme, _, rest = url.partition("://")
         host, slash, path = rest.partition("/")
         for text in (url, f"{scheme}://{host}:{world.canary_port}{slash}{path}"):
             try:
-                made = await door.fetch(Request(url=text))
+                made = await open_egress.fetch(Request(url=text))
             except ResourceError:
                 continue
             assert _kind(made) is FaultKind.NOT_PUBLIC, text
-    await door.close()
+    await open_egress.close()
     assert world.canary_hits == []
 
 

@@ -15,8 +15,8 @@ from tests.support.books import (
     DAY,
     NETWORK,
     NOON,
-    OLD_TILL,
-    TILL,
+    OLD_PAY_TO,
+    PAY_TO,
     USDC,
     advanced,
     came,
@@ -38,7 +38,7 @@ from tollgauge.store.chain import deposits
 from tollgauge.store.chain.cursors import OvertakenError
 from tollgauge.store.ledger import books, payments
 
-MINE = Account(network=NETWORK, asset=USDC, address=TILL)
+MINE = Account(network=NETWORK, asset=USDC, address=PAY_TO)
 
 
 async def becomes(store: Store, number: int, state: State) -> None:
@@ -47,7 +47,7 @@ async def becomes(store: Store, number: int, state: State) -> None:
         await tx.execute(change.values(state=state.value))
 
 
-async def of_day(store: Store, day: int = DAY, address: str = TILL) -> Day:
+async def of_day(store: Store, day: int = DAY, address: str = PAY_TO) -> Day:
     async with store.read() as tx:
         known = {each.address: each for each in await books.accounts(tx)}
         return await books.of_day(tx, known[address], day)
@@ -127,37 +127,37 @@ async def test_a_sale_belongs_to_the_day_of_its_transfer(store: Store) -> None:
 
 
 async def test_an_old_address_keeps_its_books_and_a_new_one_has_its_own(store: Store) -> None:
-    cursor, block = await opened(store, TILL, OLD_TILL), header(101)
-    await sold(store, 1, to=OLD_TILL)
+    cursor, block = await opened(store, PAY_TO, OLD_PAY_TO), header(101)
+    await sold(store, 1, to=OLD_PAY_TO)
     await sold(store, 2)
-    found = (came(block, 1, by=nonce(1), to=OLD_TILL), came(block, 2, by=nonce(2)))
-    await advanced(store, cursor, [block], *found, came(block, 3, 70, to=OLD_TILL))
+    found = (came(block, 1, by=nonce(1), to=OLD_PAY_TO), came(block, 2, by=nonce(2)))
+    await advanced(store, cursor, [block], *found, came(block, 3, 70, to=OLD_PAY_TO))
     assert (await of_day(store)).received == 5_000
-    old = await of_day(store, address=OLD_TILL)
+    old = await of_day(store, address=OLD_PAY_TO)
     assert (old.received, old.settled, old.unattributed) == (5_070, 5_000, 70)
 
 
 async def test_an_address_that_only_the_ledger_knows_has_books_without_a_chain(
     store: Store,
 ) -> None:
-    await sold(store, 1, to=OLD_TILL)
-    day = await of_day(store, address=OLD_TILL)
+    await sold(store, 1, to=OLD_PAY_TO)
+    day = await of_day(store, address=OLD_PAY_TO)
     assert (day.settled, day.awaited, day.difference, day.complete) == (5_000, 5_000, 0, False)
     async with store.read() as tx:
         found, began = await books.named(tx, NETWORK, USDC, since=0)
         later, _ = await books.named(tx, NETWORK, USDC, since=NOON + 1)
-    assert (set(found), began, set(later)) == ({OLD_TILL}, NOON, set())
+    assert (set(found), began, set(later)) == ({OLD_PAY_TO}, NOON, set())
 
 
 async def test_an_account_is_filled_downwards_and_only_once(store: Store) -> None:
     async with store.write() as tx:
         cursor = await chains.start(tx, CHAIN, header(100))
         cursor = await chains.join_accounts(
-            tx, cursor, USDC, [TILL], wanted_from=NOON - 2 * HOUR_MS
+            tx, cursor, USDC, [PAY_TO], wanted_from=NOON - 2 * HOUR_MS
         )
         owed = await deposits.backlog(tx, CHAIN, USDC)
     assert owed is not None
-    assert (owed.low, owed.address.hex()) == (101, TILL[2:])
+    assert (owed.low, owed.address.hex()) == (101, PAY_TO[2:])
     block = header(60, at=NOON - HOUR_MS)
     rest = {"low": 50, "low_at": NOON - HOUR_MS}
     async with store.write() as tx:
@@ -182,7 +182,7 @@ async def of_rows(tx: Any) -> int:
 async def test_a_step_that_did_not_know_an_address_of_ours_is_not_applied(store: Store) -> None:
     async with store.write() as tx:
         cursor = await chains.start(tx, CHAIN, header(100))
-        after = await chains.join_accounts(tx, cursor, USDC, [TILL], wanted_from=0)
+        after = await chains.join_accounts(tx, cursor, USDC, [PAY_TO], wanted_from=0)
     with pytest.raises(OvertakenError):
         await advanced(store, cursor, [header(101)])
     await advanced(store, after, [header(101)])

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
-from tests.support.watch_shop import (
+from tests.support.watch_service import (
     ID,
     QUOTE,
     RESOURCE,
@@ -14,15 +14,15 @@ from tests.support.watch_shop import (
 )
 
 
-async def test_feeds_show_public_incidents(till: WatchService) -> None:
-    bought = await till.buy()
-    await till.list_it()
-    await till.probe()
-    await till.probe(quote=replace(QUOTE, pay_to="0x" + "dd" * 20))
+async def test_feeds_show_public_incidents(watch_service: WatchService) -> None:
+    bought = await watch_service.buy()
+    await watch_service.list_it()
+    await watch_service.probe()
+    await watch_service.probe(quote=replace(QUOTE, pay_to="0x" + "dd" * 20))
     for _ in range(2):
-        await till.probe(up=False)
+        await watch_service.probe(up=False)
     for url in (f"/endpoint/{ID}/feed.xml", "/provider/API.example.com/feed.xml"):
-        answer = await till.running.get(url)
+        answer = await watch_service.running.get(url)
         assert answer.status_code == 200
         assert answer.headers["content-type"] == "application/atom+xml"
         assert "etag" in answer.headers
@@ -34,19 +34,19 @@ async def test_feeds_show_public_incidents(till: WatchService) -> None:
         assert len(ids) == len(set(ids)) == 3
     assert bought["watch_id"] not in answer.text
     for url in ("/endpoint/0000000000000000/feed.xml", "/provider/none.example/feed.xml"):
-        assert (await till.running.get(url)).status_code == 404
+        assert (await watch_service.running.get(url)).status_code == 404
 
 
-async def test_feeds_are_found_from_their_pages(till: WatchService) -> None:
-    await till.buy()
-    await till.list_it()
+async def test_feeds_are_found_from_their_pages(watch_service: WatchService) -> None:
+    await watch_service.buy()
+    await watch_service.list_it()
     for page in (f"/endpoint/{ID}", "/provider/api.example.com"):
-        answer = await till.running.get(page, headers={"Accept": "text/html"})
+        answer = await watch_service.running.get(page, headers={"Accept": "text/html"})
         found = re.search(r'<link rel="alternate" type="application/atom\+xml"[^>]*>', answer.text)
         assert found is not None, page
         href = re.search(r'href="([^"]+)"', found.group())
         assert href is not None
         assert href.group(1).endswith(f"{page}/feed.xml")
-        assert (await till.running.get(href.group(1))).status_code == 200
-    board = await till.running.get("/leaderboard", headers={"Accept": "text/html"})
+        assert (await watch_service.running.get(href.group(1))).status_code == 200
+    board = await watch_service.running.get("/leaderboard", headers={"Accept": "text/html"})
     assert "application/atom+xml" not in board.text

@@ -23,7 +23,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import CallToolResult, TextContent
 from tests.support.http_service import BASE, PAY_TO
-from tests.support.watch_shop import QUOTE, WatchService, opened, path
+from tests.support.watch_service import QUOTE, WatchService, opened, path
 
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.demo.serving import serve
@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group(
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def till(
+async def watch_service(
     tmp_path_factory: pytest.TempPathFactory, empty_sqlite: Path
 ) -> AsyncIterator[WatchService]:
     folder = tmp_path_factory.mktemp("watched")
@@ -48,14 +48,17 @@ async def till(
 
 
 @contextlib.asynccontextmanager
-async def connected(till: WatchService) -> AsyncIterator[Client]:
+async def connected(watch_service: WatchService) -> AsyncIterator[Client]:
     """The SDK's client over Streamable HTTP."""
-    async with serve(till.running.app) as port, Client(f"http://127.0.0.1:{port}/mcp") as client:
+    async with (
+        serve(watch_service.running.app) as port,
+        Client(f"http://127.0.0.1:{port}/mcp") as client,
+    ):
         yield client
 
 
-async def call(till: WatchService, arguments: dict[str, Any]) -> CallToolResult:
-    async with Client(web.mcp_server(till.running.service.server())) as client:
+async def call(watch_service: WatchService, arguments: dict[str, Any]) -> CallToolResult:
+    async with Client(web.mcp_server(watch_service.running.service.server())) as client:
         return await client.call_tool(TOOL, arguments)
 
 
@@ -72,37 +75,39 @@ def owned(bought: Any, **more: str) -> dict[str, str]:
 
 
 async def test_the_tool_reads_what_the_route_reads_and_from_the_same_cursors(
-    till: WatchService,
+    watch_service: WatchService,
 ) -> None:
-    bought = await till.buy()
-    await till.probe()
-    async with connected(till) as client:
+    bought = await watch_service.buy()
+    await watch_service.probe()
+    async with connected(watch_service) as client:
         first = said(await client.call_tool(TOOL, owned(bought)))
-        assert first == await till.poll(bought)
+        assert first == await watch_service.poll(bought)
         assert [each["type"] for each in first["watch_events"]] == ["created"]
-        await till.probe(quote=replace(QUOTE, amount=20_000))
+        await watch_service.probe(quote=replace(QUOTE, amount=20_000))
         cursors = {"since": first["next_cursor"], "watch_since": first["watch_events_cursor"]}
         second = said(await client.call_tool(TOOL, owned(bought, **cursors)))
     assert [each["type"] for each in second["events"]] == ["price_change"]
     assert second["watch_events"] == []
-    assert second == await till.poll(bought, **cursors)
+    assert second == await watch_service.poll(bought, **cursors)
 
 
-async def test_a_watch_whose_payment_just_settled_can_be_read_at_once(till: WatchService) -> None:
-    bought = await till.buy()
-    assert said(await call(till, owned(bought)))["state"] == "active"
+async def test_a_watch_whose_payment_just_settled_can_be_read_at_once(
+    watch_service: WatchService,
+) -> None:
+    bought = await watch_service.buy()
+    assert said(await call(watch_service, owned(bought)))["state"] == "active"
 
 
-async def test_a_cancelled_watch_stays_readable(till: WatchService) -> None:
-    bought = await till.buy()
-    await till.cancel(bought)
-    assert said(await call(till, owned(bought)))["state"] == "cancelled"
+async def test_a_cancelled_watch_stays_readable(watch_service: WatchService) -> None:
+    bought = await watch_service.buy()
+    await watch_service.cancel(bought)
+    assert said(await call(watch_service, owned(bought)))["state"] == "cancelled"
 
 
 async def test_what_the_route_refuses_the_tool_refuses_with_the_same_code(
-    till: WatchService,
+    watch_service: WatchService,
 ) -> None:
-    mine, other = await till.buy(), await till.buy()
+    mine, other = await watch_service.buy(), await watch_service.buy()
     nobodys = {"Authorization": "Bearer whsec_" + "A" * 43 + "="}
     for headers, asked, arguments in (
         ({}, path(mine, "/events"), {"watch_id": mine["watch_id"]}),
@@ -112,8 +117,8 @@ async def test_what_the_route_refuses_the_tool_refuses_with_the_same_code(
         (bearer(mine), path(mine, "/events?since=x"), owned(mine, since="x")),
         (bearer(mine), path(mine, "/events?watch_since=-1"), owned(mine, watch_since="-1")),
     ):
-        route = (await till.running.http.get(asked, headers=headers)).json()
-        result = await call(till, arguments)
+        route = (await watch_service.running.http.get(asked, headers=headers)).json()
+        result = await call(watch_service, arguments)
         assert result.is_error
         tool = said(result)
         same = ("status", "code", "errors")
@@ -124,8 +129,8 @@ def bearer(bought: Any) -> dict[str, str]:
     return {"Authorization": f"Bearer {bought['secret']}"}
 
 
-async def test_arguments_of_the_wrong_kind_are_refused_by_name(till: WatchService) -> None:
-    bought = await till.buy()
+async def test_arguments_of_the_wrong_kind_are_refused_by_name(watch_service: WatchService) -> None:
+    bought = await watch_service.buy()
     rows: tuple[tuple[dict[str, Any], int, list[str]], ...] = (
         ({"watch_id": None}, 422, ["watch_id"]),
         ({"watch_id": 7}, 422, ["watch_id"]),
@@ -138,21 +143,24 @@ async def test_arguments_of_the_wrong_kind_are_refused_by_name(till: WatchServic
         ),
     )
     for arguments, status, named in rows:
-        document = said(await call(till, owned(bought) | arguments))
+        document = said(await call(watch_service, owned(bought) | arguments))
         assert document["status"] == status, arguments
         assert [each["path"] for each in document.get("errors", [])] == named
 
 
 async def test_the_secret_is_in_no_log_and_in_no_answer(
-    till: WatchService,
+    watch_service: WatchService,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     capfd: Any,
 ) -> None:
-    bought = await till.buy()
-    tools = web.mcp_server(till.running.service.server())
+    bought = await watch_service.buy()
+    tools = web.mcp_server(watch_service.running.service.server())
     caplog.set_level(logging.DEBUG)
-    answers = [await call(till, owned(bought)), await call(till, owned(bought, since="x"))]
+    answers = [
+        await call(watch_service, owned(bought)),
+        await call(watch_service, owned(bought, since="x")),
+    ]
 
     def gone(*_: object) -> Any:
         raise StoreUnavailable(bought["secret"])
@@ -174,23 +182,23 @@ async def test_the_secret_is_in_no_log_and_in_no_answer(
 
 
 @pytest.fixture(scope="module")
-def environment(till: WatchService) -> dict[str, str]:
+def environment(watch_service: WatchService) -> dict[str, str]:
     """A configuration of another process on the same database."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TOLLGAUGE_")}
     return kept | {
         "TOLLGAUGE_SERVER_BASE_URL": BASE,
-        "TOLLGAUGE_STORE_URL": till.running.service.config.store.url,
+        "TOLLGAUGE_STORE_URL": watch_service.running.service.config.store.url,
         "TOLLGAUGE_SALE_PAY_TO": PAY_TO,
         "TOLLGAUGE_FACILITATOR_URL": "http://127.0.0.1:9",
     }
 
 
 async def test_over_stdio_it_is_the_same_watch_and_nothing_is_told_to_standard_error(
-    till: WatchService, environment: dict[str, str], tmp_path: Path
+    watch_service: WatchService, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    bought = await till.buy()
-    await till.probe()
-    polled = await till.poll(bought)
+    bought = await watch_service.buy()
+    await watch_service.probe()
+    polled = await watch_service.poll(bought)
     started = StdioServerParameters(command=PROGRAM, args=["mcp"], env=environment)
     with (tmp_path / "errors").open("w+") as errors:
         async with Client(stdio_client(started, errlog=errors)) as client:
@@ -207,13 +215,13 @@ async def test_over_stdio_it_is_the_same_watch_and_nothing_is_told_to_standard_e
 @pytest.mark.node
 @pytest.mark.parametrize("over", ["http", "stdio"])
 async def test_the_typescript_client_reads_a_watch(
-    till: WatchService, environment: dict[str, str], over: str
+    watch_service: WatchService, environment: dict[str, str], over: str
 ) -> None:
     node = shutil.which("node")
     if node is None:
         pytest.skip("Node.js is missing: the TypeScript client needs it")
-    bought = await till.buy()
-    async with serve(till.running.app) as port:
+    bought = await watch_service.buy()
+    async with serve(watch_service.running.app) as port:
         target = [f"http://127.0.0.1:{port}/mcp"] if over == "http" else [PROGRAM, "mcp"]
         process = await asyncio.create_subprocess_exec(
             node,
@@ -231,8 +239,8 @@ async def test_the_typescript_client_reads_a_watch(
     assert watched["structuredContent"]["state"] == "active"
 
 
-async def test_guesses_of_secrets_count_against_the_rate_limit(till: WatchService) -> None:
-    limited = Edge(till.running.app.app, EdgeSettings(free_per_minute=5))
+async def test_guesses_of_secrets_count_against_the_rate_limit(watch_service: WatchService) -> None:
+    limited = Edge(watch_service.running.app.app, EdgeSettings(free_per_minute=5))
     params = {"name": TOOL, "arguments": {"watch_id": "wat_0", "secret": "whsec_0"}}
     asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     headers = {"Accept": "application/json, text/event-stream", "Host": "trust.test"}

@@ -34,7 +34,7 @@ SHARE = SLOTS // PAYER_SHARE
 
 
 @dataclass
-class Desk:
+class HeldGate:
     """A gate whose answers are made when `speaks` is set."""
 
     world: World
@@ -61,13 +61,13 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(store: Store) -> AsyncIterator[Desk]:
-    async with opened(store) as desk:
-        yield desk
+async def gate_client(store: Store) -> AsyncIterator[HeldGate]:
+    async with opened(store) as gate_client:
+        yield gate_client
 
 
 @contextlib.asynccontextmanager
-async def opened(store: Store) -> AsyncIterator[Desk]:
+async def opened(store: Store) -> AsyncIterator[HeldGate]:
     world, speaks = World(), asyncio.Event()
 
     async def wait() -> None:
@@ -95,82 +95,91 @@ async def opened(store: Store) -> AsyncIterator[Desk]:
         app = Starlette(routes=[Route("/v1/a", sell, methods=["POST"])])
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://shop") as http:
-            desk = Desk(world, store, http, speaks)
-            yield desk
+            gate_client = HeldGate(world, store, http, speaks)
+            yield gate_client
             speaks.set()
-            await asyncio.gather(*desk.asked, return_exceptions=True)
+            await asyncio.gather(*gate_client.asked, return_exceptions=True)
         await asked.close()
 
 
-async def test_a_payer_has_a_share_of_the_sales_in_work_and_others_go_on(desk: Desk) -> None:
-    await desk.in_work(*(signed(1, nonce) for nonce in range(SHARE)))
-    more = await desk.buy(signed(1, SHARE))
+async def test_a_payer_has_a_share_of_the_sales_in_work_and_others_go_on(
+    gate_client: HeldGate,
+) -> None:
+    await gate_client.in_work(*(signed(1, nonce) for nonce in range(SHARE)))
+    more = await gate_client.buy(signed(1, SHARE))
     assert (more.status_code, more.json()["code"]) == (429, "payer-busy")
     assert int(more.headers["Retry-After"]) >= 1
-    assert await desk.store.reading(payments.get, decode(signed(1, SHARE)).id) is None
-    await desk.in_work(signed(2, 0), signed(3, 0))
-    assert await desk.answers() == {200}
-    assert (await desk.buy(signed(1, SHARE))).status_code == 200
+    assert await gate_client.store.reading(payments.get, decode(signed(1, SHARE)).id) is None
+    await gate_client.in_work(signed(2, 0), signed(3, 0))
+    assert await gate_client.answers() == {200}
+    assert (await gate_client.buy(signed(1, SHARE))).status_code == 200
 
 
-async def test_whoever_names_another_payer_takes_nothing_of_his_share(desk: Desk) -> None:
-    await desk.in_work(*(signed(1, nonce, by=9) for nonce in range(SHARE)))
-    forged = await desk.buy(signed(1, 50, by=9))
+async def test_whoever_names_another_payer_takes_nothing_of_his_share(
+    gate_client: HeldGate,
+) -> None:
+    await gate_client.in_work(*(signed(1, nonce, by=9) for nonce in range(SHARE)))
+    forged = await gate_client.buy(signed(1, 50, by=9))
     assert (forged.status_code, forged.json()["code"]) == (429, "payer-busy")
-    await desk.in_work(*(signed(1, 100 + nonce) for nonce in range(SHARE)))
-    assert (await desk.buy(signed(1, 99))).status_code == 429
-    assert await desk.answers() == {200}
+    await gate_client.in_work(*(signed(1, 100 + nonce) for nonce in range(SHARE)))
+    assert (await gate_client.buy(signed(1, 99))).status_code == 429
+    assert await gate_client.answers() == {200}
 
 
-async def test_where_half_of_all_is_in_use_only_proven_payers_are_served(desk: Desk) -> None:
+async def test_where_half_of_all_is_in_use_only_proven_payers_are_served(
+    gate_client: HeldGate,
+) -> None:
     half = SLOTS // 2
-    await desk.in_work(*(signed(10 + number, 1, by=9) for number in range(half)))
-    assert (await desk.buy(signed(60, 1, by=9))).status_code == 429
-    await desk.in_work(*(signed(100 + number, 1) for number in range(SLOTS - half)))
-    full = await desk.buy(signed(99, 1))
+    await gate_client.in_work(*(signed(10 + number, 1, by=9) for number in range(half)))
+    assert (await gate_client.buy(signed(60, 1, by=9))).status_code == 429
+    await gate_client.in_work(*(signed(100 + number, 1) for number in range(SLOTS - half)))
+    full = await gate_client.buy(signed(99, 1))
     assert (full.status_code, full.json()["code"]) == (503, "facilitator-unavailable")
-    assert await desk.answers() == {200}
+    assert await gate_client.answers() == {200}
 
 
-async def test_a_copy_of_a_sale_in_work_is_no_new_sale(desk: Desk) -> None:
-    await desk.in_work(*(signed(1, nonce) for nonce in range(SHARE)))
-    copy = asyncio.create_task(desk.buy(signed(1, 0)))
-    desk.speaks.set()
+async def test_a_copy_of_a_sale_in_work_is_no_new_sale(gate_client: HeldGate) -> None:
+    await gate_client.in_work(*(signed(1, nonce) for nonce in range(SHARE)))
+    copy = asyncio.create_task(gate_client.buy(signed(1, 0)))
+    gate_client.speaks.set()
     assert (await copy).status_code in (200, 429, 503)
-    assert await desk.answers() == {200}
-    assert (await desk.buy(signed(1, 0))).status_code == 200
-    assert desk.world.computed == SHARE
+    assert await gate_client.answers() == {200}
+    assert (await gate_client.buy(signed(1, 0))).status_code == 200
+    assert gate_client.world.computed == SHARE
 
 
-async def test_a_host_that_makes_work_vain_is_left_alone_whoever_asks(desk: Desk) -> None:
+async def test_a_host_that_makes_work_vain_is_left_alone_whoever_asks(
+    gate_client: HeldGate,
+) -> None:
     async def in_vain() -> None:
         raise Problem(503, "host-busy", "It asks for silence.", host="slow.example")
 
-    desk.world.compute, desk.world.hosts = in_vain, ("slow.example",)
+    gate_client.world.compute, gate_client.world.hosts = in_vain, ("slow.example",)
     for payer in range(1, 1 + payer_limit.HOST_MOST):
-        refused = await desk.buy(signed(payer, 1))
+        refused = await gate_client.buy(signed(payer, 1))
         assert (refused.status_code, refused.json()["code"]) == (503, "host-busy")
-    made = desk.world.computed
-    refused = await desk.buy(signed(900, 1))
+    made = gate_client.world.computed
+    refused = await gate_client.buy(signed(900, 1))
     assert (refused.status_code, refused.json()["code"]) == (503, "host-busy")
     assert 1 <= int(refused.headers["Retry-After"]) <= payer_limit.HOST_WITHIN_MS // 1000
-    assert desk.world.computed == made, "nothing was verified or made"
-    desk.world.hosts = ("other.example",)
-    assert (await desk.buy(signed(900, 1))).status_code == 503
-    assert desk.world.computed == made + 1
-    desk.world.hosts = ("slow.example",)
-    desk.world.now = NOW + payer_limit.HOST_WITHIN_MS + 1
-    late = signed(901, 1, until_s=desk.world.now // 1000 + 60)
-    assert (await desk.buy(late)).status_code == 503
-    assert desk.world.computed == made + 2
+    assert gate_client.world.computed == made, "nothing was verified or made"
+    gate_client.world.hosts = ("other.example",)
+    assert (await gate_client.buy(signed(900, 1))).status_code == 503
+    assert gate_client.world.computed == made + 1
+    gate_client.world.hosts = ("slow.example",)
+    gate_client.world.now = NOW + payer_limit.HOST_WITHIN_MS + 1
+    late = signed(901, 1, until_s=gate_client.world.now // 1000 + 60)
+    assert (await gate_client.buy(late)).status_code == 503
+    assert gate_client.world.computed == made + 2
 
 
-async def test_what_a_host_makes_vain_counts_for_its_payer_too(desk: Desk) -> None:
+async def test_what_a_host_makes_vain_counts_for_its_payer_too(gate_client: HeldGate) -> None:
     async def in_vain() -> None:
         raise Problem(503, "host-busy", "It asks for silence.", host="slow.example")
 
-    desk.world.compute = in_vain
+    gate_client.world.compute = in_vain
     statuses = [
-        (await desk.buy(signed(1, nonce))).status_code for nonce in range(payer_limit.MOST + 1)
+        (await gate_client.buy(signed(1, nonce))).status_code
+        for nonce in range(payer_limit.MOST + 1)
     ]
     assert statuses == [503] * payer_limit.MOST + [429]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from tests.support.gate_world import NOW, TX, Shop, World, opened, payment, settled
+from tests.support.gate_world import NOW, TX, GateClient, World, opened, payment, settled
 
 from tollgauge.core.payment import State
 from tollgauge.db.engine import Store
@@ -25,104 +25,108 @@ from tollgauge.web.paid import gate as gate_module
 
 
 @pytest.fixture
-async def shop(store: Store) -> AsyncIterator[Shop]:
+async def client(store: Store) -> AsyncIterator[GateClient]:
     async with opened(store, World()) as found:
         yield found
 
 
-async def test_a_request_without_payment_is_told_the_terms_whatever_its_body(shop: Shop) -> None:
+async def test_a_request_without_payment_is_told_the_terms_whatever_its_body(
+    client: GateClient,
+) -> None:
     for content in (b"", b"{", b'{"q": 1}', b"\xff"):
-        answer = await shop.http.post("/v1/a", content=content)
+        answer = await client.http.post("/v1/a", content=content)
         assert answer.status_code == 402
         terms = json.loads(base64.b64decode(answer.headers["PAYMENT-REQUIRED"]))
         assert terms == answer.json()
         assert terms["accepts"][0]["amount"] == "5000"
         assert answer.headers["Cache-Control"] == "no-store"
-    assert not shop.world.calls
+    assert not client.world.calls
 
 
-async def test_a_v1_client_is_told_that_this_is_v2(shop: Shop) -> None:
-    answer = await shop.http.post("/v1/a", headers={"X-PAYMENT": "e30="})
+async def test_a_v1_client_is_told_that_this_is_v2(client: GateClient) -> None:
+    answer = await client.http.post("/v1/a", headers={"X-PAYMENT": "e30="})
     assert answer.status_code == 402
     assert "version 2" in answer.json()["error"]
 
 
-async def test_a_paid_answer_carries_its_receipt(shop: Shop) -> None:
-    answer = await shop.buy(payment())
+async def test_a_paid_answer_carries_its_receipt(client: GateClient) -> None:
+    answer = await client.buy(payment())
     assert answer.status_code == 200
     assert answer.json() == {"answer": 1}
     receipt = json.loads(base64.b64decode(answer.headers["PAYMENT-RESPONSE"]))
     assert receipt["transaction"] == TX
     assert receipt["success"] is True
     assert receipt["payer"] == "0x" + "cd" * 20
-    assert (await shop.row(payment())).state is State.SETTLED
+    assert (await client.row(payment())).state is State.SETTLED
 
 
-async def test_the_same_payment_gets_the_stored_answer_again(shop: Shop) -> None:
-    first = await shop.buy(payment())
-    shop.world.now += 20 * 86_400_000
-    again = await shop.buy(payment(), body={"q": 1})
+async def test_the_same_payment_gets_the_stored_answer_again(client: GateClient) -> None:
+    first = await client.buy(payment())
+    client.world.now += 20 * 86_400_000
+    again = await client.buy(payment(), body={"q": 1})
     assert again.status_code == 200
     assert again.content == first.content
-    assert shop.world.computed == 1
-    assert shop.world.calls["settle"] == 1
+    assert client.world.computed == 1
+    assert client.world.calls["settle"] == 1
 
 
-async def test_the_same_payment_for_another_request_is_refused(shop: Shop) -> None:
-    await shop.buy(payment())
+async def test_the_same_payment_for_another_request_is_refused(client: GateClient) -> None:
+    await client.buy(payment())
     for answer in (
-        await shop.buy(payment(), body={"q": 2}),
-        await shop.buy(payment(), path="/v1/b"),
+        await client.buy(payment(), body={"q": 2}),
+        await client.buy(payment(), path="/v1/b"),
     ):
         assert answer.status_code == 409
         assert answer.json()["code"] == "payment-reused"
-    assert shop.world.computed == 1
+    assert client.world.computed == 1
 
 
-async def test_what_can_be_read_on_the_chain_does_not_fetch_the_stored_answer(shop: Shop) -> None:
+async def test_what_can_be_read_on_the_chain_does_not_fetch_the_stored_answer(
+    client: GateClient,
+) -> None:
     """Whoever reads a settled transaction knows all of the payment but its ticket."""
-    asked = (await shop.buy()).json()["extensions"]
-    other = (await shop.buy()).json()["extensions"]
-    bought = await shop.buy(payment(extensions=asked))
+    asked = (await client.buy()).json()["extensions"]
+    other = (await client.buy()).json()["extensions"]
+    bought = await client.buy(payment(extensions=asked))
     assert bought.status_code == 200
-    assert (await shop.buy(payment(extensions=asked))).content == bought.content
+    assert (await client.buy(payment(extensions=asked))).content == bought.content
     misplaced = {"tollgauge": asked["tollgauge"]["info"]}
     guesses: tuple[object, ...] = (None, {}, other, misplaced, {"tollgauge": []})
     for guess in guesses:
-        assert (await shop.buy(payment(extensions=guess))).status_code == 409
-    assert shop.world.calls["settle"] == 1
+        assert (await client.buy(payment(extensions=guess))).status_code == 409
+    assert client.world.calls["settle"] == 1
 
 
 async def test_many_copies_of_one_payment_run_the_handler_once(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    client: GateClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def slowly() -> None:
         await asyncio.sleep(0.1)
 
     monkeypatch.setattr(gate_module, "WAITS_S", (0.1,) * 600)  # a busy machine is no news here
-    shop.world.compute = slowly
-    answers = await asyncio.gather(*(shop.buy(payment()) for _ in range(30)))
+    client.world.compute = slowly
+    answers = await asyncio.gather(*(client.buy(payment()) for _ in range(30)))
     assert {answer.status_code for answer in answers} == {200}
     assert len({answer.content for answer in answers}) == 1
-    assert shop.world.computed == 1
-    assert shop.world.calls["settle"] == 1
+    assert client.world.computed == 1
+    assert client.world.calls["settle"] == 1
 
 
-async def test_invalid_input_is_refused_before_any_claim(shop: Shop) -> None:
+async def test_invalid_input_is_refused_before_any_claim(client: GateClient) -> None:
     for body, status in (("{", 400), ("[1]", 422), ('{"x": 1}', 422)):
-        answer = await shop.http.post(
+        answer = await client.http.post(
             "/v1/a", content=body, headers={"PAYMENT-SIGNATURE": payment()}
         )
         assert answer.status_code == status
-    assert not shop.world.calls
-    async with shop.store.read() as tx:
+    assert not client.world.calls
+    async with client.store.read() as tx:
         assert await payments.latest(tx, limit=5) == ()
 
 
-async def test_a_junk_payment_header_is_400(shop: Shop) -> None:
+async def test_a_junk_payment_header_is_400(client: GateClient) -> None:
     for junk in ("x", "e30=", base64.b64encode(b"[" * 9_000).decode()):
-        assert (await shop.buy(junk)).status_code == 400
-    assert not shop.world.calls
+        assert (await client.buy(junk)).status_code == 400
+    assert not client.world.calls
 
 
 def unaccepted(nonce: int = 1, **changes: Any) -> str:
@@ -134,7 +138,7 @@ def unaccepted(nonce: int = 1, **changes: Any) -> str:
 
 
 async def test_a_payment_without_accepted_pays_the_offer_of_its_scheme_and_network(
-    shop: Shop,
+    client: GateClient,
 ) -> None:
     asked: list[Any] = []
 
@@ -142,12 +146,12 @@ async def test_a_payment_without_accepted_pays_the_offer_of_its_scheme_and_netwo
         asked.append(await request.json())
         return JSONResponse({"isValid": True}) if "verify" in request.url.path else settled()
 
-    shop.world.bend = kept
-    answer = await shop.buy(unaccepted())
+    client.world.bend = kept
+    answer = await client.buy(unaccepted())
     assert answer.status_code == 200, answer.text
-    assert (await shop.buy(unaccepted())).content == answer.content
-    assert shop.world.computed == 1
-    (offer,) = (await shop.buy()).json()["accepts"]
+    assert (await client.buy(unaccepted())).content == answer.content
+    assert client.world.computed == 1
+    (offer,) = (await client.buy()).json()["accepts"]
     assert len(asked) == 2
     for sent in asked:
         assert sent["paymentPayload"]["accepted"] == offer
@@ -155,87 +159,93 @@ async def test_a_payment_without_accepted_pays_the_offer_of_its_scheme_and_netwo
         assert sent["paymentRequirements"] == offer
 
 
-async def test_with_and_without_accepted_it_is_one_payment(shop: Shop) -> None:
-    first = await shop.buy(unaccepted())
-    again = await shop.buy(payment())
+async def test_with_and_without_accepted_it_is_one_payment(client: GateClient) -> None:
+    first = await client.buy(unaccepted())
+    again = await client.buy(payment())
     assert (again.status_code, again.content) == (200, first.content)
-    assert shop.world.calls["settle"] == 1
+    assert client.world.calls["settle"] == 1
 
 
 @pytest.mark.parametrize(
     "changes", [{"network": "eip155:1"}, {"scheme": "upto"}, {"network": None}, {"scheme": 1}]
 )
 async def test_a_payment_without_accepted_that_names_no_offer_is_400(
-    shop: Shop, changes: dict[str, Any]
+    client: GateClient, changes: dict[str, Any]
 ) -> None:
-    answer = await shop.buy(unaccepted(**changes))
+    answer = await client.buy(unaccepted(**changes))
     assert answer.status_code == 400
     assert "accepted" in answer.json()["detail"]
-    assert not shop.world.calls
+    assert not client.world.calls
 
 
-async def test_what_was_signed_without_accepted_is_compared_as_always(shop: Shop) -> None:
+async def test_what_was_signed_without_accepted_is_compared_as_always(client: GateClient) -> None:
     document = json.loads(base64.b64decode(unaccepted()))
     document["payload"]["authorization"]["value"] = "1"
     header = base64.b64encode(json.dumps(document).encode()).decode()
-    answer = await shop.buy(header)
+    answer = await client.buy(header)
     assert (answer.status_code, answer.json()["error"]) == (402, "amount_mismatch")
-    assert not shop.world.calls
+    assert not client.world.calls
 
 
-async def test_two_payments_in_one_request_are_400(shop: Shop) -> None:
+async def test_two_payments_in_one_request_are_400(client: GateClient) -> None:
     """Which of them pays would be a matter of taste."""
     two = [("PAYMENT-SIGNATURE", payment(1)), ("PAYMENT-SIGNATURE", payment(2))]
-    answer = await shop.http.post("/v1/a", content='{"q": 1}', headers=two)
+    answer = await client.http.post("/v1/a", content='{"q": 1}', headers=two)
     assert answer.status_code == 400
-    assert not shop.world.calls
+    assert not client.world.calls
 
 
 @pytest.mark.parametrize("field", ["to", "value", "validBefore"])
-async def test_a_payment_that_does_not_pay_the_offer_is_402_unasked(shop: Shop, field: str) -> None:
+async def test_a_payment_that_does_not_pay_the_offer_is_402_unasked(
+    client: GateClient, field: str
+) -> None:
     wrong = {"to": "0x" + "11" * 20, "value": "1", "validBefore": str(NOW // 1000)}[field]
-    answer = await shop.buy(payment(signed={field: wrong}))
+    answer = await client.buy(payment(signed={field: wrong}))
     assert answer.status_code == 402
     assert "PAYMENT-REQUIRED" in answer.headers
-    assert not shop.world.calls
+    assert not client.world.calls
 
 
-async def test_a_refused_payment_gives_its_claim_back(shop: Shop) -> None:
-    shop.world.verify = lambda: JSONResponse(
+async def test_a_refused_payment_gives_its_claim_back(client: GateClient) -> None:
+    client.world.verify = lambda: JSONResponse(
         {"isValid": False, "invalidReason": "insufficient_funds"}
     )
-    answer = await shop.buy(payment())
+    answer = await client.buy(payment())
     assert answer.status_code == 402
     assert answer.json()["error"] == "insufficient_funds"
-    assert shop.world.computed == 0
-    shop.world.verify = None
-    assert (await shop.buy(payment(), body={"q": 5})).json() == {"answer": 5}
+    assert client.world.computed == 0
+    client.world.verify = None
+    assert (await client.buy(payment(), body={"q": 5})).json() == {"answer": 5}
 
 
-async def test_a_nonce_that_is_signed_again_is_held_to_what_is_signed_now(shop: Shop) -> None:
+async def test_a_nonce_that_is_signed_again_is_held_to_what_is_signed_now(
+    client: GateClient,
+) -> None:
     """A chain that is asked about the terms of before would call the payment another transfer."""
-    shop.world.verify = lambda: JSONResponse({"isValid": False})
-    assert (await shop.buy(payment())).status_code == 402
-    shop.world.verify = None
+    client.world.verify = lambda: JSONResponse({"isValid": False})
+    assert (await client.buy(payment())).status_code == 402
+    client.world.verify = None
     until = NOW // 1000 + 200
     again = payment(signed={"validBefore": str(until), "value": "20000"})
-    assert (await shop.buy(again, path="/v1/dear")).status_code == 200
-    row = await shop.row(again)
+    assert (await client.buy(again, path="/v1/dear")).status_code == 200
+    row = await client.row(again)
     assert (row.authorization.value, row.valid_before_s, row.amount) == (20_000, until, 20_000)
 
 
-async def test_of_a_rejected_payment_no_header_is_kept_and_after_a_day_nothing(shop: Shop) -> None:
+async def test_of_a_rejected_payment_no_header_is_kept_and_after_a_day_nothing(
+    client: GateClient,
+) -> None:
     """Anyone may send any number of them, of 16 KB each."""
-    shop.world.verify = lambda: JSONResponse({"isValid": False})
-    await shop.buy(payment(1))
-    assert (await shop.row(payment(1))).header == ""
-    shop.world.verify = None
-    await shop.buy(payment(2))
-    shop.world.verify = lambda: JSONResponse({"isValid": False})
-    shop.world.now += KEEP_REJECTED_MS + 1
-    await shop.buy(payment(3, signed={"validBefore": str(shop.world.now // 1000 + 300)}))
-    async with shop.store.write() as tx:
-        assert await payments.forget_rejected(tx, now=shop.world.now) == 1
+    client.world.verify = lambda: JSONResponse({"isValid": False})
+    await client.buy(payment(1))
+    assert (await client.row(payment(1))).header == ""
+    client.world.verify = None
+    await client.buy(payment(2))
+    client.world.verify = lambda: JSONResponse({"isValid": False})
+    client.world.now += KEEP_REJECTED_MS + 1
+    await client.buy(payment(3, signed={"validBefore": str(client.world.now // 1000 + 300)}))
+    async with client.store.write() as tx:
+        assert await payments.forget_rejected(tx, now=client.world.now) == 1
         kept = await payments.latest(tx, limit=5)
         counted = await tx.execute(payments.payment_attempt.select())
     assert {row.nonce[-1] for row in kept} == {"2", "3"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from starlette.responses import JSONResponse, Response
-from tests.support.gate_world import NOW, TX, Shop, World, opened, payment, sale, settled
+from tests.support.gate_world import NOW, TX, GateClient, World, opened, payment, sale, settled
 
 from tollgauge.core.payment import State, decode
 from tollgauge.db.engine import Store
@@ -19,41 +19,45 @@ from tollgauge.web.paid.gate import LEASE_MS, SETTLE_LEASE_MS
 
 
 @pytest.fixture
-async def shop(store: Store) -> AsyncIterator[Shop]:
+async def client(store: Store) -> AsyncIterator[GateClient]:
     async with opened(store, World()) as found:
         yield found
 
 
-async def test_a_silent_facilitator_is_our_fault_and_costs_nothing(shop: Shop) -> None:
-    shop.world.verify = lambda: Response("<html>", status_code=502)
-    answer = await shop.buy(payment())
+async def test_a_silent_facilitator_is_our_fault_and_costs_nothing(client: GateClient) -> None:
+    client.world.verify = lambda: Response("<html>", status_code=502)
+    answer = await client.buy(payment())
     assert answer.status_code == 503
     assert "Retry-After" in answer.headers
-    assert shop.world.computed == 0
-    shop.world.verify = None
-    assert (await shop.buy(payment())).status_code == 200
+    assert client.world.computed == 0
+    client.world.verify = None
+    assert (await client.buy(payment())).status_code == 200
 
 
-async def test_a_handler_that_fails_charges_nothing_and_frees_the_payment(shop: Shop) -> None:
+async def test_a_handler_that_fails_charges_nothing_and_frees_the_payment(
+    client: GateClient,
+) -> None:
     async def fail() -> None:
         raise Problem(503, "probe-failed-here", "ours")
 
-    shop.world.compute = fail
-    assert (await shop.buy(payment())).status_code == 503
-    assert shop.world.calls["settle"] == 0
-    shop.world.compute = None
-    assert (await shop.buy(payment())).status_code == 200
+    client.world.compute = fail
+    assert (await client.buy(payment())).status_code == 503
+    assert client.world.calls["settle"] == 0
+    client.world.compute = None
+    assert (await client.buy(payment())).status_code == 200
 
 
-async def test_a_handler_that_crashes_charges_nothing_and_frees_the_payment(shop: Shop) -> None:
+async def test_a_handler_that_crashes_charges_nothing_and_frees_the_payment(
+    client: GateClient,
+) -> None:
     async def crash() -> None:
         raise RuntimeError("a bug")
 
-    shop.world.compute = crash
-    assert (await shop.buy(payment())).status_code == 500
-    assert shop.world.calls["settle"] == 0
-    shop.world.compute = None
-    assert (await shop.buy(payment())).status_code == 200
+    client.world.compute = crash
+    assert (await client.buy(payment())).status_code == 500
+    assert client.world.calls["settle"] == 0
+    client.world.compute = None
+    assert (await client.buy(payment())).status_code == 200
 
 
 def black_hole() -> Any:
@@ -77,94 +81,98 @@ UNCLEAR = {
 
 
 @pytest.mark.parametrize("kind", UNCLEAR)
-async def test_an_unclear_settlement_is_503_and_never_402(shop: Shop, kind: str) -> None:
-    shop.world.settle = UNCLEAR[kind]
-    answer = await shop.buy(payment())
+async def test_an_unclear_settlement_is_503_and_never_402(client: GateClient, kind: str) -> None:
+    client.world.settle = UNCLEAR[kind]
+    answer = await client.buy(payment())
     assert answer.status_code == 503
     assert answer.json()["code"] == "payment-pending"
-    assert answer.json()["paymentId"] == (await shop.row(payment())).id
+    assert answer.json()["paymentId"] == (await client.row(payment())).id
     assert "Retry-After" in answer.headers
     assert "answer" not in answer.json()
-    assert (await shop.row(payment())).state is State.UNKNOWN
-    shop.world.settle = None
-    again = await shop.buy(payment())
+    assert (await client.row(payment())).state is State.UNKNOWN
+    client.world.settle = None
+    again = await client.buy(payment())
     assert again.status_code == 200
-    assert shop.world.computed == 1
+    assert client.world.computed == 1
 
 
-async def test_a_payment_that_a_dead_worker_claimed_is_taken_over(shop: Shop) -> None:
-    await abandon(shop, State.CLAIMED)
-    assert (await shop.buy(payment())).status_code == 503, "its lease still runs"
-    shop.world.now += LEASE_MS + 1
-    assert (await shop.buy(payment())).json() == {"answer": 1}
+async def test_a_payment_that_a_dead_worker_claimed_is_taken_over(client: GateClient) -> None:
+    await abandon(client, State.CLAIMED)
+    assert (await client.buy(payment())).status_code == 503, "its lease still runs"
+    client.world.now += LEASE_MS + 1
+    assert (await client.buy(payment())).json() == {"answer": 1}
 
 
-async def test_a_settlement_that_a_dead_worker_began_is_asked_about_again(shop: Shop) -> None:
-    await abandon(shop, State.SETTLING)
-    assert (await shop.buy(payment())).status_code == 503
-    shop.world.now += SETTLE_LEASE_MS + LEASE_MS
-    assert (await shop.buy(payment())).json() == {"stored": True}
-    assert shop.world.computed == 0
+async def test_a_settlement_that_a_dead_worker_began_is_asked_about_again(
+    client: GateClient,
+) -> None:
+    await abandon(client, State.SETTLING)
+    assert (await client.buy(payment())).status_code == 503
+    client.world.now += SETTLE_LEASE_MS + LEASE_MS
+    assert (await client.buy(payment())).json() == {"stored": True}
+    assert client.world.computed == 0
 
 
-async def test_a_payer_whose_answers_stay_unpaid_is_made_no_more_of_them(shop: Shop) -> None:
-    shop.world.settle = UNCLEAR["says no"]
+async def test_a_payer_whose_answers_stay_unpaid_is_made_no_more_of_them(
+    client: GateClient,
+) -> None:
+    client.world.settle = UNCLEAR["says no"]
     for nonce in range(payer_limit.MOST):
-        assert (await shop.buy(payment(nonce))).status_code == 503
-    refused = await shop.buy(payment(99))
+        assert (await client.buy(payment(nonce))).status_code == 503
+    refused = await client.buy(payment(99))
     assert (refused.status_code, refused.json()["code"]) == (429, "payer-unpaid")
     assert 0 < int(refused.headers["Retry-After"]) <= 3_600
-    assert shop.world.computed == payer_limit.MOST
+    assert client.world.computed == payer_limit.MOST
     other = payment(1, signed={"from": "0x" + "ef" * 20})
-    assert (await shop.buy(other)).status_code == 503, "another payer has nothing to do with it"
-    shop.world.settle = None
-    assert (await shop.buy(payment(0))).status_code == 200, "what was made can still be paid"
-    assert (await shop.buy(payment(99))).status_code == 200, "and then there is room again"
+    assert (await client.buy(other)).status_code == 503, "another payer has nothing to do with it"
+    client.world.settle = None
+    assert (await client.buy(payment(0))).status_code == 200, "what was made can still be paid"
+    assert (await client.buy(payment(99))).status_code == 200, "and then there is room again"
 
 
-async def test_an_unpaid_answer_counts_for_an_hour(shop: Shop) -> None:
-    shop.world.settle = UNCLEAR["says no"]
+async def test_an_unpaid_answer_counts_for_an_hour(client: GateClient) -> None:
+    client.world.settle = UNCLEAR["says no"]
     for nonce in range(payer_limit.MOST):
-        await shop.buy(payment(nonce))
-    refused = await shop.buy(payment(99))
-    shop.world.now += int(refused.headers["Retry-After"]) * 1000
-    shop.world.settle = None
-    later = {"validBefore": str(shop.world.now // 1000 + 300)}
-    assert (await shop.buy(payment(99, signed=later))).status_code == 200
+        await client.buy(payment(nonce))
+    refused = await client.buy(payment(99))
+    client.world.now += int(refused.headers["Retry-After"]) * 1000
+    client.world.settle = None
+    later = {"validBefore": str(client.world.now // 1000 + 300)}
+    assert (await client.buy(payment(99, signed=later))).status_code == 200
 
 
 @pytest.mark.parametrize(("status", "last"), [(422, 429), (404, 404), (503, 503)])
 async def test_work_that_a_request_makes_vain_counts_and_ours_does_not(
-    shop: Shop, status: int, last: int
+    client: GateClient, status: int, last: int
 ) -> None:
     async def fail() -> None:
         raise Problem(status, "destination-failed", "x")
 
-    shop.world.compute = fail
+    client.world.compute = fail
     for _ in range(payer_limit.MOST):
-        assert (await shop.buy(payment())).status_code == status
-    assert (await shop.buy(payment())).status_code == last
+        assert (await client.buy(payment())).status_code == status
+    assert (await client.buy(payment())).status_code == last
 
 
 async def test_a_caller_waits_no_longer_than_a_proxy_does(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    client: GateClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the sale that they waited for goes on."""
     gone_on = asyncio.Event()
-    shop.world.compute = gone_on.wait
+    client.world.compute = gone_on.wait
     monkeypatch.setattr(gate_module, "ANSWER_S", 0.1)
-    answer = await shop.buy(payment())
+    answer = await client.buy(payment())
     assert (answer.status_code, answer.json()["code"]) == (503, "payment-pending")
     assert answer.json()["paymentId"] == decode(payment()).id
     gone_on.set()
     monkeypatch.setattr(gate_module, "ANSWER_S", 60.0)
     monkeypatch.setattr(gate_module, "WAITS_S", (0.1,) * 600)
-    assert (await shop.buy(payment())).status_code == 200
-    assert shop.world.computed == 1
+    assert (await client.buy(payment())).status_code == 200
+    assert client.world.computed == 1
 
 
 async def test_a_copy_that_waits_is_not_given_the_answer_of_another_request(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    client: GateClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The payment that it waits for is rejected, and then pays for something else."""
     began = asyncio.Event()
@@ -175,17 +183,17 @@ async def test_a_copy_that_waits_is_not_given_the_answer_of_another_request(
             yield from (0.05,) * 600
 
     monkeypatch.setattr(gate_module, "WAITS_S", Waits())
-    await abandon(shop, State.CLAIMED)
-    waiting = asyncio.create_task(shop.buy(payment()))
+    await abandon(client, State.CLAIMED)
+    waiting = asyncio.create_task(client.buy(payment()))
     await began.wait()
-    async with shop.store.write() as tx:
+    async with client.store.write() as tx:
         held = await payments.get(tx, decode(payment()).id)
         assert held is not None
         await payments.move(tx, held, State.REJECTED, now=NOW)
         claim = await payments.claim(
             tx,
             decode(payment()),
-            sale(shop.world, "/v1/a").offer,
+            sale(client.world, "/v1/a").offer,
             digest="of another request",
             owner="other",
             now=NOW,
@@ -200,16 +208,16 @@ async def test_a_copy_that_waits_is_not_given_the_answer_of_another_request(
     assert (await waiting).status_code == 409
 
 
-async def abandon(shop: Shop, state: State) -> None:
+async def abandon(client: GateClient, state: State) -> None:
     """Leave a payment as a worker that died in `state` would."""
     from tollgauge.core.payment import canonical_body, request_digest
 
     digest = request_digest("POST", "/v1/a", canonical_body({"q": 1}))
-    async with shop.store.write() as tx:
+    async with client.store.write() as tx:
         claim = await payments.claim(
             tx,
             decode(payment()),
-            sale(shop.world, "/v1/a").offer,
+            sale(client.world, "/v1/a").offer,
             digest=digest,
             owner="dead",
             now=NOW,
@@ -225,38 +233,38 @@ async def abandon(shop: Shop, state: State) -> None:
     assert row.state is state
 
 
-async def test_nothing_is_settled_before_its_answer_is_stored(shop: Shop) -> None:
-    await abandon(shop, State.CLAIMED)
-    held = await shop.store.reading(payments.get, decode(payment()).id)
+async def test_nothing_is_settled_before_its_answer_is_stored(client: GateClient) -> None:
+    await abandon(client, State.CLAIMED)
+    held = await client.store.reading(payments.get, decode(payment()).id)
     assert held is not None
     with pytest.raises(ValueError, match="answer"):
-        await shop.store.writing(payments.move, held, State.SETTLING, now=NOW)
+        await client.store.writing(payments.move, held, State.SETTLING, now=NOW)
 
 
-async def test_a_worker_that_lost_its_lease_cannot_write(shop: Shop) -> None:
-    await abandon(shop, State.CLAIMED)
-    stale = await shop.row(payment())
-    shop.world.now += LEASE_MS + 1
-    await shop.buy(payment())
-    async with shop.store.write() as tx:
-        assert await payments.move(tx, stale, State.REJECTED, now=shop.world.now) is None
-    assert (await shop.row(payment())).state is State.SETTLED
+async def test_a_worker_that_lost_its_lease_cannot_write(client: GateClient) -> None:
+    await abandon(client, State.CLAIMED)
+    stale = await client.row(payment())
+    client.world.now += LEASE_MS + 1
+    await client.buy(payment())
+    async with client.store.write() as tx:
+        assert await payments.move(tx, stale, State.REJECTED, now=client.world.now) is None
+    assert (await client.row(payment())).state is State.SETTLED
 
 
-async def test_no_move_leaves_the_table_of_states(shop: Shop) -> None:
-    await abandon(shop, State.CLAIMED)
-    row = await shop.row(payment())
-    async with shop.store.write() as tx:
+async def test_no_move_leaves_the_table_of_states(client: GateClient) -> None:
+    await abandon(client, State.CLAIMED)
+    row = await client.row(payment())
+    async with client.store.write() as tx:
         with pytest.raises(ValueError, match="cannot go"):
             await payments.move(tx, row, State.SETTLED, now=NOW)
 
 
-async def test_every_attempt_is_recorded(shop: Shop) -> None:
-    shop.world.settle = UNCLEAR["500"]
-    await shop.buy(payment())
-    shop.world.settle = None
-    await shop.buy(payment())
-    async with shop.store.read() as tx:
+async def test_every_attempt_is_recorded(client: GateClient) -> None:
+    client.world.settle = UNCLEAR["500"]
+    await client.buy(payment())
+    client.world.settle = None
+    await client.buy(payment())
+    async with client.store.read() as tx:
         rows = (
             await tx.execute(
                 payments.payment_attempt.select().order_by(payments.payment_attempt.c.id)

@@ -31,7 +31,7 @@ AT_ONCE = SILENT + 1
 
 
 @dataclass
-class Shop:
+class SilentFacilitatorGate:
     """A gate whose facilitator can be silenced, by verb, until `speaks` is set."""
 
     store: Store
@@ -55,14 +55,16 @@ class Shop:
 
 
 @pytest.fixture
-async def shop(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Shop]:
+async def client(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[SilentFacilitatorGate]:
     monkeypatch.setattr(breaker, "TRIAL_S", 1_000.0)  # no test waits for a trial
     async with opened(store) as found:
         yield found
 
 
 @contextlib.asynccontextmanager
-async def opened(store: Store, **waits: Any) -> AsyncIterator[Shop]:
+async def opened(store: Store, **waits: Any) -> AsyncIterator[SilentFacilitatorGate]:
     silent: set[str] = set()
     speaks = asyncio.Event()
 
@@ -89,7 +91,7 @@ async def opened(store: Store, **waits: Any) -> AsyncIterator[Shop]:
         app = Starlette(routes=[Route("/v1/a", sell, methods=["POST"])])
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://shop") as http:
-            yield Shop(store, http, facilitator, speaks, silent)
+            yield SilentFacilitatorGate(store, http, facilitator, speaks, silent)
         speaks.set()
         await facilitator.close()
 
@@ -100,46 +102,48 @@ async def test_after_repeated_silence_a_new_payment_is_refused_before_it_is_clai
 ) -> None:
     monkeypatch.setattr(breaker, "TRIAL_S", 1_000.0)
     waits = {"verify_timeout_s": 20, "settle_timeout_s": 20} | {f"{verb}_timeout_s": 0.3}
-    async with opened(store, **waits) as shop:
-        shop.silent.add(verb)
-        waited = await asyncio.gather(*(shop.buy(1 + each) for each in range(SILENT)))
+    async with opened(store, **waits) as client:
+        client.silent.add(verb)
+        waited = await asyncio.gather(*(client.buy(1 + each) for each in range(SILENT)))
         assert {answer.status_code for answer in waited} == {503}
-        rows = await shop.states()
+        rows = await client.states()
         assert len(rows) == SILENT
-        refused = await shop.buy(99)
+        refused = await client.buy(99)
         assert refused.status_code == 503
         assert refused.json()["code"] == "facilitator-unavailable"
         assert int(refused.headers["Retry-After"]) >= 1
-        assert await shop.states() == rows
+        assert await client.states() == rows
 
 
-async def test_what_was_paid_is_handed_out_while_the_facilitator_is_silent(shop: Shop) -> None:
-    bought = await shop.buy(1)
-    shop.has_stayed_silent()
-    assert (await shop.buy(98)).status_code == 503
-    again = await shop.buy(1)
+async def test_what_was_paid_is_handed_out_while_the_facilitator_is_silent(
+    client: SilentFacilitatorGate,
+) -> None:
+    bought = await client.buy(1)
+    client.has_stayed_silent()
+    assert (await client.buy(98)).status_code == 503
+    again = await client.buy(1)
     assert (again.status_code, again.content) == (200, bought.content)
 
 
 async def test_a_facilitator_that_answers_again_is_found_by_a_trial(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    client: SilentFacilitatorGate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop.has_stayed_silent()
-    assert (await shop.buy(96)).status_code == 503
-    monkeypatch.setattr(shop.facilitator._breakers["verify"], "_trial_at", 0.0)
-    assert [(await shop.buy(nonce)).status_code for nonce in (97, 98)] == [200, 200]
+    client.has_stayed_silent()
+    assert (await client.buy(96)).status_code == 503
+    monkeypatch.setattr(client.facilitator._breakers["verify"], "_trial_at", 0.0)
+    assert [(await client.buy(nonce)).status_code for nonce in (97, 98)] == [200, 200]
 
 
 async def test_more_sales_than_there_is_room_for_are_told_to_come_back_unclaimed(
-    shop: Shop,
+    client: SilentFacilitatorGate,
 ) -> None:
-    shop.silent.add("verify")
-    waiting = [asyncio.create_task(shop.buy(1 + each)) for each in range(AT_ONCE)]
+    client.silent.add("verify")
+    waiting = [asyncio.create_task(client.buy(1 + each)) for each in range(AT_ONCE)]
     async with asyncio.timeout(9):
-        while len(await shop.states()) < AT_ONCE:  # noqa: ASYNC110 - the ledger has no event
+        while len(await client.states()) < AT_ONCE:  # noqa: ASYNC110 - the ledger has no event
             await asyncio.sleep(0.01)
-    refused = await shop.buy(99)
+    refused = await client.buy(99)
     assert (refused.status_code, refused.json()["code"]) == (503, "facilitator-unavailable")
-    assert len(await shop.states()) == AT_ONCE
-    shop.speaks.set()
+    assert len(await client.states()) == AT_ONCE
+    client.speaks.set()
     assert {answer.status_code for answer in await asyncio.gather(*waiting)} == {200}

@@ -10,7 +10,7 @@ import httpx
 from starlette.requests import Request
 from starlette.responses import Response
 from tests.support.receivers import NAMES, SELLER, challenge
-from tests.support.watch_shop import WatchService
+from tests.support.watch_service import WatchService
 
 from tollgauge.core.units import HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.store.ledger import payments
@@ -24,52 +24,52 @@ def silence(_request: Request) -> Response:
     return Response(status_code=429, headers={"Retry-After": str(HOLD_S)})
 
 
-async def report(till: WatchService, url: str, *, payer: int = 1) -> httpx.Response:
-    header = till.payment(payer=f"0x{payer:040x}", value=5_000)
-    return await till.ask(TRUST, {"resource": url}, payment=header)
+async def report(watch_service: WatchService, url: str, *, payer: int = 1) -> httpx.Response:
+    header = watch_service.payment(payer=f"0x{payer:040x}", value=5_000)
+    return await watch_service.ask(TRUST, {"resource": url}, payment=header)
 
 
 async def test_a_host_on_hold_is_refused_at_once_with_the_time_it_asked_for(
-    everywhere: WatchService,
+    watch_service_on_each_database: WatchService,
 ) -> None:
-    till = everywhere
-    till.receivers.seller = silence
-    assert (await report(till, f"https://{SELLER}/a")).status_code == 200
-    verified, visits = till.asked["/verify"], len(till.receivers.visits)
-    till.clock.now += HOUR_MS
-    refused = await report(till, f"https://{SELLER}/a")
+    watch_service = watch_service_on_each_database
+    watch_service.receivers.seller = silence
+    assert (await report(watch_service, f"https://{SELLER}/a")).status_code == 200
+    verified, visits = watch_service.asked["/verify"], len(watch_service.receivers.visits)
+    watch_service.clock.now += HOUR_MS
+    refused = await report(watch_service, f"https://{SELLER}/a")
     assert (refused.status_code, refused.json()["code"]) == (503, "host-busy")
     assert HOLD_S - 3600 - 10 <= int(refused.headers["Retry-After"]) <= HOLD_S - 3600
-    other_path = await report(till, f"https://{SELLER}/b")
+    other_path = await report(watch_service, f"https://{SELLER}/b")
     assert (other_path.status_code, other_path.json()["code"]) == (503, "host-busy")
-    assert till.asked["/verify"] == verified, "nothing was asked of the facilitator"
-    assert len(till.receivers.visits) == visits
-    till.clock.now += HOLD_S * SECOND_MS
-    till.receivers.seller = challenge
-    assert (await report(till, f"https://{SELLER}/a")).status_code == 200
+    assert watch_service.asked["/verify"] == verified, "nothing was asked of the facilitator"
+    assert len(watch_service.receivers.visits) == visits
+    watch_service.clock.now += HOLD_S * SECOND_MS
+    watch_service.receivers.seller = challenge
+    assert (await report(watch_service, f"https://{SELLER}/a")).status_code == 200
 
 
 async def test_what_was_seen_within_ten_minutes_stands_for_a_host_on_hold(
-    till: WatchService,
+    watch_service: WatchService,
 ) -> None:
-    till.receivers.seller = silence
-    first = (await report(till, f"https://{SELLER}/a")).json()
-    till.clock.now += 9 * MINUTE_MS
-    again = await report(till, f"https://{SELLER}/a", payer=2)
+    watch_service.receivers.seller = silence
+    first = (await report(watch_service, f"https://{SELLER}/a")).json()
+    watch_service.clock.now += 9 * MINUTE_MS
+    again = await report(watch_service, f"https://{SELLER}/a", payer=2)
     assert again.status_code == 200
     assert again.json()["liveProbe"]["at"] == first["liveProbe"]["at"]
-    assert len(till.receivers.visits) == 1
+    assert len(watch_service.receivers.visits) == 1
 
 
-async def test_loops_on_a_host_on_hold_turn_nobody_else_away(till: WatchService) -> None:
+async def test_loops_on_a_host_on_hold_turn_nobody_else_away(watch_service: WatchService) -> None:
     """One payer asks for what nobody can have, again and again."""
-    till.receivers.seller = silence
-    await report(till, f"https://{SELLER}/a")
-    till.clock.now += HOUR_MS
+    watch_service.receivers.seller = silence
+    await report(watch_service, f"https://{SELLER}/a")
+    watch_service.clock.now += HOUR_MS
     others = [name for name in NAMES if name != SELLER]
-    loops = [asyncio.create_task(report(till, f"https://{SELLER}/a")) for _ in range(150)]
+    loops = [asyncio.create_task(report(watch_service, f"https://{SELLER}/a")) for _ in range(150)]
     honest = [
-        asyncio.create_task(report(till, f"https://{host}/paid", payer=100 + number))
+        asyncio.create_task(report(watch_service, f"https://{host}/paid", payer=100 + number))
         for number, host in enumerate(others)
     ]
     assert [answer.status_code for answer in await asyncio.gather(*honest)] == [200] * len(others)
@@ -78,18 +78,18 @@ async def test_loops_on_a_host_on_hold_turn_nobody_else_away(till: WatchService)
 
 
 async def test_callers_of_one_resource_share_one_probe_however_many_they_are(
-    till: WatchService,
+    watch_service: WatchService,
 ) -> None:
     many = 3 * live_probe.WAITING_MAX
     answers = await asyncio.gather(
-        *(report(till, f"https://{SELLER}/a", payer=1 + number) for number in range(many))
+        *(report(watch_service, f"https://{SELLER}/a", payer=1 + number) for number in range(many))
     )
     assert [answer.status_code for answer in answers] == [200] * many
-    assert till.receivers.visits.count("/a") == 1
+    assert watch_service.receivers.visits.count("/a") == 1
 
 
 async def test_a_few_resources_wait_for_a_host_and_more_are_refused_at_once(
-    till: WatchService,
+    watch_service: WatchService,
 ) -> None:
     """Each holds a sale that others need."""
     slow = asyncio.Event()
@@ -98,10 +98,10 @@ async def test_a_few_resources_wait_for_a_host_and_more_are_refused_at_once(
         await slow.wait()
         return challenge(request)
 
-    till.receivers.slow_seller = slowly
+    watch_service.receivers.slow_seller = slowly
     many = 2 * live_probe.WAITING_MAX
     asked = [
-        asyncio.create_task(report(till, f"https://{SELLER}/{number}", payer=1 + number))
+        asyncio.create_task(report(watch_service, f"https://{SELLER}/{number}", payer=1 + number))
         for number in range(many)
     ]
     done, waiting = await asyncio.wait(asked, timeout=0.5)
@@ -119,28 +119,28 @@ async def finished(tasks: set[asyncio.Task[httpx.Response]]) -> set[asyncio.Task
 
 
 async def test_a_hold_that_is_met_after_the_claim_counts_for_payer_and_host(
-    till: WatchService,
+    watch_service: WatchService,
 ) -> None:
     """It began while the sale waited for its turn: work was done for it, and none can be sold."""
-    till.receivers.seller = silence
+    watch_service.receivers.seller = silence
     slow = asyncio.Event()
 
     async def slowly(request: Request) -> Response:
         await slow.wait()
         return silence(request)
 
-    till.receivers.slow_seller = slowly
-    first = asyncio.create_task(report(till, f"https://{SELLER}/first"))
-    while not till.receivers.visits:  # noqa: ASYNC110 - the seller has no event
+    watch_service.receivers.slow_seller = slowly
+    first = asyncio.create_task(report(watch_service, f"https://{SELLER}/first"))
+    while not watch_service.receivers.visits:  # noqa: ASYNC110 - the seller has no event
         await asyncio.sleep(0.01)
-    second = asyncio.create_task(report(till, f"https://{SELLER}/second", payer=2))
-    while till.asked["/verify"] < 2:  # noqa: ASYNC110 - the facilitator has none either
+    second = asyncio.create_task(report(watch_service, f"https://{SELLER}/second", payer=2))
+    while watch_service.asked["/verify"] < 2:  # noqa: ASYNC110 - the facilitator has none either
         await asyncio.sleep(0.01)
     slow.set()
     assert (await first).status_code == 200
     refused = await second
     assert (refused.status_code, refused.json()["code"]) == (503, "host-busy")
-    async with till.store.read() as tx:
+    async with watch_service.store.read() as tx:
         attempts = await tx.execute(payments.payment_attempt.select())
     vain = [row for row in attempts.mappings() if row["kind"] == "answer"]
     assert [(row["outcome"], row["host"]) for row in vain] == [("host-busy", SELLER)]

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 from standardwebhooks import Webhook
 from tests.support.receivers import ALERTS, DISCORD, OTHER, SLACK
-from tests.support.watch_shop import (
+from tests.support.watch_service import (
     CREATE,
     ID,
     QUOTE,
@@ -28,10 +28,10 @@ from tollgauge.store.watches import watches
 
 
 async def test_every_destination_is_tested_and_told_in_its_own_format(
-    everywhere: WatchService,
+    watch_service_on_each_database: WatchService,
 ) -> None:
-    till = everywhere
-    bought = await till.buy(
+    watch_service = watch_service_on_each_database
+    bought = await watch_service.buy(
         delivery={
             "webhook_url": [f"https://{ALERTS}/a?token=q", f"https://{DISCORD}/api/webhooks/1/x"],
             "slack_url": f"https://{SLACK}/services/T/B/secretsecret",
@@ -41,68 +41,70 @@ async def test_every_destination_is_tested_and_told_in_its_own_format(
     assert [each["kind"] for each in tested] == ["webhook", "discord", "slack"]
     assert all(each["ok"] for each in tested)
     assert "secretsecret" not in json.dumps(bought)
-    assert len(till.receivers.got) == 3
-    await till.probe()
-    await till.probe(quote=replace(QUOTE, amount=1))
-    await till.alert()
-    assert len(till.receivers.got) == 6
-    (event,) = till.receivers.events()
-    (polled,) = (await till.poll(bought))["events"]
+    assert len(watch_service.receivers.got) == 3
+    await watch_service.probe()
+    await watch_service.probe(quote=replace(QUOTE, amount=1))
+    await watch_service.alert()
+    assert len(watch_service.receivers.got) == 6
+    (event,) = watch_service.receivers.events()
+    (polled,) = (await watch_service.poll(bought))["events"]
     assert event == polled
-    delivered = till.receivers.of(ALERTS)[-1]
+    delivered = watch_service.receivers.of(ALERTS)[-1]
     assert delivered.headers["webhook-id"] == polled["event_id"]
     key = Webhook(bought["secret"])
     assert (
         key.sign(polled["event_id"], stamp(delivered.headers), delivered.body.decode())
         == delivered.headers["webhook-signature"]
     )
-    assert till.receivers.of(SLACK)[-1].json["blocks"]
-    assert till.receivers.of(DISCORD)[-1].json["embeds"]
-    await till.alert()
-    assert len(till.receivers.got) == 6
+    assert watch_service.receivers.of(SLACK)[-1].json["blocks"]
+    assert watch_service.receivers.of(DISCORD)[-1].json["embeds"]
+    await watch_service.alert()
+    assert len(watch_service.receivers.got) == 6
 
 
 def stamp(headers: dict[str, str]) -> Any:
     return dt.datetime.fromtimestamp(int(headers["webhook-timestamp"]), dt.UTC)
 
 
-async def test_a_destination_that_fails_its_test_costs_nothing(till: WatchService) -> None:
-    till.receivers.answers[ALERTS] = [500, 404, 302]
+async def test_a_destination_that_fails_its_test_costs_nothing(watch_service: WatchService) -> None:
+    watch_service.receivers.answers[ALERTS] = [500, 404, 302]
     body = {"endpoint": RESOURCE, "delivery": {"webhook_url": f"https://{ALERTS}/a"}}
-    signed = till.payment()
-    answer = await till.ask(CREATE, body, payment=signed)
+    signed = watch_service.payment()
+    answer = await watch_service.ask(CREATE, body, payment=signed)
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (422, "destination-failed")
     assert problem["notCharged"] is True
     assert problem["errors"][0]["path"] == "delivery.webhook_url"
-    assert len(till.receivers.got) == 3
-    assert till.asked == {"/verify": 1}
-    async with till.store.read() as tx:
+    assert len(watch_service.receivers.got) == 3
+    assert watch_service.asked == {"/verify": 1}
+    async with watch_service.store.read() as tx:
         assert not await watches.latest(tx, limit=10)
         assert await endpoints.get(tx, ID) is None
-    again = await till.ask(CREATE, body, payment=signed)
+    again = await watch_service.ask(CREATE, body, payment=signed)
     assert again.status_code == 200
-    assert till.asked["/settle"] == 1
+    assert watch_service.asked["/settle"] == 1
 
 
 async def test_a_destination_that_never_answers_is_left_alone_whoever_names_it(
     tmp_path: Path, empty_sqlite: Path
 ) -> None:
-    database = shutil.copy(empty_sqlite, tmp_path / "till.db")
-    async with opened(f"sqlite:///{database}", tmp_path, deadline_ms=50) as till:
-        till.receivers.stuck.add(ALERTS)
+    database = shutil.copy(empty_sqlite, tmp_path / "watch_service.db")
+    async with opened(f"sqlite:///{database}", tmp_path, deadline_ms=50) as watch_service:
+        watch_service.receivers.stuck.add(ALERTS)
         body = {"endpoint": RESOURCE, "delivery": {"webhook_url": f"https://{ALERTS}/a"}}
 
         async def ask(payer: int) -> httpx.Response:
-            return await till.ask(CREATE, body, payment=till.payment(payer=f"0x{payer:040x}"))
+            return await watch_service.ask(
+                CREATE, body, payment=watch_service.payment(payer=f"0x{payer:040x}")
+            )
 
         answers = await asyncio.gather(
             *(ask(1 + number) for number in range(payer_limit.HOST_MOST))
         )
         assert {answer.json()["code"] for answer in answers} == {"destination-failed"}
-        verified = till.asked["/verify"]
+        verified = watch_service.asked["/verify"]
         refused = await ask(900)
         assert (refused.status_code, refused.json()["code"]) == (503, "host-busy")
-        assert till.asked["/verify"] == verified
+        assert watch_service.asked["/verify"] == verified
         body["delivery"] = {"webhook_url": f"https://{OTHER}/a"}
         assert (await ask(901)).status_code == 200

@@ -9,7 +9,7 @@ from typing import Any
 from standardwebhooks import Webhook
 from tests.support.http_service import NOW
 from tests.support.receivers import ALERTS, OTHER, SLACK
-from tests.support.watch_shop import (
+from tests.support.watch_service import (
     QUOTE,
     WatchService,
     path,
@@ -22,10 +22,12 @@ def stamp(headers: dict[str, str]) -> Any:
     return dt.datetime.fromtimestamp(int(headers["webhook-timestamp"]), dt.UTC)
 
 
-async def test_an_edit_changes_what_is_told_and_where_to(everywhere: WatchService) -> None:
-    till = everywhere
-    bought = await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
-    edited = await till.patch(
+async def test_an_edit_changes_what_is_told_and_where_to(
+    watch_service_on_each_database: WatchService,
+) -> None:
+    watch_service = watch_service_on_each_database
+    bought = await watch_service.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
+    edited = await watch_service.patch(
         bought,
         {
             "events": ["liveness_down"],
@@ -35,69 +37,71 @@ async def test_an_edit_changes_what_is_told_and_where_to(everywhere: WatchServic
     )
     assert edited.status_code == 200, edited.text
     assert [each["kind"] for each in edited.json()["destinations"]] == ["webhook", "slack"]
-    await till.probe()
-    await till.probe(quote=replace(QUOTE, amount=1))
+    await watch_service.probe()
+    await watch_service.probe(quote=replace(QUOTE, amount=1))
     for _ in range(3):
-        await till.probe(up=False)
-    await till.alert()
-    assert till.receivers.events(ALERTS) == []
-    assert [each["type"] for each in till.receivers.events(OTHER)] == ["liveness_down"]
-    polled = await till.poll(bought)
+        await watch_service.probe(up=False)
+    await watch_service.alert()
+    assert watch_service.receivers.events(ALERTS) == []
+    assert [each["type"] for each in watch_service.receivers.events(OTHER)] == ["liveness_down"]
+    polled = await watch_service.poll(bought)
     assert [each["evidence"]["misses"] for each in polled["events"]] == [3]
     assert [each["type"] for each in polled["watch_events"]] == ["created", "edited"]
-    kept = await till.patch(bought, {"digest": True})
+    kept = await watch_service.patch(bought, {"digest": True})
     assert len(kept.json()["destinations"]) == 2
 
 
-async def test_an_edit_with_a_bad_destination_changes_nothing(till: WatchService) -> None:
-    bought = await till.buy()
-    till.receivers.answers[ALERTS] = [500] * 3
+async def test_an_edit_with_a_bad_destination_changes_nothing(watch_service: WatchService) -> None:
+    bought = await watch_service.buy()
+    watch_service.receivers.answers[ALERTS] = [500] * 3
     body = {"events": ["delisting"], "delivery": {"webhook_url": f"https://{ALERTS}/a"}}
-    refused = await till.patch(bought, body)
+    refused = await watch_service.patch(bought, body)
     assert (refused.status_code, refused.json()["code"]) == (422, "destination-failed")
-    state = (await till.patch(bought, {"digest": False})).json()
+    state = (await watch_service.patch(bought, {"digest": False})).json()
     assert len(state["events"]) == 9
     assert state["destinations"] == []
 
 
-async def test_a_watch_without_signed_destinations_can_get_one_later(till: WatchService) -> None:
-    bought = await till.buy()
-    await till.patch(bought, {"delivery": {"webhook_url": f"https://{ALERTS}/a"}})
-    test = till.receivers.got[-1]
+async def test_a_watch_without_signed_destinations_can_get_one_later(
+    watch_service: WatchService,
+) -> None:
+    bought = await watch_service.buy()
+    await watch_service.patch(bought, {"delivery": {"webhook_url": f"https://{ALERTS}/a"}})
+    test = watch_service.receivers.got[-1]
     assert test.headers["webhook-signature"] == Webhook(bought["secret"]).sign(
         test.headers["webhook-id"], stamp(test.headers), test.body.decode()
     )
-    await till.probe()
-    await till.probe(quote=replace(QUOTE, amount=1))
-    await till.alert()
-    assert len(till.receivers.events()) == 1
+    await watch_service.probe()
+    await watch_service.probe(quote=replace(QUOTE, amount=1))
+    await watch_service.alert()
+    assert len(watch_service.receivers.events()) == 1
 
 
 async def test_a_cancelled_watch_tells_nothing_more_and_stays_readable(
-    everywhere: WatchService,
+    watch_service_on_each_database: WatchService,
 ) -> None:
-    till = everywhere
-    bought = await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
-    await till.probe()
-    await till.probe(quote=replace(QUOTE, amount=1))
-    assert (await till.cancel(bought)).json()["state"] == "cancelled"
-    await till.probe(quote=replace(QUOTE, amount=2))
-    await till.alert()
-    assert till.receivers.events() == []
-    polled = await till.poll(bought)
+    watch_service = watch_service_on_each_database
+    bought = await watch_service.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
+    await watch_service.probe()
+    await watch_service.probe(quote=replace(QUOTE, amount=1))
+    assert (await watch_service.cancel(bought)).json()["state"] == "cancelled"
+    await watch_service.probe(quote=replace(QUOTE, amount=2))
+    await watch_service.alert()
+    assert watch_service.receivers.events() == []
+    polled = await watch_service.poll(bought)
     assert [each["type"] for each in polled["events"]] == ["price_change"]
     assert [each["type"] for each in polled["watch_events"]] == ["created", "cancelled"]
-    assert (await till.endpoint()).watched_until == 0
-    assert (await till.cancel(bought)).status_code == 200
-    assert (await till.patch(bought, {})).json()["code"] == "watch-ended"
-    renewed = await till.ask(path(bought, "/renew"), {})
+    assert (await watch_service.endpoint()).watched_until == 0
+    assert (await watch_service.cancel(bought)).status_code == 200
+    assert (await watch_service.patch(bought, {})).json()["code"] == "watch-ended"
+    renewed = await watch_service.ask(path(bought, "/renew"), {})
     assert (renewed.status_code, renewed.json()["code"]) == (422, "watch-cancelled")
 
 
-async def test_an_endpoint_falls_back_when_its_last_watch_ends(till: WatchService) -> None:
-    one, two = await till.buy(), await till.buy()
-    await till.alert()
-    await till.cancel(one)
-    assert (await till.endpoint()).watched_until == NOW + 30 * DAY_MS
-    await till.cancel(two)
-    assert (await till.endpoint()).watched_until == 0
+async def test_an_endpoint_falls_back_when_its_last_watch_ends(watch_service: WatchService) -> None:
+    one, two = await watch_service.buy(), await watch_service.buy()
+    await watch_service.alert()
+    await watch_service.cancel(one)
+    assert (await watch_service.endpoint()).watched_until == NOW + 30 * DAY_MS
+    await watch_service.cancel(two)
+    assert (await watch_service.endpoint()).watched_until == 0

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.support.http_service import NOW
 from tests.support.receivers import ALERTS
-from tests.support.watch_shop import (
+from tests.support.watch_service import (
     QUOTE,
     RESOURCE,
     WatchService,
@@ -18,82 +18,90 @@ from tests.support.watch_shop import (
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
 
 
-async def test_a_watch_is_bought_and_probed_every_five_minutes(everywhere: WatchService) -> None:
-    till = everywhere
-    bought = await till.buy()
+async def test_a_watch_is_bought_and_probed_every_five_minutes(
+    watch_service_on_each_database: WatchService,
+) -> None:
+    watch_service = watch_service_on_each_database
+    bought = await watch_service.buy()
     assert bought["resource"] == RESOURCE
     assert bought["poll_url"].endswith(path(bought, "/events"))
     assert bought["renew_url"].endswith(path(bought, "/renew"))
     assert bought["liveness_sensitivity_n"] == 2
     assert len(bought["events"]) == 9
     assert len(base64.b64decode(bought["secret"].removeprefix("whsec_"))) == 32
-    polled = await till.poll(bought)
+    polled = await watch_service.poll(bought)
     assert polled["state"] == "active"
     assert [each["type"] for each in polled["watch_events"]] == ["created"]
-    endpoint = await till.endpoint()
+    endpoint = await watch_service.endpoint()
     assert endpoint.watched_until == NOW + 30 * DAY_MS
-    assert endpoint.next_due <= till.clock()
-    await till.probe()
-    assert (await till.endpoint()).next_due - till.clock() <= 5 * MINUTE_MS + 30 * SECOND_MS
+    assert endpoint.next_due <= watch_service.clock()
+    await watch_service.probe()
+    assert (
+        await watch_service.endpoint()
+    ).next_due - watch_service.clock() <= 5 * MINUTE_MS + 30 * SECOND_MS
 
 
-async def test_changes_are_polled_once_with_their_evidence(everywhere: WatchService) -> None:
-    till = everywhere
-    bought = await till.buy()
-    await till.probe()
-    first = await till.poll(bought)
+async def test_changes_are_polled_once_with_their_evidence(
+    watch_service_on_each_database: WatchService,
+) -> None:
+    watch_service = watch_service_on_each_database
+    bought = await watch_service.buy()
+    await watch_service.probe()
+    first = await watch_service.poll(bought)
     assert first["events"] == []
-    await till.probe(quote=replace(QUOTE, pay_to="0x" + "dd" * 20))
-    await till.probe(up=False)
-    await till.probe(up=False)
-    polled = await till.poll(bought, since=first["next_cursor"])
+    await watch_service.probe(quote=replace(QUOTE, pay_to="0x" + "dd" * 20))
+    await watch_service.probe(up=False)
+    await watch_service.probe(up=False)
+    polled = await watch_service.poll(bought, since=first["next_cursor"])
     assert [each["type"] for each in polled["events"]] == ["payto_change", "liveness_down"]
     changed, down = polled["events"]
     assert changed["before"] == {"payTo": QUOTE.pay_to}
     assert changed["after"] == {"payTo": "0x" + "dd" * 20}
     assert changed["severity"] == "error"
     assert down["after"]["since"] < down["observed_at_iso"]
-    again = await till.poll(bought, since=polled["next_cursor"])
+    again = await watch_service.poll(bought, since=polled["next_cursor"])
     assert again["events"] == []
-    everything = await till.poll(bought)
+    everything = await watch_service.poll(bought)
     assert everything["events"] == polled["events"]
 
 
-async def test_silence_is_evidence(everywhere: WatchService) -> None:
-    till = everywhere
-    bought = await till.buy()
+async def test_silence_is_evidence(watch_service_on_each_database: WatchService) -> None:
+    watch_service = watch_service_on_each_database
+    bought = await watch_service.buy()
     for _ in range(3):
-        await till.probe()
-    await till.probe(up=False, ours=True)
-    first = await till.poll(bought)
+        await watch_service.probe()
+    await watch_service.probe(up=False, ours=True)
+    first = await watch_service.poll(bought)
     assert (first["checkedTimes"], first["excludedTimes"]) == (3, 1)
     assert first["probesSinceCursor"] == 4
-    till.clock.now += DAY_MS
-    await till.probe()
-    await till.probe()
-    second = await till.poll(bought, since=first["next_cursor"])
+    watch_service.clock.now += DAY_MS
+    await watch_service.probe()
+    await watch_service.probe()
+    second = await watch_service.poll(bought, since=first["next_cursor"])
     assert second["probesSinceCursor"] == 2
     assert second["checkedTimes"] == 5
     assert second["nextCheckBy"] > second["lastCheckedAt"]
 
 
-async def test_our_own_faults_are_nobodys_news(till: WatchService) -> None:
-    bought = await till.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
-    await till.probe()
+async def test_our_own_faults_are_nobodys_news(watch_service: WatchService) -> None:
+    bought = await watch_service.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
+    await watch_service.probe()
     for _ in range(10):
-        await till.probe(up=False, ours=True)
-    await till.probe(up=False)
-    await till.probe(up=False, ours=True)
-    await till.probe()
-    await till.alert()
-    assert (await till.poll(bought))["events"] == []
-    assert till.receivers.events() == []
+        await watch_service.probe(up=False, ours=True)
+    await watch_service.probe(up=False)
+    await watch_service.probe(up=False, ours=True)
+    await watch_service.probe()
+    await watch_service.alert()
+    assert (await watch_service.poll(bought))["events"] == []
+    assert watch_service.receivers.events() == []
 
 
-async def test_bearers_open_their_own_watch_only(everywhere: WatchService) -> None:
-    till = everywhere
-    one, two = await till.buy(), await till.buy()
-    get = till.running.http.get
+async def test_bearers_open_their_own_watch_only(
+    watch_service_on_each_database: WatchService,
+) -> None:
+    watch_service = watch_service_on_each_database
+    one, two = await watch_service.buy(), await watch_service.buy()
+    get = watch_service.running.http.get
     none = await get(path(one, "/events"))
     assert (none.status_code, none.json()["code"]) == (401, "unauthorized")
     assert none.headers["www-authenticate"] == "Bearer"
@@ -106,23 +114,27 @@ async def test_bearers_open_their_own_watch_only(everywhere: WatchService) -> No
         assert (await get(url, headers=other)).status_code == 404
     for method in ("PATCH", "DELETE"):
         for header, status in ((other, 404), ({}, 401), (bearer(wrong), 401)):
-            answer = await till.running.http.request(method, path(one), json={}, headers=header)
+            answer = await watch_service.running.http.request(
+                method, path(one), json={}, headers=header
+            )
             assert answer.status_code == status
-    assert (await till.poll(one))["state"] == "active"
+    assert (await watch_service.poll(one))["state"] == "active"
 
 
-async def test_cursors_that_no_poll_gave_are_422(till: WatchService) -> None:
-    bought = await till.buy()
+async def test_cursors_that_no_poll_gave_are_422(watch_service: WatchService) -> None:
+    bought = await watch_service.buy()
     for query in ({"since": "x"}, {"watch_since": "-1"}, {"since": "1.2.3"}, {"since": ""}):
-        await till.poll(bought, status=422, **query)
-    assert (await till.poll(bought, since="0"))["state"] == "active"
+        await watch_service.poll(bought, status=422, **query)
+    assert (await watch_service.poll(bought, since="0"))["state"] == "active"
 
 
 async def test_answers_to_owners_are_not_stored_and_preflights_allow_them(
-    till: WatchService,
+    watch_service: WatchService,
 ) -> None:
-    bought = await till.buy()
-    answer = await till.running.http.get(path(bought, "/events"), headers=bearer(bought["secret"]))
+    bought = await watch_service.buy()
+    answer = await watch_service.running.http.get(
+        path(bought, "/events"), headers=bearer(bought["secret"])
+    )
     assert "no-store" in answer.headers["cache-control"]
-    preflight = await till.running.http.options(path(bought))
+    preflight = await watch_service.running.http.options(path(bought))
     assert "PATCH" in preflight.headers["access-control-allow-methods"]

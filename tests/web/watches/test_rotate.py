@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from tests.support.receivers import ALERTS
-from tests.support.watch_shop import CREATE, RESOURCE, WatchService, path
+from tests.support.watch_service import CREATE, RESOURCE, WatchService, path
 
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.demo.serving import serve
@@ -27,26 +27,28 @@ STRANGER = Account.from_key("0x" + "22" * 32)
 BODY = {"endpoint": RESOURCE}
 
 
-def signed(till: WatchService, *, ticket: bool = False) -> str:
-    return till.payment(payer=PAYER.address, ticket="of the 402" if ticket else "")
+def signed(watch_service: WatchService, *, ticket: bool = False) -> str:
+    return watch_service.payment(payer=PAYER.address, ticket="of the 402" if ticket else "")
 
 
-async def rotate(till: WatchService, bought: Any, *, by: Any = PAYER, **changes: Any) -> Any:
-    at = changes.get("signed_at", till.clock() // 1000)
+async def rotate(
+    watch_service: WatchService, bought: Any, *, by: Any = PAYER, **changes: Any
+) -> Any:
+    at = changes.get("signed_at", watch_service.clock() // 1000)
     text = f"Rotate the secret of watch {bought['watch_id']} at http://trust.test.\nSigned at: {at}"
     signature = by.sign_message(encode_defunct(text=changes.pop("text", text))).signature.hex()
     body = {"signed_at": at, "signature": "0x" + signature.removeprefix("0x")} | changes
-    return await till.running.http.post(path(bought, "/rotate"), json=body)
+    return await watch_service.running.http.post(path(bought, "/rotate"), json=body)
 
 
 async def test_without_a_ticket_the_secret_is_in_the_first_answer_only(
-    everywhere: WatchService,
+    watch_service_on_each_database: WatchService,
 ) -> None:
-    till = everywhere
-    header = signed(till)
-    first = (await till.ask(CREATE, BODY, payment=header)).json()
+    watch_service = watch_service_on_each_database
+    header = signed(watch_service)
+    first = (await watch_service.ask(CREATE, BODY, payment=header)).json()
     assert first["secret"].startswith("whsec_")
-    copy = await till.ask(CREATE, BODY, payment=header)
+    copy = await watch_service.ask(CREATE, BODY, payment=header)
     assert copy.status_code == 200
     assert "secret" not in copy.json()
     assert first["secret"] not in copy.text
@@ -54,109 +56,113 @@ async def test_without_a_ticket_the_secret_is_in_the_first_answer_only(
     assert copy.json()["rotate_url"] == f"http://trust.test{path(first, '/rotate')}"
     assert "shown once" in copy.json()["next_steps"][0]
     assert "rotate" in copy.json()["next_steps"][0]
-    assert (await till.poll(first))["state"] == "active"
+    assert (await watch_service.poll(first))["state"] == "active"
 
 
-async def test_with_its_ticket_a_copy_shows_the_secret_again(till: WatchService) -> None:
-    header = signed(till, ticket=True)
-    first = await till.ask(CREATE, BODY, payment=header)
-    again = await till.ask(CREATE, BODY, payment=header)
+async def test_with_its_ticket_a_copy_shows_the_secret_again(watch_service: WatchService) -> None:
+    header = signed(watch_service, ticket=True)
+    first = await watch_service.ask(CREATE, BODY, payment=header)
+    again = await watch_service.ask(CREATE, BODY, payment=header)
     assert (again.status_code, again.content) == (200, first.content)
 
 
 async def test_a_copy_cannot_be_faster_than_the_request_that_buys(
-    till: WatchService,
+    watch_service: WatchService,
 ) -> None:
     """Who reads a settlement on the chain as it happens has the payment while the buyer waits."""
-    header = signed(till)
-    copies = [asyncio.create_task(till.ask(CREATE, BODY, payment=header)) for _ in range(8)]
+    header = signed(watch_service)
+    copies = [
+        asyncio.create_task(watch_service.ask(CREATE, BODY, payment=header)) for _ in range(8)
+    ]
     answers = await asyncio.gather(*copies)
     assert [answer.status_code for answer in answers if '"secret":' in answer.text] == [200]
     assert {answer.status_code for answer in answers} <= {200, 503}
 
 
 async def test_the_first_answer_after_an_unclear_settlement_shows_the_secret(
-    till: WatchService,
+    watch_service: WatchService,
 ) -> None:
-    header = signed(till)
-    till.settles.append(False)
-    assert (await till.ask(CREATE, BODY, payment=header)).status_code == 503
-    assert "secret" in (await till.ask(CREATE, BODY, payment=header)).json()
-    assert "secret" not in (await till.ask(CREATE, BODY, payment=header)).json()
+    header = signed(watch_service)
+    watch_service.settles.append(False)
+    assert (await watch_service.ask(CREATE, BODY, payment=header)).status_code == 503
+    assert "secret" in (await watch_service.ask(CREATE, BODY, payment=header)).json()
+    assert "secret" not in (await watch_service.ask(CREATE, BODY, payment=header)).json()
 
 
-async def test_the_payer_rotates_the_secret(everywhere: WatchService) -> None:
-    till = everywhere
-    header = signed(till, ticket=True)
+async def test_the_payer_rotates_the_secret(watch_service_on_each_database: WatchService) -> None:
+    watch_service = watch_service_on_each_database
+    header = signed(watch_service, ticket=True)
     body = BODY | {"delivery": {"webhook_url": f"https://{ALERTS}/a"}}
-    bought = (await till.ask(CREATE, body, payment=header)).json()
-    answer = await rotate(till, bought)
+    bought = (await watch_service.ask(CREATE, body, payment=header)).json()
+    answer = await rotate(watch_service, bought)
     assert answer.status_code == 200, answer.text
     assert answer.headers["Cache-Control"].startswith("no-store")
     fresh = bought | {"secret": answer.json()["secret"]}
     assert fresh["secret"] != bought["secret"]
-    await till.poll(bought, status=401)
-    polled = await till.poll(fresh)
+    await watch_service.poll(bought, status=401)
+    polled = await watch_service.poll(fresh)
     assert [each["type"] for each in polled["watch_events"]] == ["created", "edited"]
     assert polled["watch_events"][1]["detail"] == {"secret_rotated": True}
-    copy = await till.ask(CREATE, body, payment=header)
+    copy = await watch_service.ask(CREATE, body, payment=header)
     assert bought["secret"] not in copy.text
     assert fresh["secret"] not in copy.text
 
 
-async def test_deliveries_are_signed_with_the_new_secret(till: WatchService) -> None:
-    header = signed(till, ticket=True)
+async def test_deliveries_are_signed_with_the_new_secret(watch_service: WatchService) -> None:
+    header = signed(watch_service, ticket=True)
     body = BODY | {"delivery": {"webhook_url": f"https://{ALERTS}/a"}}
-    bought = (await till.ask(CREATE, body, payment=header)).json()
-    fresh = (await rotate(till, bought)).json()
-    await till.probe()
+    bought = (await watch_service.ask(CREATE, body, payment=header)).json()
+    fresh = (await rotate(watch_service, bought)).json()
+    await watch_service.probe()
     for _ in range(2):
-        await till.probe(up=False)
-    await till.alert()
-    told = till.receivers.of(ALERTS)[-1]
+        await watch_service.probe(up=False)
+    await watch_service.alert()
+    told = watch_service.receivers.of(ALERTS)[-1]
     assert told.json["type"] == "liveness_down"
     key = hashlib.sha256(fresh["secret"].encode()).hexdigest().encode()
     signature = hmac.new(key, told.body, hashlib.sha256).hexdigest()
     assert told.headers["x-signature"] == f"sha256={signature}"
 
 
-async def test_nobody_but_the_payer_rotates(till: WatchService) -> None:
-    bought = (await till.ask(CREATE, BODY, payment=signed(till))).json()
-    other = (await till.ask(CREATE, BODY, payment=signed(till))).json()
-    now_s = till.clock() // 1000
+async def test_nobody_but_the_payer_rotates(watch_service: WatchService) -> None:
+    bought = (await watch_service.ask(CREATE, BODY, payment=signed(watch_service))).json()
+    other = (await watch_service.ask(CREATE, BODY, payment=signed(watch_service))).json()
+    now_s = watch_service.clock() // 1000
     for answer in (
-        await rotate(till, bought, by=STRANGER),
-        await rotate(till, bought, text=f"Rotate {bought['watch_id']}"),
-        await rotate(till, bought, signature="0x" + "1b" * 65),
-        await rotate(till, bought, signature="0x" + "00" * 65),
+        await rotate(watch_service, bought, by=STRANGER),
+        await rotate(watch_service, bought, text=f"Rotate {bought['watch_id']}"),
+        await rotate(watch_service, bought, signature="0x" + "1b" * 65),
+        await rotate(watch_service, bought, signature="0x" + "00" * 65),
     ):
         assert (answer.status_code, answer.json()["code"]) == (403, "not-the-payer")
         assert "Rotate the secret of watch" in answer.json()["detail"]
     for at in (now_s - 601, now_s + 601):
-        late = await rotate(till, bought, signed_at=at)
+        late = await rotate(watch_service, bought, signed_at=at)
         assert (late.status_code, late.json()["code"]) == (422, "signature-too-old")
     for wrong in ({"signature": "0x12"}, {"signature": 5}, {"signed_at": "x"}, {"signed_at": None}):
-        assert (await rotate(till, bought, **wrong)).status_code == 422
-    unknown = await rotate(till, {"watch_id": "wat_" + "0" * 24})
+        assert (await rotate(watch_service, bought, **wrong)).status_code == 422
+    unknown = await rotate(watch_service, {"watch_id": "wat_" + "0" * 24})
     assert unknown.status_code == 404
-    assert (await till.poll(bought))["state"] == "active"
-    assert (await till.poll(other))["state"] == "active"
+    assert (await watch_service.poll(bought))["state"] == "active"
+    assert (await watch_service.poll(other))["state"] == "active"
 
 
-async def test_a_signature_rotates_once(everywhere: WatchService) -> None:
-    till = everywhere
-    bought = (await till.ask(CREATE, BODY, payment=signed(till))).json()
-    answers = await asyncio.gather(*(rotate(till, bought) for _ in range(4)))
+async def test_a_signature_rotates_once(watch_service_on_each_database: WatchService) -> None:
+    watch_service = watch_service_on_each_database
+    bought = (await watch_service.ask(CREATE, BODY, payment=signed(watch_service))).json()
+    answers = await asyncio.gather(*(rotate(watch_service, bought) for _ in range(4)))
     assert sorted(answer.status_code for answer in answers) == [200, 409, 409, 409]
     used = next(answer for answer in answers if answer.status_code == 409)
     assert used.json()["code"] == "signature-used"
-    till.clock.now += 1_000
-    assert (await rotate(till, bought)).status_code == 200
+    watch_service.clock.now += 1_000
+    assert (await rotate(watch_service, bought)).status_code == 200
 
 
-async def test_the_wallet_of_a_contract_signs_as_the_chain_says(till: WatchService) -> None:
+async def test_the_wallet_of_a_contract_signs_as_the_chain_says(
+    watch_service: WatchService,
+) -> None:
     """ERC-1271: an externally owned account's check fails, and the node is asked."""
-    bought = (await till.ask(CREATE, BODY, payment=signed(till))).json()
+    bought = (await watch_service.ask(CREATE, BODY, payment=signed(watch_service))).json()
     asked: list[Any] = []
 
     async def node(request: Request) -> Response:
@@ -167,16 +173,16 @@ async def test_the_wallet_of_a_contract_signs_as_the_chain_says(till: WatchServi
 
     async with serve(Starlette(routes=[Route("/", node, methods=["POST"])])) as port:
         chain = Prover.connect(f"http://127.0.0.1:{port}", timeout_s=5)
-        dependencies = till.running.service.server()
+        dependencies = watch_service.running.service.server()
         gate = replace(dependencies.gate, chain=chain)
         app = web.create(replace(dependencies, gate=gate))
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://trust.test") as http:
-            body = {"signed_at": till.clock() // 1000, "signature": "0x" + "5e" * 96}
+            body = {"signed_at": watch_service.clock() // 1000, "signature": "0x" + "5e" * 96}
             answer = await http.post(path(bought, "/rotate"), json=body)
         await chain.close()
     assert answer.status_code == 200, answer.text
     (call,) = (each for each in asked if each["method"] == "eth_call")
     assert call["params"][0]["to"] == PAYER.address.lower()
     assert call["params"][0]["data"].startswith("0x1626ba7e")
-    await till.poll(bought | {"secret": answer.json()["secret"]})
+    await watch_service.poll(bought | {"secret": answer.json()["secret"]})

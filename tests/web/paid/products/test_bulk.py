@@ -58,7 +58,7 @@ def urls(count: int) -> list[str]:
 
 
 @dataclass
-class Shop:
+class PaidServer:
     """A service that sells lists of scores, and what its facilitator was asked."""
 
     running: http_service.Running
@@ -108,7 +108,7 @@ class Shop:
 
 
 @contextlib.asynccontextmanager
-async def opened(database: str) -> AsyncIterator[Shop]:
+async def opened(database: str) -> AsyncIterator[PaidServer]:
     asked: Counter[str] = Counter()
 
     async def answer(request: Request) -> Response:
@@ -125,17 +125,17 @@ async def opened(database: str) -> AsyncIterator[Shop]:
             facilitator=FacilitatorSettings(url=f"http://127.0.0.1:{port}"),
         )
         async with http_service.opened(config) as running:
-            yield Shop(running, asked)
+            yield PaidServer(running, asked)
 
 
 @pytest.fixture
-async def shop() -> AsyncIterator[Shop]:
+async def paid_server() -> AsyncIterator[PaidServer]:
     async with opened("sqlite://") as found:
         yield found
 
 
 @pytest.fixture
-async def each_shop(database: str) -> AsyncIterator[Shop]:
+async def each_shop(database: str) -> AsyncIterator[PaidServer]:
     async with opened(database) as found:
         yield found
 
@@ -185,14 +185,14 @@ async def saved(store: Store, number: int) -> ScoreRow | None:
 
 
 async def test_an_answer_has_a_row_for_each_resource_in_the_order_of_the_request(
-    each_shop: Shop,
+    each_shop: PaidServer,
 ) -> None:
-    shop = each_shop
-    await known(shop.store, (1, 2), scored_at=FRESH)
-    got = await shop.buy([url(2), url(9), url(1)])
+    paid_server = each_shop
+    await known(paid_server.store, (1, 2), scored_at=FRESH)
+    got = await paid_server.buy([url(2), url(9), url(1)])
     assert [row["resource"] for row in got["results"]] == [url(2), url(9), url(1)]
     assert [row["found"] for row in got["results"]] == [True, False, True]
-    row = await saved(shop.store, 2)
+    row = await saved(paid_server.store, 2)
     assert row is not None
     assert row.score_tenths is not None
     first = got["results"][0]
@@ -218,11 +218,11 @@ async def test_an_answer_has_a_row_for_each_resource_in_the_order_of_the_request
     assert first["scoreRange"]["low"] <= first["score"] <= first["scoreRange"]["high"]
     assert got["recomputeLimit"] == got["recompute_limit"] == 50
     assert got["recomputeLimitHit"] is got["recompute_limit_hit"] is False
-    assert shop.asked == {"/verify": 1, "/settle": 1}
+    assert paid_server.asked == {"/verify": 1, "/settle": 1}
 
 
-async def test_what_nobody_knows_is_paid_and_not_found(shop: Shop) -> None:
-    got = await shop.buy([url(1)])
+async def test_what_nobody_knows_is_paid_and_not_found(paid_server: PaidServer) -> None:
+    got = await paid_server.buy([url(1)])
     assert got["results"] == [
         {
             "resource": url(1),
@@ -243,39 +243,41 @@ async def test_what_nobody_knows_is_paid_and_not_found(shop: Shop) -> None:
             "computed_at": None,
         }
     ]
-    assert shop.asked["/settle"] == 1
+    assert paid_server.asked["/settle"] == 1
 
 
-async def test_who_names_an_endpoint_that_is_not_public_gets_its_score(shop: Shop) -> None:
+async def test_who_names_an_endpoint_that_is_not_public_gets_its_score(
+    paid_server: PaidServer,
+) -> None:
     resource = parse_resource(url(1))
-    async with shop.store.write() as tx:
+    async with paid_server.store.write() as tx:
         await discovery.adopt(tx, resource, source="request", now=NOW - DAY_MS)
         await probes.record(tx, resource.id, probe(NOW - 60 * MINUTE_MS))
-    assert await shop.store.reading(reports.snapshot, resource.id, now=NOW) is None
-    (row,) = (await shop.buy([url(1)]))["results"]
+    assert await paid_server.store.reading(reports.snapshot, resource.id, now=NOW) is None
+    (row,) = (await paid_server.buy([url(1)]))["results"]
     assert (row["found"], row["recomputed"]) == (True, True)
     assert row["score"] is not None
 
 
-async def test_a_resource_that_is_named_twice_counts_once(shop: Shop) -> None:
-    await known(shop.store, (0,), scored_at=FRESH)
+async def test_a_resource_that_is_named_twice_counts_once(paid_server: PaidServer) -> None:
+    await known(paid_server.store, (0,), scored_at=FRESH)
     same = [url(0), f"{url(0)}?city=Oslo", url(0).replace("seller0", "SELLER0")]
-    got = await shop.buy([*urls(10), *same])
+    got = await paid_server.buy([*urls(10), *same])
     assert [row["resource"] for row in got["results"]] == urls(10)
 
 
 @pytest.mark.parametrize("tier", catalogue.BULK)
-async def test_each_tier_takes_as_many_as_its_name_says(shop: Shop, tier: int) -> None:
-    payment_required = await shop.running.http.post(f"/v1/x402-trust-bulk-{tier}")
+async def test_each_tier_takes_as_many_as_its_name_says(paid_server: PaidServer, tier: int) -> None:
+    payment_required = await paid_server.running.http.post(f"/v1/x402-trust-bulk-{tier}")
     assert payment_required.status_code == 402
     prices = {10: "45000", 50: "200000", 100: "325000", 200: "400000", 500: "500000"}
     assert payment_required.json()["accepts"][0]["amount"] == prices[tier]
-    refused = await shop.ask(urls(tier + 1), tier=tier)
+    refused = await paid_server.ask(urls(tier + 1), tier=tier)
     assert refused.status_code == 422
     assert refused.json()["errors"][0]["path"] == "resources"
     assert str(tier) in refused.json()["detail"]
-    assert not shop.asked
-    assert len((await shop.buy(urls(tier), tier=tier))["results"]) == tier
+    assert not paid_server.asked
+    assert len((await paid_server.buy(urls(tier), tier=tier))["results"]) == tier
 
 
 @pytest.mark.parametrize(
@@ -297,40 +299,40 @@ async def test_each_tier_takes_as_many_as_its_name_says(shop: Shop, tier: int) -
     ],
 )
 async def test_invalid_input_is_422_by_its_place_and_costs_nothing(
-    shop: Shop, body: object, paths: list[str]
+    paid_server: PaidServer, body: object, paths: list[str]
 ) -> None:
-    answer = await shop.send(body)
+    answer = await paid_server.send(body)
     assert answer.status_code == 422, answer.text
     assert [row["path"] for row in answer.json()["errors"]] == paths
-    assert not shop.asked
+    assert not paid_server.asked
 
 
 async def test_a_score_of_more_than_15_minutes_is_computed_again_and_kept(
-    each_shop: Shop,
+    each_shop: PaidServer,
 ) -> None:
-    shop = each_shop
-    await known(shop.store, (1,), scored_at=STALE)
-    await known(shop.store, (2,), scored_at=FRESH)
-    await known(shop.store, (3,))
-    before = await saved(shop.store, 2)
-    got = await shop.buy([url(1), url(2), url(3)])
+    paid_server = each_shop
+    await known(paid_server.store, (1,), scored_at=STALE)
+    await known(paid_server.store, (2,), scored_at=FRESH)
+    await known(paid_server.store, (3,))
+    before = await saved(paid_server.store, 2)
+    got = await paid_server.buy([url(1), url(2), url(3)])
     assert [row["recomputed"] for row in got["results"]] == [True, False, True]
     assert got["recomputeLimitHit"] is False
     for number, row in enumerate(got["results"], start=1):
-        kept = await saved(shop.store, number)
+        kept = await saved(paid_server.store, number)
         assert kept is not None
         assert kept.score_tenths == round(row["score"] * 10)
         assert kept.as_of == (FRESH if number == 2 else NOW)
         assert row["computedAt"] == wire.iso(kept.as_of)
-    assert await saved(shop.store, 2) == before
-    again = await shop.buy([url(1)])
+    assert await saved(paid_server.store, 2) == before
+    again = await paid_server.buy([url(1)])
     assert again["results"][0]["recomputed"] is False
 
 
-async def test_nothing_is_probed(shop: Shop) -> None:
-    await known(shop.store, (1,), scored_at=STALE)
-    await shop.buy([url(1), url(2)])
-    async with shop.store.read() as tx:
+async def test_nothing_is_probed(paid_server: PaidServer) -> None:
+    await known(paid_server.store, (1,), scored_at=STALE)
+    await paid_server.buy([url(1), url(2)])
+    async with paid_server.store.read() as tx:
         found = await endpoints.get_many(tx, [endpoint_id(url(1)), endpoint_id(url(2))])
         kept = await probes.history(tx, endpoint_id(url(1)), since=0, until=NOW)
     assert list(found) == [endpoint_id(url(1))]
@@ -338,28 +340,28 @@ async def test_nothing_is_probed(shop: Shop) -> None:
 
 
 async def test_at_most_50_are_computed_again_those_without_a_score_and_the_oldest_first(
-    each_shop: Shop,
+    each_shop: PaidServer,
 ) -> None:
-    shop = each_shop
-    await known(shop.store, range(3), scored_at=STALE)
-    await known(shop.store, range(3, 51), scored_at=STALE - MINUTE_MS)
-    await known(shop.store, (51,))
-    got = await shop.buy(urls(52), tier=100)
+    paid_server = each_shop
+    await known(paid_server.store, range(3), scored_at=STALE)
+    await known(paid_server.store, range(3, 51), scored_at=STALE - MINUTE_MS)
+    await known(paid_server.store, (51,))
+    got = await paid_server.buy(urls(52), tier=100)
     left = [row["resource"] for row in got["results"] if not row["recomputed"]]
     assert left == [url(1), url(2)]
     assert got["results"][1]["computedAt"] == wire.iso(STALE)
     assert got["recomputeLimitHit"] is got["recompute_limit_hit"] is True
-    again = await shop.buy(urls(52), tier=100)
+    again = await paid_server.buy(urls(52), tier=100)
     assert [row["resource"] for row in again["results"] if row["recomputed"]] == left
     assert again["recomputeLimitHit"] is False
 
 
 async def test_an_endpoint_whose_turn_never_came_is_found_without_a_score(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    paid_server: PaidServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bulk, "RECOMPUTE_MS", 0)
-    await known(shop.store, (1,))
-    got = await shop.buy([url(1)])
+    await known(paid_server.store, (1,))
+    got = await paid_server.buy([url(1)])
     row = got["results"][0]
     assert (row["found"], row["score"], row["recommendation"]) == (True, None, "unverified")
     assert row["amountUsd"] == 0.01
@@ -375,20 +377,22 @@ async def test_after_8_seconds_no_further_score_is_computed(store: Store) -> Non
     assert [one.endpoint.resource for one in found] == urls(7)
 
 
-async def test_evidence_that_cannot_be_scored_leaves_the_last_score(shop: Shop) -> None:
-    await known(shop.store, (1, 2), scored_at=STALE)
-    async with shop.store.write() as tx:
+async def test_evidence_that_cannot_be_scored_leaves_the_last_score(
+    paid_server: PaidServer,
+) -> None:
+    await known(paid_server.store, (1, 2), scored_at=STALE)
+    async with paid_server.store.write() as tx:
         await endpoints.update(tx, replace(endpoint(1), first_seen=2**60))
-    got = await shop.buy([url(1), url(2)])
+    got = await paid_server.buy([url(1), url(2)])
     assert [row["recomputed"] for row in got["results"]] == [False, True]
     assert got["results"][0]["computedAt"] == wire.iso(STALE)
     assert got["results"][0]["score"] is not None
     assert got["recomputeLimitHit"] is False
 
 
-async def test_the_tool_sells_the_smallest_tier_that_fits(each_shop: Shop) -> None:
-    shop = each_shop
-    await known(shop.store, (1,), scored_at=FRESH)
+async def test_the_tool_sells_the_smallest_tier_that_fits(each_shop: PaidServer) -> None:
+    paid_server = each_shop
+    await known(paid_server.store, (1,), scored_at=FRESH)
     for arguments, tier in (
         ({}, 10),
         ({"resources": urls(10)}, 10),
@@ -399,24 +403,24 @@ async def test_the_tool_sells_the_smallest_tier_that_fits(each_shop: Shop) -> No
         ({"resources": urls(2), "tier": 50}, 50),
         ({"tier": 500}, 500),
     ):
-        payment_required = await shop.call(arguments)
+        payment_required = await paid_server.call(arguments)
         terms = payment_required.structured_content
         assert payment_required.is_error
         assert terms is not None
         price = catalogue.micro_usd(catalogue.PRICES[catalogue.BULK[tier]])
         assert terms["accepts"][0]["amount"] == str(price), arguments
         assert terms["resource"]["url"] == f"mcp://tool/{TOOL}"
-    over_http = await shop.buy(urls(11), tier=50)
-    result = await shop.call({"resources": urls(11)}, shop.payment(50))
+    over_http = await paid_server.buy(urls(11), tier=50)
+    result = await paid_server.call({"resources": urls(11)}, paid_server.payment(50))
     assert not result.is_error, result.structured_content
     assert result.structured_content == over_http
     assert result.meta is not None
     assert result.meta["x402/payment-response"]["success"] is True
-    cheap = await shop.call({"resources": urls(11)}, shop.payment(10))
+    cheap = await paid_server.call({"resources": urls(11)}, paid_server.payment(10))
     assert cheap.is_error
     assert cheap.structured_content is not None
     assert "accepts" in cheap.structured_content
-    assert shop.asked["/settle"] == 2
+    assert paid_server.asked["/settle"] == 2
 
 
 @pytest.mark.parametrize(
@@ -433,17 +437,17 @@ async def test_the_tool_sells_the_smallest_tier_that_fits(each_shop: Shop) -> No
     ],
 )
 async def test_the_tool_refuses_arguments_that_fit_no_tier_before_it_asks_for_money(
-    shop: Shop, arguments: dict[str, Any], path: str
+    paid_server: PaidServer, arguments: dict[str, Any], path: str
 ) -> None:
-    result = await shop.call(arguments)
+    result = await paid_server.call(arguments)
     assert result.is_error
     assert result.structured_content is not None
     assert result.structured_content["status"] == 422
     assert [row["path"] for row in result.structured_content["errors"]] == [path]
 
 
-async def test_a_tool_call_with_a_misspelt_tier_costs_nothing(shop: Shop) -> None:
-    result = await shop.call({"resources": urls(1), "tiers": 50}, shop.payment(10))
+async def test_a_tool_call_with_a_misspelt_tier_costs_nothing(paid_server: PaidServer) -> None:
+    result = await paid_server.call({"resources": urls(1), "tiers": 50}, paid_server.payment(10))
     assert result.structured_content is not None
     assert result.structured_content["code"] == "unknown-field"
-    assert not shop.asked
+    assert not paid_server.asked

@@ -49,7 +49,7 @@ ANSWER = payments.StoredAnswer(status=200, body=b"{}")
 
 
 @dataclass
-class Desk:
+class TraceClient:
     """A chain, the trace's product over a store, and a buyer in front of the real gate."""
 
     world: World
@@ -96,7 +96,7 @@ async def world() -> AsyncIterator[World]:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def desk(world: World) -> AsyncIterator[Desk]:
+async def trace_client(world: World) -> AsyncIterator[TraceClient]:
     settled: list[str] = []
 
     async def facilitator(request: Request) -> Response:
@@ -107,7 +107,7 @@ async def desk(world: World) -> AsyncIterator[Desk]:
 
     async def answer(request: Request) -> Response:
         try:
-            return await gate.serve(request, desk.product.sale())
+            return await gate.serve(request, trace_client.product.sale())
         except Problem as problem:
             return problem.response()
 
@@ -121,8 +121,8 @@ async def desk(world: World) -> AsyncIterator[Desk]:
         product = trace.product(replace(dependencies, transactions=transactions))
         transport = httpx.ASGITransport(Starlette(routes=[Route("/", answer, methods=["POST"])]))
         async with httpx.AsyncClient(transport=transport, base_url="http://trust.test") as http:
-            desk = Desk(world, store, product, http, settled)
-            yield desk
+            trace_client = TraceClient(world, store, product, http, settled)
+            yield trace_client
         await asked.close()
     await transactions.close()
 
@@ -131,13 +131,13 @@ def problem(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["code"]
 
 
-async def test_a_payment_buys_the_trace_of_a_transaction(desk: Desk) -> None:
-    signed = desk.world.sign("Transfer", desk.world.sender(3), 10_000)
-    tx_hash = await desk.world.send(USDC, signed.call("transfer", "vrs"))
-    unpaid = await desk.http.post("/", content=b"")
+async def test_a_payment_buys_the_trace_of_a_transaction(trace_client: TraceClient) -> None:
+    signed = trace_client.world.sign("Transfer", trace_client.world.sender(3), 10_000)
+    tx_hash = await trace_client.world.send(USDC, signed.call("transfer", "vrs"))
+    unpaid = await trace_client.http.post("/", content=b"")
     assert unpaid.status_code == 402
     assert unpaid.json()["accepts"][0]["amount"] == "11673"
-    found = await desk.traced(tx_hash.upper().replace("0X", "0x"))
+    found = await trace_client.traced(tx_hash.upper().replace("0X", "0x"))
     assert found["txHash"] == tx_hash
     assert (found["status"], found["network"], found["chainId"]) == (
         "success",
@@ -145,31 +145,41 @@ async def test_a_payment_buys_the_trace_of_a_transaction(desk: Desk) -> None:
         8453,
     )
     assert found["payments"][0]["amountUsd"] == 0.01
-    assert found["payee"] == desk.world.sender(3).lower()
+    assert found["payee"] == trace_client.world.sender(3).lower()
     assert found["ledger"] == {"match": False}
     assert "hint" not in found
-    assert len(desk.settled) == desk.nonces
+    assert len(trace_client.settled) == trace_client.nonces
 
 
-async def test_a_transaction_without_a_payment_is_an_answer_with_a_reason(desk: Desk) -> None:
-    data = encoded("transfer(address,uint256)", desk.world.sender(3), 0)
-    found = await desk.traced(await desk.world.send(USDC, data))
+async def test_a_transaction_without_a_payment_is_an_answer_with_a_reason(
+    trace_client: TraceClient,
+) -> None:
+    data = encoded("transfer(address,uint256)", trace_client.world.sender(3), 0)
+    found = await trace_client.traced(await trace_client.world.send(USDC, data))
     assert found["payments"] == []
     assert found["payer"] is None
     assert found["token"] is None
     assert found["reason"]
 
 
-async def test_a_pending_transaction_is_an_answer_with_its_status(desk: Desk) -> None:
-    signed = desk.world.sign("Transfer", desk.world.sender(3), 71)
-    call = {"from": desk.world.sender(2), "to": USDC, "data": signed.call("transfer", "vrs")}
-    await desk.world.chain.rpc("evm_setAutomine", False)
+async def test_a_pending_transaction_is_an_answer_with_its_status(
+    trace_client: TraceClient,
+) -> None:
+    signed = trace_client.world.sign("Transfer", trace_client.world.sender(3), 71)
+    call = {
+        "from": trace_client.world.sender(2),
+        "to": USDC,
+        "data": signed.call("transfer", "vrs"),
+    }
+    await trace_client.world.chain.rpc("evm_setAutomine", False)
     try:
-        tx_hash = await desk.world.chain.rpc("eth_sendTransaction", call | {"gas": "0x30d40"})
-        found = await desk.traced(tx_hash)
+        tx_hash = await trace_client.world.chain.rpc(
+            "eth_sendTransaction", call | {"gas": "0x30d40"}
+        )
+        found = await trace_client.traced(tx_hash)
     finally:
-        await desk.world.chain.rpc("evm_setAutomine", True)
-        await desk.world.chain.rpc("evm_mine")
+        await trace_client.world.chain.rpc("evm_setAutomine", True)
+        await trace_client.world.chain.rpc("evm_mine")
     assert (found["status"], found["block"]) == ("pending", None)
 
 
@@ -192,59 +202,63 @@ async def test_a_pending_transaction_is_an_answer_with_its_status(desk: Desk) ->
     ],
 )
 async def test_an_invalid_request_is_refused_before_a_payment_is_taken(
-    desk: Desk, body: Any, path: str
+    trace_client: TraceClient, body: Any, path: str
 ) -> None:
-    before = len(desk.settled)
-    answer = await desk.buy(body)
+    before = len(trace_client.settled)
+    answer = await trace_client.buy(body)
     assert answer.status_code == 422
     assert [error["path"] for error in answer.json()["errors"]] == [path]
-    assert len(desk.settled) == before
-    async with desk.store.read() as tx:
+    assert len(trace_client.settled) == before
+    async with trace_client.store.read() as tx:
         assert len(await payments.latest(tx, limit=1_000)) == before
 
 
-async def test_a_network_without_a_node_is_refused_before_a_payment_is_taken(desk: Desk) -> None:
-    before = len(desk.settled)
+async def test_a_network_without_a_node_is_refused_before_a_payment_is_taken(
+    trace_client: TraceClient,
+) -> None:
+    before = len(trace_client.settled)
     for name in NETWORKS.keys() - {"base-mainnet"}:
-        answer = await desk.buy({"txHash": UNKNOWN, "network": name})
+        answer = await trace_client.buy({"txHash": UNKNOWN, "network": name})
         assert problem(answer) == (503, "network-not-configured")
         assert "retry-after" in answer.headers
-    assert len(desk.settled) == before
-    async with desk.store.read() as tx:
+    assert len(trace_client.settled) == before
+    async with trace_client.store.read() as tx:
         assert len(await payments.latest(tx, limit=1_000)) == before
 
 
-async def test_an_unknown_hash_and_a_dead_node_cost_nothing(desk: Desk) -> None:
-    answer = await desk.buy({"txHash": UNKNOWN})
+async def test_an_unknown_hash_and_a_dead_node_cost_nothing(trace_client: TraceClient) -> None:
+    answer = await trace_client.buy({"txHash": UNKNOWN})
     assert problem(answer) == (404, "unknown-transaction")
     dead = Transactions({NETWORK: [Node("http://127.0.0.1:9", timeout_s=1)]})
-    product = desk.product
-    desk.product = trace.product(replace(product.dependencies, transactions=dead))
-    answer = await desk.buy({"txHash": UNKNOWN})
-    desk.product = product
+    product = trace_client.product
+    trace_client.product = trace.product(replace(product.dependencies, transactions=dead))
+    answer = await trace_client.buy({"txHash": UNKNOWN})
+    trace_client.product = product
     assert problem(answer) == (503, "rpc-unavailable")
     assert answer.headers["Retry-After"]
     await dead.close()
-    async with desk.store.read() as tx:
+    async with trace_client.store.read() as tx:
         rows = await payments.latest(tx, limit=1_000)
     rejected = {row.reason for row in rows if row.state is State.REJECTED}
     assert rejected == {"unknown-transaction", "rpc-unavailable"}
 
 
-async def test_a_hint_says_whether_the_payment_fits_the_advertised_terms(desk: Desk) -> None:
-    payee = desk.world.sender(3)
-    signed = desk.world.sign("Transfer", payee, 10_000)
-    tx_hash = await desk.world.send(USDC, signed.call("transfer", "bytes"))
+async def test_a_hint_says_whether_the_payment_fits_the_advertised_terms(
+    trace_client: TraceClient,
+) -> None:
+    payee = trace_client.world.sender(3)
+    signed = trace_client.world.sign("Transfer", payee, 10_000)
+    tx_hash = await trace_client.world.send(USDC, signed.call("transfer", "bytes"))
     url = "https://api.hinted.example.com/weather?q=1"
     resource = parse_resource(url)
 
     async def hint() -> dict[str, Any]:
-        shown: dict[str, Any] = (await desk.traced(tx_hash, hintResource=url))["hint"]
+        shown: dict[str, Any] = (await trace_client.traced(tx_hash, hintResource=url))["hint"]
         assert shown["resource"] == resource.url
         return shown
 
     assert (await hint())["payToMatches"] is None
-    async with desk.store.write() as tx:
+    async with trace_client.store.write() as tx:
         endpoint = await discovery.adopt(tx, resource, source="request", now=NOW)
     for changes, expected in (
         (dict[str, Any](), (True, True)),
@@ -263,15 +277,15 @@ async def test_a_hint_says_whether_the_payment_fits_the_advertised_terms(desk: D
             "pay_to": payee.lower(),
         }
         quote = Quote(**(terms | changes))
-        async with desk.store.write() as tx:
+        async with trace_client.store.write() as tx:
             await endpoints.update(tx, replace(endpoint, quote=quote))
         shown = await hint()
         assert (shown["payToMatches"], shown["amountMatches"]) == expected
 
 
-async def test_a_payment_to_this_service_is_found_in_its_ledger(desk: Desk) -> None:
-    signed = desk.world.sign("Transfer", desk.world.sender(3), 5_000)
-    tx_hash = await desk.world.send(USDC, signed.call("transfer", "vrs"))
+async def test_a_payment_to_this_service_is_found_in_its_ledger(trace_client: TraceClient) -> None:
+    signed = trace_client.world.sign("Transfer", trace_client.world.sender(3), 5_000)
+    tx_hash = await trace_client.world.send(USDC, signed.call("transfer", "vrs"))
     document = {
         "x402Version": 2,
         "accepted": {"scheme": "exact", "network": NETWORK, "asset": USDC},
@@ -288,9 +302,9 @@ async def test_a_payment_to_this_service_is_found_in_its_ledger(desk: Desk) -> N
         },
     }
     header = base64.b64encode(json.dumps(document).encode()).decode()
-    await claimed(desk.store, header)
+    await claimed(trace_client.store, header)
     for model in Model:
-        found = await desk.traced(tx_hash, model=model.value)
+        found = await trace_client.traced(tx_hash, model=model.value)
         assert found["ledger"] == {
             "match": True,
             "paymentId": decode(header).id,
@@ -384,6 +398,6 @@ async def test_the_catalogue_of_models_is_free() -> None:
     assert shown.networks == list(NETWORKS)
 
 
-async def test_the_products_example_fits_its_own_schemas(desk: Desk) -> None:
-    assert desk.product.validate(desk.product.example)
-    trace.PaymentTraceShape.model_validate(desk.product.answer | {"reason": None})
+async def test_the_products_example_fits_its_own_schemas(trace_client: TraceClient) -> None:
+    assert trace_client.product.validate(trace_client.product.example)
+    trace.PaymentTraceShape.model_validate(trace_client.product.answer | {"reason": None})

@@ -13,7 +13,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 from tests.support.receivers import SELLER
-from tests.support.watch_shop import CREATE, ID, QUOTE, RESOURCE, WatchService, opened
+from tests.support.watch_service import CREATE, ID, QUOTE, RESOURCE, WatchService, opened
 
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.monitor import discovery
@@ -23,8 +23,8 @@ from tollgauge.store.watches import watches
 
 
 @pytest.fixture
-async def till(tmp_path: Path, empty_sqlite: Path) -> AsyncIterator[WatchService]:
-    database = shutil.copy(empty_sqlite, tmp_path / "till.db")
+async def watch_service(tmp_path: Path, empty_sqlite: Path) -> AsyncIterator[WatchService]:
+    database = shutil.copy(empty_sqlite, tmp_path / "watch_service.db")
     async with opened(f"sqlite:///{database}", tmp_path) as found:
         yield found
 
@@ -33,56 +33,58 @@ def answering(status: int) -> Callable[[Request], Response]:
     return lambda _: Response(b"{}", status_code=status, media_type="application/json")
 
 
-async def known(till: WatchService) -> bool:
-    async with till.store.read() as tx:
+async def known(watch_service: WatchService) -> bool:
+    async with watch_service.store.read() as tx:
         return await endpoints.get(tx, ID) is not None
 
 
-async def sold(till: WatchService) -> int:
-    async with till.store.read() as tx:
+async def sold(watch_service: WatchService) -> int:
+    async with watch_service.store.read() as tx:
         return len(await watches.latest(tx, limit=9))
 
 
 async def test_an_endpoint_that_nobody_knew_is_probed_and_adopted_before_the_charge(
-    till: WatchService,
+    watch_service: WatchService,
 ) -> None:
-    bought = await till.buy()
-    assert till.receivers.visits[0] == "/v1/weather"
-    async with till.store.read() as tx:
-        (first,) = await probes.history(tx, ID, since=0, until=till.clock())
+    bought = await watch_service.buy()
+    assert watch_service.receivers.visits[0] == "/v1/weather"
+    async with watch_service.store.read() as tx:
+        (first,) = await probes.history(tx, ID, since=0, until=watch_service.clock())
     assert first.quote == QUOTE
     assert bought["next_steps"][0].startswith("Keep the secret")
-    visits = len(till.receivers.visits)
-    await till.buy()
-    assert len(till.receivers.visits) == visits  # known by now
+    visits = len(watch_service.receivers.visits)
+    await watch_service.buy()
+    assert len(watch_service.receivers.visits) == visits  # known by now
 
 
-async def test_the_first_change_after_the_sale_is_told(till: WatchService) -> None:
-    bought = await till.buy()
-    await till.probe(quote=replace(QUOTE, amount=20_000))
-    (event,) = (await till.poll(bought))["events"]
+async def test_the_first_change_after_the_sale_is_told(watch_service: WatchService) -> None:
+    bought = await watch_service.buy()
+    await watch_service.probe(quote=replace(QUOTE, amount=20_000))
+    (event,) = (await watch_service.poll(bought))["events"]
     assert (event["before"]["amount"], event["after"]["amount"]) == ("10000", "20000")
 
 
 @pytest.mark.parametrize("status", [200, 204, 301, 404, 405, 410])
 async def test_what_answers_and_asks_for_no_payment_is_refused_uncharged(
-    till: WatchService, status: int
+    watch_service: WatchService, status: int
 ) -> None:
-    till.receivers.seller = answering(status)
-    signed = till.payment()
-    answer = await till.ask(CREATE, {"endpoint": RESOURCE}, payment=signed)
+    watch_service.receivers.seller = answering(status)
+    signed = watch_service.payment()
+    answer = await watch_service.ask(CREATE, {"endpoint": RESOURCE}, payment=signed)
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (422, "nothing-to-watch")
     assert problem["notCharged"] is True
     assert problem["errors"][0]["path"] == "endpoint"
     assert f"HTTP {status}" in problem["detail"]
-    assert till.asked == {"/verify": 1}
-    assert not await known(till)
-    assert not await sold(till)
-    till.receivers.seller = type(till.receivers).seller
-    till.clock.now += MINUTE_MS
-    assert (await till.ask(CREATE, {"endpoint": RESOURCE}, payment=signed)).status_code == 200
-    assert till.asked["/settle"] == 1
+    assert watch_service.asked == {"/verify": 1}
+    assert not await known(watch_service)
+    assert not await sold(watch_service)
+    watch_service.receivers.seller = type(watch_service.receivers).seller
+    watch_service.clock.now += MINUTE_MS
+    assert (
+        await watch_service.ask(CREATE, {"endpoint": RESOURCE}, payment=signed)
+    ).status_code == 200
+    assert watch_service.asked["/settle"] == 1
 
 
 @pytest.mark.parametrize(
@@ -90,75 +92,81 @@ async def test_what_answers_and_asks_for_no_payment_is_refused_uncharged(
     [(503, "HTTP 503"), (400, "without terms"), (401, "without terms"), (402, "without terms")],
 )
 async def test_what_is_down_or_shows_no_terms_yet_is_sold_and_the_answer_says_so(
-    till: WatchService, status: int, words: str
+    watch_service: WatchService, status: int, words: str
 ) -> None:
-    till.receivers.seller = answering(status)
-    bought = await till.buy()
+    watch_service.receivers.seller = answering(status)
+    bought = await watch_service.buy()
     assert words in bought["next_steps"][0]
     assert f"HTTP {status}" in bought["next_steps"][0]
-    assert await known(till)
+    assert await known(watch_service)
 
 
-async def test_a_watch_of_what_is_down_tells_when_it_is_up(till: WatchService) -> None:
-    till.receivers.seller = answering(502)
-    bought = await till.buy()
-    await till.probe(up=False)
-    await till.probe(up=False)
-    assert (await till.poll(bought))["events"] == []
-    await till.probe()
-    await till.probe()
-    assert [each["type"] for each in (await till.poll(bought))["events"]] == ["liveness_recovered"]
+async def test_a_watch_of_what_is_down_tells_when_it_is_up(watch_service: WatchService) -> None:
+    watch_service.receivers.seller = answering(502)
+    bought = await watch_service.buy()
+    await watch_service.probe(up=False)
+    await watch_service.probe(up=False)
+    assert (await watch_service.poll(bought))["events"] == []
+    await watch_service.probe()
+    await watch_service.probe()
+    assert [each["type"] for each in (await watch_service.poll(bought))["events"]] == [
+        "liveness_recovered"
+    ]
 
 
 async def test_an_endpoint_of_a_directory_is_watched_whatever_it_answers(
-    till: WatchService,
+    watch_service: WatchService,
 ) -> None:
-    await listed(till)
-    till.receivers.seller = answering(404)
-    bought = await till.buy()
+    await listed(watch_service)
+    watch_service.receivers.seller = answering(404)
+    bought = await watch_service.buy()
     assert "HTTP 404" in bought["next_steps"][0]
 
 
-async def listed(till: WatchService) -> None:
+async def listed(watch_service: WatchService) -> None:
     from tollgauge.core.listing import ListedItem, read_item
 
     item = read_item({"resource": RESOURCE})
     assert isinstance(item, ListedItem)
-    async with till.store.write() as tx:
-        crawl = await crawls.begin_crawl(tx, "cdp", now=till.clock())
-        await discovery.record_page(tx, crawl, [item], next_offset=1, now=till.clock())
-        await discovery.finish_crawl(tx, crawl, complete=True, now=till.clock())
+    async with watch_service.store.write() as tx:
+        crawl = await crawls.begin_crawl(tx, "cdp", now=watch_service.clock())
+        await discovery.record_page(tx, crawl, [item], next_offset=1, now=watch_service.clock())
+        await discovery.finish_crawl(tx, crawl, complete=True, now=watch_service.clock())
 
 
-async def test_a_known_endpoint_that_fails_now_is_sold_with_a_note(till: WatchService) -> None:
-    await till.buy()
-    await till.probe()
-    await till.probe(up=False)
-    visits = len(till.receivers.visits)
-    bought = await till.buy()
+async def test_a_known_endpoint_that_fails_now_is_sold_with_a_note(
+    watch_service: WatchService,
+) -> None:
+    await watch_service.buy()
+    await watch_service.probe()
+    await watch_service.probe(up=False)
+    visits = len(watch_service.receivers.visits)
+    bought = await watch_service.buy()
     assert "does not answer as it should now" in bought["next_steps"][0]
-    assert len(till.receivers.visits) == visits
+    assert len(watch_service.receivers.visits) == visits
 
 
 async def test_when_we_cannot_probe_nothing_is_charged_and_no_watch_is_made(
-    till: WatchService,
+    watch_service: WatchService,
 ) -> None:
     """No name server answers for it here: whose fault that is cannot be told."""
     resource = "https://unreachable.example.com/v1/x"
-    answer = await till.ask(CREATE, {"endpoint": resource})
+    answer = await watch_service.ask(CREATE, {"endpoint": resource})
     assert (answer.status_code, answer.json()["code"]) == (503, "probe-failed-here")
     assert int(answer.headers["retry-after"]) > 0
-    assert till.asked == {"/verify": 1}
-    assert not await sold(till)
+    assert watch_service.asked == {"/verify": 1}
+    assert not await sold(watch_service)
 
 
-async def test_destinations_are_tested_before_the_endpoint_is_adopted(till: WatchService) -> None:
+async def test_destinations_are_tested_before_the_endpoint_is_adopted(
+    watch_service: WatchService,
+) -> None:
     body: Any = {"endpoint": RESOURCE, "delivery": {"webhook_url": "https://10.1.2.3/x"}}
-    assert (await till.ask(CREATE, body)).status_code == 422
-    till.receivers.answers["alerts.receivers.example"] = [500] * 3
+    assert (await watch_service.ask(CREATE, body)).status_code == 422
+    watch_service.receivers.answers["alerts.receivers.example"] = [500] * 3
     body["delivery"]["webhook_url"] = "https://alerts.receivers.example/x"
-    answer: httpx.Response = await till.ask(CREATE, body)
+    answer: httpx.Response = await watch_service.ask(CREATE, body)
     assert answer.json()["code"] == "destination-failed"
-    assert SELLER not in till.receivers.visits
-    assert not await known(till)
-    assert till.receivers.visits == []
+    assert SELLER not in watch_service.receivers.visits
+    assert not await known(watch_service)
+    assert watch_service.receivers.visits == []

@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from tests.support.receivers import ALERTS, SLACK
-from tests.support.watch_shop import (
+from tests.support.watch_service import (
     CREATE,
     RESOURCE,
     WatchService,
@@ -20,11 +20,13 @@ from tests.support.watch_shop import (
 from tollgauge.store.watches import watches
 
 
-async def test_nothing_is_sent_anywhere_before_a_payment_is_verified(till: WatchService) -> None:
+async def test_nothing_is_sent_anywhere_before_a_payment_is_verified(
+    watch_service: WatchService,
+) -> None:
     body = {"endpoint": RESOURCE, "delivery": {"webhook_url": f"https://{ALERTS}/a"}}
-    payer_limit = await till.running.http.post(CREATE, json=body)
+    payer_limit = await watch_service.running.http.post(CREATE, json=body)
     assert payer_limit.status_code == 402
-    assert till.receivers.got == []
+    assert watch_service.receivers.got == []
 
 
 WRONG: list[tuple[Any, str]] = [
@@ -54,42 +56,46 @@ WRONG: list[tuple[Any, str]] = [
 ]
 
 
-async def test_invalid_wishes_are_422_before_any_charge(till: WatchService) -> None:
+async def test_invalid_wishes_are_422_before_any_charge(watch_service: WatchService) -> None:
     for body, where in WRONG:
-        answer = await till.ask(CREATE, body)
+        answer = await watch_service.ask(CREATE, body)
         assert answer.status_code == 422, body
         assert answer.json()["errors"][0]["path"] == where
-    assert not till.asked
+    assert not watch_service.asked
 
 
 async def test_without_a_key_no_watch_is_sold_and_old_ones_go_on(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'till.db'}"
-    async with opened(url, tmp_path) as till:
-        bought = await till.buy()
-    async with opened(url, tmp_path, key="") as till:
+    url = f"sqlite:///{tmp_path / 'watch_service.db'}"
+    async with opened(url, tmp_path) as watch_service:
+        bought = await watch_service.buy()
+    async with opened(url, tmp_path, key="") as watch_service:
         for more in ({}, {"delivery": {"webhook_url": f"https://{ALERTS}/a"}}):
-            refused = await till.ask(CREATE, {"endpoint": RESOURCE, **more})
+            refused = await watch_service.ask(CREATE, {"endpoint": RESOURCE, **more})
             assert (refused.status_code, refused.json()["code"]) == (503, "watches-unavailable")
             assert refused.json()["notCharged"] is True
-        assert not till.asked
-        assert (await till.poll(bought))["state"] == "active"
-        edited = await till.patch(bought, {"delivery": {"webhook_url": f"https://{ALERTS}/a"}})
+        assert not watch_service.asked
+        assert (await watch_service.poll(bought))["state"] == "active"
+        edited = await watch_service.patch(
+            bought, {"delivery": {"webhook_url": f"https://{ALERTS}/a"}}
+        )
         assert (edited.status_code, edited.json()["code"]) == (503, "destinations-unavailable")
-        assert (await till.ask(path(bought, "/renew"), {})).status_code == 200
+        assert (await watch_service.ask(path(bought, "/renew"), {})).status_code == 200
 
 
-async def test_secrets_and_urls_lie_in_the_database_hashed_and_sealed(till: WatchService) -> None:
+async def test_secrets_and_urls_lie_in_the_database_hashed_and_sealed(
+    watch_service: WatchService,
+) -> None:
     url = f"https://{SLACK}/services/T/B/verysecretpath"
-    signed = till.payment(ticket="of the 402")
+    signed = watch_service.payment(ticket="of the 402")
     body = {
         "endpoint": RESOURCE,
         "delivery": {"slack_url": url, "webhook_url": f"https://{ALERTS}/otherpath1234567"},
     }
-    answer = await till.ask(CREATE, body, payment=signed)
+    answer = await watch_service.ask(CREATE, body, payment=signed)
     bought = answer.json()
     key = base64.b64decode(bought["secret"].removeprefix("whsec_"))
     dump = []
-    async with till.store.read() as tx:
+    async with watch_service.store.read() as tx:
         for table in ("watch", "destination", "delivery", "payment", "watch_event", "flip"):
             for row in (await tx.execute(sa.text(f"SELECT * FROM {table}"))).all():
                 dump += [
@@ -100,17 +106,17 @@ async def test_secrets_and_urls_lie_in_the_database_hashed_and_sealed(till: Watc
     for hidden in (secret, key, key.hex().encode(), b"verysecretpath", b"otherpath"):
         assert hidden not in whole
     assert hashlib.sha256(secret).hexdigest().encode() in whole
-    again = await till.ask(CREATE, body, payment=signed)
+    again = await watch_service.ask(CREATE, body, payment=signed)
     assert again.json() == bought
-    assert till.asked["/settle"] == 1
+    assert watch_service.asked["/settle"] == 1
 
 
-async def test_a_payment_that_does_not_settle_starts_no_watch(till: WatchService) -> None:
-    till.settles.append(False)
-    answer = await till.ask(CREATE, {"endpoint": RESOURCE})
+async def test_a_payment_that_does_not_settle_starts_no_watch(watch_service: WatchService) -> None:
+    watch_service.settles.append(False)
+    answer = await watch_service.ask(CREATE, {"endpoint": RESOURCE})
     assert answer.status_code in (402, 503)
-    await till.alert()
-    async with till.store.read() as tx:
+    await watch_service.alert()
+    async with watch_service.store.read() as tx:
         found = await watches.latest(tx, limit=5)
     assert {each.state.value for each in found} <= {"pending"}
-    assert (await till.endpoint()).watched_until == 0
+    assert (await watch_service.endpoint()).watched_until == 0

@@ -17,7 +17,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 @dataclass
-class Nursery:
+class ForkServer:
     """The process that forks servers."""
 
     process: subprocess.Popen[str]
@@ -41,8 +41,8 @@ class Nursery:
 
 
 @contextlib.contextmanager
-def started(module: str) -> Iterator[Nursery]:
-    """Run a module that is a nursery, until the end of the block."""
+def started(module: str) -> Iterator[ForkServer]:
+    """Run a module that is a fork server, until the end of the block."""
     process = subprocess.Popen(
         [sys.executable, "-m", module],
         cwd=ROOT,
@@ -50,9 +50,9 @@ def started(module: str) -> Iterator[Nursery]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    nursery = Nursery(process)
+    fork_server = ForkServer(process)
     try:
-        yield nursery
+        yield fork_server
     finally:
-        nursery.end_servers()
+        fork_server.end_servers()
         process.communicate(timeout=10)
