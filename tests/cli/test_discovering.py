@@ -216,6 +216,15 @@ def test_a_crawl_that_shrank_by_more_than_half_is_suspicious_until_a_second_agre
     assert (told["complete"], told["events"]) == (True, {"listed": 1})
 
 
+def test_the_same_file_once_more_is_no_second_crawl(command: DiscoverCommand) -> None:
+    for count, code in ((20, 0), (9, 1), (9, 2)):
+        path = command.write("list.json", {"items": [entry(n) for n in range(count)]})
+        done = command.discover(path, "--name", "dir")
+        assert done.code == code
+    assert "is no second crawl" in done.err
+    assert "delisted" not in command.events()
+
+
 def test_half_of_a_directory_may_leave_at_once(command: DiscoverCommand) -> None:
     for count, delisted in ((20, 0), (10, 10)):
         path = command.write("list.json", {"items": [entry(n) for n in range(count)]})

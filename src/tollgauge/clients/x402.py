@@ -78,6 +78,23 @@ async def wildcard(egress: Egress, resource: str, *, token: str, now: int) -> bo
     return None if status is None else status == PAYMENT_REQUIRED
 
 
+async def siblings_sell(
+    egress: Egress, resource: str, *, method: str, token: str, now: int
+) -> bool:
+    """Whether paths beside a resource answer 402 too: its own with the last segment, or the one
+    before, replaced by `token`, a random text of the caller's. Then a 402 of it says nothing.
+    """
+    parts = urlsplit(resource)
+    segments = parts.path.strip("/").split("/")
+    way = _bare(method) if method == "POST" else Way(method="GET")
+    for place in range(len(segments) - 1, max(len(segments) - 3, -1), -1):
+        path = "/".join((*segments[:place], token, *segments[place + 1 :]))
+        answer = await _ask(egress, f"https://{parts.netloc}/{path}", way, at=now)
+        if _status(answer) == PAYMENT_REQUIRED:
+            return True
+    return False
+
+
 async def _ask(egress: Egress, url: str, way: Way, *, at: int) -> Exchange:
     """One request. A URL that egress does not take (it was stored under other rules, or what is
     declared made it too long) is a limit of ours and must not stop the probes of others.

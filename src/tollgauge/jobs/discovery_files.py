@@ -7,12 +7,15 @@ Rules:
 - a file that declares no origin and looks like a listing that is known already is not loaded before
   somebody says by a name what it is: a guess would delist what is there, or tell no change;
 - everything is checked before anything is written;
+- a crawl that shrank by more than half waits for a second one that agrees: the same file once more
+  is no second crawl;
 - files are loaded oldest first where every one says when it was taken, else in the order given.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 import shlex
 from collections.abc import Iterator, Sequence
@@ -29,16 +32,23 @@ from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.listing import ListedItem, read_item
 from tollgauge.core.page import Page
 from tollgauge.core.text import clean_text
+from tollgauge.db import meta
 from tollgauge.db.engine import Store
 from tollgauge.jobs.discover import NAME_MAX, Progress, Tally, check_newer, record_file
 from tollgauge.store.endpoints import crawls
 
+_SUSPICIOUS: Final = "suspicious-file:"
+"""What begins the key under which a source's suspicious file is remembered, by its digest."""
 FILE: Final = "file:"
 """What the names of sources begin with that are named after a file."""
 
 
 class UnclearSourceError(TollgaugeError):
     """Files of which nobody can know whether they belong to one directory."""
+
+
+class RepeatedFileError(TollgaugeError):
+    """The file of a suspicious crawl, loaded once more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +78,7 @@ async def load_files(
 
     Raises, before anything is written, DirectoryError when a file cannot be read, OldListingError
     when a newer listing of its source was read before, and UnclearSourceError when its source must
-    be asked for; and StoreUnavailable.
+    be asked for, RepeatedFileError; and StoreUnavailable.
     """
     planned = [
         await asyncio.to_thread(_plan, path, source, perimeter, keep=len(paths) == 1)
@@ -78,16 +88,18 @@ async def load_files(
         planned.sort(key=lambda plan: plan.taken_at or 0)
     await _check_sources(store, planned)
     await _check_order(store, planned, now=now)
+    await _check_repeated(store, planned)
     tallies: list[Tally] = []
     for plan in planned:
         page = plan.page
         if page is None:
             page = await asyncio.to_thread(file.read, plan.path)
-        tallies.append(
-            await record_file(
-                store, plan.source, page, now=now, perimeter=perimeter, progress=progress
-            )
+        tally = await record_file(
+            store, plan.source, page, now=now, perimeter=perimeter, progress=progress
         )
+        digest = await asyncio.to_thread(_digest, plan.path) if tally.suspicious else ""
+        await store.writing(meta.put, _SUSPICIOUS + plan.source, digest)
+        tallies.append(tally)
     return tuple(tallies)
 
 
@@ -148,6 +160,22 @@ async def _check_sources(store: Store, planned: Sequence[_Planned]) -> None:
             len(one.ids), len(other.ids), shares, named_alike=alike
         ):
             raise _like_file(one, other, shares)
+
+
+async def _check_repeated(store: Store, planned: Sequence[_Planned]) -> None:
+    """Raises RepeatedFileError for the file that is a source's suspicious crawl already."""
+    for plan in planned:
+        suspicious = await store.reading(meta.get, _SUSPICIOUS + plan.source)
+        if suspicious and suspicious == await asyncio.to_thread(_digest, plan.path):
+            raise RepeatedFileError(
+                f"{plan.path.name} was loaded for {plan.source} before, and lists less than half "
+                "of what was there: the same file again is no second crawl.",
+                hint="Load a newer listing of the directory. If it really shrank, that one agrees.",
+            )
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 async def _check_order(store: Store, planned: Sequence[_Planned], *, now: int) -> None:

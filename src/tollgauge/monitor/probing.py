@@ -90,14 +90,31 @@ class Prober:
     cadence: Cadence
     references: tuple[str, ...] = ()
 
-    async def ask(self, endpoint: Endpoint) -> Observation:
-        """One exchange with an endpoint, judged by itself."""
+    async def ask(self, endpoint: Endpoint, *, first: bool = False) -> Observation:
+        """One exchange with an endpoint, judged by itself; `first` says that nobody knew it.
+
+        The first 402 of a resource that nobody lists would make it public. It counts only where
+        paths beside it do not sell too: else anybody could have any words shown as a seller's.
+        """
         probe = await x402.exchange(self.egress, endpoint, now=self.clock())
-        return Observation(
+        observation = Observation(
             endpoint=endpoint,
             result=judge(probe.exchange, lint(probe.exchange)),
             learned=probe.learned,
             pause_ms=pause_ms(probe.exchange.result, now=self.clock()),
+        )
+        unlisted = endpoint.status is Listing.UNLISTED and endpoint.learned is None
+        if observation.sells and (first or unlisted) and await self._siblings_sell(observation):
+            return replace(observation, learned=None)
+        return observation
+
+    async def _siblings_sell(self, observation: Observation) -> bool:
+        return await x402.siblings_sell(
+            self.egress,
+            observation.endpoint.resource,
+            method=observation.result.method,
+            token=secrets.token_hex(8),
+            now=self.clock(),
         )
 
     async def probe_alone(self, endpoint: Endpoint, *, first: bool) -> Observation:
@@ -106,7 +123,7 @@ class Prober:
         The host is asked for a random path too where the first 402 of a resource that nobody
         lists would make it public, and the host was never asked.
         """
-        (observation,) = await self.attributed((await self.ask(endpoint),))
+        (observation,) = await self.attributed((await self.ask(endpoint, first=first),))
         never_sold = endpoint.status is Listing.UNLISTED and endpoint.learned is None
         if observation.sells and (first or never_sold):
             host = await self.store.reading(endpoints.host_state, endpoint.host)

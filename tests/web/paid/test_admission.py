@@ -126,13 +126,13 @@ async def test_whoever_names_another_payer_takes_nothing_of_his_share(
     assert await gate_client.answers() == {200}
 
 
-async def test_where_half_of_all_is_in_use_only_proven_payers_are_served(
-    gate_client: HeldGate,
-) -> None:
-    half = SLOTS // 2
-    await gate_client.in_work(*(signed(10 + number, 1, by=9) for number in range(half)))
-    assert (await gate_client.buy(signed(60, 1, by=9))).status_code == 429
-    await gate_client.in_work(*(signed(100 + number, 1) for number in range(SLOTS - half)))
+async def test_unproven_payers_leave_a_part_of_all_to_the_others(gate_client: HeldGate) -> None:
+    """A contract wallet's first payment is served beside half of all, and blamed for nothing."""
+    unproven = SLOTS // 2 + SHARE
+    await gate_client.in_work(*(signed(10 + number, 1, by=9) for number in range(unproven)))
+    refused = await gate_client.buy(signed(60, 1, by=9))
+    assert (refused.status_code, refused.json()["code"]) == (503, "facilitator-unavailable")
+    await gate_client.in_work(*(signed(100 + number, 1) for number in range(SLOTS - unproven)))
     full = await gate_client.buy(signed(99, 1))
     assert (full.status_code, full.json()["code"]) == (503, "facilitator-unavailable")
     assert await gate_client.answers() == {200}
@@ -171,6 +171,28 @@ async def test_a_host_that_makes_work_vain_is_left_alone_whoever_asks(
     late = signed(901, 1, until_s=gate_client.world.now // 1000 + 60)
     assert (await gate_client.buy(late)).status_code == 503
     assert gate_client.world.computed == made + 2
+
+
+async def test_a_few_payers_close_no_host_to_others(gate_client: HeldGate) -> None:
+    async def in_vain() -> None:
+        raise Problem(503, "host-busy", "It asks for silence.", host="slow.example")
+
+    gate_client.world.compute, gate_client.world.hosts = in_vain, ("slow.example",)
+    payers = payer_limit.HOST_PAYERS - 1
+    for number in range(payer_limit.HOST_MOST):
+        await gate_client.buy(signed(1 + number % payers, 1 + number))
+    computed = gate_client.world.computed
+    await gate_client.buy(signed(900, 1))
+    assert gate_client.world.computed == computed + 1
+
+
+async def test_work_that_was_done_for_nothing_counts_for_its_payer(gate_client: HeldGate) -> None:
+    async def in_vain() -> None:
+        raise Problem(503, "probe-failed-here", "Nobody can tell.", vain=True)
+
+    gate_client.world.compute = in_vain
+    buys = [await gate_client.buy(signed(1, nonce)) for nonce in range(payer_limit.MOST + 1)]
+    assert [answer.status_code for answer in buys] == [503] * payer_limit.MOST + [429]
 
 
 async def test_what_a_host_makes_vain_counts_for_its_payer_too(gate_client: HeldGate) -> None:

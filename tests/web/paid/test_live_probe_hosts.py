@@ -7,13 +7,14 @@ from collections import Counter
 from typing import Any
 
 import httpx
+import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 from tests.support.receivers import NAMES, SELLER, challenge
 from tests.support.watch_service import WatchService
 
 from tollgauge.core.units import HOUR_MS, MINUTE_MS, SECOND_MS
-from tollgauge.store.ledger import payments
+from tollgauge.store.ledger import payer_limit, payments
 from tollgauge.web.paid import live_probe
 
 TRUST = "/v1/x402-trust"
@@ -143,4 +144,35 @@ async def test_a_hold_that_is_met_after_the_claim_counts_for_payer_and_host(
     async with watch_service.store.read() as tx:
         attempts = await tx.execute(payments.payment_attempt.select())
     vain = [row for row in attempts.mappings() if row["kind"] == "answer"]
-    assert [(row["outcome"], row["host"]) for row in vain] == [("host-busy", SELLER)]
+    assert [(row["outcome"], row["host"]) for row in vain] == [("host-busy", f"probe:{SELLER}")]
+
+
+async def test_a_name_server_that_does_not_answer_costs_its_payer_and_no_one_else(
+    watch_service: WatchService,
+) -> None:
+    """Nobody can tell whose fault it is, so nothing is charged; nor is it done without end."""
+    codes = Counter(
+        [
+            (await report(watch_service, f"https://h{number}.example.com/x")).json()["code"]
+            for number in range(payer_limit.MOST + 2)
+        ]
+    )
+    assert codes == {"probe-failed-here": payer_limit.MOST, "payer-unpaid": 2}
+
+
+@pytest.mark.parametrize("depth", ["/api/this-seller-steals", "/api/this-seller-steals/weather"])
+async def test_a_path_of_a_catch_all_is_shown_to_nobody(
+    watch_service: WatchService, depth: str
+) -> None:
+    def below_api(request: Request) -> Response:
+        sells = request.url.path.startswith("/api/")
+        return challenge(request) if sells else Response(status_code=404)
+
+    watch_service.receivers.seller = below_api
+    assert (await report(watch_service, f"https://{SELLER}{depth}")).status_code == 200
+    page = await watch_service.running.http.get(f"/provider/{SELLER}")
+    assert "steals" not in page.text
+    snapshot = await watch_service.running.http.get(
+        "/trust/snapshot", params={"resource": f"https://{SELLER}{depth}"}
+    )
+    assert snapshot.status_code == 404

@@ -26,8 +26,9 @@ class Invalid:
 
 
 class Problem(TollgaugeError):  # noqa: N818 - RFC 9457 names it so
-    """An answer other than success. `retry_after` is in seconds. `host` is the one that made the
-    work for it vain, where that was the doing of the host and not ours.
+    """An answer other than success. `retry_after` is in seconds. Where `vain`, work was done
+    for a request that came to nothing, and not by our doing; `host` is the one that it needed
+    (store/ledger/payer_limit), where that was the reason.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Problem(TollgaugeError):  # noqa: N818 - RFC 9457 names it so
         errors: tuple[Invalid, ...] = (),
         retry_after: int | None = None,
         extra: dict[str, object] | None = None,
+        vain: bool = False,
         host: str | None = None,
     ) -> None:
         super().__init__(detail)
@@ -47,6 +49,7 @@ class Problem(TollgaugeError):  # noqa: N818 - RFC 9457 names it so
         self.errors = errors
         self.retry_after = retry_after
         self.extra = extra or {}
+        self.vain = vain or host is not None
         self.host = host
 
     def response(self) -> Response:

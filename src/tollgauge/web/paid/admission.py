@@ -42,7 +42,7 @@ def refused(
             "request with the same payment in a few seconds.",
             retry_after=RETRY_S,
         )
-    if not _has_room(payment, in_work, slots):
+    if _exceeds_share(payment, in_work, slots):
         return Problem(
             429,
             "payer-busy",
@@ -50,7 +50,7 @@ def refused(
             "request again when some of them are answered.",
             retry_after=RETRY_S,
         )
-    if len(in_work) < slots and facilitator.takes_sales():
+    if _has_room(payment, in_work, slots) and facilitator.takes_sales():
         return None
     return Problem(
         503,
@@ -61,18 +61,29 @@ def refused(
     )
 
 
-def _has_room(payment: Payment, in_work: Collection[Payment], slots: int) -> bool:
-    """Whether the payer has less than a share of all sales in work.
+def _exceeds_share(payment: Payment, in_work: Collection[Payment], slots: int) -> bool:
+    """Whether the payer has his share of all sales in work.
 
-    Before the facilitator has looked at a signature anybody can name any payer. So where the
-    share, or half of all, is in use, only payments count that the payer's own key signed, and only
-    such are taken.
+    Before the facilitator has looked at a signature anybody can name any payer. So where the share
+    is in use, payments that the payer's own key signed are held to their own number alone.
     """
     share = max(1, slots // PAYER_SHARE)
     same_payer = {other.id: other for other in in_work if other.payer == payment.payer}
-    if len(same_payer) < share and 2 * len(in_work) < slots:
+    if len(same_payer) < share:
+        return False
+    return not signed_by_payer(payment) or sum(map(signed_by_payer, same_payer.values())) >= share
+
+
+def _has_room(payment: Payment, in_work: Collection[Payment], slots: int) -> bool:
+    """Whether there is room among all sales in work. Payments that nobody's key is known to have
+    signed (forged ones, and those of contract wallets) leave three eighths to the others.
+    """
+    if 2 * len(in_work) < slots:
         return True
-    return signed_by_payer(payment) and sum(map(signed_by_payer, same_payer.values())) < share
+    if signed_by_payer(payment):
+        return len(in_work) < slots
+    unproven = sum(not signed_by_payer(other) for other in in_work)
+    return len(in_work) < slots and unproven < slots // 2 + slots // PAYER_SHARE
 
 
 def check_payer(tx: Connection, row: LedgerRow, *, now: int) -> None:
@@ -94,8 +105,9 @@ def check_hosts(tx: Connection, hosts: tuple[str, ...], *, now: int) -> None:
     """Do nothing more that needs a host which made too much work vain: Problem 503, and what was
     claimed in this transaction is not.
     """
-    for host in hosts:
-        until = payer_limit.host_until(tx, host, now=now)
+    for needed in hosts:
+        until = payer_limit.host_until(tx, needed, now=now)
+        host = needed.partition(":")[2]
         if until is not None:
             raise Problem(
                 503,

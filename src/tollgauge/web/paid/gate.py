@@ -234,7 +234,7 @@ class Gate:
             await self._ledger.raise_overtaken(row)
         except Problem as problem:
             attempts: tuple[Attempt, ...] = (verified,)
-            if problem.status == COSTLY_REFUSAL or problem.host is not None:
+            if problem.status == COSTLY_REFUSAL or problem.vain:
                 in_vain = self._ledger.attempt("answer", self.clock(), problem.code)
                 attempts += (replace(in_vain, host=problem.host),)
             await self._ledger.give_back(row, problem.code, *attempts)

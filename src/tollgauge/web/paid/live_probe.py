@@ -34,6 +34,7 @@ from tollgauge.monitor.probing import Prober
 from tollgauge.observe import LIVE_PROBES
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.endpoints.endpoints import HostState
+from tollgauge.store.ledger import payer_limit
 from tollgauge.store.probes import probes
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.claim import HeldClaim
@@ -119,7 +120,7 @@ class LiveProbe:
                         resource, known, claim, accept=accept, until=until
                     )
         except TimeoutError:
-            raise _busy(resource.host) from None
+            raise _busy(resource.host, waited=True) from None
 
     def check(self, tx: Connection, resource: Resource) -> None:
         """Raises Problem 503 for a resource of a host on hold of which nothing is known that could
@@ -146,7 +147,7 @@ class LiveProbe:
                 f"{resource.host} asked not to be probed for a while, and nothing was seen of "
                 "this resource within the last ten minutes. Nothing was charged.",
                 retry_after=-(-(host.free_at - now) // 1000),
-                host=resource.host,
+                host=payer_limit.for_probe(resource.host),
             )
         return known, usable, host
 
@@ -182,8 +183,11 @@ class LiveProbe:
             raise Problem(
                 503,
                 "probe-failed-here",
-                "We could not probe because of a fault on our side. Nothing was charged.",
+                "We could not probe, because of a fault on our side or one that nobody can tell "
+                "from ours. Nothing was charged.",
                 retry_after=30,
+                # A name server that does not answer may be the target's own.
+                vain=result.attribution is Attribution.UNKNOWN,
             )
         return endpoint, result
 
@@ -240,12 +244,14 @@ def known_now(
     return endpoints.get(tx, endpoint_id), fresh
 
 
-def _busy(host: str) -> Problem:
+def _busy(host: str, *, waited: bool = False) -> Problem:
+    """503 for a host that others have; in vain for a caller who `waited` and so held a sale."""
     return Problem(
         503,
         "host-busy",
         f"{host} is being probed for others. Nothing was charged; try again.",
         retry_after=10,
+        vain=waited,
     )
 
 

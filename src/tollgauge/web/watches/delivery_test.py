@@ -22,6 +22,7 @@ from tollgauge.core import notice
 from tollgauge.core import watch as rules
 from tollgauge.core.exchange import FaultKind
 from tollgauge.core.watch import Target
+from tollgauge.store.ledger import payer_limit
 from tollgauge.store.watches.destinations import Destination
 from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.paid.catalogue import PaidDependencies
@@ -41,7 +42,9 @@ def _silent_host(targets: Sequence[Target], results: Sequence[Sent]) -> str | No
     for seconds.
     """
     pairs = zip(targets, results, strict=True)
-    return next((target.host for target, sent in pairs if sent.error in _SILENCE), None)
+    silent = (target.host for target, sent in pairs if sent.error in _SILENCE)
+    host = next(silent, None)
+    return None if host is None else payer_limit.for_delivery(host)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from tollgauge.core.endpoint import Resource
 from tollgauge.monitor import reports
 from tollgauge.store.endpoints import scores
+from tollgauge.store.ledger import payer_limit
 from tollgauge.web import wire
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import PaidDependencies, Product
@@ -42,7 +43,7 @@ def product(dependencies: PaidDependencies) -> Product:
         shape=wire.TrustReportShape,
         validate=partial(_order, dependencies),
         compute=partial(_answer, dependencies),
-        hosts=lambda order: (order.host,),
+        hosts=lambda order: (payer_limit.for_probe(order.host),),
         check=dependencies.live.check,
     )
 

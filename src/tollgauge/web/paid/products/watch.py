@@ -38,6 +38,7 @@ from tollgauge.core.probe import Outcome, ProbeResult
 from tollgauge.core.watch import Kind, Target, WatchRequest
 from tollgauge.monitor import discovery
 from tollgauge.store.endpoints import endpoints
+from tollgauge.store.ledger import payer_limit
 from tollgauge.store.probes import changes
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.destinations import Destination
@@ -188,7 +189,8 @@ def _order(dependencies: PaidDependencies, document: object) -> CreateOrder:
 
 
 def _hosts(order: CreateOrder) -> tuple[str, ...]:
-    return (order.resource.host, *(target.host for target in order.targets))
+    deliveries = (payer_limit.for_delivery(target.host) for target in order.targets)
+    return (payer_limit.for_probe(order.resource.host), *deliveries)
 
 
 async def _create(dependencies: PaidDependencies, order: CreateOrder, claim: HeldClaim) -> bytes:
