@@ -94,7 +94,7 @@ def translated(
     """
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # what is not the database's is raised again
         reason = _reason(error) or (_connect_reason(error) if connecting else None)
         if reason is None:
             raise

@@ -65,7 +65,7 @@ async def _loop(
     while not stop.is_set():
         busy = await _round(job, store=store, clock=clock, owner=owner)
         # Jitter keeps the loops of several machines from meeting on the same row.
-        idle = job.concurrency * job.every_ms / 1000 * random.uniform(0.9, 1.1)  # noqa: S311
+        idle = job.concurrency * job.every_ms / 1000 * random.uniform(0.9, 1.1)  # noqa: S311 - no secret
         await _pause(stop, 0.05 if busy else idle)
     if job.exclusive:
         with contextlib.suppress(StoreUnavailable):  # then it ends by itself

@@ -117,7 +117,7 @@ async def _proof(node: Node, authorization: Authorization, hint: str | None) -> 
         await node.call("eth_getTransactionReceipt", hint), authorization
     ):
         return ChainAnswer(proof=Proof.PAID, transaction=hint)
-    head, head_s = _place(await node.call("eth_getBlockByNumber", "latest", False))  # noqa: FBT003
+    head, head_s = _place(await node.call("eth_getBlockByNumber", "latest", False))  # noqa: FBT003 - wire
     # Asked as of that very block: behind a balancer another node may answer, one that lags.
     question = {"to": authorization.asset, "data": _state_call(authorization)}
     if not _truth(await node.call("eth_call", question, hex(head))):
@@ -205,7 +205,7 @@ def _transfer(receipt: Any, authorization: Authorization) -> bool | None:
 
 
 async def _time(node: Node, number: int) -> int:
-    answered, at_s = _place(await node.call("eth_getBlockByNumber", hex(number), False))  # noqa: FBT003
+    answered, at_s = _place(await node.call("eth_getBlockByNumber", hex(number), False))  # noqa: FBT003 - wire
     if answered != number:
         raise RpcUnavailable(f"{node.name} sent a block that nobody asked for.")
     return at_s
