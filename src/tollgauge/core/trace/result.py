@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tollgauge.core.trace.calldata import Method
-from tollgauge.core.trace.captured import Block
 from tollgauge.core.trace.catalogue import Model
+from tollgauge.core.trace.transaction import Block
 from tollgauge.core.units import known_asset, micro_usd
 
 
