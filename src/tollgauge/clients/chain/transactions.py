@@ -22,7 +22,6 @@ from typing import Any, Final
 
 from tollgauge.clients.chain.rpc import Call, Node, RpcError, RpcRefused, RpcUnavailable
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.trace.answer import known_tokens, with_tokens
 from tollgauge.core.trace.call_trace import CallTrace, read_call_trace
 from tollgauge.core.trace.catalogue import NETWORKS, Model
 from tollgauge.core.trace.decode import decode, not_found
@@ -142,7 +141,7 @@ async def _trace(node: Node, network: str, tx_hash: str, model: Model | None) ->
         raise RpcUnavailable(f"A reply of {node.name} is malformed.") from error
     if model is not None and result.decoder is not model:
         result = replace(result, decoder=model)
-    return await _with_tokens(node, known_tokens(result))
+    return await _with_tokens(node, result)
 
 
 def _without_trace(model: Model | None) -> Model | None:
@@ -253,7 +252,11 @@ async def _with_tokens(node: Node, trace: TraceResult) -> TraceResult:
         )
         for place, address in enumerate(unknown)
     }
-    return with_tokens(trace, tokens)
+    payments = tuple(
+        replace(payment, token=tokens.get(payment.token.address, payment.token))
+        for payment in trace.payments
+    )
+    return replace(trace, payments=payments)
 
 
 def _quantity(value: object) -> int | None:

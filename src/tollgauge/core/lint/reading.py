@@ -57,7 +57,8 @@ class HeaderFault(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
     """The `PAYMENT-REQUIRED` header: its joined text (empty when absent), how often it came,
-    which departures from standard base64 it has, and its object or the fault that hides it.
+    which departures from standard base64 it has although it decodes, and its object or the fault
+    that hides it.
     """
 
     text: str = ""
@@ -309,19 +310,16 @@ def read_header(answer: Answer) -> Header:
         return Header(count=len(values))
     bare = compact.rstrip("=")
     standard = bare.replace("-", "+").replace("_", "/")
-    header = Header(
-        text=text,
-        count=len(values),
-        spaced=compact != text,
-        urlsafe=standard != bare,
-        unpadded=len(compact) % 4 != 0,
-    )
+    header = Header(text=text, count=len(values))
     if len(compact) - len(bare) > 2:
         return replace(header, fault=HeaderFault.BASE64)
     try:
         raw = base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
     except ValueError:
         return replace(header, fault=HeaderFault.BASE64)
+    header = replace(
+        header, spaced=compact != text, urlsafe=standard != bare, unpadded=len(compact) % 4 != 0
+    )
     document = load_json(raw)
     if document is None:
         return replace(header, fault=HeaderFault.JSON)

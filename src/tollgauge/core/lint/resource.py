@@ -62,6 +62,14 @@ def _split(text: object) -> _Url | None:
     )
 
 
+def _urls(reading: Reading) -> Iterator[tuple[str, _Url]]:
+    """Where the resource's URL stands, and the URL, if it is one."""
+    for where, text in _places(reading.envelope):
+        url = _split(text)
+        if url is not None:
+            yield where, url
+
+
 def _places(envelope: Envelope) -> Iterator[tuple[str, object]]:
     """Where the version keeps the resource's URL, and what stands there."""
     if envelope.version == 2 and "url" in envelope.resource:
@@ -131,9 +139,8 @@ def resource_mismatch(reading: Reading) -> Iterator[str]:
     slash do not count.
     """
     probed = _split(reading.exchange.url)
-    for where, text in _places(reading.envelope):
-        named = _split(text)
-        if probed and named and (named.host, named.path) != (probed.host, probed.path):
+    for where, named in _urls(reading):
+        if probed and (named.host, named.path) != (probed.host, probed.path):
             yield where
 
 
@@ -144,9 +151,8 @@ def resource_mismatch(reading: Reading) -> Iterator[str]:
 def resource_http(reading: Reading) -> Iterator[str]:
     """The URL says http although the resource answered over https."""
     probed = _split(reading.exchange.url)
-    for where, text in _places(reading.envelope):
-        named = _split(text)
-        if named and named.scheme == "http" and (probed is None or probed.scheme == "https"):
+    for where, named in _urls(reading):
+        if named.scheme == "http" and (probed is None or probed.scheme == "https"):
             yield where
 
 
@@ -154,9 +160,8 @@ def resource_http(reading: Reading) -> Iterator[str]:
 def resource_internal(reading: Reading) -> Iterator[str]:
     """Localhost, an address, or a name without a dot, while the probe reached another host."""
     probed = _split(reading.exchange.url)
-    for where, text in _places(reading.envelope):
-        named = _split(text)
-        if named and named.internal and (probed is None or probed.host != named.host):
+    for where, named in _urls(reading):
+        if named.internal and (probed is None or probed.host != named.host):
             yield where
 
 

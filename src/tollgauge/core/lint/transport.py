@@ -87,21 +87,21 @@ def header_base64url(reading: Reading) -> Iterator[str]:
     """The URL-safe alphabet. The specification names none, so the terms stand and are read, but
     clients that check for the standard alphabet fail.
     """
-    if reading.header.urlsafe and reading.header.fault is not HeaderFault.BASE64:
+    if reading.header.urlsafe:
         yield "header"
 
 
 @warning("header-whitespace", "Remove the white space around or inside PAYMENT-REQUIRED.")
 def header_whitespace(reading: Reading) -> Iterator[str]:
     """White space in the value. HTTP strips it at the ends, not inside."""
-    if reading.header.spaced and reading.header.fault is not HeaderFault.BASE64:
+    if reading.header.spaced:
         yield "header"
 
 
 @warning("header-padding", "Pad the base64 of PAYMENT-REQUIRED with = to a multiple of four.")
 def header_padding(reading: Reading) -> Iterator[str]:
     """Missing padding, which the official Python client refuses."""
-    if reading.header.unpadded and reading.header.fault is not HeaderFault.BASE64:
+    if reading.header.unpadded:
         yield "header"
 
 

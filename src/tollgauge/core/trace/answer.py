@@ -16,7 +16,7 @@ from tollgauge.core.trace.catalogue import (
     network_name,
 )
 from tollgauge.core.trace.decode import decode, not_found
-from tollgauge.core.trace.result import Token, TracedPayment, TraceResult
+from tollgauge.core.trace.result import TracedPayment, TraceResult
 from tollgauge.core.trace.transaction import (
     Block,
     Receipt,
@@ -27,7 +27,6 @@ from tollgauge.core.trace.transaction import (
     read_transaction,
     unwrapped,
 )
-from tollgauge.core.units import known_asset
 
 _LATEST_SECOND = 253_402_300_799  # the last second of the year 9999
 
@@ -65,7 +64,7 @@ def trace_files(
     if network is None and transaction.chain_id is None:
         reasons = (result.reason, reason.NO_CHAIN.format(name=DEFAULT_NETWORK))
         result = replace(result, reason=" ".join(filter(None, reasons)))
-    return known_tokens(result)
+    return result
 
 
 def _receipt(tx: object, receipt: object | None) -> Receipt | None:
@@ -77,33 +76,6 @@ def _receipt(tx: object, receipt: object | None) -> Receipt | None:
         return own
     given = read_receipt(receipt)
     return given if own is None else merged(given, own)
-
-
-def known_tokens(result: TraceResult) -> TraceResult:
-    """A trace with symbol and decimals of the tokens in our table."""
-    addresses = {payment.token.address for payment in result.payments}
-    assets = (known_asset(result.network, address) for address in addresses)
-    return with_tokens(
-        result,
-        {
-            asset.address: Token(
-                address=asset.address, symbol=asset.symbol, decimals=asset.decimals
-            )
-            for asset in assets
-            if asset is not None
-        },
-    )
-
-
-def with_tokens(result: TraceResult, tokens: Mapping[str, Token]) -> TraceResult:
-    """A trace with what is known of its tokens, by address."""
-    return replace(
-        result,
-        payments=tuple(
-            replace(payment, token=tokens.get(payment.token.address, payment.token))
-            for payment in result.payments
-        ),
-    )
 
 
 def trace_json(

@@ -148,9 +148,13 @@ def _from_logs(
         matches = _matches(transfers, _sources(tx, trace, transfers), result.network)
         used = Model.CALL_TRACE
     payments = tuple(
-        _proven(transfer, call, with_validity=model is not Model.RECEIPT_LOGS)
+        _proven(transfer, call, result.network)
         for transfer, call in zip(transfers, matches, strict=True)
     )
+    if model is Model.RECEIPT_LOGS:
+        payments = tuple(
+            replace(payment, valid_after=None, valid_before=None) for payment in payments
+        )
     why = _open_questions(tx, receipt, methods_known=all(matches))
     return replace(result, decoder=used, payments=payments, reason=why, proven=True)
 
@@ -218,17 +222,17 @@ def _terms(call: AuthorizedTransfer) -> tuple[object, ...]:
 
 
 def _proven(
-    transfer: LoggedTransfer, call: AuthorizedTransfer | None, *, with_validity: bool
+    transfer: LoggedTransfer, call: AuthorizedTransfer | None, network: str
 ) -> TracedPayment:
     return TracedPayment(
         method=call.method if call else None,
         payer=transfer.payer,
         payee=transfer.payee,
         amount=transfer.amount,
-        token=Token(address=transfer.token),
+        token=Token.on(network, transfer.token),
         nonce=transfer.nonce,
-        valid_after=call.valid_after if call and with_validity else None,
-        valid_before=call.valid_before if call and with_validity else None,
+        valid_after=call.valid_after if call else None,
+        valid_before=call.valid_before if call else None,
         log_index=transfer.index,
         suffix=call.suffix if call else b"",
     )
@@ -246,7 +250,7 @@ def _from_calls(
     used = Model.CALLDATA if trace is None or model is Model.CALLDATA else Model.CALL_TRACE
     calls = _calls(tx, trace if used is Model.CALL_TRACE else None)
     payments = tuple(
-        _asked(call, token)
+        _asked(call, token, result.network)
         for call in calls[:ASKED_MAX]
         if (token := _token(call, result.network)) is not None
     )
@@ -278,16 +282,16 @@ def _guessed(data: bytes, network: str) -> Iterator[TracedPayment]:
         asset = asset_signed_for(call, network)
         if asset is not None and call.key not in keys:
             keys.add(call.key)
-            yield _asked(call, asset.address)
+            yield _asked(call, asset.address, network)
 
 
-def _asked(call: AuthorizedTransfer, token: str) -> TracedPayment:
+def _asked(call: AuthorizedTransfer, token: str, network: str) -> TracedPayment:
     return TracedPayment(
         method=call.method,
         payer=call.payer,
         payee=call.payee,
         amount=call.value,
-        token=Token(address=token),
+        token=Token.on(network, token),
         nonce=call.nonce,
         valid_after=call.valid_after,
         valid_before=call.valid_before,

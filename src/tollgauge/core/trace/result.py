@@ -31,6 +31,14 @@ class Token:
     symbol: str | None = None
     decimals: int | None = None
 
+    @classmethod
+    def on(cls, network: str, address: str) -> Token:
+        """The token of a network (CAIP-2), with what our table knows of it."""
+        asset = known_asset(network, address)
+        if asset is None:
+            return cls(address=address)
+        return cls(address=address, symbol=asset.symbol, decimals=asset.decimals)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedPayment:
