@@ -7,7 +7,7 @@ from pathlib import Path
 from tollgauge.core.lint.docs import markdown
 from tollgauge.core.methodology import methodology
 from tollgauge.core.policy import POLICIES
-from tollgauge.core.schema.evidence import schema_text
+from tollgauge.core.evidence_schema import schema_text
 
 
 def pages() -> dict[str, str]:

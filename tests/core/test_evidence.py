@@ -22,8 +22,8 @@ from tollgauge.core.evidence import (
     to_document,
     to_json,
 )
+from tollgauge.core.evidence_schema import EVIDENCE_SCHEMA
 from tollgauge.core.rollup import Rollup
-from tollgauge.core.schema.evidence import EVIDENCE_SCHEMA
 from tollgauge.core.terms import Quote
 
 AS_OF = 1_780_000_000_000

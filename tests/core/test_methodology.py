@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tollgauge.core.attribution import COMMON_MODE, NO_CONNECTIVITY, NO_REFERENCE
+from tollgauge.core.evidence_schema import schema_text
 from tollgauge.core.exchange import FaultKind
 from tollgauge.core.methodology import methodology
 from tollgauge.core.policy import POLICIES, POLICY_1
 from tollgauge.core.probe import LATE_HERE, LATE_MS, Outcome
-from tollgauge.core.schema.evidence import schema_text
 from tollgauge.core.scoring import FLAG_RULES
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -1,7 +1,7 @@
 """Evidence: all that scoring may look at, as of a moment.
 
 A score is a function of its evidence and the policy alone. The evidence has a JSON form with a
-published schema (core/schema/evidence); its canonical text (RFC 8785) has the digest that a
+published schema (core/evidence_schema); its canonical text (RFC 8785) has the digest that a
 report names.
 
 Rules of the canonical form: whatever has no order is sorted, so the digest does not depend on
@@ -23,8 +23,8 @@ from jsonschema.exceptions import best_match
 from jsonschema.validators import extend
 
 from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.evidence_schema import EVIDENCE_SCHEMA
 from tollgauge.core.rollup import Rollup
-from tollgauge.core.schema.evidence import EVIDENCE_SCHEMA
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import HOUR_MS
 

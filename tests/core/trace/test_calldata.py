@@ -116,7 +116,7 @@ def test_dirty_upper_bytes_of_an_address_are_masked_but_fail_a_scan() -> None:
 
 
 @given(
-    selector=st.sampled_from(SELECTORS),
+    selector=st.sampled_from(sorted(SELECTORS)),
     data=st.binary(max_size=400),
     start=st.integers(0, 500),
     strict=st.booleans(),

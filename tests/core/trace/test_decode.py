@@ -25,18 +25,11 @@ from tests.support.trace_capture import (
     word,
 )
 
-from tollgauge.core.trace import (
-    DECODERS,
-    CaptureError,
-    Model,
-    Status,
-    TraceResult,
-    named_model,
-    named_network,
-    trace_files,
-    trace_json,
-)
-from tollgauge.core.trace.listed import ARRAYS
+from tollgauge.core.trace.answer import trace_files, trace_json
+from tollgauge.core.trace.catalogue import DECODERS, Model, named_model, named_network
+from tollgauge.core.trace.nesting import ARRAYS
+from tollgauge.core.trace.result import Status, TraceResult
+from tollgauge.core.trace.transaction import TraceInputError
 
 _CANCELED = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81"
 
@@ -181,7 +174,7 @@ def test_a_receipt_without_logs_says_only_whether_it_held() -> None:
     del receipt["logs"]
     found = trace_files(sent(call()), receipt)
     assert (found.status, paid(found)) == (Status.SUCCESS, [(TWA, 5, USDC)])
-    with pytest.raises(CaptureError, match="needs a receipt"):
+    with pytest.raises(TraceInputError, match="needs a receipt"):
         trace_files(sent(call()), receipt, "receipt-logs")
 
 
@@ -344,7 +337,7 @@ def test_the_chain_is_the_transactions_own() -> None:
     assert trace_json(trace_files(sent(call()), network="base-mainnet"))["network"] == (
         "base-mainnet"
     )
-    with pytest.raises(CaptureError, match="another chain"):
+    with pytest.raises(TraceInputError, match="another chain"):
         trace_files(sent(call()), network="polygon-mainnet")
     legacy = sent(call())
     del legacy["chainId"]
@@ -374,7 +367,7 @@ def test_the_chain_is_the_transactions_own() -> None:
     ],
 )
 def test_what_is_no_capture_is_said_plainly(tx: object, receipt: object, message: str) -> None:
-    with pytest.raises(CaptureError, match=message):
+    with pytest.raises(TraceInputError, match=message):
         trace_files(tx, receipt)
 
 
@@ -390,15 +383,15 @@ def test_what_is_no_capture_is_said_plainly(tx: object, receipt: object, message
     ],
 )
 def test_a_malformed_call_trace_is_said_plainly(calls: object) -> None:
-    with pytest.raises(CaptureError):
+    with pytest.raises(TraceInputError):
         trace_files(sent(call()), None, calls=calls)
 
 
 def test_unknown_names_are_said_plainly() -> None:
-    with pytest.raises(CaptureError) as caught:
+    with pytest.raises(TraceInputError) as caught:
         named_model("guess")
     assert "receipt-logs, calldata, call-trace" in caught.value.hint
-    with pytest.raises(CaptureError) as caught:
+    with pytest.raises(TraceInputError) as caught:
         named_network("base")
     assert "base-mainnet" in caught.value.hint
     assert [decoder.model for decoder in DECODERS] == list(Model)
@@ -481,7 +474,7 @@ def test_nothing_but_a_capture_error_is_raised_for_any_json(
     for model in (None, *Model):
         try:
             found = trace_files(tx, receipt, model, calls=calls)
-        except CaptureError:
+        except TraceInputError:
             continue
         json.dumps(trace_json(found))
 

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from tests.support.trace_capture import BLOCK, OTHER, PAYEE, PAYER, TX, USDC, call, moved, used
 
-from tollgauge.core.trace import CaptureError, Status, TraceResult, trace_files, trace_json
+from tollgauge.core.trace.answer import trace_files, trace_json
+from tollgauge.core.trace.result import Status, TraceResult
+from tollgauge.core.trace.transaction import TraceInputError
 
 SENDER = OTHER
 NUMBER = 37_646_058
@@ -327,17 +329,17 @@ def test_logs_alone_are_proof_that_the_transaction_held() -> None:
     ],
 )
 def test_what_cannot_be_a_receipt_is_refused(told: object, message: str) -> None:
-    with pytest.raises(CaptureError, match=message):
+    with pytest.raises(TraceInputError, match=message):
         trace_files(rpc()[0], told)
 
 
 def test_a_receipt_that_contradicts_its_transaction_is_refused() -> None:
-    with pytest.raises(CaptureError, match="different outcomes"):
+    with pytest.raises(TraceInputError, match="different outcomes"):
         trace_files(blockscout(), rpc()[1] | {"status": "0x0", "logs": []})
 
 
 def test_a_saved_error_is_not_taken_for_an_unknown_transaction() -> None:
-    with pytest.raises(CaptureError, match="an error"):
+    with pytest.raises(TraceInputError, match="an error"):
         trace_files({"jsonrpc": "2.0", "id": 1, "error": {"code": -32005, "message": "limit"}})
 
 
@@ -352,5 +354,5 @@ def test_a_chain_that_nothing_names_is_said_to_be_assumed() -> None:
 
 
 def test_a_log_is_no_transaction() -> None:
-    with pytest.raises(CaptureError, match="no transaction"):
+    with pytest.raises(TraceInputError, match="no transaction"):
         trace_files(rpc()[1]["logs"][0])

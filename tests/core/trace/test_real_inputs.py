@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from tollgauge.core.trace import Model, Status, TraceResult, trace_files, trace_json
+from tollgauge.core.trace.answer import trace_files, trace_json
+from tollgauge.core.trace.catalogue import Model
 from tollgauge.core.trace.nesting import _SIGNATURES, _WRAPPERS
+from tollgauge.core.trace.result import Status, TraceResult
 
 ONCHAIN = Path(__file__).parents[4] / "shared" / "data" / "onchain"
 pytestmark = pytest.mark.skipif(

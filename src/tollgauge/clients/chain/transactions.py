@@ -22,25 +22,19 @@ from typing import Any, Final
 
 from tollgauge.clients.chain.rpc import Call, Node, RpcError, RpcRefused, RpcUnavailable
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.trace import (
-    NETWORKS,
+from tollgauge.core.trace.call_trace import CallTrace, read_call_trace
+from tollgauge.core.trace.catalogue import NETWORKS, Model
+from tollgauge.core.trace.decode import decode, not_found
+from tollgauge.core.trace.result import Token, TraceResult
+from tollgauge.core.trace.tokens import DECIMALS_CALL, SYMBOL_CALL, read_decimals, read_symbol
+from tollgauge.core.trace.transaction import (
     Block,
-    CallTrace,
-    CaptureError,
-    Model,
     Receipt,
-    Token,
-    TraceResult,
+    TraceInputError,
     Transaction,
-    decode,
-    known_tokens,
-    not_found,
-    read_call_trace,
     read_receipt,
     read_transaction,
-    with_tokens,
 )
-from tollgauge.core.trace.tokens import DECIMALS_CALL, SYMBOL_CALL, read_decimals, read_symbol
 
 REPLY_MAX: Final = 16 << 20
 TOKENS_MAX: Final = 8
@@ -143,11 +137,11 @@ async def _trace(node: Node, network: str, tx_hash: str, model: Model | None) ->
             calls = await _call_trace(node, tx_hash, named=model is not None)
             if calls is not None:
                 result = decode(fetched.tx, fetched.receipt, calls, network=network, model=model)
-    except CaptureError as error:
+    except TraceInputError as error:
         raise RpcUnavailable(f"A reply of {node.name} is malformed.") from error
     if model is not None and result.decoder is not model:
         result = replace(result, decoder=model)
-    return await _with_tokens(node, known_tokens(result))
+    return await _with_tokens(node, result)
 
 
 def _without_trace(model: Model | None) -> Model | None:
@@ -226,7 +220,7 @@ async def _call_trace(node: Node, tx_hash: str, *, named: bool) -> CallTrace | N
             "No node of this network offers call traces.",
             hint="Leave out the model, or take calldata or receipt-logs.",
         ) from error
-    except (RpcError, CaptureError):
+    except (RpcError, TraceInputError):
         if named:
             raise
         return None
@@ -258,7 +252,11 @@ async def _with_tokens(node: Node, trace: TraceResult) -> TraceResult:
         )
         for place, address in enumerate(unknown)
     }
-    return with_tokens(trace, tokens)
+    payments = tuple(
+        replace(payment, token=tokens.get(payment.token.address, payment.token))
+        for payment in trace.payments
+    )
+    return replace(trace, payments=payments)
 
 
 def _quantity(value: object) -> int | None:

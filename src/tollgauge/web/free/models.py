@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 from starlette.responses import Response
 
-from tollgauge.core.trace import DECODERS, NETWORKS, Model
+from tollgauge.core.trace.catalogue import DECODERS, NETWORKS, Model
 from tollgauge.web import wire
 
 

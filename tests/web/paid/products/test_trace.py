@@ -25,7 +25,7 @@ from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.payment import Offer, State, decode
 from tollgauge.core.terms import Quote
-from tollgauge.core.trace import NETWORKS, Model
+from tollgauge.core.trace.catalogue import NETWORKS, Model
 from tollgauge.db.engine import Store
 from tollgauge.demo.chain import run_chain
 from tollgauge.demo.envelopes import USDC

@@ -25,17 +25,11 @@ from tollgauge.clients.chain.transactions import (
 from tollgauge.core.endpoint import Resource
 from tollgauge.core.payment import State
 from tollgauge.core.terms import Quote
-from tollgauge.core.trace import (
-    DEFAULT_NETWORK,
-    NETWORKS,
-    TX_HASH,
-    Method,
-    Model,
-    Status,
-    TracedPayment,
-    TraceResult,
-    trace_json,
-)
+from tollgauge.core.trace.answer import trace_json
+from tollgauge.core.trace.calldata import Method
+from tollgauge.core.trace.catalogue import DEFAULT_NETWORK, NETWORKS, Model
+from tollgauge.core.trace.forms import TX_HASH
+from tollgauge.core.trace.result import Status, TracedPayment, TraceResult
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger.payment_lookup import Booked, Key, payment_of
 from tollgauge.web import wire
