@@ -14,10 +14,11 @@ import asyncio
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Final
 
 import httpx
-from pydantic import ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, ValidationError
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 from x402.schemas import SettleResponse, VerifyResponse
 
 from tollgauge.clients.breaker import Breaker
@@ -38,27 +39,37 @@ class FacilitatorUnavailable(TollgaugeError):  # noqa: N818 - it names a state, 
     """The facilitator could not be asked, or answered nonsense: our side, never the payer's."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _web_url(url: str) -> str:
+    if url and not _URL.fullmatch(url):
+        raise ValueError("must be a http:// or https:// URL")
+    return url
+
+
+def _headers(value: object) -> object:
+    """A text as headers: `Name: value`, one a line or separated by `;`."""
+    if not isinstance(value, str):
+        return value
+    pairs = [line.partition(":") for line in value.replace(";", "\n").splitlines()]
+    if not all(colon and name.strip() for name, colon, _ in pairs):
+        raise ValueError("must be lines of the form `Name: value`")
+    return tuple((name.strip(), text.strip()) for name, _, text in pairs)
+
+
+Headers = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_headers)]
+Timeout = Annotated[float, Field(gt=0, le=_TIMEOUT_MAX_S)]
+
+
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class FacilitatorSettings:
     """Where the facilitator is, how long to wait, and how many sales may be in work at once.
     `headers` may carry credentials.
-
-    Raises ValueError for an address that is no URL, a time-out that is none, and no sales at all.
     """
 
-    url: str = ""
-    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    verify_timeout_s: float = 10.0
-    settle_timeout_s: float = 45.0
-    sales_at_once: int = 256
-
-    def __post_init__(self) -> None:
-        if self.url and not _URL.fullmatch(self.url):
-            raise ValueError("url must be a http:// or https:// URL")
-        if not all(0 < t <= _TIMEOUT_MAX_S for t in (self.verify_timeout_s, self.settle_timeout_s)):
-            raise ValueError(f"time-outs must be above 0 and at most {_TIMEOUT_MAX_S} seconds")
-        if self.sales_at_once < 1:
-            raise ValueError("sales_at_once must be at least 1")
+    url: Annotated[str, AfterValidator(_web_url)] = ""
+    headers: Headers = field(default=(), repr=False)
+    verify_timeout_s: Timeout = 10.0
+    settle_timeout_s: Timeout = 45.0
+    sales_at_once: PositiveInt = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

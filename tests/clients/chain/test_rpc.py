@@ -21,6 +21,7 @@ from tollgauge.clients.chain.rpc import (
     RpcSettings,
     RpcThrottled,
     RpcUnavailable,
+    node_urls,
 )
 
 Reply = tuple[int, list[tuple[str, str]], bytes]
@@ -300,5 +301,5 @@ async def test_a_message_of_the_node_is_never_repeated() -> None:
 
 
 def test_several_addresses_are_separated_by_commas() -> None:
-    assert RpcSettings(url=" http://a , http://b,").urls == ("http://a", "http://b")
-    assert RpcSettings().urls == ()
+    assert node_urls(" http://a , http://b,") == ("http://a", "http://b")
+    assert node_urls("") == ()

@@ -19,7 +19,10 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
+
+from pydantic import Field, PositiveInt
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tollgauge.clients.chain.log_query import (
     TOPICS_MAX,
@@ -46,7 +49,6 @@ from tollgauge.core.settlement import (
 )
 
 __all__ = [
-    "TOPICS_MAX",
     "ChainLogs",
     "Fetched",
     "LogSettings",
@@ -56,7 +58,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
     """How logs are asked for.
 
@@ -66,11 +68,11 @@ class LogSettings:
     beyond it. `finality` and `rest_s` are as in ChainNodes.
     """
 
-    span: int = 2_000
-    tip_span: int = 64
-    topics: int = TOPICS_MAX
-    logs: int = 10_000
-    check: float = 0.05
+    span: PositiveInt = 2_000
+    tip_span: PositiveInt = 64
+    topics: Annotated[int, Field(ge=1, le=TOPICS_MAX)] = TOPICS_MAX
+    logs: PositiveInt = 10_000
+    check: Annotated[float, Field(ge=0, le=1)] = 0.05
     finality: int = 900
     by_hash: int = 400
     rest_s: float = 5.0
@@ -159,8 +161,9 @@ class ChainLogs:
         self.token: Final = token.lower()
         self.state: Final = IndexerState()
         self._dice: Final = random.Random(seed)  # noqa: S311 (which answers are checked)
-        topics = max(1, min(self.settings.topics, TOPICS_MAX))
-        self._rates: Final = {node: RateEstimate(self.settings.span, topics) for node in nodes}
+        self._rates: Final = {
+            node: RateEstimate(self.settings.span, self.settings.topics) for node in nodes
+        }
 
     async def close(self) -> None:
         """Close every node's pool."""

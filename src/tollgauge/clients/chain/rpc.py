@@ -21,11 +21,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
 import httpx
 import orjson
+from pydantic import AfterValidator, Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.retry_after import retry_after_ms
@@ -33,6 +35,7 @@ from tollgauge.core.retry_after import retry_after_ms
 BATCH_CALLS: Final = 100
 BATCH_BYTES: Final = 1 << 20
 REPLY_MAX: Final = 64 << 20
+_TIMEOUT_MAX_S: Final = 60
 _NAME_MAX: Final = 80
 _DRIP: Final = 4
 """A whole reply may take this many times the time-out of one read."""
@@ -77,20 +80,38 @@ class RpcLimit(RpcRefused):
         self.topics = topics
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RpcSettings:
-    """A node's URL (it may carry a key: never shown) and how long to wait.
+def node_urls(text: str) -> tuple[str, ...]:
+    """The URLs of a setting, which has commas between several."""
+    return tuple(url.strip() for url in text.split(",") if url.strip())
 
-    `url` may name several nodes, separated by commas: the first that can answers.
+
+def _web_urls(text: str) -> str:
+    try:
+        parts = [urlsplit(url) for url in node_urls(text)]
+        valid = all(p.scheme in ("http", "https") and p.hostname and p.port != 0 for p in parts)
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ValueError("must be a http:// or https:// URL, several with commas between")
+    return text
+
+
+NodeUrls = Annotated[str, AfterValidator(_web_urls)]
+"""URLs of nodes, which may carry keys: they are never shown."""
+
+
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
+class RpcSettings:
+    """A node's URL and how long to wait for it. `url` may name several nodes, separated by commas:
+    the first that can answers.
     """
 
-    url: str = field(default="", repr=False)
-    timeout_s: float = 10.0
+    url: NodeUrls = field(default="", repr=False)
+    timeout_s: Annotated[float, Field(gt=0, le=_TIMEOUT_MAX_S)] = 10.0
 
-    @property
-    def urls(self) -> tuple[str, ...]:
-        """The nodes' URLs, the preferred one first."""
-        return tuple(url.strip() for url in self.url.split(",") if url.strip())
+    def nodes(self) -> list[Node]:
+        """A pool to each node, the preferred one first."""
+        return [Node(url, timeout_s=self.timeout_s) for url in node_urls(self.url)]
 
 
 @dataclass(frozen=True, slots=True)

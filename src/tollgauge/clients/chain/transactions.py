@@ -20,7 +20,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from tollgauge.clients.chain.rpc import Call, Node, RpcError, RpcRefused, RpcUnavailable
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+from tollgauge.clients.chain.rpc import (
+    Call,
+    Node,
+    NodeUrls,
+    RpcError,
+    RpcRefused,
+    RpcSettings,
+    RpcUnavailable,
+    node_urls,
+)
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.trace import (
     NETWORKS,
@@ -56,30 +67,26 @@ class DecoderUnavailable(TollgaugeError):  # noqa: N818 - it names a state, not 
     """No node of this network can do what the named decoder needs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings:
-    """The nodes by network: URLs (they may carry keys: never shown), several with commas between.
+    """The nodes by network. A network without a node cannot be traced."""
 
-    A network without a node cannot be traced.
-    """
+    base_mainnet: NodeUrls = field(default="", repr=False)
+    ethereum_mainnet: NodeUrls = field(default="", repr=False)
+    arbitrum_mainnet: NodeUrls = field(default="", repr=False)
+    optimism_mainnet: NodeUrls = field(default="", repr=False)
+    polygon_mainnet: NodeUrls = field(default="", repr=False)
 
-    base_mainnet: str = field(default="", repr=False)
-    ethereum_mainnet: str = field(default="", repr=False)
-    arbitrum_mainnet: str = field(default="", repr=False)
-    optimism_mainnet: str = field(default="", repr=False)
-    polygon_mainnet: str = field(default="", repr=False)
-
-    def nodes(
-        self, *, fallback: Mapping[str, str] | None = None, timeout_s: float = 10.0
-    ) -> dict[str, tuple[Node, ...]]:
-        """A pool to every node, by CAIP-2 id; `fallback` has URLs for networks that name none."""
+    def nodes(self, rpc: RpcSettings, *, sold_on: str) -> dict[str, tuple[Node, ...]]:
+        """A pool to every node, by CAIP-2 id; those of `rpc` stand in for a network that names
+        none, where it is the one that is `sold_on`.
+        """
         nodes_by_network = {}
         for name, network in NETWORKS.items():
-            text = getattr(self, name.replace("-", "_")) or (fallback or {}).get(network, "")
-            urls = [url.strip() for url in text.split(",") if url.strip()]
-            if urls:
+            text = getattr(self, name.replace("-", "_")) or (rpc.url if network == sold_on else "")
+            if urls := node_urls(text):
                 nodes_by_network[network] = tuple(
-                    Node(url, timeout_s=timeout_s, reply_max=REPLY_MAX) for url in urls
+                    Node(url, timeout_s=rpc.timeout_s, reply_max=REPLY_MAX) for url in urls
                 )
         return nodes_by_network
 
