@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tollgauge.config import Config, ConfigError, advice, load, unused
+from tollgauge.config import Config, ConfigError, load, unused
+from tollgauge.config.advice import advice
 from tollgauge.config.read import Setting, settings_of
 from tollgauge.jobs.discover import Source
 
@@ -155,6 +156,13 @@ def test_the_database_may_go_by_its_common_name() -> None:
     assert load(None, {"DATABASE_URL": "sqlite:///a"}).store.url == "sqlite:///a"
     both = {"DATABASE_URL": "sqlite:///a", "TOLLGAUGE_STORE_URL": "sqlite:///b"}
     assert load(None, both).store.url == "sqlite:///b"
+
+
+def test_several_nodes_are_separated_by_commas() -> None:
+    names = {"TOLLGAUGE_RPC_URL": " http://a , http://b,", "TOLLGAUGE_NETWORKS_BASE_MAINNET": ""}
+    found = load(None, names)
+    assert found.rpc.url == ("http://a", "http://b")
+    assert found.networks.base_mainnet == ()
 
 
 def test_facilitator_headers_come_from_the_environment() -> None:
@@ -366,11 +374,15 @@ def test_without_a_public_address_it_is_where_the_server_listens(
         ("[egress]\nports = [443, 0]\n", {}, "egress.ports[1] must be at least 1"),
         ('[egress]\nca_file = "gone.pem"\n', {}, "egress.ca_file: there is no file gone.pem"),
         ('[probe]\nreferences = ["https://localhost/"]\n', {}, "localhost is not a public name"),
-        ("", {"TOLLGAUGE_RPC_URL": "node.example.com"}, "rpc.url: must be a http:// or https://"),
+        (
+            "",
+            {"TOLLGAUGE_RPC_URL": "node.example.com"},
+            "rpc.url[0]: must be a http:// or https://",
+        ),
         (
             "",
             {"TOLLGAUGE_NETWORKS_POLYGON_MAINNET": "https://one.example.com,ws://secret"},
-            "networks.polygon_mainnet: must be a http://",
+            "networks.polygon_mainnet[1]: must be a http://",
         ),
         ("", {"DATABASE_URL": "mysql://me:secret@host/db"}, "store: No store speaks 'mysql'. Use"),
         ("", {"DATABASE_URL": "postgresql://host/db?junk=1"}, "parameters unknown here: junk"),

@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 import httpx
-from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, ValidationError
+from pydantic import BeforeValidator, Field, PositiveInt, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from x402.schemas import SettleResponse, VerifyResponse
 
 from tollgauge.clients.breaker import Breaker
+from tollgauge.clients.web_url import WebUrl
 from tollgauge.core import strictjson
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.payment import X402_VERSION, Payment
@@ -29,7 +30,6 @@ from tollgauge.core.payment import X402_VERSION, Payment
 _REPLY_MAX: Final = 65_536
 _HEADERS: Final = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
 _TRANSACTION: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
-_URL: Final = re.compile(r"https?://[^\s/?#]+\S*", re.ASCII)
 _TIMEOUT_MAX_S: Final = 80
 """A settlement must end within the ledger's lease (web/paid/gate)."""
 _SLUG: Final = re.compile(r"[^a-z0-9_:-]+")
@@ -37,12 +37,6 @@ _SLUG: Final = re.compile(r"[^a-z0-9_:-]+")
 
 class FacilitatorUnavailable(TollgaugeError):  # noqa: N818 - it names a state, not a bug
     """The facilitator could not be asked, or answered nonsense: our side, never the payer's."""
-
-
-def _web_url(url: str) -> str:
-    if url and not _URL.fullmatch(url):
-        raise ValueError("must be a http:// or https:// URL")
-    return url
 
 
 def _headers(value: object) -> object:
@@ -65,7 +59,7 @@ class FacilitatorSettings:
     `headers` may carry credentials.
     """
 
-    url: Annotated[str, AfterValidator(_web_url)] = ""
+    url: WebUrl = ""
     headers: Headers = field(default=(), repr=False)
     verify_timeout_s: Timeout = 10.0
     settle_timeout_s: Timeout = 45.0

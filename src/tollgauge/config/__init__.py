@@ -11,10 +11,11 @@ config/advice.
 
 from __future__ import annotations
 
+import difflib
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -27,7 +28,6 @@ from tollgauge.clients.chain.transactions import NetworkSettings
 from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.webhooks import WatchSettings
-from tollgauge.config.advice import advice, unknown_names
 from tollgauge.config.read import PREFIX, merge, settings_of, validate
 from tollgauge.config.rules import check, https_origins
 from tollgauge.core.errors import TollgaugeError
@@ -38,8 +38,6 @@ from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import ScoreSettings
 from tollgauge.web.paid.catalogue import SaleSettings
 from tollgauge.web.settings import ServerSettings
-
-__all__ = ["Config", "ConfigError", "StoreSettings", "advice", "check", "load", "unused"]
 
 _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 _ELSEWHERE: Final = frozenset({"TOLLGAUGE_CONFIG", "TOLLGAUGE_ANVIL", "TOLLGAUGE_URL"})
@@ -103,7 +101,8 @@ def load(path: Path | None, environment: Mapping[str, str]) -> Config:
         problems.append("store.url holds a password: set DATABASE_URL instead")
     problems += merge(document, environment, settings_of(Config))
     config, wrong, broken = validate(Config, document)
-    problems += [*wrong, *_misspelt(environment)]
+    sections = tuple(f"{PREFIX}{section.name.upper()}_" for section in fields(Config))
+    problems += [*wrong, *(words for words in unused(environment) if words.startswith(sections))]
     if not unread:
         problems += check(config, broken=broken)
     if problems:
@@ -122,19 +121,17 @@ def _at_its_port(server: ServerSettings) -> ServerSettings:
 def unused(environment: Mapping[str, str]) -> list[str]:
     """A sentence for each variable of the environment that looks like a setting and is none.
 
-    It is not an error, because orchestrators set variables with such names by themselves.
+    It is an error only where it names a section: orchestrators set other variables that begin
+    with the name of a service by themselves.
     """
-    names = {setting.variable for setting in settings_of(Config)}
-    return unknown_names(environment, _ELSEWHERE | names, PREFIX)
-
-
-def _misspelt(environment: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for each variable of the environment that names a section and no setting of it."""
-    sections = tuple(f"{PREFIX}{section.name.upper()}_" for section in fields(Config))
-    names = {setting.variable for setting in settings_of(Config)}
-    for name in sorted(environment.keys() - names):
-        if name.startswith(sections):
-            yield f"{name} (environment) is not a setting"
+    known = _ELSEWHERE | {setting.variable for setting in settings_of(Config)}
+    sentences = []
+    for name in sorted(environment.keys() - known):
+        if name.startswith(PREFIX):
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            sentences.append(f"{name} (environment) is not a setting and changes nothing{meant}")
+    return sentences
 
 
 def _password_in(document: Mapping[str, Any]) -> bool:

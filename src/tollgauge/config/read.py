@@ -13,6 +13,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -30,10 +31,10 @@ _WORDS: Final[Mapping[str, str]] = {
     "dict_type": "must be a table in the file",
     "float_type": "must be a number",
     "frozen_set_type": "must be a list",
-    "greater_than": "must be above {gt:g}",
-    "greater_than_equal": "must be at least {ge:g}",
+    "greater_than": "must be above {gt:.15g}",
+    "greater_than_equal": "must be at least {ge:.15g}",
     "int_type": "must be a whole number",
-    "less_than_equal": "must be at most {le}",
+    "less_than_equal": "must be at most {le:.15g}",
     "missing": "is missing",
     "string_type": "must be a text",
     "too_long": "must be a list of {max_length}",
@@ -55,11 +56,6 @@ class Setting:
     def variable(self) -> str:
         """Its name in the environment."""
         return PREFIX + self.path.upper().replace(".", "_")
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """All its names in the environment; the first that is set counts."""
-        return (self.variable, ALIASES[self.path]) if self.path in ALIASES else (self.variable,)
 
 
 def settings_of(section: Any, path: str = "") -> Iterator[Setting]:
@@ -86,7 +82,8 @@ def merge(
             continue  # the validation says so
         if setting.secret and table.pop(key, None) is not None:
             problems.append(f"{setting.path} is a secret: set {setting.variable} instead")
-        text = next((environment[n] for n in setting.variables if n in environment), None)
+        names = (setting.variable, ALIASES.get(setting.path, ""))
+        text = next((environment[name] for name in names if name in environment), None)
         if text is not None:
             table[key] = _from_text(text, setting.hint)
     return problems
@@ -96,14 +93,14 @@ def validate(kind: type[T], document: Mapping[str, Any]) -> tuple[T, list[str], 
     """The dataclass of a document, a sentence for each thing that is wrong, and the sections that
     hold their defaults because something in them is wrong.
     """
-    adapter = TypeAdapter(kind)
+    read = partial(TypeAdapter(kind).validate_json, strict=True, extra="forbid")
     try:
-        return adapter.validate_json(_json(document), strict=True, extra="forbid"), [], frozenset()
+        return read(_json(document)), [], frozenset()
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False)
     broken = frozenset(str(detail["loc"][0]) for detail in details)
     whole = {name: section for name, section in document.items() if name not in broken}
-    return adapter.validate_json(_json(whole)), [_sentence(detail) for detail in details], broken
+    return read(_json(whole)), [_sentence(detail) for detail in details], broken
 
 
 def _table_of(document: dict[str, Any], path: str) -> tuple[Any, str]:
@@ -128,9 +125,11 @@ def _from_text(text: str, hint: Any) -> Any:
     return text
 
 
-def _json(document: Mapping[str, Any]) -> str:
-    """JSON, of which pydantic takes lists for tuples and sets; a date becomes a text."""
-    return json.dumps(document, default=str)
+def _json(document: Mapping[str, Any]) -> bytes:
+    """JSON, of which pydantic takes lists for tuples and sets. A date becomes a text, and what is
+    no Unicode in a text of the environment a question mark.
+    """
+    return json.dumps(document, default=str, ensure_ascii=False).encode(errors="replace")
 
 
 def _sentence(detail: ErrorDetails) -> str:
@@ -141,4 +140,5 @@ def _sentence(detail: ErrorDetails) -> str:
         return f"{path}: {cause} {getattr(cause, 'hint', '')}".rstrip()
     if detail["type"] == "unexpected_keyword_argument" and len(detail["loc"]) == 1:
         return f"{path} is not a section"
-    return f"{path} {_WORDS.get(detail['type'], detail['msg']).format(**context)}"
+    words = _WORDS.get(detail["type"])
+    return f"{path} {words.format(**context) if words else detail['msg']}"

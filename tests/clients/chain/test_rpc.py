@@ -21,7 +21,6 @@ from tollgauge.clients.chain.rpc import (
     RpcSettings,
     RpcThrottled,
     RpcUnavailable,
-    node_urls,
 )
 
 Reply = tuple[int, list[tuple[str, str]], bytes]
@@ -289,7 +288,7 @@ async def test_a_key_in_the_address_is_never_shown() -> None:
         await node.call("m")
     assert "secret" not in str(caught.value)
     assert "key" not in str(caught.value)
-    assert "secret" not in repr(RpcSettings(url=url))
+    assert "secret" not in repr(RpcSettings(url=(url,)))
     await node.close()
 
 
@@ -298,8 +297,3 @@ async def test_a_message_of_the_node_is_never_repeated() -> None:
         with pytest.raises(RpcRefused) as caught:
             await node.call("m")
     assert "ignore" not in f"{caught.value}{caught.value.hint}"
-
-
-def test_several_addresses_are_separated_by_commas() -> None:
-    assert node_urls(" http://a , http://b,") == ("http://a", "http://b")
-    assert node_urls("") == ()

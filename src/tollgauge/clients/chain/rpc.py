@@ -26,16 +26,16 @@ from urllib.parse import urlsplit
 
 import httpx
 import orjson
-from pydantic import AfterValidator, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
+from tollgauge.clients.web_url import WebUrl
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.retry_after import retry_after_ms
 
 BATCH_CALLS: Final = 100
 BATCH_BYTES: Final = 1 << 20
 REPLY_MAX: Final = 64 << 20
-_TIMEOUT_MAX_S: Final = 60
 _NAME_MAX: Final = 80
 _DRIP: Final = 4
 """A whole reply may take this many times the time-out of one read."""
@@ -80,38 +80,18 @@ class RpcLimit(RpcRefused):
         self.topics = topics
 
 
-def node_urls(text: str) -> tuple[str, ...]:
-    """The URLs of a setting, which has commas between several."""
-    return tuple(url.strip() for url in text.split(",") if url.strip())
-
-
-def _web_urls(text: str) -> str:
-    try:
-        parts = [urlsplit(url) for url in node_urls(text)]
-        valid = all(p.scheme in ("http", "https") and p.hostname and p.port != 0 for p in parts)
-    except ValueError:
-        valid = False
-    if not valid:
-        raise ValueError("must be a http:// or https:// URL, several with commas between")
-    return text
-
-
-NodeUrls = Annotated[str, AfterValidator(_web_urls)]
-"""URLs of nodes, which may carry keys: they are never shown."""
-
-
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class RpcSettings:
-    """A node's URL and how long to wait for it. `url` may name several nodes, separated by commas:
-    the first that can answers.
+    """The nodes' URLs (they may carry keys: never shown), the preferred one first, and how long to
+    wait for one of them. The first that can answers.
     """
 
-    url: NodeUrls = field(default="", repr=False)
-    timeout_s: Annotated[float, Field(gt=0, le=_TIMEOUT_MAX_S)] = 10.0
+    url: tuple[WebUrl, ...] = field(default=(), repr=False)
+    timeout_s: Annotated[float, Field(gt=0, le=60)] = 10.0
 
     def nodes(self) -> list[Node]:
-        """A pool to each node, the preferred one first."""
-        return [Node(url, timeout_s=self.timeout_s) for url in node_urls(self.url)]
+        """A pool to each node."""
+        return [Node(url, timeout_s=self.timeout_s) for url in self.url]
 
 
 @dataclass(frozen=True, slots=True)

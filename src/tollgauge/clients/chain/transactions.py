@@ -25,13 +25,12 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from tollgauge.clients.chain.rpc import (
     Call,
     Node,
-    NodeUrls,
     RpcError,
     RpcRefused,
     RpcSettings,
     RpcUnavailable,
-    node_urls,
 )
+from tollgauge.clients.web_url import WebUrl
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.trace import (
     NETWORKS,
@@ -69,26 +68,28 @@ class DecoderUnavailable(TollgaugeError):  # noqa: N818 - it names a state, not 
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings:
-    """The nodes by network. A network without a node cannot be traced."""
+    """The nodes by network (their URLs may carry keys: never shown), the preferred one first. A
+    network without a node cannot be traced.
+    """
 
-    base_mainnet: NodeUrls = field(default="", repr=False)
-    ethereum_mainnet: NodeUrls = field(default="", repr=False)
-    arbitrum_mainnet: NodeUrls = field(default="", repr=False)
-    optimism_mainnet: NodeUrls = field(default="", repr=False)
-    polygon_mainnet: NodeUrls = field(default="", repr=False)
+    base_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
+    ethereum_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
+    arbitrum_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
+    optimism_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
+    polygon_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
 
     def nodes(self, rpc: RpcSettings, *, sold_on: str) -> dict[str, tuple[Node, ...]]:
         """A pool to every node, by CAIP-2 id; those of `rpc` stand in for a network that names
         none, where it is the one that is `sold_on`.
         """
-        nodes_by_network = {}
+        nodes = {}
         for name, network in NETWORKS.items():
-            text = getattr(self, name.replace("-", "_")) or (rpc.url if network == sold_on else "")
-            if urls := node_urls(text):
-                nodes_by_network[network] = tuple(
+            stand_in = rpc.url if network == sold_on else ()
+            if urls := getattr(self, name.replace("-", "_")) or stand_in:
+                nodes[network] = tuple(
                     Node(url, timeout_s=rpc.timeout_s, reply_max=REPLY_MAX) for url in urls
                 )
-        return nodes_by_network
+        return nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
