@@ -303,6 +303,7 @@ def test_mapped_names_need_a_loopback_address_of_our_own(tmp_path: Path) -> None
         ("TOLLGAUGE_SERVER_JSON_LOGS", "perhaps", "server.json_logs must be true or false"),
         ("TOLLGAUGE_FACILITATOR_HEADERS", "novalue", "must be lines of the form"),
         ("TOLLGAUGE_EGRESS_PORTS", "80,x", "egress.ports.1. must be a whole number"),
+        ("TOLLGAUGE_EGRESS_USER_AGENT", "caf\udce9", "egress.user_agent: must be printable ASCII"),
         ("TOLLGAUGE_EGRESS_MAPPED", "a", "egress.mapped must be a table in the file"),
         ("TOLLGAUGE_PROBE_CADENCE_EVERY", "1", "is not a setting"),
     ],

@@ -125,11 +125,12 @@ def _from_text(text: str, hint: Any) -> Any:
     return text
 
 
-def _json(document: Mapping[str, Any]) -> bytes:
-    """JSON, of which pydantic takes lists for tuples and sets. A date becomes a text, and what is
-    no Unicode in a text of the environment a question mark.
+def _json(document: Mapping[str, Any]) -> str:
+    """JSON, of which pydantic takes lists for tuples and sets. A date becomes a text, and a byte
+    of the environment that is not UTF-8 becomes U+FFFD.
     """
-    return json.dumps(document, default=str, ensure_ascii=False).encode(errors="replace")
+    text = json.dumps(document, default=str, ensure_ascii=False)
+    return text.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _sentence(detail: ErrorDetails) -> str:

@@ -14,7 +14,7 @@ from typing import Final
 
 from tollgauge.app import Opened
 from tollgauge.clients.chain.rpc import RpcSettings
-from tollgauge.clients.egress.client import EgressSettings, agent_text
+from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.config import Config
@@ -84,7 +84,8 @@ def configuration(world: World, *, port: int, store_url: str) -> Config:
         facilitator=FacilitatorSettings(url=world.facilitator_url),
         rpc=RpcSettings(url=(world.rpc_url,)),
         egress=EgressSettings(
-            user_agent=agent_text("the operator of this demo", "demo"),
+            user_agent="tollgauge/demo (x402 endpoint monitor; contact and opt-out: "
+            "the operator of this demo)",
             mapped=world.mapped,
             ca_file=str(world.ca_file),
         ),

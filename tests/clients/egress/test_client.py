@@ -18,7 +18,6 @@ from tollgauge.clients.egress.client import (
     EgressSettings,
     Request,
     RequestError,
-    agent_text,
 )
 from tollgauge.core.endpoint import ResourceError
 from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind
@@ -35,7 +34,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 def settings(world: World, *, deadline_ms: int = DEADLINE_MS) -> EgressSettings:
     return EgressSettings(
-        user_agent=agent_text("https://probes.example/about", "1"),
+        user_agent="tollgauge/1 (contact and opt-out: https://probes.example/about)",
         deadline_ms=deadline_ms,
         mapped=world.mapped,
         ca_file=world.ca_file,

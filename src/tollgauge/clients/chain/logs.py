@@ -147,10 +147,10 @@ class ChainLogs:
         *,
         chain_id: int,
         token: str,
-        settings: LogSettings | None = None,
+        settings: LogSettings,
         seed: int | None = None,
     ) -> None:
-        self.settings: Final = settings or LogSettings()
+        self.settings: Final = settings
         self.nodes: Final = ChainNodes(
             nodes,
             chain_id=chain_id,

@@ -45,11 +45,6 @@ class RequestError(TollgaugeError):
     """A request that egress will not send: its method, a header or its body is not allowed."""
 
 
-def agent_text(contact: str, version: str) -> str:
-    """A User-Agent that names the project, a contact (URL or mail) and how to opt out."""
-    return f"tollgauge/{version} (x402 endpoint monitor; contact and opt-out: {contact})"
-
-
 def _agent(text: str) -> str:
     if not _VALUE.fullmatch(text) or not text.strip():
         raise ValueError(
@@ -74,7 +69,7 @@ def _file(path: str) -> str:
 class EgressSettings:
     """How egress behaves. Times in milliseconds, caps in bytes.
 
-    `user_agent` names the project, a contact and how to opt out (see agent_text).
+    `user_agent` names the project, a contact and how to opt out.
     `dns_deadline_ms` is longer than the five seconds after which resolvers ask again, so that one
     lost packet is no failure.
     `ports` are allowed on public hosts. `mapped` sends host names to (loopback address, port);
