@@ -10,7 +10,8 @@ from typing import Final
 from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from tollgauge.clients.chain.logs import ChainLogs, LogSettings, View
+from tollgauge.clients.chain.logs import ChainLogs, LogSettings
+from tollgauge.clients.chain.nodes import View
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.db.engine import Store
 

@@ -48,15 +48,6 @@ from tollgauge.core.settlement import (
     settled,
 )
 
-__all__ = [
-    "ChainLogs",
-    "Fetched",
-    "LogSettings",
-    "UnconfirmedError",
-    "View",
-    "Watched",
-]
-
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
