@@ -246,7 +246,7 @@ async def _indexer(world: World, settings: IndexSettings) -> AsyncIterator[tuple
         assert process.stdout is not None  # noqa: S101 (a pipe was asked for)
         port = await asyncio.to_thread(process.stdout.readline)
         node = Node(f"http://127.0.0.1:{port.strip()}", timeout_s=60)
-        chain = ChainLogs([node], chain_id=CHAIN_ID, token=TOKEN, settings=settings.asking)
+        chain = ChainLogs([node], chain_id=CHAIN_ID, token=TOKEN, settings=settings)
         store = Store.open(f"sqlite:///{Path(folder) / 'bench.db'}")
         try:
             await store.migrate()

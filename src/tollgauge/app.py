@@ -27,7 +27,6 @@ from starlette.types import Receive, Scope, Send
 
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.logs import ChainLogs
-from tollgauge.clients.chain.rpc import Node
 from tollgauge.clients.chain.transactions import Transactions
 from tollgauge.clients.egress.client import Egress
 from tollgauge.clients.facilitator import Facilitator
@@ -240,12 +239,9 @@ async def opened(config: Config, *, clock: Clock = now_ms) -> AsyncIterator[Open
     store = Store.open(config.store.url)
     egress = Egress(config.egress)
     facilitator = Facilitator(config.facilitator)
-    rpc = config.rpc
-    chain = Prover.connect(rpc.url, timeout_s=rpc.timeout_s) if rpc.url else None
+    chain = Prover(config.rpc.nodes()) if config.rpc.url else None
     logs = _chain_logs(config)
-    fallback = {config.sale.network: rpc.url} if rpc.url else {}
-    nodes = config.networks.nodes(fallback=fallback, timeout_s=rpc.timeout_s)
-    transactions = Transactions(nodes)
+    transactions = Transactions(config.networks.nodes(config.rpc, sold_on=config.sale.network))
     alternatives = Alternatives()
     try:
         await store.migrate()
@@ -278,12 +274,11 @@ async def opened(config: Config, *, clock: Clock = now_ms) -> AsyncIterator[Open
 
 def _chain_logs(config: Config) -> ChainLogs | None:
     """The nodes that settlements are read from, None where the operator names none."""
-    if not config.rpc.urls:
+    if not config.rpc.url:
         return None
-    nodes = [Node(url, timeout_s=config.rpc.timeout_s) for url in config.rpc.urls]
     chain_id = int(config.sale.network.rpartition(":")[2])
     return ChainLogs(
-        nodes, chain_id=chain_id, token=config.sale.asset, settings=config.index.asking
+        config.rpc.nodes(), chain_id=chain_id, token=config.sale.asset, settings=config.index
     )
 
 

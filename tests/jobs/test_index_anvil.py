@@ -148,7 +148,7 @@ async def store(path: Path) -> AsyncIterator[Store]:
 @pytest.fixture
 async def logs(market: Market) -> AsyncIterator[ChainLogs]:
     made = ChainLogs(
-        [Node(market.world.chain.rpc_url)], chain_id=8453, token=USDC, settings=SETTINGS.asking
+        [Node(market.world.chain.rpc_url)], chain_id=8453, token=USDC, settings=SETTINGS
     )
     yield made
     await made.close()
@@ -259,7 +259,7 @@ async def main() -> None:
     settings = IndexSettings(audit=1, dirty_every_ms=0, volume_every_ms=0, span=3, tip_span=2)
     store = Store.open(sys.argv[1])
     logs = ChainLogs([Node(sys.argv[2])], chain_id=8453, token=sys.argv[3],
-                     settings=settings.asking)
+                     settings=settings)
     while True:
         await index.run(store, logs, settings=settings,
                         clock=lambda: time.time_ns() // 1_000_000)

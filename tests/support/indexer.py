@@ -72,7 +72,7 @@ class Indexer:
             [Node(url, timeout_s=2) for url in self.urls],
             chain_id=8453,
             token=TOKEN,
-            settings=self.settings.asking,
+            settings=self.settings,
             seed=1,
         )
 

@@ -24,7 +24,8 @@ from tollgauge.clients.chain.rpc import RpcSettings
 from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.clients.webhooks import WatchSettings
-from tollgauge.config import Config, StoreSettings
+from tollgauge.config import Config
+from tollgauge.db.engine import StoreSettings
 from tollgauge.web import routes as web
 from tollgauge.web.paid import gate
 from tollgauge.web.paid.catalogue import PRICES, SaleSettings
@@ -80,7 +81,7 @@ def configuration(order: dict[str, str]) -> Config:
         store=StoreSettings(url=order["database"]),
         sale=SaleSettings(pay_to=order["pay_to"], prices=dict.fromkeys(PRICES, "0.005000")),
         facilitator=FacilitatorSettings(url=order["facilitator"], settle_timeout_s=5),
-        rpc=RpcSettings(url=order["node"]),
+        rpc=RpcSettings(url=(order["node"],)),
         egress=EgressSettings(
             user_agent="tollgauge/test",
             mapped={name: ("127.0.0.1", int(order["sellers"])) for name in names},

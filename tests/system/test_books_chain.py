@@ -162,7 +162,7 @@ async def main() -> None:
     settings = IndexSettings(audit=1, volume_every_ms=0, span=3, tip_span=2)
     store = Store.open(sys.argv[1])
     logs = ChainLogs([Node(sys.argv[2])], chain_id=8453, token=sys.argv[3],
-                     settings=settings.asking)
+                     settings=settings)
     print("ready", flush=True)
     while True:
         await index.run(store, logs, settings=settings, pay_to=sys.argv[4],

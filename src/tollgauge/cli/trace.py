@@ -69,10 +69,7 @@ async def _trace(
     name = network or DEFAULT_NETWORK
     chain = named_network(name)
     decoder = None if model is None else named_model(model)
-    fallback = {config.sale.network: config.rpc.url}
-    transactions = Transactions(
-        config.networks.nodes(fallback=fallback, timeout_s=config.rpc.timeout_s)
-    )
+    transactions = Transactions(config.networks.nodes(config.rpc, sold_on=config.sale.network))
     try:
         return await transactions.trace(chain, tx_hash, decoder)
     except NetworkNotConfiguredError as error:

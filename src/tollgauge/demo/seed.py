@@ -16,10 +16,10 @@ from sqlalchemy import Connection
 
 from tollgauge.app import Opened
 from tollgauge.clients.chain.rpc import RpcSettings
-from tollgauge.clients.egress.client import EgressSettings, agent_text
+from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.webhooks import WatchSettings
-from tollgauge.config import Config, StoreSettings
+from tollgauge.config import Config
 from tollgauge.core.endpoint import Endpoint, Perimeter
 from tollgauge.core.exchange import Exchange, Timings
 from tollgauge.core.finding import Lint
@@ -30,7 +30,7 @@ from tollgauge.core.schedule import Cadence
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS, day_of
 from tollgauge.db import schema
-from tollgauge.db.engine import Store
+from tollgauge.db.engine import Store, StoreSettings
 from tollgauge.demo import past
 from tollgauge.demo.chain import CHAIN_ID
 from tollgauge.demo.seller import Seller
@@ -84,9 +84,10 @@ def configuration(world: World, *, port: int, store_url: str) -> Config:
         store=StoreSettings(url=store_url),
         sale=SaleSettings(pay_to=world.pay_to),
         facilitator=FacilitatorSettings(url=world.facilitator_url),
-        rpc=RpcSettings(url=world.rpc_url),
+        rpc=RpcSettings(url=(world.rpc_url,)),
         egress=EgressSettings(
-            user_agent=agent_text("the operator of this demo", "demo"),
+            user_agent="tollgauge/demo (x402 endpoint monitor; contact and opt-out: "
+            "the operator of this demo)",
             mapped=world.mapped,
             ca_file=str(world.ca_file),
         ),

@@ -58,7 +58,7 @@ class SourceKind(StrEnum):
     FILE = "file"
 
 
-class SourceError(TollgaugeError):
+class SourceError(TollgaugeError, ValueError):
     """A configured source that cannot be used."""
 
 

@@ -13,7 +13,10 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
+from pydantic import Field, PositiveInt
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 from sqlalchemy import Connection
 
 from tollgauge.clients.egress.client import Egress
@@ -30,28 +33,20 @@ from tollgauge.store.endpoints.endpoints import HostState
 Clock = Callable[[], int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeSettings:
     """How many endpoints a round takes, how many rounds a worker has under way at once, and how
     they are probed. A wave lasts as long as its slowest target: `wave * lanes` over the deadline
     of a probe is what a worker does where every wave has a dead target.
 
     `references` are https URLs of the operator's choice that tell whether *we* are connected.
-    Raises ValueError.
     """
 
-    wave: int = 128
-    lanes: int = 16
-    lease_ms: int = 60_000
+    wave: PositiveInt = 128
+    lanes: PositiveInt = 16
+    lease_ms: Annotated[int, Field(ge=SECOND_MS)] = 60_000
     references: tuple[str, ...] = ()
     cadence: Cadence = field(default_factory=Cadence)
-
-    def __post_init__(self) -> None:
-        if self.wave < 1 or self.lanes < 1 or self.lease_ms < SECOND_MS:
-            raise ValueError("wave and lanes must be at least 1, lease_ms at least 1000")
-        for url in self.references:
-            if not url.startswith("https://"):
-                raise ValueError(f"references: {url!r} does not start with https://")
 
 
 async def run(

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from tollgauge.clients.chain.rpc import Node, RpcError, RpcLimit, RpcRefused, RpcUnavailable
 from tollgauge.core.payment import Authorization, Proof
@@ -62,12 +62,6 @@ class Prover:
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes: Final = tuple(nodes)
         self._chains: Final[dict[Node, int]] = {}
-
-    @classmethod
-    def connect(cls, urls: str, *, timeout_s: float) -> Self:
-        """The nodes of a comma-separated list of URLs, the preferred one first."""
-        node_urls = [url.strip() for url in urls.split(",") if url.strip()]
-        return cls([Node(url, timeout_s=timeout_s) for url in node_urls])
 
     async def close(self) -> None:
         """Close every pool."""

@@ -19,7 +19,10 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
+
+from pydantic import Field, PositiveInt
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tollgauge.clients.chain.log_query import (
     TOPICS_MAX,
@@ -45,18 +48,8 @@ from tollgauge.core.settlement import (
     settled,
 )
 
-__all__ = [
-    "TOPICS_MAX",
-    "ChainLogs",
-    "Fetched",
-    "LogSettings",
-    "UnconfirmedError",
-    "View",
-    "Watched",
-]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
     """How logs are asked for.
 
@@ -66,11 +59,11 @@ class LogSettings:
     beyond it. `finality` and `rest_s` are as in ChainNodes.
     """
 
-    span: int = 2_000
-    tip_span: int = 64
-    topics: int = TOPICS_MAX
-    logs: int = 10_000
-    check: float = 0.05
+    span: PositiveInt = 2_000
+    tip_span: PositiveInt = 64
+    topics: Annotated[int, Field(ge=1, le=TOPICS_MAX)] = TOPICS_MAX
+    logs: PositiveInt = 10_000
+    check: Annotated[float, Field(ge=0, le=1)] = 0.05
     finality: int = 900
     by_hash: int = 400
     rest_s: float = 5.0
@@ -145,10 +138,10 @@ class ChainLogs:
         *,
         chain_id: int,
         token: str,
-        settings: LogSettings | None = None,
+        settings: LogSettings,
         seed: int | None = None,
     ) -> None:
-        self.settings: Final = settings or LogSettings()
+        self.settings: Final = settings
         self.nodes: Final = ChainNodes(
             nodes,
             chain_id=chain_id,
@@ -159,8 +152,9 @@ class ChainLogs:
         self.token: Final = token.lower()
         self.state: Final = IndexerState()
         self._dice: Final = random.Random(seed)  # noqa: S311 (which answers are checked)
-        topics = max(1, min(self.settings.topics, TOPICS_MAX))
-        self._rates: Final = {node: RateEstimate(self.settings.span, topics) for node in nodes}
+        self._rates: Final = {
+            node: RateEstimate(self.settings.span, self.settings.topics) for node in nodes
+        }
 
     async def close(self) -> None:
         """Close every node's pool."""

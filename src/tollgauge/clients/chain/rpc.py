@@ -21,12 +21,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
 import httpx
 import orjson
+from pydantic import Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
+from tollgauge.clients.web_url import WebUrl
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.retry_after import retry_after_ms
 
@@ -77,20 +80,18 @@ class RpcLimit(RpcRefused):
         self.topics = topics
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class RpcSettings:
-    """A node's URL (it may carry a key: never shown) and how long to wait.
-
-    `url` may name several nodes, separated by commas: the first that can answers.
+    """The nodes' URLs (they may carry keys: never shown), the preferred one first, and how long to
+    wait for one of them. The first that can answers.
     """
 
-    url: str = field(default="", repr=False)
-    timeout_s: float = 10.0
+    url: tuple[WebUrl, ...] = field(default=(), repr=False)
+    timeout_s: Annotated[float, Field(gt=0, le=60)] = 10.0
 
-    @property
-    def urls(self) -> tuple[str, ...]:
-        """The nodes' URLs, the preferred one first."""
-        return tuple(url.strip() for url in self.url.split(",") if url.strip())
+    def nodes(self) -> list[Node]:
+        """A pool to each node."""
+        return [Node(url, timeout_s=self.timeout_s) for url in self.url]
 
 
 @dataclass(frozen=True, slots=True)

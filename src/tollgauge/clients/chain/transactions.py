@@ -20,7 +20,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from tollgauge.clients.chain.rpc import Call, Node, RpcError, RpcRefused, RpcUnavailable
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+from tollgauge.clients.chain.rpc import (
+    Call,
+    Node,
+    RpcError,
+    RpcRefused,
+    RpcSettings,
+    RpcUnavailable,
+)
+from tollgauge.clients.web_url import WebUrl
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.trace.call_trace import CallTrace, read_call_trace
 from tollgauge.core.trace.catalogue import NETWORKS, Model
@@ -50,32 +60,30 @@ class DecoderUnavailable(TollgaugeError):  # noqa: N818 - it names a state, not 
     """No node of this network can do what the named decoder needs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings:
-    """The nodes by network: URLs (they may carry keys: never shown), several with commas between.
-
-    A network without a node cannot be traced.
+    """The nodes by network (their URLs may carry keys: never shown), the preferred one first. A
+    network without a node cannot be traced.
     """
 
-    base_mainnet: str = field(default="", repr=False)
-    ethereum_mainnet: str = field(default="", repr=False)
-    arbitrum_mainnet: str = field(default="", repr=False)
-    optimism_mainnet: str = field(default="", repr=False)
-    polygon_mainnet: str = field(default="", repr=False)
+    base_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
+    ethereum_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
+    arbitrum_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
+    optimism_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
+    polygon_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
 
-    def nodes(
-        self, *, fallback: Mapping[str, str] | None = None, timeout_s: float = 10.0
-    ) -> dict[str, tuple[Node, ...]]:
-        """A pool to every node, by CAIP-2 id; `fallback` has URLs for networks that name none."""
-        nodes_by_network = {}
+    def nodes(self, rpc: RpcSettings, *, sold_on: str) -> dict[str, tuple[Node, ...]]:
+        """A pool to every node, by CAIP-2 id; those of `rpc` stand in for a network that names
+        none, where it is the one that is `sold_on`.
+        """
+        nodes = {}
         for name, network in NETWORKS.items():
-            text = getattr(self, name.replace("-", "_")) or (fallback or {}).get(network, "")
-            urls = [url.strip() for url in text.split(",") if url.strip()]
-            if urls:
-                nodes_by_network[network] = tuple(
-                    Node(url, timeout_s=timeout_s, reply_max=REPLY_MAX) for url in urls
+            stand_in = rpc.url if network == sold_on else ()
+            if urls := getattr(self, name.replace("-", "_")) or stand_in:
+                nodes[network] = tuple(
+                    Node(url, timeout_s=rpc.timeout_s, reply_max=REPLY_MAX) for url in urls
                 )
-        return nodes_by_network
+        return nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,9 +20,12 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from pathlib import Path
+from typing import Annotated, Final
 
 import certifi
+from pydantic import AfterValidator, Field, PositiveInt
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tollgauge.clients.egress.curl_loop import CurlLoop
 from tollgauge.clients.egress.lateness import LoopLateness
@@ -42,53 +45,55 @@ class RequestError(TollgaugeError):
     """A request that egress will not send: its method, a header or its body is not allowed."""
 
 
-class EgressSettingsError(TollgaugeError):
-    """Settings of egress that cannot be used."""
+def _agent(text: str) -> str:
+    if not _VALUE.fullmatch(text) or not text.strip():
+        raise ValueError(
+            "must be printable ASCII that names the project, a contact and how to opt out"
+        )
+    return text
 
 
-def agent_text(contact: str, version: str) -> str:
-    """A User-Agent that names the project, a contact (URL or mail) and how to opt out."""
-    return f"tollgauge/{version} (x402 endpoint monitor; contact and opt-out: {contact})"
+def _loopback(address: str) -> str:
+    if not ipaddress.ip_address(address).is_loopback:
+        raise ValueError(f"{address} is no loopback address (127.0.0.0/8 or ::1)")
+    return address
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _file(path: str) -> str:
+    if not Path(path).is_file():
+        raise ValueError(f"there is no file {path}")
+    return path
+
+
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class EgressSettings:
     """How egress behaves. Times in milliseconds, caps in bytes.
 
-    `user_agent` names the project, a contact and how to opt out (see agent_text).
+    `user_agent` names the project, a contact and how to opt out.
     `dns_deadline_ms` is longer than the five seconds after which resolvers ask again, so that one
     lost packet is no failure.
     `ports` are allowed on public hosts. `mapped` sends host names to (loopback address, port);
     `ca_file` holds the trust anchors in place of certifi's. `resolver` is the blocking name
-    lookup. Raises EgressSettingsError.
+    lookup.
     """
 
-    user_agent: str = "tollgauge (x402 endpoint monitor; no contact configured)"
-    deadline_ms: int = 10_000
-    connect_deadline_ms: int = 6_000
-    dns_deadline_ms: int = 6_000
-    wire_cap: int = 512 * 1_024
-    header_cap: int = 64 * 1_024
-    body_cap: int = 256 * 1_024
-    max_in_flight: int = 1_024
-    dns_threads: int = 512
-    ports: frozenset[int] = PUBLIC.ports
-    mapped: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-    ca_file: str | None = None
+    user_agent: Annotated[str, AfterValidator(_agent)] = (
+        "tollgauge (x402 endpoint monitor; no contact configured)"
+    )
+    deadline_ms: PositiveInt = 10_000
+    connect_deadline_ms: PositiveInt = 6_000
+    dns_deadline_ms: PositiveInt = 6_000
+    wire_cap: PositiveInt = 512 * 1_024
+    header_cap: PositiveInt = 64 * 1_024
+    body_cap: PositiveInt = 256 * 1_024
+    max_in_flight: PositiveInt = 1_024
+    dns_threads: PositiveInt = 512
+    ports: frozenset[Annotated[int, Field(ge=1, le=65_535)]] = PUBLIC.ports
+    mapped: Mapping[str, tuple[Annotated[str, AfterValidator(_loopback)], int]] = field(
+        default_factory=dict
+    )
+    ca_file: Annotated[str, AfterValidator(_file)] | None = None
     resolver: Lookup = system_lookup
-
-    def __post_init__(self) -> None:
-        if not _VALUE.fullmatch(self.user_agent) or not self.user_agent.strip():
-            raise EgressSettingsError(
-                "The User-Agent is empty or holds characters that are not printable ASCII.",
-                hint="Name the project, a contact and how to opt out.",
-            )
-        for host, (address, _port) in self.mapped.items():
-            if not _is_loopback(address):
-                raise EgressSettingsError(
-                    f"{host} is mapped to {address}, which is no loopback address.",
-                    hint="Host names can only be mapped to 127.0.0.0/8 or ::1.",
-                )
 
     @property
     def perimeter(self) -> Perimeter:
@@ -257,13 +262,6 @@ def _check(request: Request) -> None:
             raise RequestError("A header's name or value holds characters that are not allowed.")
         if name.lower() in _OWN_HEADERS:
             raise RequestError(f"The header {name} is egress's own.")
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False
 
 
 def _milliseconds(begin: float, end: float) -> int:

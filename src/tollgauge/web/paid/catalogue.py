@@ -7,15 +7,18 @@ web/paid/products; the gate (web/paid/gate) calls its `validate` before it takes
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import orjson
+from pydantic import AfterValidator
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 from sqlalchemy import Connection
 
 from tollgauge.clients.chain.transactions import Transactions
@@ -62,6 +65,7 @@ FIELDS: Final = (
     "is refused with 422 and costs nothing."
 )
 """What becomes of unknown fields, for the interface description."""
+_EVM_ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{40}", re.ASCII)
 _NEAR: Final = 0.75
 """How much of two names must agree (difflib's ratio) for one to be the other, misspelt."""
 _NAME_MAX: Final = 64
@@ -71,26 +75,51 @@ _UNKNOWN_MAX: Final = 50
 """How many unknown names are looked at; more is no misspelling, and would only cost time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def micro_usd(text: str) -> int:
+    """Millionths of a dollar of a price's text. Raises ValueError."""
+    try:
+        value = Decimal(text)
+    except InvalidOperation as error:
+        raise ValueError(f"{text!r} is not an amount in dollars") from error
+    scaled = value * 10**6
+    if not value.is_finite() or scaled != scaled.to_integral_value() or scaled <= 0:
+        raise ValueError(f"{text!r} is not a positive amount with at most six decimals")
+    return int(scaled)
+
+
+def _pay_to(address: str) -> str:
+    if address and not _EVM_ADDRESS.fullmatch(address):
+        raise ValueError("must be an address: 0x and 40 hex digits")
+    return address
+
+
+def _prices(prices: Mapping[str, str]) -> Mapping[str, str]:
+    for route, text in prices.items():
+        if route not in PRICES:
+            raise ValueError(f"{route} is not a paid route")
+        micro_usd(text)
+    return prices
+
+
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class SaleSettings:
     """Where money goes and what things cost.
 
     `pay_to` is the receiving address; while it is empty nothing is for sale. `asset` is native
     USDC of `network`. `prices` maps routes to dollars as text; a route that is left out keeps its
-    default. Raises ValueError for a price that is no positive amount of six decimals.
+    default.
     """
 
-    pay_to: str = ""
+    pay_to: Annotated[str, AfterValidator(_pay_to)] = ""
     network: str = "eip155:8453"
     asset: str = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
     timeout_seconds: int = 300
-    prices: Mapping[str, str] = field(default_factory=dict)
+    prices: Annotated[Mapping[str, str], AfterValidator(_prices)] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for route, text in self.prices.items():
-            if route not in PRICES:
-                raise ValueError(f"prices: {route} is not a paid route")
-            micro_usd(text)
+        token = known_asset(self.network, self.asset)
+        if token is None or token.symbol != "USDC" or not token.eip3009:
+            raise ValueError("asset is not native USDC of network")
 
     def price(self, route: str) -> str:
         """A route's price in dollars, as text with six decimals."""
@@ -100,18 +129,6 @@ class SaleSettings:
     def micro_usd(self, route: str) -> int:
         """A route's price in millionths of a dollar."""
         return micro_usd(self.prices.get(route, PRICES[route]))
-
-
-def micro_usd(text: str) -> int:
-    """Millionths of a dollar of a price's text. Raises ValueError."""
-    try:
-        value = Decimal(text)
-    except InvalidOperation as error:
-        raise ValueError(f"prices: {text!r} is not an amount in dollars") from error
-    scaled = value * 10**6
-    if not value.is_finite() or scaled != scaled.to_integral_value() or scaled <= 0:
-        raise ValueError(f"prices: {text!r} is not a positive amount with at most six decimals")
-    return int(scaled)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
