@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from methodology import methodology
+
 from tollgauge.core.lint.docs import markdown
-from tollgauge.core.methodology import methodology
 from tollgauge.core.policy import POLICIES
 from tollgauge.core.schema.evidence import schema_text
 

@@ -1,7 +1,7 @@
 """The scoring policy: a frozen, versioned table that anyone can read.
 
 A change of any number here is a new version beside the old one; each score names its version.
-The methodology page and the reference docs are generated from this table (core/methodology).
+docs/methodology.md is generated from this table.
 What the numbers are applied to is core/signals' work, how they add up is core/scoring's.
 """
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from docs.methodology import methodology
 from tollgauge.core.attribution import COMMON_MODE, NO_CONNECTIVITY, NO_REFERENCE
 from tollgauge.core.exchange import FaultKind
-from tollgauge.core.methodology import methodology
 from tollgauge.core.policy import POLICIES, POLICY_1
 from tollgauge.core.probe import LATE_HERE, LATE_MS, Outcome
 from tollgauge.core.schema.evidence import schema_text

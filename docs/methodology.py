@@ -1,8 +1,7 @@
-"""Methodology: the page that explains a policy, generated from its table and its rules.
+"""docs/methodology.md: the page that explains a policy, generated from its table and its rules.
 
 Nothing here is written twice: numbers come from core/policy, questions and flag rules from the
-docstrings in core/signals and core/verdict. docs/methodology.md holds the
-output, and a test says when it is out of date.
+docstrings in core/signals and core/verdict. A test says when the page is out of date.
 """
 
 from __future__ import annotations
