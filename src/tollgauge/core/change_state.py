@@ -13,9 +13,11 @@ store/probes/changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from pydantic import TypeAdapter
 
 from tollgauge.core import changes as changes_rules
 from tollgauge.core.changes import Baseline, Change
@@ -74,9 +76,6 @@ class ChangeState:
         return machines.get(n) or replace(public, n=n)
 
 
-_FIELDS: Final = frozenset(item.name for item in fields(ChangeState))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
     """A scored probe and what it is compared with: the sensitivities of the endpoint's watches,
@@ -87,7 +86,7 @@ class Probed:
     """
 
     result: ProbeResult
-    sensitivities: frozenset[int] = frozenset({PUBLIC_N})
+    sensitivities: frozenset[int] = frozenset()
     templated: bool = False
     last_good: int | None = None
     slow_here: bool = False
@@ -224,31 +223,14 @@ def _latency(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Chan
     return replace(state, slow=(), calm=0), [change]
 
 
-def to_json(state: ChangeState) -> dict[str, Any]:
-    """A state as plain JSON values. The amount is text: it may be a uint256."""
-    document = asdict(state)
-    if state.quote is not None:
-        document["quote"]["amount"] = str(state.quote.amount)
-    return document
+_FORM: Final = TypeAdapter(ChangeState)
 
 
-def from_json(document: Mapping[str, Any]) -> ChangeState:
+def to_json(state: ChangeState) -> bytes:
+    """A state as JSON text."""
+    return _FORM.dump_json(state)
+
+
+def from_json(text: str | bytes) -> ChangeState:
     """The inverse of `to_json`; a field that only another version knows is dropped."""
-    document = {name: value for name, value in document.items() if name in _FIELDS}
-    quote, baseline = document["quote"], document["baseline"]
-    return ChangeState(
-        **{
-            **document,
-            "machines": tuple(Liveness(**machine) for machine in document["machines"]),
-            "quote": Quote(**{**quote, "amount": int(quote["amount"])}) if quote else None,
-            "changes": {kind: tuple(instants) for kind, instants in document["changes"].items()},
-            "suspects": tuple(document["suspects"]),
-            "baseline": Baseline(**baseline) if baseline else None,
-            "slow": tuple(document["slow"]),
-        }
-    )
-
-
-def sensitivities(wanted: Iterable[int]) -> frozenset[int]:
-    """The sensitivities that are kept for an endpoint: the public one and its watches'."""
-    return frozenset({PUBLIC_N, *wanted})
+    return _FORM.validate_json(text)

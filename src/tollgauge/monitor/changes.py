@@ -118,12 +118,11 @@ def _probed(
     watched = endpoint.watched_until > result.at
     if watched:
         state = _with_baseline(tx, endpoint.id, state, now=result.at)
-    sensitivities = watches.sensitivities(tx, endpoint.id) if watched else frozenset[int]()
     # Only an outage that may begin with this probe needs to know when the endpoint last answered.
     may_begin = not result.up and state.recent.endswith("1")
     return state, Probed(
         result=result,
-        sensitivities=change_state.sensitivities(sensitivities),
+        sensitivities=watches.sensitivities(tx, endpoint.id) if watched else frozenset(),
         templated=endpoint.templated,
         last_good=change_rows.last_up(tx, endpoint.id, before=result.at) if may_begin else None,
         slow_here=slow_here,

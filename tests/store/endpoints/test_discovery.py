@@ -9,7 +9,7 @@ from dataclasses import replace
 import sqlalchemy as sa
 
 from tollgauge.core.endpoint import Endpoint, Listing, parse_resource
-from tollgauge.core.evidence import Change
+from tollgauge.core.evidence import TermChange
 from tollgauge.core.listing import ListedItem
 from tollgauge.core.terms import Quote, UnpricedTerms
 from tollgauge.core.units import DAY_MS, MINUTE_MS
@@ -324,7 +324,7 @@ async def test_a_probes_terms_are_compared_with_what_probes_saw_before(store: St
         changes = await discovery.observe_quote(tx, found, CENT, at=NOW + 3)
         assert await discovery.observe_quote(tx, found, TWO, at=NOW + 2) == ()  # late
     assert changes == (
-        Change(at=NOW + 3, kind="price-changed", source="probe", before="20000", after="10000"),
+        TermChange(at=NOW + 3, kind="price-changed", source="probe", before="20000", after="10000"),
     )
     async with store.read() as tx:
         assert await discovery.changes(tx, found.id, since=NOW + 2, until=NOW + 3) == changes

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tollgauge.core.evidence import Change, Evidence, LastProbe
+from tollgauge.core.evidence import Evidence, LastProbe, TermChange
 from tollgauge.core.policy import Policy
 from tollgauge.core.rollup import Totals, totals
 from tollgauge.core.signals.settled import Settled, settled
@@ -26,7 +26,7 @@ class Facts:
     evidence: Evidence
     policy: Policy
     totals: Totals
-    changes: frozenset[Change]
+    changes: frozenset[TermChange]
     settled: Settled
 
     @property
