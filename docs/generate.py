@@ -7,14 +7,14 @@ from pathlib import Path
 from methodology import methodology
 
 from tollgauge.core.lint.docs import markdown
-from tollgauge.core.policy import POLICIES
+from tollgauge.core.policy import CURRENT
 from tollgauge.core.schema.evidence import schema_text
 
 
 def pages() -> dict[str, str]:
-    """File name to content; the methodology is that of the newest policy."""
+    """File name to content; the methodology is that of the current policy."""
     return {
-        "methodology.md": methodology(POLICIES[max(POLICIES)]),
+        "methodology.md": methodology(CURRENT),
         "evidence.schema.json": schema_text(),
         "lint-rules.md": markdown(),
     }
