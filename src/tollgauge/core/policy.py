@@ -1,8 +1,9 @@
 """The scoring policies: frozen, versioned tables that anyone can read.
 
 A published policy never changes: another number is another policy, below the last one, with its
-place in POLICIES. Each score names the version of its policy; docs/methodology.md is generated from
-the current one. What the numbers are applied to is core/signals' work, how they add up is core/scoring's.
+place in POLICIES. Each score names the version of its policy, and docs/methodology.md is generated
+from the current one. What the numbers are applied to is core/signals' work, how they add up is
+core/scoring's.
 """
 
 from __future__ import annotations
