@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import string
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -39,9 +40,8 @@ _SPECIAL_SUFFIXES: Final = frozenset(
     | {"corp", "intranet", "private", "alt", "arpa", "localdomain"}
 )
 _ASCII_NAME: Final = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*", re.ASCII)
-_UNRESERVED: Final = frozenset(
-    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-)
+_UNRESERVED: Final = (string.ascii_letters + string.digits + "-._~").encode()
+_ESCAPE: Final = re.compile("(%[0-9A-Fa-f]{2})")
 _PATH_SAFE: Final = "/:@!$&'()*+,;=-._~"
 _TEMPLATE: Final = re.compile(r"\{[^/{}]+\}|%7B[^/]+?%7D|/:[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
@@ -237,20 +237,15 @@ def _a_label(host: str) -> str:
 
 def _canonical_path(path: str) -> str:
     """RFC 3986 section 6.2.2: percent-encoding normalised, dot segments removed, case kept."""
-    raw = _remove_dots(path or "/")
-    out = bytearray()
-    index = 0
-    data = raw.encode("utf-8", "surrogatepass")
-    while index < len(data):
-        char = data[index : index + 1]
-        if char == b"%" and re.fullmatch(rb"[0-9A-Fa-f]{2}", data[index + 1 : index + 3]):
-            value = unquote_to_bytes(data[index : index + 3])
-            out += value if value[0] in _UNRESERVED else data[index : index + 3].upper()
-            index += 3
-            continue
-        out += quote(char, safe=_PATH_SAFE).encode()
-        index += 1
-    return out.decode()
+    return "".join(
+        _canonical_escape(piece) if _ESCAPE.fullmatch(piece) else quote(piece, safe=_PATH_SAFE)
+        for piece in _ESCAPE.split(_remove_dots(path or "/"))
+    )
+
+
+def _canonical_escape(escape: str) -> str:
+    byte = unquote_to_bytes(escape)
+    return byte.decode() if byte in _UNRESERVED else escape.upper()
 
 
 def _remove_dots(path: str) -> str:

@@ -22,7 +22,7 @@ from sqlalchemy import Connection
 from tollgauge.core import notice
 from tollgauge.core import watch as rules
 from tollgauge.core.units import DAY_MS
-from tollgauge.core.watch import State
+from tollgauge.core.watch import WatchState
 from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import changes
@@ -120,7 +120,7 @@ def _events_of_watch(
         return notice.event(type_=type_, reason=reason, event_id=id_, **shared, **more)  # type: ignore[arg-type]
 
     if watch.expires_at <= now:
-        ended = watches.end(tx, watch, State.EXPIRED, now=now)
+        ended = watches.end(tx, watch, WatchState.EXPIRED, now=now)
         words = "This watch has ended: nothing more is told. Renewing starts it again."
         return [] if ended is None else [event(rules.EXPIRED, words, rules.own_event(ended))]
     events: list[dict[str, object]] = []

@@ -13,7 +13,7 @@ from tollgauge.core.changes import delisting
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.listing import ListedItem, read_item
 from tollgauge.core.units import DAY_MS
-from tollgauge.core.watch import PERIOD_MS, READABLE_MS, Kind, State, WatchRequest
+from tollgauge.core.watch import PERIOD_MS, READABLE_MS, Kind, WatchRequest, WatchState
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import changes as watched_changes
@@ -70,7 +70,7 @@ async def started(store: Store, *, targets: int = 1) -> None:
         await discovery.adopt(tx, RESOURCE, source="request", now=NOW)
         kept = [target(number) for number in range(1, targets + 1)]
         await watch_payments.create(tx, made(1), kept, payment_id="pay_1")
-        await tx.execute(watches.watch.update().values(state=State.ACTIVE.value))
+        await tx.execute(watches.watch.update().values(state=WatchState.ACTIVE.value))
         await tx.execute(watch_payments.watch_payment.update().values(applied=True))
 
 
@@ -135,7 +135,7 @@ async def test_healthy_destinations_come_first_and_the_failing_have_a_share(stor
 async def test_nothing_is_sent_for_a_watch_that_is_not_paid(store: Store) -> None:
     await started(store)
     async with store.write() as tx:
-        await tx.execute(watches.watch.update().values(state=State.PENDING.value))
+        await tx.execute(watches.watch.update().values(state=WatchState.PENDING.value))
         await outbox.put(tx, [notice(1)], now=NOW)
     assert await claim(store, "a") == []
 
@@ -208,7 +208,7 @@ async def test_ended_watches_and_old_deliveries_are_forgotten(store: Store) -> N
         await outbox.drop(tx, "wat_1", now=NOW)
         found = await watches.get(tx, "wat_1")
         assert found is not None
-        assert await watches.end(tx, found, State.CANCELLED, now=NOW)
+        assert await watches.end(tx, found, WatchState.CANCELLED, now=NOW)
         assert await watch_payments.forget(tx, now=NOW + PERIOD_MS + READABLE_MS) == 0
         assert await outbox.forget(tx, now=NOW + 29 * DAY_MS) == 0
         assert await outbox.forget(tx, now=NOW + 31 * DAY_MS) == 1

@@ -19,7 +19,7 @@ from tests.support.watch_service import QUOTE, RESOURCE, WatchService, bearer, o
 from tollgauge.clients.webhooks import Signing
 from tollgauge.core.payment import State as PaymentState
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
-from tollgauge.core.watch import PERIOD_MS, READABLE_MS, Kind, State, Target
+from tollgauge.core.watch import PERIOD_MS, READABLE_MS, Kind, Target, WatchState
 from tollgauge.jobs import alert
 from tollgauge.store.ledger import payments
 from tollgauge.store.watches import outbox, watch_payments, watches
@@ -256,7 +256,7 @@ async def test_payments_that_nobody_knows_hold_up_no_other(watch_service: WatchS
     two = await watch_service.buy()
     async with watch_service.store.write() as tx:
         await watch_payments.apply(tx, now=watch_service.clock())
-        assert (await watches.get(tx, two["watch_id"])).state is State.ACTIVE
+        assert (await watches.get(tx, two["watch_id"])).state is WatchState.ACTIVE
         assert not await watch_payments.ready(tx)
         assert not await watches.any_due(tx, now=watch_service.clock())
 

@@ -21,7 +21,7 @@ from tollgauge.core import notice
 from tollgauge.core import watch as rules
 from tollgauge.core.changes import EVENTS
 from tollgauge.core.units import MINUTE_MS
-from tollgauge.core.watch import State
+from tollgauge.core.watch import WatchState
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import changes
 from tollgauge.store.probes.changes import StoredChange
@@ -144,7 +144,7 @@ class Polling:
         resource = endpoint.resource if endpoint else ""
         last = events[-1].id if events else after
         probed = endpoint.last_probed if endpoint else None
-        live = watch.state is State.ACTIVE
+        live = watch.state is WatchState.ACTIVE
         return PollShape(
             watch_id=watch.id,
             state=watch.state.value,

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tollgauge.clients import webhooks
-from tollgauge.core.watch import State
+from tollgauge.core.watch import WatchState
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web import wire
@@ -76,7 +76,7 @@ async def own_watch(dependencies: Dependencies, watch_id: str, secret: str) -> W
         async with dependencies.store.write() as tx:
             await watch_payments.apply(tx, now=dependencies.clock(), watch_id=watch.id)
             watch = await watches.get(tx, watch_id) or watch
-    if watch.state is State.PENDING:
+    if watch.state is WatchState.PENDING:
         raise unknown_watch()
     return watch
 
