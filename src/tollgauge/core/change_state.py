@@ -39,6 +39,7 @@ CALM: Final = 12
 VARIES: Final = 3
 """The number of the change within a day at which terms are said to vary; a templated endpoint's
 vary at the first."""
+_VARIES: Final = "It varies: more changes are not told until it has kept for a day."
 BASELINE_MIN: Final = 48
 """Fewer answers than this make no baseline."""
 
@@ -117,10 +118,9 @@ def _liveness(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
         after, kind = step(before, recent=recent, since=since, seen_up=seen_up)
         machines.append(after)
         if kind == changes_rules.DOWN:
+            began_at = since or result.at
             changes.append(
-                changes_rules.liveness_down(
-                    result, n=n, since=since or result.at, last_good=last_good
-                )
+                changes_rules.liveness_down(result, n=n, since=began_at, last_good=last_good)
             )
         elif kind == changes_rules.RECOVERED:
             hits = HITS if before.down and not before.flapping else run_length(recent)
@@ -159,13 +159,9 @@ def _terms(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change
         if number < limit:
             reported.append(change)
         elif number == limit:
-            reported.append(_varies(change))
+            reason = f"{change.reason} {_VARIES}"
+            reported.append(replace(change, severity=Severity.WARN, reason=reason))
     return replace(state, quote=result.quote, changes=instants), reported
-
-
-def _varies(change: Change) -> Change:
-    reason = f"{change.reason} It varies: more changes are not told until it has kept for a day."
-    return replace(change, severity=Severity.WARN, reason=reason)
 
 
 def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:

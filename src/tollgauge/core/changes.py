@@ -44,9 +44,9 @@ SLOW_MS: Final = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One change. `before`, `after` and `evidence` are small JSON objects; `sensitivity` says for
-    which watches a liveness change is meant: those that wait for that many misses. None for every
-    other type.
+    """One change of an endpoint, or something that a watch says of itself. `before`, `after` and
+    `evidence` are small JSON objects; `sensitivity` says for which watches a liveness change is
+    meant: those that wait for that many misses. None for every other type.
     """
 
     type: str

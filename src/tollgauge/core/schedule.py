@@ -26,9 +26,8 @@ _PAUSING: Final = frozenset({429, 503})
 class Cadence:
     """How often and how gently to probe, in milliseconds.
 
-    `host_gap_ms` is the pause that a host gets after each probe: a host that lists thousands of
-    paths is probed at that pace, not at its listing's. Raises ValueError for a pace that would
-    be a flood.
+    `host_gap_ms` is the pause that a host gets after each probe, however many paths it lists.
+    Raises ValueError for a cadence that would be a flood.
     """
 
     every_ms: int = 30 * MINUTE_MS

@@ -39,7 +39,8 @@ class Stats:
     probes, None without any. Latencies are milliseconds of up, scored probes: the exact mean
     rounded half up, and percentiles; None when never up. `excluded` counts unscored probes by
     reason. `slots` is the number of half hours observed, `observed_days` whole days since first
-    seen. `verdict` is the wording class of the uptime, None without a scored probe.
+    seen. `last_probed` is the instant of the latest scored probe (`Endpoint.last_probed` is that of
+    the latest of all). `verdict` is the wording class of the uptime, None without a scored probe.
     """
 
     probes: int

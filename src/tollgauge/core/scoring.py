@@ -55,6 +55,7 @@ def score(evidence: Evidence, policy: Policy = CURRENT) -> Score:
     scored = facts.totals.scored > 0
     low, point, high = _range(exact, facts, caps) if scored else (None, None, None)
     grade = None if point is None else policy.grade(point)
+    indexed_ms = evidence.chain.indexed_ms if evidence.chain else 0
     return Score(
         policy_version=policy.version,
         as_of=evidence.as_of,
@@ -64,8 +65,11 @@ def score(evidence: Evidence, policy: Policy = CURRENT) -> Score:
         high_tenths=high,
         recommendation=recommend(facts, grade=grade, flags=flags),
         confidence_hundredths=half_up(facts.confidence, 100),
-        economic_hundredths=half_up(_economic(evidence), 100),
-        components=_components(exact, policy) if scored else (),
+        economic_hundredths=half_up(min(Fraction(indexed_ms, WINDOW_MS), Fraction(1)), 100),
+        components=tuple(
+            Component(name=row.name, weight=row.weight, tenths=half_up(exact[row.name], 10))
+            for row in (policy.rows if scored else ())
+        ),
         flags=flags,
         caps=caps,
         stats=_stats(facts),
@@ -138,13 +142,6 @@ def _caps(flags: tuple[Flag, ...], policy: Policy) -> tuple[Cap, ...]:
     return tuple(sorted(caps, key=lambda cap: (cap.limit, cap.code)))
 
 
-def _components(exact: dict[str, Fraction], policy: Policy) -> tuple[Component, ...]:
-    return tuple(
-        Component(name=row.name, weight=row.weight, tenths=half_up(exact[row.name], 10))
-        for row in policy.rows
-    )
-
-
 def _range(exact: dict[str, Fraction], facts: Facts, caps: tuple[Cap, ...]) -> tuple[int, int, int]:
     """Low, score and high in tenths: weighted sums under the lowest cap."""
     policy = facts.policy
@@ -163,12 +160,6 @@ def _range(exact: dict[str, Fraction], facts: Facts, caps: tuple[Cap, ...]) -> t
         return half_up(min(total / 100, Fraction(limit)), 10)
 
     return points(low), points(exact), points(high)
-
-
-def _economic(evidence: Evidence) -> Fraction:
-    """The share of the window that is indexed on chain."""
-    indexed = evidence.chain.indexed_ms if evidence.chain else 0
-    return min(Fraction(indexed, WINDOW_MS), Fraction(1))
 
 
 def _stats(facts: Facts) -> Stats:

@@ -163,7 +163,7 @@ class Polling:
 
     def _event(self, stored: StoredChange, watch: Watch, resource: str) -> EventShape:
         return EventShape(
-            **notice.change_event(
+            **notice.event(
                 stored.change,
                 event_id=rules.message_id(watch.id, f"flip:{stored.id}"),
                 watch_id=watch.id,
