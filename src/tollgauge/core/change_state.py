@@ -19,8 +19,21 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from tollgauge.core import changes as changes_rules
-from tollgauge.core.changes import Baseline, Change
+from tollgauge.core.changes import (
+    DOWN,
+    FLAPPING,
+    RECOVERED,
+    Baseline,
+    Change,
+    is_calm,
+    is_slow,
+    latency_regression,
+    liveness_down,
+    liveness_flapping,
+    liveness_recovered,
+    spec_regression,
+    term_changes,
+)
 from tollgauge.core.finding import Severity
 from tollgauge.core.lint import ERROR_RULES, RuleSet
 from tollgauge.core.liveness import HITS, RECENT, Liveness, run_length, step
@@ -117,20 +130,15 @@ def _liveness(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
         before = state.machine(n)
         after, kind = step(before, recent=recent, since=since, seen_up=seen_up)
         machines.append(after)
-        if kind == changes_rules.DOWN:
-            began_at = since or result.at
+        if kind == DOWN:
             changes.append(
-                changes_rules.liveness_down(result, n=n, since=began_at, last_good=last_good)
+                liveness_down(result, n=n, since=since or result.at, last_good=last_good)
             )
-        elif kind == changes_rules.RECOVERED:
+        elif kind == RECOVERED:
             hits = HITS if before.down and not before.flapping else run_length(recent)
-            changes.append(
-                changes_rules.liveness_recovered(result, n=n, since=after.began, hits=hits)
-            )
-        elif kind == changes_rules.FLAPPING:
-            changes.append(
-                changes_rules.liveness_flapping(result, n=n, recent=recent, last_good=last_good)
-            )
+            changes.append(liveness_recovered(result, n=n, since=after.began, hits=hits))
+        elif kind == FLAPPING:
+            changes.append(liveness_flapping(result, n=n, recent=recent, last_good=last_good))
     after_all = replace(
         state,
         recent=recent,
@@ -148,7 +156,7 @@ def _terms(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change
         return state, []
     if state.quote is None:
         return replace(state, quote=result.quote), []
-    new = changes_rules.term_changes(state.quote, result.quote, at=result.at, source="probe")
+    new = term_changes(state.quote, result.quote, at=result.at, source="probe")
     limit = 1 if probed.templated else VARIES
     reported: list[Change] = []
     instants = dict(state.changes)
@@ -181,7 +189,7 @@ def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
     known |= dict.fromkeys(sorted(untested), 0)
     new = sorted(unknown - untested)
     confirmed = [rule for rule in new if rule in state.suspects]
-    change = changes_rules.spec_regression(confirmed, result, known=sorted(known))
+    change = spec_regression(confirmed, result, known=sorted(known))
     after = replace(
         state,
         rules=rules if result.outcome is Outcome.PAYMENT_REQUIRED else state.rules,
@@ -208,14 +216,14 @@ def _latency(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Chan
     if baseline is None or not result.up or baseline.count < BASELINE_MIN or ours:
         return state, []
     if state.calm is not None:
-        calm = state.calm + 1 if changes_rules.calm(result, baseline) else 0
+        calm = state.calm + 1 if is_calm(result, baseline) else 0
         return replace(state, calm=None if calm >= CALM else calm), []
-    if not changes_rules.slow(result, baseline):
+    if not is_slow(result, baseline):
         return (replace(state, slow=()) if state.slow else state), []
     slow = (*state.slow, result.timings.total)
     if len(slow) < CONFIRM:
         return replace(state, slow=slow), []
-    change = changes_rules.latency_regression(slow, result, baseline)
+    change = latency_regression(slow, result, baseline)
     return replace(state, slow=(), calm=0), [change]
 
 

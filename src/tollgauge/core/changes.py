@@ -227,13 +227,13 @@ def latency_regression(slow_ms: Sequence[int], result: ProbeResult, baseline: Ba
     )
 
 
-def slow(result: ProbeResult, baseline: Baseline) -> bool:
+def is_slow(result: ProbeResult, baseline: Baseline) -> bool:
     """Whether an answer took far longer than the endpoint's answers do."""
     limit = max(2 * baseline.p95, 3 * baseline.p50, baseline.p50 + SLOW_MS)
     return result.up and result.timings.total > limit
 
 
-def calm(result: ProbeResult, baseline: Baseline) -> bool:
+def is_calm(result: ProbeResult, baseline: Baseline) -> bool:
     """Whether an answer is well inside the usual again; between slow and calm nothing changes."""
     limit = max(3 * baseline.p95 // 2, 2 * baseline.p50, baseline.p50 + SLOW_MS // 2)
     return result.up and result.timings.total <= limit

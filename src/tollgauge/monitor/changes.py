@@ -23,7 +23,7 @@ from sqlalchemy import Connection
 from tollgauge.core import change_state, latency
 from tollgauge.core.attribution import SITES_MIN, shared_slowness
 from tollgauge.core.change_state import BASELINE_MIN, ChangeState, Probed
-from tollgauge.core.changes import Baseline, Change, delisting, slow
+from tollgauge.core.changes import Baseline, Change, delisting, is_slow
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.lint import ERROR_RULES, RuleSet
 from tollgauge.core.probe import ProbeResult
@@ -94,7 +94,7 @@ def slow_here(tx: Connection, wave: Sequence[tuple[Endpoint, ProbeResult]]) -> b
         endpoint, result = watched[id_]
         baseline = state.baseline
         if result.up and baseline is not None and baseline.count >= BASELINE_MIN:
-            answered.append((endpoint.host, slow(result, baseline)))
+            answered.append((endpoint.host, is_slow(result, baseline)))
     return shared_slowness(answered)
 
 
