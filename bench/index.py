@@ -31,7 +31,7 @@ from tollgauge.clients.chain.log_query import read_events
 from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.rpc import Node, parsed, uncollected
 from tollgauge.core.endpoint import Endpoint, parse_resource
-from tollgauge.core.settlement import TRANSFER, entries, events, settled
+from tollgauge.core.settlement import TRANSFER, entries, events, matched
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS
 from tollgauge.db.engine import Store
@@ -107,7 +107,7 @@ def measure_decoding(total: int) -> dict[str, Any]:
 def _decode(reply: bytes, wallets: frozenset[bytes]) -> int:
     logs = read_events(parsed(reply)["result"], token=TOKEN)
     with uncollected():  # as clients/chain/logs does it
-        settlements_read = settled(logs.transfers, logs.used)
+        settlements_read = matched(logs.transfers, logs.used)
         return len(entries(settlements_read.transfers, wallets, logs.stamps))
 
 

@@ -44,7 +44,7 @@ def probe(number: int, *, up: bool = True, ms: int = 100, **more: object) -> Pro
 
 
 def told_of(change: Change, resource: str = "https://api.example.com/a") -> dict[str, object]:
-    return notice.change_event(
+    return notice.event(
         change,
         event_id="evt_1",
         watch_id="wat_1",

@@ -28,8 +28,8 @@ _PAUSING: Final = frozenset({429, 503})
 class Cadence:
     """How often and how gently to probe, in milliseconds.
 
-    `host_gap_ms` is the pause that a host gets after each probe: a host that lists thousands of
-    paths is probed at that pace, not at its listing's.
+    `host_gap_ms` is the pause that a host gets after each probe, however many paths it lists.
+
     """
 
     every_ms: Annotated[int, Field(ge=SECOND_MS)] = 30 * MINUTE_MS

@@ -7,8 +7,14 @@ saying what is wrong with those bytes, is core/lint's work.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import PlainSerializer
 
 from tollgauge.core.units import known_asset, micro_usd
+
+Amount = Annotated[int, PlainSerializer(str)]
+"""Atomic units of an asset. Text in JSON: it may be a uint256, which JSON's numbers cannot hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +51,7 @@ class Quote:
 
     network: str
     asset: str
-    amount: int
+    amount: Amount
     pay_to: str
 
     @property

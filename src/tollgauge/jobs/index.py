@@ -25,7 +25,7 @@ from sqlalchemy import Connection
 
 from tollgauge.clients.chain.logs import ChainLogs, Fetched, Watched
 from tollgauge.clients.chain.rpc import RpcError
-from tollgauge.core.blocks import DeepReorgError, Header, Rewind, linked, next_span, reconcile
+from tollgauge.core.blocks import DeepReorgError, Header, fork, linked, next_span
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.db.engine import Store
 from tollgauge.jobs import books, index_audit, index_past
@@ -243,10 +243,8 @@ async def _common(visit: Visit, cursor: Cursor) -> tuple[int | None, bytes]:
             on_node[header.number] = header.hash
         if any(on_node.get(number) == kept[number] for number in batch):
             break
-    verdict = reconcile(kept, on_node, head=visit.view.head.number)
-    if isinstance(verdict, Rewind):
-        return verdict.number, kept[verdict.number]
-    return None, b""
+    common = fork(kept, on_node, head=visit.view.head.number)
+    return (None, b"") if common is None else (common, kept[common])
 
 
 async def _publish(visit: Visit) -> None:

@@ -22,7 +22,8 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.similarity import Entry, Index, Match, Terms, terms_of, wording_of
+from tollgauge.core.similarity.index import Entry, Index, Match
+from tollgauge.core.similarity.terms import WeightedTerms, terms_of, wording_of
 from tollgauge.db.engine import ReadOnlyStore
 from tollgauge.store.endpoints import alternative_counts
 from tollgauge.store.endpoints.alternative_counts import Standing
@@ -69,7 +70,7 @@ class Alternatives:
 
     def __init__(self) -> None:
         self._index: Index | None = None
-        self._terms: dict[str, tuple[int, Terms]] = {}
+        self._terms: dict[str, tuple[int, WeightedTerms]] = {}
         self._built_at = 0.0
         self._took = 0.0
         self._refreshing: asyncio.Task[Index] | None = None
@@ -124,7 +125,7 @@ class Alternatives:
 
     async def _rebuild(self, store: ReadOnlyStore) -> Index:
         began = asyncio.get_running_loop().time()
-        terms: dict[str, tuple[int, Terms]] = {}
+        terms: dict[str, tuple[int, WeightedTerms]] = {}
         entries: list[Entry] = []
         after = ""
         while True:
@@ -168,8 +169,8 @@ def _ignore_failure(task: asyncio.Task[Index]) -> None:
 
 def _entries(
     rows: tuple[Standing, ...],
-    before: dict[str, tuple[int, Terms]],
-    after: dict[str, tuple[int, Terms]],
+    before: dict[str, tuple[int, WeightedTerms]],
+    after: dict[str, tuple[int, WeightedTerms]],
 ) -> list[Entry]:
     """What the index is built from; texts that did not change are not read again."""
     entries = []

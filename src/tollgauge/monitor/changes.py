@@ -23,7 +23,7 @@ from sqlalchemy import Connection
 from tollgauge.core import change_state, latency
 from tollgauge.core.attribution import SITES_MIN, shared_slowness
 from tollgauge.core.change_state import BASELINE_MIN, ChangeState, Probed
-from tollgauge.core.changes import Baseline, Change, delisting, slow
+from tollgauge.core.changes import Baseline, Change, delisting, is_slow
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.lint import ERROR_RULES, RuleSet
 from tollgauge.core.probe import ProbeResult
@@ -92,7 +92,7 @@ def slow_here(tx: Connection, wave: Sequence[tuple[Endpoint, ProbeResult]]) -> b
         endpoint, result = watched[id_]
         baseline = state.baseline
         if result.up and baseline is not None and baseline.count >= BASELINE_MIN:
-            answered.append((endpoint.host, slow(result, baseline)))
+            answered.append((endpoint.host, is_slow(result, baseline)))
     return shared_slowness(answered)
 
 
@@ -115,12 +115,11 @@ def _probed(
     watched = endpoint.watched_until > result.at
     if watched:
         state = _with_baseline(tx, endpoint.id, state, now=result.at)
-    sensitivities = watches.sensitivities(tx, endpoint.id) if watched else frozenset[int]()
     # Only an outage that may begin with this probe needs to know when the endpoint last answered.
     may_begin = not result.up and state.recent.endswith("1")
     return state, Probed(
         result=result,
-        sensitivities=change_state.sensitivities(sensitivities),
+        sensitivities=watches.sensitivities(tx, endpoint.id) if watched else frozenset(),
         templated=endpoint.templated,
         last_good=change_rows.last_up(tx, endpoint.id, before=result.at) if may_begin else None,
         slow_here=slow_here,

@@ -27,11 +27,10 @@ from typing import Final, TypeVar
 from sqlalchemy import Connection
 
 from tollgauge.core import discovery
-from tollgauge.core.changes import Change as WatchedChange
-from tollgauge.core.changes import term_changes
+from tollgauge.core.changes import Change, term_changes
 from tollgauge.core.discovery import carried
 from tollgauge.core.endpoint import Endpoint, Listing, Resource
-from tollgauge.core.evidence import Change
+from tollgauge.core.evidence import TermChange
 from tollgauge.core.listing import ListedItem
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import MINUTE_MS
@@ -184,14 +183,16 @@ def adopt(tx: Connection, resource: Resource, *, source: str, now: int) -> Endpo
 
 def observe_quote(
     tx: Connection, endpoint: Endpoint, quote: Quote, *, at: int
-) -> tuple[Change, ...]:
+) -> tuple[TermChange, ...]:
     """Take a probe's terms as the endpoint's price. What differs from the terms that probes saw
     before becomes events; a directory's price is no such ground, and neither is an older probe.
     """
     return observe_quotes(tx, {endpoint.id: (quote, at)})
 
 
-def observe_quotes(tx: Connection, quotes: Mapping[str, tuple[Quote, int]]) -> tuple[Change, ...]:
+def observe_quotes(
+    tx: Connection, quotes: Mapping[str, tuple[Quote, int]]
+) -> tuple[TermChange, ...]:
     """Take what probes saw, (terms, instant) by endpoint's id, as `observe_quote` does for one."""
     quoted: list[LockedEndpoint] = []
     events: list[tuple[str, DiscoveryEvent]] = []
@@ -213,14 +214,14 @@ def observe_quotes(tx: Connection, quotes: Mapping[str, tuple[Quote, int]]) -> t
     return tuple(_change(event) for _, event in events)
 
 
-def changes(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple[Change, ...]:
+def changes(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple[TermChange, ...]:
     """Changes of price, payTo and network with `since < at <= until`, oldest first. One that
     several sources saw counts once, as the first saw it: a transition happened as often as the
     source that saw it most often says.
     """
     counted: Counter[tuple[str, str, str]] = Counter()
     by_source: Counter[tuple[str, str, str, str]] = Counter()
-    distinct: list[Change] = []
+    distinct: list[TermChange] = []
     for event in listings.events(tx, endpoint_id, since=since, until=until):
         if event.event in (LISTED, DELISTED, RELISTED):
             continue
@@ -359,7 +360,7 @@ def _record_term_changes(
     """Changed terms are news to watchers, unless a probe saw terms of its own or another source
     speaks for the endpoint.
     """
-    found: list[tuple[str, WatchedChange]] = []
+    found: list[tuple[str, Change]] = []
     for id_ in sorted(items.keys() & locked.keys() & listed.keys()):
         endpoint, item, before = locked[id_].endpoint, items[id_], listed[id_].terms
         after = carried(before, clean_terms(item.quote or item.unpriced))
@@ -391,8 +392,8 @@ def _event(kind: str, source: str, at: int, before: str, after: str) -> Discover
     return DiscoveryEvent(at=at, event=kind, source=source, before=before, after=after)
 
 
-def _change(event: DiscoveryEvent) -> Change:
-    return Change(
+def _change(event: DiscoveryEvent) -> TermChange:
+    return TermChange(
         at=event.at,
         kind=event.event,
         source=event.source,

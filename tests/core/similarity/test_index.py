@@ -11,14 +11,17 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tollgauge.core.similarity import COUNT_MAX, FLOOR, Entry, Index, Match, Terms, Wording
-from tollgauge.core.similarity import terms_of as read
+from tollgauge.core.similarity.index import COUNT_MAX, FLOOR, Entry, Index, Match
 from tollgauge.core.similarity.postings import SCALE
+from tollgauge.core.similarity.terms import WeightedTerms, Wording
+from tollgauge.core.similarity.terms import terms_of as read
 
 
-def terms(*found: tuple[int, int]) -> Terms:
+def terms(*found: tuple[int, int]) -> WeightedTerms:
     ordered = sorted(dict(found).items())
-    return Terms(array("I", [one for one, _ in ordered]).tobytes(), bytes(w for _, w in ordered))
+    return WeightedTerms(
+        array("I", [one for one, _ in ordered]).tobytes(), bytes(w for _, w in ordered)
+    )
 
 
 def entry(name: str, text: str = "weather forecast", **changes: object) -> Entry:
@@ -96,7 +99,7 @@ def test_another_purpose_is_no_alternative() -> None:
 def test_an_endpoint_that_says_nothing_has_no_alternatives_and_is_none() -> None:
     silent = entry("silent", "")
     assert search([silent]) == []
-    assert search([entry("a")], replace(ASKED, terms=Terms())) == []
+    assert search([entry("a")], replace(ASKED, terms=WeightedTerms())) == []
     assert Index([]).search(silent.terms, host="", pay_to=None, least_tenths=0, limit=5) == ()
     assert Index([]).counts(0, 10) == []
 

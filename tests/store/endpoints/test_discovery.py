@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from tests.support.statements import execute, fetch
 
 from tollgauge.core.endpoint import Endpoint, Listing, parse_resource
-from tollgauge.core.evidence import Change
+from tollgauge.core.evidence import TermChange
 from tollgauge.core.listing import ListedItem
 from tollgauge.core.terms import Quote, UnpricedTerms
 from tollgauge.core.units import DAY_MS, MINUTE_MS
@@ -312,7 +312,7 @@ async def test_a_probes_terms_are_compared_with_what_probes_saw_before(store: St
     changes = await store.writing(discovery.observe_quote, found, CENT, at=NOW + 3)
     assert await store.writing(discovery.observe_quote, found, TWO, at=NOW + 2) == ()  # late
     assert changes == (
-        Change(at=NOW + 3, kind="price-changed", source="probe", before="20000", after="10000"),
+        TermChange(at=NOW + 3, kind="price-changed", source="probe", before="20000", after="10000"),
     )
     assert await store.reading(discovery.changes, found.id, since=NOW + 2, until=NOW + 3) == changes
     assert await store.reading(discovery.changes, found.id, since=NOW + 3, until=NOW + 9) == ()

@@ -16,7 +16,7 @@ from tollgauge.core.changes import delisting
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.listing import ListedItem, read_item
 from tollgauge.core.units import DAY_MS
-from tollgauge.core.watch import PERIOD_MS, READABLE_MS, Kind, State, WatchRequest
+from tollgauge.core.watch import PERIOD_MS, READABLE_MS, Kind, WatchRequest, WatchState
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import changes as watched_changes
@@ -72,7 +72,7 @@ async def started(store: Store, *, targets: int = 1) -> None:
     await store.writing(discovery.adopt, RESOURCE, source="request", now=NOW)
     kept = [target(number) for number in range(1, targets + 1)]
     await store.writing(watch_payments.create, made(1), kept, payment_id="pay_1")
-    await execute(store, watches.watch.update().values(state=State.ACTIVE.value))
+    await execute(store, watches.watch.update().values(state=WatchState.ACTIVE.value))
     await execute(store, watch_payments.watch_payment.update().values(applied=True))
 
 
@@ -131,7 +131,7 @@ async def test_healthy_destinations_come_first_and_the_failing_have_a_share(stor
 
 async def test_nothing_is_sent_for_a_watch_that_is_not_paid(store: Store) -> None:
     await started(store)
-    await execute(store, watches.watch.update().values(state=State.PENDING.value))
+    await execute(store, watches.watch.update().values(state=WatchState.PENDING.value))
     await store.writing(outbox.put, [notice(1)], now=NOW)
     assert await claim(store, "a") == []
 
@@ -200,7 +200,7 @@ async def test_ended_watches_and_old_deliveries_are_forgotten(store: Store) -> N
     await store.writing(outbox.drop, "wat_1", now=NOW)
     found = await store.writing(watches.get, "wat_1")
     assert found is not None
-    assert await store.writing(watches.end, found, State.CANCELLED, now=NOW)
+    assert await store.writing(watches.end, found, WatchState.CANCELLED, now=NOW)
     assert await store.writing(watch_payments.forget, now=NOW + PERIOD_MS + READABLE_MS) == 0
     assert await store.writing(outbox.forget, now=NOW + 29 * DAY_MS) == 0
     assert await store.writing(outbox.forget, now=NOW + 31 * DAY_MS) == 1

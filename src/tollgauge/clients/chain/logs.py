@@ -44,8 +44,8 @@ from tollgauge.core.settlement import (
     Transfer,
     deposits,
     entries,
-    resolved,
-    settled,
+    matched,
+    matched_by_receipts,
 )
 
 
@@ -362,7 +362,7 @@ class ChainLogs:
         used = (await self._reader(node).events(queries)).used
         try:
             with uncollected():
-                pairing = settled(collected.transfers.values(), used.values())
+                pairing = matched(collected.transfers.values(), used.values())
             if not pairing.unclear:
                 return pairing.transfers
             hashes = sorted({transfer.transaction for transfer in pairing.unclear})
@@ -370,7 +370,9 @@ class ChainLogs:
                 Call("eth_getTransactionReceipt", [_hex(transaction)]) for transaction in hashes
             ]
             receipts = await node.results(calls)
-            return pairing.transfers + resolved(pairing.unclear, receipts, token=self.token)
+            return pairing.transfers + matched_by_receipts(
+                pairing.unclear, receipts, token=self.token
+            )
         except LogError as error:
             raise RpcUnavailable(f"{node.name}: {error}") from error
 

@@ -31,7 +31,7 @@ from tollgauge.core.similarity.postings import (
     Steps,
     build,
 )
-from tollgauge.core.similarity.terms import Terms
+from tollgauge.core.similarity.terms import WeightedTerms
 
 Sums = npt.NDArray[np.float64]
 
@@ -59,7 +59,7 @@ class Entry:
     score_tenths: int | None
     price: int | None
     offered: bool
-    terms: Terms
+    terms: WeightedTerms
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Index:
 
     def search(
         self,
-        terms: Terms,
+        terms: WeightedTerms,
         *,
         host: str,
         pay_to: str | None,

@@ -87,7 +87,7 @@ def change_states(tx: Connection, ids: Iterable[str]) -> dict[str, ChangeState]:
     """What is remembered of endpoints, by id; those without a scored probe are left out."""
     query = sa.select(change_state_row).where(change_state_row.c.endpoint_id.in_(list(ids)))
     return {
-        row["endpoint_id"]: change_state.from_json(orjson.loads(row["state"]))
+        row["endpoint_id"]: change_state.from_json(row["state"])
         for row in tx.execute(query).mappings()
     }
 
@@ -102,7 +102,7 @@ def save_change_states(tx: Connection, states: Mapping[str, ChangeState]) -> Non
             index_elements=["endpoint_id"], set_={"state": statement.excluded["state"]}
         ),
         [
-            {"endpoint_id": id_, "state": orjson.dumps(change_state.to_json(states[id_])).decode()}
+            {"endpoint_id": id_, "state": change_state.to_json(states[id_]).decode()}
             for id_ in sorted(states)
         ],
     )

@@ -21,7 +21,7 @@ from tollgauge.clients.seal import SealError, destination_context, watch_context
 from tollgauge.clients.webhooks import Signing
 from tollgauge.core import notice
 from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.watch import Kind, State, Target
+from tollgauge.core.watch import Kind, Target, WatchState
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.watches import destinations, outbox, watches
 from tollgauge.store.watches.destinations import Destination
@@ -88,7 +88,7 @@ class Watching:
         watch = await own_watch(self.dependencies, id, bearer(request))
         document = catalogue.json_object(await read_body(request, bodyless=True))
         catalogue.check_names(document, _EDIT_BODY)
-        if watch.state is not State.ACTIVE:
+        if watch.state is not WatchState.ACTIVE:
             raise _ended()
         if not FIELDS.keys() & document.keys():
             raise _nothing_to_change()
@@ -117,7 +117,7 @@ class Watching:
     ) -> None:
         """Change a watch as it is now; None as `targets` leaves its destinations alone."""
         watch = watches.get(tx, watch_id, lock=True)
-        if watch is None or watch.state is not State.ACTIVE:
+        if watch is None or watch.state is not WatchState.ACTIVE:
             raise _ended()
         now = self.dependencies.clock()
         added: list[Destination] = []
@@ -231,7 +231,7 @@ class Watching:
 
 
 def _cancel(tx: Connection, watch: Watch, *, now: int) -> None:
-    if watches.end(tx, watch, State.CANCELLED, now=now) is not None:
+    if watches.end(tx, watch, WatchState.CANCELLED, now=now) is not None:
         outbox.drop(tx, watch.id, now=now)
 
 

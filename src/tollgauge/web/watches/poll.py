@@ -22,7 +22,7 @@ from tollgauge.core import watch as rules
 from tollgauge.core.changes import EVENTS
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.units import MINUTE_MS
-from tollgauge.core.watch import State
+from tollgauge.core.watch import WatchState
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import changes
 from tollgauge.store.probes.changes import StoredChange
@@ -141,7 +141,7 @@ class Polling:
         resource = endpoint.resource if endpoint else ""
         last = events[-1].id if events else after
         probed = endpoint.last_probed if endpoint else None
-        live = watch.state is State.ACTIVE
+        live = watch.state is WatchState.ACTIVE
         return PollShape(
             watch_id=watch.id,
             state=watch.state.value,
@@ -160,7 +160,7 @@ class Polling:
 
     def _event(self, stored: StoredChange, watch: Watch, resource: str) -> EventShape:
         return EventShape(
-            **notice.change_event(
+            **notice.event(
                 stored.change,
                 event_id=rules.message_id(watch.id, f"flip:{stored.id}"),
                 watch_id=watch.id,

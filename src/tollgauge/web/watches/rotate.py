@@ -21,7 +21,7 @@ from tollgauge.clients.chain.rpc import RpcError
 from tollgauge.clients.seal import watch_context
 from tollgauge.core.signature import recovered, text_digest
 from tollgauge.core.units import SECOND_MS
-from tollgauge.core.watch import State, rotation_text
+from tollgauge.core.watch import WatchState, rotation_text
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web.dependencies import Dependencies
@@ -136,12 +136,12 @@ class Rotation:
     async def _bought(self, watch_id: str) -> tuple[Watch, tuple[str, str]]:
         """A watch, and the network and address of who paid for it. Raises Problem 404."""
         watch, payer = await self.dependencies.store.reading(_watch_and_payer, watch_id)
-        if watch is not None and watch.state is State.PENDING:
+        if watch is not None and watch.state is WatchState.PENDING:
             await self.dependencies.store.writing(
                 watch_payments.apply, now=self.dependencies.clock(), watch_id=watch_id
             )
             watch, payer = await self.dependencies.store.reading(_watch_and_payer, watch_id)
-        if watch is None or payer is None or watch.state is State.PENDING:
+        if watch is None or payer is None or watch.state is WatchState.PENDING:
             raise Problem(404, "unknown-watch", "There is no such watch.")
         return watch, payer
 

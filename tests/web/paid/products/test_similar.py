@@ -26,7 +26,7 @@ from tests.support.http_service import BASE, NOW, PAY_TO
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
 from tollgauge.core.evidence import Evidence
-from tollgauge.core.similarity import Terms, Wording, terms_of
+from tollgauge.core.similarity.terms import WeightedTerms, Wording, terms_of
 from tollgauge.core.terms import Quote
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
@@ -317,7 +317,7 @@ async def test_what_is_new_is_found_after_a_refresh_and_only_what_changed_is_rea
     await market(store)
     read: list[str] = []
 
-    def spy(wording: Wording) -> Terms:
+    def spy(wording: Wording) -> WeightedTerms:
         read.append(wording.description)
         return terms_of(wording)
 

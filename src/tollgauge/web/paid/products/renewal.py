@@ -9,7 +9,7 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from tollgauge.core import notice
-from tollgauge.core.watch import State
+from tollgauge.core.watch import WatchState
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.web import wire
@@ -98,9 +98,9 @@ def _renewed(tx: Connection, watch_id: str, *, payment_id: str, now: int) -> tup
     """
     watch_payments.apply(tx, now=now, watch_id=watch_id)
     watch = watches.get(tx, watch_id)
-    if watch is None or watch.state is State.PENDING:
+    if watch is None or watch.state is WatchState.PENDING:
         raise Problem(404, "unknown-watch", _NO_WATCH)
-    if watch.state is State.CANCELLED:
+    if watch.state is WatchState.CANCELLED:
         raise Problem(
             422,
             "watch-cancelled",
