@@ -29,7 +29,6 @@ class Cadence:
     """How often and how gently to probe, in milliseconds.
 
     `host_gap_ms` is the pause that a host gets after each probe, however many paths it lists.
-
     """
 
     every_ms: Annotated[int, Field(ge=SECOND_MS)] = 30 * MINUTE_MS
