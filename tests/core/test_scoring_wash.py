@@ -70,10 +70,10 @@ class Chain:
         known = matched(found.transfers, found.used)
         assert known.unclear == []
         sums: dict[bytes, list[int]] = {}
-        for each in entries(known.transfers, {SELLER}, found.stamps):
-            row = sums.setdefault(each.other, [0, 0, 0])
-            row[0] += each.incoming
-            row[1 if each.incoming else 2] += each.value
+        for entry in entries(known.transfers, {SELLER}, found.stamps):
+            row = sums.setdefault(entry.other, [0, 0, 0])
+            row[0] += entry.incoming
+            row[1 if entry.incoming else 2] += entry.value
         return ChainEvidence(
             network="eip155:8453",
             pay_to="0x" + SELLER.hex(),

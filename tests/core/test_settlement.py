@@ -274,20 +274,20 @@ def test_a_filtered_view_with_receipts_agrees_with_the_whole(plan: list[Any], di
             if payee != OTHER:
                 truth[index] = nonce(step) if kind == "pay" else None
         index += 1
-    seen = [each for each in logs if not _to(each, OTHER)]
+    seen = [raw for raw in logs if not _to(raw, OTHER)]
     dice.shuffle(seen)
     found = events(seen, token=TOKEN)
     known = matched(found.transfers, found.used)
     receipts = [
-        {"logs": [each for each in logs if each["transactionHash"] == f"0x{tx:064x}"]}
+        {"logs": [raw for raw in logs if raw["transactionHash"] == f"0x{tx:064x}"]}
         for tx in range(4)
     ]
     whole = known.transfers + matched_by_receipts(known.unclear, receipts, token=TOKEN)
     assert {move.log_index: move.nonce for move in whole} == truth
 
 
-def _to(each: Any, payee: bytes) -> bool:
-    return bool(each["topics"][0] == TRANSFER and each["topics"][2] == topic(payee))
+def _to(raw: Any, payee: bytes) -> bool:
+    return bool(raw["topics"][0] == TRANSFER and raw["topics"][2] == topic(payee))
 
 
 def test_an_entry_is_what_one_wallet_has_of_a_transfer() -> None:

@@ -27,7 +27,7 @@ from tollgauge.core.endpoint import (
 from tollgauge.core.lint import terms_of_accepts
 from tollgauge.core.terms import Quote, UnpricedTerms, preferred
 from tollgauge.core.text import DESCRIPTION_MAX, NAME_MAX, clean_tags, clean_text
-from tollgauge.core.units import legacy_network
+from tollgauge.core.units import BASE, legacy_network
 
 EXCERPT_MAX: Final = 80
 _ADDRESS_MAX: Final = 256
@@ -174,7 +174,7 @@ def _accepts(item: Mapping[str, object]) -> list[dict[str, object]]:
 def _unpriced(item: Mapping[str, object], accepts: list[dict[str, object]]) -> UnpricedTerms | None:
     """Who is paid, by the first of the terms (on Base if there is one) that names a receiver."""
     named = [terms for terms in map(_receiver, (*accepts, item)) if terms is not None]
-    return min(named, key=lambda terms: terms.network != "eip155:8453", default=None)
+    return min(named, key=lambda terms: terms.network != BASE, default=None)
 
 
 def _receiver(entry: Mapping[str, object]) -> UnpricedTerms | None:

@@ -283,11 +283,7 @@ def entries(
 
 
 def deposits(
-    transfers: Iterable[Transfer],
-    own: Collection[bytes],
-    times: Mapping[bytes, int],
-    *,
-    token: str,
+    transfers: Iterable[Transfer], own: Collection[bytes], times: Mapping[bytes, int], *, token: str
 ) -> list[Deposit]:
     """Every transfer to one of our `own` addresses; `times` as in `entries`, `token` in 0x-hex."""
     asset = bytes.fromhex(token[2:])

@@ -31,6 +31,7 @@ CAIP2_PATTERN: Final = re.compile(r"[-a-z0-9]{3,8}:[-_a-zA-Z0-9]{1,32}", re.ASCI
 EVM_ADDRESS_PATTERN: Final = re.compile(r"0x[0-9a-fA-F]{40}", re.ASCII)
 """An address of 20 bytes, in any case."""
 
+BASE: Final = "eip155:8453"
 _SOLANA: Final = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
 _SOLANA_DEVNET: Final = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
 _SOLANA_TESTNET: Final = "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z"
@@ -38,7 +39,7 @@ _SOLANA_TESTNET: Final = "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z"
 V1_NETWORKS: Final[dict[str, str]] = {
     "ethereum": "eip155:1",
     "sepolia": "eip155:11155111",
-    "base": "eip155:8453",
+    "base": BASE,
     "base-sepolia": "eip155:84532",
     "avalanche": "eip155:43114",
     "avalanche-fuji": "eip155:43113",
