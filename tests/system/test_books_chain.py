@@ -67,7 +67,7 @@ async def unsold(signer: Signer, pay_to: str, value: int, form: str = "vrs") -> 
 
 async def indexed(service: app.Opened) -> None:
     for _ in range(60):
-        tally = await service.index_round()
+        tally = await service.round("index")
         if not any(tally.get(name) for name in ("blocks", "filled", "audited", "reorgs")):
             return
     raise AssertionError("the indexer does not come to rest")
@@ -108,7 +108,7 @@ async def test_the_books_say_what_was_sold_what_was_not_and_what_a_reorganisatio
         chain, pay_to = world.chain, world.pay_to
         config = configuration(world, port=0, store_url=database)
         async with app.opened(replace(config, index=SETTINGS)) as service:
-            await service.discover_round()
+            await service.round("discover")
             async with serve(web.create(service.server())) as port:
                 url = f"http://127.0.0.1:{port}"
                 for _ in range(2):

@@ -129,7 +129,7 @@ async def replay(
                 )
                 seen = Observation(endpoint=endpoint, result=result, learned=None)
                 await probing.record(tx, (seen,), cadence=Cadence(), owner="", now=clock.now)
-        await service.alert_round()
+        await service.round("alert")
     polling = Polling(service.server())
     polled: Told = {}
     for key, id_ in ids.items():

@@ -207,6 +207,22 @@ async def run(
     return await _record(store, crawl, steps, now=now, perimeter=perimeter, progress=progress)
 
 
+async def run_all(
+    store: Store,
+    egress: Egress,
+    sources: Iterable[Source],
+    *,
+    clock: Callable[[], int],
+    perimeter: Perimeter,
+) -> dict[str, object]:
+    """One crawl of every source; the tally says by source what it brought, or why it failed."""
+    tally: dict[str, object] = {}
+    for source in sources:
+        crawl = await run(store, egress, source, now=clock(), perimeter=perimeter)
+        tally[source.name] = crawl.problem or f"{crawl.new} new of {crawl.items}"
+    return tally
+
+
 async def record_file(
     store: Store,
     source: str,

@@ -11,23 +11,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection
 
-from tollgauge.clients.egress.client import Egress
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.units import SECOND_MS
-from tollgauge.db.engine import Store
 from tollgauge.monitor import changes, probing
 from tollgauge.monitor.probing import Observation, Prober
 from tollgauge.observe import PROBES
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.endpoints.endpoints import HostState
-
-Clock = Callable[[], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,17 +50,8 @@ class ProbeSettings:
                 raise ValueError(f"references: {url!r} does not start with https://")
 
 
-async def run(
-    store: Store, egress: Egress, *, settings: ProbeSettings, clock: Clock, owner: str
-) -> dict[str, object]:
+async def run(prober: Prober, *, settings: ProbeSettings, owner: str) -> dict[str, object]:
     """Probe one wave of due endpoints; the tally counts outcomes, `busy` asks for the next."""
-    prober = Prober(
-        store=store,
-        egress=egress,
-        clock=clock,
-        cadence=settings.cadence,
-        references=settings.references,
-    )
     observations = await _Wave(prober=prober, settings=settings, owner=owner).run()
     if not observations:
         return {}
@@ -138,7 +125,7 @@ class _Wave:
         await self.prober.store.writing(
             probing.record,
             observations,
-            cadence=self.settings.cadence,
+            cadence=self.prober.cadence,
             owner=self.owner,
             now=self.prober.clock(),
             slow_here=slow_here,

@@ -1,6 +1,6 @@
 """The runner: turns the loops, each on its own tick, until it is told to stop.
 
-A loop's round has a deadline; a round that fails is logged, counted and tried again at the next
+A loop's round has a time-out; a round that fails is logged, counted and tried again at the next
 tick: this is the one broad `except` of the project. Rounds that must not run twice at once on
 several machines take a lease first, which stopping gives back. The lease is short, so that the
 work of a machine that died is soon taken up, and renewed for as long as the round goes on; a round
@@ -14,7 +14,7 @@ import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from tollgauge.db import leases
@@ -31,18 +31,19 @@ Clock = Callable[[], int]
 Tally = Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Job:
     """One loop: what a round does and how often. A round that reports `busy: True` in its tally
     is followed by the next at once. `exclusive` rounds run on one machine at a time. Up to
-    `concurrency` rounds are under way at once, begun in turn, so that `every_ms` holds for them
+    `concurrency` rounds are under way at once, begun in turn, so that `every_s` holds for them
     together.
     """
 
     name: str
-    every_ms: int
-    deadline_ms: int
     run: Callable[[], Awaitable[Tally]]
+    _: KW_ONLY
+    every_s: float
+    timeout_s: float
     exclusive: bool = False
     concurrency: int = 1
 
@@ -61,11 +62,11 @@ async def run_jobs(
 async def _loop(
     job: Job, lane: int, *, store: Store, clock: Clock, owner: str, stop: asyncio.Event
 ) -> None:
-    await _pause(stop, lane * job.every_ms / 1000)
+    await _pause(stop, lane * job.every_s)
     while not stop.is_set():
         busy = await _round(job, store=store, clock=clock, owner=owner)
         # Jitter keeps the loops of several machines from meeting on the same row.
-        idle = job.concurrency * job.every_ms / 1000 * random.uniform(0.9, 1.1)  # noqa: S311 - no secret
+        idle = job.concurrency * job.every_s * random.uniform(0.9, 1.1)  # noqa: S311 - no secret
         await _pause(stop, 0.05 if busy else idle)
     if job.exclusive:
         with contextlib.suppress(StoreUnavailable):  # then it ends by itself
@@ -83,7 +84,7 @@ async def _round(job: Job, *, store: Store, clock: Clock, owner: str) -> bool:
     try:
         if job.exclusive and not await _leased(job, store=store, clock=clock, owner=owner):
             return False
-        async with asyncio.timeout(job.deadline_ms / 1000):
+        async with asyncio.timeout(job.timeout_s):
             if job.exclusive:
                 tally = await _alone(job, started, store=store, clock=clock, owner=owner)
             else:
