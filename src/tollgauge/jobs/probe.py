@@ -98,9 +98,7 @@ class _Wave:
         self, endpoint: Endpoint, host: HostState, final: asyncio.Queue[Observation | None]
     ) -> Observation:
         """Probe one endpoint, and queue the result at once where it is final by itself."""
-        observation = await self.prober.ask(endpoint)
-        if observation.sells and self.prober.wildcard_test_due(host):
-            observation = await self.prober.with_wildcard_test(observation)
+        observation = await self.prober.probe(endpoint, host)
         if observation.is_final:
             final.put_nowait(observation)
         return observation

@@ -24,6 +24,7 @@ from tollgauge.core import watch as rules
 from tollgauge.core.units import DAY_MS
 from tollgauge.core.watch import State
 from tollgauge.db.engine import Store
+from tollgauge.monitor import changes as watched_changes
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import changes
 from tollgauge.store.probes.changes import StoredChange
@@ -73,7 +74,7 @@ def _dispatch_changes(tx: Connection, *, base_url: str, now: int) -> Counter[str
     deliveries: list[Notice] = []
     for stored in undispatched:
         for watch in watches_by_endpoint.get(stored.endpoint_id, ()):
-            if changes.hears(watch, stored, requests.get(watch.id, ())):
+            if watched_changes.is_about(watch, stored, requests.get(watch.id, ())):
                 event = notice.change_event(
                     stored.change,
                     event_id=rules.message_id(watch.id, f"flip:{stored.id}"),
@@ -133,7 +134,7 @@ def _events_of_watch(
         events.append(event(rules.EXPIRING, words, rules.own_event(noted), after=until))
     if watch.watch_request.digest and digest_at <= now:
         probes, scored = changes.checks(tx, watch.endpoint_id, since=now - DAY_MS, until=now)
-        count = changes.count_of_watch(tx, watch, since=now - DAY_MS)
+        count = watched_changes.count_of_watch(tx, watch, since=now - DAY_MS)
         words = f"{scored} checks in the last day, {count} event{'s' if count != 1 else ''}."
         evidence = {"checkedTimes": scored, "excludedTimes": probes - scored, "events": count}
         events.append(event(rules.DIGEST, words, f"{rules.DIGEST}:{digest_at}", evidence=evidence))

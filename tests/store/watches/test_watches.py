@@ -174,7 +174,7 @@ async def test_an_event_that_becomes_visible_late_is_not_passed_by_a_cursor(
     await first
     assert order == ["first", "second"]
     async with one.read() as tx:
-        told = await changes.of_watch(tx, made(1), after=0, limit=9)
+        told = await watched_changes.of_watch(tx, made(1), after=0, limit=9)
     assert [each.change.evidence["source"] for each in told] == ["first", "second"]
 
 
@@ -191,14 +191,14 @@ async def test_a_watch_hears_its_own_flips_of_its_own_time(store: Store) -> None
             replace(change, at=NOW + PERIOD_MS + 1),
         ):
             await changes.add(tx, [(RESOURCE.id, each)])
-        heard = await changes.of_watch(tx, made(1), after=0, limit=9)
-        assert [(each.change.type, each.change.sensitivity) for each in heard] == [
+        told = await watched_changes.of_watch(tx, made(1), after=0, limit=9)
+        assert [(each.change.type, each.change.sensitivity) for each in told] == [
             ("delisting", None),
             ("liveness_down", 2),
         ]
         deaf = made(1, watch_request=WatchRequest(events=("price_change",)))
-        assert await changes.of_watch(tx, deaf, after=0, limit=9) == ()
-        assert await changes.of_watch(tx, made(1), after=heard[0].id, limit=9) == heard[1:]
+        assert await watched_changes.of_watch(tx, deaf, after=0, limit=9) == ()
+        assert await watched_changes.of_watch(tx, made(1), after=told[0].id, limit=9) == told[1:]
 
 
 async def test_ended_watches_and_old_deliveries_are_forgotten(store: Store) -> None:

@@ -22,6 +22,7 @@ from tollgauge.core import watch as rules
 from tollgauge.core.changes import EVENTS
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.core.watch import State
+from tollgauge.monitor import changes as watched_changes
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import changes
 from tollgauge.store.probes.changes import StoredChange
@@ -133,7 +134,7 @@ class Polling:
         async with self.dependencies.store.read() as tx:
             _check_cursor(after, await changes.newest(tx), "since")
             _check_cursor(watched_after, await watch_events.newest(tx), "watch_since")
-            events = await changes.of_watch(tx, watch, after=after, limit=PAGE_MAX)
+            events = await watched_changes.of_watch(tx, watch, after=after, limit=PAGE_MAX)
             watch_changes = await watch_events.of_watch(
                 tx, watch.id, after=watched_after, limit=PAGE_MAX
             )
