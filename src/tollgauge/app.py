@@ -177,11 +177,10 @@ async def opened(config: Config, *, clock: Clock = now_ms) -> AsyncIterator[Open
     egress = Egress(config.egress)
     facilitator = Facilitator(config.facilitator)
     rpc = config.rpc
-    chain = Prover.connect(rpc.url, timeout_s=rpc.timeout_s) if rpc.url else None
+    chain = Prover(_nodes(config)) if rpc.url else None
     logs = _chain_logs(config)
     fallback = {config.sale.network: rpc.url} if rpc.url else {}
-    nodes = config.networks.nodes(fallback=fallback, timeout_s=rpc.timeout_s)
-    transactions = Transactions(nodes)
+    transactions = Transactions(config.networks.nodes(fallback=fallback, timeout_s=rpc.timeout_s))
     alternatives = Alternatives()
     try:
         await store.migrate()
@@ -216,11 +215,15 @@ def _chain_logs(config: Config) -> ChainLogs | None:
     """The nodes that settlements are read from, None where the operator names none."""
     if not config.rpc.urls:
         return None
-    nodes = [Node(url, timeout_s=config.rpc.timeout_s) for url in config.rpc.urls]
     chain_id = int(config.sale.network.rpartition(":")[2])
     return ChainLogs(
-        nodes, chain_id=chain_id, token=config.sale.asset, settings=config.index.asking
+        _nodes(config), chain_id=chain_id, token=config.sale.asset, settings=config.index.asking
     )
+
+
+def _nodes(config: Config) -> list[Node]:
+    """A pool to each node of the network that is sold on, the preferred one first."""
+    return [Node(url, timeout_s=config.rpc.timeout_s) for url in config.rpc.urls]
 
 
 async def speak(resources: Opened) -> None:

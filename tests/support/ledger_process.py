@@ -27,6 +27,7 @@ from starlette.routing import Route
 from tests.support.ledger_world import LedgerWorld
 
 from tollgauge.clients.chain.authorization import Prover
+from tollgauge.clients.chain.rpc import Node
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.core.payment import State
 from tollgauge.db.engine import Store
@@ -116,7 +117,7 @@ def serve(order: dict[str, str], listener: socket.socket) -> None:
             FacilitatorSettings(url=order["facilitator"], settle_timeout_s=5)
         ),
         clock=lambda: int((folder / "clock").read_text()),
-        chain=Prover.connect(order["node"], timeout_s=5),
+        chain=Prover([Node(order["node"], timeout_s=5)]),
     )
 
     async def answer(request: Request) -> Response:

@@ -188,7 +188,7 @@ async def _record_probes(
         await probes.record_many(tx, endpoint.id, results)
         for result, quote in _quote_changes(results):
             current = await endpoints.get(tx, endpoint.id) or endpoint
-            await discovery.observe_quote(tx, current, quote, at=result.at)
+            await discovery.observe_quotes(tx, {current.id: (quote, result.at)})
 
 
 def _quote_changes(results: list[ProbeResult]) -> Iterator[tuple[ProbeResult, Quote]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from tollgauge.clients.chain.logs import View
+from tollgauge.clients.chain.nodes import View
 from tollgauge.core.blocks import Span
 from tollgauge.jobs.index_visit import PATIENCE, Visit
 from tollgauge.monitor import settlement

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tollgauge.clients.chain.logs import TOPICS_MAX, ChainLogs, LogSettings, View
+from tollgauge.clients.chain.log_query import TOPICS_MAX
+from tollgauge.clients.chain.logs import ChainLogs, LogSettings
+from tollgauge.clients.chain.nodes import View
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.db.engine import Store
 

@@ -73,7 +73,7 @@ async def test_a_listed_resource_becomes_an_endpoint(store: Store) -> None:
         tags=("t",),
     )
     tally, gone = await crawl(store, "bazaar", one)
-    assert (tally.new, tally.seen, tally.events, gone) == (1, 1, 1, 0)
+    assert (tally.new, tally.seen, tally.kinds.total(), gone) == (1, 1, 1, 0)
     assert dict(tally.kinds) == {"listed": 1}
     assert await stored(store, one) == Endpoint(
         id=one.resource.id,
@@ -103,7 +103,7 @@ async def test_a_page_recorded_twice_changes_nothing(store: Store) -> None:
             tally = await discovery.record_page(
                 tx, begun, [one, two], next_offset=2, now=NOW + 2 - expected
             )
-            assert (tally.new, tally.seen, tally.events) == (expected, 2, expected)
+            assert (tally.new, tally.seen, tally.kinds.total()) == (expected, 2, expected)
     assert (await stored(store, one)).last_seen == NOW
 
 
@@ -319,10 +319,10 @@ async def test_a_probes_terms_are_compared_with_what_probes_saw_before(store: St
     await crawl(store, "bazaar", one)
     found = await stored(store, one)
     async with store.write() as tx:
-        assert await discovery.observe_quote(tx, found, TWO, at=NOW + 1) == ()
-        assert await discovery.observe_quote(tx, found, TWO, at=NOW + 2) == ()
-        changes = await discovery.observe_quote(tx, found, CENT, at=NOW + 3)
-        assert await discovery.observe_quote(tx, found, TWO, at=NOW + 2) == ()  # late
+        assert await discovery.observe_quotes(tx, {found.id: (TWO, NOW + 1)}) == ()
+        assert await discovery.observe_quotes(tx, {found.id: (TWO, NOW + 2)}) == ()
+        changes = await discovery.observe_quotes(tx, {found.id: (CENT, NOW + 3)})
+        assert await discovery.observe_quotes(tx, {found.id: (TWO, NOW + 2)}) == ()  # late
     assert changes == (
         Change(at=NOW + 3, kind="price-changed", source="probe", before="20000", after="10000"),
     )
@@ -337,7 +337,7 @@ async def test_what_a_probe_saw_outweighs_a_listing(store: Store) -> None:
     await crawl(store, "bazaar", one)
     found = await stored(store, one)
     async with store.write() as tx:
-        await discovery.observe_quote(tx, found, TWO, at=NOW + 1)
+        await discovery.observe_quotes(tx, {found.id: (TWO, NOW + 1)})
     await crawl(store, "bazaar", replace(one, quote=replace(CENT, amount=5)), now=NOW + 2)
     found = await stored(store, one)
     assert (found.quote, found.quote_at) == (TWO, NOW + 1)
@@ -349,10 +349,10 @@ async def test_a_change_that_several_sources_saw_is_told_once(store: Store) -> N
         await crawl(store, source, one)
     found = await stored(store, one)
     async with store.write() as tx:
-        await discovery.observe_quote(tx, found, CENT, at=NOW)
-        await discovery.observe_quote(tx, found, TWO, at=NOW + 1)
-        await discovery.observe_quote(tx, found, CENT, at=NOW + 2)
-        await discovery.observe_quote(tx, found, TWO, at=NOW + 3)
+        await discovery.observe_quotes(tx, {found.id: (CENT, NOW)})
+        await discovery.observe_quotes(tx, {found.id: (TWO, NOW + 1)})
+        await discovery.observe_quotes(tx, {found.id: (CENT, NOW + 2)})
+        await discovery.observe_quotes(tx, {found.id: (TWO, NOW + 3)})
     for source in ("bazaar", "x402scan"):
         await crawl(store, source, replace(one, quote=TWO), now=NOW + 4)
     async with store.read() as tx:

@@ -248,7 +248,7 @@ async def test_a_crawl_tells_changed_terms_until_a_probe_has_seen_some(
             assert isinstance(endpoint, Endpoint)
             if not listed and number == 0 and endpoint.quote is not None:
                 seen = replace(endpoint.quote, amount=150)
-                await discovery.observe_quote(tx, endpoint, seen, at=at)
+                await discovery.observe_quotes(tx, {endpoint.id: (seen, at)})
     async with store.read() as tx:
         told = await changes.public(tx, endpoint_id=RESOURCE.id)
     assert [each.change.type for _, each in told] == (["price_change"] if listed else [])

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from tollgauge.clients.chain.log_query import quantity
 from tollgauge.clients.chain.rpc import (
     Call,
     Node,
@@ -22,6 +21,7 @@ from tollgauge.clients.chain.rpc import (
     RpcRefused,
     RpcThrottled,
     RpcUnavailable,
+    quantity,
 )
 from tollgauge.core.blocks import Header
 from tollgauge.core.settlement import LogError, word

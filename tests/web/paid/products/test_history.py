@@ -229,7 +229,7 @@ async def test_changes_of_listing_and_price_are_told_with_their_source(shop: Pai
         for days_ago, quote in ((5, QUOTE), (2, replace(QUOTE, amount=20_000))):
             known = await endpoints.get(tx, RESOURCE.id)
             assert known is not None
-            await discovery.observe_quote(tx, known, quote, at=NOW - days_ago * DAY_MS)
+            await discovery.observe_quotes(tx, {known.id: (quote, NOW - days_ago * DAY_MS)})
     got = (await shop.ask({"resource": RESOURCE.url, "days": 3})).json()
     assert got["discovery"] == [
         {
