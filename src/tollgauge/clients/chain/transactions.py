@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -203,8 +204,9 @@ async def _placed(
     at = quantity(block_reply.get("timestamp"))
     finality = "latest"
     for name, tip in (("safe", safe), ("finalized", final)):
-        if isinstance(tip, dict) and block.number <= quantity(tip.get("number")):
-            finality = name
+        with suppress(RpcUnavailable):  # then the node does not tell it
+            if isinstance(tip, dict) and block.number <= quantity(tip.get("number")):
+                finality = name
     placed = Block(number=block.number, hash=block.hash, at=at * 1_000, finality=finality)
     return tx, replace(receipt, block=placed)
 

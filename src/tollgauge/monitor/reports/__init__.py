@@ -9,14 +9,7 @@ ecosystem) and `archive` (raw probes).
 
 from tollgauge.monitor.reports.archive import history
 from tollgauge.monitor.reports.counts import Ecosystem, ecosystem
-from tollgauge.monitor.reports.endpoint import (
-    Component,
-    DayBar,
-    EndpointView,
-    Flag,
-    TimelineEvent,
-    view,
-)
+from tollgauge.monitor.reports.endpoint import DayBar, EndpointView, TimelineEvent, view
 from tollgauge.monitor.reports.snapshots import (
     Leaderboard,
     Provider,
@@ -38,11 +31,9 @@ from tollgauge.monitor.reports.trust import (
 )
 
 __all__ = [
-    "Component",
     "DayBar",
     "Ecosystem",
     "EndpointView",
-    "Flag",
     "Leaderboard",
     "Provider",
     "Sample",
