@@ -153,7 +153,7 @@ def _watched(tx: Connection, chain: int, token: str) -> Watched:
 async def _learn_own(visit: Visit, cursor: Cursor) -> Cursor:
     """Add the addresses that the configuration and the ledger name and that are new."""
     state, now = visit.chain.state, visit.clock()
-    new = await visit.store.reading(
+    addresses, wanted_from = await visit.store.reading(
         settlement.new_accounts,
         visit.id,
         visit.chain.token,
@@ -161,15 +161,11 @@ async def _learn_own(visit: Visit, cursor: Cursor) -> Cursor:
         since=state.ledger_at - LOOK_BACK_MS,
         now=now,
     )
-    if new.addresses:
+    if addresses:
         cursor = await visit.store.writing(
-            chains.join_accounts,
-            cursor,
-            visit.chain.token,
-            new.addresses,
-            wanted_from=new.wanted_from,
+            chains.join_accounts, cursor, visit.chain.token, addresses, wanted_from=wanted_from
         )
-        visit.tally["accounts"] += len(new.addresses)
+        visit.tally["accounts"] += len(addresses)
     state.ledger_at = now
     return cursor
 

@@ -56,13 +56,7 @@ async def fill_account(visit: Visit, cursor: Cursor) -> bool:
     span, fetched = past
     low_at = fetched.headers[span.first].at
     await visit.store.writing(
-        chains.fill_account,
-        cursor,
-        token,
-        owed,
-        fetched.deposits,
-        low=span.first,
-        low_at=low_at,
+        chains.fill_account, cursor, token, owed, fetched.deposits, low=span.first, low_at=low_at
     )
     visit.tally["filled"] += span.blocks
     visit.tally["deposits"] += len(fetched.deposits)

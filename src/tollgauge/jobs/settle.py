@@ -40,7 +40,10 @@ async def run(store: Store, chain: Prover, *, clock: Callable[[], int]) -> dict[
     for row in rows:
         answer = await _ask(chain, row)
         silent = silent + 1 if answer is None else 0
-        tally[await _apply(store, row, answer, now=clock())] += 1
+        outcome = await store.writing(_write, row, answer, now=clock())
+        if outcome == "lost":
+            alarm("lost", row.id)
+        tally[outcome] += 1
         if silent == SILENT_MAX:
             break
     return dict(tally)
@@ -53,15 +56,8 @@ async def _ask(chain: Prover, row: LedgerRow) -> ChainAnswer | None:
         return None
 
 
-async def _apply(store: Store, row: LedgerRow, answer: ChainAnswer | None, *, now: int) -> str:
-    """Write what an answer means for a row; the outcome's name for the tally."""
-    outcome = await store.writing(_write, row, answer, now=now)
-    if outcome == "lost":
-        alarm("lost", row.id)
-    return outcome
-
-
 def _write(tx: Connection, row: LedgerRow, answer: ChainAnswer | None, *, now: int) -> str:
+    """Write what an answer means for a row; the outcome's name for the tally."""
     state = None
     if answer is not None:
         state = resolved(answer.proof, valid_before_s=row.valid_before_s, now_s=answer.head_s)

@@ -151,12 +151,7 @@ def is_about(
 
 
 def _probed(
-    tx: Connection,
-    endpoint: Endpoint,
-    result: ProbeResult,
-    state: ChangeState,
-    *,
-    slow_here: bool,
+    tx: Connection, endpoint: Endpoint, result: ProbeResult, state: ChangeState, *, slow_here: bool
 ) -> tuple[ChangeState, Probed]:
     """The state to advance, with its baseline, and what it advances by."""
     if result.quote is not None:

@@ -291,11 +291,7 @@ def _listed(
         next_due=min(before.next_due, due) if back else before.next_due,
     )
     described = _described(
-        listed,
-        item,
-        at=at,
-        speaks=sources[0] == source,
-        priced=locked.quote_source != PROBE,
+        listed, item, at=at, speaks=sources[0] == source, priced=locked.quote_source != PROBE
     )
     if described.quote == before.quote:
         return replace(locked, endpoint=described)
@@ -375,9 +371,5 @@ def _event(kind: str, source: str, at: int, before: str, after: str) -> Discover
 
 def _change(event: DiscoveryEvent) -> Change:
     return Change(
-        at=event.at,
-        kind=event.event,
-        source=event.source,
-        before=event.before,
-        after=event.after,
+        at=event.at, kind=event.event, source=event.source, before=event.before, after=event.after
     )

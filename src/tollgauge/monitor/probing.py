@@ -155,10 +155,7 @@ class Prober:
         402 of the host means nothing.
         """
         wildcard = await x402.wildcard(
-            self.egress,
-            observation.endpoint.resource,
-            token=secrets.token_hex(8),
-            now=self.clock(),
+            self.egress, observation.endpoint.resource, token=secrets.token_hex(8), now=self.clock()
         )
         return replace(observation, wildcard=wildcard)
 

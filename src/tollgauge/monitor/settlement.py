@@ -11,7 +11,6 @@ the rows are in store/chain.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import Connection
@@ -32,30 +31,17 @@ ACCOUNT_PAST_MS: Final = 366 * DAY_MS
 """How far back an address of ours is filled in at most; else from the ledger's first day on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewAccounts:
-    """Addresses of ours that are not indexed yet, and since when (ms UTC) their deposits are
-    wanted.
-    """
-
-    addresses: tuple[str, ...]
-    wanted_from: int
-
-
 def new_accounts(
     tx: Connection, chain: int, token: str, *, pay_to: str, since: int, now: int
-) -> NewAccounts:
-    """The addresses that the configuration (`pay_to`) and the ledger name and that are new. The
-    ledger is searched from `since` on.
+) -> tuple[tuple[str, ...], int]:
+    """The addresses that the configuration (`pay_to`) and the ledger name and that are not indexed
+    yet, and since when (ms UTC) their deposits are wanted. The ledger is searched from `since` on.
     """
     named, began = books.named(tx, f"eip155:{chain}", token, since=since)
     ours = {address for address in {*named, pay_to} if cursors.ADDRESS.fullmatch(address)}
     first = max(now if began is None else min(began, now), now - ACCOUNT_PAST_MS)
-    return NewAccounts(
-        addresses=deposits.unopened(tx, chain, token, ours),
-        # An hour more than whole days, because clocks differ.
-        wanted_from=first - first % DAY_MS - HOUR_MS,
-    )
+    # An hour more than whole days, because clocks differ.
+    return deposits.unopened(tx, chain, token, ours), first - first % DAY_MS - HOUR_MS
 
 
 def add_missing(
@@ -75,18 +61,9 @@ def add_missing(
     wallet_lows = cursors.wallets(tx, cursor.chain)
     account_lows = deposits.lows(tx, cursor.chain, token)
     never = span.last + 1
-    return cursors.audited(
-        tx,
-        cursor,
-        span,
-        [entry for entry in entries if entry.number >= wallet_lows.get(entry.wallet, never)],
-        at=at,
-        came=[
-            deposit
-            for deposit in received
-            if deposit.number >= account_lows.get(deposit.pay_to, never)
-        ],
-    )
+    entries = [entry for entry in entries if entry.number >= wallet_lows.get(entry.wallet, never)]
+    received = [new for new in received if new.number >= account_lows.get(new.pay_to, never)]
+    return cursors.audited(tx, cursor, span, entries, at=at, came=received)
 
 
 def publish_volume(tx: Connection, volume: ChainVolume, *, now: int) -> None:

@@ -128,10 +128,7 @@ class ChainLogs:
     ) -> None:
         self.settings: Final = settings or LogSettings()
         self.nodes: Final = ChainNodes(
-            nodes,
-            chain_id=chain_id,
-            finality=self.settings.finality,
-            rest_s=self.settings.rest_s,
+            nodes, chain_id=chain_id, finality=self.settings.finality, rest_s=self.settings.rest_s
         )
         self.chain_id: Final = chain_id
         self.token: Final = token.lower()

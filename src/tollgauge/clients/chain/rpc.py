@@ -120,9 +120,7 @@ class Node:
         self._batch = max(1, batch_calls)
         self._ids: Final = count(1)
         self._http: Final = httpx.AsyncClient(
-            timeout=timeout_s,
-            trust_env=False,
-            headers={"content-type": "application/json"},
+            timeout=timeout_s, trust_env=False, headers={"content-type": "application/json"}
         )
 
     async def close(self) -> None:

@@ -21,14 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from tollgauge.clients.chain.rpc import (
-    Call,
-    Node,
-    RpcError,
-    RpcRefused,
-    RpcUnavailable,
-    quantity,
-)
+from tollgauge.clients.chain.rpc import Call, Node, RpcError, RpcRefused, RpcUnavailable, quantity
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.trace import (
     NETWORKS,

@@ -203,10 +203,7 @@ class _Reader:
             if isinstance(result, Answer) and result.status == 200:
                 return result
             problem = _problem(result)
-            wait = max(
-                self._pause_ms * 2 ** (attempt + 1),
-                _retry_after_ms(result, now=self._at),
-            )
+            wait = max(self._pause_ms * 2 ** (attempt + 1), _retry_after_ms(result, now=self._at))
         raise DirectoryError(problem)
 
 
