@@ -32,8 +32,7 @@ from tollgauge.jobs import books, index_audit, index_past
 from tollgauge.jobs.index_visit import IndexSettings, Visit
 from tollgauge.monitor import settlement
 from tollgauge.observe import log
-from tollgauge.store.chain import cursors as chains
-from tollgauge.store.chain import deposits, volumes
+from tollgauge.store.chain import cursors, deposits, volumes
 from tollgauge.store.chain.cursors import Cursor
 
 Clock = Callable[[], int]
@@ -80,7 +79,7 @@ async def run(
             )
             log().warning("index.node", chain=chain.chain_id, node=view.node.name, why=str(error))
             deep = error if isinstance(error, DeepReorgError) else None
-        except chains.OvertakenError:
+        except cursors.OvertakenError:
             return {**tally, "overtaken": 1}
     if deep is not None:
         raise deep
@@ -122,21 +121,21 @@ async def _turn(visit: Visit) -> dict[str, object]:
 
 async def _begin(visit: Visit) -> Cursor:
     """Where the chain is indexed to; a new chain begins at its final block."""
-    cursor = await visit.store.reading(chains.cursor, visit.id)
+    cursor = await visit.store.reading(cursors.cursor, visit.id)
     if cursor is not None:
         return cursor
     final = await visit.chain.nodes.headers(visit.view, [visit.view.finalized])
     if not final:
         raise RpcError("The node lacks its own final block.")
-    return await visit.store.writing(chains.start, visit.id, final[0])
+    return await visit.store.writing(cursors.start, visit.id, final[0])
 
 
 async def _learn(visit: Visit, cursor: Cursor) -> Cursor:
     """Whom to watch: with the wallets that endpoints are newly paid at, and our own."""
     state = visit.chain.state
-    new = await visit.store.reading(chains.unknown, visit.id)
+    new = await visit.store.reading(cursors.unknown, visit.id)
     if new:
-        cursor = await visit.store.writing(chains.join, cursor, new)
+        cursor = await visit.store.writing(cursors.join, cursor, new)
         visit.tally["wallets"] += len(new)
     cursor = await _learn_own(visit, cursor)
     if state.version != cursor.version:
@@ -147,7 +146,9 @@ async def _learn(visit: Visit, cursor: Cursor) -> Cursor:
 
 def _watched(tx: Connection, chain: int, token: str) -> Watched:
     """The wallets that endpoints are paid at, and the addresses that we sell to."""
-    return Watched(frozenset(chains.wallets(tx, chain)), frozenset(deposits.lows(tx, chain, token)))
+    return Watched(
+        frozenset(cursors.wallets(tx, chain)), frozenset(deposits.lows(tx, chain, token))
+    )
 
 
 async def _learn_own(visit: Visit, cursor: Cursor) -> Cursor:
@@ -163,7 +164,7 @@ async def _learn_own(visit: Visit, cursor: Cursor) -> Cursor:
     )
     if addresses:
         cursor = await visit.store.writing(
-            chains.join_accounts, cursor, visit.chain.token, addresses, wanted_from=wanted_from
+            cursors.join_accounts, cursor, visit.chain.token, addresses, wanted_from=wanted_from
         )
         visit.tally["accounts"] += len(addresses)
     state.ledger_at = now
@@ -185,7 +186,7 @@ async def _forward(visit: Visit, cursor: Cursor) -> Cursor | None:
             return None
     headers, fetched = known
     after = await visit.store.writing(
-        chains.advance,
+        cursors.advance,
         cursor,
         headers,
         fetched.entries,
@@ -230,7 +231,7 @@ async def _common(visit: Visit, cursor: Cursor) -> tuple[int | None, bytes]:
     """
     if (visit.view.head.number, visit.view.head.hash) == (cursor.number, cursor.hash):
         return None, b""
-    kept = await visit.store.reading(chains.kept, visit.id)
+    kept = await visit.store.reading(cursors.kept, visit.id)
     on_node: dict[int, bytes] = {}
     candidates = sorted((n for n in kept if n <= visit.view.head.number), reverse=True)
     for start in range(0, len(candidates), _FORKS):
@@ -252,7 +253,7 @@ async def _publish(visit: Visit) -> None:
     last = next((volume for volume in published if volume.chain == visit.id), None)
     pause = max(visit.settings.volume_every_ms, SHARE * visit.chain.state.volume_ms)
     marked = await visit.store.writing(
-        chains.mark_dirty, visit.id, now=now, every_ms=visit.settings.dirty_every_ms
+        cursors.mark_dirty, visit.id, now=now, every_ms=visit.settings.dirty_every_ms
     )
     visit.tally["told"] += marked
     if last is not None and now - max(last.as_of, visit.chain.state.volume_at) < pause:

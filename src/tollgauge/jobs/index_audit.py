@@ -12,7 +12,7 @@ from tollgauge.clients.chain.nodes import View
 from tollgauge.core.blocks import Span
 from tollgauge.jobs.index_visit import PATIENCE, Visit
 from tollgauge.monitor import settlement
-from tollgauge.store.chain import cursors as chains
+from tollgauge.store.chain import cursors
 from tollgauge.store.chain.cursors import Cursor
 
 
@@ -41,7 +41,7 @@ async def look(visit: Visit) -> bool:
 
 def _indexed(tx: Connection, chain: int) -> tuple[Cursor | None, dict[int, bytes]]:
     """Where a chain is indexed to, and the hashes of its newest blocks by number."""
-    return chains.cursor(tx, chain), chains.kept(tx, chain)
+    return cursors.cursor(tx, chain), cursors.kept(tx, chain)
 
 
 async def _add_missing(visit: Visit, cursor: Cursor, span: Span, views: list[View]) -> bool:

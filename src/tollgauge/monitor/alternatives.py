@@ -163,7 +163,9 @@ def _ranked(
     pay_to = _pay_to(target)
     alternatives = [
         Alternative(
-            scored=row, percent=match.percent, cheaper=_cheaper(_price(row), _price(target))
+            scored=row,
+            percent=match.percent,
+            cheaper=_is_cheaper(row, target),
         )
         for match in proposed
         if (row := known.get(match.id)) is not None
@@ -221,8 +223,9 @@ def _rank(row: Alternative) -> tuple[int, int, bool, int, str]:
     return (-row.percent, -score, price is None, price or 0, row.scored.endpoint.id)
 
 
-def _cheaper(price: int | None, than: int | None) -> bool:
-    return price is not None and than is not None and price < than
+def _is_cheaper(row: ScoredEndpoint, target: ScoredEndpoint) -> bool:
+    price, other = _price(row), _price(target)
+    return price is not None and other is not None and price < other
 
 
 def _price(row: ScoredEndpoint) -> int | None:

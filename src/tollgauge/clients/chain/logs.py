@@ -133,7 +133,7 @@ class ChainLogs:
         self.chain_id: Final = chain_id
         self.token: Final = token.lower()
         self.state: Final = IndexerState()
-        self._dice: Final = random.Random(seed)  # noqa: S311 (which answers are checked)
+        self._random: Final = random.Random(seed)  # noqa: S311 (which answers are checked)
         topics = max(1, min(self.settings.topics, TOPICS_MAX))
         self._readers: Final = {
             node: LogReader(node, self.token, RateEstimate(self.settings.span, topics))
@@ -192,7 +192,7 @@ class ChainLogs:
     ) -> Fetched:
         """An answer, compared with another node's when it is empty or by chance."""
         first = await fetch(view)
-        if first.moves and self._dice.random() >= self.settings.check:
+        if first.moves and self._random.random() >= self.settings.check:
             return first
         second = None
         other = await self.nodes.second(view, last)
