@@ -240,39 +240,24 @@ def settle_memory() -> None:
     gc.freeze()
 
 
-async def run(
-    resources: Opened,
-    *,
-    serve: bool = True,
-    jobs: tuple[Job, ...] = (),
-    stop: asyncio.Event | None = None,
-    on_ready: Callable[[], None] | None = None,
-    listeners: Listeners | None = None,
-) -> None:
-    """Serve and turn the loops until SIGINT, SIGTERM or `stop`; then drain.
-
-    Whoever took the addresses before opening the resources hands in the `listeners`; without
-    them they are taken now. Raises ListenError.
-    """
-    with contextlib.ExitStack() as stack:
-        taken = listeners or stack.enter_context(listen(resources.config, serve=serve))
-        await _run(resources, taken, jobs=jobs, stop=stop or asyncio.Event(), on_ready=on_ready)
-
-
 def listen(config: Config, *, serve: bool) -> contextlib.AbstractContextManager[Listeners]:
-    """Take the addresses that a configuration names. Raises ListenError when it is entered."""
+    """Take the addresses that a configuration names, before its resources are opened. Raises
+    ListenError when it is entered.
+    """
     server = config.server
     return listening(server.host, server.port, admin_port=server.admin_port, serve=serve)
 
 
-async def _run(
+async def run(
     resources: Opened,
     listeners: Listeners,
     *,
-    jobs: tuple[Job, ...],
-    stop: asyncio.Event,
-    on_ready: Callable[[], None] | None,
+    jobs: tuple[Job, ...] = (),
+    stop: asyncio.Event | None = None,
+    on_ready: Callable[[], None] = lambda: None,
 ) -> None:
+    """Serve at the `listeners` and turn the loops until SIGINT, SIGTERM or `stop`; then drain."""
+    stop = stop or asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
@@ -293,8 +278,7 @@ async def _run(
         # uvicorn tells that it started through an attribute only.
         while servers and not servers[0].started and not stop.is_set():  # noqa: ASYNC110 - see above
             await asyncio.sleep(0.02)
-        if on_ready is not None:
-            on_ready()
+        on_ready()
         await stop.wait()
         for server in servers:
             server.should_exit = True

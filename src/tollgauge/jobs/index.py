@@ -8,7 +8,7 @@ A round, for one chain:
 3. fills in the past of wallets that were learned late, from the newest blocks downwards, and
    that of our own addresses after it (jobs/index_past);
 4. looks again at blocks that became final since, at two nodes where there are two, and adds what
-   the first look lacked: a node may have hidden logs that it did have (jobs/index_audit);
+   the first look lacked: a node may have hidden logs that it did have;
 5. tells endpoints whose settlements changed, and measures the chain's volume and checks the
    books (jobs/books) now and then.
 Every step is fetched whole before it is written in one transaction, so a process that dies at any
@@ -24,12 +24,13 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.clients.chain.logs import ChainLogs, Fetched, Watched
+from tollgauge.clients.chain.nodes import View
 from tollgauge.clients.chain.rpc import RpcError
-from tollgauge.core.blocks import DeepReorgError, Header, Rewind, linked, next_span, reconcile
+from tollgauge.core.blocks import DeepReorgError, Header, Rewind, Span, linked, next_span, reconcile
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.db.engine import Store
-from tollgauge.jobs import books, index_audit, index_past
-from tollgauge.jobs.index_visit import IndexSettings, Visit
+from tollgauge.jobs import books, index_past
+from tollgauge.jobs.index_visit import PATIENCE, IndexSettings, Visit
 from tollgauge.monitor import settlement
 from tollgauge.observe import log
 from tollgauge.store.chain import cursors, deposits, volumes
@@ -112,7 +113,7 @@ async def _turn(visit: Visit) -> dict[str, object]:
     else:
         busy = True
     for _ in range(visit.settings.steps):
-        if visit.late or not await index_audit.look(visit):
+        if visit.late or not await _look_again(visit):
             break
     await _publish(visit)
     await _check_books(visit)
@@ -244,6 +245,50 @@ async def _common(visit: Visit, cursor: Cursor) -> tuple[int | None, bytes]:
     if isinstance(verdict, Rewind):
         return verdict.number, kept[verdict.number]
     return None, b""
+
+
+async def _look_again(visit: Visit) -> bool:
+    """A second look at blocks that are final now; whether there was something to look at."""
+    cursor, kept = await visit.store.reading(_indexed, visit.id)
+    if cursor is None:
+        return False
+    final = min(visit.view.finalized, cursor.number)
+    if final - cursor.audited < visit.settings.audit:
+        return False
+    second = await visit.chain.nodes.second(visit.view, final)
+    waited = final - cursor.audited >= PATIENCE * visit.settings.audit
+    if second is None and visit.chain.nodes.width > 1 and not waited:
+        return False
+    views = [visit.view] if second is None else [visit.view, second]
+    last = min(final, cursor.audited + visit.chain.span(visit.view))
+    # That the kept hash of a later block is theirs vouches for all blocks before it.
+    floor = min(kept)
+    for view in views:
+        same = await visit.chain.nodes.headers(view, [floor])
+        if floor < last or [header.hash for header in same] != [kept[floor]]:
+            return False
+    return await _add_missing(visit, cursor, Span(cursor.audited + 1, last, final=True), views)
+
+
+def _indexed(tx: Connection, chain: int) -> tuple[Cursor | None, dict[int, bytes]]:
+    """Where a chain is indexed to, and the hashes of its newest blocks by number."""
+    return cursors.cursor(tx, chain), cursors.kept(tx, chain)
+
+
+async def _add_missing(visit: Visit, cursor: Cursor, span: Span, views: list[View]) -> bool:
+    seen = await visit.chain.every(views, span, visit.chain.state.watched)
+    added = await visit.store.writing(
+        settlement.add_missing,
+        cursor,
+        span,
+        visit.chain.token,
+        entries=seen.entries,
+        received=seen.deposits,
+        at=seen.headers[span.last].at,
+    )
+    visit.tally["audited"] += span.blocks
+    visit.tally["healed"] += added
+    return True
 
 
 async def _publish(visit: Visit) -> None:

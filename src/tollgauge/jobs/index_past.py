@@ -1,7 +1,7 @@
 """The past of whom the index loop learned of late: wallets, and addresses of ours.
 
 It is filled in step by step, from the newest blocks downwards. Nothing looks at these blocks again
-(jobs/index_audit looks at those that became final after they were read), so what they hold is
+(the loop itself looks at those that became final after they were read), so what they hold is
 confirmed by a second node where there is one.
 """
 

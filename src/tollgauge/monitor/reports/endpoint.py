@@ -1,8 +1,8 @@
-"""Endpoint: everything that the page of one endpoint shows."""
+"""Endpoint: everything that the page of one endpoint shows, and its probes as they were seen."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,10 +10,11 @@ from sqlalchemy import Connection
 
 from tollgauge.core.latency import percentile
 from tollgauge.core.policy import Cap
+from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.score import Component, score_from_json
 from tollgauge.core.signals.flag import Flag
-from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, usd_text
+from tollgauge.core.units import ASSETS, DAY_MS, WINDOW_MS, day_of, usd_text
 from tollgauge.db.transaction import step
 from tollgauge.monitor.reports.snapshots import Snapshot, snapshot_of
 from tollgauge.store.endpoints import alternative_counts, listings, public, scores
@@ -126,3 +127,15 @@ def _dollars(text: str) -> str:
     decimals = next((known.decimals for known in ASSETS.values() if known.address == asset), None)
     has_decimals = decimals is not None or not asset
     return f"${usd_text(int(amount), decimals or 6)}" if has_decimals and amount.isdigit() else text
+
+
+def history(
+    tx: Connection, endpoint_id: str, *, since: int, until: int
+) -> Iterator[tuple[ProbeResult, ...]]:
+    """The probes with `since < at <= until`, oldest first, one batch a UTC day: each stored day is
+    read once, and no more than one is held.
+    """
+    while since < until:
+        edge = min((day_of(since + 1) + 1) * DAY_MS - 1, until)
+        yield probes.history(tx, endpoint_id, since=since, until=edge)
+        since = edge
