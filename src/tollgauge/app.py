@@ -35,6 +35,7 @@ from tollgauge.config import Config
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.db.engine import Store
 from tollgauge.jobs import alert, discover, index, probe, prune, score, settle, similar
+from tollgauge.jobs.index_visit import IndexState
 from tollgauge.jobs.runner import Job, Tally, run_jobs
 from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.monitor.probing import Prober
@@ -73,6 +74,7 @@ class Opened:
     transactions: Transactions
     alternatives: Alternatives
     counting: similar.CountingPause
+    indexing: IndexState
     clock: Clock
     owner: str
 
@@ -154,6 +156,7 @@ class Opened:
                 index.run,
                 store,
                 self.logs,
+                self.indexing,
                 settings=config.index,
                 clock=clock,
                 pay_to=config.sale.pay_to,
@@ -195,6 +198,7 @@ async def opened(config: Config, *, clock: Clock = now_ms) -> AsyncIterator[Open
             transactions=transactions,
             alternatives=alternatives,
             counting=similar.CountingPause(),
+            indexing=IndexState(),
             clock=clock,
             owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
         )

@@ -140,8 +140,7 @@ async def test_the_books_say_what_was_sold_what_was_not_and_what_a_reorganisatio
 
             await chain.rpc("evm_increaseTime", 2 * A_DAY_S)
             await chain.rpc("anvil_mine", hex(100))
-            if service.logs is not None:
-                service.logs.state.books_at = 0
+            service.indexing.books_at = 0
             with capture_logs() as logged:
                 await indexed(service)
                 assert alarms(logged) == [str(-PRICE)], "the sale never came back"
@@ -154,7 +153,7 @@ import asyncio, sys, time
 from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.rpc import Node
 from tollgauge.jobs import index
-from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.jobs.index_visit import IndexSettings, IndexState
 from tollgauge.db.engine import Store
 
 async def main() -> None:
@@ -162,9 +161,10 @@ async def main() -> None:
     store = Store.open(sys.argv[1])
     logs = ChainLogs([Node(sys.argv[2])], chain_id=8453, token=sys.argv[3],
                      settings=settings.asking)
+    state = IndexState()
     print("ready", flush=True)
     while True:
-        await index.run(store, logs, settings=settings, pay_to=sys.argv[4],
+        await index.run(store, logs, state, settings=settings, pay_to=sys.argv[4],
                         clock=lambda: time.time_ns() // 1_000_000)
         print("round", flush=True)
 

@@ -30,7 +30,7 @@ from tollgauge.core.blocks import DeepReorgError, Header, Rewind, Span, linked, 
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.db.engine import Store
 from tollgauge.jobs import books, index_past
-from tollgauge.jobs.index_visit import PATIENCE, IndexSettings, Visit
+from tollgauge.jobs.index_visit import PATIENCE, IndexSettings, IndexState, Visit
 from tollgauge.monitor import settlement
 from tollgauge.observe import log
 from tollgauge.store.chain import cursors, deposits, volumes
@@ -47,7 +47,13 @@ _FORKS: Final = 32
 
 
 async def run(
-    store: Store, chain: ChainLogs, *, settings: IndexSettings, clock: Clock, pay_to: str = ""
+    store: Store,
+    chain: ChainLogs,
+    state: IndexState,
+    *,
+    settings: IndexSettings,
+    clock: Clock,
+    pay_to: str = "",
 ) -> dict[str, object]:
     """One round; the tally counts blocks, entries, deposits and what went wrong, `busy` asks for
     the next. `pay_to` is the address that we sell to now, empty where nothing is sold.
@@ -66,6 +72,7 @@ async def run(
             visit = Visit(
                 store=store,
                 chain=chain,
+                state=state,
                 view=view,
                 settings=settings,
                 clock=clock,
@@ -90,7 +97,7 @@ async def run(
 async def _turn(visit: Visit) -> dict[str, object]:
     """The whole round."""
     cursor = await _learn(visit, await _begin(visit))
-    if not visit.chain.state.watched.receivers:
+    if not visit.state.watched.receivers:
         return dict(visit.tally)
     busy = False
     for _ in range(visit.settings.steps):
@@ -133,7 +140,7 @@ async def _begin(visit: Visit) -> Cursor:
 
 async def _learn(visit: Visit, cursor: Cursor) -> Cursor:
     """Whom to watch: with the wallets that endpoints are newly paid at, and our own."""
-    state = visit.chain.state
+    state = visit.state
     new = await visit.store.reading(cursors.unknown, visit.id)
     if new:
         cursor = await visit.store.writing(cursors.join, cursor, new)
@@ -154,7 +161,7 @@ def _watched(tx: Connection, chain: int, token: str) -> Watched:
 
 async def _learn_own(visit: Visit, cursor: Cursor) -> Cursor:
     """Add the addresses that the configuration and the ledger name and that are new."""
-    state, now = visit.chain.state, visit.clock()
+    state, now = visit.state, visit.clock()
     addresses, wanted_from = await visit.store.reading(
         settlement.new_accounts,
         visit.id,
@@ -213,7 +220,7 @@ async def _next(visit: Visit, number: int, *, parent: bytes) -> tuple[list[Heade
     if span is None:
         return None
     if span.final:
-        fetched = await visit.chain.final(visit.view, span, visit.chain.state.watched)
+        fetched = await visit.chain.final(visit.view, span, visit.state.watched)
         visit.tally["healed"] += fetched.healed
         if fetched.headers[span.first].parent != parent:
             return None
@@ -221,7 +228,7 @@ async def _next(visit: Visit, number: int, *, parent: bytes) -> tuple[list[Heade
     headers = await visit.chain.nodes.headers(visit.view, range(span.first, span.last + 1))
     if len(headers) != span.blocks or not linked(headers, parent=parent):
         return None
-    fetched = await visit.chain.tip(visit.view, headers, visit.chain.state.watched)
+    fetched = await visit.chain.tip(visit.view, headers, visit.state.watched)
     visit.tally["healed"] += fetched.healed
     return headers, fetched
 
@@ -276,7 +283,7 @@ def _indexed(tx: Connection, chain: int) -> tuple[Cursor | None, dict[int, bytes
 
 
 async def _add_missing(visit: Visit, cursor: Cursor, span: Span, views: list[View]) -> bool:
-    seen = await visit.chain.every(views, span, visit.chain.state.watched)
+    seen = await visit.chain.every(views, span, visit.state.watched)
     added = await visit.store.writing(
         settlement.add_missing,
         cursor,
@@ -296,22 +303,22 @@ async def _publish(visit: Visit) -> None:
     now = visit.clock()
     published = await visit.store.reading(volumes.published)
     last = next((volume for volume in published if volume.chain == visit.id), None)
-    pause = max(visit.settings.volume_every_ms, SHARE * visit.chain.state.volume_ms)
+    pause = max(visit.settings.volume_every_ms, SHARE * visit.state.volume_ms)
     marked = await visit.store.writing(
         cursors.mark_dirty, visit.id, now=now, every_ms=visit.settings.dirty_every_ms
     )
     visit.tally["told"] += marked
-    if last is not None and now - max(last.as_of, visit.chain.state.volume_at) < pause:
+    if last is not None and now - max(last.as_of, visit.state.volume_at) < pause:
         return
-    visit.chain.state.volume_at = now
+    visit.state.volume_at = now
     volume = await visit.store.reading(volumes.measure, visit.id, as_of=now)
-    visit.chain.state.volume_ms = visit.clock() - now
+    visit.state.volume_ms = visit.clock() - now
     await visit.store.writing(settlement.publish_volume, volume, now=now)
 
 
 async def _check_books(visit: Visit) -> None:
     """The days that are complete, now and then."""
-    state, now = visit.chain.state, visit.clock()
+    state, now = visit.state, visit.clock()
     if now - state.books_at < max(books.EVERY_MS, SHARE * state.books_ms):
         return
     state.books_at = now

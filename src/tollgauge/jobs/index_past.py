@@ -92,14 +92,14 @@ async def _confirmed(visit: Visit, span: Span, whose: Watched) -> Fetched | None
     confirm it, it is waited for, but not for ever.
     """
     kind = "deposits" if whose.own else "entries"
-    strict = visit.chain.state.unconfirmed[kind] < PATIENCE
+    strict = visit.state.unconfirmed[kind] < PATIENCE
     try:
         fetched = await visit.chain.final(visit.view, span, whose, strict=strict)
     except UnconfirmedError:
-        visit.chain.state.unconfirmed[kind] += 1
+        visit.state.unconfirmed[kind] += 1
         visit.tally["unconfirmed"] += 1
         return None
-    visit.chain.state.unconfirmed[kind] = 0
+    visit.state.unconfirmed[kind] = 0
     return fetched
 
 

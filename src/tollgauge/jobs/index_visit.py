@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from tollgauge.clients.chain.log_query import TOPICS_MAX
-from tollgauge.clients.chain.logs import ChainLogs, LogSettings
+from tollgauge.clients.chain.logs import ChainLogs, LogSettings, Watched
 from tollgauge.clients.chain.nodes import View
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.db.engine import Store
@@ -68,6 +68,24 @@ class IndexSettings:
         )
 
 
+@dataclass(slots=True)
+class IndexState:
+    """What the loop remembers between rounds, so that the next need not ask: who is `watched` in a
+    `version` of that set, how many answers in a row nobody could confirm, for wallets and for
+    deposits, up to when the ledger was searched for addresses of ours, and when the chain's volume
+    was last measured, the books last checked, and how long that took.
+    """
+
+    watched: Watched = field(default_factory=Watched)
+    version: int = -1
+    unconfirmed: Counter[str] = field(default_factory=Counter)
+    ledger_at: int = 0
+    volume_at: int = 0
+    volume_ms: int = 0
+    books_at: int = 0
+    books_ms: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
     """One round at one node.
@@ -79,6 +97,7 @@ class Visit:
 
     store: Store
     chain: ChainLogs
+    state: IndexState
     view: View
     settings: IndexSettings
     clock: Callable[[], int]

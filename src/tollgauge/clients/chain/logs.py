@@ -16,7 +16,6 @@ it is asked clients/chain/log_query's, and what the transfers mean core/settleme
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from math import ceil
@@ -96,24 +95,6 @@ class Fetched(NamedTuple):
         return [*self.entries, *self.deposits]
 
 
-@dataclass(slots=True)
-class IndexerState:
-    """What who follows the chain remembers between rounds, so that the next need not ask: who is
-    `watched` in a `version` of that set, how many answers in a row nobody could confirm, for
-    wallets and for deposits, up to when the ledger was searched for addresses of ours, and when
-    the chain's volume was last measured, the books last checked, and how long that took.
-    """
-
-    watched: Watched = Watched()
-    version: int = -1
-    unconfirmed: Counter[str] = field(default_factory=Counter)
-    ledger_at: int = 0
-    volume_at: int = 0
-    volume_ms: int = 0
-    books_at: int = 0
-    books_ms: int = 0
-
-
 class ChainLogs:
     """The nodes of one chain, and the transfers of one token on it."""
 
@@ -132,7 +113,6 @@ class ChainLogs:
         )
         self.chain_id: Final = chain_id
         self.token: Final = token.lower()
-        self.state: Final = IndexerState()
         self._random: Final = random.Random(seed)  # noqa: S311 (which answers are checked)
         topics = max(1, min(self.settings.topics, TOPICS_MAX))
         self._readers: Final = {
