@@ -5,14 +5,12 @@ Rules:
   resumes there;
 - a bad entry is counted with its reason and skipped, it never stops a crawl;
 - entries that name an endpoint which this crawl has had already are merged into the first;
-- only a crawl that read the whole of a listing, and something in it, may delist: a source that
-  fails, stops half-way or suddenly lists nothing delists nothing, and neither does one that shrank
-  by more than half until a second crawl agrees; the tally says why;
+- a source that fails or stops half-way delists nothing, and the tally says why;
 - what a file holds is dated with the instant that the file names; a file that is older than what
   was read of its source before is refused.
 
-What an entry means is core/listing's reading; what changed and what is suspicious is
-core/discovery's. Which source a file belongs to is jobs/discovery_files'.
+What an entry means is core/listing's reading; what is delisted or not believed is decided in
+monitor/discovery. Which source a file belongs to is jobs/discovery_files'.
 """
 
 from __future__ import annotations

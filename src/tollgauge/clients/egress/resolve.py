@@ -107,17 +107,13 @@ class Resolver:
         try:
             return self._lookup(host)
         except socket.gaierror as error:
-            return _lookup_fault(error.errno)
+            if error.errno in _NOT_FOUND:
+                return Fault(kind=FaultKind.DNS_NOT_FOUND, detail="the name has no address")
+            if error.errno in _TEMPORARY:
+                return Fault(kind=FaultKind.DNS_FAILED, detail="the name servers gave no answer")
         except (OSError, UnicodeError):
-            return Fault(kind=FaultKind.LOCAL, detail="the resolver of this machine failed")
-
-
-def _lookup_fault(code: int | None) -> Fault:
-    if code in _NOT_FOUND:
-        return Fault(kind=FaultKind.DNS_NOT_FOUND, detail="the name has no address")
-    if code in _TEMPORARY:
-        return Fault(kind=FaultKind.DNS_FAILED, detail="the name servers gave no answer")
-    return Fault(kind=FaultKind.LOCAL, detail="the resolver of this machine failed")
+            pass
+        return Fault(kind=FaultKind.LOCAL, detail="the resolver of this machine failed")
 
 
 def _usable(addresses: Sequence[str]) -> tuple[str, ...] | Fault:
