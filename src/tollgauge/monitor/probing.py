@@ -105,12 +105,9 @@ class Prober:
         """
         observation = await self._ask(endpoint)
         last = host.wildcard_at
-        due = last is None or last <= self.clock() - WILDCARD_EVERY_MS
-        return (
-            await self._with_wildcard_test(observation)
-            if observation.sells and due
-            else observation
-        )
+        if observation.sells and (last is None or last <= self.clock() - WILDCARD_EVERY_MS):
+            return await self._with_wildcard_test(observation)
+        return observation
 
     async def probe_alone(self, endpoint: Endpoint, *, first: bool) -> Observation:
         """Probe one endpoint outside of any wave; `first` says that nobody knew it.
