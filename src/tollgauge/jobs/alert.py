@@ -33,7 +33,6 @@ from tollgauge.monitor import notices
 from tollgauge.observe import DELIVERIES, FLIPS, OUTBOX_AGE, OUTBOX_DEAD, OUTBOX_QUEUED, log
 from tollgauge.store.watches import delivery_queue, outbox, watches
 from tollgauge.store.watches.delivery_queue import ClaimedDelivery, DeliveryResult
-from tollgauge.store.watches.destinations import Destination
 
 BUDGET_S: Final = 60.0
 """How long a round goes on claiming; the loop turns at once while there is more."""
@@ -147,7 +146,8 @@ async def attempt(alerts: Alerts, claimed: ClaimedDelivery) -> Sent:
     """One try of a delivery. Never raises."""
     target = claimed.destination
     try:
-        url = opened_url(alerts.sealer, target)
+        context = destination_context(target.id)
+        url = alerts.sealer.open(target.sealed_url, context=context).decode()
         signing = _signing(alerts.sealer, claimed)
     except SealError:
         return Sent(error="sealed")
@@ -159,11 +159,6 @@ async def attempt(alerts: Alerts, claimed: ClaimedDelivery) -> Sent:
         signing=signing,
         now=alerts.clock(),
     )
-
-
-def opened_url(sealer: Sealer, target: Destination) -> str:
-    """A destination's URL. Raises SealError."""
-    return sealer.open(target.sealed_url, context=destination_context(target.id)).decode()
 
 
 def _signing(sealer: Sealer, claimed: ClaimedDelivery) -> Signing | None:
