@@ -36,7 +36,7 @@ from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS
 from tollgauge.db.engine import Store
 from tollgauge.jobs import index
-from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.jobs.index_visit import IndexSettings, IndexState
 from tollgauge.store.chain import transfers
 from tollgauge.store.endpoints import endpoints
 
@@ -169,9 +169,9 @@ async def measure_indexing(logs: int) -> dict[str, Any]:
     async with _indexer(world, settings) as (store, chain, _):
         gc.collect()
         cpu, wall = time.process_time(), time.perf_counter()
-        stored, memory = 0, []
+        stored, memory, state = 0, [], IndexState()
         while True:
-            tally = await index.run(store, chain, settings=settings, clock=_now)
+            tally = await index.run(store, chain, state, settings=settings, clock=_now)
             stored += int(str(tally.get("entries", 0)))
             memory.append(_memory_mb())
             if not tally.get("busy"):
@@ -200,15 +200,18 @@ async def measure_following(blocks: int) -> dict[str, Any]:
     )
     settings = replace(_quiet(), audit=150)
     step = max(1, round(settings.every_ms / 1_000 / BLOCK_SECONDS))
+    state = IndexState()
     async with _indexer(world, settings) as (store, chain, grow):
         for _ in range(10):
-            if not (await index.run(store, chain, settings=settings, clock=_now)).get("busy"):
+            if not (await index.run(store, chain, state, settings=settings, clock=_now)).get(
+                "busy"
+            ):
                 break
         cpu, wall = time.process_time(), time.perf_counter()
         done = records = 0
         while done < blocks:
             await grow(step)
-            tally = await index.run(store, chain, settings=settings, clock=_now)
+            tally = await index.run(store, chain, state, settings=settings, clock=_now)
             done += int(str(tally.get("blocks", 0)))
             records += int(str(tally.get("entries", 0)))
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall

@@ -104,9 +104,9 @@ class WatchedSeller:
         """Let so many checks happen, five minutes apart; the types of what was told."""
         for _ in range(times):
             self.clock.now += STEP + MINUTE_MS
-            made = await self.service.probe_round()
+            made = await self.service.round("probe")
             assert made.get("probed") == 1, made
-            await self.service.alert_round()
+            await self.service.round("alert")
         events = self.receivers.events()
         new = [each["type"] for each in events[self.told :]]
         self.told = len(events)

@@ -130,7 +130,7 @@ async def replay(
             await service.store.writing(
                 probing.record, (seen,), cadence=Cadence(), owner="", now=clock.now
             )
-        await service.alert_round()
+        await service.round("alert")
     polling = Polling(service.server())
     polled: Told = {}
     for key, id_ in ids.items():

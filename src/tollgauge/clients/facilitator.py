@@ -189,10 +189,9 @@ class Facilitator:
                 reply = await _whole(response)
             self._breakers[verb].answered()
             return response.status_code, strictjson.loads(reply)
-        except (httpx.TimeoutException, TimeoutError) as error:
-            self._breakers[verb].stayed_silent(asyncio.get_running_loop().time())
-            raise FacilitatorUnavailable(f"The facilitator did not answer {verb}.") from error
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+            if isinstance(error, httpx.TimeoutException | TimeoutError):
+                self._breakers[verb].stayed_silent(asyncio.get_running_loop().time())
             raise FacilitatorUnavailable(f"The facilitator did not answer {verb}.") from error
         except strictjson.StrictJsonError as error:
             raise FacilitatorUnavailable(f"The {verb} reply is not JSON.") from error

@@ -7,7 +7,7 @@ probes is marked as simulated.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
@@ -112,14 +112,14 @@ async def prepare(service: Opened, *, history_days: int, report: Progress) -> Ro
     elif history_days:
         await load_past(service.store, days=history_days, now=service.clock(), report=report)
     report("crawling the directory", 0, 1)
-    await service.discover_round()
+    await service.round("discover")
     await service.store.writing(endpoints.make_due, now=service.clock())
     listed = (await service.store.reading(endpoints.counts))["listed"]
-    probed = await _until_idle(service.probe_round, "probed", "probing", listed, report)
+    probed = await _until_idle(service, "probe", "probed", "probing", listed, report)
     await _index_to_head(service, report)
-    scored = await _until_idle(service.score_round, "scored", "scoring", listed, report)
+    scored = await _until_idle(service, "score", "scored", "scoring", listed, report)
     report("counting alternatives", 0, 1)
-    await service.similar_round()
+    await service.round("similar")
     return await _summary(service.store, probed=probed, scored=scored)
 
 
@@ -193,7 +193,7 @@ def _record_results(tx: Connection, endpoint: Endpoint, results: list[ProbeResul
     probes.record_many(tx, endpoint.id, results)
     for result, quote in _quote_changes(results):
         current = endpoints.get(tx, endpoint.id) or endpoint
-        discovery.observe_quote(tx, current, quote, at=result.at)
+        discovery.observe_quotes(tx, {current.id: (quote, result.at)})
 
 
 def _quote_changes(results: list[ProbeResult]) -> Iterator[tuple[ProbeResult, Quote]]:
@@ -220,24 +220,20 @@ async def _index_to_head(service: Opened, report: Progress) -> None:
     """Index the chain up to its head."""
     for _ in range(ROUNDS_MAX):
         report("indexing settlements", 0, 1)
-        if not (await service.index_round()).get("busy"):
+        if not (await service.round("index")).get("busy"):
             break
 
 
 async def _until_idle(
-    run_round: Callable[[], Awaitable[dict[str, object]]],
-    key: str,
-    words: str,
-    expected: int,
-    report: Progress,
+    service: Opened, job: str, key: str, words: str, expected: int, report: Progress
 ) -> int:
-    """Run rounds of a loop until one finds nothing to do. Returns the sum of `key` over their
+    """Run rounds of a job until one finds nothing to do. Returns the sum of `key` over their
     tallies; `expected` is about what it will be, for the progress bar.
     """
     total = 0
     for _ in range(ROUNDS_MAX):
         report(words, min(total, expected), expected)
-        tally = await run_round()
+        tally = await service.round(job)
         done = int(str(tally.get(key, 0)))
         if not done:
             break

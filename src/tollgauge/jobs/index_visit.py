@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from tollgauge.clients.chain.logs import ChainLogs, LogSettings
+from tollgauge.clients.chain.logs import ChainLogs, LogSettings, Watched
 from tollgauge.clients.chain.nodes import View
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.db.engine import Store
@@ -38,6 +38,24 @@ class IndexSettings(LogSettings):
     round_ms: int = 20_000
 
 
+@dataclass(slots=True)
+class IndexState:
+    """What the loop remembers between rounds, so that the next need not ask: who is `watched` in a
+    `version` of that set, how many answers in a row nobody could confirm, for wallets and for
+    deposits, up to when the ledger was searched for addresses of ours, and when the chain's volume
+    was last measured, the books last checked, and how long that took.
+    """
+
+    watched: Watched = field(default_factory=Watched)
+    version: int = -1
+    unconfirmed: Counter[str] = field(default_factory=Counter)
+    ledger_at: int = 0
+    volume_at: int = 0
+    volume_ms: int = 0
+    books_at: int = 0
+    books_ms: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
     """One round at one node.
@@ -49,6 +67,7 @@ class Visit:
 
     store: Store
     chain: ChainLogs
+    state: IndexState
     view: View
     settings: IndexSettings
     clock: Callable[[], int]

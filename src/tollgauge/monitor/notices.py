@@ -27,6 +27,7 @@ from tollgauge.core.finding import Severity
 from tollgauge.core.units import DAY_MS
 from tollgauge.core.watch import WatchState
 from tollgauge.db.engine import Store
+from tollgauge.monitor import changes as watched_changes
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import changes
 from tollgauge.store.probes.changes import StoredChange
@@ -76,7 +77,7 @@ def _dispatch_changes(tx: Connection, *, base_url: str, now: int) -> Counter[str
     deliveries: list[Notice] = []
     for stored in undispatched:
         for watch in watches_by_endpoint.get(stored.endpoint_id, ()):
-            if changes.hears(watch, stored, requests.get(watch.id, ())):
+            if watched_changes.is_about(watch, stored, requests.get(watch.id, ())):
                 event = notice.event(
                     stored.change,
                     event_id=rules.message_id(watch.id, f"flip:{stored.id}"),
@@ -138,7 +139,7 @@ def _events_of_watch(
         events.append(event(expiring, rules.own_event(noted)))
     if watch.watch_request.digest and digest_at <= now:
         probes, scored = changes.checks(tx, watch.endpoint_id, since=now - DAY_MS, until=now)
-        count = changes.count_of_watch(tx, watch, since=now - DAY_MS)
+        count = watched_changes.count_of_watch(tx, watch, since=now - DAY_MS)
         words = f"{scored} checks in the last day, {count} event{'s' if count != 1 else ''}."
         evidence = {"checkedTimes": scored, "excludedTimes": probes - scored, "events": count}
         digest = message(type=rules.DIGEST, reason=words, evidence=evidence)

@@ -168,7 +168,7 @@ async def test_an_event_that_becomes_visible_late_is_not_passed_by_a_cursor(
     await write(two, "second", pause=0)
     await first
     assert order == ["first", "second"]
-    told = await one.reading(changes.of_watch, made(1), after=0, limit=9)
+    told = await one.reading(watched_changes.of_watch, made(1), after=0, limit=9)
     assert [each.change.evidence["source"] for each in told] == ["first", "second"]
 
 
@@ -184,14 +184,17 @@ async def test_a_watch_hears_its_own_flips_of_its_own_time(store: Store) -> None
         replace(change, at=NOW + PERIOD_MS + 1),
     ):
         await store.writing(changes.add, [(RESOURCE.id, each)])
-    heard = await store.writing(changes.of_watch, made(1), after=0, limit=9)
-    assert [(each.change.type, each.change.sensitivity) for each in heard] == [
+    told = await store.writing(watched_changes.of_watch, made(1), after=0, limit=9)
+    assert [(each.change.type, each.change.sensitivity) for each in told] == [
         ("delisting", None),
         ("liveness_down", 2),
     ]
     deaf = made(1, watch_request=WatchRequest(events=("price_change",)))
-    assert await store.writing(changes.of_watch, deaf, after=0, limit=9) == ()
-    assert await store.writing(changes.of_watch, made(1), after=heard[0].id, limit=9) == heard[1:]
+    assert await store.writing(watched_changes.of_watch, deaf, after=0, limit=9) == ()
+    assert (
+        await store.writing(watched_changes.of_watch, made(1), after=told[0].id, limit=9)
+        == told[1:]
+    )
 
 
 async def test_ended_watches_and_old_deliveries_are_forgotten(store: Store) -> None:
@@ -239,6 +242,6 @@ async def test_a_crawl_tells_changed_terms_until_a_probe_has_seen_some(
         assert isinstance(endpoint, Endpoint)
         if not listed and number == 0 and endpoint.quote is not None:
             seen = replace(endpoint.quote, amount=150)
-            await store.writing(discovery.observe_quote, endpoint, seen, at=at)
+            await store.writing(discovery.observe_quotes, {endpoint.id: (seen, at)})
     told = await store.reading(changes.public, endpoint_id=RESOURCE.id)
     assert [each.change.type for _, each in told] == (["price_change"] if listed else [])

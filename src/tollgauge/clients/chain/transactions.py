@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import field, replace
 from typing import Any, Final
 
 from pydantic.dataclasses import dataclass as pydantic_dataclass
@@ -29,6 +30,7 @@ from tollgauge.clients.chain.rpc import (
     RpcRefused,
     RpcSettings,
     RpcUnavailable,
+    quantity,
 )
 from tollgauge.clients.web_url import WebUrl
 from tollgauge.core.errors import TollgaugeError
@@ -86,12 +88,8 @@ class NetworkSettings:
         return nodes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fetched:
-    """One node's view of a transaction."""
-
-    tx: Transaction
-    receipt: Receipt | None
+_Seen = tuple[Transaction, Receipt | None]
+"""A transaction as one node has it."""
 
 
 class Transactions:
@@ -139,12 +137,16 @@ async def _trace(node: Node, network: str, tx_hash: str, model: Model | None) ->
         fetched = await _fetch(node, network, tx_hash)
         if fetched is None:
             return None
-        result = decode(fetched.tx, fetched.receipt, network=network, model=_without_trace(model))
-        mined = fetched.receipt is not None
-        if mined and (model is Model.CALL_TRACE or (model is None and not result.complete)):
+        tx, receipt = fetched
+        # What can be decoded before a call trace is there.
+        first = None if model is Model.CALL_TRACE else model
+        result = decode(tx, receipt, network=network, model=first)
+        if receipt is not None and (
+            model is Model.CALL_TRACE or (model is None and not result.complete)
+        ):
             calls = await _call_trace(node, tx_hash, named=model is not None)
             if calls is not None:
-                result = decode(fetched.tx, fetched.receipt, calls, network=network, model=model)
+                result = decode(tx, receipt, calls, network=network, model=model)
     except TraceInputError as error:
         raise RpcUnavailable(f"A reply of {node.name} is malformed.") from error
     if model is not None and result.decoder is not model:
@@ -152,12 +154,7 @@ async def _trace(node: Node, network: str, tx_hash: str, model: Model | None) ->
     return await _with_tokens(node, result)
 
 
-def _without_trace(model: Model | None) -> Model | None:
-    """What can be decoded before a call trace is there."""
-    return None if model is Model.CALL_TRACE else model
-
-
-async def _fetch(node: Node, network: str, tx_hash: str) -> _Fetched | None:
+async def _fetch(node: Node, network: str, tx_hash: str) -> _Seen | None:
     chain, transaction, receipt_reply, safe, final = await node.batch(
         [
             Call("eth_chainId"),
@@ -170,7 +167,7 @@ async def _fetch(node: Node, network: str, tx_hash: str) -> _Fetched | None:
     for reply in (chain, transaction, receipt_reply):
         if isinstance(reply, RpcError):
             raise reply
-    if _quantity(chain) != int(network.partition(":")[2]):
+    if quantity(chain) != int(network.partition(":")[2]):
         raise RpcUnavailable(f"{node.name} is a node of another chain.")
     if transaction is None:
         if receipt_reply is not None:
@@ -183,38 +180,31 @@ async def _fetch(node: Node, network: str, tx_hash: str) -> _Fetched | None:
     if receipt is None:
         if not tx.pending:
             raise RpcUnavailable(f"{node.name} has no receipt of a mined transaction yet.")
-        return _Fetched(tx=tx, receipt=None)
-    return await _placed(node, tx, _whole(node, receipt, tx_hash), safe=safe, final=final)
-
-
-def _whole(node: Node, receipt: Receipt, tx_hash: str) -> Receipt:
-    """A receipt that leaves nothing out. Raises RpcUnavailable."""
-    whole = receipt.hash == tx_hash and receipt.block is not None and receipt.logs is not None
-    if not whole or receipt.block is None or receipt.block.hash is None:
-        raise RpcUnavailable(f"A receipt of {node.name} is not whole.")
-    return receipt
+        return tx, None
+    return await _placed(node, tx, receipt, safe=safe, final=final)
 
 
 async def _placed(
     node: Node, tx: Transaction, receipt: Receipt, *, safe: object, final: object
-) -> _Fetched:
+) -> _Seen:
     """The transaction in its block, with the block's time and finality."""
     block = receipt.block
-    assert block is not None  # noqa: S101 - what _whole looked at
+    whole = receipt.hash == tx.hash and receipt.logs is not None
+    if not whole or block is None or block.hash is None:
+        raise RpcUnavailable(f"A receipt of {node.name} is not whole.")
     block_reply = await node.call("eth_getBlockByNumber", hex(block.number), False)  # noqa: FBT003 - wire
     if block_reply is None:
-        waiting = replace(tx, pending=True, block=None)
-        return _Fetched(tx=waiting, receipt=None)
-    at = _quantity(block_reply.get("timestamp")) if isinstance(block_reply, dict) else None
-    if at is None or str(block_reply.get("hash")).lower() != block.hash:
+        return replace(tx, pending=True, block=None), None
+    if not isinstance(block_reply, dict) or str(block_reply.get("hash")).lower() != block.hash:
         raise RpcUnavailable(f"{node.name} has the receipt of an abandoned block.")
+    at = quantity(block_reply.get("timestamp"))
     finality = "latest"
     for name, tip in (("safe", safe), ("finalized", final)):
-        number = _quantity(tip.get("number")) if isinstance(tip, dict) else None
-        if number is not None and block.number <= number:
-            finality = name
+        with suppress(RpcUnavailable):  # then the node does not tell it
+            if isinstance(tip, dict) and block.number <= quantity(tip.get("number")):
+                finality = name
     placed = Block(number=block.number, hash=block.hash, at=at * 1_000, finality=finality)
-    return _Fetched(tx=tx, receipt=replace(receipt, block=placed))
+    return tx, replace(receipt, block=placed)
 
 
 async def _call_trace(node: Node, tx_hash: str, *, named: bool) -> CallTrace | None:
@@ -265,12 +255,3 @@ async def _with_tokens(node: Node, trace: TraceResult) -> TraceResult:
         for payment in trace.payments
     )
     return replace(trace, payments=payments)
-
-
-def _quantity(value: object) -> int | None:
-    if not isinstance(value, str) or not value.startswith("0x") or not 2 < len(value) <= 18:
-        return None
-    try:
-        return int(value, 16)
-    except ValueError:
-        return None

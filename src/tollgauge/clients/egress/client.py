@@ -1,4 +1,4 @@
-"""Egress: the only door to addresses that others choose.
+"""Egress: the only way to addresses that others choose.
 
 Probes, live probes and webhook deliveries go through `Egress.fetch`. Rules:
 - a URL is parsed once by core/endpoint, and only its canonical form is used;
@@ -30,10 +30,10 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from tollgauge.clients.egress.curl_loop import CurlLoop
 from tollgauge.clients.egress.lateness import LoopLateness
 from tollgauge.clients.egress.resolve import Lookup, Resolver, system_lookup
-from tollgauge.clients.egress.transfer import Outcome, Plan, Transfer
+from tollgauge.clients.egress.transfer import Plan, Transfer
 from tollgauge.core.endpoint import PUBLIC, Perimeter, Resource, ResourceError, parse_resource
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.exchange import Exchange, Fault, FaultKind, Timings
+from tollgauge.core.exchange import Exchange, Fault, FaultKind
 
 METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"})
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
@@ -124,7 +124,7 @@ class Egress:
         self._resolver = Resolver(
             settings.resolver,
             threads=settings.dns_threads,
-            deadline_ms=min(settings.dns_deadline_ms, settings.deadline_ms),
+            timeout_ms=min(settings.dns_deadline_ms, settings.deadline_ms),
         )
         self._loop = CurlLoop()
         self._lateness = LoopLateness()
@@ -154,39 +154,50 @@ class Egress:
             if error.code != "resource-not-public":
                 raise
             fault = Fault(kind=FaultKind.NOT_PUBLIC, detail=str(error))
-            return _exchange(request, request.url, at, Outcome(result=fault))
+            return Exchange(url=request.url, method=request.method, at=at, result=fault)
         async with self._slots:
             with self._lateness.in_flight():
-                outcome = await self._attempt(request, resource)
-            return _exchange(request, resource.probe_url, at, outcome)
+                return await self._attempt(request, resource, at=at)
 
-    async def _attempt(self, request: Request, resource: Resource) -> Outcome:
+    async def _attempt(self, request: Request, resource: Resource, *, at: int) -> Exchange:
         """One attempt, with its total time and our own part in it."""
         begin = time.monotonic()
-        outcome, end = await self._looked_up_and_asked(request, resource, begin)
+        addresses, dial_port = await self._locate(resource)
+        end = time.monotonic()
+        dns = _milliseconds(begin, end)
+        if isinstance(addresses, Fault):
+            url = resource.probe_url
+            exchange = Exchange(url=url, method=request.method, at=at, result=addresses)
+        else:
+            settings = self._settings
+            plan = Plan(
+                url=resource.probe_url,
+                host=resource.host,
+                port=resource.port,
+                dial_port=dial_port,
+                addresses=addresses,
+                method=request.method,
+                headers=(*request.headers, ("User-Agent", settings.user_agent)),
+                body=request.body,
+                timeout_ms=max(1, settings.deadline_ms - dns),
+                connect_ms=settings.connect_deadline_ms,
+                wire_cap=settings.wire_cap,
+                header_cap=settings.header_cap,
+                body_cap=settings.body_cap,
+                ca_file=self._ca_file,
+                at=at,
+            )
+            exchange, end = await self._transfer(plan)
         total = _milliseconds(begin, end)
         late = self._lateness.largest(begin, time.monotonic())
         timings = replace(
-            outcome.timings,
+            exchange.timings,
+            dns=dns,
             total=total,
-            delay=max(outcome.timings.delay, _milliseconds(0, late)),
+            delay=max(exchange.timings.delay, _milliseconds(0, late)),
             overrun=max(0, total - self._settings.deadline_ms),
         )
-        return replace(outcome, timings=timings)
-
-    async def _looked_up_and_asked(
-        self, request: Request, resource: Resource, begin: float
-    ) -> tuple[Outcome, float]:
-        """The outcome and its moment on the monotonic clock."""
-        addresses, dial_port = await self._locate(resource)
-        found = time.monotonic()
-        dns = _milliseconds(begin, found)
-        if isinstance(addresses, Fault):
-            return Outcome(result=addresses, timings=Timings(dns=dns)), found
-        left = self._settings.deadline_ms - dns
-        plan = self._plan(request, resource, addresses, dial_port, left)
-        outcome, end = await self._transfer(plan)
-        return replace(outcome, timings=replace(outcome.timings, dns=dns)), end
+        return replace(exchange, timings=timings)
 
     async def _locate(self, resource: Resource) -> tuple[tuple[str, ...] | Fault, int]:
         """Where to connect: the addresses and the port."""
@@ -195,46 +206,20 @@ class Egress:
             return (address,), port
         return await self._resolver.resolve(resource.host), resource.port
 
-    def _plan(
-        self,
-        request: Request,
-        resource: Resource,
-        addresses: tuple[str, ...],
-        dial_port: int,
-        left: int,
-    ) -> Plan:
-        settings = self._settings
-        return Plan(
-            url=resource.probe_url,
-            host=resource.host,
-            port=resource.port,
-            dial_port=dial_port,
-            addresses=addresses,
-            method=request.method,
-            headers=(*request.headers, ("User-Agent", settings.user_agent)),
-            body=request.body,
-            timeout_ms=max(1, left),
-            connect_ms=settings.connect_deadline_ms,
-            wire_cap=settings.wire_cap,
-            header_cap=settings.header_cap,
-            body_cap=settings.body_cap,
-            ca_file=self._ca_file,
-        )
-
-    async def _transfer(self, plan: Plan) -> tuple[Outcome, float]:
-        """The outcome and its moment on the monotonic clock, which is taken on the thread of the
+    async def _transfer(self, plan: Plan) -> tuple[Exchange, float]:
+        """The exchange and its end on the monotonic clock, which is taken on the thread of the
         transfers: a busy event loop must not make sellers look slow.
         """
         loop = asyncio.get_running_loop()
-        ended: asyncio.Future[tuple[Outcome, float]] = loop.create_future()
+        ended: asyncio.Future[tuple[Exchange, float]] = loop.create_future()
 
-        def settle(outcome: Outcome, end: float) -> None:
+        def settle(exchange: Exchange, end: float) -> None:
             if not ended.done():
-                ended.set_result((outcome, end))
+                ended.set_result((exchange, end))
 
-        def done(outcome: Outcome) -> None:
+        def done(exchange: Exchange) -> None:
             with contextlib.suppress(RuntimeError):  # the event loop may have ended meanwhile
-                loop.call_soon_threadsafe(settle, outcome, time.monotonic())
+                loop.call_soon_threadsafe(settle, exchange, time.monotonic())
 
         transfer = Transfer(plan)
         self._loop.submit(transfer, done)
@@ -266,15 +251,3 @@ def _check(request: Request) -> None:
 
 def _milliseconds(begin: float, end: float) -> int:
     return int((end - begin) * 1_000 + 0.5)
-
-
-def _exchange(request: Request, url: str, at: int, outcome: Outcome) -> Exchange:
-    return Exchange(
-        url=url,
-        method=request.method,
-        at=at,
-        result=outcome.result,
-        timings=outcome.timings,
-        address=outcome.address,
-        tls_not_after=outcome.tls_not_after,
-    )

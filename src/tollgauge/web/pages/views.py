@@ -20,8 +20,9 @@ import orjson
 from markupsafe import Markup
 
 from tollgauge.core.policy import POLICIES, Policy
+from tollgauge.core.score import Component
 from tollgauge.core.units import WINDOW_MS, day_of
-from tollgauge.monitor.reports import Component, Ecosystem, EndpointView, Leaderboard, Provider
+from tollgauge.monitor.reports import Ecosystem, EndpointView, Leaderboard, Provider
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.charts import days
 from tollgauge.web.pages.charts.gauge import gauge

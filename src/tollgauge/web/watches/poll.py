@@ -23,6 +23,7 @@ from tollgauge.core.changes import EVENTS
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.core.watch import WatchState
+from tollgauge.monitor import changes as watched_changes
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import changes
 from tollgauge.store.probes.changes import StoredChange
@@ -179,7 +180,7 @@ def _news(
     _check_cursor(after, changes.newest(tx), "since")
     _check_cursor(watched_after, watch_events.newest(tx), "watch_since")
     return (
-        changes.of_watch(tx, watch, after=after, limit=PAGE_MAX),
+        watched_changes.of_watch(tx, watch, after=after, limit=PAGE_MAX),
         watch_events.of_watch(tx, watch.id, after=watched_after, limit=PAGE_MAX),
         endpoints.get(tx, watch.endpoint_id),
     )

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tollgauge.core.score import Component
 from tollgauge.core.units import DAY_MS
-from tollgauge.monitor.reports import Component, DayBar, TimelineEvent
+from tollgauge.monitor.reports import DayBar, TimelineEvent
 from tollgauge.web.free.badge import badge_svg
 from tollgauge.web.pages.charts.days import (
     component_bar,

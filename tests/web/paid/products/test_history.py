@@ -227,7 +227,9 @@ async def test_changes_of_listing_and_price_are_told_with_their_source(shop: Pai
     for days_ago, quote in ((5, QUOTE), (2, replace(QUOTE, amount=20_000))):
         known = await shop.store.writing(endpoints.get, RESOURCE.id)
         assert known is not None
-        await shop.store.writing(discovery.observe_quote, known, quote, at=NOW - days_ago * DAY_MS)
+        await shop.store.writing(
+            discovery.observe_quotes, {known.id: (quote, NOW - days_ago * DAY_MS)}
+        )
     got = (await shop.ask({"resource": RESOURCE.url, "days": 3})).json()
     assert got["discovery"] == [
         {

@@ -13,7 +13,8 @@ from typing import Final
 from markupsafe import Markup
 
 from tollgauge.core.rollup import SLOTS_PER_DAY
-from tollgauge.monitor.reports import Component, DayBar
+from tollgauge.core.score import Component
+from tollgauge.monitor.reports import DayBar
 from tollgauge.web.pages.charts.svg import element, label, picture, points, title
 from tollgauge.web.pages.labels import count, day_date, milliseconds, percent
 

@@ -1,6 +1,6 @@
 """`POST /v1/similar`: better-scored alternatives to an endpoint, ranked.
 
-Ranking and what is left out: tollgauge/alternatives (docs/similarity.md). An endpoint that is
+Ranking and what is left out: monitor/alternatives (docs/similarity.md). An endpoint that is
 down, or that nothing is better than, is a normal answer; one that nobody knows is 404 and costs
 nothing.
 """
@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from tollgauge.core.endpoint import Resource
-from tollgauge.monitor.alternatives import Alternative, Found, IndexBuilding
+from tollgauge.monitor.alternatives import Alternative, IndexBuilding, Ranking
 from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
@@ -144,7 +144,7 @@ def _number(
 
 async def _answer(dependencies: PaidDependencies, order: Order, _claim: HeldClaim) -> bytes:
     try:
-        result = await dependencies.alternatives.find(
+        ranking = await dependencies.alternatives.find(
             dependencies.store,
             order.resource.id,
             limit=order.limit,
@@ -157,32 +157,32 @@ async def _answer(dependencies: PaidDependencies, order: Order, _claim: HeldClai
             "The index of similar endpoints is being built. Nothing was charged; try again.",
             retry_after=10,
         ) from error
-    if result is None:
+    if ranking is None:
         raise Problem(
             404, "unknown-resource", "Nothing is known of this resource. Nothing was charged."
         )
-    return wire.dump(_shape(result, base_url=dependencies.base_url))
+    return wire.dump(_shape(ranking, base_url=dependencies.base_url))
 
 
-def _shape(result: Found, *, base_url: str) -> SimilarShape:
+def _shape(ranking: Ranking, *, base_url: str) -> SimilarShape:
     return SimilarShape(
-        resource=result.standing.endpoint.resource,
-        score=wire.tenths(result.standing.score_tenths),
-        alternatives=[_row(row, base_url=base_url) for row in result.alternatives],
+        resource=ranking.scored.endpoint.resource,
+        score=wire.tenths(ranking.scored.score_tenths),
+        alternatives=[_row(row, base_url=base_url) for row in ranking.alternatives],
     )
 
 
 def _row(row: Alternative, *, base_url: str) -> AlternativeShape:
-    standing, quote = row.standing, row.standing.endpoint.quote
+    scored, quote = row.scored, row.scored.endpoint.quote
     return AlternativeShape(
-        resource=standing.endpoint.resource,
-        score=wire.tenths(standing.score_tenths),
-        grade=standing.grade,
-        recommendation=standing.recommendation,
-        confidence=standing.confidence_hundredths / 100,
+        resource=scored.endpoint.resource,
+        score=wire.tenths(scored.score_tenths),
+        grade=scored.grade,
+        recommendation=scored.recommendation,
+        confidence=scored.confidence_hundredths / 100,
         similarity=row.percent / 100,
         amount_usd=wire.micro_usd(quote.micro_usd if quote else None),
         cheaper=row.cheaper,
         network=quote.network if quote else None,
-        endpoint_page=f"{base_url}/endpoint/{standing.endpoint.id}",
+        endpoint_page=f"{base_url}/endpoint/{scored.endpoint.id}",
     )
