@@ -148,14 +148,9 @@ def terms_answers(product: Product) -> openapi.Answers:
 def buy_description(product: Product) -> dict[str, Any]:
     """The request, its headers and its price, for the interface description."""
     settings = product.dependencies.settings
-    content = {"application/json": {"schema": product.body, "example": product.example}}
     return {
         **(_payment_info(settings.price(product.route)) if settings.pay_to else {}),
-        "requestBody": {
-            "required": not product.bodyless,
-            "description": catalogue.FIELDS,
-            "content": content,
-        },
+        "requestBody": product.request.body(product.example, required=not product.bodyless),
         "parameters": [_PAYMENT_HEADER, *product.path_parameters()],
     }
 

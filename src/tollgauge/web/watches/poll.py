@@ -30,10 +30,10 @@ from tollgauge.store.watches.watch_events import WatchEvent
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.paid import catalogue
 from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape
 from tollgauge.web.watches.watch_auth import REFUSED, WatchId, answer, bearer, own_watch
 from tollgauge.web.wire import openapi
+from tollgauge.web.wire.request_model import invalid
 
 PAGE_MAX: Final = 500
 GRACE_MS: Final = MINUTE_MS
@@ -186,7 +186,7 @@ def _cursor(text: str, name: str) -> tuple[int, int]:
     """(id, instant) of a cursor. Raises Problem 422."""
     match = CURSOR.fullmatch(text)
     if match is None:
-        raise catalogue.invalid(name, "A cursor is what an earlier poll gave.")
+        raise invalid(name, "A cursor is what an earlier poll gave.")
     return int(match.group(1)), int(match.group(2) or 0)
 
 
@@ -195,7 +195,7 @@ def _check_cursor(after: int, newest: int, name: str) -> None:
     read on from it would pass events by. Raises Problem 422.
     """
     if after > newest:
-        raise catalogue.invalid(
+        raise invalid(
             name, f"No poll here gave this cursor. Leave {name} out to read from the start."
         )
 

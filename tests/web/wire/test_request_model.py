@@ -1,0 +1,94 @@
+"""Fields that a paid request has and its route does not know: misspelt ones are refused, others
+are nobody's business.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid.products import history, renewal, similar, trace, trust, watch
+from tollgauge.web.watches import shapes
+from tollgauge.web.wire.request_model import RequestModel
+
+RESOURCE = "https://api.example.com/weather"
+
+
+def refused(document: object, request: type[RequestModel]) -> Problem:
+    with pytest.raises(Problem) as caught:
+        request.read(document)
+    assert (caught.value.status, caught.value.code) == (422, "unknown-field")
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("request_model", "name", "meant"),
+    [
+        (history.HistoryRequest, "day", "days"),
+        (history.HistoryRequest, "Days", "days"),
+        (similar.SimilarRequest, "min_score_delta", "minScoreDelta"),
+        (similar.SimilarRequest, "minScoreDetla", "minScoreDelta"),
+        (similar.SimilarRequest, "limits", "limit"),
+        (trace.TraceRequest, "hint_resource", "hintResource"),
+        (trace.TraceRequest, "Network", "network"),
+        (watch.CreateRequest, "event", "events"),
+        (watch.CreateRequest, "livenessSensitivityN", "liveness_sensitivity_n"),
+    ],
+)
+def test_a_misspelt_field_is_refused_with_the_name_that_was_meant(
+    request_model: type[RequestModel], name: str, meant: str
+) -> None:
+    required = request_model.json_schema().get("required", ["endpoint"])
+    problem = refused({**dict.fromkeys(required, RESOURCE), name: 7}, request_model)
+    assert str(problem) == (f"There is no field {name}: did you mean {meant}? Nothing was charged.")
+    assert [error.path for error in problem.errors] == [name]
+
+
+@pytest.mark.parametrize("name", ["webhook_url", "slack_url"])
+def test_a_destination_beside_delivery_is_refused(name: str) -> None:
+    """The watch would be sold, and tell nobody."""
+    problem = refused(
+        {"endpoint": RESOURCE, name: "https://hooks.example.com/x"}, watch.CreateRequest
+    )
+    assert "belongs inside delivery" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("request_model", "more"),
+    [
+        (
+            trust.TrustRequest,
+            {"why": "before paying it", "source": "an-agent", "Resource": RESOURCE},
+        ),
+        (history.HistoryRequest, {"days": 7, "day": 1}),
+        (similar.SimilarRequest, {"metadata": {}, "agent": "x", "session_id": "1"}),
+        (renewal.RenewalRequest, {"watch_id": shapes.EXAMPLE_ID, "days": 30}),
+    ],
+)
+def test_what_is_near_no_field_that_is_left_out_is_ignored(
+    request_model: type[RequestModel], more: dict[str, Any]
+) -> None:
+    request_model.read({"resource": RESOURCE, **more})
+
+
+@pytest.mark.parametrize("document", [None, [], 7, "resource", {}])
+def test_what_has_no_fields_has_no_misspelt_ones(document: object) -> None:
+    with pytest.raises(Problem) as caught:
+        trust.TrustRequest.read(document)
+    assert (caught.value.status, caught.value.code) == (422, "invalid-input")
+
+
+def test_hostile_names_are_cut_and_cleaned() -> None:
+    for name in ("re\u202esource", "resource\ud800", "resource\x00", "days\n"):
+        problem = refused({name: 1}, history.HistoryRequest)
+        document = orjson.loads(bytes(problem.response().body))
+        assert document["errors"][0]["path"] in ("resource", "days")
+
+
+def test_the_number_of_names_that_are_compared_has_an_end() -> None:
+    trust.TrustRequest.check_names({f"x{number}": 0 for number in range(50)} | {"resourcee": 1})
+    refused({f"x{number}": 0 for number in range(49)} | {"resourcee": 1}, trust.TrustRequest)
+    trust.TrustRequest.check_names({"resource" * 8_000: 1})
