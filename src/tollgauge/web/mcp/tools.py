@@ -156,11 +156,11 @@ class PollArguments(RequestModel):
 
     model_config = ConfigDict(alias_generator=None)
 
-    secret: Annotated[str, Field(min_length=1, max_length=200)] = Field(
-        description="The watch's secret, shown once, in the answer that sold the watch",
-    )
     watch_id: str = Field(
         description="The watch's id", json_schema_extra={"pattern": f"^{ID.pattern}$"}
+    )
+    secret: Annotated[str, Field(min_length=1, max_length=200)] = Field(
+        description="The watch's secret, shown once, in the answer that sold the watch",
     )
     since: _Cursor = Field("0", description="`next_cursor` of your last poll")
     watch_since: _Cursor = Field("0", description="`watch_events_cursor` of your last poll")

@@ -31,7 +31,7 @@ async def test_nothing_is_sent_anywhere_before_a_payment_is_verified(
 
 WRONG: list[tuple[Any, str]] = [
     ({}, "resource"),
-    ({"endpoint": "http://api.example.com/x"}, "resource"),
+    ({"endpoint": "http://api.example.com/x"}, "endpoint"),
     ({"endpoint": RESOURCE, "resource": "https://api.example.com/y"}, "endpoint"),
     ({"endpoint": RESOURCE, "events": []}, "events"),
     ({"endpoint": RESOURCE, "events": ["rain"]}, "events[0]"),
