@@ -19,10 +19,10 @@ from tollgauge.core.settlement import (
     LogError,
     Transfer,
     Used,
+    decided_by_receipts,
     entries,
     events,
     paired,
-    resolved,
     settled,
 )
 
@@ -131,11 +131,13 @@ def test_a_gap_in_what_was_seen_is_decided_by_the_receipt() -> None:
     known = settled(found.transfers, found.used)
     assert known.transfers == []
     receipt: Any = {"logs": [seen[0], hidden, seen[1]]}
-    (decided,) = resolved(known.unclear, [receipt], token=TOKEN)
+    (decided,) = decided_by_receipts(known.unclear, [receipt], token=TOKEN)
     assert decided.nonce is None
     # The same gap, filled by another contract's log: then the authorization was SHOP's.
     foreign = log("0x" + "77" * 32, index=1, address="0x" + "55" * 20)
-    (decided,) = resolved(known.unclear, [{"logs": [seen[0], foreign, seen[1]]}], token=TOKEN)
+    (decided,) = decided_by_receipts(
+        known.unclear, [{"logs": [seen[0], foreign, seen[1]]}], token=TOKEN
+    )
     assert decided.nonce == nonce(1)
 
 
@@ -145,9 +147,9 @@ def test_a_receipt_without_the_transfer_that_was_seen_is_not_believed() -> None:
     receipts: list[Any] = [{"logs": []}, {"logs": [moved(ANN, SHOP, 11, index=2)]}, {}, None]
     for receipt in receipts:
         with pytest.raises(LogError):
-            resolved(unclear, [receipt], token=TOKEN)
+            decided_by_receipts(unclear, [receipt], token=TOKEN)
     with pytest.raises(LogError):
-        resolved(unclear, [], token=TOKEN)
+        decided_by_receipts(unclear, [], token=TOKEN)
 
 
 def test_only_the_next_transfer_of_the_token_is_made_by_an_authorization() -> None:
@@ -280,7 +282,7 @@ def test_a_filtered_view_with_receipts_agrees_with_the_whole(plan: list[Any], di
         {"logs": [each for each in logs if each["transactionHash"] == f"0x{tx:064x}"]}
         for tx in range(4)
     ]
-    whole = known.transfers + resolved(known.unclear, receipts, token=TOKEN)
+    whole = known.transfers + decided_by_receipts(known.unclear, receipts, token=TOKEN)
     assert {move.log_index: move.nonce for move in whole} == truth
 
 

@@ -405,7 +405,7 @@ async def held_claim(store: Store, *, now: int) -> HeldClaim:
         now=now,
         lease_ms=60_000,
     )
-    assert claim.mine
+    assert claim.acquired
     return HeldClaim(store=store, row=claim.row)
 
 

@@ -244,7 +244,9 @@ def _makes(use: Used, move: Transfer) -> bool:
     return use.transaction == move.transaction and use.authorizer == move.sender
 
 
-def resolved(unclear: Sequence[Transfer], receipts: Iterable[Any], *, token: str) -> list[Transfer]:
+def decided_by_receipts(
+    unclear: Sequence[Transfer], receipts: Iterable[Any], *, token: str
+) -> list[Transfer]:
     """Unclear transfers decided by the receipts of their transactions.
 
     Raises LogError where a receipt does not hold the transfer that was seen.

@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 
 from tollgauge.clients.chain.authorization import ChainAnswer, Prover
 from tollgauge.clients.chain.rpc import RpcError
-from tollgauge.core.payment import FINAL_MS, REST_MS, State, resolved
+from tollgauge.core.payment import FINAL_MS, REST_MS, State, proven_state
 from tollgauge.core.units import HOUR_MS
 from tollgauge.db.engine import Store
 from tollgauge.observe import alarm
@@ -64,7 +64,7 @@ async def _apply(store: Store, row: LedgerRow, answer: ChainAnswer | None, *, no
 def _write(tx: Connection, row: LedgerRow, answer: ChainAnswer | None, *, now: int) -> str:
     state = None
     if answer is not None:
-        state = resolved(answer.proof, valid_before_s=row.valid_before_s, now_s=answer.head_s)
+        state = proven_state(answer.proof, valid_before_s=row.valid_before_s, now_s=answer.head_s)
     if answer is None or state is None:
         _leave(tx, row, now=now)
         return "unreachable" if answer is None else "open"

@@ -39,9 +39,9 @@ from tollgauge.core.settlement import (
     Entry,
     LogError,
     Transfer,
+    decided_by_receipts,
     deposits,
     entries,
-    resolved,
     settled,
 )
 
@@ -376,7 +376,9 @@ class ChainLogs:
                 Call("eth_getTransactionReceipt", [_hex(transaction)]) for transaction in hashes
             ]
             receipts = await node.results(calls)
-            return pairing.transfers + resolved(pairing.unclear, receipts, token=self.token)
+            return pairing.transfers + decided_by_receipts(
+                pairing.unclear, receipts, token=self.token
+            )
         except LogError as error:
             raise RpcUnavailable(f"{node.name}: {error}") from error
 

@@ -31,7 +31,10 @@ from starlette.responses import Response
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.facilitator import Facilitator, FacilitatorUnavailable, Refused
 from tollgauge.core.payment import (
+    BEFORE_SETTLEMENT,
     EXPIRED,
+    IN_DOUBT,
+    IN_WORK,
     Payment,
     Proof,
     State,
@@ -135,7 +138,7 @@ class Gate:
         row = await self._ledger.get(payment.id)
         if row is None:
             return False
-        return reason == EXPIRED or row.state not in (State.CLAIMED, State.REJECTED)
+        return reason == EXPIRED or row.state not in BEFORE_SETTLEMENT
 
     async def _check_room(self, payment: Payment) -> None:
         """Begin no new sale while the facilitator stays silent, or too many sales, or too many of
@@ -146,7 +149,7 @@ class Gate:
         if problem is None:
             return
         row = await self._ledger.get(payment.id)
-        if row is None or row.state in (State.CLAIMED, State.REJECTED):
+        if row is None or row.state in BEFORE_SETTLEMENT:
             raise problem
 
     async def _carry_out(
@@ -156,7 +159,7 @@ class Gate:
         claim = await self._claim(sale, payment, order, digest)
         row = claim.row
         try:
-            if not claim.mine:
+            if not claim.acquired:
                 return await self._replay(sale, payment, row, digest)
             verified = await self._verify(sale, payment, row)
             if isinstance(verified, Response):
@@ -187,7 +190,7 @@ class Gate:
             now=self.clock(),
             lease_ms=LEASE_MS,
         )
-        if claim.mine:
+        if claim.acquired:
             admission.check_payer(tx, claim.row, now=self.clock())
             admission.check_hosts(tx, sale.hosts(order), now=self.clock())
             sale.check(tx, order)
@@ -267,7 +270,7 @@ class Gate:
         if row.state is State.REJECTED or not payments.same(row, payment, digest):
             return _Outcome(replay_row(payment, row, digest), settled_here=False)
         row = await self._wait_for_worker(row)
-        if row.state in (State.SETTLING, State.UNKNOWN):
+        if row.state in IN_DOUBT:
             answer = await self._settlement.ask_chain(row)
             row = await self._settlement.conclude(row, answer, row.reason)
         if row.state is State.UNKNOWN and row.valid_before_s > self.clock() // 1000:
@@ -280,8 +283,7 @@ class Gate:
     async def _wait_for_worker(self, row: LedgerRow) -> LedgerRow:
         """The row when its worker is done, its lease has ended, or `WAITS_S` have passed."""
         for pause in WAITS_S:
-            in_work = row.state in (State.CLAIMED, State.SETTLING)
-            if not in_work or row.lease_until <= self.clock():
+            if row.state not in IN_WORK or row.lease_until <= self.clock():
                 break
             await asyncio.sleep(pause)
             row = await self._ledger.get(row.id) or row

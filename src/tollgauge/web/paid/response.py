@@ -11,7 +11,7 @@ import base64
 from starlette.responses import Response
 from x402.schemas import SettleResponse
 
-from tollgauge.core.payment import Payment, State
+from tollgauge.core.payment import NEVER_PAID, Payment, State
 from tollgauge.store.ledger import payments
 from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web.edge.problem import Problem
@@ -24,7 +24,7 @@ def response_for(sale: Sale, row: LedgerRow) -> Response:
     """
     if row.state is State.SETTLED:
         return _stored_answer(row)
-    if row.state in (State.FAILED, State.EXPIRED):
+    if row.state in NEVER_PAID:
         return payment_required(sale, f"payment_{row.state.value}")
     if row.state is State.REJECTED:
         raise Problem(

@@ -21,7 +21,7 @@ from tollgauge.core.payment import (
     Proof,
     State,
     decode,
-    resolved,
+    proven_state,
 )
 from tollgauge.observe import alarm
 from tollgauge.store.ledger.payments import Attempt, LedgerRow
@@ -79,7 +79,9 @@ class Settlement:
         """
         state = None
         if answer is not None:
-            state = resolved(answer.proof, valid_before_s=row.valid_before_s, now_s=answer.head_s)
+            state = proven_state(
+                answer.proof, valid_before_s=row.valid_before_s, now_s=answer.head_s
+            )
         if answer is not None and state is not None:
             return await self.ledger.conclude(
                 row,

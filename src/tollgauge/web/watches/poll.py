@@ -139,7 +139,7 @@ class Polling:
             )
             endpoint = await endpoints.get(tx, watch.endpoint_id)
             checks = await tx.run(
-                _checks, watch, last_poll_at=last_poll_at, until=min(now, watch.told_until)
+                _checks, watch, last_poll_at=last_poll_at, until=min(now, watch.reports_until)
             )
         resource = endpoint.resource if endpoint else ""
         last = events[-1].id if events else after

@@ -56,7 +56,7 @@ WRONG: list[tuple[Any, str]] = [
 ]
 
 
-async def test_invalid_wishes_are_422_before_any_charge(watch_service: WatchService) -> None:
+async def test_invalid_requests_are_422_before_any_charge(watch_service: WatchService) -> None:
     for body, where in WRONG:
         answer = await watch_service.ask(CREATE, body)
         assert answer.status_code == 422, body

@@ -35,7 +35,7 @@ from tollgauge.core.trace import (
     trace_json,
 )
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.ledger.payment_lookup import Booked, Key, payment_of
+from tollgauge.store.ledger.payment_lookup import Key, PaymentSummary, payment_of
 from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
@@ -280,7 +280,7 @@ def _not_configured(name: str) -> Problem:
     )
 
 
-def _ledger(row: Booked | None) -> dict[str, Any]:
+def _ledger(row: PaymentSummary | None) -> dict[str, Any]:
     if row is None:
         return {"match": False}
     return {
