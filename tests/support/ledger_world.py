@@ -41,9 +41,9 @@ from tollgauge.db.engine import Store
 from tollgauge.db.transaction import Transaction, Work
 from tollgauge.store.ledger import payments
 from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid.catalogue import Sale
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.gate import Gate
-from tollgauge.web.paid.payment_terms import Sale
 
 P = ParamSpec("P")
 R = TypeVar("R")

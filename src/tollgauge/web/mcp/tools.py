@@ -40,11 +40,10 @@ from tollgauge.web.edge import problem
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.api import FreeApi
 from tollgauge.web.paid import catalogue
-from tollgauge.web.paid.catalogue import Product
+from tollgauge.web.paid.catalogue import Product, Sale
 from tollgauge.web.paid.gate import Gate
-from tollgauge.web.paid.payment_terms import Sale, payment_required
 from tollgauge.web.paid.products import bulk
-from tollgauge.web.paid.request import read_payment
+from tollgauge.web.paid.request import payment_required, read_payment
 from tollgauge.web.watches.poll import CURSOR, Polling, PollShape
 from tollgauge.web.watches.shapes import ID
 from tollgauge.web.watches.watch_auth import UnauthorizedProblem

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import orjson
 from sqlalchemy import Connection
@@ -27,7 +27,6 @@ from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.live_probe import LiveProbe
-from tollgauge.web.paid.payment_terms import Reveal, Sale
 from tollgauge.web.wire.request_model import RequestModel
 
 TRUST: Final = "/v1/x402-trust"
@@ -139,6 +138,40 @@ class PaidDependencies:
             domain_version=asset.domain_version,
             timeout_seconds=self.settings.timeout_seconds,
         )
+
+
+class Reveal(Protocol):
+    """Makes what leaves of an answer that holds a secret."""
+
+    def __call__(self, body: bytes, /, *, secret: bool) -> Awaitable[bytes]:
+        """The answer's JSON bytes; `secret` says whether the secret may be in them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sale:
+    """What a paid route sells: its offer, its words, and how to make the answer.
+
+    `validate` turns the parsed body into the route's request or raises Problem 422; `compute`
+    makes the whole answer's JSON bytes under the payment's claim, or raises Problem. `info` and
+    `schema` describe input and output to directories (the `bazaar` extension). Where `bodyless`,
+    no body is an empty object.
+
+    An answer that holds a secret has `reveal`, which turns what the ledger keeps into what leaves,
+    with the secret or without it. `hosts` are those that an order has us connect to, and `check`
+    raises Problem, in the transaction of the claim, for an order that cannot be served now.
+    """
+
+    offer: Offer
+    description: str
+    validate: Callable[[object], object]
+    compute: Callable[[object, HeldClaim], Awaitable[bytes]]
+    info: dict[str, object] = field(default_factory=dict)
+    schema: dict[str, object] = field(default_factory=dict)
+    tags: tuple[str, ...] = ("x402", "trust", "reliability")
+    bodyless: bool = False
+    reveal: Reveal | None = None
+    hosts: Callable[[Any], tuple[str, ...]] = lambda _order: ()
+    check: Callable[[Connection, Any], None] = lambda _tx, _order: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

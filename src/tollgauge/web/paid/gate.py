@@ -47,12 +47,21 @@ from tollgauge.store.ledger import payments
 from tollgauge.store.ledger.payments import Attempt, Claim, LedgerRow, StoredAnswer
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import admission
+from tollgauge.web.paid.catalogue import Sale
 from tollgauge.web.paid.claim import HeldClaim
-from tollgauge.web.paid.ledger_writer import LedgerWriter, OvertakenError
-from tollgauge.web.paid.payment_terms import Sale, payment_required
-from tollgauge.web.paid.request import read_body, read_payment, unpaid_reason
-from tollgauge.web.paid.response import pending, replay_row, response_for
-from tollgauge.web.paid.settlement import Settlement
+from tollgauge.web.paid.request import (
+    buyer_first,
+    chain_unavailable,
+    facilitator_unavailable,
+    payment_required,
+    pending,
+    read_body,
+    read_payment,
+    replay_row,
+    response_for,
+    unpaid_reason,
+)
+from tollgauge.web.paid.settlement import LedgerWriter, OvertakenError, Settlement
 
 LEASE_MS: Final = 60_000
 """How long a worker may take from claim to intent before another may take the payment over."""
@@ -204,7 +213,7 @@ class Gate:
         except FacilitatorUnavailable as error:
             attempt = self._ledger.attempt("verify", started, "unavailable")
             await self._ledger.give_back(row, "facilitator unavailable", attempt)
-            raise _facilitator_unavailable() from error
+            raise facilitator_unavailable() from error
         if not isinstance(reply, Refused):
             return self._ledger.attempt("verify", started, "valid")
         attempt = self._ledger.attempt("verify", started, reply.reason)
@@ -224,7 +233,7 @@ class Gate:
         answer = await self._settlement.ask_chain(row)
         if answer is None:
             await self._ledger.give_back(row, attempt.outcome, attempt)
-            raise _chain_unavailable()
+            raise chain_unavailable()
         return answer.proof is Proof.PAID and (answer.at_s or 0) >= row.created_at // 1000
 
     async def _compute(
@@ -300,7 +309,7 @@ class Gate:
         secret = bool(payment.ticket)
         if not secret and row.answer.shown_at is None:
             if not outcome.settled_here and self.clock() - row.updated_at < HEAD_START_MS:
-                raise _buyer_first()
+                raise buyer_first(HEAD_START_MS // 1000)
             secret = await self.store.writing(payments.show_secret, row.id, now=self.clock())
         response.body = await sale.reveal(row.answer.body, secret=secret)
         response.headers["Content-Length"] = str(len(response.body))
@@ -313,34 +322,3 @@ class Gate:
     @property
     def _settlement(self) -> Settlement:
         return Settlement(self._ledger, self.facilitator, self.chain)
-
-
-def _facilitator_unavailable() -> Problem:
-    return Problem(
-        503,
-        "facilitator-unavailable",
-        "The payment could not be verified because our facilitator did not answer. "
-        "Nothing was charged; send the same request again.",
-        retry_after=10,
-    )
-
-
-def _chain_unavailable() -> Problem:
-    return Problem(
-        503,
-        "chain-unavailable",
-        "The facilitator refused this payment and the chain could not be asked whether "
-        "it was used already. Send the same request again.",
-        retry_after=5,
-    )
-
-
-def _buyer_first() -> Problem:
-    """503 for a copy that came while the request that bought is being answered."""
-    return Problem(
-        503,
-        "payment-in-flight",
-        "The request that this payment was first sent with is being answered. Do not pay again: "
-        "send the same request with the same payment in a few seconds.",
-        retry_after=HEAD_START_MS // 1000,
-    )
