@@ -24,7 +24,7 @@ from typing import Annotated, Any, Final
 
 import orjson
 from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from starlette.responses import Response
 from x402.extensions.bazaar import (
     DeclareMcpDiscoveryConfig,
@@ -152,8 +152,6 @@ _Cursor = Annotated[str, Field(json_schema_extra={"pattern": f"^{CURSOR.pattern}
 
 class PollArguments(RequestModel):
     """What a watch's owner names. The rules of ids and cursors are the route's (web/watches)."""
-
-    model_config = ConfigDict(alias_generator=None)
 
     watch_id: str = Field(
         description="The watch's id", json_schema_extra={"pattern": f"^{ID.pattern}$"}

@@ -13,7 +13,7 @@ It reads top to bottom (docs/payments.md):
 
 Nothing is charged before the answer is stored, and no answer leaves before it is paid. An outcome
 that nobody knows is 503 and never 402, because a 402 makes clients sign and pay again. What a
-caller is told of each state is in web/paid/response, settling in web/paid/settlement.
+caller is told of each state is in web/paid/request, settling in web/paid/settlement.
 """
 
 from __future__ import annotations

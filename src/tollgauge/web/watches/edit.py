@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
@@ -40,7 +40,7 @@ from tollgauge.web.watches.watch_auth import (
     unknown_watch,
 )
 from tollgauge.web.watches.watch_request import WatchFields, check_count
-from tollgauge.web.wire import openapi
+from tollgauge.web.wire import OneOf, openapi
 
 _EDIT_EXAMPLE: Final = {"events": ["payto_change", "liveness_down"], "liveness_sensitivity_n": 3}
 
@@ -55,8 +55,8 @@ class DestinationShape(SnakeShape):
     """A destination; its URL is masked."""
 
     destination: str
-    kind: Annotated[str, Field(json_schema_extra={"enum": [kind.value for kind in Kind]})]
-    state: Annotated[str, Field(json_schema_extra={"enum": ["active", "disabled"]})]
+    kind: Annotated[str, OneOf(Kind)]
+    state: Annotated[str, OneOf(("active", "disabled"))]
     reason: str
 
 
@@ -64,7 +64,7 @@ class StateShape(SnakeShape):
     """A watch as it stands."""
 
     watch_id: str
-    state: Annotated[str, Field(json_schema_extra={"enum": ["active", "cancelled", "expired"]})]
+    state: Annotated[str, OneOf(("active", "cancelled", "expired"))]
     resource: str
     created_at: str
     expires_at: str

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from fastapi import Query
-from pydantic import Field
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
@@ -53,7 +52,7 @@ class EventShape(SnakeShape):
     """A change of the endpoint. `observed_at` is in unix seconds."""
 
     event_id: str
-    type: Annotated[str, Field(json_schema_extra={"enum": list(EVENTS)})]
+    type: Annotated[str, wire.OneOf(EVENTS)]
     severity: wire.Severity
     observed_at: int
     observed_at_iso: str
@@ -70,7 +69,7 @@ class WatchEventShape(SnakeShape):
     """Something that happened to the watch itself."""
 
     event_id: str
-    type: Annotated[str, Field(json_schema_extra={"enum": list(rules.LIFECYCLE)})]
+    type: Annotated[str, wire.OneOf(rules.LIFECYCLE)]
     observed_at: int
     observed_at_iso: str
     detail: dict[str, Any]
@@ -83,7 +82,7 @@ class PollShape(SnakeShape):
     """
 
     watch_id: str
-    state: Annotated[str, Field(json_schema_extra={"enum": ["active", "cancelled", "expired"]})]
+    state: Annotated[str, wire.OneOf(("active", "cancelled", "expired"))]
     resource: str
     expires_at: str
     events: list[EventShape]

@@ -11,7 +11,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
@@ -38,8 +38,6 @@ VALID_S: Final = 600
 
 class RotationRequest(RequestModel):
     """The text's signature, and the instant in it."""
-
-    model_config = ConfigDict(alias_generator=None)
 
     signed_at: Annotated[int, Field(ge=0, le=1 << 40)] = Field(
         description="The instant in the signed text, in unix seconds"

@@ -16,7 +16,8 @@ from tollgauge.core.changes import EVENTS
 from tollgauge.core.endpoint import Perimeter, ResourceError, parse_resource
 from tollgauge.core.watch import Kind, Target, WatchRequest
 from tollgauge.web.edge.problem import Invalid, Problem
-from tollgauge.web.wire.request_model import OneOf, RequestModel, invalid, refuse
+from tollgauge.web.wire.request_model import RequestModel, invalid, refuse
+from tollgauge.web.wire.shape import OneOf
 
 _KINDS: Final = {"webhook_url": (Kind.JSON,), "slack_url": (Kind.SLACK, Kind.DISCORD)}
 _NEW: Final = WatchRequest()
@@ -70,7 +71,7 @@ _Destinations = Annotated[
 class Delivery(RequestModel):
     """Where notices are sent."""
 
-    model_config = ConfigDict(alias_generator=None, extra="forbid")
+    model_config = ConfigDict(extra="forbid")
 
     webhook_url: _Destinations | None = Field(
         None, description="Gets signed JSON; Slack and Discord URLs get their own format"
@@ -100,8 +101,6 @@ class WatchFields(RequestModel):
     """What may be asked of a watch, beside which endpoint it is of. Names are as published clients
     know them.
     """
-
-    model_config = ConfigDict(alias_generator=None)
 
     events: Annotated[list[Annotated[str, OneOf(EVENTS)]], Field(min_length=1), FailFast()] = Field(
         default_factory=lambda: [*EVENTS],

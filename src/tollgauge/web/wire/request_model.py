@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import cache
 from itertools import islice
@@ -25,12 +25,11 @@ from pydantic import (
     ValidationInfo,
 )
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, core_schema
+from pydantic_core import ErrorDetails, PydanticCustomError, core_schema
 
 from tollgauge.core.endpoint import PUBLIC, Perimeter, Resource, ResourceError, parse_resource
 from tollgauge.core.text import clean_text
 from tollgauge.web.edge.problem import Invalid, Problem
-from tollgauge.web.wire.shape import camel
 
 UNKNOWN_FIELDS: Final = (
     "Fields that the schema does not name are ignored, except one whose name nearly is a field's "
@@ -70,7 +69,7 @@ class _PublishedSchema(GenerateJsonSchema):
 class RequestModel(BaseModel):
     """A JSON object that a route or a tool takes."""
 
-    model_config = ConfigDict(strict=True, frozen=True, alias_generator=camel)
+    model_config = ConfigDict(strict=True, frozen=True)
 
     @classmethod
     def read(cls, document: object, perimeter: Perimeter = PUBLIC) -> Self:
@@ -118,16 +117,6 @@ class RequestModel(BaseModel):
             "description": UNKNOWN_FIELDS,
             "content": {"application/json": {"schema": cls.json_schema(), "example": example}},
         }
-
-
-@dataclass(frozen=True, slots=True)
-class OneOf:
-    """Annotates a field that takes some values alone."""
-
-    values: tuple[Any, ...]
-
-    def __get_pydantic_core_schema__(self, _source: Any, _handler: Any) -> CoreSchema:
-        return core_schema.literal_schema([*self.values])
 
 
 def resource_of(value: object, perimeter: Perimeter, *, path: str = "resource") -> Resource:

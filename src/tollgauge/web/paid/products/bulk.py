@@ -37,7 +37,6 @@ from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.wire.request_model import (
     ERRORS_MAX,
-    OneOf,
     RequestedResource,
     RequestModel,
     invalid,
@@ -185,7 +184,7 @@ class BulkRequest(RequestModel):
 class ToolRequest(BulkRequest):
     """The arguments of the tool, which sells all tiers."""
 
-    tier: Annotated[int | None, OneOf(tuple(catalogue.BULK))] = Field(
+    tier: Annotated[int | None, wire.OneOf(catalogue.BULK)] = Field(
         None, description="The size to pay for; left out, the smallest that fits `resources`"
     )
 

@@ -8,7 +8,6 @@ shapes describe it, and tests hold it to them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache, partial
 from typing import Annotated, Any, Final
 
@@ -70,17 +69,13 @@ _EVENTS: Final = (
 )
 
 
-def _one_of(values: Iterable[str]) -> Any:
-    return Field(json_schema_extra={"enum": list(values)})
-
-
 class HistoryEventShape(wire.Shape):
     """Something that happened to the listing or the price. `before` and `after` are absent for
     listings; of a price they are atomic amounts, followed by the asset where that changed.
     """
 
     ts: str
-    event: Annotated[str, _one_of(_EVENTS)]
+    event: Annotated[str, wire.OneOf(_EVENTS)]
     source: str
     before: str | None = None
     after: str | None = None
@@ -92,14 +87,14 @@ class ProbeShape(wire.Shape):
     """
 
     ts: str
-    outcome: Annotated[str, _one_of(Outcome)]
+    outcome: Annotated[str, wire.OneOf(Outcome)]
     up: bool
     status: int | None = None
     latency_ms: int | None = None
     amount: str | None = None
     amount_usd: float | None = None
     compliant: bool
-    attribution: Annotated[str, _one_of(Attribution)]
+    attribution: Annotated[str, wire.OneOf(Attribution)]
 
 
 class HistoryShape(wire.Shape):

@@ -12,7 +12,7 @@ from functools import partial
 from math import ceil
 from typing import Annotated, Final
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from tollgauge.monitor.alternatives import Alternative, Found, IndexBuilding
 from tollgauge.web import wire
@@ -68,6 +68,8 @@ class SimilarShape(wire.Shape):
 
 class SimilarRequest(RequestModel):
     """Which endpoint to replace, by how many others at most, and how much better they must be."""
+
+    model_config = ConfigDict(alias_generator=wire.camel)
 
     resource: RequestedResource
     limit: Annotated[int, Field(ge=1, le=25), BeforeValidator(without_fraction)] = Field(

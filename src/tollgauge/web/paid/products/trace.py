@@ -13,7 +13,7 @@ from functools import partial
 from typing import Annotated, Any, Final
 
 import orjson
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from tollgauge.clients.chain.rpc import RpcError
 from tollgauge.clients.chain.transactions import (
@@ -41,7 +41,7 @@ from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import Call, PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
-from tollgauge.web.wire.request_model import OneOf, RequestedResource, RequestModel
+from tollgauge.web.wire.request_model import RequestedResource, RequestModel
 
 DEADLINE_S: Final = 25.0
 """How long the nodes may take: well inside a claim's lease (web/paid/gate)."""
@@ -89,17 +89,13 @@ ANSWER: Final[dict[str, Any]] = {
 }
 
 
-def _one_of(values: Any) -> Any:
-    return Field(json_schema_extra={"enum": [str(value) for value in values]})
-
-
 class BlockShape(wire.Shape):
     """Where the transaction was mined. `finality` is that of the block now."""
 
     number: int
     hash: str | None
     timestamp: str | None
-    finality: Annotated[str, _one_of(("latest", "safe", "finalized"))] | None
+    finality: Annotated[str, wire.OneOf(("latest", "safe", "finalized"))] | None
 
 
 class TokenShape(wire.Shape):
@@ -124,7 +120,7 @@ class PaymentShape(wire.Shape):
     while pending.
     """
 
-    method: Annotated[str, _one_of(Method)] | None
+    method: Annotated[str, wire.OneOf(Method)] | None
     payer: str
     payee: str
     amount: str
@@ -141,7 +137,7 @@ class LedgerShape(wire.Shape):
     payment_id: str | None = None
     route: str | None = None
     at: str | None = None
-    status: Annotated[str, _one_of(State)] | None = None
+    status: Annotated[str, wire.OneOf(State)] | None = None
 
 
 class HintShape(wire.Shape):
@@ -160,10 +156,10 @@ class PaymentTraceShape(wire.Shape):
     tx_hash: str
     network: str
     chain_id: int
-    status: Annotated[str, _one_of(Status)]
+    status: Annotated[str, wire.OneOf(Status)]
     block: BlockShape | None
     submitter: str | None
-    decoder: Annotated[str, _one_of(Model)]
+    decoder: Annotated[str, wire.OneOf(Model)]
     payments: list[PaymentShape]
     payer: str | None
     payee: str | None
@@ -177,6 +173,8 @@ class PaymentTraceShape(wire.Shape):
 class TraceRequest(RequestModel):
     """Which transaction is to be decoded, how, and what it is believed to pay for."""
 
+    model_config = ConfigDict(alias_generator=wire.camel)
+
     tx_hash: Annotated[
         str,
         Field(pattern="^0x[0-9a-fA-F]{64}$", description="The settlement transaction's hash"),
@@ -185,8 +183,8 @@ class TraceRequest(RequestModel):
     hint_resource: RequestedResource | None = Field(
         None, description="The resource that the payment is believed to be for"
     )
-    network: Annotated[str, OneOf(tuple(NETWORKS))] = DEFAULT_NETWORK
-    model: Annotated[Model, OneOf(tuple(Model))] | None = Field(
+    network: Annotated[str, wire.OneOf(NETWORKS)] = DEFAULT_NETWORK
+    model: Annotated[Model, wire.OneOf(Model)] | None = Field(
         None, description="A decoder of GET /v1/models; the cheapest that does if left out"
     )
 

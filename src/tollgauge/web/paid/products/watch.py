@@ -22,7 +22,7 @@ from functools import partial
 from typing import Annotated, Any, Final, Self
 
 import orjson
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, model_validator
 from sqlalchemy import Connection
 
 from tollgauge.clients import webhooks
@@ -49,7 +49,8 @@ from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.watches.delivery_test import DeliveryTester
 from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape, links
 from tollgauge.web.watches.watch_request import WatchFields
-from tollgauge.web.wire.request_model import RequestedResource, invalid, refuse
+from tollgauge.web.wire import OneOf
+from tollgauge.web.wire.request_model import RequestedResource, RequestModel, invalid, refuse
 
 EXAMPLE: Final[dict[str, Any]] = {
     "endpoint": "https://api.example.com/weather",
@@ -87,7 +88,7 @@ class TestShape(SnakeShape):
 
     __test__ = False
     destination: str
-    kind: Annotated[str, Field(json_schema_extra={"enum": [kind.value for kind in Kind]})]
+    kind: Annotated[str, OneOf(Kind)]
     ok: bool
     tries: int
     result: str
@@ -122,15 +123,19 @@ class WatchShape(SnakeShape):
     delivery: DeliveryShape
 
 
-class CreateRequest(WatchFields):
-    """A watch of an endpoint, which has two names: published clients use either."""
+class _Watched(RequestModel):
+    """The endpoint of a watch, which has two names: published clients use either."""
+
+    endpoint: RequestedResource | None = None
+    resource: RequestedResource | None = None
+
+
+class CreateRequest(WatchFields, _Watched):
+    """A watch of an endpoint."""
 
     model_config = ConfigDict(
         json_schema_extra={"anyOf": [{"required": ["endpoint"]}, {"required": ["resource"]}]}
     )
-
-    endpoint: RequestedResource | None = None
-    resource: RequestedResource | None = None
 
     @model_validator(mode="after")
     def _check_names_one(self) -> Self:
