@@ -178,9 +178,12 @@ class Tools:
 
     def listed(self) -> list[Tool]:
         """Every tool, paid ones first."""
-        sold = [_sold(words, _chosen(sold, {})) for words, sold in self._sold().items()]
-        free = [_free(words) for words in (LEADERBOARD, PREVIEW, STATS)]
-        return [*sold, *free, _free(WATCHED, PollArguments.json_schema())]
+        sold = [
+            _tool(words, _chosen(products, {}).request.json_schema(), paid=True)
+            for words, products in self._sold().items()
+        ]
+        free = [_tool(words, _NOTHING) for words in (LEADERBOARD, PREVIEW, STATS)]
+        return [*sold, *free, _tool(WATCHED, PollArguments.json_schema())]
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]
@@ -322,37 +325,27 @@ def _sale(product: Product, words: Words) -> Sale:
     )
 
 
-def _sold(words: Words, product: Product) -> Tool:
-    """A paid tool. It moves money, so it does not count as reading only; the same payment never
-    pays twice.
+def _tool(words: Words, arguments: Mapping[str, Any], *, paid: bool = False) -> Tool:
+    """A tool as it is listed. A paid one moves money, so it does not count as reading only; the
+    same payment never pays twice.
     """
+    annotations = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    if paid:
+        annotations = ToolAnnotations(
+            read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=True
+        )
     return Tool(
         name=words.name,
         title=words.title,
         description=words.description,
-        input_schema=product.request.json_schema(),
-        annotations=ToolAnnotations(
-            read_only_hint=False,
-            destructive_hint=False,
-            idempotent_hint=True,
-            open_world_hint=True,
-        ),
+        input_schema=dict(arguments),
+        annotations=annotations,
     )
 
 
 def _no_secret() -> Problem:
     """401 in the words of a tool: there is no header to send."""
     return Problem(401, "unauthorized", "Pass the watch's secret as `secret`.")
-
-
-def _free(words: Words, arguments: Mapping[str, Any] = _NOTHING) -> Tool:
-    return Tool(
-        name=words.name,
-        title=words.title,
-        description=words.description,
-        input_schema=dict(arguments),
-        annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False),
-    )
 
 
 def _answered(

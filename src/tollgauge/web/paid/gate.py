@@ -52,12 +52,12 @@ from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.request import (
     buyer_first,
     chain_unavailable,
+    check_same_request,
     facilitator_unavailable,
     payment_required,
     pending,
     read_body,
     read_payment,
-    replay_row,
     response_for,
     unpaid_reason,
 )
@@ -178,8 +178,8 @@ class Gate:
             row = await self._settlement.settle(sale, row)
             return _Outcome(row, settled_here=True)
         except OvertakenError as overtaken:
-            row = replay_row(payment, overtaken.row, digest)
-            return _Outcome(row, settled_here=False)
+            check_same_request(payment, overtaken.row, digest)
+            return _Outcome(overtaken.row, settled_here=False)
 
     async def _claim(self, sale: Sale, payment: Payment, order: object, digest: str) -> Claim:
         """Insert the payment's key before any work: a ledger that cannot be written takes no
@@ -276,8 +276,9 @@ class Gate:
         """The same payment once more: its row, after a wait for the worker that has it. Raises
         Problem 409 if it pays for another request.
         """
-        if row.state is State.REJECTED or not payments.same(row, payment, digest):
-            return _Outcome(replay_row(payment, row, digest), settled_here=False)
+        check_same_request(payment, row, digest)
+        if row.state is State.REJECTED:
+            return _Outcome(row, settled_here=False)
         row = await self._wait_for_worker(row)
         if row.state in IN_DOUBT:
             answer = await self._settlement.ask_chain(row)
@@ -287,7 +288,8 @@ class Gate:
             # the claimed header that is sent again.
             row = await self._settlement.settle(sale, await self._store_intent(row))
             return _Outcome(row, settled_here=True)
-        return _Outcome(replay_row(payment, row, digest), settled_here=False)
+        check_same_request(payment, row, digest)
+        return _Outcome(row, settled_here=False)
 
     async def _wait_for_worker(self, row: LedgerRow) -> LedgerRow:
         """The row when its worker is done, its lease has ended, or `WAITS_S` have passed."""

@@ -238,9 +238,10 @@ def pending(payment_id: str, transaction: str | None = None) -> Problem:
     )
 
 
-def replay_row(payment: Payment, row: LedgerRow, digest: str) -> LedgerRow:
-    """The row of a payment that comes again. Raises Problem 409 unless it comes from the same payer
-    (signature and ticket) for the same request (`digest`), or the row holds no payment.
+def check_same_request(payment: Payment, row: LedgerRow, digest: str) -> None:
+    """Raises Problem 409 where a payment that comes again pays for another request: it must come
+    from the same payer (signature and ticket) for the same request (`digest`). A rejected row holds
+    no payment.
     """
     if row.state is not State.REJECTED and not payments.same(row, payment, digest):
         raise Problem(
@@ -248,7 +249,6 @@ def replay_row(payment: Payment, row: LedgerRow, digest: str) -> LedgerRow:
             "payment-reused",
             "This payment already pays for another request. Sign a new payment.",
         )
-    return row
 
 
 def facilitator_unavailable() -> Problem:

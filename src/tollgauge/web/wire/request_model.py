@@ -39,6 +39,11 @@ UNKNOWN_FIELDS: Final = (
 """What becomes of unknown fields, for the interface description."""
 ERRORS_MAX: Final = 20
 """How many invalid parts of a request are named."""
+_KEYS: Final = (
+    *("type", "anyOf", "required", "minProperties", "items", "enum", "minimum", "maximum"),
+    *("minLength", "maxLength", "minItems", "maxItems", "pattern", "default", "description"),
+    *("additionalProperties", "properties", "$ref", "$defs"),
+)
 _NEAR: Final = 0.75
 """How much of two names must agree (difflib's ratio) for one to be the other, misspelt."""
 _NAME_MAX: Final = 64
@@ -49,6 +54,17 @@ _UNKNOWN_MAX: Final = 50
 
 class _PublishedSchema(GenerateJsonSchema):
     """Schemas without titles, class docstrings and nulls: what may be null may be left out."""
+
+    def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:
+        """Keys in the order in which people write schemas; fields in the order of the model."""
+        fields = parent_key in ("properties", "$defs")
+        keys = value if fields else sorted(value, key=_KEYS.index)
+        return {key: self._sorted(value[key], key) for key in keys}
+
+    def _sorted(self, value: Any, parent_key: str) -> Any:
+        if isinstance(value, list):
+            return [self._sorted(item, "") for item in value]
+        return self.sort(value, parent_key) if isinstance(value, dict) else value
 
     def field_title_should_be_set(self, _schema: Any) -> bool:
         return False

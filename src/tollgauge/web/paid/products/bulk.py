@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import Field, PlainValidator, ValidationInfo, computed_field, create_model
@@ -57,6 +58,14 @@ _NOBODY_KNOWS: Final = "Nothing is known of this resource."
 _NOT_SCORED: Final = "Not scored yet: ask again in a few minutes, or buy a report of it."
 
 
+def _snake(name: str, kind: Any) -> Any:
+    """A field once more, under the name that published clients read."""
+    words = f"The same as `{wire.camel(name)}`"
+    return computed_field(return_type=kind, alias=name, description=words)(
+        property(attrgetter(name))
+    )
+
+
 class BulkRow(wire.Shape):
     """The score of one resource. Where it is not `found`, or was never scored, its figures are
     null. `reason` says in a sentence what was observed, `probedAt` is the last probe that the score
@@ -79,17 +88,8 @@ class BulkRow(wire.Shape):
     pay_to: str | None
     flags: dict[str, wire.FlagShape]
 
-    @computed_field(alias="probed_at", description="The same as `probedAt`")  # type: ignore[prop-decorator]
-    @property
-    def snake_probed_at(self) -> str | None:
-        """The name that published clients read."""
-        return self.probed_at
-
-    @computed_field(alias="computed_at", description="The same as `computedAt`")  # type: ignore[prop-decorator]
-    @property
-    def snake_computed_at(self) -> str | None:
-        """The name that published clients read."""
-        return self.computed_at
+    snake_probed_at = _snake("probed_at", str | None)
+    snake_computed_at = _snake("computed_at", str | None)
 
 
 class BulkShape(wire.Shape):
@@ -101,17 +101,8 @@ class BulkShape(wire.Shape):
     recompute_limit_hit: bool
     results: list[BulkRow]
 
-    @computed_field(alias="recompute_limit", description="The same as `recomputeLimit`")  # type: ignore[prop-decorator]
-    @property
-    def snake_limit(self) -> int:
-        """The name that published clients read."""
-        return self.recompute_limit
-
-    @computed_field(alias="recompute_limit_hit", description="The same as `recomputeLimitHit`")  # type: ignore[prop-decorator]
-    @property
-    def snake_limit_hit(self) -> bool:
-        """The name that published clients read."""
-        return self.recompute_limit_hit
+    snake_limit = _snake("recompute_limit", int)
+    snake_limit_hit = _snake("recompute_limit_hit", bool)
 
 
 ANSWER: Final = {
