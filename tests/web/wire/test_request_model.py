@@ -1,5 +1,6 @@
-"""Fields that a paid request has and its route does not know: misspelt ones are refused, others
-are nobody's business.
+"""Models of requests: what is invalid is refused by its place, in the words of the published
+schema; of the fields that a route does not know misspelt ones are refused, others are nobody's
+business.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import pytest
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.products import history, renewal, similar, trace, trust, watch
 from tollgauge.web.watches import shapes
-from tollgauge.web.wire.request_model import RequestModel
+from tollgauge.web.wire.request_model import ERRORS_MAX, RequestModel
 
 RESOURCE = "https://api.example.com/weather"
 
@@ -92,3 +93,53 @@ def test_the_number_of_names_that_are_compared_has_an_end() -> None:
     trust.TrustRequest.check_names({f"x{number}": 0 for number in range(50)} | {"resourcee": 1})
     refused({f"x{number}": 0 for number in range(49)} | {"resourcee": 1}, trust.TrustRequest)
     trust.TrustRequest.check_names({"resource" * 8_000: 1})
+
+
+@pytest.mark.parametrize(
+    ("request_model", "wrong", "words"),
+    [
+        (history.HistoryRequest, {"days": "7"}, "days must be a number from 1 to 90."),
+        (similar.SimilarRequest, {"limit": 2.5}, "limit must be a whole number from 1 to 25."),
+        (trace.TraceRequest, {"txHash": "0x1"}, "txHash must be a text that matches ^0x"),
+        (trace.TraceRequest, {"model": "guess"}, "model must be one of receipt-logs, calldata,"),
+        (watch.CreateRequest, {"digest": 1}, "digest must be true or false."),
+        (watch.CreateRequest, {"events": []}, "events must be a list that is not empty."),
+        (watch.CreateRequest, {"events": ["x", "y"]}, "events[0] must be one of payto_change,"),
+        (watch.CreateRequest, {"delivery": "https://x.com"}, "delivery must be an object."),
+        (watch.CreateRequest, {"delivery": {"url": 1}}, "There is no field delivery.url, only web"),
+    ],
+)
+def test_what_is_wrong_is_said_in_the_words_of_the_schema(
+    request_model: type[RequestModel], wrong: dict[str, Any], words: str
+) -> None:
+    given = {"resource": RESOURCE}
+    if request_model is trace.TraceRequest:
+        given = {"txHash": "0x" + "5a" * 32}
+    with pytest.raises(Problem) as caught:
+        request_model.read(given | wrong)
+    assert (caught.value.status, caught.value.code) == (422, "invalid-input")
+    (error,) = caught.value.errors
+    assert error.message == str(caught.value)
+    assert error.message.startswith(words)
+
+
+def test_every_invalid_field_is_named() -> None:
+    with pytest.raises(Problem) as caught:
+        similar.SimilarRequest.read({"resource": "http://x.com", "limit": 0, "minScoreDelta": "5"})
+    assert caught.value.code == "resource-not-https"
+    paths = [error.path for error in caught.value.errors]
+    assert paths == ["resource", "limit", "minScoreDelta"]
+
+
+def test_a_hostile_delivery_is_refused_with_few_words() -> None:
+    names = {f"x{number}\ud800": 0 for number in range(5_000)}
+    with pytest.raises(Problem) as caught:
+        watch.CreateRequest.read({"resource": RESOURCE, "delivery": names})
+    assert 1 <= len(caught.value.errors) <= ERRORS_MAX
+    assert len(bytes(caught.value.response().body)) < 10_000
+
+
+def test_what_is_published_has_no_titles_nulls_or_references() -> None:
+    text = orjson.dumps(watch.CreateRequest.json_schema()).decode()
+    for word in ('"title"', "null", "$ref", "$defs"):
+        assert word not in text

@@ -71,7 +71,9 @@ class _PublishedSchema(GenerateJsonSchema):
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         own = super().model_schema(schema)
-        return {key: own[key] for key in own if key not in ("title", "description")}
+        return {
+            key: own[key] for key in own if key not in ("title", "description") and own[key] != {}
+        }
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
