@@ -185,25 +185,25 @@ class Gate:
         """Insert the payment's key before any work: a ledger that cannot be written takes no
         payment. Raises Problem for an order that is not begun now; then nothing is claimed.
         """
-        return await self.store.writing(self._insert_claim, sale, payment, order, digest=digest)
 
-    def _insert_claim(
-        self, tx: Connection, sale: Sale, payment: Payment, order: object, *, digest: str
-    ) -> Claim:
-        claim = payments.claim(
-            tx,
-            payment,
-            sale.offer,
-            digest=digest,
-            owner=secrets.token_hex(8),
-            now=self.clock(),
-            lease_ms=LEASE_MS,
-        )
-        if claim.acquired:
-            admission.check_payer(tx, claim.row, now=self.clock())
-            admission.check_hosts(tx, sale.hosts(order), now=self.clock())
-            sale.check(tx, order)
-        return claim
+        def insert(tx: Connection) -> Claim:
+            now = self.clock()
+            claim = payments.claim(
+                tx,
+                payment,
+                sale.offer,
+                digest=digest,
+                owner=secrets.token_hex(8),
+                now=now,
+                lease_ms=LEASE_MS,
+            )
+            if claim.acquired:
+                admission.check_payer(tx, claim.row, now=now)
+                admission.check_hosts(tx, sale.hosts(order), now=now)
+                sale.check(tx, order)
+            return claim
+
+        return await self.store.writing(insert)
 
     async def _verify(self, sale: Sale, payment: Payment, row: LedgerRow) -> Attempt | Response:
         """Ask the facilitator. A refusal (402) or silence (503) gives the claim back."""

@@ -88,7 +88,8 @@ class Watching:
         if watch.state is not State.ACTIVE:
             raise _ended()
         if not changes.model_fields_set:
-            raise _nothing_to_change()
+            names = ", ".join(EditRequest.model_fields)
+            raise Problem(422, "nothing-to-change", f"Name what is to be changed: {names}.")
         fresh = await self._test_new(watch, changes.targets, bearer(request))
         sealed_key = None
         if any(target.kind is Kind.JSON for target in fresh):
@@ -116,18 +117,9 @@ class Watching:
             old = destinations.of_watches(tx, [watch.id])[watch.id]
             wanted = {target.url: target.kind for target in changes.targets}
             kinds = changes.replaced_kinds
-            removed = [
-                destination.id
-                for destination in old
-                if self._is_replaced(destination, wanted, kinds)
-            ]
+            removed = [row.id for row in old if self._is_replaced(row, wanted, kinds)]
             places = self._places(old)
-            new = {
-                target: destination
-                for target, destination in fresh.items()
-                if (target.url, target.kind) not in places
-            }
-            added = list(new.values())
+            added = [fresh[target] for target in fresh if (target.url, target.kind) not in places]
             check_count(len(old) - len(removed) + len(added))
             outbox.drop(tx, watch.id, now=now, to=removed)
         watches.edit(
@@ -222,14 +214,6 @@ class Watching:
             ],
         )
         return answer(shape)
-
-
-def _nothing_to_change() -> Problem:
-    return Problem(
-        422,
-        "nothing-to-change",
-        f"Name what is to be changed: {', '.join(EditRequest.model_fields)}.",
-    )
 
 
 def _ended() -> Problem:

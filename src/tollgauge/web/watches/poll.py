@@ -98,13 +98,13 @@ class PollShape(SnakeShape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Checks:
-    """How often an endpoint was checked since its watch began: `made` checks in all, `scored` of
-    them with a verdict, `fresh` since the last poll.
+    """How often an endpoint was checked since its watch began: `total` checks, `scored` of them
+    with a verdict, `since_poll` since the last poll.
     """
 
-    made: int
+    total: int
     scored: int
-    fresh: int
+    since_poll: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +154,8 @@ class Polling:
             watch_events=[_own_event(event) for event in watch_changes],
             watch_events_cursor=str(watch_changes[-1].id if watch_changes else watched_after),
             checkedTimes=checks.scored,
-            excludedTimes=checks.made - checks.scored,
-            probesSinceCursor=checks.fresh,
+            excludedTimes=checks.total - checks.scored,
+            probesSinceCursor=checks.since_poll,
             lastCheckedAt=None if probed is None else notice.iso(probed),
             nextCheckBy=notice.iso(endpoint.next_due + GRACE_MS) if endpoint and live else None,
         )
@@ -174,11 +174,13 @@ class Polling:
 
 def _checks(tx: Connection, watch: Watch, *, last_poll_at: int, until: int) -> _Checks:
     """The checks until an instant. `last_poll_at` is when the last poll was answered, 0 if none."""
-    made, scored = changes.checks(tx, watch.endpoint_id, since=watch.created_at, until=until)
+    total, scored = changes.checks(tx, watch.endpoint_id, since=watch.created_at, until=until)
     if last_poll_at <= watch.created_at:
-        return _Checks(made=made, scored=scored, fresh=made)
-    fresh, _ = changes.checks(tx, watch.endpoint_id, since=min(last_poll_at, until), until=until)
-    return _Checks(made=made, scored=scored, fresh=fresh)
+        return _Checks(total=total, scored=scored, since_poll=total)
+    since_poll, _ = changes.checks(
+        tx, watch.endpoint_id, since=min(last_poll_at, until), until=until
+    )
+    return _Checks(total=total, scored=scored, since_poll=since_poll)
 
 
 def _cursor(text: str, name: str) -> tuple[int, int]:
