@@ -307,7 +307,7 @@ def _chosen(products: Sequence[Product], arguments: Mapping[str, Any]) -> Produc
 def _sale(product: Product, words: Words) -> Sale:
     """A product's sale, as the tool that directories may list."""
     sale = product.sale()
-    bazaar = declare_mcp_discovery_extension(
+    extension = declare_mcp_discovery_extension(
         DeclareMcpDiscoveryConfig(
             tool_name=words.name,
             input_schema=product.request.json_schema(),
@@ -316,13 +316,9 @@ def _sale(product: Product, words: Words) -> Sale:
             example=product.example,
             output=OutputConfig(example=catalogue.beginning(product.answer)),
         )
-    )["bazaar"]
-    return replace(
-        sale,
-        offer=replace(sale.offer, resource=f"mcp://tool/{words.name}"),
-        info=bazaar["info"],
-        schema=bazaar["schema"],
     )
+    offer = replace(sale.offer, resource=f"mcp://tool/{words.name}")
+    return replace(sale, offer=offer, bazaar=extension["bazaar"])
 
 
 def _tool(words: Words, arguments: Mapping[str, Any], *, paid: bool = False) -> Tool:

@@ -151,10 +151,10 @@ class Reveal(Protocol):
 class Sale:
     """What a paid route sells: its offer, its words, and how to make the answer.
 
-    `validate` turns the parsed body into the route's request or raises Problem 422; `compute`
-    makes the whole answer's JSON bytes under the payment's claim, or raises Problem. `info` and
-    `schema` describe input and output to directories (the `bazaar` extension). Where `bodyless`,
-    no body is an empty object.
+    `validate` turns the parsed body into the route's order or raises Problem 422; `compute` makes
+    the whole answer's JSON bytes under the payment's claim, or raises Problem. `bazaar` is the
+    extension of that name, which describes input and output to directories. Where `bodyless`, no
+    body is an empty object.
 
     An answer that holds a secret has `reveal`, which turns what the ledger keeps into what leaves,
     with the secret or without it. `hosts` are those that an order has us connect to, and `check`
@@ -165,9 +165,7 @@ class Sale:
     description: str
     validate: Callable[[object], object]
     compute: Callable[[object, HeldClaim], Awaitable[bytes]]
-    info: dict[str, object] = field(default_factory=dict)
-    schema: dict[str, object] = field(default_factory=dict)
-    tags: tuple[str, ...] = ("x402", "trust", "reliability")
+    bazaar: dict[str, Any] = field(default_factory=dict)
     bodyless: bool = False
     reveal: Reveal | None = None
     hosts: Callable[[Any], tuple[str, ...]] = lambda _order: ()
@@ -221,8 +219,13 @@ class Product:
             description=self.description,
             validate=partial(self._order, call),
             compute=self.compute,
-            info={"input": request, "output": {"type": "json", "example": beginning(self.answer)}},
-            schema=_bazaar_schema(self.request.json_schema()),
+            bazaar={
+                "info": {
+                    "input": request,
+                    "output": {"type": "json", "example": beginning(self.answer)},
+                },
+                "schema": _bazaar_schema(self.request.json_schema()),
+            },
             bodyless=self.bodyless,
             reveal=self.reveal,
             hosts=self.hosts,
@@ -266,7 +269,7 @@ def beginning(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bazaar_schema(body: dict[str, Any]) -> dict[str, Any]:
-    """The JSON Schema of a sale's `info`, as the bazaar extension wants it."""
+    """The JSON Schema of a sale's input and output, as the bazaar extension wants it."""
     call = {
         "type": "object",
         "properties": {

@@ -59,11 +59,6 @@ _PAYMENT_HEADER: Final = {
     "description": "The signed x402 v2 payment, base64 of its JSON, at most 16 KB",
     "schema": {"type": "string"},
 }
-TICKET_SCHEMA: Final[dict[str, Any]] = {
-    "type": "object",
-    "properties": {"ticket": {"type": "string"}},
-    "required": ["ticket"],
-}
 PAYMENT_REQUIRED: Final = "PAYMENT-SIGNATURE header is required"
 """The reason of a 402 to a request without a payment."""
 
@@ -152,14 +147,16 @@ def _ticket() -> dict[str, object]:
     """A random text that clients repeat in their payment (x402 v2, extensions). What they signed
     is public once it settled; the stored answer goes to those alone who know this too.
     """
-    return {"info": {"ticket": secrets.token_urlsafe(16)}, "schema": TICKET_SCHEMA}
+    text = {"type": "string"}
+    schema = {"type": "object", "properties": {"ticket": text}, "required": ["ticket"]}
+    return {"info": {"ticket": secrets.token_urlsafe(16)}, "schema": schema}
 
 
 def payment_required(sale: Sale, reason: str) -> Response:
     """402: the terms in `PAYMENT-REQUIRED` and in the body, with the reason and a new ticket."""
     extensions: dict[str, object] = {EXTENSION: _ticket()}
-    if sale.info:
-        extensions["bazaar"] = {"info": sale.info, "schema": sale.schema}
+    if sale.bazaar:
+        extensions["bazaar"] = sale.bazaar
     document = PaymentRequired(
         error=reason,
         resource=ResourceInfo(
@@ -167,7 +164,7 @@ def payment_required(sale: Sale, reason: str) -> Response:
             description=sale.description,
             mime_type="application/json",
             service_name="tollgauge",
-            tags=list(sale.tags),
+            tags=["x402", "trust", "reliability"],
         ),
         accepts=[PaymentRequirements.model_validate(sale.offer.requirements)],
         extensions=extensions,
