@@ -13,7 +13,7 @@ import pytest
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.products import history, renewal, similar, trace, trust, watch
 from tollgauge.web.watches import shapes
-from tollgauge.web.wire.request_model import ERRORS_MAX, RequestModel
+from tollgauge.web.wire.request_model import RequestModel
 
 RESOURCE = "https://api.example.com/weather"
 
@@ -106,7 +106,7 @@ def test_the_number_of_names_that_are_compared_has_an_end() -> None:
         (watch.CreateRequest, {"events": []}, "events must be a list that is not empty."),
         (watch.CreateRequest, {"events": ["x", "y"]}, "events[0] must be one of payto_change,"),
         (watch.CreateRequest, {"delivery": "https://x.com"}, "delivery must be an object."),
-        (watch.CreateRequest, {"delivery": {"url": 1}}, "There is no field delivery.url, only web"),
+        (watch.CreateRequest, {"delivery": {"url": 1}}, "delivery takes webhook_url and slack"),
     ],
 )
 def test_what_is_wrong_is_said_in_the_words_of_the_schema(
@@ -135,8 +135,8 @@ def test_a_hostile_delivery_is_refused_with_few_words() -> None:
     names = {f"x{number}\ud800": 0 for number in range(5_000)}
     with pytest.raises(Problem) as caught:
         watch.CreateRequest.read({"resource": RESOURCE, "delivery": names})
-    assert 1 <= len(caught.value.errors) <= ERRORS_MAX
-    assert len(bytes(caught.value.response().body)) < 10_000
+    assert len(caught.value.errors) == 1
+    assert len(bytes(caught.value.response().body)) < 1_000
 
 
 def test_what_is_published_has_no_titles_nulls_or_references() -> None:

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, FailFast, Field, PlainValidator, ValidationInfo
 from tollgauge.core import watch as rules
 from tollgauge.core.changes import EVENTS
 from tollgauge.core.endpoint import Perimeter, ResourceError, parse_resource
+from tollgauge.core.text import clean_text
 from tollgauge.core.watch import Kind, Target, WatchRequest
 from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.wire.request_model import RequestModel, invalid, refuse
@@ -21,6 +22,7 @@ from tollgauge.web.wire.shape import OneOf
 
 _KINDS: Final = {"webhook_url": (Kind.JSON,), "slack_url": (Kind.SLACK, Kind.DISCORD)}
 _NEW: Final = WatchRequest()
+_NAME_MAX: Final = 90
 
 
 def check_count(count: int, *, path: str = "delivery") -> None:
@@ -87,6 +89,17 @@ class Delivery(RequestModel):
         for target in (*(self.webhook_url or ()), *(self.slack_url or ())):
             targets.setdefault(target.url, target)
         return tuple(targets.values())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_fields(cls, value: object) -> object:
+        """One unknown name is refused, however many there are."""
+        unknown = value.keys() - cls.model_fields.keys() if isinstance(value, dict) else ()
+        if unknown:
+            known = " and ".join(cls.model_fields)
+            name = clean_text(min(unknown), limit=_NAME_MAX)
+            refuse(invalid(f".{name}", f"delivery takes {known}, nothing else."))
+        return value
 
     @model_validator(mode="after")
     def _check_count(self) -> Self:

@@ -47,7 +47,6 @@ _KEYS: Final = (
 _NEAR: Final = 0.75
 """How much of two names must agree (difflib's ratio) for one to be the other, misspelt."""
 _NAME_MAX: Final = 64
-_PATH_MAX: Final = 100
 _UNKNOWN_MAX: Final = 50
 """How many unknown names are looked at; more is no misspelling, and would only cost time."""
 
@@ -195,9 +194,8 @@ def _problem(schema: Mapping[str, Any], error: ValidationError) -> Problem:
 
 def _refusal(schema: Mapping[str, Any], row: ErrorDetails) -> Problem:
     """One of a model's errors: what a validator said, or what the schema asks for there."""
-    path, field, holder = "", schema, schema
+    path, field = "", schema
     for part in row["loc"]:
-        holder = field
         if isinstance(part, int):
             path, field = f"{path}[{part}]", field.get("items", {})
         else:
@@ -207,12 +205,8 @@ def _refusal(schema: Mapping[str, Any], row: ErrorDetails) -> Problem:
         problem: Problem = row["ctx"]["problem"]
         problem.errors = tuple(replace(part, path=path + part.path) for part in problem.errors)
         return problem
-    path = clean_text(path, limit=_PATH_MAX)
     if row["type"] == "missing":
         return invalid(path, f"{path} is missing.")
-    if row["type"] == "extra_forbidden":
-        known = ", ".join(holder["properties"])
-        return invalid(path, f"There is no field {path}, only {known}.")
     return invalid(path, f"{path} must be {_wanted(field)}.")
 
 
