@@ -37,8 +37,6 @@ UNKNOWN_FIELDS: Final = (
     "is refused with 422 and costs nothing."
 )
 """What becomes of unknown fields, for the interface description."""
-ERRORS_MAX: Final = 20
-"""How many invalid parts of a request are named."""
 _KEYS: Final = (
     *("type", "anyOf", "required", "minProperties", "items", "enum", "minimum", "maximum"),
     *("minLength", "maxLength", "minItems", "maxItems", "pattern", "default", "description"),
@@ -55,7 +53,7 @@ class _PublishedSchema(GenerateJsonSchema):
     """Schemas without titles, class docstrings and nulls: what may be null may be left out."""
 
     def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:
-        """Keys in the order in which people write schemas; fields in the order of the model."""
+        """Keys in the order in which people read schemas; fields in the order of the model."""
         fields = parent_key in ("properties", "$defs")
         keys = value if fields else sorted(value, key=_KEYS.index)
         return {key: self._sorted(value[key], key) for key in keys}
@@ -186,10 +184,10 @@ RequestedResource = Annotated[
 
 def _problem(schema: Mapping[str, Any], error: ValidationError) -> Problem:
     """Problem 422 for what a model refused, in the words of the first of its errors."""
-    refused = [_refusal(schema, row) for row in islice(error.errors(include_url=False), ERRORS_MAX)]
+    refused = [_refusal(schema, row) for row in error.errors(include_url=False)]
     errors = tuple(part for problem in refused for part in problem.errors)
     first = refused[0]
-    return Problem(422, first.code, str(first), errors=errors[:ERRORS_MAX], extra=first.extra)
+    return Problem(422, first.code, str(first), errors=errors, extra=first.extra)
 
 
 def _refusal(schema: Mapping[str, Any], row: ErrorDetails) -> Problem:

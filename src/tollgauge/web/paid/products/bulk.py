@@ -37,7 +37,6 @@ from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.wire.request_model import (
-    ERRORS_MAX,
     RequestedResource,
     RequestModel,
     invalid,
@@ -51,6 +50,8 @@ FRESH_MS: Final = 15 * MINUTE_MS
 """A score that is older is computed again."""
 RECOMPUTE_MAX: Final = 50
 RECOMPUTE_MS: Final = 8 * SECOND_MS
+ERRORS_MAX: Final = 20
+"""How many invalid resources of a request are named."""
 EXAMPLE: Final = {
     "resources": ["https://api.example.com/weather", "https://api.example.net/v1/translate"]
 }
