@@ -33,9 +33,9 @@ from tollgauge.core.payment import State
 from tollgauge.db.engine import Store
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import gate as gate_module
+from tollgauge.web.paid.catalogue import Sale
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.gate import Gate
-from tollgauge.web.paid.payment_terms import Sale
 from tollgauge.web.paid.settlement import Settlement
 
 POINTS: Final = (

@@ -24,9 +24,9 @@ from tollgauge.store.ledger import payer_limit, payments
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import gate as gate_module
 from tollgauge.web.paid import settlement
+from tollgauge.web.paid.catalogue import Sale
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.gate import LEASE_MS
-from tollgauge.web.paid.payment_terms import Sale
 
 ENDED_S = VALID_S + EXPIRY_GRACE_S + 1
 

@@ -111,7 +111,7 @@ def delisted(tx: Connection, ids: Iterable[str], *, source: str, at: int) -> Non
 
 def of_watch(tx: Connection, watch: Watch, *, after: int, limit: int) -> tuple[StoredChange, ...]:
     """The changes that a watch is about, after a change's id, oldest first."""
-    requests = watch_events.wishes(tx, [watch.id]).get(watch.id, ())
+    requests = watch_events.request_history(tx, [watch.id]).get(watch.id, ())
     changes: list[StoredChange] = []
     while len(changes) < limit:
         page = change_rows.while_watched(tx, watch, after=after, limit=_PAGE)
@@ -124,7 +124,7 @@ def of_watch(tx: Connection, watch: Watch, *, after: int, limit: int) -> tuple[S
 
 def count_of_watch(tx: Connection, watch: Watch, *, since: int) -> int:
     """How many changes after an instant a watch is about."""
-    requests = watch_events.wishes(tx, [watch.id]).get(watch.id, ())
+    requests = watch_events.request_history(tx, [watch.id]).get(watch.id, ())
     seen = change_rows.while_watched(tx, watch, since=since)
     return sum(is_about(watch, stored, requests) for stored in seen)
 
@@ -142,7 +142,7 @@ def is_about(
         watch.endpoint_id == stored.endpoint_id
         and change.type in request.events
         and change.sensitivity in (None, request.sensitivity)
-        and watch.created_at < change.at <= watch.told_until
+        and watch.created_at < change.at <= watch.reports_until
     )
 
 

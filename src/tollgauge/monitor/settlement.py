@@ -23,7 +23,7 @@ from sqlalchemy import Connection
 
 from tollgauge.clients.chain.authorization import ChainAnswer
 from tollgauge.core.blocks import Span
-from tollgauge.core.payment import FINAL_MS, REST_MS, State, resolved
+from tollgauge.core.payment import FINAL_MS, REST_MS, State, proven_state
 from tollgauge.core.settlement import Deposit, Entry
 from tollgauge.core.units import DAY_MS, HOUR_MS
 from tollgauge.store.chain import cursors, deposits, transfers, volumes
@@ -87,7 +87,7 @@ def reconcile(tx: Connection, row: LedgerRow, answer: ChainAnswer | None, *, now
     """
     state = None
     if answer is not None:
-        state = resolved(answer.proof, valid_before_s=row.valid_before_s, now_s=answer.head_s)
+        state = proven_state(answer.proof, valid_before_s=row.valid_before_s, now_s=answer.head_s)
     if answer is None or state is None:
         _leave(tx, row, now=now)
         return "unreachable" if answer is None else "open"

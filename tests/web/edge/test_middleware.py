@@ -361,8 +361,8 @@ def ask(route: Route) -> Asked:
 
 def age(front: Edge, seconds: float) -> None:
     """Let kept answers grow older."""
-    for key, kept in front._kept.items():
-        front._kept[key] = type(kept)(
+    for key, kept in front._cache.items():
+        front._cache[key] = type(kept)(
             kept.status,
             kept.headers,
             kept.body,
@@ -400,12 +400,12 @@ async def test_the_cache_holds_no_more_than_its_bytes(route: Route, ask: Asked) 
     for number in range(200):
         await ask(f"/kept/{number}")
     front = ask.front
-    assert front._kept_bytes <= CACHE_BYTES
-    assert len(front._kept) > 100
-    assert front._kept_bytes == sum(
+    assert front._cache_bytes <= CACHE_BYTES
+    assert len(front._cache) > 100
+    assert front._cache_bytes == sum(
         len(key) + len(kept.body) + sum(len(n) + len(v) for n, v in kept.headers)
-        for key, kept in front._kept.items()
+        for key, kept in front._cache.items()
     )
     route.size = 600_000
     await ask("/kept/huge")
-    assert b"/kept/huge?" not in front._kept
+    assert b"/kept/huge?" not in front._cache

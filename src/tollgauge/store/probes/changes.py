@@ -150,7 +150,7 @@ def while_watched(
             change.c.endpoint_id == watch.endpoint_id,
             change.c.id > after,
             change.c.at > max(watch.created_at, since),
-            change.c.at <= watch.told_until,
+            change.c.at <= watch.reports_until,
         )
         .order_by(change.c.id)
         .limit(limit)

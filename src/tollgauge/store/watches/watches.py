@@ -76,7 +76,7 @@ class Watch:
     rotated_at: int | None = None
 
     @property
-    def told_until(self) -> int:
+    def reports_until(self) -> int:
         """The last instant (ms UTC) whose changes the watch reports."""
         return self.expires_at if self.ended_at is None else min(self.ended_at, self.expires_at)
 

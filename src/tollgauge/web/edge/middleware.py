@@ -111,8 +111,8 @@ class Edge:
     cached: frozenset[str] = frozenset()
     cached_under: tuple[str, ...] = ()
     unlimited: frozenset[str] = frozenset()
-    _kept: OrderedDict[bytes, _Ready] = field(default_factory=OrderedDict)
-    _kept_bytes: int = 0
+    _cache: OrderedDict[bytes, _Ready] = field(default_factory=OrderedDict)
+    _cache_bytes: int = 0
     _limiter: Throttled = field(init=False)
 
     def __post_init__(self) -> None:
@@ -178,12 +178,12 @@ class Edge:
         gzip = accepts_gzip(accepted)
         key = (b"gzip " if gzip else b"") + scope["path"].encode() + b"?" + scope["query_string"]
         now = time.monotonic()
-        kept = self._kept.get(key)
+        kept = self._cache.get(key)
         if kept is not None and now < kept.until:
-            self._kept.move_to_end(key)
+            self._cache.move_to_end(key)
             return kept
         if kept is not None and now < kept.stale:
-            self._kept[key] = replace(kept, until=now + CACHE_SECONDS)
+            self._cache[key] = replace(kept, until=now + CACHE_SECONDS)
         fresh = await _run_route(self.app, scope, receive, gzip=gzip)
         if kept is not None and fresh.status >= 500 and now < kept.stale:
             return kept
@@ -194,15 +194,15 @@ class Edge:
         return fresh
 
     def _keep(self, key: bytes, ready: _Ready) -> None:
-        self._kept[key] = ready
-        self._kept_bytes += _weight(key, ready)
-        while self._kept_bytes > CACHE_BYTES:
-            self._forget(next(iter(self._kept)))
+        self._cache[key] = ready
+        self._cache_bytes += _weight(key, ready)
+        while self._cache_bytes > CACHE_BYTES:
+            self._forget(next(iter(self._cache)))
 
     def _forget(self, key: bytes) -> None:
-        gone = self._kept.pop(key, None)
+        gone = self._cache.pop(key, None)
         if gone is not None:
-            self._kept_bytes -= _weight(key, gone)
+            self._cache_bytes -= _weight(key, gone)
 
 
 async def _answer(app: App, scope: Scope, receive: Receive, send: Send) -> None:

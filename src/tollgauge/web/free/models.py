@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from pydantic import Field
 from starlette.responses import Response
 
 from tollgauge.core.trace.catalogue import DECODERS, NETWORKS, Model
@@ -16,7 +15,7 @@ class ModelShape(wire.Shape):
     comes on top of the route's.
     """
 
-    id: Annotated[str, Field(json_schema_extra={"enum": [model.value for model in Model]})]
+    id: Annotated[str, wire.OneOf(Model)]
     needs: list[str]
     gives: str
     price_usd: float

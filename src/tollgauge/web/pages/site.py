@@ -24,7 +24,7 @@ from tollgauge.web.free.badge import badge_svg
 from tollgauge.web.pages import views
 from tollgauge.web.pages.assets import ASSETS
 from tollgauge.web.paid import catalogue
-from tollgauge.web.paid.catalogue import resource_of
+from tollgauge.web.wire.request_model import resource_of
 
 HTML: Final = "text/html; charset=utf-8"
 Host = Annotated[str, Path(description="A host name", examples=["api.example.com"])]

@@ -13,7 +13,7 @@ It reads top to bottom (docs/payments.md):
 
 Nothing is charged before the answer is stored, and no answer leaves before it is paid. An outcome
 that nobody knows is 503 and never 402, because a 402 makes clients sign and pay again. What a
-caller is told of each state is in web/paid/response, settling in web/paid/settlement.
+caller is told of each state is in web/paid/request, settling in web/paid/settlement.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ from starlette.responses import Response
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.facilitator import Facilitator, FacilitatorUnavailable, Refused
 from tollgauge.core.payment import (
+    BEFORE_SETTLEMENT,
     EXPIRED,
+    IN_DOUBT,
+    IN_WORK,
     Payment,
     Proof,
     State,
@@ -44,12 +47,21 @@ from tollgauge.store.ledger import payments
 from tollgauge.store.ledger.payments import Attempt, Claim, LedgerRow, StoredAnswer
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import admission
+from tollgauge.web.paid.catalogue import Sale
 from tollgauge.web.paid.claim import HeldClaim
-from tollgauge.web.paid.ledger_writer import LedgerWriter, OvertakenError
-from tollgauge.web.paid.payment_terms import Sale, payment_required
-from tollgauge.web.paid.request import read_body, read_payment, unpaid_reason
-from tollgauge.web.paid.response import pending, replay_row, response_for
-from tollgauge.web.paid.settlement import Settlement
+from tollgauge.web.paid.request import (
+    buyer_first,
+    chain_unavailable,
+    check_same_request,
+    facilitator_unavailable,
+    payment_required,
+    pending,
+    read_body,
+    read_payment,
+    response_for,
+    unpaid_reason,
+)
+from tollgauge.web.paid.settlement import LedgerWriter, OvertakenError, Settlement
 
 LEASE_MS: Final = 60_000
 """How long a worker may take from claim to intent before another may take the payment over."""
@@ -135,7 +147,7 @@ class Gate:
         row = await self._ledger.get(payment.id)
         if row is None:
             return False
-        return reason == EXPIRED or row.state not in (State.CLAIMED, State.REJECTED)
+        return reason == EXPIRED or row.state not in BEFORE_SETTLEMENT
 
     async def _check_room(self, payment: Payment) -> None:
         """Begin no new sale while the facilitator stays silent, or too many sales, or too many of
@@ -146,7 +158,7 @@ class Gate:
         if problem is None:
             return
         row = await self._ledger.get(payment.id)
-        if row is None or row.state in (State.CLAIMED, State.REJECTED):
+        if row is None or row.state in BEFORE_SETTLEMENT:
             raise problem
 
     async def _carry_out(
@@ -156,7 +168,7 @@ class Gate:
         claim = await self._claim(sale, payment, order, digest)
         row = claim.row
         try:
-            if not claim.mine:
+            if not claim.acquired:
                 return await self._replay(sale, payment, row, digest)
             verified = await self._verify(sale, payment, row)
             if isinstance(verified, Response):
@@ -166,32 +178,32 @@ class Gate:
             row = await self._settlement.settle(sale, row)
             return _Outcome(row, settled_here=True)
         except OvertakenError as overtaken:
-            row = replay_row(payment, overtaken.row, digest)
-            return _Outcome(row, settled_here=False)
+            check_same_request(payment, overtaken.row, digest)
+            return _Outcome(overtaken.row, settled_here=False)
 
     async def _claim(self, sale: Sale, payment: Payment, order: object, digest: str) -> Claim:
         """Insert the payment's key before any work: a ledger that cannot be written takes no
         payment. Raises Problem for an order that is not begun now; then nothing is claimed.
         """
-        return await self.store.writing(self._insert_claim, sale, payment, order, digest=digest)
 
-    def _insert_claim(
-        self, tx: Connection, sale: Sale, payment: Payment, order: object, *, digest: str
-    ) -> Claim:
-        claim = payments.claim(
-            tx,
-            payment,
-            sale.offer,
-            digest=digest,
-            owner=secrets.token_hex(8),
-            now=self.clock(),
-            lease_ms=LEASE_MS,
-        )
-        if claim.mine:
-            admission.check_payer(tx, claim.row, now=self.clock())
-            admission.check_hosts(tx, sale.hosts(order), now=self.clock())
-            sale.check(tx, order)
-        return claim
+        def insert(tx: Connection) -> Claim:
+            now = self.clock()
+            claim = payments.claim(
+                tx,
+                payment,
+                sale.offer,
+                digest=digest,
+                owner=secrets.token_hex(8),
+                now=now,
+                lease_ms=LEASE_MS,
+            )
+            if claim.acquired:
+                admission.check_payer(tx, claim.row, now=now)
+                admission.check_hosts(tx, sale.hosts(order), now=now)
+                sale.check(tx, order)
+            return claim
+
+        return await self.store.writing(insert)
 
     async def _verify(self, sale: Sale, payment: Payment, row: LedgerRow) -> Attempt | Response:
         """Ask the facilitator. A refusal (402) or silence (503) gives the claim back."""
@@ -201,7 +213,7 @@ class Gate:
         except FacilitatorUnavailable as error:
             attempt = self._ledger.attempt("verify", started, "unavailable")
             await self._ledger.give_back(row, "facilitator unavailable", attempt)
-            raise _facilitator_unavailable() from error
+            raise facilitator_unavailable() from error
         if not isinstance(reply, Refused):
             return self._ledger.attempt("verify", started, "valid")
         attempt = self._ledger.attempt("verify", started, reply.reason)
@@ -221,7 +233,7 @@ class Gate:
         answer = await self._settlement.ask_chain(row)
         if answer is None:
             await self._ledger.give_back(row, attempt.outcome, attempt)
-            raise _chain_unavailable()
+            raise chain_unavailable()
         return answer.proof is Proof.PAID and (answer.at_s or 0) >= row.created_at // 1000
 
     async def _compute(
@@ -264,10 +276,11 @@ class Gate:
         """The same payment once more: its row, after a wait for the worker that has it. Raises
         Problem 409 if it pays for another request.
         """
-        if row.state is State.REJECTED or not payments.same(row, payment, digest):
-            return _Outcome(replay_row(payment, row, digest), settled_here=False)
+        check_same_request(payment, row, digest)
+        if row.state is State.REJECTED:
+            return _Outcome(row, settled_here=False)
         row = await self._wait_for_worker(row)
-        if row.state in (State.SETTLING, State.UNKNOWN):
+        if row.state in IN_DOUBT:
             answer = await self._settlement.ask_chain(row)
             row = await self._settlement.conclude(row, answer, row.reason)
         if row.state is State.UNKNOWN and row.valid_before_s > self.clock() // 1000:
@@ -275,13 +288,13 @@ class Gate:
             # the claimed header that is sent again.
             row = await self._settlement.settle(sale, await self._store_intent(row))
             return _Outcome(row, settled_here=True)
-        return _Outcome(replay_row(payment, row, digest), settled_here=False)
+        check_same_request(payment, row, digest)
+        return _Outcome(row, settled_here=False)
 
     async def _wait_for_worker(self, row: LedgerRow) -> LedgerRow:
         """The row when its worker is done, its lease has ended, or `WAITS_S` have passed."""
         for pause in WAITS_S:
-            in_work = row.state in (State.CLAIMED, State.SETTLING)
-            if not in_work or row.lease_until <= self.clock():
+            if row.state not in IN_WORK or row.lease_until <= self.clock():
                 break
             await asyncio.sleep(pause)
             row = await self._ledger.get(row.id) or row
@@ -298,7 +311,7 @@ class Gate:
         secret = bool(payment.ticket)
         if not secret and row.answer.shown_at is None:
             if not outcome.settled_here and self.clock() - row.updated_at < HEAD_START_MS:
-                raise _buyer_first()
+                raise buyer_first(HEAD_START_MS // 1000)
             secret = await self.store.writing(payments.show_secret, row.id, now=self.clock())
         response.body = await sale.reveal(row.answer.body, secret=secret)
         response.headers["Content-Length"] = str(len(response.body))
@@ -311,34 +324,3 @@ class Gate:
     @property
     def _settlement(self) -> Settlement:
         return Settlement(self._ledger, self.facilitator, self.chain)
-
-
-def _facilitator_unavailable() -> Problem:
-    return Problem(
-        503,
-        "facilitator-unavailable",
-        "The payment could not be verified because our facilitator did not answer. "
-        "Nothing was charged; send the same request again.",
-        retry_after=10,
-    )
-
-
-def _chain_unavailable() -> Problem:
-    return Problem(
-        503,
-        "chain-unavailable",
-        "The facilitator refused this payment and the chain could not be asked whether "
-        "it was used already. Send the same request again.",
-        retry_after=5,
-    )
-
-
-def _buyer_first() -> Problem:
-    """503 for a copy that came while the request that bought is being answered."""
-    return Problem(
-        503,
-        "payment-in-flight",
-        "The request that this payment was first sent with is being answered. Do not pay again: "
-        "send the same request with the same payment in a few seconds.",
-        retry_after=HEAD_START_MS // 1000,
-    )
