@@ -4,6 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=.venv/bin
+# Tests start hundreds of processes: without bytecode files each compiles every module again.
+unset PYTHONDONTWRITEBYTECODE
 
 step() { printf '\n== %s\n' "$*"; }
 
