@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from x402.schemas import SettleResponse, VerifyResponse
 
 from tollgauge.clients.breaker import Breaker
+from tollgauge.clients.tls import public_authorities
 from tollgauge.core import strictjson
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.payment import X402_VERSION, Payment
@@ -98,6 +99,7 @@ class Facilitator:
             headers=_HEADERS | dict(settings.headers),
             follow_redirects=False,
             trust_env=False,
+            verify=public_authorities(),
             limits=httpx.Limits(max_connections=settings.sales_at_once),
         )
         self._breakers = {"verify": Breaker(), "settle": Breaker()}

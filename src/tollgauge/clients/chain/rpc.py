@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 import httpx
 import orjson
 
+from tollgauge.clients.tls import public_authorities
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.retry_after import retry_after_ms
 
@@ -121,6 +122,7 @@ class Node:
         self._http: Final = httpx.AsyncClient(
             timeout=timeout_s,
             trust_env=False,
+            verify=public_authorities(),
             headers={"content-type": "application/json"},
         )
 
