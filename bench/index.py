@@ -177,10 +177,8 @@ async def measure_indexing(logs: int) -> dict[str, Any]:
             if not tally.get("busy"):
                 break
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-        async with store.read() as tx:
-            rows = (
-                await tx.execute(sa.select(sa.func.count()).select_from(transfers.transfer))
-            ).scalar_one()
+        query = sa.select(sa.func.count()).select_from(transfers.transfer)
+        rows = await store.reading(lambda tx: tx.execute(query).scalar_one())
     return {
         "logs": 2 * stored,
         "rows": rows,

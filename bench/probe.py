@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 import trustme
+from sqlalchemy import Connection
 
 from bench import CHECKOUT
 from bench.database import opened
@@ -89,7 +90,7 @@ async def run_loop(store: Store, egress: Egress, hosts: int) -> dict[str, Any]:
     )
     patience = began + hosts / PACE * 3 + 30
     # A database tells nobody when it has the last row.
-    while (left := await unprobed(store)) and time.monotonic() < patience:  # noqa: ASYNC110 - see above
+    while (left := await store.reading(unprobed)) and time.monotonic() < patience:  # noqa: ASYNC110 - see above
         await asyncio.sleep(0.2)
     seconds, used = time.monotonic() - began, time.process_time() - cpu
     stop.set()
@@ -107,12 +108,11 @@ async def run_loop(store: Store, egress: Egress, hosts: int) -> dict[str, Any]:
     }
 
 
-async def unprobed(store: Store) -> int:
+def unprobed(tx: Connection) -> int:
     """How many endpoints have no probe yet."""
     query = sa.select(sa.func.count()).where(schema.endpoint.c.last_probed.is_(None))
-    async with store.read() as tx:
-        count: int = (await tx.execute(query)).scalar_one()
-        return count
+    count: int = tx.execute(query).scalar_one()
+    return count
 
 
 async def insert_endpoints(store: Store, hosts: int) -> None:

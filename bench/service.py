@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import orjson
 import uvloop
+from sqlalchemy import Connection
 
 from bench.catalogue import Offer, catalogue
 from tollgauge import app as root
@@ -125,29 +126,31 @@ async def fill(store: Store, *, now: int) -> None:
     await store.writing(endpoints.insert_many, [offer.endpoint for offer in rows])
     step = 30 * MINUTE_MS
     for endpoint in known():
-        async with store.write() as tx:
-            month = range(now - DAYS * DAY_MS, now - step, step)
-            await probes.record_many(tx, endpoint.id, [_probe(endpoint, at) for at in month])
-    async with store.write() as tx:
-        while await archive.close_days(tx, before_day=day_of(now), limit=5_000):
-            pass
-    async with store.write() as tx:
-        for endpoint in known():
-            evidence = await scoring.gather(tx, endpoint, as_of=now)
-            await scores.save(tx, scoring.scored(endpoint.id, evidence))
-        await _copy_score(tx, rows)
+        month = range(now - DAYS * DAY_MS, now - step, step)
+        results = [_probe(endpoint, at) for at in month]
+        await store.writing(probes.record_many, endpoint.id, results)
+    while await store.writing(archive.close_days, before_day=day_of(now), limit=5_000):
+        pass
+    await store.writing(_score, rows, now=now)
 
 
-async def _copy_score(tx: Any, rows: Iterable[Offer]) -> None:
+def _score(tx: Connection, rows: Iterable[Offer], *, now: int) -> None:
+    for endpoint in known():
+        evidence = scoring.gather(tx, endpoint, as_of=now)
+        scores.save(tx, scoring.scored(endpoint.id, evidence))
+    _copy_score(tx, rows)
+
+
+def _copy_score(tx: Connection, rows: Iterable[Offer]) -> None:
     """Give every endpoint without a score a copy of a computed one, with its own points."""
-    computed = (await tx.execute(schema.score.select().limit(1))).mappings().one()
-    scored_ids = set((await tx.execute(schema.score.select())).scalars())
+    computed = tx.execute(schema.score.select().limit(1)).mappings().one()
+    scored_ids = set(tx.execute(schema.score.select()).scalars())
     score_rows = [
         dict(computed) | {"endpoint_id": offer.endpoint.id, "score_tenths": offer.score_tenths}
         for offer in rows
         if offer.endpoint.id not in scored_ids
     ]
-    await tx.execute(schema.score.insert(), score_rows)
+    tx.execute(schema.score.insert(), score_rows)
 
 
 def _probe(endpoint: Endpoint, at: int) -> ProbeResult:
@@ -171,9 +174,9 @@ def _probe(endpoint: Endpoint, at: int) -> ProbeResult:
 
 async def probed_now(service: root.Opened) -> None:
     """Record a probe of every known endpoint as of now."""
-    async with service.store.write() as tx:
-        for endpoint in known():
-            await probes.record(tx, endpoint.id, _probe(endpoint, service.clock()))
+    for endpoint in known():
+        result = _probe(endpoint, service.clock())
+        await service.store.writing(probes.record, endpoint.id, result)
 
 
 class SwitchableFacilitator(Facilitator):

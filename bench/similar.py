@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import numpy as np
+from sqlalchemy import Connection
 
 from bench.catalogue import Offer, catalogue
 from tollgauge.core.similarity import FLOOR, Entry, Index, Match, Terms, terms_of, wording_of
@@ -98,15 +99,18 @@ def measure(offers: Sequence[Offer]) -> dict[str, Any]:
     }
 
 
+def _insert(tx: Connection, offers: Sequence[Offer]) -> None:
+    endpoints.insert_many(tx, [offer.endpoint for offer in offers])
+    tx.execute(schema.score.insert(), [_score(offer) for offer in offers])
+
+
 async def through_a_database(offers: Sequence[Offer]) -> dict[str, Any]:
     """The same from SQLite, as the service does it: reading rows, building, asking."""
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(f"sqlite:///{Path(folder) / 'bench.db'}")
         try:
             await store.migrate()
-            async with store.write() as tx:
-                await endpoints.insert_many(tx, [offer.endpoint for offer in offers])
-                await tx.execute(schema.score.insert(), [_score(offer) for offer in offers])
+            await store.writing(_insert, offers)
             alternatives = Alternatives()
             first = await _waited(alternatives.refresh(store))
             again = await _waited(alternatives.refresh(store))

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 import trustme
+from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -69,7 +70,7 @@ async def measure(count: int, endpoint_count: int, spread_s: int) -> dict[str, A
         folder = Path(name)
         async with receiving(folder) as (port, ca_file), opened(folder) as store:
             settings = WatchSettings(key="a key for the length of a bench run")
-            await insert_watches(store, settings, count, endpoint_count)
+            await store.writing(insert_watches, settings, count, endpoint_count)
             egress = Egress(
                 EgressSettings(
                     mapped=dict.fromkeys((GOOD, BAD, STUCK), ("127.0.0.1", port)),
@@ -98,16 +99,15 @@ async def run_loop(alerts: alert.Alerts, endpoint_count: int, spread_s: int) -> 
     inserting = asyncio.create_task(insert_changes(alerts.store, endpoint_count, spread_s))
     while True:
         await alert.run(alerts)
-        async with alerts.store.read() as tx:
-            queued = (await outbox.depth(tx)).queued
-            left = await healthy_left(alerts.store)
+        queued = (await alerts.store.reading(outbox.depth)).queued
+        left = await alerts.store.reading(healthy_left)
         if inserting.done() and not left:
             break
         if time.monotonic() - began > 10 * spread_s + 120:
             break
         await asyncio.sleep(0.1)
     await inserting
-    delays = await delays_ms(alerts.store)
+    delays = await alerts.store.reading(delays_ms)
     return {
         "delivered": len(delays),
         "healthy_left": left,
@@ -130,52 +130,51 @@ async def insert_changes(store: Store, count: int, spread_s: int) -> None:
         await store.writing(changes.add, [new])
 
 
-async def insert_watches(
-    store: Store, settings: WatchSettings, count: int, endpoint_count: int
+def insert_watches(
+    tx: Connection, settings: WatchSettings, count: int, endpoint_count: int
 ) -> None:
     """Insert the endpoints and the watches, all of them active."""
     now = now_ms() - DAY_MS
     sealer = settings.sealer
-    async with store.write() as tx:
-        for number in range(endpoint_count):
-            url = _url(number)
-            endpoint = Endpoint(
-                id=endpoint_id(url),
-                resource=url,
-                host=f"h{number}.example.com",
-                first_seen=now,
-                last_seen=now,
-            )
-            await endpoints.insert(tx, endpoint)
-        for number in range(count):
-            id_ = f"wat_{number:024x}"
-            watch = Watch(
-                id=id_,
-                secret_hash=f"{number:064x}",
-                endpoint_id=_id(number % endpoint_count),
-                created_at=now,
-                expires_at=now + PERIOD_MS,
-                sealed_key=sealer.seal(bytes(32), context=watch_context(id_)),
-            )
-            host = GOOD if number % FAILING else (BAD if number // FAILING % 2 else STUCK)
-            target = f"dst_{number}"
-            sealed = sealer.seal(
-                f"https://{host}/{number}".encode(), context=destination_context(target)
-            )
-            row = Destination(
-                id=target,
-                watch_id=id_,
-                kind=Kind.JSON,
-                sealed_url=sealed,
-                masked=f"https://{host}/…",
-                created_at=now,
-            )
-            await watch_payments.create(tx, watch, [row], payment_id=f"pay_{number}")
-        await tx.execute(watches.watch.update().values(state=State.ACTIVE.value))
-        await tx.execute(watch_payments.watch_payment.update().values(applied=True))
+    for number in range(endpoint_count):
+        url = _url(number)
+        endpoint = Endpoint(
+            id=endpoint_id(url),
+            resource=url,
+            host=f"h{number}.example.com",
+            first_seen=now,
+            last_seen=now,
+        )
+        endpoints.insert(tx, endpoint)
+    for number in range(count):
+        id_ = f"wat_{number:024x}"
+        watch = Watch(
+            id=id_,
+            secret_hash=f"{number:064x}",
+            endpoint_id=_id(number % endpoint_count),
+            created_at=now,
+            expires_at=now + PERIOD_MS,
+            sealed_key=sealer.seal(bytes(32), context=watch_context(id_)),
+        )
+        host = GOOD if number % FAILING else (BAD if number // FAILING % 2 else STUCK)
+        target = f"dst_{number}"
+        sealed = sealer.seal(
+            f"https://{host}/{number}".encode(), context=destination_context(target)
+        )
+        row = Destination(
+            id=target,
+            watch_id=id_,
+            kind=Kind.JSON,
+            sealed_url=sealed,
+            masked=f"https://{host}/…",
+            created_at=now,
+        )
+        watch_payments.create(tx, watch, [row], payment_id=f"pay_{number}")
+    tx.execute(watches.watch.update().values(state=State.ACTIVE.value))
+    tx.execute(watch_payments.watch_payment.update().values(applied=True))
 
 
-async def healthy_left(store: Store) -> int:
+def healthy_left(tx: Connection) -> int:
     """Deliveries to good destinations, or changes, that still wait."""
     delivery, target = outbox.delivery, destination
     good = target.c.masked == f"https://{GOOD}/…"
@@ -184,21 +183,19 @@ async def healthy_left(store: Store) -> int:
         .select_from(delivery.join(target, target.c.id == delivery.c.destination_id))
         .where(delivery.c.state == outbox.QUEUED, good)
     )
-    async with store.read() as tx:
-        waiting: int = (await tx.execute(query)).scalar_one()
-        return waiting + await changes.waiting(tx)
+    waiting: int = tx.execute(query).scalar_one()
+    return waiting + changes.waiting(tx)
 
 
-async def delays_ms(store: Store) -> list[int]:
+def delays_ms(tx: Connection) -> list[int]:
     """From what was seen to the yes, of what good destinations took, in order."""
     delivery, watch, change = outbox.delivery, watches.watch, changes.change
     joined = delivery.join(watch, watch.c.id == delivery.c.watch_id).join(
         change, change.c.endpoint_id == watch.c.endpoint_id
     )
     query = sa.select(delivery.c.done_at - change.c.at).select_from(joined)
-    async with store.read() as tx:
-        rows = await tx.execute(query.where(delivery.c.state == outbox.SENT))
-        return sorted(rows.scalars())
+    rows = tx.execute(query.where(delivery.c.state == outbox.SENT))
+    return sorted(rows.scalars())
 
 
 @contextlib.asynccontextmanager

@@ -53,8 +53,7 @@ async def test_the_operator_lists_shows_and_resends(tmp_path: Path) -> None:
         assert "averysecret" not in out
         assert bought["secret"] not in out
         assert (await asyncio.to_thread(command, url, "resend", letter["id"]))[0] == 0
-        async with watch_service.store.read() as tx:
-            depth = await outbox.depth(tx)
-            (again,) = await outbox.of_watch(tx, bought["watch_id"], limit=9)
+        depth = await watch_service.store.reading(outbox.depth)
+        (again,) = await watch_service.store.reading(outbox.of_watch, bought["watch_id"], limit=9)
         assert (depth.queued, depth.dead) == (1, 0)
         assert (again.attempts, again.notice.event_id) == (0, letter["event"])

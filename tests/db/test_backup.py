@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from tests.support.postgres import Postgres
+from tests.support.statements import execute, fetch
 
 from tollgauge.core.endpoint import Endpoint, endpoint_id
 from tollgauge.core.units import DAY_MS
@@ -45,11 +46,9 @@ async def write_pairs(store: Store, first: int, count: int) -> None:
     other.
     """
     for number in range(first, first + count):
-        async with store.write() as tx:
-            for kind in ("verify", "settle"):
-                attempt = {"payment_id": f"pay_{number}", "kind": kind, "outcome": "x" * 200}
-                row = payment_attempt.insert().values(**attempt, at=number, ended_at=number)
-                await tx.execute(row)
+        row = {"payment_id": f"pay_{number}", "outcome": "x" * 200, "at": number}
+        pair = [row | {"kind": kind, "ended_at": number} for kind in ("verify", "settle")]
+        await execute(store, payment_attempt.insert(), pair)
 
 
 def ledger(path: Path) -> list[tuple[object, ...]]:
@@ -124,8 +123,7 @@ async def test_nothing_is_put_in_the_place_of_a_database_in_use(
     copy = tmp_path / "copy.sqlite"
     backup.save(running, copy, force=False, progress=quiet)
     store = Store.open(f"sqlite:///{running}")
-    async with store.read() as tx:  # an idle service has such connections in its pool
-        await tx.execute(sa.text("SELECT 1 FROM payment"))
+    await fetch(store, sa.text("SELECT 1 FROM payment"))
     # Locks of one process never stand in its own way, hence another one.
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", RESTORE, str(copy), str(running)),
@@ -238,9 +236,8 @@ async def test_a_dump_goes_into_an_empty_database_only(postgres: Postgres, tmp_p
     assert await postgres_backup.restore(dump, postgres.url("fresh")) == found
     again = Store.open(postgres.url("fresh"))
     await again.migrate()
-    async with again.read() as tx:
-        count = sa.select(sa.func.count()).select_from(payment_attempt)
-        assert (await tx.execute(count)).scalar_one() == 6
+    count = sa.select(sa.func.count()).select_from(payment_attempt)
+    assert (await fetch(again, count)).scalar_one() == 6
     await again.close()
 
 
@@ -272,9 +269,8 @@ async def filled(path: Path) -> None:
         simulated=True,
     )
     store = Store.open(f"sqlite:///{path}")
-    async with store.write() as tx:
-        await endpoints.insert(tx, endpoint)
-        await tx.execute(payments.payment_answer.insert(), ANSWER)
+    await store.writing(endpoints.insert, endpoint)
+    await execute(store, payments.payment_answer.insert(), ANSWER)
     await write_pairs(store, 0, 1_200)
     await store.close()
 
@@ -315,9 +311,8 @@ async def test_a_copy_moves_from_sqlite_to_an_empty_postgresql_with_every_row(
     assert await store.reading(contents) == await before.reading(contents)
     await before.close()
     await write_pairs(store, 5_000, 1)  # the keys go on where they were
-    async with store.read() as tx:
-        newest = sa.select(sa.func.max(payment_attempt.c.id))
-        assert (await tx.execute(newest)).scalar_one() == 2_402
+    newest = sa.select(sa.func.max(payment_attempt.c.id))
+    assert (await fetch(store, newest)).scalar_one() == 2_402
     await store.close()
     with pytest.raises(BackupError, match="into an empty one"):
         await sqlite_to_postgres.move(copy, url, progress=quiet)

@@ -8,7 +8,6 @@ import pkgutil
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,19 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from tests.support.open_transaction import open_transaction
+from tests.support.statements import execute, fetch
 
 import tollgauge.store
 from tollgauge.core.discovery import Census
 from tollgauge.core.payment import State
 from tollgauge.db import meta, migrations
 from tollgauge.db.engine import Store, StoreError, StoreUnavailable
-from tollgauge.db.transaction import Transaction
 from tollgauge.store.endpoints import crawls
 from tollgauge.store.ledger import payments
 from tollgauge.store.tables import TABLES
 
+ROOT = Path(__file__).resolve().parents[2]
 OpenStore = Callable[[], Store]
 POSTGRES = pytest.param("postgres", marks=pytest.mark.postgres)
 POSTGRES_ONLY = pytest.mark.parametrize("database", [POSTGRES], indirect=True)
@@ -42,23 +43,19 @@ def differences(connection: sa.Connection) -> list[Any]:
 
 
 async def test_the_migrated_tables_are_the_declared_ones(store: Store) -> None:
-    async with store.write() as tx:
-        assert await tx.run(differences) == []
+    assert await store.writing(differences) == []
 
 
 async def test_a_missing_index_would_be_noticed(store: Store) -> None:
-    async with store.write() as tx:
-        await tx.execute(sa.text("DROP INDEX ix_endpoint_score_due"))
-        assert await tx.run(differences) != []
+    await execute(store, sa.text("DROP INDEX ix_endpoint_score_due"))
+    assert await store.writing(differences) != []
 
 
 async def test_migrating_again_changes_nothing(store: Store) -> None:
-    async with store.write() as tx:
-        await meta.put(tx, "kept", "yes")
+    await store.writing(meta.put, "kept", "yes")
     await store.migrate()
     await store.migrate()
-    async with store.read() as tx:
-        assert await meta.get(tx, "kept") == "yes"
+    assert await store.reading(meta.get, "kept") == "yes"
 
 
 @pytest.fixture(params=["sqlite", POSTGRES])
@@ -78,8 +75,7 @@ async def test_several_processes_may_migrate_an_empty_database_at_once(empty: st
     async with asyncio.TaskGroup() as group:
         for one in stores:
             group.create_task(one.migrate())
-    async with stores[0].write() as tx:
-        assert await tx.run(differences) == []
+    assert await stores[0].writing(differences) == []
     for one in stores:
         await one.close()
 
@@ -153,15 +149,15 @@ async def test_a_crawl_from_before_an_upgrade_is_what_the_next_one_is_compared_w
 
 WRITER = """
 import asyncio, sys
+from tests.support.open_transaction import open_transaction
 from tollgauge.db import meta
 from tollgauge.db.engine import Store
 
 async def main() -> None:
     store = Store.open(sys.argv[1])
-    async with store.write() as tx:
-        await meta.put(tx, "a", "committed")
-    async with store.write() as tx:
-        await meta.put(tx, "a", "lost")
+    await store.writing(meta.put, "a", "committed")
+    async with open_transaction(store, writing=True) as run:
+        await run(meta.put, "a", "lost")
         print("ready", flush=True)
         await asyncio.sleep(60)
 
@@ -173,46 +169,39 @@ async def test_a_killed_writer_loses_its_transaction_and_nothing_else(
     store: Store, database: str
 ) -> None:
     writer = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", WRITER, database, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", WRITER, database, stdout=asyncio.subprocess.PIPE, cwd=ROOT
     )
     assert writer.stdout is not None
     assert await writer.stdout.readline() == b"ready\n"
     writer.kill()
     await writer.wait()
-    async with store.write() as tx:
-        assert await meta.get(tx, "a") == "committed"
-        await meta.put(tx, "a", "mine")
+    assert await store.writing(meta.get, "a") == "committed"
+    await store.writing(meta.put, "a", "mine")
 
 
 async def test_a_store_in_memory_keeps_what_was_written() -> None:
     store = Store.open("sqlite:///:memory:")
     await store.migrate()
-    async with store.write() as tx:
-        await meta.put(tx, "a", "1")
+    await store.writing(meta.put, "a", "1")
 
-    async def read() -> str | None:
-        async with store.read() as tx:
-            return await meta.get(tx, "a")
-
-    assert await asyncio.gather(*(read() for _ in range(5))) == ["1"] * 5
+    assert await asyncio.gather(*(store.reading(meta.get, "a") for _ in range(5))) == ["1"] * 5
     await store.close()
 
 
 async def test_an_exception_rolls_everything_back(store: Store) -> None:
     with pytest.raises(RuntimeError):  # noqa: PT012
-        async with store.write() as tx:
-            await meta.put(tx, "a", "1")
+        async with open_transaction(store, writing=True) as run:
+            await run(meta.put, "a", "1")
             raise RuntimeError
-    async with store.read() as tx:
-        assert await meta.get(tx, "a") is None
+    assert await store.reading(meta.get, "a") is None
 
 
 async def test_a_cancelled_writer_leaves_nothing_behind_and_blocks_nobody(store: Store) -> None:
     entered = asyncio.Event()
 
     async def write() -> None:
-        async with store.write() as tx:
-            await meta.put(tx, "a", "1")
+        async with open_transaction(store, writing=True) as run:
+            await run(meta.put, "a", "1")
             entered.set()
             await asyncio.sleep(60)
 
@@ -221,48 +210,42 @@ async def test_a_cancelled_writer_leaves_nothing_behind_and_blocks_nobody(store:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with store.write() as tx:
-        assert await meta.get(tx, "a") is None
-        await meta.put(tx, "a", "2")
+    assert await store.writing(meta.get, "a") is None
+    await store.writing(meta.put, "a", "2")
 
 
 async def test_a_read_sees_one_moment(store: Store, open_store: OpenStore) -> None:
     other = open_store()
-    async with store.read() as tx:
-        assert await meta.get(tx, "a") is None
-        async with other.write() as writer:
-            await meta.put(writer, "a", "1")
-        assert await meta.get(tx, "a") is None
-    async with store.read() as tx:
-        assert await meta.get(tx, "a") == "1"
+    async with open_transaction(store, writing=False) as run:
+        assert await run(meta.get, "a") is None
+        await other.writing(meta.put, "a", "1")
+        assert await run(meta.get, "a") is None
+    assert await store.reading(meta.get, "a") == "1"
 
 
 async def test_writers_that_read_first_lose_no_update(store: Store, open_store: OpenStore) -> None:
     stores = [store, open_store(), open_store()]
-    async with store.write() as tx:
-        await meta.put(tx, "n", "0")
+    await store.writing(meta.put, "n", "0")
+
+    def add_one(tx: sa.Connection) -> None:
+        meta.take_turn(tx, "n")
+        meta.put(tx, "n", str(int(meta.get(tx, "n") or 0) + 1))
 
     async def add(one: Store) -> None:
         for _ in range(10):
-            async with one.write() as tx:
-                await meta.take_turn(tx, "n")
-                await meta.put(tx, "n", str(int(await meta.get(tx, "n") or 0) + 1))
+            await one.writing(add_one)
 
     async with asyncio.TaskGroup() as group:
         for one in (*stores, *stores):
             group.create_task(add(one))
-    async with store.read() as tx:
-        assert await meta.get(tx, "n") == "60"
+    assert await store.reading(meta.get, "n") == "60"
 
 
 async def test_sqlite_is_opened_to_survive_a_power_cut(tmp_path: Path) -> None:
     store = Store.open(f"sqlite:///{tmp_path / 'a.db'}")
     await store.migrate()
-    async with store.read() as tx:
-        found = {
-            name: (await tx.execute(sa.text(f"PRAGMA {name}"))).scalar_one()
-            for name in ("journal_mode", "synchronous", "foreign_keys", "page_size")
-        }
+    names = ("journal_mode", "synchronous", "foreign_keys", "page_size")
+    found = {name: (await fetch(store, sa.text(f"PRAGMA {name}"))).scalar_one() for name in names}
     await store.close()
     assert found == {
         "journal_mode": "wal",
@@ -282,26 +265,21 @@ async def test_a_locked_file_is_unavailable_and_served_again_later(
     blocker = sqlite3.connect(path, isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreUnavailable) as caught:
-        async with store.write() as tx:
-            await meta.put(tx, "a", "1")
+        await store.writing(meta.put, "a", "1")
     assert caught.value.hint
-    async with store.read() as tx:
-        assert await meta.get(tx, "a") is None
+    assert await store.reading(meta.get, "a") is None
     blocker.execute("ROLLBACK")
     blocker.close()
-    async with store.write() as tx:
-        await meta.put(tx, "a", "1")
+    await store.writing(meta.put, "a", "1")
     await store.close()
 
 
 async def test_a_full_disk_is_unavailable(tmp_path: Path) -> None:
     store = Store.open(f"sqlite:///{tmp_path / 'a.db'}", pool_size=1)
     await store.migrate()
-    async with store.write() as tx:
-        await tx.execute(sa.text("PRAGMA max_page_count = 1"))
+    await execute(store, sa.text("PRAGMA max_page_count = 1"))
     with pytest.raises(StoreUnavailable):
-        async with store.write() as tx:
-            await meta.put(tx, "a", "x" * 10_000_000)
+        await store.writing(meta.put, "a", "x" * 10_000_000)
     await store.close()
 
 
@@ -319,20 +297,17 @@ async def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path) -> None
     ):
         store = Store.open(url)
         with pytest.raises(StoreUnavailable):
-            async with store.read() as tx:
-                await meta.get(tx, "a")
+            await store.reading(meta.get, "a")
         await store.close()
 
 
 async def end_others(store: Store) -> None:
     """End every other connection to a store's database, and wait until they have ended."""
-    async with store.write() as tx:
-        await tx.execute(
-            sa.text(
-                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
-                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            )
-        )
+    ended = sa.text(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    await execute(store, ended)
 
 
 @pytest.mark.parametrize(
@@ -343,27 +318,25 @@ async def test_a_lost_connection_is_unavailable_and_the_next_one_works(
 ) -> None:
     other = open_store()
     with pytest.raises(StoreUnavailable):  # noqa: PT012
-        async with store.read() as tx:
+        async with open_transaction(store, writing=False) as run:
+            await run(meta.get, "a")
             await end_others(other)
             await asyncio.sleep(0.05)
-            await meta.get(tx, "a")
-    async with store.read() as tx:
-        assert await meta.get(tx, "a") is None
+            await run(meta.get, "a")
+    assert await store.reading(meta.get, "a") is None
 
 
 @POSTGRES_ONLY
-@pytest.mark.parametrize("how", [Store.read, Store.write])
+@pytest.mark.parametrize("writing", [False, True])
 async def test_a_connection_lost_before_the_end_is_unavailable_and_nothing_was_written(
-    store: Store,
-    open_store: OpenStore,
-    how: Callable[[Store], AbstractAsyncContextManager[Transaction]],
+    store: Store, open_store: OpenStore, writing: bool
 ) -> None:
     other = open_store()
     with pytest.raises(StoreUnavailable):  # noqa: PT012
-        async with how(store) as tx:
-            if how is Store.write:
-                await meta.put(tx, "a", "1")
-            await meta.get(tx, "a")
+        async with open_transaction(store, writing=writing) as run:
+            if writing:
+                await run(meta.put, "a", "1")
+            await run(meta.get, "a")
             await end_others(other)
             await asyncio.sleep(0.05)
     assert await store.reading(meta.get, "a") is None
@@ -409,23 +382,23 @@ async def test_connections_that_were_lost_while_they_stood_idle_are_replaced_unn
     "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
 )
 async def test_a_statement_that_takes_too_long_is_unavailable(store: Store) -> None:
-    with pytest.raises(StoreUnavailable):  # noqa: PT012
-        async with store.write() as tx:
-            await tx.execute(sa.text("SET LOCAL statement_timeout = 20"))
-            await tx.execute(sa.text("SELECT pg_sleep(5)"))
+    def slow(tx: sa.Connection) -> None:
+        tx.execute(sa.text("SET LOCAL statement_timeout = 20"))
+        tx.execute(sa.text("SELECT pg_sleep(5)"))
+
+    with pytest.raises(StoreUnavailable):
+        await store.writing(slow)
 
 
 async def test_a_wrong_statement_stays_an_error_of_ours(store: Store) -> None:
     with pytest.raises(sa.exc.DBAPIError):
-        async with store.write() as tx:
-            await tx.execute(sa.text("SELECT nothing FROM nowhere"))
+        await execute(store, sa.text("SELECT nothing FROM nowhere"))
 
 
 @POSTGRES_ONLY
 async def test_a_reader_cannot_write_on_postgres(store: Store) -> None:
     with pytest.raises(sa.exc.DBAPIError):
-        async with store.read() as tx:
-            await meta.put(tx, "a", "1")
+        await store.reading(meta.put, "a", "1")
 
 
 @pytest.mark.parametrize("url", ["", "mysql://a/b", "not a url"])

@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
+from tests.support.open_transaction import open_transaction
 
 from tollgauge.db.engine import Store, StoreUnavailable
 from tollgauge.db.prepared import Prepared
@@ -39,9 +40,8 @@ CHANGE = Prepared(THING.update().where(THING.c.id == sa.bindparam("id_")))
 @pytest.fixture
 async def things(store: Store) -> Store:
     """A store with a table of things in it."""
-    async with store.write() as tx:
-        await tx.run(lambda connection: THING.create(connection))
-        await tx.run(ADD.run_each, ROWS)
+    await store.writing(lambda connection: THING.create(connection))
+    await store.writing(ADD.run_each, ROWS)
     return store
 
 
@@ -111,10 +111,10 @@ async def test_a_connection_that_is_lost_under_it_is_unavailable(things: Store) 
 
     async with asyncio.timeout(20):
         with pytest.raises(StoreUnavailable):  # noqa: PT012 - it is lost before the statement
-            async with things.write() as tx:
-                await tx.run(lose)
+            async with open_transaction(things, writing=True) as run:
+                await run(lose)
                 await asyncio.sleep(0.2)
-                await tx.run(ALL.rows, {})
+                await run(ALL.rows, {})
     assert len(await things.reading(ALL.rows, {})) == 3
 
 

@@ -7,6 +7,7 @@ import gc
 from collections.abc import Callable
 
 import pytest
+from sqlalchemy import Connection
 
 from tollgauge.db import meta
 from tollgauge.db.engine import Store
@@ -26,17 +27,19 @@ async def test_a_cancelled_writer_keeps_no_lock(open_store: Callable[[], Store])
                 await task
             except asyncio.CancelledError as error:
                 held.append(error)
-            async with asyncio.timeout(4), other.write() as tx:
-                await meta.put(tx, "after", str(delay))
+            async with asyncio.timeout(4):
+                await other.writing(meta.put, "after", str(delay))
     finally:
         gc.enable()
     assert held
 
 
 async def write_much(store: Store) -> None:
-    async with store.read() as tx:
-        await meta.get(tx, "before")
-    async with store.write() as tx:
-        for number in range(50):
-            await meta.put(tx, f"key {number}", "value")
-            await meta.get(tx, f"key {number}")
+    await store.reading(meta.get, "before")
+    await store.writing(put_and_get)
+
+
+def put_and_get(tx: Connection) -> None:
+    for number in range(50):
+        meta.put(tx, f"key {number}", "value")
+        meta.get(tx, f"key {number}")

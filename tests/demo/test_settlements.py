@@ -127,13 +127,13 @@ async def test_the_index_finds_the_past_and_the_scores_show_who_is_paid_by_whom(
                 pass
             while (await service.score_round()).get("scored"):
                 pass
-            async with service.store.read() as tx:
-                figures = await reports.ecosystem(tx, now=app.now_ms())
-                found = {
-                    label: score_from_json(row.result)
-                    for label in ("weather", "whisper", "barometer", "anything", "chess", "fx")
-                    if (row := await scores.get(tx, _endpoint(label, world))) is not None
-                }
+            figures = await service.store.reading(reports.ecosystem, now=app.now_ms())
+            found = {
+                label: score_from_json(row.result)
+                for label in ("weather", "whisper", "barometer", "anything", "chess", "fx")
+                if (row := await service.store.reading(scores.get, _endpoint(label, world)))
+                is not None
+            }
     money = {label: score.settlement for label, score in found.items()}
     flags = {label: {flag.code for flag in score.flags} for label, score in found.items()}
     paid = Counter[str]()
@@ -162,7 +162,7 @@ async def test_a_demo_that_comes_back_to_its_folder_follows_its_new_chain(tmp_pa
             async with app.opened(configuration(world, port=0, store_url=url)) as service:
                 if not figures:
                     await load_past(service.store, days=1, now=app.now_ms(), report=_silent)
-                await forget_chain(service.store)
+                await service.store.writing(forget_chain)
                 figures.append(await _indexed(service, customers))
     price = SELLERS[0].amounts[0]
     assert [each.volume_micro_usd for each in figures] == [6 * price, 3 * price]
@@ -174,8 +174,7 @@ async def _indexed(service: app.Opened, payers: int) -> reports.Ecosystem:
     async with asyncio.timeout(60):
         while True:
             await service.index_round()
-            async with service.store.read() as tx:
-                found = await reports.ecosystem(tx, now=app.now_ms())
+            found = await service.store.reading(reports.ecosystem, now=app.now_ms())
             if (found.payers or 0) >= payers:
                 return found
             await asyncio.sleep(0.05)

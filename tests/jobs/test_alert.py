@@ -78,11 +78,20 @@ async def test_a_dead_letter_is_listed_and_sent_again_by_the_operator(
         await watch_service.alert()
         watch_service.clock.now += DAY_MS // 2
     assert len(watch_service.receivers.events()) == 8
-    async with watch_service.store.write() as tx:
-        (letter,) = await outbox.dead(tx, limit=10)
-        assert (letter.attempts, letter.last_error) == (8, "http-500")
-        assert await outbox.resend(tx, [letter.notice.id], now=watch_service.clock()) == 1
-        assert await outbox.resend(tx, [letter.notice.id], now=watch_service.clock()) == 0
+    (letter,) = await watch_service.store.writing(outbox.dead, limit=10)
+    assert (letter.attempts, letter.last_error) == (8, "http-500")
+    assert (
+        await watch_service.store.writing(
+            outbox.resend, [letter.notice.id], now=watch_service.clock()
+        )
+        == 1
+    )
+    assert (
+        await watch_service.store.writing(
+            outbox.resend, [letter.notice.id], now=watch_service.clock()
+        )
+        == 0
+    )
     await watch_service.alert()
     (event,) = (await watch_service.poll(bought))["events"]
     assert watch_service.receivers.events()[-1]["event_id"] == event["event_id"]
@@ -134,8 +143,7 @@ async def test_a_slow_destination_delays_no_other(tmp_path: Path, empty_sqlite: 
         while not watch_service.receivers.events(ALERTS):  # noqa: ASYNC110 - a receiver has no event
             await asyncio.sleep(0.01)
         assert not sending.done()
-        async with watch_service.store.read() as tx:
-            assert (await outbox.depth(tx)).queued >= 5
+        assert (await watch_service.store.reading(outbox.depth)).queued >= 5
         watch_service.receivers.stuck.clear()
         watch_service.receivers.released.set()
         await sending
@@ -150,10 +158,14 @@ async def test_a_lease_that_ran_out_sends_once_more_under_the_same_id(
     await watch_service.probe(quote=replace(QUOTE, amount=1))
     alerts = watch_service.running.service.alerts()
     await alert.decide(alerts)
-    async with watch_service.store.write() as tx:
-        (claimed,) = await delivery_queue.claim(
-            tx, owner="dead", now=watch_service.clock(), limit=9, failing=9, lease_ms=60_000
-        )
+    (claimed,) = await watch_service.store.writing(
+        delivery_queue.claim,
+        owner="dead",
+        now=watch_service.clock(),
+        limit=9,
+        failing=9,
+        lease_ms=60_000,
+    )
     assert (await alert.attempt(alerts, claimed)).ok  # and dies before it is written
     await watch_service.alert()
     assert len(watch_service.receivers.events()) == 1
@@ -162,8 +174,7 @@ async def test_a_lease_that_ran_out_sends_once_more_under_the_same_id(
     ids = [each["event_id"] for each in watch_service.receivers.events()]
     assert len(ids) == 2
     assert ids == [(await watch_service.poll(bought))["events"][0]["event_id"]] * 2
-    async with watch_service.store.write() as tx:
-        late = delivery_queue.DeliveryResult(
-            claimed=claimed, state=outbox.DEAD, at=watch_service.clock()
-        )
-        assert await delivery_queue.conclude(tx, [late], owner="dead") == ()
+    late = delivery_queue.DeliveryResult(
+        claimed=claimed, state=outbox.DEAD, at=watch_service.clock()
+    )
+    assert await watch_service.store.writing(delivery_queue.conclude, [late], owner="dead") == ()

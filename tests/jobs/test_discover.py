@@ -135,15 +135,13 @@ def accounted(tally: Tally) -> bool:
 
 
 async def events_of(store: Store, url: str) -> list[tuple[str, str, str, str]]:
-    async with store.read() as tx:
-        found = await listings.events(tx, parse_resource(url).id, since=0, until=NOW * 2)
+    found = await store.reading(listings.events, parse_resource(url).id, since=0, until=NOW * 2)
     return [(event.event, event.source, event.before, event.after) for event in found]
 
 
 async def statuses(store: Store, count: int) -> list[Listing | None]:
     ids = [parse_resource(f"https://s{n}.dev/x").id for n in range(count)]
-    async with store.read() as tx:
-        found = await endpoints.get_many(tx, ids)
+    found = await store.reading(endpoints.get_many, ids)
     return [found[each].status if each in found else None for each in ids]
 
 
@@ -266,8 +264,7 @@ async def test_two_sources_list_one_endpoint_and_both_must_drop_it(
     path.write_text("https://s1.dev/x\nhttps://s2.dev/x\n")
     tally = await load_file(store, path, source="mine", now=NOW + 1)
     assert (tally.new, tally.seen) == (1, 1)
-    async with store.read() as tx:
-        both = await endpoints.get(tx, parse_resource("https://s1.dev/x").id)
+    both = await store.reading(endpoints.get, parse_resource("https://s1.dev/x").id)
     assert both is not None
     assert both.sources == ("bazaar", "mine")
     assert both.quote is not None

@@ -24,6 +24,7 @@ from tests.support.fake_chain import (
     address,
 )
 from tests.support.indexer import QUICK, Indexer, _fields, agrees, world
+from tests.support.statements import fetch
 
 from tollgauge.core.blocks import DeepReorgError
 from tollgauge.jobs.index_visit import IndexSettings
@@ -100,8 +101,7 @@ async def test_an_empty_answer_of_a_node_that_is_behind_is_not_believed(database
         await indexer.watch(*WALLETS)
         for _ in range(4):
             await indexer.round()
-        async with indexer.store.read() as tx:
-            lows = await chains.wallets(tx, 8453)
+        lows = await indexer.store.reading(chains.wallets, 8453)
         assert set(lows.values()) == {161}, "the replica's silence about blocks to 160 was believed"
         assert await indexer.rows() <= chain.expected(WALLETS)
     async with FakeNode(chain).served() as url, Indexer(database, [url], chain) as indexer:
@@ -160,8 +160,7 @@ async def test_an_address_that_we_sell_to_no_longer_is_still_booked(database: Pa
         chain.mine_some(20)
         await indexer.settle()
         came = chain.deposits(WALLETS[1]), chain.deposits(WALLETS[2])
-        async with indexer.store.read() as tx:
-            rows = (await tx.execute(sa.select(deposits.deposit))).all()
+        rows = (await fetch(indexer.store, sa.select(deposits.deposit))).all()
     for own, expected in zip(WALLETS[1:3], came, strict=True):
         mine = [row for row in rows if row.pay_to == "0x" + own.hex()]
         assert {(row.number, row.block_hash, row.log_index) for row in mine} == {
@@ -319,10 +318,11 @@ async def test_settlements_reach_the_evidence_and_the_statistics(database: Path)
     async with world(database, chain) as (indexer, _):
         await indexer.watch(wallet)
         await indexer.settle()
-        async with indexer.store.read() as tx:
-            (found,) = (await endpoints.of_host(tx, f"seller-{wallet.hex()}.dev", limit=9),)
-            seen = await scoring.gather(tx, found[0], as_of=indexer.now())
-            (volume,) = await volumes.published(tx)
+        (found,) = (
+            await indexer.store.reading(endpoints.of_host, f"seller-{wallet.hex()}.dev", limit=9),
+        )
+        seen = await indexer.store.reading(scoring.gather, found[0], as_of=indexer.now())
+        (volume,) = await indexer.store.reading(volumes.published)
     assert seen.chain is not None
     payers = {each.payer: each for each in seen.chain.payers}
     assert payers.keys() == {"0x" + each.hex() for each in (first, second, wallet)}
@@ -340,12 +340,14 @@ async def test_only_endpoints_whose_payto_got_something_are_scored_again(databas
     async with world(database, chain) as (indexer, _):
         await indexer.watch(*WALLETS[:3])
         await indexer.settle()
-        async with indexer.store.write() as tx:
-            await endpoints.claim_dirty(tx, now=indexer.now(), limit=9, max_age_ms=10**12)
+        await indexer.store.writing(
+            endpoints.claim_dirty, now=indexer.now(), limit=9, max_age_ms=10**12
+        )
         chain.mine(chain.write.payment((PAYERS[0], WALLETS[1], 5)))
         tally = await indexer.round()
         assert tally["told"] == 1
-        async with indexer.store.write() as tx:
-            dirty = await endpoints.claim_dirty(tx, now=indexer.now(), limit=9, max_age_ms=10**12)
-            found = await endpoints.get_many(tx, dirty)
+        dirty = await indexer.store.writing(
+            endpoints.claim_dirty, now=indexer.now(), limit=9, max_age_ms=10**12
+        )
+        found = await indexer.store.writing(endpoints.get_many, dirty)
     assert [each.quote.pay_to for each in found.values() if each.quote] == ["0x" + WALLETS[1].hex()]

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from tests.support.statements import fetch
 from tests.support.trace_world import World, encoded
 
 from tollgauge.clients.chain.logs import ChainLogs
@@ -158,22 +159,21 @@ def now() -> int:
 
 
 async def list_sellers(store: Store, market: Market) -> None:
-    async with store.write() as tx:
-        for which in range(len(SELLERS)):
-            resource = parse_resource(f"https://seller-{which}.dev/pay")
-            pay_to = market.seller(which).lower()
-            await endpoints.insert(
-                tx,
-                Endpoint(
-                    id=resource.id,
-                    resource=resource.url,
-                    host=resource.host,
-                    first_seen=0,
-                    last_seen=0,
-                    quote=Quote(network="eip155:8453", asset=USDC.lower(), amount=1, pay_to=pay_to),
-                    quote_at=0,
-                ),
-            )
+    for which in range(len(SELLERS)):
+        resource = parse_resource(f"https://seller-{which}.dev/pay")
+        pay_to = market.seller(which).lower()
+        await store.writing(
+            endpoints.insert,
+            Endpoint(
+                id=resource.id,
+                resource=resource.url,
+                host=resource.host,
+                first_seen=0,
+                last_seen=0,
+                quote=Quote(network="eip155:8453", asset=USDC.lower(), amount=1, pay_to=pay_to),
+                quote_at=0,
+            ),
+        )
 
 
 async def settle(store: Store, logs: ChainLogs) -> None:
@@ -185,8 +185,7 @@ async def settle(store: Store, logs: ChainLogs) -> None:
 
 
 async def table(store: Store) -> list[tuple[Any, ...]]:
-    async with store.read() as tx:
-        found = (await tx.execute(sa.select(transfers.transfer))).all()
+    found = (await fetch(store, sa.select(transfers.transfer))).all()
     return sorted(
         (
             row.number,

@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 from tests.support.ledger_world import held_claim
 from tests.support.probe_loop import START, Clock, Loop, endpoint
+from tests.support.statements import execute
 
 from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.core.endpoint import Endpoint, Listing, Perimeter, parse_resource
@@ -162,9 +163,8 @@ async def test_a_watched_endpoint_is_probed_every_five_minutes_until_the_watch_e
     assert isinstance(clock, Clock)
     clock.now += MINUTE_MS
     until = clock.now + HOUR_MS
-    async with loop.store.write() as tx:
-        row = schema.endpoint.update().where(schema.endpoint.c.id == watched.id)
-        await tx.execute(row.values(watched_until=until, next_due=clock.now))
+    row = schema.endpoint.update().where(schema.endpoint.c.id == watched.id)
+    await execute(loop.store, row.values(watched_until=until, next_due=clock.now))
     while clock.now < until + 2 * HOUR_MS:
         await loop.probe()
         clock.now = max(clock.now + 1, await loop.next_due([watched.id]))
@@ -190,10 +190,10 @@ async def test_a_host_that_asks_for_payment_everywhere_is_found_out_once_a_day(
     for hours in (0, 1, 12, 25):
         clock.now = START + hours * HOUR_MS
         await loop.probe()
-        async with loop.store.read() as tx:
-            states = [
-                await endpoints.host_state(tx, each.host) for each in (everywhere, honest, lost)
-            ]
+        states = [
+            await loop.store.reading(endpoints.host_state, each.host)
+            for each in (everywhere, honest, lost)
+        ]
         assert [state.wildcard for state in states] == [True, False, None]
         asked.append(states[0].wildcard_at)
     assert asked == [START, START, START, START + 25 * HOUR_MS]

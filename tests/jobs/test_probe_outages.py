@@ -66,9 +66,8 @@ async def past(loop: Loop, added: Sequence[Endpoint]) -> list[Any]:
     clock = loop.clock
     assert isinstance(clock, Clock)
     for each in added:
-        async with loop.store.write() as tx:
-            results = [up(at) for at in range(START, START + 2 * DAY_MS, 30 * MINUTE_MS)]
-            await probes.record_many(tx, each.id, results)
+        results = [up(at) for at in range(START, START + 2 * DAY_MS, 30 * MINUTE_MS)]
+        await loop.store.writing(probes.record_many, each.id, results)
     clock.now = START + 2 * DAY_MS
     await loop.score()
     return [await loop.score_of(each.id) for each in added]

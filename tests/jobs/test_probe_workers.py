@@ -68,15 +68,13 @@ async def test_two_workers_never_probe_one_host_at_once(
 async def test_an_endpoint_that_cannot_be_scored_stops_nobody_else(empty: Store) -> None:
     odd = replace(endpoint("https://api.site-0.example/paid"), first_seen=2**60)
     others = [endpoint(f"https://api.site-{number}.example/paid") for number in range(1, 6)]
-    async with empty.write() as tx:
-        await endpoints.insert_many(tx, [odd, *others])
-        await endpoints.mark_dirty(tx, [odd.id], now=START)
+    await empty.writing(endpoints.insert_many, [odd, *others])
+    await empty.writing(endpoints.mark_dirty, [odd.id], now=START)
     clock = Clock(START + DAY_MS)
     tally = await score.run(empty, settings=ScoreSettings(), clock=clock)
     assert (tally["scored"], tally["failed"]) == (6, 1)
-    async with empty.read() as tx:
-        assert await scores.get(tx, odd.id) is None
-        assert len(await scores.get_many(tx, [each.id for each in others])) == 5
+    assert await empty.reading(scores.get, odd.id) is None
+    assert len(await empty.reading(scores.get_many, [each.id for each in others])) == 5
 
 
 async def test_rounds_of_a_loop_overlap_up_to_its_lanes(empty: Store) -> None:
@@ -115,9 +113,8 @@ async def test_a_worker_that_stops_gives_its_exclusive_rounds_back(
         return Job(name="prune", every_ms=10, deadline_ms=60_000, run=run, exclusive=True)
 
     await run_jobs([job("one", stop)], store=store, clock=now_ms, owner="one", stop=stop)
-    async with store.write() as tx:
-        assert await leases.take(tx, "prune", owner="three", now=now_ms(), ttl_ms=60_000)
-        await leases.give_back(tx, "prune", owner="three")
+    assert await store.writing(leases.take, "prune", owner="three", now=now_ms(), ttl_ms=60_000)
+    await store.writing(leases.give_back, "prune", owner="three")
     other = asyncio.Event()
     second = open_store()
     await run_jobs([job("two", other)], store=second, clock=now_ms, owner="two", stop=other)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import sqlalchemy as sa
+from tests.support.statements import execute, fetch
 
 from tollgauge.db import leases
 from tollgauge.db.engine import Store
@@ -32,16 +33,14 @@ def job(run: Callable[[], object], *, every_ms: int = 10) -> Job:
 
 
 async def until(store: Store) -> int:
-    async with store.read() as tx:
-        query = sa.select(leases.lease.c.until).where(leases.lease.c.name == "index")
-        return int((await tx.execute(query)).scalar_one())
+    query = sa.select(leases.lease.c.until).where(leases.lease.c.name == "index")
+    return int((await fetch(store, query)).scalar_one())
 
 
 async def taken_by(store: Store, owner: str) -> None:
     """Another worker has the lease, as after a pause in which this one's ended."""
-    async with store.write() as tx:
-        change = leases.lease.update().where(leases.lease.c.name == "index")
-        await tx.execute(change.values(owner=owner, until=now_ms() + HOUR_MS))
+    change = leases.lease.update().where(leases.lease.c.name == "index")
+    await execute(store, change.values(owner=owner, until=now_ms() + HOUR_MS))
 
 
 async def test_the_work_of_a_dead_worker_is_free_within_two_minutes(store: Store) -> None:
@@ -55,9 +54,8 @@ async def test_the_work_of_a_dead_worker_is_free_within_two_minutes(store: Store
 
     await run_jobs([job(look)], store=store, clock=now_ms, owner="one", stop=stop)
     assert 0 < held[0] <= 120_000 - runner.RENEW_MS
-    async with store.write() as tx:
-        later = now_ms() + 120_000
-        assert await leases.take(tx, "index", owner="two", now=later, ttl_ms=1)
+    later = now_ms() + 120_000
+    assert await store.writing(leases.take, "index", owner="two", now=later, ttl_ms=1)
 
 
 async def test_a_long_round_keeps_its_lease(
@@ -71,14 +69,14 @@ async def test_a_long_round_keeps_its_lease(
         first = await until(other)
         while await until(other) == first:  # noqa: ASYNC110 (a row tells no one)
             await asyncio.sleep(0.01)
-        async with other.write() as tx:
-            when = first + 1
-            assert not await leases.take(tx, "index", owner="two", now=when, ttl_ms=HOUR_MS)
+        when = first + 1
+        assert not await other.writing(leases.take, "index", owner="two", now=when, ttl_ms=HOUR_MS)
         stop.set()
 
     await run_jobs([job(long)], store=store, clock=now_ms, owner="one", stop=stop)
-    async with store.write() as tx:
-        assert await leases.take(tx, "index", owner="two", now=now_ms(), ttl_ms=1), "given back"
+    assert await store.writing(leases.take, "index", owner="two", now=now_ms(), ttl_ms=1), (
+        "given back"
+    )
 
 
 async def test_a_round_whose_lease_is_lost_is_ended(
@@ -99,8 +97,7 @@ async def test_a_round_whose_lease_is_lost_is_ended(
 
     await run_jobs([job(robbed)], store=store, clock=now_ms, owner="one", stop=stop)
     assert ended == ["cancelled"]
-    async with store.write() as tx:
-        assert not await leases.take(tx, "index", owner="one", now=now_ms(), ttl_ms=1)
+    assert not await store.writing(leases.take, "index", owner="one", now=now_ms(), ttl_ms=1)
 
 
 async def test_a_round_that_cannot_renew_its_lease_ends_before_the_lease_does(

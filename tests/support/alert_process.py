@@ -34,10 +34,9 @@ async def main(url: str, stage: str, port: int, ca_file: str, now: int) -> None:
         alerts = service.alerts()
         await alert.decide(alerts)
         if stage == "sent":
-            async with service.store.write() as tx:
-                (claimed,) = await delivery_queue.claim(
-                    tx, owner="killed", now=now, limit=1, failing=1, lease_ms=60_000
-                )
+            (claimed,) = await service.store.writing(
+                delivery_queue.claim, owner="killed", now=now, limit=1, failing=1, lease_ms=60_000
+            )
             sent = await alert.attempt(alerts, claimed)
             assert sent.ok, sent
         os.kill(os.getpid(), signal.SIGKILL)

@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+from tests.support.statements import execute
+
 from tollgauge.core.blocks import Header
 from tollgauge.core.payment import State
 from tollgauge.core.settlement import Deposit
@@ -51,27 +53,26 @@ def came(
 
 async def opened(store: Store, *addresses: str, at: int = NOON) -> Cursor:
     """A chain that is indexed up to block 100, with these addresses of ours for two days."""
-    async with store.write() as tx:
-        cursor = await chains.start(tx, CHAIN, header(100, at=at))
-        own_addresses = addresses or (PAY_TO,)
-        cursor = await chains.join_accounts(
-            tx, cursor, USDC, own_addresses, wanted_from=at - DAY_MS
-        )
-        await tx.execute(deposits.account.update().values(low=0, low_at=at - 2 * DAY_MS))
-        return cursor
+    cursor = await store.writing(chains.start, CHAIN, header(100, at=at))
+    own_addresses = addresses or (PAY_TO,)
+    cursor = await store.writing(
+        chains.join_accounts, cursor, USDC, own_addresses, wanted_from=at - DAY_MS
+    )
+    await execute(store, deposits.account.update().values(low=0, low_at=at - 2 * DAY_MS))
+    return cursor
 
 
 async def advanced(
     store: Store, cursor: Cursor, headers: Sequence[Header], *found: Deposit, **rest: Any
 ) -> Cursor:
-    async with store.write() as tx:
-        return await chains.advance(tx, cursor, headers, [], came=found, finalized=100, **rest)
+    return await store.writing(
+        chains.advance, cursor, headers, [], came=found, finalized=100, **rest
+    )
 
 
 async def read_to(store: Store, at: int) -> None:
     """Every block up to an instant was read once it was final."""
-    async with store.write() as tx:
-        await tx.execute(chains.chain_cursor.update().values(audited_at=at))
+    await execute(store, chains.chain_cursor.update().values(audited_at=at))
 
 
 async def sold(
@@ -103,5 +104,4 @@ async def sold(
         "created_at": at,
         "updated_at": at,
     }
-    async with store.write() as tx:
-        await tx.execute(payments.payment.insert().values(values))
+    await execute(store, payments.payment.insert().values(values))

@@ -89,8 +89,7 @@ class GateClient:
         return await self.http.post(path, content=content, headers=headers)
 
     async def row(self, header: str) -> payments.LedgerRow:
-        async with self.store.read() as tx:
-            found = await payments.get(tx, decode(header).id)
+        found = await self.store.reading(payments.get, decode(header).id)
         assert found is not None
         return found
 

@@ -18,6 +18,7 @@ from tests.support.fake_chain import (
     FakeNode,
     Mood,
 )
+from tests.support.statements import fetch
 
 from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.rpc import Node
@@ -83,23 +84,20 @@ class Indexer:
         return 1_000 * (START + (len(self.chain.blocks) + 5) * BLOCK_SECONDS)
 
     async def watch(self, *wallets: bytes) -> None:
-        async with self.store.write() as tx:
-            for wallet in wallets:
-                resource = parse_resource(f"https://seller-{wallet.hex()}.dev/pay")
-                quote = Quote(
-                    network=NETWORK, asset=TOKEN, amount=5_000, pay_to="0x" + wallet.hex()
-                )
-                found = Endpoint(
-                    id=resource.id,
-                    resource=resource.url,
-                    host=resource.host,
-                    first_seen=1_000 * START,
-                    last_seen=1_000 * START,
-                    quote=quote,
-                    quote_at=1_000 * START,
-                )
-                if await endpoints.get(tx, resource.id) is None:
-                    await endpoints.insert(tx, found)
+        for wallet in wallets:
+            resource = parse_resource(f"https://seller-{wallet.hex()}.dev/pay")
+            quote = Quote(network=NETWORK, asset=TOKEN, amount=5_000, pay_to="0x" + wallet.hex())
+            found = Endpoint(
+                id=resource.id,
+                resource=resource.url,
+                host=resource.host,
+                first_seen=1_000 * START,
+                last_seen=1_000 * START,
+                quote=quote,
+                quote_at=1_000 * START,
+            )
+            if await self.store.writing(endpoints.get, resource.id) is None:
+                await self.store.writing(endpoints.insert, found)
 
     async def round(self) -> dict[str, Any]:
         pay_to = "" if self.own is None else "0x" + self.own.hex()
@@ -129,8 +127,7 @@ class Indexer:
         raise AssertionError(f"still at work: {self.tallies[-3:]}")
 
     async def rows(self) -> set[tuple[Any, ...]]:
-        async with self.store.read() as tx:
-            found = (await tx.execute(sa.select(transfers.transfer))).all()
+        found = (await fetch(self.store, sa.select(transfers.transfer))).all()
         assert all(row.nonce is not None for row in found if row.incoming)
         table = [
             (
@@ -150,8 +147,7 @@ class Indexer:
 
     async def deposits(self) -> set[tuple[Any, ...]]:
         """Everything that was booked as having come to us."""
-        async with self.store.read() as tx:
-            found = (await tx.execute(sa.select(deposits.deposit))).all()
+        found = (await fetch(self.store, sa.select(deposits.deposit))).all()
         assert {row.pay_to for row in found} <= {"0x" + (self.own or b"").hex()}
         table = [
             (
@@ -169,8 +165,7 @@ class Indexer:
         return set(table)
 
     async def days(self) -> dict[tuple[Any, ...], tuple[int, int, int]]:
-        async with self.store.read() as tx:
-            found = (await tx.execute(sa.select(transfers.transfer_day))).all()
+        found = (await fetch(self.store, sa.select(transfers.transfer_day))).all()
         return {
             (row.wallet, row.day, row.other): (row.transfers, int(row.paid), int(row.returned))
             for row in found
@@ -196,9 +191,8 @@ async def agrees(indexer: Indexer, wallets: Sequence[bytes]) -> None:
     if indexer.own is not None:
         came, payment_of = indexer.chain.deposits(indexer.own), await indexer.deposits()
         assert payment_of == came, {"extra": payment_of - came, "missing": came - payment_of}
-    async with indexer.store.read() as tx:
-        cursor = await chains.cursor(tx, 8453)
-        kept = await chains.kept(tx, 8453)
+    cursor = await indexer.store.reading(chains.cursor, 8453)
+    kept = await indexer.store.reading(chains.kept, 8453)
     assert cursor is not None
     assert (cursor.number, cursor.hash) == (indexer.chain.head.number, indexer.chain.head.hash)
     assert all(indexer.chain.blocks[n].hash == each for n, each in kept.items())

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import functools
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar
 
 import httpx
+from sqlalchemy import Connection
 from tests.support.ledger_chain import (
     ASSET,
     NETWORK,
@@ -37,8 +36,7 @@ from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.rpc import Node
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.core.payment import Offer, canonical_body, decode, request_digest
-from tollgauge.db.engine import Store
-from tollgauge.db.transaction import Transaction, Work
+from tollgauge.db.engine import Store, Work
 from tollgauge.store.ledger import payments
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.claim import HeldClaim
@@ -83,28 +81,22 @@ class KillableStore(Store):
         super().__init__(store._database)
         self.worker = worker
 
-    @contextlib.asynccontextmanager
-    async def write(self) -> AsyncIterator[Transaction]:
-        self.worker.point("before a transaction")
-        async with super().write() as tx:
-            yield tx
-            self.worker.point("before a commit")
-        self.worker.point("after a commit")
-
-    @contextlib.asynccontextmanager
-    async def read(self) -> AsyncIterator[Transaction]:
-        if self.worker.dead:
-            raise Crash
-        async with super().read() as tx:
-            yield tx
-
     async def writing(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        async with self.write() as tx:
-            return await tx.run(work, *args, **kwargs)
+        self.worker.point("before a transaction")
+
+        def killable(connection: Connection) -> R:
+            result = work(connection, *args, **kwargs)
+            self.worker.point("before a commit")
+            return result
+
+        result = await super().writing(killable)
+        self.worker.point("after a commit")
+        return result
 
     async def reading(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        async with self.read() as tx:
-            return await tx.run(work, *args, **kwargs)
+        if self.worker.dead:
+            raise Crash
+        return await super().reading(work, *args, **kwargs)
 
 
 @dataclass

@@ -61,26 +61,21 @@ class Loop:
             pass
 
     async def add(self, *added: Endpoint) -> None:
-        async with self.store.write() as tx:
-            await endpoints.insert_many(tx, added)
+        await self.store.writing(endpoints.insert_many, added)
 
     async def get(self, endpoint_id: str) -> Endpoint:
-        async with self.store.read() as tx:
-            found = await endpoints.get(tx, endpoint_id)
+        found = await self.store.reading(endpoints.get, endpoint_id)
         assert found is not None
         return found
 
     async def history(self, endpoint_id: str, *, until: int = START + 90 * DAY_MS) -> list[Any]:
-        async with self.store.read() as tx:
-            return list(await probes.history(tx, endpoint_id, since=0, until=until))
+        return list(await self.store.reading(probes.history, endpoint_id, since=0, until=until))
 
     async def score_of(self, endpoint_id: str) -> Any:
-        async with self.store.read() as tx:
-            return await scores.get(tx, endpoint_id)
+        return await self.store.reading(scores.get, endpoint_id)
 
     async def next_due(self, ids: Sequence[str]) -> int:
-        async with self.store.read() as tx:
-            known = await endpoints.get_many(tx, ids)
+        known = await self.store.reading(endpoints.get_many, ids)
         return min(each.next_due for each in known.values())
 
 

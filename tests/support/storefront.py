@@ -65,8 +65,7 @@ class Storefront:
 
     async def settled(self) -> list[LedgerRow]:
         """The settled payments, newest first."""
-        async with self.service.store.read() as tx:
-            rows = await payments.latest(tx, limit=100)
+        rows = await self.service.store.reading(payments.latest, limit=100)
         return [row for row in rows if row.state is State.SETTLED]
 
 

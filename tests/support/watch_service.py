@@ -30,7 +30,6 @@ from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import MINUTE_MS
-from tollgauge.db.transaction import Transaction
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import alert
 from tollgauge.monitor import discovery, probing
@@ -106,17 +105,17 @@ class WatchService:
         return await self.running.http.delete(path(bought), headers=bearer(bought["secret"]))
 
     async def endpoint(self) -> Endpoint:
-        async with self.store.read() as tx:
-            found: Endpoint | None = await endpoints.get(tx, ID)
+        found: Endpoint | None = await self.store.reading(endpoints.get, ID)
         assert found is not None
         return found
 
     async def list_it(self) -> None:
         """A directory lists the endpoint, so that it is public."""
         item = ListedItem(resource=parse_resource(RESOURCE))
-        async with self.store.write() as tx:
-            crawl = await crawls.begin_crawl(tx, "bazaar", now=self.clock())
-            await discovery.record_page(tx, crawl, [item], next_offset=1, now=self.clock())
+        crawl = await self.store.writing(crawls.begin_crawl, "bazaar", now=self.clock())
+        await self.store.writing(
+            discovery.record_page, crawl, [item], next_offset=1, now=self.clock()
+        )
 
     async def probe(self, *, up: bool = True, ours: bool = False, **more: Any) -> None:
         """One check, five minutes after the last, as the probe loop records it."""
@@ -133,16 +132,11 @@ class WatchService:
             quote=QUOTE if up else None,
             reason="common-mode" if ours else "",
         )
-        async with self.store.write() as tx:
-            seen = probing.Observation(
-                endpoint=await self._fresh(tx), result=replace(found, **more), learned=None
-            )
-            await probing.record(tx, (seen,), cadence=Cadence(), owner="test", now=self.clock())
-
-    async def _fresh(self, tx: Transaction) -> Endpoint:
-        found = await endpoints.get(tx, ID)
-        assert found is not None
-        return found
+        result = replace(found, **more)
+        seen = probing.Observation(endpoint=await self.endpoint(), result=result, learned=None)
+        await self.store.writing(
+            probing.record, (seen,), cadence=Cadence(), owner="test", now=self.clock()
+        )
 
     async def alert(self, **more: Any) -> dict[str, object]:
         """One round of the alert loop, as another process would make it."""

@@ -26,14 +26,12 @@ async def main(url: str, port: int, ca_file: str, deadline_ms: int) -> None:
     known = Endpoint(id=endpoint_id(url), resource=url, host=host, first_seen=now, last_seen=now)
     store = Store.open("sqlite://")
     await store.migrate()
-    async with store.write() as tx:
-        await endpoints.insert_many(tx, [known])
+    await store.writing(endpoints.insert_many, [known])
     mapped = {host: ("127.0.0.1", port)}
     egress = Egress(EgressSettings(mapped=mapped, ca_file=ca_file, deadline_ms=deadline_ms))
     egress.start()
     await probe.run(store, egress, settings=ProbeSettings(), clock=now_ms, owner="worker")
-    async with store.read() as tx:
-        (result,) = await probes.history(tx, known.id, since=0, until=now_ms())
+    (result,) = await store.reading(probes.history, known.id, since=0, until=now_ms())
     await egress.close()
     await store.close()
     told = {"outcome": result.outcome, "attribution": result.attribution, "reason": result.reason}

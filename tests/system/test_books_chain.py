@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from structlog.testing import capture_logs
+from tests.support.statements import fetch
 from tests.support.trace_world import World as Signer
 from tests.support.trace_world import encoded
 
@@ -78,9 +79,10 @@ async def summed(store: Store, pay_to: str, since: int) -> tuple[int, ...]:
     an instant, because midnight may pass.
     """
     days = range(day_of(since), day_of(app.now_ms()) + 1)
-    async with store.read() as tx:
-        (mine,) = [each for each in await books.accounts(tx) if each.address == pay_to.lower()]
-        found = [await books.of_day(tx, mine, day) for day in days]
+    (mine,) = [
+        each for each in await store.reading(books.accounts) if each.address == pay_to.lower()
+    ]
+    found = [await store.reading(books.of_day, mine, day) for day in days]
     figures = [
         (
             day.sales,
@@ -123,8 +125,7 @@ async def test_the_books_say_what_was_sold_what_was_not_and_what_a_reorganisatio
             stray = GIFT + UNSOLD
             known = (3, 3 * PRICE, 5, 3 * PRICE + stray, stray, 0, 0)
             assert await summed(service.store, pay_to, began) == known
-            async with service.store.read() as tx:
-                found = await books.unattributed(tx, limit=9)
+            found = await service.store.reading(books.unattributed, limit=9)
             assert {(each.value, each.nonce is None) for each in found} == {
                 (GIFT, True),
                 (UNSOLD, False),
@@ -173,8 +174,7 @@ asyncio.run(main())
 
 
 async def payment_of(store: Store) -> list[tuple[str, int, bool]]:
-    async with store.read() as tx:
-        rows = (await tx.execute(sa.select(deposits.deposit))).all()
+    rows = (await fetch(store, sa.select(deposits.deposit))).all()
     return sorted((row.transaction, int(row.value), row.nonce is not None) for row in rows)
 
 

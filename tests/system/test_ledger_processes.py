@@ -83,8 +83,7 @@ class LedgerServers:
     async def row(self) -> payments.LedgerRow:
         store = Store.open(self.database)
         try:
-            async with store.read() as tx:
-                found = await payments.get(tx, decode(self.world.header).id)
+            found = await store.reading(payments.get, decode(self.world.header).id)
         finally:
             await store.close()
         assert found is not None

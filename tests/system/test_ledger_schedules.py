@@ -227,8 +227,7 @@ class Play:
             return
 
     async def row(self) -> payments.LedgerRow | None:
-        async with self.store.read() as tx:
-            return await payments.get(tx, payment_id(self.world))
+        return await self.store.reading(payments.get, payment_id(self.world))
 
     async def end(self) -> payments.LedgerRow | None:
         """All faults end. The client asks again, in time and after it; the reconciler turns until
@@ -268,8 +267,7 @@ async def play(store: Store, steps: list[Step]) -> None:
     served = [answer.body for answer in played.answers if answer.status == 200]
     state = None if row is None else row.state
     event(f"ends {state}")
-    async with store.read() as tx:
-        tried = (await payments.attempts(tx, [payment_id(world)]))[payment_id(world)]
+    tried = (await store.reading(payments.attempts, [payment_id(world)]))[payment_id(world)]
 
     # A transfer of before the claim is somebody else's, unless a facilitator vouched for it or a
     # reorganisation moved it behind the claim.

@@ -38,8 +38,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def row(store: Store, world: LedgerWorld) -> payments.LedgerRow:
-    async with store.read() as tx:
-        found = await payments.get(tx, decode(world.header).id)
+    found = await store.reading(payments.get, decode(world.header).id)
     assert found is not None
     return found
 
@@ -319,8 +318,7 @@ async def test_answers_are_kept_for_30_days_after_the_outcome(store: Store, ends
     assert (await row(store, world)).state is ends
     for days, left in ((29, True), (2, ends is State.UNKNOWN)):
         world.tick(days * DAY_MS // 1000)
-        async with store.write() as tx:
-            await payments.forget_answers(tx, now=world.now)
+        await store.writing(payments.forget_answers, now=world.now)
         assert ((await row(store, world)).answer is not None) == left
     answer = await world.send(gate)
     assert answer.status == (200 if ends is State.UNKNOWN else 410)

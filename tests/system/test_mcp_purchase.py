@@ -171,8 +171,7 @@ async def test_alternatives_are_sold_by_the_same_gate(business: Business) -> Non
     assert result.structured_content is not None
     assert len(result.structured_content["alternatives"]) <= 3
     assert await business.income() - before == 5_000
-    async with business.service.store.read() as tx:
-        row = (await payments.latest(tx, limit=1))[0]
+    row = (await business.service.store.reading(payments.latest, limit=1))[0]
     assert row.route == "/v1/similar"
 
 

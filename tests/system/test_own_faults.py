@@ -114,8 +114,7 @@ async def test_a_paid_route_is_503_before_any_payment_while_the_database_is_gone
         answer = await running.buy({"resource": WEATHER}, payment())
         assert (answer.status_code, answer.json()["code"]) == (503, "store-unavailable")
         assert int(answer.headers["retry-after"]) > 0
-    async with running.service.store.read() as tx:
-        assert await payments.get(tx, decode(payment()).id) is None
+    assert await running.service.store.reading(payments.get, decode(payment()).id) is None
 
 
 async def test_a_silent_facilitator_is_503_and_gives_the_payment_back(running: Running) -> None:
@@ -142,8 +141,7 @@ async def test_bad_input_is_refused_before_the_payment_is_looked_at(running: Run
             "/v1/x402-trust", content=body, headers={"PAYMENT-SIGNATURE": payment()}
         )
         assert (answer.status_code, answer.json()["code"]) == (status, code), body[:40]
-    async with running.service.store.read() as tx:
-        assert await payments.latest(tx, limit=5) == ()
+    assert await running.service.store.reading(payments.latest, limit=5) == ()
 
 
 async def test_a_payment_that_signs_something_else_is_402_with_the_reason(

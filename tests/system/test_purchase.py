@@ -67,8 +67,7 @@ class Business:
         return await self.world.chain.balance(self.world.pay_to)
 
     async def newest_ticket(self) -> str:
-        async with self.service.store.read() as tx:
-            (row,) = await payments.latest(tx, limit=1)
+        (row,) = await self.service.store.reading(payments.latest, limit=1)
         return decode(row.header).ticket
 
     async def header(self) -> str:
@@ -297,8 +296,7 @@ async def test_a_lost_settlement_is_proven_by_the_chain(business: Business) -> N
     assert chain is not None
     header = await business.header()
     assert (await business.ask(WEATHER, header)).status_code == 200
-    async with business.service.store.read() as tx:
-        row = (await payments.latest(tx, limit=1))[0]
+    row = (await business.service.store.reading(payments.latest, limit=1))[0]
     assert row.state is State.SETTLED
     wanted = row.authorization
     for hint in (None, row.transaction):
@@ -357,7 +355,8 @@ async def cancel(world: World, nonce: str) -> None:
 async def test_the_archive_holds_every_probe_of_the_round(business: Business) -> None:
     from tollgauge.core.endpoint import endpoint_id
 
-    async with business.service.store.read() as tx:
-        found = await probes.history(tx, endpoint_id(WEATHER), since=0, until=app.now_ms())
+    found = await business.service.store.reading(
+        probes.history, endpoint_id(WEATHER), since=0, until=app.now_ms()
+    )
     assert found
     assert all(result.compliant for result in found), [r.findings for r in found]

@@ -23,11 +23,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 import trustme
+from sqlalchemy import Connection
 from starlette.requests import Request as WebRequest
 from starlette.responses import Response
 from tests.support import http_service
 from tests.support.alert_process import KEY
 from tests.support.receivers import ALERTS, Receivers, receivers
+from tests.support.statements import execute
 
 from tollgauge import app as root
 from tollgauge.clients import webhooks
@@ -135,16 +137,15 @@ async def watched(service: root.Opened, resource: str, *, now: int) -> tuple[str
         masked="https://…",
         created_at=now,
     )
-    async with service.store.write() as tx:
-        await discovery.adopt(tx, parsed, source="request", now=now)
-        await watch_payments.create(tx, made, [target], payment_id="pay_1")
-        known = {
-            column.name: None if column.nullable else 0 if is_number(column) else ""
-            for column in payments.payment.c
-        } | {"id": "pay_1", "state": PaymentState.SETTLED.value}
-        await tx.execute(payments.payment.insert().values(**known))
-        await watch_payments.apply(tx, now=now)
-        found = await watches.get(tx, made.id)
+    await service.store.writing(discovery.adopt, parsed, source="request", now=now)
+    await service.store.writing(watch_payments.create, made, [target], payment_id="pay_1")
+    known = {
+        column.name: None if column.nullable else 0 if is_number(column) else ""
+        for column in payments.payment.c
+    } | {"id": "pay_1", "state": PaymentState.SETTLED.value}
+    await execute(service.store, payments.payment.insert().values(**known))
+    await service.store.writing(watch_payments.apply, now=now)
+    found = await service.store.writing(watches.get, made.id)
     assert found is not None
     assert found.state is State.ACTIVE
     return made.id, secret
@@ -224,13 +225,16 @@ async def test_each_injected_change_is_told_once_within_two_probes(tmp_path: Pat
         item = read_item({"resource": seller.url}, watched_seller.service.config.egress.perimeter)
         assert isinstance(item, ListedItem)
         for items in ([item], []):
-            async with watched_seller.service.store.write() as tx:
-                crawl = await crawls.begin_crawl(tx, "cdp", now=watched_seller.clock())
-                await discovery.record_page(
-                    tx, crawl, items, next_offset=1, now=watched_seller.clock()
-                )
-                watched_seller.clock.now += 1
-                await discovery.finish_crawl(tx, crawl, complete=True, now=watched_seller.clock())
+            crawl = await watched_seller.service.store.writing(
+                crawls.begin_crawl, "cdp", now=watched_seller.clock()
+            )
+            await watched_seller.service.store.writing(
+                discovery.record_page, crawl, items, next_offset=1, now=watched_seller.clock()
+            )
+            watched_seller.clock.now += 1
+            await watched_seller.service.store.writing(
+                discovery.finish_crawl, crawl, complete=True, now=watched_seller.clock()
+            )
         assert await watched_seller.probe(2) == ["delisting"]
         ids = [each["event_id"] for each in watched_seller.receivers.events()]
         assert len(ids) == len(set(ids))
@@ -350,8 +354,7 @@ async def test_a_kill_loses_nothing_and_repeats_at_most_once_with_the_same_id(
         )
         async with root.opened(config, clock=clock) as service:
             watch_id, _ = await watched(service, resource, now=clock() - 1)
-            async with service.store.write() as tx:
-                await service_flip(tx, endpoint_id(resource), at=clock())
+            await service.store.writing(service_flip, endpoint_id(resource), at=clock())
         script = str(ROOT / "tests" / "support" / "alert_process.py")
         arguments = [url, stage, str(world.port), world.ca_file, str(clock())]
         done = await asyncio.to_thread(
@@ -373,7 +376,7 @@ async def test_a_kill_loses_nothing_and_repeats_at_most_once_with_the_same_id(
         assert watch_id in world.of(ALERTS)[0].json["watch_id"]
 
 
-async def service_flip(tx: Any, endpoint: str, *, at: int) -> None:
+def service_flip(tx: Connection, endpoint: str, *, at: int) -> None:
     """A change, as a crawl would have written it."""
-    assert await endpoints.get(tx, endpoint) is not None
-    await watched_changes.delisted(tx, [endpoint], source="cdp", at=at)
+    assert endpoints.get(tx, endpoint) is not None
+    watched_changes.delisted(tx, [endpoint], source="cdp", at=at)

@@ -21,6 +21,7 @@ import pytest
 from tests.support import http_service
 from tests.support.alert_process import KEY
 from tests.support.receivers import ALERTS, Receivers, receivers
+from tests.support.statements import execute
 
 from tollgauge import app as root
 from tollgauge.clients import webhooks
@@ -70,34 +71,33 @@ async def watch_all(service: root.Opened, urls: list[str]) -> dict[tuple[str, in
     """A watch for each URL and sensitivity, with a destination each; their ids."""
     made: dict[tuple[str, int], str] = {}
     sealer = service.config.watch.sealer
-    async with service.store.write() as tx:
-        for number, (url, n) in enumerate(itertools.product(urls, SENSITIVITIES)):
-            resource = parse_resource(url, upgrade_http=True)
-            await discovery.adopt(tx, resource, source="request", now=NOW)
-            id_, target = f"wat_{number:024x}", f"dst_{number}"
-            watch = Watch(
-                id=id_,
-                secret_hash=webhooks.secret_hash(id_),
-                endpoint_id=resource.id,
-                created_at=NOW,
-                expires_at=NOW + 30 * DAY_MS,
-                watch_request=WatchRequest(sensitivity=n),
-                sealed_key=sealer.seal(bytes(32), context=watch_context(id_)),
-            )
-            place = f"https://{ALERTS}/{id_}".encode()
-            kept = Destination(
-                id=target,
-                watch_id=id_,
-                kind=Kind.JSON,
-                sealed_url=sealer.seal(place, context=destination_context(target)),
-                masked="",
-                created_at=NOW,
-            )
-            await watch_payments.create(tx, watch, [kept], payment_id=id_)
-            made[url, n] = id_
-        await tx.execute(watches.watch.update().values(state=State.ACTIVE.value))
-        await tx.execute(watch_payments.watch_payment.update().values(applied=True))
-        await tx.execute(schema.endpoint.update().values(watched_until=NOW + 30 * DAY_MS))
+    for number, (url, n) in enumerate(itertools.product(urls, SENSITIVITIES)):
+        resource = parse_resource(url, upgrade_http=True)
+        await service.store.writing(discovery.adopt, resource, source="request", now=NOW)
+        id_, target = f"wat_{number:024x}", f"dst_{number}"
+        watch = Watch(
+            id=id_,
+            secret_hash=webhooks.secret_hash(id_),
+            endpoint_id=resource.id,
+            created_at=NOW,
+            expires_at=NOW + 30 * DAY_MS,
+            watch_request=WatchRequest(sensitivity=n),
+            sealed_key=sealer.seal(bytes(32), context=watch_context(id_)),
+        )
+        place = f"https://{ALERTS}/{id_}".encode()
+        kept = Destination(
+            id=target,
+            watch_id=id_,
+            kind=Kind.JSON,
+            sealed_url=sealer.seal(place, context=destination_context(target)),
+            masked="",
+            created_at=NOW,
+        )
+        await service.store.writing(watch_payments.create, watch, [kept], payment_id=id_)
+        made[url, n] = id_
+    await execute(service.store, watches.watch.update().values(state=State.ACTIVE.value))
+    await execute(service.store, watch_payments.watch_payment.update().values(applied=True))
+    await execute(service.store, schema.endpoint.update().values(watched_until=NOW + 30 * DAY_MS))
     return made
 
 
@@ -111,24 +111,25 @@ async def replay(
     known = {url: parse_resource(url, upgrade_http=True).id for url in lines}
     for check in range(max(map(len, lines.values()))):
         clock.now = NOW + (check + 1) * STEP
-        async with service.store.write() as tx:
-            for url, line in lines.items():
-                if check >= len(line):
-                    continue
-                endpoint = await endpoints.get(tx, known[url])
-                assert endpoint is not None
-                up = line[check] == "1"
-                result = ProbeResult(
-                    at=clock.now,
-                    outcome=Outcome.PAYMENT_REQUIRED if up else Outcome.SERVER_ERROR,
-                    attribution=Attribution.OURS if line[check] == "x" else Attribution.THEIRS,
-                    up=up,
-                    status=402 if up else 503,
-                    timings=Timings(total=100),
-                    payable=up,
-                )
-                seen = Observation(endpoint=endpoint, result=result, learned=None)
-                await probing.record(tx, (seen,), cadence=Cadence(), owner="", now=clock.now)
+        for url, line in lines.items():
+            if check >= len(line):
+                continue
+            endpoint = await service.store.writing(endpoints.get, known[url])
+            assert endpoint is not None
+            up = line[check] == "1"
+            result = ProbeResult(
+                at=clock.now,
+                outcome=Outcome.PAYMENT_REQUIRED if up else Outcome.SERVER_ERROR,
+                attribution=Attribution.OURS if line[check] == "x" else Attribution.THEIRS,
+                up=up,
+                status=402 if up else 503,
+                timings=Timings(total=100),
+                payable=up,
+            )
+            seen = Observation(endpoint=endpoint, result=result, learned=None)
+            await service.store.writing(
+                probing.record, (seen,), cadence=Cadence(), owner="", now=clock.now
+            )
         await service.alert_round()
     polling = Polling(service.server())
     polled: Told = {}

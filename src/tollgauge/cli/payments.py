@@ -12,10 +12,13 @@ from tollgauge.cli.inputs import load_existing
 from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, show
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
+    from sqlalchemy import Connection
+
     from tollgauge.config import Config
     from tollgauge.core.books import Account, Day
     from tollgauge.store.ledger.books import UnattributedDeposit
     from tollgauge.store.ledger.payments import Attempt, LedgerRow
+    from tollgauge.web.paid.catalogue import SaleSettings
 
 
 def payments(
@@ -127,38 +130,43 @@ async def _newest(
     from tollgauge.store.ledger import books
     from tollgauge.store.ledger import payments as ledger
 
-    async with root.opened(config) as service, service.store.read() as tx:
-        rows = await ledger.latest(tx, limit=limit)
-        attempts = await ledger.attempts(tx, [row.id for row in rows])
-        return rows, attempts, await books.unattributed(tx, limit=limit)
+    async with root.opened(config) as service:
+        store = service.store
+        rows = await store.reading(ledger.latest, limit=limit)
+        attempts = await store.reading(ledger.attempts, [row.id for row in rows])
+        return rows, attempts, await store.reading(books.unattributed, limit=limit)
 
 
 async def _books(config: Config, days: int) -> tuple[tuple[Account, ...], tuple[Day, ...]]:
+    from tollgauge import app as root
+    from tollgauge.core.units import day_of
+
+    async with root.opened(config) as service:
+        today = day_of(service.clock())
+        return await service.store.reading(_read_books, config.sale, days=days, today=today)
+
+
+def _read_books(
+    tx: Connection, sale: SaleSettings, *, days: int, today: int
+) -> tuple[tuple[Account, ...], tuple[Day, ...]]:
     """The addresses that take or took payments, and their newest days, together with older days
     that were out of balance when they were checked.
     """
-    from tollgauge import app as root
     from tollgauge.core.books import Account
-    from tollgauge.core.units import day_of
     from tollgauge.store.ledger import books
 
-    sale = config.sale
-    async with root.opened(config) as service, service.store.read() as tx:
-        accounts = await books.accounts(tx)
-        current = Account(
-            network=sale.network, asset=sale.asset.lower(), address=sale.pay_to.lower()
-        )
-        if sale.pay_to and not any(account.same_as(current) for account in accounts):
-            accounts = (*accounts, current)
-        today = day_of(service.clock())
-        book_days: list[Day] = []
-        for account in accounts:
-            checked = await books.checked(tx, account)
-            older = {day for day, difference in checked.items() if difference}
-            for number in sorted({*range(today - days + 1, today + 1), *older}, reverse=True):
-                day = await books.of_day(tx, account, number)
-                if day.complete or day.transfers or day.sales or account.same_as(current):
-                    book_days.append(day)
+    accounts = books.accounts(tx)
+    current = Account(network=sale.network, asset=sale.asset.lower(), address=sale.pay_to.lower())
+    if sale.pay_to and not any(account.same_as(current) for account in accounts):
+        accounts = (*accounts, current)
+    book_days: list[Day] = []
+    for account in accounts:
+        checked = books.checked(tx, account)
+        older = {day for day, difference in checked.items() if difference}
+        for number in sorted({*range(today - days + 1, today + 1), *older}, reverse=True):
+            day = books.of_day(tx, account, number)
+            if day.complete or day.transfers or day.sales or account.same_as(current):
+                book_days.append(day)
     return accounts, tuple(book_days)
 
 

@@ -70,11 +70,12 @@ async def _watches(config: Config, limit: int) -> dict[str, Any]:
     from tollgauge.store.watches import outbox, watches
     from tollgauge.web import wire
 
-    async with root.opened(config) as service, service.store.read() as tx:
-        rows = await watches.latest(tx, limit=limit)
-        known = await endpoints.get_many(tx, {row.endpoint_id for row in rows})
-        depth = await outbox.depth(tx)
-        dead_letters = await outbox.dead(tx, limit=limit)
+    async with root.opened(config) as service:
+        store = service.store
+        rows = await store.reading(watches.latest, limit=limit)
+        known = await store.reading(endpoints.get_many, {row.endpoint_id for row in rows})
+        depth = await store.reading(outbox.depth)
+        dead_letters = await store.reading(outbox.dead, limit=limit)
     return {
         "queued": depth.queued,
         "oldestDue": None if depth.oldest_due is None else wire.iso(depth.oldest_due),
@@ -97,16 +98,17 @@ async def _watch(config: Config, watch_id: str) -> dict[str, Any]:
     from tollgauge.store.watches import destinations, outbox, watch_events, watches
     from tollgauge.web import wire
 
-    async with root.opened(config) as service, service.store.read() as tx:
-        watch = await watches.get(tx, watch_id)
+    async with root.opened(config) as service:
+        store = service.store
+        watch = await store.reading(watches.get, watch_id)
         if watch is None:
             raise TollgaugeError(
                 f"There is no watch {watch_id}.", hint="tollgauge watch list names them."
             )
-        endpoint = await endpoints.get(tx, watch.endpoint_id)
-        targets = (await destinations.of_watches(tx, [watch_id]))[watch_id]
-        deliveries = await outbox.of_watch(tx, watch_id, limit=50)
-        lifecycle = await watch_events.of_watch(tx, watch_id, after=0, limit=500)
+        endpoint = await store.reading(endpoints.get, watch.endpoint_id)
+        targets = (await store.reading(destinations.of_watches, [watch_id]))[watch_id]
+        deliveries = await store.reading(outbox.of_watch, watch_id, limit=50)
+        lifecycle = await store.reading(watch_events.of_watch, watch_id, after=0, limit=500)
     return {
         "watchId": watch.id,
         "state": watch.state.value,
@@ -134,12 +136,13 @@ async def _resend(config: Config, ids: tuple[str, ...]) -> int:
     from tollgauge import app as root
     from tollgauge.store.watches import outbox
 
-    async with root.opened(config) as service, service.store.write() as tx:
+    async with root.opened(config) as service:
+        store = service.store
         delivery_ids = {id_ for id_ in ids if not id_.startswith("wat_")}
         for watch_id in set(ids) - delivery_ids:
-            dead_letters = await outbox.dead(tx, limit=10_000, watch_id=watch_id)
+            dead_letters = await store.reading(outbox.dead, limit=10_000, watch_id=watch_id)
             delivery_ids |= {letter.notice.id for letter in dead_letters}
-        return await outbox.resend(tx, delivery_ids, now=service.clock())
+        return await store.writing(outbox.resend, delivery_ids, now=service.clock())
 
 
 def _delivery(delivery: outbox.Delivery) -> dict[str, Any]:

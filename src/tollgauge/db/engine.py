@@ -1,10 +1,11 @@
 """Store: one database, SQLite or PostgreSQL, and its transactions.
 
 Rules:
-- all writing happens in `write()`, all reading in `read()`; a read sees one moment of the
-  database from its first statement to its end (a WAL snapshot, or REPEATABLE READ);
-- what one function does is one `writing` or `reading`: on SQLite that is one job of the
-  connection's thread, where a `write()` block needs one for each function and two more;
+- a transaction is one plain function of a connection, run by `writing` or `reading`: nothing but
+  the database is waited for inside it. SQLite runs it on a thread, PostgreSQL in a greenlet of the
+  event loop's thread, in which asyncpg awaits each statement;
+- a read sees one moment of the database from its first statement to its end (a WAL snapshot, or
+  REPEATABLE READ);
 - writers of one process wait for each other instead of polling the file's lock;
 - a database that cannot serve now (locked, full, gone, too slow) raises StoreUnavailable, decided
   in db/errors; a statement that is wrong stays the driver's own error.
@@ -16,10 +17,9 @@ argument.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
@@ -31,7 +31,6 @@ from tollgauge.db.errors import Cause, StoreUnavailable, translated
 from tollgauge.db.migrations import upgrade
 from tollgauge.db.postgres import Postgres
 from tollgauge.db.sqlite import Sqlite
-from tollgauge.db.transaction import Database, Transaction, Work
 
 __all__ = [
     "Cause",
@@ -40,10 +39,14 @@ __all__ = [
     "StoreError",
     "StoreSettings",
     "StoreUnavailable",
+    "Work",
 ]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+Work = Callable[Concatenate[sa.Connection, P], R]
+"""A function of a connection, and what else it takes."""
 
 _DRIVERS: Final = {
     "sqlite": "sqlite",
@@ -79,19 +82,30 @@ class StoreSettings:
         return is_sqlite(url) and sqlite.in_memory(url)
 
 
+class Database(Protocol):
+    """SQLite or PostgreSQL. Both raise the errors of their drivers; the store translates them."""
+
+    @property
+    def dialect(self) -> str:
+        """`sqlite` or `postgresql`."""
+
+    def run(self, work: Callable[[sa.Connection], R], *, writing: bool) -> Awaitable[R]:
+        """Run work in a transaction of its own."""
+
+    def rolled_back(self, work: Callable[[sa.Connection], None]) -> Awaitable[None]:
+        """Run work that writes in a transaction that is rolled back."""
+
+    async def close(self) -> None:
+        """Close every connection."""
+
+
 class ReadOnlyStore(Protocol):
     """The part of a store that reads: all that the product of a paid route gets. It may write only
     under its payment's claim (web/paid/claim).
     """
 
-    def read(self) -> AbstractAsyncContextManager[Transaction]:
-        """As `Store.read`."""
-
     async def reading(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """As `Store.reading`."""
-
-    async def lookup(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """As `Store.lookup`."""
 
 
 class Store:
@@ -118,49 +132,24 @@ class Store:
         """Bring the tables to the newest version. Several processes may do so at once."""
         await self.writing(_migrate)
 
-    @asynccontextmanager
-    async def write(self) -> AsyncIterator[Transaction]:
-        """A transaction that may write; it commits at the end, or rolls back on any exception.
-
-        Raises StoreUnavailable when the database cannot serve now.
-        """
-        with translated(on_error=self._note):
-            async with self._database.transaction(writing=True) as tx:
-                yield tx
-
-    @asynccontextmanager
-    async def read(self) -> AsyncIterator[Transaction]:
-        """A transaction that only reads, all of it as of one moment.
-
-        Raises StoreUnavailable when the database cannot serve now.
-        """
-        with translated(on_error=self._note):
-            async with self._database.transaction(writing=False) as tx:
-                yield tx
-
     async def writing(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a function in a `write` of its own. If the caller is cancelled meanwhile, the
-        function is either run and committed, or not run at all.
+        """Run a function in a transaction that commits at its end, or rolls back on any exception.
+        If the caller is cancelled meanwhile, the function is either run and committed, or not run
+        at all. Raises StoreUnavailable when the database cannot serve now.
         """
         with translated(on_error=self._note):
             return await self._database.run(_bound(work, args, kwargs), writing=True)
 
     async def reading(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a function in a `read` of its own."""
+        """Run a function that only reads, all of it as of one moment. Raises StoreUnavailable when
+        the database cannot serve now.
+        """
         with translated(on_error=self._note):
             return await self._database.run(_bound(work, args, kwargs), writing=False)
 
-    async def lookup(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a function that reads a few rows by their keys, and does nothing else, in a `read`
-        of its own. SQLite runs it on the event loop's thread: going to another thread and back
-        takes many times as long.
-        """
-        with translated(on_error=self._note):
-            return await self._database.lookup(_bound(work, args, kwargs))
-
     async def try_write(self, work: Work[[], None], *, seconds: float) -> None:
-        """Run a function in a `write` that is rolled back. On SQLite it gets a new connection, with
-        nothing of the file in its cache, and what it writes reaches the disk.
+        """Run a function in a transaction that is rolled back. On SQLite it gets a new connection,
+        with nothing of the file in its cache, and what it writes reaches the disk.
 
         Raises StoreUnavailable, also if that takes longer than `seconds`, if the tables are not
         those that the function expects, or if any statement before has found the file damaged: a
@@ -181,16 +170,21 @@ class Store:
             raise StoreUnavailable("a statement failed", cause) from error
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close every connection. The store cannot be used any more."""
         await self._database.close()
-        self._damaged = False
 
     def _note(self, cause: Cause) -> None:
         self._damaged |= cause is Cause.CORRUPT and self.dialect == "sqlite"
 
 
 def _bound(work: Any, args: Any, kwargs: Any) -> Callable[[sa.Connection], Any]:
-    return lambda connection: work(connection, *args, **kwargs)
+    def call(connection: sa.Connection) -> Any:
+        try:
+            return work(connection, *args, **kwargs)
+        except StopIteration as error:  # a future cannot carry it: its caller would wait for ever
+            raise RuntimeError("work raised StopIteration") from error
+
+    return call
 
 
 def _migrate(connection: sa.Connection) -> None:

@@ -125,10 +125,15 @@ def _sqlalchemy_reason(error: exc.SQLAlchemyError) -> _Reason | None:
     origin = error.orig
     if isinstance(origin, sqlite3.Error):
         return _driver_reason(origin)
-    server_gone = origin is not None and isinstance(origin.__cause__, InternalClientError)
-    if error.connection_invalidated or server_gone:
+    if error.connection_invalidated or (origin is not None and _is_lost(origin.__cause__)):
         return _LOST
     return _sqlstate_reason(getattr(origin, "sqlstate", None))
+
+
+def _is_lost(error: BaseException | None) -> bool:
+    """Whether asyncpg says with an error that its connection is gone."""
+    closed = isinstance(error, asyncpg.InterfaceError) and "connection is closed" in str(error)
+    return closed or isinstance(error, InternalClientError)
 
 
 def _driver_reason(error: sqlite3.Error | asyncpg.PostgresError) -> _Reason | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Column, Connection, String, Table, or_, update
 
 from tollgauge.db.schema import metadata
-from tollgauge.db.transaction import step
 from tollgauge.db.upsert import insert
 
 lease = Table(
@@ -17,7 +16,6 @@ lease = Table(
 )
 
 
-@step
 def take(tx: Connection, name: str, *, owner: str, now: int, ttl_ms: int) -> bool:
     """Take or keep a lease until `now + ttl_ms`; False while another owner holds it."""
     tx.execute(insert(tx, lease).values(name=name, owner=owner, until=0).on_conflict_do_nothing())
@@ -29,7 +27,6 @@ def take(tx: Connection, name: str, *, owner: str, now: int, ttl_ms: int) -> boo
     return done.rowcount == 1
 
 
-@step
 def give_back(tx: Connection, name: str, *, owner: str) -> None:
     """End a lease early; nothing happens unless `owner` holds it."""
     tx.execute(update(lease).where(lease.c.name == name, lease.c.owner == owner).values(until=0))

@@ -7,10 +7,8 @@ from sqlalchemy import Connection
 
 from tollgauge.db import upsert
 from tollgauge.db.schema import meta as meta_table
-from tollgauge.db.transaction import step
 
 
-@step
 def get(tx: Connection, key: str) -> str | None:
     """The value of a key, or None."""
     return tx.execute(
@@ -18,27 +16,23 @@ def get(tx: Connection, key: str) -> str | None:
     ).scalar_one_or_none()
 
 
-@step
 def put(tx: Connection, key: str, value: str) -> None:
     """Set the value of a key."""
     row = upsert.insert(tx, meta_table).values(key=key, value=value)
     tx.execute(row.on_conflict_do_update(index_elements=["key"], set_={"value": value}))
 
 
-@step
 def keep(tx: Connection, key: str, value: str) -> None:
     """Set the value of a key that has none."""
     row = upsert.insert(tx, meta_table).values(key=key, value=value)
     tx.execute(row.on_conflict_do_nothing())
 
 
-@step
 def drop(tx: Connection, key: str) -> None:
     """Remove a key."""
     tx.execute(meta_table.delete().where(meta_table.c.key == key))
 
 
-@step
 def take_turn(tx: Connection, name: str) -> None:
     """Wait until no other transaction has the turn `name`, and keep it until this one ends."""
     key = f"turn:{name}"

@@ -1,12 +1,12 @@
-"""PostgreSQL: connections of asyncpg, used through SQLAlchemy.
+"""PostgreSQL: connections of asyncpg in SQLAlchemy's pool.
 
 Rules:
 - a read sees one moment (REPEATABLE READ); writers of one process wait for each other, so that
   they leave connections to the readers;
 - BEGIN, COMMIT and ROLLBACK go to asyncpg itself (db/driver), and SQLAlchemy is in AUTOCOMMIT mode:
   its own way to begin and end a transaction takes longer than most transactions do;
-- BEGIN is also the test of a connection that was idle: one that was lost meanwhile (the server
-  restarted) is replaced. One whose caller was cancelled may still be at work and is discarded.
+- a connection that was lost while it was idle (the server restarted) is replaced unnoticed. One
+  whose caller was cancelled may still be at work and is discarded.
 """
 
 from __future__ import annotations
@@ -21,11 +21,9 @@ import asyncpg
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-from sqlalchemy.pool import NullPool
 
 from tollgauge.db.driver import asyncpg_connection
 from tollgauge.db.errors import StoreUnavailable, translated
-from tollgauge.db.transaction import Transaction
 
 R = TypeVar("R")
 
@@ -43,110 +41,46 @@ class Postgres:
 
     def __init__(self, url: URL, *, connections: int) -> None:
         self.dialect: Final = "postgresql"
-        self._engine = _engine(url)
+        self._engine = _engine(url, connections)
         self._write_lock = asyncio.Lock()
-        self._slots = asyncio.Semaphore(connections)
-        self._idle: list[AsyncConnection] = []
         self._closed = False
-
-    @asynccontextmanager
-    async def transaction(self, *, writing: bool) -> AsyncIterator[Transaction]:
-        """A transaction of several statements."""
-        async with self._connection(writing=writing) as connection:
-            tx = Transaction(self.dialect, connection.run_sync)
-            try:
-                yield tx
-            finally:
-                tx.end()
 
     async def run(self, work: Callable[[sa.Connection], R], *, writing: bool) -> R:
         """Run work in a transaction of its own."""
-        async with self._connection(writing=writing) as connection:
+        async with self._transaction(writing=writing) as connection:
             return await connection.run_sync(work)
-
-    async def lookup(self, work: Callable[[sa.Connection], R]) -> R:
-        """Read a few rows, as `run` does."""
-        return await self.run(work, writing=False)
 
     async def rolled_back(self, work: Callable[[sa.Connection], None]) -> None:
         """Run work in a transaction that is rolled back."""
         with contextlib.suppress(_RolledBack):
-            async with self._connection(writing=True) as connection:
+            async with self._transaction(writing=True) as connection:
                 await connection.run_sync(work)
                 raise _RolledBack
 
     async def close(self) -> None:
         """Close every connection; those in use when their transactions end."""
         self._closed = True
-        while self._idle:
-            await self._idle.pop().close()
         await self._engine.dispose()
 
     @asynccontextmanager
-    async def _connection(self, *, writing: bool) -> AsyncIterator[AsyncConnection]:
+    async def _transaction(self, *, writing: bool) -> AsyncIterator[AsyncConnection]:
         async with self._write_lock if writing else nullcontext():
-            await self._acquire_slot()
+            with translated(connecting=True):
+                connection = await self._engine.connect()
             try:
-                with translated(connecting=True):
-                    connection = await self._begin(_WRITE if writing else _READ)
-                try:
-                    yield connection
-                    await _commit(connection)
-                except Exception:  # whatever the work raised
-                    await self._roll_back(connection)
-                    raise
-                except BaseException:
-                    await _discard(connection)
-                    raise
-                await self._put_back(connection)
-            finally:
-                self._slots.release()
-
-    async def _acquire_slot(self) -> None:
-        """Wait for a free connection. Raises SQLAlchemy's TimeoutError, as its pools do."""
-        try:
-            async with asyncio.timeout(_STATEMENT_MS / 1_000 if self._slots.locked() else None):
-                await self._slots.acquire()
-        except TimeoutError as error:
-            raise sa.exc.TimeoutError("every connection is in use") from error
-
-    async def _begin(self, begin_statement: str) -> AsyncConnection:
-        """A connection, idle or new, with a transaction begun."""
-        while self._idle:
-            connection = self._idle.pop()
-            try:
-                await _execute(connection, begin_statement)
-            except BaseException as error:
-                await _discard(connection)
-                if not isinstance(error, Exception):
-                    raise
-            else:
-                return connection
-        connection = await self._engine.connect()
-        try:
-            await _execute(connection, begin_statement)
-        except BaseException:
-            await _discard(connection)
-            raise
-        return connection
-
-    async def _roll_back(self, connection: AsyncConnection) -> None:
-        """Roll back the transaction; a connection that cannot do that is discarded."""
-        try:
-            await _execute(connection, "ROLLBACK")
-        except BaseException as error:
-            await _discard(connection)
-            if not isinstance(error, Exception):
+                await _execute(connection, _WRITE if writing else _READ)
+                yield connection
+                await _commit(connection)
+            except Exception:  # whatever the work raised
+                await _roll_back(connection)
                 raise
-        else:
-            await self._put_back(connection)
-
-    async def _put_back(self, connection: AsyncConnection) -> None:
-        """Keep a connection for the next transaction, unless the database was closed."""
-        if self._closed:
-            await connection.close()
-        else:
-            self._idle.append(connection)
+            except BaseException:
+                await _discard(connection)
+                raise
+            finally:
+                if self._closed:  # its pool is gone and would leave it open
+                    await connection.invalidate()
+                await connection.close()
 
 
 async def _execute(connection: AsyncConnection, statement: str) -> str:
@@ -167,20 +101,33 @@ async def _commit(connection: AsyncConnection) -> None:
         raise RuntimeError("a statement of this transaction failed: nothing was written")
 
 
+async def _roll_back(connection: AsyncConnection) -> None:
+    """Roll back the transaction; a connection that cannot do that is discarded."""
+    try:
+        await _execute(connection, "ROLLBACK")
+    except BaseException as error:
+        await _discard(connection)
+        if not isinstance(error, Exception):
+            raise
+
+
 async def _discard(connection: AsyncConnection) -> None:
     """Close a connection at once, without waiting for a statement that it still runs."""
     with contextlib.suppress(asyncpg.InterfaceError):  # SQLAlchemy has discarded it already
         asyncpg_connection(connection).terminate()
     await connection.invalidate()
-    await connection.close()
 
 
-def _engine(url: URL) -> AsyncEngine:
+def _engine(url: URL, connections: int) -> AsyncEngine:
     query = {"ssl" if name == "sslmode" else name: value for name, value in url.query.items()}
     return create_async_engine(
         url.set(query=query),
-        poolclass=NullPool,
         isolation_level="AUTOCOMMIT",
+        pool_size=connections,
+        max_overflow=0,
+        pool_timeout=_STATEMENT_MS / 1_000,
+        pool_pre_ping=True,
+        pool_reset_on_return=None,  # every transaction is ended above
         connect_args={
             "timeout": 10,
             "server_settings": {

@@ -99,8 +99,7 @@ async def check_empty(url: str) -> None:
     """
     store = Store.open(url, pool_size=1)
     try:
-        async with store.read() as tx:
-            tables = (await tx.execute(_TABLES)).scalar_one()
+        tables = await store.reading(lambda connection: connection.execute(_TABLES).scalar_one())
     finally:
         await store.close()
     if tables:

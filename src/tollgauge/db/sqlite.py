@@ -1,13 +1,9 @@
-"""SQLite: connections on threads of their own.
+"""SQLite: a thread that writes and threads that read.
 
 Rules:
 - one thread writes (db/write_queue), with BEGIN IMMEDIATE: a transaction that reads first and then
-  wants to write fails with SQLITE_BUSY, whatever its time-out. sqlite3 never begins a transaction
-  by itself, and SQLAlchemy is in AUTOCOMMIT mode, so that it begins none either;
-- a lookup (a few rows by their keys) runs on the event loop's thread, because going to another
-  thread and back takes many times as long. It never waits there: if the file is busy, a reader's
-  thread runs it;
-- one function is one job of a thread: begin, work and commit;
+  wants to write fails with SQLITE_BUSY, whatever its time-out;
+- one function is one job of a thread: begin, work and commit (db/sqlite_transaction);
 - `synchronous=FULL`: what was committed survives a power cut.
 """
 
@@ -18,24 +14,23 @@ import contextlib
 import errno
 import shutil
 import sqlite3
-import sys
 import tempfile
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
+from tollgauge.db.driver import open_sqlite_connection
 from tollgauge.db.errors import Cause, StoreUnavailable
-from tollgauge.db.transaction import Transaction
-from tollgauge.db.worker import Worker, release_frames
+from tollgauge.db.sqlite_transaction import run_transaction
 from tollgauge.db.write_queue import WriteQueue
 
 R = TypeVar("R")
@@ -80,118 +75,66 @@ class Sqlite:
             self._forget = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._file: Final = Path(url.database or "")
         lasting = self._folder is None
-        engine = _engine(url, lasting=lasting, busy_ms=BUSY_MS)
-        self._writer = WriteQueue(engine)
-        self._reader_engine = engine
-        # Its methods are called on the event loop's thread; its own thread never starts.
-        self._lookup_worker = Worker(_engine(url, lasting=lasting, busy_ms=0))
-        self._trial_engine = _engine(url, lasting=lasting, busy_ms=TRY_MS)
-        self._readers: list[Worker] = []
-        self._idle_readers: list[Worker] = []
-        self._write_lock = asyncio.Lock()
-        self._max_readers = readers
-        self._reader_slots = asyncio.Semaphore(readers)
-
-    @asynccontextmanager
-    async def transaction(self, *, writing: bool) -> AsyncIterator[Transaction]:
-        """A transaction of several jobs."""
-        async with self._worker(writing=writing) as worker:
-            tx = Transaction(self.dialect, lambda work: worker.submit(partial(worker.run, work)))
-            try:
-                await worker.submit(worker.begin)
-                yield tx
-                tx.end()
-                await worker.submit(worker.commit)
-            except BaseException:
-                tx.end()
-                await worker.submit(worker.rollback)
-                raise
+        self._writer = _engine(url, pool_size=1, lasting=lasting)
+        self._write_queue = WriteQueue(self._writer)
+        self._reader = _engine(url, pool_size=readers, lasting=lasting)
+        self._read_threads = ThreadPoolExecutor(readers, "tollgauge-sqlite-reader")
+        self._read_slots = asyncio.Semaphore(readers)
+        # A new connection for each trial: nothing of the file is in its cache.
+        self._trial = _engine(url, pool_size=None, lasting=lasting, busy_ms=TRY_MS)
 
     async def run(self, work: Callable[[sa.Connection], R], *, writing: bool) -> R:
         """Run work in a transaction of its own, in one job of a thread."""
         if writing:
-            return await self._writer.enqueue(work)
-        async with self._worker(writing=False) as worker:
-            return await worker.submit(partial(worker.run_transaction, work))
-
-    async def lookup(self, work: Callable[[sa.Connection], R]) -> R:
-        """Read a few rows on the event loop's thread; if another process has locked the file, on a
-        reader's thread, because the event loop must not wait.
-        """
-        handled = sys.exception()
+            return await self._write_queue.enqueue(work)
+        await self._acquire_read_slot()
         try:
-            return self._lookup_worker.run_transaction(work)
-        except BaseException as error:
-            release_frames(error, handled=handled)
-            if not _busy(error):
-                raise
-        return await self.run(work, writing=False)
+            read = partial(run_transaction, self._reader, work, begin="BEGIN")
+            return await asyncio.get_running_loop().run_in_executor(self._read_threads, read)
+        finally:
+            self._read_slots.release()
 
     async def rolled_back(self, work: Callable[[sa.Connection], None]) -> None:
         """Run work in a transaction that is rolled back, on a connection of its own. It runs on the
         writer's thread, so that it waits for writers of other processes only.
         """
-        async with self._worker(writing=True) as worker:
-            await worker.submit(partial(_run_and_roll_back, self._trial_engine, work))
-            await worker.submit(partial(_check_file, self._file))
+        trial = partial(_try_to_write, self._trial, self._file, work)
+        await asyncio.get_running_loop().run_in_executor(self._write_queue.thread, trial)
 
     async def close(self) -> None:
-        """Close every connection; an in-memory database is deleted."""
-        self._lookup_worker.close()
-        for worker in (self._writer, *self._readers):
-            await worker.stop()
+        """Finish what was begun, and close every connection; an in-memory database is deleted."""
+        await asyncio.to_thread(self._shut_down)
+
+    def _shut_down(self) -> None:
+        for threads, engine in (
+            (self._write_queue.thread, self._writer),
+            (self._read_threads, self._reader),
+        ):
+            threads.shutdown()
+            engine.dispose()
         if self._folder is not None:
             self._forget()
 
-    @asynccontextmanager
-    async def _worker(self, *, writing: bool) -> AsyncIterator[Worker]:
-        if writing:
-            async with self._write_lock:
-                try:
-                    yield self._writer
-                finally:
-                    self._writer.wake()
-            return
-        await self._acquire_reader_slot()
-        worker = self._take_reader()
-        try:
-            yield worker
-        finally:
-            self._idle_readers.append(worker)
-            self._reader_slots.release()
-
-    async def _acquire_reader_slot(self) -> None:
+    async def _acquire_read_slot(self) -> None:
         """Wait for a reader. Raises SQLAlchemy's TimeoutError, as its pools do."""
         try:
-            async with asyncio.timeout(WAIT_S if self._reader_slots.locked() else None):
-                await self._reader_slots.acquire()
+            async with asyncio.timeout(WAIT_S if self._read_slots.locked() else None):
+                await self._read_slots.acquire()
         except TimeoutError as error:
             raise sa.exc.TimeoutError("every connection is in use") from error
 
-    def _take_reader(self) -> Worker:
-        """An idle reader; if possible, none that still works for a caller who was cancelled."""
-        free = next((reader for reader in reversed(self._idle_readers) if not reader.busy), None)
-        if free is None and len(self._readers) < self._max_readers:
-            reader = Worker(self._reader_engine)
-            self._readers.append(reader)
-            return reader
-        reader = free or self._idle_readers[0]
-        self._idle_readers.remove(reader)
-        return reader
 
-
-def _run_and_roll_back(engine: sa.Engine, work: Callable[[sa.Connection], None]) -> None:
+def _try_to_write(engine: sa.Engine, file: Path, work: Callable[[sa.Connection], None]) -> None:
     """On a thread: run work in a transaction that is rolled back. The page cache is tiny, so that
     SQLite writes pages to the disk before the end, which fails if the disk is full.
     """
-    worker = Worker(engine, begin_statement="BEGIN IMMEDIATE")
-    try:
-        worker.begin()
-        worker.run(lambda connection: connection.exec_driver_sql("PRAGMA cache_size = 1").close())
-        worker.run(work)
-    finally:
-        worker.rollback()
-        worker.close()
+
+    def with_tiny_cache(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("PRAGMA cache_size = 1").close()
+        work(connection)
+
+    run_transaction(engine, with_tiny_cache, begin="BEGIN IMMEDIATE", keep=False)
+    _check_file(file)
 
 
 def _check_file(path: Path) -> None:
@@ -225,20 +168,28 @@ def _busy(error: BaseException) -> bool:
     return getattr(origin, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
-def _engine(url: URL, *, lasting: bool, busy_ms: int) -> sa.Engine:
-    """Connections that wait `busy_ms` for another process that writes. A database that is not
-    `lasting` need not survive a power cut.
+def _engine(url: URL, *, pool_size: int | None, lasting: bool, busy_ms: int = BUSY_MS) -> sa.Engine:
+    """Connections that wait `busy_ms` for another process that writes; without a pool size each is
+    closed after its transaction. A database that is not `lasting` need not survive a power cut.
     """
     options = {
         "factory": _Connection,
         "check_same_thread": False,
         "cached_statements": _STATEMENTS,
     }
-    engine = sa.create_engine(
-        url, connect_args=options, poolclass=NullPool, isolation_level="AUTOCOMMIT"
+    pool: dict[str, Any] = (
+        {"poolclass": NullPool}
+        if pool_size is None
+        else {"pool_size": pool_size, "pool_use_lifo": True, "pool_reset_on_return": None}
     )
+    engine = sa.create_engine(url, connect_args=options, isolation_level="AUTOCOMMIT", **pool)
     sa.event.listen(engine, "connect", partial(_prepare, "FULL" if lasting else "OFF", busy_ms))
+    sa.event.listen(engine, "before_cursor_execute", _check_transaction)
     return engine
+
+
+def _check_transaction(connection: sa.Connection, *_: object) -> None:
+    open_sqlite_connection(connection)
 
 
 def _use_wal(cursor: DBAPICursor, busy_ms: int) -> None:

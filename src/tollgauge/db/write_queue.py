@@ -3,7 +3,6 @@
 Rules:
 - each queued function is a transaction of its own. Those that wait when the thread gets to them
   share one commit, because a commit waits for the disk: each runs in a savepoint;
-- nothing runs inside a transaction of several jobs; what is queued meanwhile comes after it;
 - a function whose caller was cancelled before its turn is not run; once begun, it is run to its
   end.
 """
@@ -14,13 +13,14 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
 from tollgauge.db.driver import sqlite_connection
-from tollgauge.db.worker import Worker, release_frames, set_error
+from tollgauge.db.sqlite_transaction import release_frames, run_transaction
 
 R = TypeVar("R")
 
@@ -35,11 +35,12 @@ class Outcome:
     error: BaseException | None = None
 
 
-class WriteQueue(Worker):
-    """A worker whose transactions take SQLite's write lock first."""
+class WriteQueue:
+    """Functions that write, in the order in which they came. `thread` is theirs alone."""
 
     def __init__(self, engine: sa.Engine) -> None:
-        super().__init__(engine, begin_statement="BEGIN IMMEDIATE")
+        self.thread: Final = ThreadPoolExecutor(1, "tollgauge-sqlite-writer")
+        self._engine = engine
         self._queue: deque[tuple[_Work, asyncio.Future[Any], asyncio.AbstractEventLoop]] = deque()
         self._flush_submitted = False
 
@@ -48,37 +49,17 @@ class WriteQueue(Worker):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
         self._queue.append((work, future, loop))
-        loop.call_soon(self.wake)  # later, so that what is queued in this turn shares the commit
+        loop.call_soon(self._wake)  # later, so that what is queued in this turn shares the commit
         return future
 
-    def wake(self) -> None:
-        """Run what is queued, after the jobs that were submitted before."""
-        self._start()
+    def _wake(self) -> None:
         if self._queue and not self._flush_submitted:
             self._flush_submitted = True
-            self._jobs.put(self._flush)
-
-    def run_batch(self, works: Sequence[_Work]) -> Sequence[Outcome]:
-        """On the thread: run several functions in one transaction. If one fails, nothing of it is
-        written and the others go on; if the transaction fails, it fails for all of them.
-        """
-        try:
-            if len(works) == 1:
-                return [Outcome(value=self.run_transaction(works[0]))]
-            return self.run_transaction(
-                lambda connection: [_run_in_savepoint(connection, work) for work in works]
-            )
-        except BaseException as error:  # noqa: BLE001 - it is raised to the callers
-            release_frames(error)
-            return [Outcome(error=error)] * len(works)
+            self.thread.submit(self._flush)
 
     def _flush(self) -> None:
-        """On the thread: run what is queued, unless a transaction is open: whoever ends it calls
-        `wake` again.
-        """
+        """On the thread: run what is queued."""
         self._flush_submitted = False  # what is queued from here on needs another flush
-        if self.in_transaction:
-            return
         batch = []
         while self._queue:
             entry = self._queue.popleft()
@@ -87,16 +68,33 @@ class WriteQueue(Worker):
                 batch.append(entry)
         if not batch:
             return
-        outcomes = self.run_batch([work for work, _, _ in batch])
+        outcomes = self._run_batch([work for work, _, _ in batch])
         for (_, future, loop), outcome in zip(batch, outcomes, strict=True):
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(_set_outcome, future, outcome)
 
+    def _run_batch(self, works: Sequence[_Work]) -> Sequence[Outcome]:
+        """On the thread: run several functions in one transaction. If one fails, nothing of it is
+        written and the others go on; if the transaction fails, it fails for all of them.
+        """
+
+        def run_all(connection: sa.Connection) -> Sequence[Outcome]:
+            if len(works) == 1:
+                return [Outcome(value=works[0](connection))]
+            return [_run_in_savepoint(connection, work) for work in works]
+
+        try:
+            return run_transaction(self._engine, run_all, begin="BEGIN IMMEDIATE")
+        except BaseException as error:  # noqa: BLE001 - it is raised to the callers
+            return [Outcome(error=error)] * len(works)
+
 
 def _set_outcome(future: asyncio.Future[Any], outcome: Outcome) -> None:
+    if future.done():
+        return
     if outcome.error is not None:
-        set_error(future, outcome.error)
-    elif not future.done():
+        future.set_exception(outcome.error)
+    else:
         future.set_result(outcome.value)
 
 
@@ -112,7 +110,6 @@ def _run_in_savepoint(connection: sa.Connection, work: _Work) -> Outcome:
         if not driver.in_transaction:
             raise
         driver.execute("ROLLBACK TO part")
-        release_frames(error)
-        outcome = Outcome(error=error)
+        outcome = Outcome(error=release_frames(error))
     driver.execute("RELEASE part")
     return outcome

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
+from sqlalchemy import Connection
+
 from tollgauge.app import Opened
 from tollgauge.clients.chain.rpc import RpcSettings
 from tollgauge.clients.egress.client import EgressSettings, agent_text
@@ -105,14 +107,13 @@ async def prepare(service: Opened, *, history_days: int, report: Progress) -> Ro
     forgotten, because the chain is gone.
     """
     if await _has_earlier_demo(service.store):
-        await forget_chain(service.store)
+        await service.store.writing(forget_chain)
     elif history_days:
         await load_past(service.store, days=history_days, now=service.clock(), report=report)
     report("crawling the directory", 0, 1)
     await service.discover_round()
-    async with service.store.write() as tx:
-        await endpoints.make_due(tx, now=service.clock())
-        listed = (await endpoints.counts(tx))["listed"]
+    await service.store.writing(endpoints.make_due, now=service.clock())
+    listed = (await service.store.reading(endpoints.counts))["listed"]
     probed = await _until_idle(service.probe_round, "probed", "probing", listed, report)
     await _index_to_head(service, report)
     scored = await _until_idle(service.score_round, "scored", "scoring", listed, report)
@@ -121,19 +122,17 @@ async def prepare(service: Opened, *, history_days: int, report: Progress) -> Ro
     return await _summary(service.store, probed=probed, scored=scored)
 
 
-async def forget_chain(store: Store) -> None:
+def forget_chain(tx: Connection) -> None:
     """Remove everything that was indexed of the local chain."""
-    async with store.write() as tx:
-        for table in schema.metadata.sorted_tables:
-            if "chain" in table.c:
-                await tx.execute(table.delete().where(table.c.chain == CHAIN_ID))
-        await volumes.unpublish(tx, CHAIN_ID)
+    for table in schema.metadata.sorted_tables:
+        if "chain" in table.c:
+            tx.execute(table.delete().where(table.c.chain == CHAIN_ID))
+    volumes.unpublish(tx, CHAIN_ID)
 
 
 async def _has_earlier_demo(store: Store) -> bool:
     """Whether an earlier demo has crawled into this database."""
-    async with store.read() as tx:
-        return (await endpoints.counts(tx))["listed"] > 0
+    return (await store.reading(endpoints.counts))["listed"] > 0
 
 
 async def load_past(store: Store, *, days: int, now: int, report: Progress) -> None:
@@ -149,18 +148,20 @@ async def load_past(store: Store, *, days: int, now: int, report: Progress) -> N
         report("simulating probes", done, len(known))
         begin = past.first_listed(seller, start=start, present=now)
         await _record_probes(store, seller, endpoint, start=begin, end=now - STEP_MS)
-    async with store.write() as tx:
-        while await archive.close_days(tx, before_day=day_of(now), limit=5_000):
-            report("closing days", 0, 1)
+    while await store.writing(archive.close_days, before_day=day_of(now), limit=5_000):
+        report("closing days", 0, 1)
 
 
 async def _crawl(store: Store, *, at: int, present: int, perimeter: Perimeter) -> None:
     read = (read_item(raw, perimeter) for raw in past.listed_items(at, present=present))
     items = [item for item in read if isinstance(item, ListedItem)]
-    async with store.write() as tx:
-        crawl = await crawls.begin_crawl(tx, SOURCE, now=at)
-        await discovery.record_page(tx, crawl, items, next_offset=len(items), now=at, spread_ms=0)
-        await discovery.finish_crawl(tx, crawl, complete=True, now=at)
+    await store.writing(_record_crawl, items, now=at)
+
+
+def _record_crawl(tx: Connection, items: list[ListedItem], *, now: int) -> None:
+    crawl = crawls.begin_crawl(tx, SOURCE, now=now)
+    discovery.record_page(tx, crawl, items, next_offset=len(items), now=now, spread_ms=0)
+    discovery.finish_crawl(tx, crawl, complete=True, now=now)
 
 
 async def _sellers(store: Store, perimeter: Perimeter) -> list[tuple[Seller, Endpoint]]:
@@ -183,12 +184,15 @@ async def _record_probes(
         _judged(exchange)
         for exchange in past.exchanges(seller, start=start, end=end, step_ms=STEP_MS)
     ]
-    async with store.write() as tx:
-        await endpoints.update(tx, replace(endpoint, simulated=True))
-        await probes.record_many(tx, endpoint.id, results)
-        for result, quote in _quote_changes(results):
-            current = await endpoints.get(tx, endpoint.id) or endpoint
-            await discovery.observe_quote(tx, current, quote, at=result.at)
+    await store.writing(_record_results, endpoint, results)
+
+
+def _record_results(tx: Connection, endpoint: Endpoint, results: list[ProbeResult]) -> None:
+    endpoints.update(tx, replace(endpoint, simulated=True))
+    probes.record_many(tx, endpoint.id, results)
+    for result, quote in _quote_changes(results):
+        current = endpoints.get(tx, endpoint.id) or endpoint
+        discovery.observe_quote(tx, current, quote, at=result.at)
 
 
 def _quote_changes(results: list[ProbeResult]) -> Iterator[tuple[ProbeResult, Quote]]:
@@ -241,9 +245,8 @@ async def _until_idle(
 
 
 async def _summary(store: Store, *, probed: int, scored: int) -> Round:
-    async with store.read() as tx:
-        listed = (await endpoints.counts(tx))["listed"]
-        population = await scores.population(tx)
+    listed = (await store.reading(endpoints.counts))["listed"]
+    population = await store.reading(scores.population)
     return Round(
         endpoints=listed,
         probes=probed,

@@ -29,7 +29,6 @@ from tollgauge.core.lint import ERROR_RULES, RuleSet
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.units import HOUR_MS, day_of
 from tollgauge.db.codec import clean_quote
-from tollgauge.db.transaction import step
 from tollgauge.store.probes import changes as change_rows
 from tollgauge.store.probes import probes
 from tollgauge.store.watches import watches
@@ -42,7 +41,6 @@ YOUNG_BASELINE_EVERY_MS: Final = HOUR_MS
 """How often while it rests on too few probes to be used."""
 
 
-@step
 def observe_each(
     tx: Connection,
     results: Sequence[tuple[Endpoint, ProbeResult]],
@@ -98,7 +96,6 @@ def slow_here(tx: Connection, wave: Sequence[tuple[Endpoint, ProbeResult]]) -> b
     return shared_slowness(answered)
 
 
-@step
 def delisted(tx: Connection, ids: Iterable[str], *, source: str, at: int) -> None:
     """Record that no directory lists these endpoints any more; `source` was the last."""
     change_rows.add(tx, [(id_, delisting(at=at, source=source)) for id_ in ids])

@@ -37,7 +37,6 @@ from tollgauge.core.terms import Quote
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.db import meta
 from tollgauge.db.codec import clean_quote, clean_terms
-from tollgauge.db.transaction import step
 from tollgauge.monitor import changes as watched_changes
 from tollgauge.store.endpoints import crawls, endpoints, listings
 from tollgauge.store.endpoints.crawls import Crawl
@@ -89,7 +88,6 @@ class _PageChanges:
     events: list[tuple[str, DiscoveryEvent]] = field(default_factory=list)
 
 
-@step
 def record_page(
     tx: Connection,
     crawl: Crawl,
@@ -135,7 +133,6 @@ def record_page(
     return PageTally(new=len(page.new), seen=len(by_id), events=len(page.events), kinds=kinds)
 
 
-@step
 def finish_crawl(
     tx: Connection, crawl: Crawl, *, complete: bool, now: int, suspicious: bool = False
 ) -> int:
@@ -171,7 +168,6 @@ def end_crawl(tx: Connection, crawl: Crawl, *, whole: bool, now: int) -> CrawlEn
     return CrawlEnding(complete=complete, suspicious=suspicious, delisted=delisted, problem=problem)
 
 
-@step
 def adopt(tx: Connection, resource: Resource, *, source: str, now: int) -> Endpoint:
     """The endpoint of a resource; a new one, due within the normal cadence, if nobody listed it
     yet.
@@ -186,7 +182,6 @@ def adopt(tx: Connection, resource: Resource, *, source: str, now: int) -> Endpo
     return endpoint
 
 
-@step
 def observe_quote(
     tx: Connection, endpoint: Endpoint, quote: Quote, *, at: int
 ) -> tuple[Change, ...]:
@@ -218,7 +213,6 @@ def observe_quotes(tx: Connection, quotes: Mapping[str, tuple[Quote, int]]) -> t
     return tuple(_change(event) for _, event in events)
 
 
-@step
 def changes(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple[Change, ...]:
     """Changes of price, payTo and network with `since < at <= until`, oldest first. One that
     several sources saw counts once, as the first saw it: a transition happened as often as the

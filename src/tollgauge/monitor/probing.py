@@ -41,7 +41,6 @@ from tollgauge.core.probe import ProbeResult, judge
 from tollgauge.core.schedule import Cadence, next_due, pause_ms
 from tollgauge.core.units import DAY_MS
 from tollgauge.db.engine import Store
-from tollgauge.db.transaction import step
 from tollgauge.monitor import changes, discovery
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.endpoints.endpoints import HostState
@@ -176,7 +175,6 @@ class Prober:
         return unproven(wave, recent=recent) if online is None else wave
 
 
-@step
 def record(
     tx: Connection,
     observations: Sequence[Observation],

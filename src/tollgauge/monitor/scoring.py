@@ -17,7 +17,6 @@ from tollgauge.core.scoring import score
 from tollgauge.core.text import injection_suspected
 from tollgauge.core.units import WINDOW_MS
 from tollgauge.db.engine import Store
-from tollgauge.db.transaction import step
 from tollgauge.monitor import discovery
 from tollgauge.store.chain import volumes
 from tollgauge.store.endpoints import endpoints, scores
@@ -50,7 +49,6 @@ def scored(endpoint_id: str, evidence: Evidence) -> ScoreRow:
     return scores.row_of(endpoint_id, evidence, score(evidence))
 
 
-@step
 def gather(tx: Connection, endpoint: Endpoint, *, as_of: int) -> Evidence:
     """Everything that a score of `endpoint` may depend on, as of `as_of`."""
     host = endpoints.host_state(tx, endpoint.host)

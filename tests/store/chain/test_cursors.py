@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import Connection
+from tests.support.statements import fetch
 
 from tollgauge.core.blocks import Header, Span
 from tollgauge.core.endpoint import Endpoint, parse_resource
@@ -56,49 +58,44 @@ def entry(
 
 
 async def listed(store: Store, *wallets: bytes, host: str = "seller") -> None:
-    async with store.write() as tx:
-        for wallet in wallets:
-            resource = parse_resource(f"https://{host}-{wallet.hex()[:8]}.dev/pay")
-            await endpoints.insert(
-                tx,
-                Endpoint(
-                    id=resource.id,
-                    resource=resource.url,
-                    host=resource.host,
-                    first_seen=0,
-                    last_seen=0,
-                    quote=Quote(network=NETWORK, asset=USDC, amount=1, pay_to=text(wallet)),
-                    quote_at=0,
-                ),
-            )
+    for wallet in wallets:
+        resource = parse_resource(f"https://{host}-{wallet.hex()[:8]}.dev/pay")
+        await store.writing(
+            endpoints.insert,
+            Endpoint(
+                id=resource.id,
+                resource=resource.url,
+                host=resource.host,
+                first_seen=0,
+                last_seen=0,
+                quote=Quote(network=NETWORK, asset=USDC, amount=1, pay_to=text(wallet)),
+                quote_at=0,
+            ),
+        )
 
 
 async def started(store: Store, *wallets: bytes, at: int = NOW) -> Cursor:
     """A chain that is indexed up to block 100, with these wallets."""
     await listed(store, *wallets)
-    async with store.write() as tx:
-        cursor = await chains.start(tx, CHAIN, header(100, at=at))
-        return await chains.join(tx, cursor, await chains.unknown(tx, CHAIN))
+    cursor = await store.writing(chains.start, CHAIN, header(100, at=at))
+    return await store.writing(chains.join, cursor, await store.writing(chains.unknown, CHAIN))
 
 
 async def advanced(
     store: Store, cursor: Cursor, headers: Sequence[Header], *found: Entry, **rest: Any
 ) -> Cursor:
-    async with store.write() as tx:
-        return await chains.advance(
-            tx, cursor, headers, found, finalized=rest.pop("finalized", 100), **rest
-        )
+    return await store.writing(
+        chains.advance, cursor, headers, found, finalized=rest.pop("finalized", 100), **rest
+    )
 
 
 async def rows(store: Store) -> list[tuple[Any, ...]]:
-    async with store.read() as tx:
-        query = sa.select(transfers.transfer.c.number, transfers.transfer.c.value)
-        return sorted(tuple(row) for row in await tx.execute(query))
+    query = sa.select(transfers.transfer.c.number, transfers.transfer.c.value)
+    return sorted(tuple(row) for row in await fetch(store, query))
 
 
 async def sums(store: Store) -> dict[tuple[bytes, int, bytes], tuple[int, str, str]]:
-    async with store.read() as tx:
-        found = (await tx.execute(sa.select(transfers.transfer_day))).all()
+    found = (await fetch(store, sa.select(transfers.transfer_day))).all()
     return {(r.wallet, r.day, r.other): (r.transfers, r.paid, r.returned) for r in found}
 
 
@@ -123,8 +120,7 @@ async def test_a_step_from_where_nobody_is_changes_nothing(store: Store) -> None
 async def test_a_step_that_did_not_know_a_new_wallet_is_not_applied(store: Store) -> None:
     cursor = await started(store, SELLER)
     await listed(store, SHOP)
-    async with store.write() as tx:
-        after = await chains.join(tx, cursor, await chains.unknown(tx, CHAIN))
+    after = await store.writing(chains.join, cursor, await store.writing(chains.unknown, CHAIN))
     with pytest.raises(OvertakenError):
         await advanced(store, cursor, [header(101)])
     await advanced(store, after, [header(101)])
@@ -150,8 +146,7 @@ async def test_a_reorganisation_takes_back_exactly_what_its_blocks_brought(store
         (SELLER, 20_500, ANN): (1, "10", "0"),
         (SELLER, 20_500, BEN): (1, "80", "0"),
     }
-    async with store.read() as tx:
-        kept = await chains.kept(tx, CHAIN)
+    kept = await store.reading(chains.kept, CHAIN)
     assert kept == {101: old[0].hash, **{each.number: each.hash for each in new}}
     assert cursor.finalized == 101
 
@@ -184,41 +179,37 @@ async def test_history_is_filled_downwards_and_wallets_meet_on_the_way(store: St
     cursor = await started(store, SELLER)
     cursor = await advanced(store, cursor, [header(101), header(102)])
     await listed(store, SHOP)
-    async with store.write() as tx:
-        cursor = await chains.join(tx, cursor, await chains.unknown(tx, CHAIN))
-        missing = await chains.backlog(tx, CHAIN, limit=10)
-        assert missing is not None
-        assert (missing.low, missing.floor, missing.wallets) == (103, 101, frozenset({SHOP}))
-        block = header(102)
-        found = [entry(block, 1, SHOP, ANN, 7)]
-        await chains.fill(
-            tx, cursor, missing, found, low=101, low_at=NOW - 5, wanted_from=NOW - WINDOW_MS
-        )
-        missing = await chains.backlog(tx, CHAIN, limit=10)
-        assert missing is not None
-        assert (missing.low, missing.floor) == (101, 0)
-        assert missing.wallets == {SELLER, SHOP}
-        await chains.fill(tx, cursor, missing, [], low=0, low_at=NOW - 9, wanted_from=0)
-        assert await chains.backlog(tx, CHAIN, limit=10) is None
-        covered = await volumes.coverage(tx, CHAIN, text(SHOP), as_of=NOW)
-        assert covered is not None
-        assert covered.indexed_ms == WINDOW_MS  # nothing was before the chain's first block
-        assert await chains.wallets(tx, CHAIN) == {SELLER: 0, SHOP: 0}
+    cursor = await store.writing(chains.join, cursor, await store.writing(chains.unknown, CHAIN))
+    missing = await store.writing(chains.backlog, CHAIN, limit=10)
+    assert missing is not None
+    assert (missing.low, missing.floor, missing.wallets) == (103, 101, frozenset({SHOP}))
+    block = header(102)
+    found = [entry(block, 1, SHOP, ANN, 7)]
+    await store.writing(
+        chains.fill, cursor, missing, found, low=101, low_at=NOW - 5, wanted_from=NOW - WINDOW_MS
+    )
+    missing = await store.writing(chains.backlog, CHAIN, limit=10)
+    assert missing is not None
+    assert (missing.low, missing.floor) == (101, 0)
+    assert missing.wallets == {SELLER, SHOP}
+    await store.writing(chains.fill, cursor, missing, [], low=0, low_at=NOW - 9, wanted_from=0)
+    assert await store.writing(chains.backlog, CHAIN, limit=10) is None
+    covered = await store.writing(volumes.coverage, CHAIN, text(SHOP), as_of=NOW)
+    assert covered is not None
+    assert covered.indexed_ms == WINDOW_MS  # nothing was before the chain's first block
+    assert await store.writing(chains.wallets, CHAIN) == {SELLER: 0, SHOP: 0}
     assert await rows(store) == [(102, "7")]
 
 
 async def test_the_same_history_is_not_filled_in_twice(store: Store) -> None:
     cursor = await started(store, SELLER)
     block = header(100)
-    async with store.write() as tx:
-        missing = await chains.backlog(tx, CHAIN, limit=10)
+    missing = await store.writing(chains.backlog, CHAIN, limit=10)
     assert missing is not None
     rest: dict[str, Any] = {"low": 100, "low_at": NOW, "wanted_from": 0}
-    async with store.write() as tx:
-        await chains.fill(tx, cursor, missing, [entry(block, 1, SELLER, ANN, 7)], **rest)
+    await store.writing(chains.fill, cursor, missing, [entry(block, 1, SELLER, ANN, 7)], **rest)
     with pytest.raises(OvertakenError):
-        async with store.write() as tx:
-            await chains.fill(tx, cursor, missing, [entry(block, 1, SELLER, ANN, 7)], **rest)
+        await store.writing(chains.fill, cursor, missing, [entry(block, 1, SELLER, ANN, 7)], **rest)
     assert await rows(store) == [(100, "7")]
 
 
@@ -226,12 +217,10 @@ async def test_a_wallet_that_joined_on_a_lost_block_is_indexed_from_the_fork(sto
     cursor = await started(store, SELLER)
     cursor = await advanced(store, cursor, [header(101), header(102), header(103)])
     await listed(store, SHOP)
-    async with store.write() as tx:
-        cursor = await chains.join(tx, cursor, await chains.unknown(tx, CHAIN))
+    cursor = await store.writing(chains.join, cursor, await store.writing(chains.unknown, CHAIN))
     fork = [header(n, fork="b", at=NOW + n) for n in (102, 103, 104)]
     await advanced(store, cursor, fork, common=101)
-    async with store.read() as tx:
-        assert (await chains.wallets(tx, CHAIN))[SHOP] == 102
+    assert (await store.reading(chains.wallets, CHAIN))[SHOP] == 102
 
 
 async def test_a_second_look_adds_what_is_missing_and_nothing_twice(store: Store) -> None:
@@ -240,13 +229,15 @@ async def test_a_second_look_adds_what_is_missing_and_nothing_twice(store: Store
     seen = entry(blocks[0], 1, SELLER, ANN, 5)
     hidden = entry(blocks[1], 1, SELLER, BEN, 6)
     cursor = await advanced(store, cursor, blocks, seen, finalized=102)
-    async with store.write() as tx:
-        added = await chains.audited(tx, cursor, Span(101, 102, final=True), [seen, hidden], at=NOW)
+    added = await store.writing(
+        chains.audited, cursor, Span(101, 102, final=True), [seen, hidden], at=NOW
+    )
     assert added == 1
     assert await rows(store) == [(101, "5"), (102, "6")]
     with pytest.raises(OvertakenError):
-        async with store.write() as tx:
-            await chains.audited(tx, cursor, Span(101, 102, final=True), [seen, hidden], at=NOW)
+        await store.writing(
+            chains.audited, cursor, Span(101, 102, final=True), [seen, hidden], at=NOW
+        )
 
 
 async def test_endpoints_are_told_of_changes_at_most_so_often(store: Store) -> None:
@@ -254,37 +245,34 @@ async def test_endpoints_are_told_of_changes_at_most_so_often(store: Store) -> N
     await listed(store, SELLER, host="other")
     block = header(101)
     cursor = await advanced(store, cursor, [block], entry(block, 0, SELLER, ANN, 1))
-    async with store.write() as tx:
-        assert await chains.mark_dirty(tx, CHAIN, now=NOW, every_ms=1_000) == 2
-        assert await chains.mark_dirty(tx, CHAIN, now=NOW, every_ms=1_000) == 0
+    assert await store.writing(chains.mark_dirty, CHAIN, now=NOW, every_ms=1_000) == 2
+    assert await store.writing(chains.mark_dirty, CHAIN, now=NOW, every_ms=1_000) == 0
     block = header(102)
     await advanced(store, cursor, [block], entry(block, 0, SELLER, ANN, 1))
-    async with store.write() as tx:
-        assert await chains.mark_dirty(tx, CHAIN, now=NOW + 999, every_ms=1_000) == 0
-        assert await chains.mark_dirty(tx, CHAIN, now=NOW + 1_000, every_ms=1_000) == 2
+    assert await store.writing(chains.mark_dirty, CHAIN, now=NOW + 999, every_ms=1_000) == 0
+    assert await store.writing(chains.mark_dirty, CHAIN, now=NOW + 1_000, every_ms=1_000) == 2
 
 
 async def test_only_evm_addresses_of_the_chain_become_wallets(store: Store) -> None:
     await listed(store, SELLER)
-    async with store.write() as tx:
-        for number, (network, pay_to) in enumerate(
-            [("eip155:1", text(SHOP)), (NETWORK, "0x12"), (NETWORK, "alice"), ("solana:x", "abc")]
-        ):
-            resource = parse_resource(f"https://odd-{number}.dev/pay")
-            quote = Quote(network=network, asset=USDC, amount=1, pay_to=pay_to)
-            await endpoints.insert(
-                tx,
-                Endpoint(
-                    id=resource.id,
-                    resource=resource.url,
-                    host=resource.host,
-                    first_seen=0,
-                    last_seen=0,
-                    quote=quote,
-                    quote_at=0,
-                ),
-            )
-        assert await chains.unknown(tx, CHAIN) == (text(SELLER),)
+    for number, (network, pay_to) in enumerate(
+        [("eip155:1", text(SHOP)), (NETWORK, "0x12"), (NETWORK, "alice"), ("solana:x", "abc")]
+    ):
+        resource = parse_resource(f"https://odd-{number}.dev/pay")
+        quote = Quote(network=network, asset=USDC, amount=1, pay_to=pay_to)
+        await store.writing(
+            endpoints.insert,
+            Endpoint(
+                id=resource.id,
+                resource=resource.url,
+                host=resource.host,
+                first_seen=0,
+                last_seen=0,
+                quote=quote,
+                quote_at=0,
+            ),
+        )
+    assert await store.writing(chains.unknown, CHAIN) == (text(SELLER),)
 
 
 @pytest.mark.parametrize("shift", [0, 1, DAY_MS // 2, DAY_MS - 1])
@@ -305,23 +293,20 @@ async def test_a_window_is_exact_to_the_millisecond(store: Store, shift: int) ->
     await advanced(store, cursor, blocks, *found)
     for moment in (as_of, as_of - 1, as_of - DAY_MS - 1, as_of + 1, as_of + DAY_MS):
         inside = [n for n, at in enumerate(instants) if moment - WINDOW_MS < at <= moment]
-        async with store.read() as tx:
-            (row,) = await volumes.payers(tx, CHAIN, text(SELLER), as_of=moment)
-            whole = await volumes.measure(tx, CHAIN, as_of=moment)
+        (row,) = await store.reading(volumes.payers, CHAIN, text(SELLER), as_of=moment)
+        whole = await store.reading(volumes.measure, CHAIN, as_of=moment)
         assert (row.transfers, row.paid) == (len(inside), sum(2**n for n in inside)), moment
         assert whole.raw == row.paid, moment
 
 
 async def test_what_is_indexed_of_the_window_is_said(store: Store) -> None:
     cursor = await started(store, SELLER, at=NOW - 10 * DAY_MS)
-    async with store.read() as tx:
-        assert await volumes.coverage(tx, CHAIN, text(SHOP), as_of=NOW) is None
-        covered = await volumes.coverage(tx, CHAIN, text(SELLER), as_of=NOW)
+    assert await store.reading(volumes.coverage, CHAIN, text(SHOP), as_of=NOW) is None
+    covered = await store.reading(volumes.coverage, CHAIN, text(SELLER), as_of=NOW)
     assert covered is not None
     assert covered.indexed_ms == 0
     await advanced(store, cursor, [header(101, at=NOW - DAY_MS)])
-    async with store.read() as tx:
-        covered = await volumes.coverage(tx, CHAIN, text(SELLER), as_of=NOW)
+    covered = await store.reading(volumes.coverage, CHAIN, text(SELLER), as_of=NOW)
     assert covered is not None
     assert (covered.indexed_ms, covered.to_block) == (9 * DAY_MS, 101)
     assert covered.to_at == NOW - DAY_MS
@@ -339,9 +324,8 @@ async def test_the_evidence_names_payers_and_what_went_back(store: Store) -> Non
         entry(block, 2, SELLER, ANN, 20, incoming=False),
         entry(block, 3, SELLER, EVE, 99, incoming=False),
     )
-    async with store.read() as tx:
-        (found,) = (await endpoints.get_many(tx, [await _id(tx)])).values()
-        seen = await scoring.gather(tx, found, as_of=NOW)
+    (found,) = (await store.reading(endpoints.get_many, [await store.reading(_id)])).values()
+    seen = await store.reading(scoring.gather, found, as_of=NOW)
     assert seen.chain is not None
     assert {row.payer: (row.transfers, row.paid, row.returned) for row in seen.chain.payers} == {
         text(ANN): (1, 50, 20),
@@ -349,8 +333,8 @@ async def test_the_evidence_names_payers_and_what_went_back(store: Store) -> Non
     }
 
 
-async def _id(tx: Any) -> str:
-    return str((await tx.execute(sa.select(schema.endpoint.c.id))).scalar_one())
+def _id(tx: Connection) -> str:
+    return str(tx.execute(sa.select(schema.endpoint.c.id)).scalar_one())
 
 
 async def test_the_smallest_of_very_many_payers_are_one_in_the_evidence(
@@ -369,8 +353,7 @@ async def test_the_smallest_of_very_many_payers_are_one_in_the_evidence(
         *(entry(block, 2 + n, SELLER, payer, 10 + n) for n, payer in enumerate(small)),
         entry(block, 9, SELLER, small[0], 1_000, incoming=False),
     )
-    async with store.read() as tx:
-        found = await volumes.payers(tx, CHAIN, text(SELLER), as_of=NOW)
+    found = await store.reading(volumes.payers, CHAIN, text(SELLER), as_of=NOW)
     rest = next(each for each in found if each.payer == volumes.THE_REST)
     assert len(found) == 3
     assert (rest.transfers, rest.paid, rest.returned) == (4, 46, 10)
@@ -390,10 +373,9 @@ async def test_the_volume_of_a_chain_leaves_out_what_is_not_organic(store: Store
         entry(block, 3, SHOP, ANN, 2**200),
         entry(block, 4, SHOP, BEN, 1, incoming=False),
     )
-    async with store.write() as tx:
-        found = await volumes.measure(tx, CHAIN, as_of=NOW)
-        await volumes.publish(tx, found)
-        assert await volumes.published(tx) == (found,)
+    found = await store.writing(volumes.measure, CHAIN, as_of=NOW)
+    await store.writing(volumes.publish, found)
+    assert await store.writing(volumes.published) == (found,)
     assert (found.raw, found.organic) == (2**200 + 59, 2**200 + 30)
     assert (found.receivers, found.payers, found.wallets) == (2, 2, 2)
     assert found.indexed_permille == 1_000
@@ -405,9 +387,8 @@ async def test_old_transfers_are_forgotten_with_their_sums(store: Store) -> None
     await advanced(
         store, cursor, [old, new], entry(old, 0, SELLER, ANN, 1), entry(new, 0, SELLER, ANN, 2)
     )
-    async with store.write() as tx:
-        before = NOW - 40 * DAY_MS
-        assert await transfers.forget(tx, CHAIN, before=before, blocks=1_000) == 1
-        assert await transfers.forget(tx, CHAIN, before=before, blocks=1_000) == 0
+    before = NOW - 40 * DAY_MS
+    assert await store.writing(transfers.forget, CHAIN, before=before, blocks=1_000) == 1
+    assert await store.writing(transfers.forget, CHAIN, before=before, blocks=1_000) == 0
     assert await rows(store) == [(102, "2")]
     assert list(await sums(store)) == [(SELLER, 20_500, ANN)]

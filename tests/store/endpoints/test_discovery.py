@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import sqlalchemy as sa
+from tests.support.statements import execute, fetch
 
 from tollgauge.core.endpoint import Endpoint, Listing, parse_resource
 from tollgauge.core.evidence import Change
@@ -41,25 +42,22 @@ async def crawl(
     spread_ms: int = 0,
 ) -> tuple[PageTally, int]:
     """One crawl of one page; its tally and how many endpoints it delisted."""
-    async with store.write() as tx:
-        begun = await crawls.begin_crawl(tx, source, now=now)
-        tally = await discovery.record_page(
-            tx, begun, items, next_offset=len(items), now=now, spread_ms=spread_ms
-        )
-        gone = await discovery.finish_crawl(tx, begun, complete=complete, now=now)
+    begun = await store.writing(crawls.begin_crawl, source, now=now)
+    tally = await store.writing(
+        discovery.record_page, begun, items, next_offset=len(items), now=now, spread_ms=spread_ms
+    )
+    gone = await store.writing(discovery.finish_crawl, begun, complete=complete, now=now)
     return tally, gone
 
 
 async def stored(store: Store, one: ListedItem) -> Endpoint:
-    async with store.read() as tx:
-        found = await endpoints.get(tx, one.resource.id)
+    found = await store.reading(endpoints.get, one.resource.id)
     assert found is not None
     return found
 
 
 async def told(store: Store, one: ListedItem) -> list[tuple[str, str, str, str]]:
-    async with store.read() as tx:
-        found = await listings.events(tx, one.resource.id, since=0, until=NOW + 10**12)
+    found = await store.reading(listings.events, one.resource.id, since=0, until=NOW + 10**12)
     return [(event.event, event.source, event.before, event.after) for event in found]
 
 
@@ -97,13 +95,12 @@ async def test_a_listed_resource_becomes_an_endpoint(store: Store) -> None:
 
 async def test_a_page_recorded_twice_changes_nothing(store: Store) -> None:
     one, two = item("/1"), item("/2")
-    async with store.write() as tx:
-        begun = await crawls.begin_crawl(tx, "bazaar", now=NOW)
-        for expected in (2, 0):
-            tally = await discovery.record_page(
-                tx, begun, [one, two], next_offset=2, now=NOW + 2 - expected
-            )
-            assert (tally.new, tally.seen, tally.events) == (expected, 2, expected)
+    begun = await store.writing(crawls.begin_crawl, "bazaar", now=NOW)
+    for expected in (2, 0):
+        tally = await store.writing(
+            discovery.record_page, begun, [one, two], next_offset=2, now=NOW + 2 - expected
+        )
+        assert (tally.new, tally.seen, tally.events) == (expected, 2, expected)
     assert (await stored(store, one)).last_seen == NOW
 
 
@@ -112,10 +109,9 @@ async def test_a_resource_named_twice_in_a_crawl_counts_once_as_first_named(
 ) -> None:
     one = item("/?a=1")
     again = item("/?a=2", quote=TWO)
-    async with store.write() as tx:
-        begun = await crawls.begin_crawl(tx, "bazaar", now=NOW)
-        for page in ([one, again], [again]):
-            await discovery.record_page(tx, begun, page, next_offset=1, now=NOW)
+    begun = await store.writing(crawls.begin_crawl, "bazaar", now=NOW)
+    for page in ([one, again], [again]):
+        await store.writing(discovery.record_page, begun, page, next_offset=1, now=NOW)
     found = await stored(store, one)
     assert (found.query, found.quote) == ("a=1", CENT)
     assert await told(store, one) == [("listed", "bazaar", "", "")]
@@ -134,14 +130,12 @@ async def test_first_probes_are_spread_over_the_cadence_always_alike(store: Stor
 
 
 async def test_a_crawl_that_was_broken_off_is_resumed_within_a_day(store: Store) -> None:
-    async with store.write() as tx:
-        begun = await crawls.begin_crawl(tx, "bazaar", now=NOW)
-        assert (begun.offset, begun.started) == (0, NOW)
-        await discovery.record_page(tx, begun, [item()], next_offset=100, now=NOW)
-    async with store.write() as tx:
-        resumed = await crawls.begin_crawl(tx, "bazaar", now=NOW + DAY_MS - 1)
-        other = await crawls.begin_crawl(tx, "x402scan", now=NOW)
-        fresh = await crawls.begin_crawl(tx, "bazaar", now=NOW + DAY_MS)
+    begun = await store.writing(crawls.begin_crawl, "bazaar", now=NOW)
+    assert (begun.offset, begun.started) == (0, NOW)
+    await store.writing(discovery.record_page, begun, [item()], next_offset=100, now=NOW)
+    resumed = await store.writing(crawls.begin_crawl, "bazaar", now=NOW + DAY_MS - 1)
+    other = await store.writing(crawls.begin_crawl, "x402scan", now=NOW)
+    fresh = await store.writing(crawls.begin_crawl, "bazaar", now=NOW + DAY_MS)
     assert resumed == Crawl(id=begun.id, source="bazaar", offset=100, started=NOW)
     assert (other.offset, fresh.offset) == (0, 0)
     assert len({begun.id, other.id, fresh.id}) == 3
@@ -150,17 +144,15 @@ async def test_a_crawl_that_was_broken_off_is_resumed_within_a_day(store: Store)
 async def test_only_a_complete_crawl_says_when_the_source_was_read(store: Store) -> None:
     await crawl(store, "bazaar", now=NOW, complete=True)
     await crawl(store, "bazaar", now=NOW + 5, complete=False)
-    async with store.read() as tx:
-        ended = sa.select(schema.crawl.c.finished_at).where(schema.crawl.c.complete.is_(True))
-        assert list((await tx.execute(ended)).scalars()) == [NOW]
+    ended = sa.select(schema.crawl.c.finished_at).where(schema.crawl.c.complete.is_(True))
+    assert list((await fetch(store, ended)).scalars()) == [NOW]
 
 
 async def test_a_source_that_is_down_delists_nothing(store: Store) -> None:
     one = item()
     await crawl(store, "bazaar", one)
     assert (await crawl(store, "bazaar", complete=False, now=NOW + 1))[1] == 0
-    async with store.write() as tx:  # never finished
-        await crawls.begin_crawl(tx, "bazaar", now=NOW + 2)
+    await store.writing(crawls.begin_crawl, "bazaar", now=NOW + 2)
     assert (await stored(store, one)).status is Listing.LISTED
     assert await told(store, one) == [("listed", "bazaar", "", "")]
 
@@ -179,8 +171,7 @@ async def test_an_endpoint_is_delisted_when_its_last_source_drops_it_and_reliste
     found = await stored(store, one)
     assert (found.status, found.sources) == (Listing.DELISTED, ())
     assert (await crawl(store, "x402scan", now=NOW + 3))[1] == 0
-    async with store.write() as tx:
-        await endpoints.update(tx, replace(found, next_due=NOW + DAY_MS))
+    await store.writing(endpoints.update, replace(found, next_due=NOW + DAY_MS))
     await crawl(store, "bazaar", one, kept, now=NOW + 4, spread_ms=MINUTE_MS)
     found = await stored(store, one)
     assert (found.status, found.sources, found.first_seen) == (Listing.LISTED, ("bazaar",), NOW)
@@ -198,9 +189,10 @@ async def test_delisting_and_relisting_owe_scores(store: Store) -> None:
     owed = []
     for now, items in ((NOW, (one,)), (NOW + 1, (one,)), (NOW + 2, ()), (NOW + 3, (one,))):
         await crawl(store, "bazaar", *items, now=now)
-        async with store.write() as tx:
-            owed.append(len(await endpoints.claim_dirty(tx, now=now, limit=9, max_age_ms=DAY_MS)))
-            await tx.execute(schema.endpoint.update().values(score_due=NOW + DAY_MS))
+        owed.append(
+            len(await store.writing(endpoints.claim_dirty, now=now, limit=9, max_age_ms=DAY_MS))
+        )
+        await execute(store, schema.endpoint.update().values(score_due=NOW + DAY_MS))
     assert owed == [1, 0, 1, 1]
 
 
@@ -246,8 +238,7 @@ async def test_a_new_receiver_without_an_amount_is_an_event_a_flip_and_the_endpo
         ("payto-changed", "bazaar", "0xbb", "0xcc"),
         ("price-changed", "bazaar", "10000", "20000"),
     ]
-    async with store.read() as tx:
-        found = await tx.execute(sa.select(changes_rows.change.c.type, changes_rows.change.c.at))
+    found = await fetch(store, sa.select(changes_rows.change.c.type, changes_rows.change.c.at))
     assert sorted(tuple(row) for row in found) == [
         ("payto_change", NOW + 1),
         ("price_change", NOW + 2),
@@ -257,14 +248,14 @@ async def test_a_new_receiver_without_an_amount_is_an_event_a_flip_and_the_endpo
 async def test_what_a_file_holds_is_dated_as_it_says_and_due_now(store: Store) -> None:
     one, two = item("/1"), item("/2")
     for taken_at, items in ((NOW - 9 * DAY_MS, (one, two)), (NOW - 8 * DAY_MS, (one,))):
-        async with store.write() as tx:
-            begun = await crawls.begin_file(tx, "dir", taken_at=taken_at, now=NOW)
-            await discovery.record_page(tx, begun, items, next_offset=2, now=NOW, spread_ms=0)
-            await discovery.finish_crawl(tx, begun, complete=True, now=NOW)
+        begun = await store.writing(crawls.begin_file, "dir", taken_at=taken_at, now=NOW)
+        await store.writing(
+            discovery.record_page, begun, items, next_offset=2, now=NOW, spread_ms=0
+        )
+        await store.writing(discovery.finish_crawl, begun, complete=True, now=NOW)
     found = await stored(store, two)
     assert (found.first_seen, found.next_due, found.quote_at) == (NOW, NOW, NOW - 9 * DAY_MS)
-    async with store.read() as tx:
-        events = await listings.events(tx, two.resource.id, since=0, until=NOW)
+    events = await store.reading(listings.events, two.resource.id, since=0, until=NOW)
     assert [(event.event, NOW - event.at) for event in events] == [
         ("listed", 9 * DAY_MS),
         ("delisted", 8 * DAY_MS),
@@ -272,11 +263,10 @@ async def test_what_a_file_holds_is_dated_as_it_says_and_due_now(store: Store) -
 
 
 async def test_a_file_is_read_from_its_start_also_after_a_broken_crawl(store: Store) -> None:
-    async with store.write() as tx:
-        broken = await crawls.begin_crawl(tx, "dir", now=NOW)
-        await discovery.record_page(tx, broken, [item()], next_offset=100, now=NOW)
-        begun = await crawls.begin_file(tx, "dir", taken_at=NOW + DAY_MS, now=NOW)
-        last = await crawls.last_taken(tx, "dir")
+    broken = await store.writing(crawls.begin_crawl, "dir", now=NOW)
+    await store.writing(discovery.record_page, broken, [item()], next_offset=100, now=NOW)
+    begun = await store.writing(crawls.begin_file, "dir", taken_at=NOW + DAY_MS, now=NOW)
+    last = await store.writing(crawls.last_taken, "dir")
     assert (begun.offset, begun.id > broken.id, begun.taken_at, last) == (0, True, NOW, NOW)
 
 
@@ -299,9 +289,8 @@ async def test_an_adopted_endpoint_is_never_delisted_until_a_directory_listed_it
     store: Store,
 ) -> None:
     one = item()
-    async with store.write() as tx:
-        adopted = await discovery.adopt(tx, one.resource, source="request", now=NOW)
-        again = await discovery.adopt(tx, one.resource, source="request", now=NOW + 9)
+    adopted = await store.writing(discovery.adopt, one.resource, source="request", now=NOW)
+    again = await store.writing(discovery.adopt, one.resource, source="request", now=NOW + 9)
     assert adopted == again == await stored(store, one)
     assert (adopted.sources, adopted.status) == (("request",), Listing.UNLISTED)
     assert NOW <= adopted.next_due < NOW + 30 * MINUTE_MS
@@ -318,26 +307,23 @@ async def test_a_probes_terms_are_compared_with_what_probes_saw_before(store: St
     one = item()
     await crawl(store, "bazaar", one)
     found = await stored(store, one)
-    async with store.write() as tx:
-        assert await discovery.observe_quote(tx, found, TWO, at=NOW + 1) == ()
-        assert await discovery.observe_quote(tx, found, TWO, at=NOW + 2) == ()
-        changes = await discovery.observe_quote(tx, found, CENT, at=NOW + 3)
-        assert await discovery.observe_quote(tx, found, TWO, at=NOW + 2) == ()  # late
+    assert await store.writing(discovery.observe_quote, found, TWO, at=NOW + 1) == ()
+    assert await store.writing(discovery.observe_quote, found, TWO, at=NOW + 2) == ()
+    changes = await store.writing(discovery.observe_quote, found, CENT, at=NOW + 3)
+    assert await store.writing(discovery.observe_quote, found, TWO, at=NOW + 2) == ()  # late
     assert changes == (
         Change(at=NOW + 3, kind="price-changed", source="probe", before="20000", after="10000"),
     )
-    async with store.read() as tx:
-        assert await discovery.changes(tx, found.id, since=NOW + 2, until=NOW + 3) == changes
-        assert await discovery.changes(tx, found.id, since=NOW + 3, until=NOW + 9) == ()
-        assert await discovery.changes(tx, found.id, since=NOW, until=NOW + 2) == ()
+    assert await store.reading(discovery.changes, found.id, since=NOW + 2, until=NOW + 3) == changes
+    assert await store.reading(discovery.changes, found.id, since=NOW + 3, until=NOW + 9) == ()
+    assert await store.reading(discovery.changes, found.id, since=NOW, until=NOW + 2) == ()
 
 
 async def test_what_a_probe_saw_outweighs_a_listing(store: Store) -> None:
     one = item()
     await crawl(store, "bazaar", one)
     found = await stored(store, one)
-    async with store.write() as tx:
-        await discovery.observe_quote(tx, found, TWO, at=NOW + 1)
+    await store.writing(discovery.observe_quote, found, TWO, at=NOW + 1)
     await crawl(store, "bazaar", replace(one, quote=replace(CENT, amount=5)), now=NOW + 2)
     found = await stored(store, one)
     assert (found.quote, found.quote_at) == (TWO, NOW + 1)
@@ -348,15 +334,13 @@ async def test_a_change_that_several_sources_saw_is_told_once(store: Store) -> N
     for source in ("bazaar", "x402scan"):
         await crawl(store, source, one)
     found = await stored(store, one)
-    async with store.write() as tx:
-        await discovery.observe_quote(tx, found, CENT, at=NOW)
-        await discovery.observe_quote(tx, found, TWO, at=NOW + 1)
-        await discovery.observe_quote(tx, found, CENT, at=NOW + 2)
-        await discovery.observe_quote(tx, found, TWO, at=NOW + 3)
+    await store.writing(discovery.observe_quote, found, CENT, at=NOW)
+    await store.writing(discovery.observe_quote, found, TWO, at=NOW + 1)
+    await store.writing(discovery.observe_quote, found, CENT, at=NOW + 2)
+    await store.writing(discovery.observe_quote, found, TWO, at=NOW + 3)
     for source in ("bazaar", "x402scan"):
         await crawl(store, source, replace(one, quote=TWO), now=NOW + 4)
-    async with store.read() as tx:
-        seen = await discovery.changes(tx, found.id, since=0, until=NOW + 9)
+    seen = await store.reading(discovery.changes, found.id, since=0, until=NOW + 9)
     assert [(change.at - NOW, change.source) for change in seen] == [
         (1, "probe"),
         (2, "probe"),
@@ -372,13 +356,15 @@ async def test_two_sources_that_crawl_at_once_merge_into_one_endpoint(
     async def read(source: str, order: list[ListedItem]) -> None:
         own = open_store()
         for start in range(0, len(order), 10):
-            async with own.write() as tx:
-                begun = await crawls.begin_crawl(tx, source, now=NOW)
-                await discovery.record_page(
-                    tx, begun, order[start : start + 10], next_offset=start + 10, now=NOW
-                )
-        async with own.write() as tx:
-            assert await discovery.finish_crawl(tx, begun, complete=True, now=NOW) == 0
+            begun = await own.writing(crawls.begin_crawl, source, now=NOW)
+            await own.writing(
+                discovery.record_page,
+                begun,
+                order[start : start + 10],
+                next_offset=start + 10,
+                now=NOW,
+            )
+        assert await own.writing(discovery.finish_crawl, begun, complete=True, now=NOW) == 0
 
     async with asyncio.TaskGroup() as group:
         group.create_task(read("bazaar", items))
@@ -386,8 +372,7 @@ async def test_two_sources_that_crawl_at_once_merge_into_one_endpoint(
     for one in items:
         assert sorted((await stored(store, one)).sources) == ["bazaar", "x402scan"]
         assert len(await told(store, one)) == 1
-    async with store.read() as tx:
-        number = (
-            await tx.execute(sa.select(sa.func.count()).select_from(schema.listing))
-        ).scalar_one()
+    number = (
+        await fetch(store, sa.select(sa.func.count()).select_from(schema.listing))
+    ).scalar_one()
     assert number == 80

@@ -7,6 +7,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+from sqlalchemy import Connection
+
 from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
 from tollgauge.core.exchange import Timings
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
@@ -63,19 +66,18 @@ def score_row(id_: str, as_of: int) -> ScoreRow:
 
 
 async def add(store: Store, *rows: Endpoint) -> None:
-    async with store.write() as tx:
-        await endpoints.insert_many(tx, rows)
+    await store.writing(endpoints.insert_many, rows)
 
 
 async def claim(store: Store, *, owner: str = "w", now: int = NOW, limit: int = 9) -> list[str]:
-    async with store.write() as tx:
-        found = await endpoints.claim_due(tx, owner=owner, now=now, limit=limit, lease_ms=LEASE)
+    found = await store.writing(
+        endpoints.claim_due, owner=owner, now=now, limit=limit, lease_ms=LEASE
+    )
     return [one.resource.removeprefix("https://") for one in found]
 
 
 async def claim_dirty(store: Store, *, now: int, max_age_ms: int = 86_400_000) -> tuple[str, ...]:
-    async with store.write() as tx:
-        return await endpoints.claim_dirty(tx, now=now, limit=100, max_age_ms=max_age_ms)
+    return await store.writing(endpoints.claim_dirty, now=now, limit=100, max_age_ms=max_age_ms)
 
 
 async def test_an_endpoint_comes_back_as_it_was_written(store: Store) -> None:
@@ -98,13 +100,11 @@ async def test_an_endpoint_comes_back_as_it_was_written(store: Store) -> None:
         simulated=True,
     )
     await add(store, full)
-    async with store.read() as tx:
-        assert await endpoints.get(tx, full.id) == full
-        assert await endpoints.get(tx, "0" * 16) is None
+    assert await store.reading(endpoints.get, full.id) == full
+    assert await store.reading(endpoints.get, "0" * 16) is None
     changed = replace(full, quote=None, quote_at=None, tags=(), last_probed=None)
-    async with store.write() as tx:
-        await endpoints.update(tx, changed)
-        assert await endpoints.get_many(tx, [full.id, "0" * 16]) == {full.id: changed}
+    await store.writing(endpoints.update, changed)
+    assert await store.writing(endpoints.get_many, [full.id, "0" * 16]) == {full.id: changed}
 
 
 async def test_text_that_postgres_refuses_is_mended_not_refused(store: Store) -> None:
@@ -115,8 +115,7 @@ async def test_text_that_postgres_refuses_is_mended_not_refused(store: Store) ->
         quote=replace(QUOTE, network="x\0", pay_to="\udfff"),
     )
     await add(store, hostile)
-    async with store.read() as tx:
-        found = await endpoints.get(tx, hostile.id)
+    found = await store.reading(endpoints.get, hostile.id)
     assert found is not None
     assert (found.description, found.tags) == ("a\ufffdb", ("?",))
     assert found.quote == replace(QUOTE, network="x\ufffd", pay_to="?")
@@ -149,12 +148,11 @@ async def test_a_limit_takes_the_longest_overdue(store: Store) -> None:
 async def test_a_released_host_waits_for_its_gap(store: Store) -> None:
     await add(store, endpoint(path="/1", due=-2), endpoint(path="/2", due=-1))
     assert await claim(store, owner="w") == ["a.com/1"]
-    async with store.write() as tx:
-        await probes.record(tx, endpoint(path="/1").id, probe(NOW), next_due=NOW + 10**6)
-        assert await endpoints.release_host(
-            tx, "a.com", owner="w", now=NOW + 10, free_at=NOW + 1_000
-        )
-        assert (await endpoints.host_state(tx, "a.com")).free_at == NOW + 1_000
+    await store.writing(probes.record, endpoint(path="/1").id, probe(NOW), next_due=NOW + 10**6)
+    assert await store.writing(
+        endpoints.release_host, "a.com", owner="w", now=NOW + 10, free_at=NOW + 1_000
+    )
+    assert (await store.writing(endpoints.host_state, "a.com")).free_at == NOW + 1_000
     assert await claim(store, now=NOW + 999) == []
     assert await claim(store, now=NOW + 1_000) == ["a.com/2"]
 
@@ -164,19 +162,17 @@ async def test_a_dead_workers_endpoint_is_claimed_again_when_its_lease_ends(stor
     assert await claim(store, owner="dead") == ["a.com/"]
     assert await claim(store, now=NOW + LEASE - 1) == []
     assert await claim(store, owner="w", now=NOW + LEASE) == ["a.com/"]
-    async with store.write() as tx:
-        late = await endpoints.release_host(tx, "a.com", owner="dead", now=NOW, free_at=NOW)
+    late = await store.writing(endpoints.release_host, "a.com", owner="dead", now=NOW, free_at=NOW)
     assert not late
     assert await claim(store, now=NOW + LEASE + 1) == []
 
 
 async def test_a_host_is_taken_for_a_probe_that_is_wanted_now(store: Store) -> None:
     await add(store, endpoint())
-    async with store.write() as tx:
-        taken = [
-            await endpoints.claim_host(tx, "a.com", owner=owner, now=NOW, lease_ms=LEASE)
-            for owner in ("one", "two")
-        ]
+    taken = [
+        await store.writing(endpoints.claim_host, "a.com", owner=owner, now=NOW, lease_ms=LEASE)
+        for owner in ("one", "two")
+    ]
     assert taken == [True, False]
     assert await claim(store) == []
 
@@ -192,8 +188,9 @@ async def test_many_workers_claim_every_due_endpoint_once_and_never_two_of_one_h
     async def work(own: Store, owner: str) -> None:
         idle = 0
         while idle < 4:
-            async with own.write() as tx:
-                found = await endpoints.claim_due(tx, owner=owner, now=NOW, limit=4, lease_ms=LEASE)
+            found = await own.writing(
+                endpoints.claim_due, owner=owner, now=NOW, limit=4, lease_ms=LEASE
+            )
             hosts = [one.host for one in found]
             assert len(set(hosts)) == len(hosts)
             assert busy.isdisjoint(hosts)
@@ -202,9 +199,10 @@ async def test_many_workers_claim_every_due_endpoint_once_and_never_two_of_one_h
             for one in found:
                 probed[one.id] += 1
                 busy.remove(one.host)
-                async with own.write() as tx:
-                    await probes.record(tx, one.id, probe(NOW), next_due=NOW + 10**6)
-                    await endpoints.release_host(tx, one.host, owner=owner, now=NOW, free_at=NOW)
+                await own.writing(probes.record, one.id, probe(NOW), next_due=NOW + 10**6)
+                await own.writing(
+                    endpoints.release_host, one.host, owner=owner, now=NOW, free_at=NOW
+                )
             idle = 0 if found else idle + 1
 
     async with asyncio.TaskGroup() as group:
@@ -217,24 +215,23 @@ async def test_evidence_next_due_time_and_dirty_mark_are_one_transaction(store: 
     await add(store, endpoint())
     id_ = endpoint().id
     assert await claim_dirty(store, now=NOW) == (id_,)
-    async with store.write() as tx:
-        await scores.save(tx, score_row(id_, NOW))
-    try:
-        async with store.write() as tx:
-            await probes.record(tx, id_, probe(NOW + 1), next_due=NOW + 99, learned="POST")
-            raise InterruptedError
-    except InterruptedError:
-        pass
-    async with store.read() as tx:
-        assert await endpoints.get(tx, id_) == endpoint()
-        assert await probes.history(tx, id_, since=0, until=NOW + 1) == ()
+    await store.writing(scores.save, score_row(id_, NOW))
+
+    def interrupted(tx: Connection) -> None:
+        probes.record(tx, id_, probe(NOW + 1), next_due=NOW + 99, learned="POST")
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        await store.writing(interrupted)
+    assert await store.reading(endpoints.get, id_) == endpoint()
+    assert await store.reading(probes.history, id_, since=0, until=NOW + 1) == ()
     assert await claim_dirty(store, now=NOW + 2) == ()
-    async with store.write() as tx:
-        assert await probes.record(tx, id_, probe(NOW + 1), next_due=NOW + 99, learned="POST")
-        again = await probes.record(tx, id_, probe(NOW + 1), next_due=NOW + 7, learned="PUT")
+    assert await store.writing(
+        probes.record, id_, probe(NOW + 1), next_due=NOW + 99, learned="POST"
+    )
+    again = await store.writing(probes.record, id_, probe(NOW + 1), next_due=NOW + 7, learned="PUT")
     assert not again
-    async with store.read() as tx:
-        found = await endpoints.get(tx, id_)
+    found = await store.reading(endpoints.get, id_)
     assert found == replace(endpoint(), last_probed=NOW + 1, next_due=NOW + 99, learned="POST")
     assert await claim_dirty(store, now=NOW + 2) == (id_,)
 
@@ -243,8 +240,7 @@ async def test_a_score_is_owed_again_when_it_is_too_old(store: Store) -> None:
     await add(store, endpoint())
     id_ = endpoint().id
     assert await claim_dirty(store, now=NOW, max_age_ms=1_000_000) == (id_,)
-    async with store.write() as tx:
-        await scores.save(tx, score_row(id_, NOW))
+    await store.writing(scores.save, score_row(id_, NOW))
     assert await claim_dirty(store, now=NOW + 999_999) == ()
     assert await claim_dirty(store, now=NOW + 1_000_000) == (id_,)
 
@@ -253,9 +249,8 @@ async def test_evidence_that_comes_while_a_score_is_computed_owes_another(store:
     await add(store, endpoint())
     id_ = endpoint().id
     assert await claim_dirty(store, now=NOW) == (id_,)
-    async with store.write() as tx:
-        await endpoints.mark_dirty(tx, [id_], now=NOW)  # the same instant, after the claim
-        await scores.save(tx, score_row(id_, NOW))
+    await store.writing(endpoints.mark_dirty, [id_], now=NOW)  # the same instant, after the claim
+    await store.writing(scores.save, score_row(id_, NOW))
     assert await claim_dirty(store, now=NOW) == (id_,)
 
 
@@ -275,8 +270,7 @@ async def test_many_workers_claim_each_dirty_endpoint_once(
     async def work(own: Store) -> list[str]:
         mine: list[str] = []
         for _ in range(12):
-            async with own.write() as tx:
-                mine += await endpoints.claim_dirty(tx, now=NOW, limit=9, max_age_ms=10**6)
+            mine += await own.writing(endpoints.claim_dirty, now=NOW, limit=9, max_age_ms=10**6)
         return mine
 
     async with asyncio.TaskGroup() as group:
@@ -288,15 +282,13 @@ async def test_many_workers_claim_each_dirty_endpoint_once(
 async def test_a_hosts_wildcard_is_remembered_and_its_change_owes_scores(store: Store) -> None:
     await add(store, endpoint())
     id_ = endpoint().id
-    async with store.write() as tx:
-        assert (await endpoints.host_state(tx, "a.com")).wildcard is None
-        assert (await endpoints.host_state(tx, "unknown.com")).wildcard is None
+    assert (await store.writing(endpoints.host_state, "a.com")).wildcard is None
+    assert (await store.writing(endpoints.host_state, "unknown.com")).wildcard is None
     for wildcard, owed in ((False, False), (True, True), (True, False), (False, True)):
         await claim_dirty(store, now=NOW + 10**7)
-        async with store.write() as tx:
-            await scores.save(tx, score_row(id_, NOW))
-            await endpoints.set_wildcard(tx, "a.com", wildcard=wildcard, at=NOW)
-            state = await endpoints.host_state(tx, "a.com")
+        await store.writing(scores.save, score_row(id_, NOW))
+        await store.writing(endpoints.set_wildcard, "a.com", wildcard=wildcard, at=NOW)
+        state = await store.writing(endpoints.host_state, "a.com")
         assert (state.wildcard, state.wildcard_at) == (wildcard, NOW)
         assert bool(await claim_dirty(store, now=NOW)) is owed
 
@@ -311,10 +303,9 @@ async def test_hosts_that_share_a_payto_are_counted_once_each(store: Store) -> N
         replace(endpoint("c.com"), quote=other),
         endpoint("d.com"),
     )
-    async with store.read() as tx:
-        assert await endpoints.count_hosts_sharing(tx, "eip155:8453", "0xBB") == 2
-        assert await endpoints.count_hosts_sharing(tx, "eip155:137", "0xbb") == 1
-        assert await endpoints.count_hosts_sharing(tx, "eip155:1", "0xbb") == 0
+    assert await store.reading(endpoints.count_hosts_sharing, "eip155:8453", "0xBB") == 2
+    assert await store.reading(endpoints.count_hosts_sharing, "eip155:137", "0xbb") == 1
+    assert await store.reading(endpoints.count_hosts_sharing, "eip155:1", "0xbb") == 0
 
 
 async def test_endpoints_are_counted_by_what_lists_them(store: Store) -> None:
@@ -323,11 +314,10 @@ async def test_endpoints_are_counted_by_what_lists_them(store: Store) -> None:
         endpoint("a.com"),
         replace(endpoint("b.com"), status=Listing.DELISTED, simulated=True),
     )
-    async with store.write() as tx:
-        await endpoints.insert(tx, endpoint("c.com"), adopted=True)
-        assert await endpoints.counts(tx) == {
-            "listed": 1,
-            "delisted": 1,
-            "adopted": 1,
-            "simulated": 1,
-        }
+    await store.writing(endpoints.insert, endpoint("c.com"), adopted=True)
+    assert await store.writing(endpoints.counts) == {
+        "listed": 1,
+        "delisted": 1,
+        "adopted": 1,
+        "simulated": 1,
+    }

@@ -12,6 +12,8 @@ import pytest_asyncio
 import sqlalchemy as sa
 from sqlalchemy import Connection
 from tests.support.http_service import NOW, WEATHER, Running, configuration, opened
+from tests.support.open_transaction import open_transaction
+from tests.support.statements import execute, fetch
 
 from tollgauge.core import changes as rules
 from tollgauge.core.endpoint import Endpoint, Perimeter, Resource, endpoint_id, parse_resource
@@ -202,10 +204,9 @@ async def test_what_answered_402_once_is_public(running: Running) -> None:
 async def test_what_a_directory_lists_is_public(running: Running) -> None:
     store = running.service.store
     await store.writing(asked_for, DEFAMING, at=NOW)
-    async with store.write() as tx:
-        crawl = await crawls.begin_crawl(tx, "bazaar", now=NOW)
-        item = ListedItem(resource=DEFAMING)
-        await discovery.record_page(tx, crawl, [item], next_offset=1, now=NOW)
+    crawl = await store.writing(crawls.begin_crawl, "bazaar", now=NOW)
+    item = ListedItem(resource=DEFAMING)
+    await store.writing(discovery.record_page, crawl, [item], next_offset=1, now=NOW)
     assert {status for status, _ in (await shown(running, DEFAMING)).values()} == {200}
 
 
@@ -213,9 +214,10 @@ async def test_what_a_directory_lists_is_public(running: Running) -> None:
 async def test_a_402_says_nothing_where_every_path_answers_it_or_none_was_tried(
     running: Running, wildcard: bool | None
 ) -> None:
-    async with running.service.store.write() as tx:
-        values = {"wildcard": wildcard, "wildcard_at": None if wildcard is None else NOW}
-        await tx.execute(schema.host.update().where(schema.host.c.host == HOST).values(values))
+    values = {"wildcard": wildcard, "wildcard_at": None if wildcard is None else NOW}
+    await execute(
+        running.service.store, schema.host.update().where(schema.host.c.host == HOST).values(values)
+    )
     before = await shown(running, DEFAMING)
     store = running.service.store
     await store.writing(asked_for, DEFAMING, at=NOW, sells=True, wildcard=wildcard)
@@ -233,10 +235,9 @@ async def test_it_shares_nobodys_address(store: Store) -> None:
     )
     await store.writing(endpoints.insert, replace(listed, quote=QUOTE))
     await store.writing(asked_for, DEFAMING, at=NOW, sells=True, wildcard=True)
-    async with store.write() as tx:
-        assert await endpoints.count_hosts_sharing(tx, QUOTE.network, QUOTE.pay_to) == 1
-        await endpoints.set_wildcard(tx, HOST, wildcard=False, at=NOW)
-        assert await endpoints.count_hosts_sharing(tx, QUOTE.network, QUOTE.pay_to) == 2
+    assert await store.writing(endpoints.count_hosts_sharing, QUOTE.network, QUOTE.pay_to) == 1
+    await store.writing(endpoints.set_wildcard, HOST, wildcard=False, at=NOW)
+    assert await store.writing(endpoints.count_hosts_sharing, QUOTE.network, QUOTE.pay_to) == 2
 
 
 async def one(store: Store, resource: Resource = DEFAMING) -> Endpoint:
@@ -276,8 +277,7 @@ async def test_after_a_week_it_is_forgotten_with_all_that_belongs_to_it(store: S
     assert tally["unlisted"] == 1
     assert await store.reading(endpoints.get, DEFAMING.id) is None
     assert await left_of(store, DEFAMING.id) == {}
-    async with store.read() as tx:
-        hosts = (await tx.execute(sa.select(schema.host.c.host))).scalars().all()
+    hosts = (await fetch(store, sa.select(schema.host.c.host))).scalars().all()
     assert HOST not in hosts
 
 
@@ -295,14 +295,13 @@ async def test_what_sells_is_listed_or_young_is_kept(store: Store) -> None:
     sells, listed, gone, young = kept
     await store.writing(asked_for, sells, at=NOW, sells=True, wildcard=False)
     await store.writing(asked_for, young, at=NOW + 1)
-    async with store.write() as tx:
-        crawl = await crawls.begin_crawl(tx, "bazaar", now=NOW)
-        items = [ListedItem(resource=each) for each in (listed, gone)]
-        await discovery.record_page(tx, crawl, items, next_offset=2, now=NOW)
-        await discovery.finish_crawl(tx, crawl, complete=True, now=NOW)
-        crawl = await crawls.begin_crawl(tx, "bazaar", now=NOW + 1)
-        await discovery.record_page(tx, crawl, items[:1], next_offset=1, now=NOW + 1)
-        await discovery.finish_crawl(tx, crawl, complete=True, now=NOW + 1)
+    crawl = await store.writing(crawls.begin_crawl, "bazaar", now=NOW)
+    items = [ListedItem(resource=each) for each in (listed, gone)]
+    await store.writing(discovery.record_page, crawl, items, next_offset=2, now=NOW)
+    await store.writing(discovery.finish_crawl, crawl, complete=True, now=NOW)
+    crawl = await store.writing(crawls.begin_crawl, "bazaar", now=NOW + 1)
+    await store.writing(discovery.record_page, crawl, items[:1], next_offset=1, now=NOW + 1)
+    await store.writing(discovery.finish_crawl, crawl, complete=True, now=NOW + 1)
     tally = await pruned(store, now=NOW + WEEK_MS)
     assert tally["unlisted"] == 0
     found = await store.reading(endpoints.get_many, [each.id for each in kept])
@@ -349,13 +348,13 @@ async def test_a_watch_that_is_bought_meanwhile_keeps_what_it_watches(
         expires_at=NOW + PERIOD_MS,
         watch_request=WatchRequest(),
     )
-    async with buyer.write() as tx:
-        await discovery.adopt(tx, DEFAMING, source="request", now=NOW + WEEK_MS)
+    async with open_transaction(buyer, writing=True) as run:
+        await run(discovery.adopt, DEFAMING, source="request", now=NOW + WEEK_MS)
         forgetting = asyncio.create_task(
             worker.writing(public.forget, now=NOW + WEEK_MS, limit=prune.ENDPOINTS)
         )
         await asyncio.wait((forgetting,), timeout=0.2)  # time enough to do wrong
-        await tx.run(lambda raw: watches.add(raw, made))
+        await run(watches.add, made)
     assert await forgetting == 0
     assert await buyer.reading(endpoints.get, DEFAMING.id) is not None
 

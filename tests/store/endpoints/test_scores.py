@@ -45,9 +45,8 @@ def row(path: str, tenths: int | None, confidence: int = 50, **values: object) -
 
 
 async def save(store: Store, *rows: ScoreRow) -> None:
-    async with store.write() as tx:
-        for one in rows:
-            await scores.save(tx, one)
+    for one in rows:
+        await store.writing(scores.save, one)
 
 
 async def test_a_saved_score_is_the_one_that_its_evidence_gives(store: Store) -> None:
@@ -71,12 +70,10 @@ async def test_a_saved_score_is_the_one_that_its_evidence_gives(store: Store) ->
             ),
         ),
     )
-    async with store.write() as tx:
-        await endpoints.insert(tx, one)
-        saved = scoring.scored(one.id, evidence)
-        assert await scores.save(tx, saved)
-    async with store.read() as tx:
-        found = await scores.get(tx, one.id)
+    await store.writing(endpoints.insert, one)
+    saved = scoring.scored(one.id, evidence)
+    assert await store.writing(scores.save, saved)
+    found = await store.reading(scores.get, one.id)
     assert found == saved
     assert from_json(found.evidence) == evidence
     assert found.digest == hashlib.sha256(found.evidence).hexdigest()
@@ -85,12 +82,11 @@ async def test_a_saved_score_is_the_one_that_its_evidence_gives(store: Store) ->
 
 
 async def test_an_older_score_never_replaces_a_newer(store: Store) -> None:
-    async with store.write() as tx:
-        await endpoints.insert(tx, endpoint("/"))
-        assert await scores.save(tx, row("/", 500))
-        assert not await scores.save(tx, row("/", 900, as_of=NOW - 1))
-        assert await scores.save(tx, row("/", 700, as_of=NOW))
-        found = await scores.get(tx, endpoint("/").id)
+    await store.writing(endpoints.insert, endpoint("/"))
+    assert await store.writing(scores.save, row("/", 500))
+    assert not await store.writing(scores.save, row("/", 900, as_of=NOW - 1))
+    assert await store.writing(scores.save, row("/", 700, as_of=NOW))
+    found = await store.writing(scores.get, endpoint("/").id)
     assert found == row("/", 700)
 
 
@@ -98,53 +94,47 @@ async def test_the_order_is_score_then_confidence_then_id_of_listed_endpoints(
     store: Store,
 ) -> None:
     listed = {"/90": (900, 50), "/80a": (800, 50), "/80b": (800, 60), "/0": (0, 99)}
-    async with store.write() as tx:
-        await endpoints.insert_many(tx, [endpoint(path) for path in [*listed, "/none"]])
-        await endpoints.insert(tx, replace(endpoint("/gone"), status=Listing.DELISTED))
-        await endpoints.insert(tx, endpoint("/asked"), adopted=True)
+    await store.writing(endpoints.insert_many, [endpoint(path) for path in [*listed, "/none"]])
+    await store.writing(endpoints.insert, replace(endpoint("/gone"), status=Listing.DELISTED))
+    await store.writing(endpoints.insert, endpoint("/asked"), adopted=True)
     hidden = [row("/none", None), row("/gone", 999), row("/asked", 999)]
     await save(store, *(row(path, *values) for path, values in listed.items()), *hidden)
     wanted = [endpoint(path).id for path in ("/90", "/80b", "/80a", "/0")]
-    async with store.read() as tx:
-        assert [one.endpoint_id for one in await scores.top(tx, limit=25)] == wanted
-        assert [one.endpoint_id for one in await scores.top(tx, limit=2)] == wanted[:2]
-        places = [await scores.at_rank(tx, rank=rank) for rank in range(6)]
-        assert [one and one.endpoint_id for one in places] == [None, *wanted, None]
-        assert await scores.population(tx) == Population(
-            scored=4, reachable=3, compliant=1, grades=(("A", 1), ("B", 3))
-        )
+    assert [one.endpoint_id for one in await store.reading(scores.top, limit=25)] == wanted
+    assert [one.endpoint_id for one in await store.reading(scores.top, limit=2)] == wanted[:2]
+    places = [await store.reading(scores.at_rank, rank=rank) for rank in range(6)]
+    assert [one and one.endpoint_id for one in places] == [None, *wanted, None]
+    assert await store.reading(scores.population) == Population(
+        scored=4, reachable=3, compliant=1, grades=(("A", 1), ("B", 3))
+    )
 
 
 async def test_equal_scores_are_ordered_by_id(store: Store) -> None:
     paths = [f"/{i}" for i in range(9)]
-    async with store.write() as tx:
-        await endpoints.insert_many(tx, [endpoint(path) for path in paths])
+    await store.writing(endpoints.insert_many, [endpoint(path) for path in paths])
     await save(store, *(row(path, 500) for path in paths))
-    async with store.read() as tx:
-        found = [one.endpoint_id for one in await scores.top(tx, limit=9)]
+    found = [one.endpoint_id for one in await store.reading(scores.top, limit=9)]
     assert found == sorted(endpoint(path).id for path in paths)
 
 
 async def test_nothing_scored_is_an_empty_population(store: Store) -> None:
-    async with store.read() as tx:
-        assert await scores.top(tx, limit=5) == ()
-        assert await scores.at_rank(tx, rank=1) is None
-        assert await scores.population(tx) == Population(
-            scored=0, reachable=0, compliant=0, grades=()
-        )
+    assert await store.reading(scores.top, limit=5) == ()
+    assert await store.reading(scores.at_rank, rank=1) is None
+    assert await store.reading(scores.population) == Population(
+        scored=0, reachable=0, compliant=0, grades=()
+    )
 
 
 async def test_a_hosts_endpoints_come_best_first_and_unscored_last(store: Store) -> None:
-    async with store.write() as tx:
-        await endpoints.insert_many(
-            tx, [endpoint("/low"), endpoint("/high"), endpoint("/none"), endpoint("/new")]
-        )
-        await endpoints.insert(tx, endpoint("/other", host="b.com"))
+    await store.writing(
+        endpoints.insert_many,
+        [endpoint("/low"), endpoint("/high"), endpoint("/none"), endpoint("/new")],
+    )
+    await store.writing(endpoints.insert, endpoint("/other", host="b.com"))
     await save(store, row("/low", 100), row("/high", 900), row("/none", None))
-    async with store.read() as tx:
-        found = [one.resource for one in await endpoints.of_host(tx, "a.com", limit=9)]
-        first = await endpoints.of_host(tx, "a.com", limit=1)
-        known = await scores.get_many(tx, [endpoint("/low").id, endpoint("/new").id])
+    found = [one.resource for one in await store.reading(endpoints.of_host, "a.com", limit=9)]
+    first = await store.reading(endpoints.of_host, "a.com", limit=1)
+    known = await store.reading(scores.get_many, [endpoint("/low").id, endpoint("/new").id])
     assert found[:2] == ["https://a.com/high", "https://a.com/low"]
     assert set(found[2:]) == {"https://a.com/none", "https://a.com/new"}
     assert [one.resource for one in first] == ["https://a.com/high"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import Connection
 from structlog.testing import capture_logs
 from tests.support.books import (
     ANN,
@@ -26,6 +27,7 @@ from tests.support.books import (
     read_to,
     sold,
 )
+from tests.support.statements import execute
 
 from tollgauge.core.blocks import Span
 from tollgauge.core.books import Account, Day
@@ -42,20 +44,17 @@ MINE = Account(network=NETWORK, asset=USDC, address=PAY_TO)
 
 
 async def becomes(store: Store, number: int, state: State) -> None:
-    async with store.write() as tx:
-        change = payments.payment.update().where(payments.payment.c.nonce == nonce(number))
-        await tx.execute(change.values(state=state.value))
+    change = payments.payment.update().where(payments.payment.c.nonce == nonce(number))
+    await execute(store, change.values(state=state.value))
 
 
 async def of_day(store: Store, day: int = DAY, address: str = PAY_TO) -> Day:
-    async with store.read() as tx:
-        known = {each.address: each for each in await books.accounts(tx)}
-        return await books.of_day(tx, known[address], day)
+    known = {each.address: each for each in await store.reading(books.accounts)}
+    return await store.reading(books.of_day, known[address], day)
 
 
 async def strays(store: Store) -> list[tuple[int, str | None]]:
-    async with store.read() as tx:
-        return [(each.value, each.state) for each in await books.unattributed(tx, limit=9)]
+    return [(each.value, each.state) for each in await store.reading(books.unattributed, limit=9)]
 
 
 async def test_sales_are_told_from_what_nobody_bought_anything_with(store: Store) -> None:
@@ -143,46 +142,42 @@ async def test_an_address_that_only_the_ledger_knows_has_books_without_a_chain(
     await sold(store, 1, to=OLD_PAY_TO)
     day = await of_day(store, address=OLD_PAY_TO)
     assert (day.settled, day.awaited, day.difference, day.complete) == (5_000, 5_000, 0, False)
-    async with store.read() as tx:
-        found, began = await books.named(tx, NETWORK, USDC, since=0)
-        later, _ = await books.named(tx, NETWORK, USDC, since=NOON + 1)
+    found, began = await store.reading(books.named, NETWORK, USDC, since=0)
+    later, _ = await store.reading(books.named, NETWORK, USDC, since=NOON + 1)
     assert (set(found), began, set(later)) == ({OLD_PAY_TO}, NOON, set())
 
 
 async def test_an_account_is_filled_downwards_and_only_once(store: Store) -> None:
-    async with store.write() as tx:
-        cursor = await chains.start(tx, CHAIN, header(100))
-        cursor = await chains.join_accounts(
-            tx, cursor, USDC, [PAY_TO], wanted_from=NOON - 2 * HOUR_MS
-        )
-        owed = await deposits.backlog(tx, CHAIN, USDC)
+    cursor = await store.writing(chains.start, CHAIN, header(100))
+    cursor = await store.writing(
+        chains.join_accounts, cursor, USDC, [PAY_TO], wanted_from=NOON - 2 * HOUR_MS
+    )
+    owed = await store.writing(deposits.backlog, CHAIN, USDC)
     assert owed is not None
     assert (owed.low, owed.address.hex()) == (101, PAY_TO[2:])
     block = header(60, at=NOON - HOUR_MS)
     rest = {"low": 50, "low_at": NOON - HOUR_MS}
-    async with store.write() as tx:
-        await chains.fill_account(tx, cursor, USDC, owed, [came(block, 1)], **rest)
+    await store.writing(chains.fill_account, cursor, USDC, owed, [came(block, 1)], **rest)
     with pytest.raises(OvertakenError):
-        async with store.write() as tx:
-            await chains.fill_account(tx, cursor, USDC, owed, [came(block, 1)], **rest)
-    async with store.write() as tx:
-        owed = await deposits.backlog(tx, CHAIN, USDC)
-        assert owed is not None
-        assert owed.low == 50
-        await chains.fill_account(tx, cursor, USDC, owed, [], low=9, low_at=NOON - 3 * HOUR_MS)
-        assert await deposits.backlog(tx, CHAIN, USDC) is None
-        assert (await of_rows(tx)) == 1
+        await store.writing(chains.fill_account, cursor, USDC, owed, [came(block, 1)], **rest)
+    owed = await store.writing(deposits.backlog, CHAIN, USDC)
+    assert owed is not None
+    assert owed.low == 50
+    await store.writing(
+        chains.fill_account, cursor, USDC, owed, [], low=9, low_at=NOON - 3 * HOUR_MS
+    )
+    assert await store.writing(deposits.backlog, CHAIN, USDC) is None
+    assert (await store.writing(of_rows)) == 1
 
 
-async def of_rows(tx: Any) -> int:
+def of_rows(tx: Connection) -> int:
     query = sa.select(sa.func.count()).select_from(deposits.deposit)
-    return int((await tx.execute(query)).scalar_one())
+    return int(tx.execute(query).scalar_one())
 
 
 async def test_a_step_that_did_not_know_an_address_of_ours_is_not_applied(store: Store) -> None:
-    async with store.write() as tx:
-        cursor = await chains.start(tx, CHAIN, header(100))
-        after = await chains.join_accounts(tx, cursor, USDC, [PAY_TO], wanted_from=0)
+    cursor = await store.writing(chains.start, CHAIN, header(100))
+    after = await store.writing(chains.join_accounts, cursor, USDC, [PAY_TO], wanted_from=0)
     with pytest.raises(OvertakenError):
         await advanced(store, cursor, [header(101)])
     await advanced(store, after, [header(101)])
@@ -194,13 +189,12 @@ async def test_a_second_look_adds_what_lacked_and_tells_what_made_a_transfer(
     cursor, block = await opened(store), header(101)
     cursor = await advanced(store, cursor, [block], came(block, 1), came(block, 2, 60))
     seen = [came(block, 1, by=nonce(1)), came(block, 2, 60), came(block, 3, 70)]
-    async with store.write() as tx:
-        span = Span(101, 101, final=True)
-        assert await chains.audited(tx, cursor, span, [], at=block.at, came=seen) == 2
-        again = await chains.cursor(tx, CHAIN)
-        assert again is not None
-        assert (again.audited, again.audited_at) == (101, block.at)
-        assert await of_rows(tx) == 3
+    span = Span(101, 101, final=True)
+    assert await store.writing(chains.audited, cursor, span, [], at=block.at, came=seen) == 2
+    again = await store.writing(chains.cursor, CHAIN)
+    assert again is not None
+    assert (again.audited, again.audited_at) == (101, block.at)
+    assert await store.writing(of_rows) == 3
     await sold(store, 1)
     assert (await of_day(store)).unattributed == 130
 
@@ -246,9 +240,8 @@ async def test_an_old_day_is_checked_again_when_a_sale_of_it_changes(store: Stor
         assert await job.run(store, now=now) == 0
         await becomes(store, 1, State.SETTLED)
         assert await job.run(store, now=now) == 0, "nobody looks at it again"
-        async with store.write() as tx:
-            row = await payments.get(tx, f"{1:032x}")
-            assert row is not None
-            await books.recheck(tx, row)
+        row = await store.writing(payments.get, f"{1:032x}")
+        assert row is not None
+        await store.writing(books.recheck, row)
         assert await job.run(store, now=now) == 1
         assert told(found) == [("2026-02-16", "-5000")]

@@ -65,8 +65,9 @@ async def told(
     """The rules that are told as regressions when these answers come."""
     found: list[core_flips.Change] = []
     for result in results:
-        async with store.write() as tx:
-            found += await watched_changes.observe_each(tx, [(endpoint, result)], rules=rules)
+        found += await store.writing(
+            watched_changes.observe_each, [(endpoint, result)], rules=rules
+        )
     assert {change.type for change in found} <= {core_flips.SPEC}
     return [rule["rule"] for change in found for rule in change.evidence["rules"]]
 

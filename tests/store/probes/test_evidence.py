@@ -46,14 +46,11 @@ TIMED_OUT = ProbeResult(
 async def test_a_time_out_does_not_hide_the_envelope_before_it(store: Store, closed: bool) -> None:
     seen = replace(EMPTY, at=NOW - 5 * DAY_MS)
     failed = [replace(TIMED_OUT, at=NOW - hours * HOUR_MS) for hours in (100, 30, 1)]
-    async with store.write() as tx:
-        await endpoints.insert(tx, ENDPOINT)
-        await probes.record_many(tx, ENDPOINT.id, [seen, *failed])
+    await store.writing(endpoints.insert, ENDPOINT)
+    await store.writing(probes.record_many, ENDPOINT.id, [seen, *failed])
     if closed:
-        async with store.write() as tx:
-            await archive.close_days(tx, before_day=day_of(NOW), limit=100)
-    async with store.read() as tx:
-        found = await scoring.gather(tx, ENDPOINT, as_of=NOW)
+        await store.writing(archive.close_days, before_day=day_of(NOW), limit=100)
+    found = await store.reading(scoring.gather, ENDPOINT, as_of=NOW)
     assert found.last is not None
     assert found.last.at == NOW - HOUR_MS
     assert found.envelope is not None
@@ -62,10 +59,8 @@ async def test_a_time_out_does_not_hide_the_envelope_before_it(store: Store, clo
 
 async def test_an_envelope_older_than_the_window_is_forgotten(store: Store) -> None:
     results = [replace(EMPTY, at=NOW - 31 * DAY_MS), replace(TIMED_OUT, at=NOW - HOUR_MS)]
-    async with store.write() as tx:
-        await endpoints.insert(tx, ENDPOINT)
-        await probes.record_many(tx, ENDPOINT.id, results)
-    async with store.read() as tx:
-        found = await scoring.gather(tx, ENDPOINT, as_of=NOW)
+    await store.writing(endpoints.insert, ENDPOINT)
+    await store.writing(probes.record_many, ENDPOINT.id, results)
+    found = await store.reading(scoring.gather, ENDPOINT, as_of=NOW)
     assert found.envelope is None
     assert sum(day.probes for day in found.days) == 1

@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import Connection
+from tests.support.statements import fetch
 
 from tollgauge.core.endpoint import Endpoint, endpoint_id
 from tollgauge.core.evidence import LastProbe
@@ -19,7 +21,6 @@ from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
-from tollgauge.db.transaction import Transaction
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes, window
 from tollgauge.store.probes.packing import pack, pack_histogram, unpack, unpack_histogram
@@ -125,26 +126,23 @@ def stripped(results: list[ProbeResult]) -> list[ProbeResult]:
 
 
 async def prepare(store: Store, results: list[ProbeResult], *others: ProbeResult) -> None:
-    async with store.write() as tx:
-        await endpoints.insert_many(tx, [A, B])
-        await probes.record_many(tx, A.id, results)
-        await probes.record_many(tx, B.id, others)
+    await store.writing(endpoints.insert_many, [A, B])
+    await store.writing(probes.record_many, A.id, results)
+    await store.writing(probes.record_many, B.id, others)
 
 
 async def close_all(store: Store, before_day: int, limit: int = 40) -> int:
     total = 0
     while True:
-        async with store.write() as tx:
-            closed = await probes.close_days(tx, before_day=before_day, limit=limit)
+        closed = await store.writing(probes.close_days, before_day=before_day, limit=limit)
         if not closed:
             return total
         total += closed
 
 
 async def fresh_rows(store: Store) -> int:
-    async with store.read() as tx:
-        query = sa.select(sa.func.count()).select_from(schema.probe)
-        return int((await tx.execute(query)).scalar_one())
+    query = sa.select(sa.func.count()).select_from(schema.probe)
+    return int((await fetch(store, query)).scalar_one())
 
 
 def test_packing_keeps_every_field() -> None:
@@ -189,12 +187,10 @@ def test_a_packed_probe_takes_a_few_tens_of_bytes() -> None:
 
 async def test_a_probe_comes_back_as_it_was_recorded(store: Store) -> None:
     await prepare(store, [])
-    async with store.write() as tx:
-        assert await probes.record(tx, A.id, GOOD)
-    async with store.read() as tx:
-        assert await probes.history(tx, A.id, since=START - 1, until=START) == (GOOD,)
-        assert await probes.history(tx, A.id, since=START, until=START + DAY_MS) == ()
-        assert await probes.history(tx, B.id, since=0, until=START) == ()
+    assert await store.writing(probes.record, A.id, GOOD)
+    assert await store.reading(probes.history, A.id, since=START - 1, until=START) == (GOOD,)
+    assert await store.reading(probes.history, A.id, since=START, until=START + DAY_MS) == ()
+    assert await store.reading(probes.history, B.id, since=0, until=START) == ()
 
 
 @pytest.mark.parametrize("as_of_hours", [0.0, 11.3, 23.99])
@@ -213,20 +209,17 @@ async def test_the_window_is_exact_open_closed_and_with_late_rows(
     await prepare(store, early, *lively(9, first=first, last=as_of, number=50))
 
     async def sums() -> tuple[Rollup, ...]:
-        async with store.read() as tx:
-            return (await window.seen(tx, A.id, as_of=as_of, recent_ms=HOUR_MS)).days
+        return (await store.reading(window.seen, A.id, as_of=as_of, recent_ms=HOUR_MS)).days
 
     assert await sums() == naive(early, as_of)
     assert await close_all(store, today, limit=40) > 30
     assert await sums() == naive(early, as_of)
-    async with store.write() as tx:
-        for one in late:
-            assert await probes.record(tx, A.id, one)
+    for one in late:
+        assert await store.writing(probes.record, A.id, one)
     assert await sums() == naive(results, as_of)
     assert await close_all(store, today) > 0
     assert await sums() == naive(results, as_of)
-    async with store.read() as tx:
-        found = await probes.history(tx, A.id, since=0, until=as_of + DAY_MS)
+    found = await store.reading(probes.history, A.id, since=0, until=as_of + DAY_MS)
     assert stripped(list(found)) == sorted(stripped(results), key=lambda one: one.at)
 
 
@@ -276,8 +269,7 @@ async def test_an_instant_on_the_edge_counts_as_the_arithmetic_says(store: Store
     edges = (as_of - WINDOW_MS, as_of - WINDOW_MS + 1, as_of, as_of + 1)
     await prepare(store, [replace(GOOD, at=at) for at in edges])
     for _ in range(2):
-        async with store.read() as tx:
-            found = (await window.seen(tx, A.id, as_of=as_of, recent_ms=HOUR_MS)).days
+        found = (await store.reading(window.seen, A.id, as_of=as_of, recent_ms=HOUR_MS)).days
         assert [(one.day, one.probes) for one in found] == [(DAY + 1, 1), (DAY + 31, 1)]
         await close_all(store, DAY + 40)
 
@@ -291,9 +283,13 @@ async def test_days_are_whole_whatever_part_is_closed(store: Store) -> None:
     )
     for closed in (0, 2, 4):
         await close_all(store, DAY + closed)
-        async with store.read() as tx:
-            assert await probes.days(tx, A.id, first_day=DAY - 1, last_day=DAY + 9) == expected
-            assert await probes.days(tx, A.id, first_day=DAY + 1, last_day=DAY + 2) == expected[1:3]
+        assert (
+            await store.reading(probes.days, A.id, first_day=DAY - 1, last_day=DAY + 9) == expected
+        )
+        assert (
+            await store.reading(probes.days, A.id, first_day=DAY + 1, last_day=DAY + 2)
+            == expected[1:3]
+        )
 
 
 async def test_closing_moves_every_row_of_days_gone_by_and_no_other(store: Store) -> None:
@@ -307,25 +303,25 @@ async def test_closing_moves_every_row_of_days_gone_by_and_no_other(store: Store
 
 async def test_closing_is_all_or_nothing(store: Store) -> None:
     await prepare(store, [GOOD])
-    with pytest.raises(InterruptedError):  # noqa: PT012
-        async with store.write() as tx:
-            assert await probes.close_days(tx, before_day=DAY + 1, limit=9) == 1
-            raise InterruptedError
+
+    def interrupted(tx: Connection) -> None:
+        assert probes.close_days(tx, before_day=DAY + 1, limit=9) == 1
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        await store.writing(interrupted)
     assert await fresh_rows(store) == 1
-    async with store.read() as tx:
-        assert len((await window.seen(tx, A.id, as_of=START, recent_ms=1)).days) == 1
+    assert len((await store.reading(window.seen, A.id, as_of=START, recent_ms=1)).days) == 1
 
 
 async def test_a_repeated_record_changes_nothing_open_or_closed(store: Store) -> None:
     other = replace(DOWN, at=GOOD.at)
     await prepare(store, [GOOD])
     for _ in range(2):
-        async with store.write() as tx:
-            assert not await probes.record(tx, A.id, other, next_due=5)
-            assert await probes.record_many(tx, A.id, [other, GOOD]) == 0
-        async with store.read() as tx:
-            assert (await window.seen(tx, A.id, as_of=START, recent_ms=1)).days[0].up == 1
-            found = await endpoints.get(tx, A.id)
+        assert not await store.writing(probes.record, A.id, other, next_due=5)
+        assert await store.writing(probes.record_many, A.id, [other, GOOD]) == 0
+        assert (await store.reading(window.seen, A.id, as_of=START, recent_ms=1)).days[0].up == 1
+        found = await store.reading(endpoints.get, A.id)
         assert found is not None
         assert found.next_due == A.next_due
         await close_all(store, DAY + 1)
@@ -336,20 +332,18 @@ async def test_record_many_counts_what_was_new(store: Store) -> None:
     results = cadence(1, days=2)
     await prepare(store, results[:40])
     await close_all(store, DAY + 1)
-    async with store.write() as tx:
-        assert await probes.record_many(tx, A.id, results) == len(results) - 40
-        assert await probes.record_many(tx, A.id, results) == 0
-        assert await probes.record_many(tx, A.id, []) == 0
-        found = await endpoints.get(tx, A.id)
+    assert await store.writing(probes.record_many, A.id, results) == len(results) - 40
+    assert await store.writing(probes.record_many, A.id, results) == 0
+    assert await store.writing(probes.record_many, A.id, []) == 0
+    found = await store.writing(endpoints.get, A.id)
     assert found is not None
     assert found.last_probed == results[-1].at
-    async with store.read() as tx:
-        seen = await window.seen(tx, A.id, as_of=results[-1].at, recent_ms=1)
+    seen = await store.reading(window.seen, A.id, as_of=results[-1].at, recent_ms=1)
     assert sum(day.probes for day in seen.days) == len(results)
 
 
-async def last(tx: Transaction, endpoint_id: str, *, as_of: int) -> LastProbe | None:
-    return (await window.seen(tx, endpoint_id, as_of=as_of, recent_ms=1)).last
+def last(tx: Connection, endpoint_id: str, *, as_of: int) -> LastProbe | None:
+    return (window.seen(tx, endpoint_id, as_of=as_of, recent_ms=1)).last
 
 
 async def test_the_last_scored_probe_is_found_fresh_and_packed_alike(store: Store) -> None:
@@ -365,11 +359,10 @@ async def test_the_last_scored_probe_is_found_fresh_and_packed_alike(store: Stor
     seen = []
     for closed in (0, 1, 2):
         await close_all(store, DAY + closed)
-        async with store.read() as tx:
-            seen.append(await last(tx, A.id, as_of=START + DAY_MS))
-            assert await last(tx, B.id, as_of=START + DAY_MS) is None
-            earlier = await last(tx, A.id, as_of=START + 1)
-            assert await last(tx, A.id, as_of=START) is None
+        seen.append(await store.reading(last, A.id, as_of=START + DAY_MS))
+        assert await store.reading(last, B.id, as_of=START + DAY_MS) is None
+        earlier = await store.reading(last, A.id, as_of=START + 1)
+        assert await store.reading(last, A.id, as_of=START) is None
         assert earlier is not None
         assert (earlier.at, earlier.up) == (START + 1, False)
     assert seen[0] is not None
@@ -380,9 +373,9 @@ async def test_the_last_scored_probe_is_found_fresh_and_packed_alike(store: Stor
     assert (seen[0].accepts, seen[0].tls_not_after) == (1, GOOD.tls_not_after)
 
 
-async def recent(tx: Transaction, endpoint_id: str, *, since: int) -> tuple[int, int]:
+def recent(tx: Connection, endpoint_id: str, *, since: int) -> tuple[int, int]:
     as_of = START + 2 * HOUR_MS
-    return (await window.seen(tx, endpoint_id, as_of=as_of, recent_ms=as_of - since)).recent
+    return (window.seen(tx, endpoint_id, as_of=as_of, recent_ms=as_of - since)).recent
 
 
 async def test_recent_counts_scored_and_up_across_midnight(store: Store) -> None:
@@ -390,11 +383,10 @@ async def test_recent_counts_scored_and_up_across_midnight(store: Store) -> None
     kinds = (GOOD, DOWN, OURS, GOOD, DOWN, GOOD)
     await prepare(store, [replace(k, at=at) for k, at in zip(kinds, instants, strict=True)])
     for _ in range(2):
-        async with store.read() as tx:
-            assert await recent(tx, A.id, since=instants[0]) == (4, 2)
-            assert await recent(tx, A.id, since=instants[0] - 1) == (5, 3)
-            assert await recent(tx, A.id, since=START + HOUR_MS) == (0, 0)
-            assert await recent(tx, B.id, since=START - DAY_MS) == (0, 0)
+        assert await store.reading(recent, A.id, since=instants[0]) == (4, 2)
+        assert await store.reading(recent, A.id, since=instants[0] - 1) == (5, 3)
+        assert await store.reading(recent, A.id, since=START + HOUR_MS) == (0, 0)
+        assert await store.reading(recent, B.id, since=START - DAY_MS) == (0, 0)
         await close_all(store, DAY)
 
 
@@ -402,21 +394,16 @@ async def test_pruning_drops_the_probes_of_old_days_and_keeps_their_sums(store: 
     results = cadence(4, days=3)
     await prepare(store, results)
     await close_all(store, DAY + 3)
-    async with store.read() as tx:
-        before = await probes.days(tx, A.id, first_day=DAY, last_day=DAY + 2)
-    async with store.write() as tx:
-        assert await probes.prune(tx, before_day=DAY + 1) == 1
-        assert await probes.prune(tx, before_day=DAY + 1) == 0
-    async with store.read() as tx:
-        assert await probes.days(tx, A.id, first_day=DAY, last_day=DAY + 2) == before
-        found = await probes.history(tx, A.id, since=0, until=START + 3 * DAY_MS)
+    before = await store.reading(probes.days, A.id, first_day=DAY, last_day=DAY + 2)
+    assert await store.writing(probes.prune, before_day=DAY + 1) == 1
+    assert await store.writing(probes.prune, before_day=DAY + 1) == 0
+    assert await store.reading(probes.days, A.id, first_day=DAY, last_day=DAY + 2) == before
+    found = await store.reading(probes.history, A.id, since=0, until=START + 3 * DAY_MS)
     assert {day_of(one.at) for one in found} == {DAY + 1, DAY + 2}
     late = replace(GOOD, at=results[0].at + 1)
-    async with store.write() as tx:
-        assert await probes.record(tx, A.id, late)
+    assert await store.writing(probes.record, A.id, late)
     await close_all(store, DAY + 3)
-    async with store.read() as tx:
-        days = await probes.days(tx, A.id, first_day=DAY, last_day=DAY)
+    days = await store.reading(probes.days, A.id, first_day=DAY, last_day=DAY)
     assert days[0].probes == before[0].probes + 1
 
 
@@ -430,12 +417,10 @@ async def test_a_hostile_envelope_is_evidence_like_any_other(store: Store) -> No
         reason="\ud800",
         findings=(replace(WARNING, message="a\0b"),),
     )
-    async with store.write() as tx:
-        assert await probes.record(tx, A.id, hostile)
+    assert await store.writing(probes.record, A.id, hostile)
     kept: set[tuple[int | None, str]] = set()
     for _ in range(2):
-        async with store.read() as tx:
-            (found,) = await probes.history(tx, A.id, since=0, until=START)
+        (found,) = await store.reading(probes.history, A.id, since=0, until=START)
         assert found.quote is not None
         assert (found.version, found.accepts) == (None, None)
         assert (found.quote.pay_to, found.quote.amount) == ("0\ufffdx", 2**256 - 1)
@@ -446,11 +431,10 @@ async def test_a_hostile_envelope_is_evidence_like_any_other(store: Store) -> No
 
 async def test_a_past_of_thirty_days_is_recorded_fast_enough_to_demonstrate(store: Store) -> None:
     results = cadence(2, days=30)
-    async with store.write() as tx:
-        await endpoints.insert(tx, A)
-        began = time.perf_counter()
-        assert await probes.record_many(tx, A.id, results) == len(results)
-        rate = len(results) / (time.perf_counter() - began)
+    await store.writing(endpoints.insert, A)
+    began = time.perf_counter()
+    assert await store.writing(probes.record_many, A.id, results) == len(results)
+    rate = len(results) / (time.perf_counter() - began)
     assert rate > 1_000  # 10 000 to 28 000 on an idle machine
 
 
@@ -464,13 +448,12 @@ async def test_recent_results_are_those_of_all_endpoints_across_midnight(store: 
     )
     midnight = START + DAY_MS
     instants = [midnight - 2 * MINUTE_MS, midnight - MINUTE_MS, midnight + MINUTE_MS]
-    async with store.write() as tx:
-        await endpoints.insert_many(tx, [A, B, other])
-        await probes.record_many(tx, A.id, [replace(GOOD, at=at) for at in instants])
-        await probes.record_many(tx, B.id, [replace(DOWN, at=instants[0])])
-        await probes.record_many(tx, other.id, [replace(OURS, at=midnight)])
-        found = await probes.recent(tx, since=instants[0], until=instants[2])
-        earlier = await probes.recent(tx, since=instants[0], until=instants[2] - 1)
+    await store.writing(endpoints.insert_many, [A, B, other])
+    await store.writing(probes.record_many, A.id, [replace(GOOD, at=at) for at in instants])
+    await store.writing(probes.record_many, B.id, [replace(DOWN, at=instants[0])])
+    await store.writing(probes.record_many, other.id, [replace(OURS, at=midnight)])
+    found = await store.writing(probes.recent, since=instants[0], until=instants[2])
+    earlier = await store.writing(probes.recent, since=instants[0], until=instants[2] - 1)
     assert [(host, result.at) for host, result in found] == [
         ("a.com", instants[1]),
         ("b.com", midnight),
@@ -483,6 +466,5 @@ async def test_recent_results_are_those_of_all_endpoints_across_midnight(store: 
 async def test_a_delay_of_our_own_is_no_part_of_what_is_stored(store: Store) -> None:
     late = replace(OURS, timings=replace(OURS.timings, delay=13_900, overrun=4_344))
     await prepare(store, [late])
-    async with store.read() as tx:
-        (found,) = await probes.history(tx, A.id, since=0, until=START + DAY_MS)
+    (found,) = await store.reading(probes.history, A.id, since=0, until=START + DAY_MS)
     assert found == replace(late, timings=replace(late.timings, delay=0, overrun=0))

@@ -8,6 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection
+from tests.support.open_transaction import open_transaction
+from tests.support.statements import execute
 
 from tollgauge.core.changes import delisting
 from tollgauge.core.endpoint import Endpoint, parse_resource
@@ -66,37 +69,32 @@ def notice(number: int, to: int = 1) -> Notice:
 
 async def started(store: Store, *, targets: int = 1) -> None:
     """An active watch of one endpoint."""
-    async with store.write() as tx:
-        await discovery.adopt(tx, RESOURCE, source="request", now=NOW)
-        kept = [target(number) for number in range(1, targets + 1)]
-        await watch_payments.create(tx, made(1), kept, payment_id="pay_1")
-        await tx.execute(watches.watch.update().values(state=State.ACTIVE.value))
-        await tx.execute(watch_payments.watch_payment.update().values(applied=True))
+    await store.writing(discovery.adopt, RESOURCE, source="request", now=NOW)
+    kept = [target(number) for number in range(1, targets + 1)]
+    await store.writing(watch_payments.create, made(1), kept, payment_id="pay_1")
+    await execute(store, watches.watch.update().values(state=State.ACTIVE.value))
+    await execute(store, watch_payments.watch_payment.update().values(applied=True))
 
 
 async def claim(store: Store, owner: str, *, now: int = NOW, limit: int = 9) -> list[Any]:
-    async with store.write() as tx:
-        found = await delivery_queue.claim(
-            tx, owner=owner, now=now, limit=limit, failing=limit, lease_ms=60_000
-        )
+    found = await store.writing(
+        delivery_queue.claim, owner=owner, now=now, limit=limit, failing=limit, lease_ms=60_000
+    )
     return list(found)
 
 
 async def test_a_destination_gets_one_delivery_at_a_time(store: Store) -> None:
     await started(store, targets=2)
-    async with store.write() as tx:
-        await outbox.put(tx, [notice(1), notice(2), notice(3, to=2)], now=NOW)
-        await outbox.put(tx, [notice(1)], now=NOW)
+    await store.writing(outbox.put, [notice(1), notice(2), notice(3, to=2)], now=NOW)
+    await store.writing(outbox.put, [notice(1)], now=NOW)
     first = await claim(store, "a")
     assert sorted(each.destination.id for each in first) == ["dst_1", "dst_2"]
     assert await claim(store, "b") == []
-    async with store.write() as tx:
-        sent = [DeliveryResult(claimed=each, state=outbox.SENT, at=NOW) for each in first]
-        assert len(await delivery_queue.conclude(tx, sent, owner="a")) == 2
+    sent = [DeliveryResult(claimed=each, state=outbox.SENT, at=NOW) for each in first]
+    assert len(await store.writing(delivery_queue.conclude, sent, owner="a")) == 2
     (left,) = await claim(store, "b")
     assert left.delivery.notice.id in {"dlv_1", "dlv_2"}
-    async with store.read() as tx:
-        assert (await outbox.depth(tx)).queued == 1
+    assert (await store.reading(outbox.depth)).queued == 1
 
 
 async def test_many_workers_share_the_outbox_without_a_repeat(
@@ -104,16 +102,16 @@ async def test_many_workers_share_the_outbox_without_a_repeat(
 ) -> None:
     stores = [open_store() for _ in range(8)]
     await started(stores[0], targets=400)
-    async with stores[0].write() as tx:
-        await outbox.put(tx, [notice(n, to=n) for n in range(1, 401)], now=NOW)
+    await stores[0].writing(outbox.put, [notice(n, to=n) for n in range(1, 401)], now=NOW)
 
     async def work(number: int) -> list[str]:
         taken: list[str] = []
         while found := await claim(stores[number], str(number), limit=4):
             taken += [each.delivery.notice.id for each in found]
-            async with stores[number].write() as tx:
-                sent = [DeliveryResult(claimed=each, state=outbox.SENT, at=NOW) for each in found]
-                assert len(await delivery_queue.conclude(tx, sent, owner=str(number))) == len(found)
+            sent = [DeliveryResult(claimed=each, state=outbox.SENT, at=NOW) for each in found]
+            assert len(
+                await stores[number].writing(delivery_queue.conclude, sent, owner=str(number))
+            ) == len(found)
         return taken
 
     taken = [id_ for ids in await asyncio.gather(*map(work, range(8))) for id_ in ids]
@@ -122,31 +120,28 @@ async def test_many_workers_share_the_outbox_without_a_repeat(
 
 async def test_healthy_destinations_come_first_and_the_failing_have_a_share(store: Store) -> None:
     await started(store, targets=8)
-    async with store.write() as tx:
-        bad = destination.c.id.in_([f"dst_{n}" for n in range(1, 5)])
-        await tx.execute(destination.update().where(bad).values(failures=2))
-        await outbox.put(tx, [notice(n, to=n) for n in range(1, 9)], now=NOW)
-        found = await delivery_queue.claim(
-            tx, owner="a", now=NOW, limit=6, failing=1, lease_ms=60_000
-        )
+    bad = destination.c.id.in_([f"dst_{n}" for n in range(1, 5)])
+    await execute(store, destination.update().where(bad).values(failures=2))
+    await store.writing(outbox.put, [notice(n, to=n) for n in range(1, 9)], now=NOW)
+    found = await store.writing(
+        delivery_queue.claim, owner="a", now=NOW, limit=6, failing=1, lease_ms=60_000
+    )
     assert [each.destination.failures > 0 for each in found] == [False] * 4 + [True]
 
 
 async def test_nothing_is_sent_for_a_watch_that_is_not_paid(store: Store) -> None:
     await started(store)
-    async with store.write() as tx:
-        await tx.execute(watches.watch.update().values(state=State.PENDING.value))
-        await outbox.put(tx, [notice(1)], now=NOW)
+    await execute(store, watches.watch.update().values(state=State.PENDING.value))
+    await store.writing(outbox.put, [notice(1)], now=NOW)
     assert await claim(store, "a") == []
 
 
 async def test_the_same_payment_makes_one_watch(store: Store) -> None:
-    async with store.write() as tx:
-        await discovery.adopt(tx, RESOURCE, source="request", now=NOW)
-        await watch_payments.create(tx, made(1), [target(1)], payment_id="pay_1")
-        await watch_payments.create(tx, made(2), [target(2, 2)], payment_id="pay_1")
-        assert [each.id for each in await watches.latest(tx, limit=9)] == ["wat_2"]
-        assert await destinations.of_watches(tx, ["wat_1"]) == {"wat_1": ()}
+    await store.writing(discovery.adopt, RESOURCE, source="request", now=NOW)
+    await store.writing(watch_payments.create, made(1), [target(1)], payment_id="pay_1")
+    await store.writing(watch_payments.create, made(2), [target(2, 2)], payment_id="pay_1")
+    assert [each.id for each in await store.writing(watches.latest, limit=9)] == ["wat_2"]
+    assert await store.writing(destinations.of_watches, ["wat_1"]) == {"wat_1": ()}
 
 
 async def test_an_event_that_becomes_visible_late_is_not_passed_by_a_cursor(
@@ -157,15 +152,15 @@ async def test_an_event_that_becomes_visible_late_is_not_passed_by_a_cursor(
     await started(one)
     order: list[str] = []
 
+    def see_again(tx: Connection) -> None:
+        this = schema.endpoint.c.id == RESOURCE.id
+        tx.execute(schema.endpoint.update().where(this).values(last_seen=NOW))
+
     async def write(store: Store, name: str, *, pause: float) -> None:
-        async with store.write() as tx:
-            await tx.execute(
-                schema.endpoint.update()
-                .where(schema.endpoint.c.id == RESOURCE.id)
-                .values(last_seen=NOW)
-            )
+        async with open_transaction(store, writing=True) as run:
+            await run(see_again)
             order.append(name)
-            await watched_changes.delisted(tx, [RESOURCE.id], source=name, at=NOW + 1)
+            await run(watched_changes.delisted, [RESOURCE.id], source=name, at=NOW + 1)
             await asyncio.sleep(pause)
 
     first = asyncio.create_task(write(one, "first", pause=0.3))
@@ -173,8 +168,7 @@ async def test_an_event_that_becomes_visible_late_is_not_passed_by_a_cursor(
     await write(two, "second", pause=0)
     await first
     assert order == ["first", "second"]
-    async with one.read() as tx:
-        told = await changes.of_watch(tx, made(1), after=0, limit=9)
+    told = await one.reading(changes.of_watch, made(1), after=0, limit=9)
     assert [each.change.evidence["source"] for each in told] == ["first", "second"]
 
 
@@ -182,38 +176,36 @@ async def test_a_watch_hears_its_own_flips_of_its_own_time(store: Store) -> None
     await started(store)
     change = delisting(at=NOW + 1, source="cdp")
     down = replace(change, type="liveness_down", sensitivity=3)
-    async with store.write() as tx:
-        for each in (
-            replace(change, at=NOW),
-            change,
-            down,
-            replace(down, sensitivity=2),
-            replace(change, at=NOW + PERIOD_MS + 1),
-        ):
-            await changes.add(tx, [(RESOURCE.id, each)])
-        heard = await changes.of_watch(tx, made(1), after=0, limit=9)
-        assert [(each.change.type, each.change.sensitivity) for each in heard] == [
-            ("delisting", None),
-            ("liveness_down", 2),
-        ]
-        deaf = made(1, watch_request=WatchRequest(events=("price_change",)))
-        assert await changes.of_watch(tx, deaf, after=0, limit=9) == ()
-        assert await changes.of_watch(tx, made(1), after=heard[0].id, limit=9) == heard[1:]
+    for each in (
+        replace(change, at=NOW),
+        change,
+        down,
+        replace(down, sensitivity=2),
+        replace(change, at=NOW + PERIOD_MS + 1),
+    ):
+        await store.writing(changes.add, [(RESOURCE.id, each)])
+    heard = await store.writing(changes.of_watch, made(1), after=0, limit=9)
+    assert [(each.change.type, each.change.sensitivity) for each in heard] == [
+        ("delisting", None),
+        ("liveness_down", 2),
+    ]
+    deaf = made(1, watch_request=WatchRequest(events=("price_change",)))
+    assert await store.writing(changes.of_watch, deaf, after=0, limit=9) == ()
+    assert await store.writing(changes.of_watch, made(1), after=heard[0].id, limit=9) == heard[1:]
 
 
 async def test_ended_watches_and_old_deliveries_are_forgotten(store: Store) -> None:
     await started(store)
-    async with store.write() as tx:
-        await outbox.put(tx, [notice(1)], now=NOW)
-        await outbox.drop(tx, "wat_1", now=NOW)
-        found = await watches.get(tx, "wat_1")
-        assert found is not None
-        assert await watches.end(tx, found, State.CANCELLED, now=NOW)
-        assert await watch_payments.forget(tx, now=NOW + PERIOD_MS + READABLE_MS) == 0
-        assert await outbox.forget(tx, now=NOW + 29 * DAY_MS) == 0
-        assert await outbox.forget(tx, now=NOW + 31 * DAY_MS) == 1
-        assert await watch_payments.forget(tx, now=NOW + PERIOD_MS + READABLE_MS + 1) == 1
-        assert await watches.get(tx, "wat_1") is None
+    await store.writing(outbox.put, [notice(1)], now=NOW)
+    await store.writing(outbox.drop, "wat_1", now=NOW)
+    found = await store.writing(watches.get, "wat_1")
+    assert found is not None
+    assert await store.writing(watches.end, found, State.CANCELLED, now=NOW)
+    assert await store.writing(watch_payments.forget, now=NOW + PERIOD_MS + READABLE_MS) == 0
+    assert await store.writing(outbox.forget, now=NOW + 29 * DAY_MS) == 0
+    assert await store.writing(outbox.forget, now=NOW + 31 * DAY_MS) == 1
+    assert await store.writing(watch_payments.forget, now=NOW + PERIOD_MS + READABLE_MS + 1) == 1
+    assert await store.writing(watches.get, "wat_1") is None
 
 
 @pytest.mark.parametrize("listed", [True, False])
@@ -240,15 +232,13 @@ async def test_a_crawl_tells_changed_terms_until_a_probe_has_seen_some(
 
     for number, amount in enumerate(("100", "100", "200")):
         at = NOW + number * DAY_MS
-        async with store.write() as tx:
-            crawl = await crawls.begin_crawl(tx, "cdp", now=at)
-            await discovery.record_page(tx, crawl, [item(amount)], next_offset=1, now=at)
-            await discovery.finish_crawl(tx, crawl, complete=True, now=at)
-            endpoint = await endpoints.get(tx, RESOURCE.id)
-            assert isinstance(endpoint, Endpoint)
-            if not listed and number == 0 and endpoint.quote is not None:
-                seen = replace(endpoint.quote, amount=150)
-                await discovery.observe_quote(tx, endpoint, seen, at=at)
-    async with store.read() as tx:
-        told = await changes.public(tx, endpoint_id=RESOURCE.id)
+        crawl = await store.writing(crawls.begin_crawl, "cdp", now=at)
+        await store.writing(discovery.record_page, crawl, [item(amount)], next_offset=1, now=at)
+        await store.writing(discovery.finish_crawl, crawl, complete=True, now=at)
+        endpoint = await store.writing(endpoints.get, RESOURCE.id)
+        assert isinstance(endpoint, Endpoint)
+        if not listed and number == 0 and endpoint.quote is not None:
+            seen = replace(endpoint.quote, amount=150)
+            await store.writing(discovery.observe_quote, endpoint, seen, at=at)
+    told = await store.reading(changes.public, endpoint_id=RESOURCE.id)
     assert [each.change.type for _, each in told] == (["price_change"] if listed else [])

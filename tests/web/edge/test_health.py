@@ -18,8 +18,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from tests.support.http_service import WEATHER_ID, Running, configuration, opened
+from tests.support.open_transaction import open_transaction
 from tests.support.postgres import Postgres, binaries, migrated, started, unprivileged_user
 from tests.support.readiness import ready
+from tests.support.statements import fetch
 
 from tollgauge.db import meta
 from tollgauge.store.ledger import payments
@@ -47,11 +49,10 @@ async def on_file(
 
 async def counts(running: Running) -> list[int]:
     """How many rows there are of what a sale writes."""
-    async with running.service.store.read() as tx:
-        found = [
-            await tx.execute(sa.select(sa.func.count()).select_from(table))
-            for table in (payments.payment, payments.payment_answer)
-        ]
+    found = [
+        await fetch(running.service.store, sa.select(sa.func.count()).select_from(table))
+        for table in (payments.payment, payments.payment_answer)
+    ]
     return [each.scalar_one() for each in found]
 
 
@@ -289,8 +290,8 @@ async def test_a_database_whose_table_another_holds_is_not_waited_for_long(
     async with opened(configuration(store_url=server.url("service"))) as running:
         holder = running.service.store
         other = type(holder).open(server.url("service"))
-        async with other.write() as tx:
-            await tx.run(lambda c: c.exec_driver_sql("LOCK TABLE payment").close())
+        async with open_transaction(other, writing=True) as run:
+            await run(lambda tx: tx.exec_driver_sql("LOCK TABLE payment").close())
             assert await ready(running) in ("locked", "unreachable")
         await other.close()
         assert await ready(running) == "ready"

@@ -82,9 +82,11 @@ async def test_who_has_it_gets_304_without_a_body(running: Running) -> None:
 
 
 async def test_the_leaderboard_is_the_same_until_a_score_changes(running: Running) -> None:
-    async with running.service.store.read() as tx:
-        now = running.clock()
-        first, later = [await reports.leaderboard(tx, now=now + wait) for wait in (0, 60_000)]
+    now = running.clock()
+    first, later = [
+        await running.service.store.reading(reports.leaderboard, now=now + wait)
+        for wait in (0, 60_000)
+    ]
     assert first == later
     assert first.as_of <= now
 

@@ -92,8 +92,7 @@ class Sold:
             return await client.call_tool(TOOL, arguments or ARGUMENTS, meta=meta)
 
     async def row(self, payment: object) -> payments.LedgerRow:
-        async with self.running.service.store.read() as tx:
-            row = await payments.get(tx, decode(as_header(payment)).id)
+        row = await self.running.service.store.reading(payments.get, decode(as_header(payment)).id)
         assert row is not None
         return row
 

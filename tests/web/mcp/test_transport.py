@@ -27,6 +27,7 @@ from tests.support.http_service import (
     opened,
     with_edge,
 )
+from tests.support.statements import fetch
 
 from tollgauge.demo.serving import serve
 from tollgauge.web import routes as web
@@ -155,9 +156,11 @@ async def test_neither_configuration_nor_providers_reach_the_words_of_a_tool() -
 async def test_an_injection_stays_within_the_fields_that_are_called_unverified(
     served: Served,
 ) -> None:
-    async with served.running.service.store.read() as tx:
-        rows = await tx.execute(sa.text("SELECT count(*) FROM endpoint WHERE host LIKE 'seo.%'"))
-        assert rows.scalar_one() == 1
+    rows = await fetch(
+        served.running.service.store,
+        sa.text("SELECT count(*) FROM endpoint WHERE host LIKE 'seo.%'"),
+    )
+    assert rows.scalar_one() == 1
     async with Client(served.url) as client:
         for name in SAME_AS_HTTP:
             document = body_of(await client.call_tool(name, {}))

@@ -116,8 +116,9 @@ async def test_the_page_is_served_for_what_is_known_and_nothing_else() -> None:
         for unknown in (path, "/endpoint/NOT-AN-ID/upgrade"):
             answer = await running.get(unknown)
             assert (answer.status_code, answer.json()["code"]) == (404, "unknown-resource")
-        async with running.service.store.write() as tx:
-            await endpoints.insert(tx, new_endpoint(RESOURCE, now=running.clock(), spread_ms=0))
+        await running.service.store.writing(
+            endpoints.insert, new_endpoint(RESOURCE, now=running.clock(), spread_ms=0)
+        )
         answer = await running.get(path)
         assert answer.status_code == 200
         assert answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -132,8 +133,9 @@ async def test_the_page_is_served_for_what_is_known_and_nothing_else() -> None:
 async def test_a_server_that_sells_nothing_says_so_and_offers_no_button() -> None:
     config = replace(http_service.configuration(), sale=SaleSettings())
     async with http_service.opened(config) as running:
-        async with running.service.store.write() as tx:
-            await endpoints.insert(tx, new_endpoint(RESOURCE, now=running.clock(), spread_ms=0))
+        await running.service.store.writing(
+            endpoints.insert, new_endpoint(RESOURCE, now=running.clock(), spread_ms=0)
+        )
         answer = await running.get(f"/endpoint/{RESOURCE.id}/upgrade")
         assert answer.status_code == 200
         assert "This server sells nothing now" in answer.text

@@ -16,6 +16,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from tests.support.gate_world import NOW, TX, GateClient, World, opened, payment, settled
+from tests.support.statements import execute
 
 from tollgauge.core.payment import State
 from tollgauge.db.engine import Store
@@ -119,8 +120,7 @@ async def test_invalid_input_is_refused_before_any_claim(client: GateClient) -> 
         )
         assert answer.status_code == status
     assert not client.world.calls
-    async with client.store.read() as tx:
-        assert await payments.latest(tx, limit=5) == ()
+    assert await client.store.reading(payments.latest, limit=5) == ()
 
 
 async def test_a_junk_payment_header_is_400(client: GateClient) -> None:
@@ -244,9 +244,8 @@ async def test_of_a_rejected_payment_no_header_is_kept_and_after_a_day_nothing(
     client.world.verify = lambda: JSONResponse({"isValid": False})
     client.world.now += KEEP_REJECTED_MS + 1
     await client.buy(payment(3, signed={"validBefore": str(client.world.now // 1000 + 300)}))
-    async with client.store.write() as tx:
-        assert await payments.forget_rejected(tx, now=client.world.now) == 1
-        kept = await payments.latest(tx, limit=5)
-        counted = await tx.execute(payments.payment_attempt.select())
+    assert await client.store.writing(payments.forget_rejected, now=client.world.now) == 1
+    kept = await client.store.writing(payments.latest, limit=5)
+    counted = await execute(client.store, payments.payment_attempt.select())
     assert {row.nonce[-1] for row in kept} == {"2", "3"}
     assert {row["payment_id"] for row in counted.mappings()} == {row.id for row in kept}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from starlette.responses import JSONResponse, Response
 from tests.support.gate_world import NOW, TX, GateClient, World, opened, payment, sale, settled
+from tests.support.statements import fetch
 
 from tollgauge.core.payment import State, decode
 from tollgauge.db.engine import Store
@@ -186,25 +187,26 @@ async def test_a_copy_that_waits_is_not_given_the_answer_of_another_request(
     await abandon(client, State.CLAIMED)
     waiting = asyncio.create_task(client.buy(payment()))
     await began.wait()
-    async with client.store.write() as tx:
-        held = await payments.get(tx, decode(payment()).id)
-        assert held is not None
-        await payments.move(tx, held, State.REJECTED, now=NOW)
-        claim = await payments.claim(
-            tx,
-            decode(payment()),
-            sale(client.world, "/v1/a").offer,
-            digest="of another request",
-            owner="other",
-            now=NOW,
-            lease_ms=LEASE_MS,
-        )
-        answer = payments.StoredAnswer(status=200, body=b"{}")
-        made = await payments.move(tx, claim.row, State.SETTLING, now=NOW, answer=answer)
-        assert made is not None
-        await payments.conclude(
-            tx, made, State.SETTLED, now=NOW, transaction=TX, reason="paid", lease_ms=0
-        )
+    held = await client.store.writing(payments.get, decode(payment()).id)
+    assert held is not None
+    await client.store.writing(payments.move, held, State.REJECTED, now=NOW)
+    claim = await client.store.writing(
+        payments.claim,
+        decode(payment()),
+        sale(client.world, "/v1/a").offer,
+        digest="of another request",
+        owner="other",
+        now=NOW,
+        lease_ms=LEASE_MS,
+    )
+    answer = payments.StoredAnswer(status=200, body=b"{}")
+    made = await client.store.writing(
+        payments.move, claim.row, State.SETTLING, now=NOW, answer=answer
+    )
+    assert made is not None
+    await client.store.writing(
+        payments.conclude, made, State.SETTLED, now=NOW, transaction=TX, reason="paid", lease_ms=0
+    )
     assert (await waiting).status_code == 409
 
 
@@ -213,23 +215,22 @@ async def abandon(client: GateClient, state: State) -> None:
     from tollgauge.core.payment import canonical_body, request_digest
 
     digest = request_digest("POST", "/v1/a", canonical_body({"q": 1}))
-    async with client.store.write() as tx:
-        claim = await payments.claim(
-            tx,
-            decode(payment()),
-            sale(client.world, "/v1/a").offer,
-            digest=digest,
-            owner="dead",
-            now=NOW,
-            lease_ms=LEASE_MS,
+    claim = await client.store.writing(
+        payments.claim,
+        decode(payment()),
+        sale(client.world, "/v1/a").offer,
+        digest=digest,
+        owner="dead",
+        now=NOW,
+        lease_ms=LEASE_MS,
+    )
+    row = claim.row
+    if state is not State.CLAIMED:
+        answer = payments.StoredAnswer(status=200, body=b'{"stored": true}')
+        moved = await client.store.writing(
+            payments.move, row, state, now=NOW, answer=answer, lease_ms=SETTLE_LEASE_MS
         )
-        row = claim.row
-        if state is not State.CLAIMED:
-            answer = payments.StoredAnswer(status=200, body=b'{"stored": true}')
-            moved = await payments.move(
-                tx, row, state, now=NOW, answer=answer, lease_ms=SETTLE_LEASE_MS
-            )
-            row = moved or row
+        row = moved or row
     assert row.state is state
 
 
@@ -246,17 +247,18 @@ async def test_a_worker_that_lost_its_lease_cannot_write(client: GateClient) -> 
     stale = await client.row(payment())
     client.world.now += LEASE_MS + 1
     await client.buy(payment())
-    async with client.store.write() as tx:
-        assert await payments.move(tx, stale, State.REJECTED, now=client.world.now) is None
+    assert (
+        await client.store.writing(payments.move, stale, State.REJECTED, now=client.world.now)
+        is None
+    )
     assert (await client.row(payment())).state is State.SETTLED
 
 
 async def test_no_move_leaves_the_table_of_states(client: GateClient) -> None:
     await abandon(client, State.CLAIMED)
     row = await client.row(payment())
-    async with client.store.write() as tx:
-        with pytest.raises(ValueError, match="cannot go"):
-            await payments.move(tx, row, State.SETTLED, now=NOW)
+    with pytest.raises(ValueError, match="cannot go"):
+        await client.store.writing(payments.move, row, State.SETTLED, now=NOW)
 
 
 async def test_every_attempt_is_recorded(client: GateClient) -> None:
@@ -264,12 +266,11 @@ async def test_every_attempt_is_recorded(client: GateClient) -> None:
     await client.buy(payment())
     client.world.settle = None
     await client.buy(payment())
-    async with client.store.read() as tx:
-        rows = (
-            await tx.execute(
-                payments.payment_attempt.select().order_by(payments.payment_attempt.c.id)
-            )
-        ).mappings()
-        found = [(row["kind"], row["outcome"]) for row in rows]
+    rows = (
+        await fetch(
+            client.store, payments.payment_attempt.select().order_by(payments.payment_attempt.c.id)
+        )
+    ).mappings()
+    found = [(row["kind"], row["outcome"]) for row in rows]
     assert [kind for kind, _ in found] == ["verify", "intent", "settle", "intent", "settle"]
     assert found[-1] == ("settle", "settled")

@@ -45,8 +45,7 @@ class SilentFacilitatorGate:
         return await self.http.post("/v1/a", json={"q": 1}, headers=headers)
 
     async def states(self) -> list[State]:
-        async with self.store.read() as tx:
-            return [row.state for row in await payments.latest(tx, limit=100)]
+        return [row.state for row in await self.store.reading(payments.latest, limit=100)]
 
     def has_stayed_silent(self) -> None:
         """As after so many time-outs in a row."""

@@ -86,17 +86,17 @@ class Ours:
             )
             for url in urls
         ]
-        async with self.store.write() as tx:
-            await endpoints.insert_many(tx, added)
+        await self.store.writing(endpoints.insert_many, added)
         settings = ProbeSettings(references=self.references)
         await probe.run(
             self.store, self.egress, settings=settings, clock=self.clock, owner="worker"
         )
 
     async def history(self, url: str) -> list[ProbeResult]:
-        async with self.store.read() as tx:
-            found = await probes.history(tx, endpoint_id(url), since=0, until=self.clock.now)
-            return list(found)
+        found = await self.store.reading(
+            probes.history, endpoint_id(url), since=0, until=self.clock.now
+        )
+        return list(found)
 
 
 @contextlib.asynccontextmanager

@@ -11,6 +11,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 from tests.support.receivers import NAMES, SELLER, challenge
+from tests.support.statements import fetch
 from tests.support.watch_service import WatchService
 
 from tollgauge.core.units import HOUR_MS, MINUTE_MS, SECOND_MS
@@ -141,8 +142,7 @@ async def test_a_hold_that_is_met_after_the_claim_counts_for_payer_and_host(
     assert (await first).status_code == 200
     refused = await second
     assert (refused.status_code, refused.json()["code"]) == (503, "host-busy")
-    async with watch_service.store.read() as tx:
-        attempts = await tx.execute(payments.payment_attempt.select())
+    attempts = await fetch(watch_service.store, payments.payment_attempt.select())
     vain = [row for row in attempts.mappings() if row["kind"] == "answer"]
     assert [(row["outcome"], row["host"]) for row in vain] == [("host-busy", f"probe:{SELLER}")]
 

@@ -77,9 +77,8 @@ async def test_a_destination_that_fails_its_test_costs_nothing(watch_service: Wa
     assert problem["errors"][0]["path"] == "delivery.webhook_url"
     assert len(watch_service.receivers.got) == 3
     assert watch_service.asked == {"/verify": 1}
-    async with watch_service.store.read() as tx:
-        assert not await watches.latest(tx, limit=10)
-        assert await endpoints.get(tx, ID) is None
+    assert not await watch_service.store.reading(watches.latest, limit=10)
+    assert await watch_service.store.reading(endpoints.get, ID) is None
     again = await watch_service.ask(CREATE, body, payment=signed)
     assert again.status_code == 200
     assert watch_service.asked["/settle"] == 1

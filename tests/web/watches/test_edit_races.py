@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 from tests.support.http_service import NOW
 from tests.support.receivers import ALERTS, OTHER, SLACK
+from tests.support.statements import execute
 from tests.support.watch_service import QUOTE, RESOURCE, WatchService, bearer, opened, path
 
 from tollgauge.clients.webhooks import Signing
@@ -44,13 +45,11 @@ async def paid(
         column.name: None if column.nullable else 0 if isinstance(column.type, sa.Integer) else ""
         for column in payments.payment.c
     } | {"id": payment_id, "state": state.value}
-    async with watch_service.store.write() as tx:
-        await tx.execute(payments.payment.insert().values(**values))
+    await execute(watch_service.store, payments.payment.insert().values(**values))
 
 
 async def depth(watch_service: WatchService) -> outbox.Depth:
-    async with watch_service.store.read() as tx:
-        found: outbox.Depth = await outbox.depth(tx)
+    found: outbox.Depth = await watch_service.store.reading(outbox.depth)
     return found
 
 
@@ -100,10 +99,9 @@ async def test_what_was_queued_while_a_watch_was_cancelled_is_dropped(
     bought = await watch_service.buy(delivery={"webhook_url": A})
     await happens(watch_service, 1)
     await watch_service.cancel(bought)
-    async with (
-        watch_service.store.write() as tx
-    ):  # as a decision that was made before and written after
-        await tx.execute(outbox.delivery.update().values(state=outbox.QUEUED, done_at=None))
+    await execute(
+        watch_service.store, outbox.delivery.update().values(state=outbox.QUEUED, done_at=None)
+    )
     await watch_service.alert()
     assert watch_service.receivers.events() == []
     assert (await depth(watch_service)).queued == 0
@@ -114,9 +112,8 @@ async def test_what_was_queued_while_a_destination_was_disabled_is_a_dead_letter
 ) -> None:
     await watch_service.buy(delivery={"webhook_url": A})
     await happens(watch_service, 1)
-    async with watch_service.store.write() as tx:
-        gone = {"disabled_at": watch_service.clock(), "disabled_reason": "http-410"}
-        await tx.execute(destination.update().values(**gone))
+    gone = {"disabled_at": watch_service.clock(), "disabled_reason": "http-410"}
+    await execute(watch_service.store, destination.update().values(**gone))
     await watch_service.alert()
     assert watch_service.receivers.events() == []
     assert (await depth(watch_service)).dead == 1
@@ -128,9 +125,13 @@ async def test_the_operator_cannot_send_what_the_owner_removed(watch_service: Wa
     watch_service.receivers.answers[ALERTS] = [410]
     await watch_service.alert()
     await watch_service.patch(bought, {"delivery": {"webhook_url": []}})
-    async with watch_service.store.write() as tx:
-        (letter,) = await outbox.dead(tx, limit=9)
-        assert await outbox.resend(tx, [letter.notice.id], now=watch_service.clock()) == 0
+    (letter,) = await watch_service.store.writing(outbox.dead, limit=9)
+    assert (
+        await watch_service.store.writing(
+            outbox.resend, [letter.notice.id], now=watch_service.clock()
+        )
+        == 0
+    )
     assert (await depth(watch_service)).queued == 0
 
 
@@ -192,10 +193,9 @@ async def test_a_renewal_that_settles_after_a_cancel_does_not_start_the_watch_ag
     watch_service: WatchService,
 ) -> None:
     bought = await watch_service.buy(delivery={"webhook_url": A})
-    async with watch_service.store.write() as tx:
-        await watch_payments.renew(
-            tx, bought["watch_id"], payment_id="pay_late", now=watch_service.clock()
-        )
+    await watch_service.store.writing(
+        watch_payments.renew, bought["watch_id"], payment_id="pay_late", now=watch_service.clock()
+    )
     await watch_service.cancel(bought)
     await paid(watch_service, "pay_late")
     await watch_service.probe(quote=replace(QUOTE, amount=1))
@@ -211,10 +211,9 @@ async def test_a_renewal_at_the_very_end_goes_on_from_the_end(watch_service: Wat
     """Asked for before the end, settled after the loop had ended the watch."""
     bought = await watch_service.buy(delivery={"webhook_url": A})
     watch_service.clock.now = NOW + PERIOD_MS - SECOND_MS
-    async with watch_service.store.write() as tx:
-        await watch_payments.renew(
-            tx, bought["watch_id"], payment_id="pay_late", now=watch_service.clock()
-        )
+    await watch_service.store.writing(
+        watch_payments.renew, bought["watch_id"], payment_id="pay_late", now=watch_service.clock()
+    )
     watch_service.clock.now = NOW + PERIOD_MS + SECOND_MS
     await watch_service.alert()
     assert (await watch_service.poll(bought))["state"] == "expired"
@@ -222,8 +221,7 @@ async def test_a_renewal_at_the_very_end_goes_on_from_the_end(watch_service: Wat
     await watch_service.alert()
     polled = await watch_service.poll(bought)
     assert polled["state"] == "active"
-    async with watch_service.store.read() as tx:
-        found = await watches.get(tx, bought["watch_id"])
+    found = await watch_service.store.reading(watches.get, bought["watch_id"])
     assert found is not None
     assert found.expires_at == NOW + 2 * PERIOD_MS
     assert (await watch_service.endpoint()).watched_until == NOW + 2 * PERIOD_MS
@@ -235,11 +233,15 @@ async def test_a_watch_whose_renewal_is_in_flight_is_not_forgotten(
     bought = await watch_service.buy()
     watch_service.clock.now = NOW + PERIOD_MS
     await watch_service.alert()
-    async with watch_service.store.write() as tx:
-        await watch_payments.renew(
-            tx, bought["watch_id"], payment_id="pay_late", now=watch_service.clock()
+    await watch_service.store.writing(
+        watch_payments.renew, bought["watch_id"], payment_id="pay_late", now=watch_service.clock()
+    )
+    assert (
+        await watch_service.store.writing(
+            watch_payments.forget, now=NOW + PERIOD_MS + READABLE_MS + 1
         )
-        assert await watch_payments.forget(tx, now=NOW + PERIOD_MS + READABLE_MS + 1) == 0
+        == 0
+    )
     await paid(watch_service, "pay_late")
     assert (await watch_service.poll(bought))["state"] == "active"
 
@@ -248,17 +250,17 @@ async def test_payments_that_nobody_knows_hold_up_no_other(watch_service: WatchS
     bought = await watch_service.buy()
     ids = [f"pay_{number}" for number in range(520)]
     row = {"watch_id": bought["watch_id"], "kind": watch_payments.RENEW, "at": 1, "applied": False}
-    async with watch_service.store.write() as tx:
-        await tx.execute(
-            watch_payments.watch_payment.insert(), [{**row, "payment_id": each} for each in ids]
-        )
+    await execute(
+        watch_service.store,
+        watch_payments.watch_payment.insert(),
+        [{**row, "payment_id": each} for each in ids],
+    )
     await paid(watch_service, ids[0], PaymentState.UNKNOWN)
     two = await watch_service.buy()
-    async with watch_service.store.write() as tx:
-        await watch_payments.apply(tx, now=watch_service.clock())
-        assert (await watches.get(tx, two["watch_id"])).state is State.ACTIVE
-        assert not await watch_payments.ready(tx)
-        assert not await watches.any_due(tx, now=watch_service.clock())
+    await watch_service.store.writing(watch_payments.apply, now=watch_service.clock())
+    assert (await watch_service.store.writing(watches.get, two["watch_id"])).state is State.ACTIVE
+    assert not await watch_service.store.writing(watch_payments.ready)
+    assert not await watch_service.store.writing(watches.any_due, now=watch_service.clock())
 
 
 async def test_an_edit_takes_nothing_away_that_was_there_to_be_read(
@@ -449,15 +451,15 @@ async def test_a_host_that_never_answers_delays_no_other(watch_service: WatchSer
         await watch_service.buy(delivery={"webhook_url": slow[:5], "slack_url": slow[5:]})
     await watch_service.buy(delivery={"webhook_url": A})
     await happens(watch_service, 1)
-    async with watch_service.store.write() as tx:  # the one that is healthy comes last
-        good = sa.select(destination.c.id).where(
-            destination.c.masked.startswith(f"https://{ALERTS}/")
-        )
-        late = outbox.delivery.c.destination_id.in_(good)
-        await tx.execute(outbox.delivery.update().where(late).values(due=watch_service.clock()))
-        await tx.execute(
-            outbox.delivery.update().where(~late).values(due=watch_service.clock() - 1)
-        )
+    good = sa.select(destination.c.id).where(destination.c.masked.startswith(f"https://{ALERTS}/"))
+    late = outbox.delivery.c.destination_id.in_(good)
+    await execute(
+        watch_service.store, outbox.delivery.update().where(late).values(due=watch_service.clock())
+    )
+    await execute(
+        watch_service.store,
+        outbox.delivery.update().where(~late).values(due=watch_service.clock() - 1),
+    )
     before = len(watch_service.receivers.got)
     watch_service.receivers.stuck.add(OTHER)
     alerts = watch_service.running.service.alerts()

@@ -290,8 +290,9 @@ async def test_a_fuzzer_with_money_finds_nothing(
         )
         async with opened(config) as running:
             resource, now = parse_resource(examples.RESOURCE), running.clock()
-            async with running.service.store.write() as tx:
-                await discovery.adopt(tx, resource, source="request", now=now)
+            await running.service.store.writing(
+                discovery.adopt, resource, source="request", now=now
+            )
             payer = Payer(running.app, running.clock() // 1000, dict(catalogue.PRICES))
             await fuzz(
                 payer,

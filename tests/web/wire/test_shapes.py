@@ -144,8 +144,7 @@ async def test_a_report_has_the_fields_of_the_contract(samples: list[dict[str, A
 
 
 async def test_a_report_of_what_really_happened_has_no_mark(running: Running) -> None:
-    async with running.service.store.read() as tx:
-        best = (await reports.preview(tx))[0].report
+    best = (await running.service.store.reading(reports.preview))[0].report
     marked, real = best, replace(best, endpoint=replace(best.endpoint, simulated=False))
     assert json.loads(wire.dump(wire.trust_report(marked)))["simulated"] is True
     assert "simulated" not in json.loads(wire.dump(wire.trust_report(real)))
@@ -219,10 +218,15 @@ async def test_the_snapshot_has_the_fields_of_the_contract(running: Running) -> 
 
 async def test_what_no_directory_lists_is_not_called_listed(running: Running) -> None:
     resource = parse_resource("https://asked-for.dev/v1/quote")
-    async with running.service.store.write() as tx:
-        asked = await discovery.adopt(tx, resource, source="request", now=running.clock())
-        await endpoints.update(tx, replace(asked, learned="GET"))  # it answered 402 once
-        await endpoints.set_wildcard(tx, asked.host, wildcard=False, at=running.clock())
+    asked = await running.service.store.writing(
+        discovery.adopt, resource, source="request", now=running.clock()
+    )
+    await running.service.store.writing(
+        endpoints.update, replace(asked, learned="GET")
+    )  # it answered 402 once
+    await running.service.store.writing(
+        endpoints.set_wildcard, asked.host, wildcard=False, at=running.clock()
+    )
     found = (await running.get(f"/trust/snapshot/{resource.id}")).json()
     assert (found["status"], found["sources"]) == ("unlisted", [])
     assert "listed" not in found["summary"]

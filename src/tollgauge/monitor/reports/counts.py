@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from tollgauge.db.transaction import step
 from tollgauge.store.chain import volumes
 from tollgauge.store.endpoints import endpoints, scores
 
@@ -37,7 +36,6 @@ class Ecosystem:
     indexed_permille: int | None = None
 
 
-@step
 def ecosystem(tx: Connection, *, now: int) -> Ecosystem:
     """Counts over everything that is known."""
     known = endpoints.counts(tx)

@@ -12,7 +12,6 @@ from tollgauge.core.latency import percentile
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.score import Score, score_from_json
 from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, usd_text
-from tollgauge.db.transaction import step
 from tollgauge.monitor.reports.snapshots import Snapshot, snapshot_of
 from tollgauge.store.endpoints import alternative_counts, listings, public, scores
 from tollgauge.store.probes import probes
@@ -81,7 +80,6 @@ class EndpointView:
     events: tuple[TimelineEvent, ...]
 
 
-@step
 def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     """Everything the endpoint's page shows; None when nobody knows it or it is not public."""
     endpoint = public.get(tx, endpoint_id)

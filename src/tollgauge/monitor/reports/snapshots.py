@@ -12,7 +12,6 @@ from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.policy import POLICIES
 from tollgauge.core.score import score_from_json
 from tollgauge.core.verdict import UNPROBED, summary
-from tollgauge.db.transaction import step
 from tollgauge.store.endpoints import alternative_counts, endpoints, public, scores
 from tollgauge.store.endpoints.scores import ScoreRow
 
@@ -83,7 +82,6 @@ class Provider:
     rows: tuple[Snapshot, ...]
 
 
-@step
 def leaderboard(tx: Connection, *, now: int) -> Leaderboard:
     """The best listed endpoints, best first, as of the newest of their scores: it is the same,
     and keeps its entity tag, until one of them is scored again.
@@ -96,7 +94,6 @@ def leaderboard(tx: Connection, *, now: int) -> Leaderboard:
     )
 
 
-@step
 def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
     """The cached view of one endpoint, None when nobody knows it or it is not public."""
     endpoint = public.get(tx, endpoint_id)
@@ -107,7 +104,6 @@ def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
     return snapshot_of(endpoint, row, now=now, better_alternatives=better)
 
 
-@step
 def provider(tx: Connection, host: str, *, now: int) -> Provider | None:
     """One host's public endpoints, best first; None when there are none."""
     known_endpoints = endpoints.of_host(tx, host, limit=PROVIDER_ROWS)

@@ -14,7 +14,6 @@ from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.policy import POLICIES
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.score import Score, score_from_json
-from tollgauge.db.transaction import step
 from tollgauge.monitor import scoring
 from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.endpoints.scores import ScoreRow
@@ -53,14 +52,12 @@ class Sample:
     report: TrustReport
 
 
-@step
 def live(tx: Connection, endpoint: Endpoint, probe: ProbeResult, *, now: int) -> TrustReport:
     """The report of an endpoint that was probed just now, scored from its evidence as of now."""
     score, row = scoring.compute(tx, endpoint, as_of=now)
     return TrustReport(endpoint=endpoint, score=score, row=row, probe=probe)
 
 
-@step
 def scored_last(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Scored]:
     """Endpoints with their latest scores, by id, public or not; unknown ids are left out."""
     known = endpoints.get_many(tx, endpoint_ids)
@@ -70,7 +67,6 @@ def scored_last(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Scored
     }
 
 
-@step
 def scored_again(tx: Connection, endpoint: Endpoint, *, now: int) -> Scored:
     """An endpoint scored from its stored evidence as of now. Raises EvidenceError and ScoreError
     for evidence that cannot be scored.
@@ -79,7 +75,6 @@ def scored_again(tx: Connection, endpoint: Endpoint, *, now: int) -> Scored:
     return Scored(endpoint=endpoint, score=score, row=row)
 
 
-@step
 def shared(tx: Connection, endpoint: Endpoint, probe: ProbeResult) -> TrustReport | None:
     """The report of a probe that was scored already, None while the latest score of its endpoint
     does not know it.
@@ -94,7 +89,6 @@ def shared(tx: Connection, endpoint: Endpoint, probe: ProbeResult) -> TrustRepor
     return TrustReport(endpoint=endpoint, score=score, row=row, probe=probe)
 
 
-@step
 def preview(tx: Connection) -> tuple[Sample, ...]:
     """Sample reports of the best, the median and the worst endpoint by score; fewer while the
     scored population is smaller.

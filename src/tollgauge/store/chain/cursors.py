@@ -27,7 +27,6 @@ from tollgauge.core.settlement import Deposit, Entry
 from tollgauge.db import upsert
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
-from tollgauge.db.transaction import step
 from tollgauge.store.chain import deposits, transfers
 from tollgauge.store.chain.deposits import Owed
 from tollgauge.store.endpoints import endpoints
@@ -117,14 +116,12 @@ class Backlog:
     wallets: frozenset[bytes]
 
 
-@step
 def cursor(tx: Connection, chain: int) -> Cursor | None:
     """How far a chain is indexed; None before the first step."""
     row = tx.execute(_CURSOR, {"chain": chain}).mappings().one_or_none()
     return None if row is None else Cursor(**row)
 
 
-@step
 def start(tx: Connection, chain: int, header: Header) -> Cursor:
     """Begin to index a chain after a final block. Raises OvertakenError if another worker began
     after a different one.
@@ -148,7 +145,6 @@ def start(tx: Connection, chain: int, header: Header) -> Cursor:
     return started
 
 
-@step
 def kept(tx: Connection, chain: int) -> dict[int, bytes]:
     """The hashes of the indexed blocks that may still change, and of the last final one."""
     rows = tx.execute(
@@ -157,7 +153,6 @@ def kept(tx: Connection, chain: int) -> dict[int, bytes]:
     return {row.number: row.hash for row in rows}
 
 
-@step
 def unknown(tx: Connection, chain: int) -> tuple[str, ...]:
     """The payTo addresses of endpoints on this chain that are not wallets yet."""
     is_wallet = sa.exists().where(
@@ -173,7 +168,6 @@ def unknown(tx: Connection, chain: int) -> tuple[str, ...]:
     return tuple(address for address in addresses if ADDRESS.fullmatch(address))
 
 
-@step
 def join(tx: Connection, before: Cursor, addresses: Iterable[str]) -> Cursor:
     """Add wallets. They are indexed from the cursor on, and their past is to be back-filled. Raises
     OvertakenError.
@@ -197,7 +191,6 @@ def join(tx: Connection, before: Cursor, addresses: Iterable[str]) -> Cursor:
     return after
 
 
-@step
 def join_accounts(
     tx: Connection,
     before: Cursor,
@@ -236,7 +229,6 @@ def _with_new_version(tx: Connection, before: Cursor) -> Cursor:
     return _reread(tx, before.chain)
 
 
-@step
 def wallets(tx: Connection, chain: int) -> dict[bytes, int]:
     """Every wallet of a chain, with the first block that is indexed for it."""
     rows = tx.execute(
@@ -245,7 +237,6 @@ def wallets(tx: Connection, chain: int) -> dict[bytes, int]:
     return {bytes.fromhex(address[2:]): low for address, low in rows}
 
 
-@step
 def advance(
     tx: Connection,
     before: Cursor,
@@ -300,7 +291,6 @@ def advance(
     return _reread(tx, before.chain)
 
 
-@step
 def backlog(tx: Connection, chain: int, *, limit: int) -> Backlog | None:
     """The wallets to back-fill next, those nearest to the cursor first; None if all are done."""
     unfinished = (chain_wallet.c.chain == chain, chain_wallet.c.done.is_(False))
@@ -321,7 +311,6 @@ def backlog(tx: Connection, chain: int, *, limit: int) -> Backlog | None:
     )
 
 
-@step
 def fill(
     tx: Connection,
     before: Cursor,
@@ -357,7 +346,6 @@ def fill(
     touch(tx, before.chain, transfers.replace(tx, before.chain, entries))
 
 
-@step
 def fill_account(
     tx: Connection,
     before: Cursor,
@@ -378,7 +366,6 @@ def fill_account(
         raise OvertakenError
 
 
-@step
 def audited(
     tx: Connection,
     before: Cursor,
@@ -399,7 +386,6 @@ def audited(
     return len(missing) + deposits.correct(tx, before.chain, span, came)
 
 
-@step
 def touch(tx: Connection, chain: int, changed: Iterable[bytes]) -> None:
     """Record that the settlements of some wallets changed."""
     for chunk in _chunks(sorted(changed)):
@@ -414,7 +400,6 @@ def touch(tx: Connection, chain: int, changed: Iterable[bytes]) -> None:
         )
 
 
-@step
 def mark_dirty(tx: Connection, chain: int, *, now: int, every_ms: int) -> int:
     """Mark the endpoints of touched wallets as dirty, and return how many. A wallet's are marked at
     most once in `every_ms`, because thousands of endpoints may have the same wallet.

@@ -27,7 +27,6 @@ from tollgauge.core.blocks import Span
 from tollgauge.core.settlement import Deposit
 from tollgauge.db import upsert
 from tollgauge.db.schema import metadata
-from tollgauge.db.transaction import step
 from tollgauge.store.endpoints import endpoints
 
 account = sa.Table(
@@ -76,7 +75,6 @@ class Owed:
     wanted_from: int
 
 
-@step
 def unopened(tx: Connection, chain: int, asset: str, addresses: Iterable[str]) -> tuple[str, ...]:
     """Which of these addresses (0x-hex, lower case) are no accounts yet."""
     wanted = set(addresses)
@@ -86,7 +84,6 @@ def unopened(tx: Connection, chain: int, asset: str, addresses: Iterable[str]) -
     return tuple(sorted(wanted - set(tx.execute(query).scalars())))
 
 
-@step
 def open_accounts(
     tx: Connection,
     chain: int,
@@ -106,7 +103,6 @@ def open_accounts(
     tx.execute(upsert.insert(tx, account).on_conflict_do_nothing(), rows)
 
 
-@step
 def lows(tx: Connection, chain: int, asset: str) -> dict[bytes, int]:
     """Every account of a token, with the first block that is indexed for it."""
     query = sa.select(account.c.address, account.c.low).where(
@@ -115,7 +111,6 @@ def lows(tx: Connection, chain: int, asset: str) -> dict[bytes, int]:
     return {bytes.fromhex(address[2:]): low for address, low in tx.execute(query)}
 
 
-@step
 def backlog(tx: Connection, chain: int, asset: str) -> Owed | None:
     """The account to back-fill next, the one nearest to the cursor; None if all are done."""
     query = (
@@ -132,7 +127,6 @@ def backlog(tx: Connection, chain: int, asset: str) -> Owed | None:
     return Owed(address=bytes.fromhex(address[2:]), low=low, wanted_from=wanted_from)
 
 
-@step
 def fill(
     tx: Connection,
     chain: int,
@@ -158,7 +152,6 @@ def fill(
     return moved
 
 
-@step
 def add(tx: Connection, chain: int, deposits: Sequence[Deposit]) -> None:
     """Add deposits that are not stored yet."""
     for start in range(0, len(deposits), _ROWS):
@@ -166,7 +159,6 @@ def add(tx: Connection, chain: int, deposits: Sequence[Deposit]) -> None:
         tx.execute(deposit.insert(), rows)
 
 
-@step
 def rewind(tx: Connection, chain: int, *, above: int, at: int) -> None:
     """Remove the deposits of blocks above `above`. Accounts that were added on those blocks are
     indexed from the next block on, of time `at` (ms UTC).
@@ -179,7 +171,6 @@ def rewind(tx: Connection, chain: int, *, above: int, at: int) -> None:
     )
 
 
-@step
 def correct(tx: Connection, chain: int, span: Span, deposits: Sequence[Deposit]) -> int:
     """Add the deposits of a span that are missing, and the nonces of those that were stored without
     one, because a node's answer lacked the event of their authorization; returns how many.

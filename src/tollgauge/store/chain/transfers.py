@@ -25,7 +25,6 @@ from tollgauge.core.blocks import Span
 from tollgauge.core.settlement import Entry
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.db.schema import metadata
-from tollgauge.db.transaction import step
 
 transfer = sa.Table(
     "transfer",
@@ -68,7 +67,6 @@ Key = tuple[bytes, int, bytes]
 Item = TypeVar("Item")
 
 
-@step
 def replace(
     tx: Connection, chain: int, entries: Sequence[Entry], *, above: int | None = None
 ) -> set[bytes]:
@@ -98,7 +96,6 @@ def replace(
     return {key[0] for key in sums}
 
 
-@step
 def missing(tx: Connection, chain: int, span: Span, entries: Sequence[Entry]) -> list[Entry]:
     """The entries of a span that are not stored."""
     columns = (transfer.c.block_hash, transfer.c.log_index, transfer.c.wallet)
@@ -109,7 +106,6 @@ def missing(tx: Connection, chain: int, span: Span, entries: Sequence[Entry]) ->
     ]
 
 
-@step
 def forget(tx: Connection, chain: int, *, before: int, blocks: int) -> int:
     """Remove the transfers and sums of whole days before an instant (ms UTC), the transfers of at
     most `blocks` blocks from the oldest on; returns how many transfers.

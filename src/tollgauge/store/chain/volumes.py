@@ -21,7 +21,6 @@ from sqlalchemy import Connection
 from tollgauge.core.evidence import PayerVolume
 from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
 from tollgauge.db import meta
-from tollgauge.db.transaction import step
 from tollgauge.store.chain import cursors as chains
 from tollgauge.store.chain.cursors import chain_wallet
 from tollgauge.store.chain.transfers import transfer, transfer_day
@@ -73,7 +72,6 @@ def chain_of(network: str) -> int | None:
     return int(number) if kind == "eip155" and plain else None
 
 
-@step
 def coverage(tx: Connection, chain: int, address: str, *, as_of: int) -> Coverage | None:
     """How much of the 30 days before `as_of` is indexed for an address, None if nothing is."""
     low_at = tx.execute(_LOW, {"chain": chain, "address": address}).scalar_one_or_none()
@@ -87,7 +85,6 @@ def coverage(tx: Connection, chain: int, address: str, *, as_of: int) -> Coverag
     )
 
 
-@step
 def payers(tx: Connection, chain: int, address: str, *, as_of: int) -> tuple[PayerVolume, ...]:
     """Who paid an address by authorization in the 30 days before `as_of`, and what it sent back
     to each of them, in the order of addresses; the smallest beyond MOST_PAYERS as one.
@@ -114,7 +111,6 @@ def _payer(address: str, transfers: int, paid: int, returned: int) -> PayerVolum
     return PayerVolume(payer=address, transfers=transfers, paid=paid, returned=returned)
 
 
-@step
 def measure(tx: Connection, chain: int, *, as_of: int) -> ChainVolume:
     """A chain's volume as of an instant, from every wallet's sums."""
     total = {"raw": 0, "organic": 0, "receivers": 0}
@@ -140,7 +136,6 @@ def measure(tx: Connection, chain: int, *, as_of: int) -> ChainVolume:
     )
 
 
-@step
 def publish(tx: Connection, volume: ChainVolume) -> None:
     """Store a chain's volume for the statistics."""
     text = orjson.dumps(
@@ -149,13 +144,11 @@ def publish(tx: Connection, volume: ChainVolume) -> None:
     meta.put(tx, f"{_META}{volume.chain}", text)
 
 
-@step
 def unpublish(tx: Connection, chain: int) -> None:
     """Delete a chain's volume, because the chain is not indexed any more."""
     meta.drop(tx, f"{_META}{chain}")
 
 
-@step
 def published(tx: Connection) -> tuple[ChainVolume, ...]:
     """The latest stored volume of each chain, in the order of chain ids."""
     cursors = sa.select(chains.chain_cursor.c.chain).order_by(chains.chain_cursor.c.chain)

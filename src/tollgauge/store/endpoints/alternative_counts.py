@@ -19,7 +19,6 @@ from tollgauge.db import schema, upsert
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import score as score_table
-from tollgauge.db.transaction import step
 from tollgauge.store.endpoints.endpoint_rows import from_row
 from tollgauge.store.endpoints.endpoints import chunks, lock
 
@@ -58,21 +57,18 @@ class Standing:
     offered: bool
 
 
-@step
 def page(tx: Connection, *, after: str, limit: int) -> tuple[Standing, ...]:
     """A page of all endpoints in the order of ids, those after an id."""
     query = _ROWS.where(endpoint_table.c.id > after).order_by(endpoint_table.c.id).limit(limit)
     return tuple(_standing(row) for row in tx.execute(query).mappings())
 
 
-@step
 def standing(tx: Connection, endpoint_id: str) -> Standing | None:
     """An endpoint with its latest score, or None."""
     row = _ONE.first(tx, {"id": endpoint_id})
     return None if row is None else _standing(row._asdict())
 
 
-@step
 def standings(tx: Connection, ids: Iterable[str]) -> dict[str, Standing]:
     """Endpoints with their latest scores, by id; unknown ids are left out."""
     by_id: dict[str, Standing] = {}
@@ -82,7 +78,6 @@ def standings(tx: Connection, ids: Iterable[str]) -> dict[str, Standing]:
     return by_id
 
 
-@step
 def save_counts(tx: Connection, counts: Mapping[str, int]) -> None:
     """Store how many better alternatives some endpoints have, except for those that were removed
     meanwhile.
@@ -98,7 +93,6 @@ def save_counts(tx: Connection, counts: Mapping[str, int]) -> None:
     tx.execute(row, rows)
 
 
-@step
 def counts(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
     """How many better alternatives some endpoints have; those not counted yet are left out."""
     by_id: dict[str, int] = {}

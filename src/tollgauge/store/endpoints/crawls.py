@@ -21,7 +21,6 @@ from tollgauge.core.units import DAY_MS
 from tollgauge.db import upsert
 from tollgauge.db.schema import crawl as crawl_table
 from tollgauge.db.schema import listing as listing_table
-from tollgauge.db.transaction import step
 from tollgauge.store.endpoints import endpoints
 
 _RESUME_MS: Final = DAY_MS
@@ -44,7 +43,6 @@ class Crawl:
         return now if self.taken_at is None else self.taken_at
 
 
-@step
 def begin_crawl(tx: Connection, source: str, *, now: int) -> Crawl:
     """Start a crawl of a source, or resume one that was interrupted within a day."""
     _end_open(tx, source, until=now - _RESUME_MS, now=now)
@@ -53,7 +51,6 @@ def begin_crawl(tx: Connection, source: str, *, now: int) -> Crawl:
     return _open_crawl(tx, source)
 
 
-@step
 def begin_file(tx: Connection, source: str, *, taken_at: int | None, now: int) -> Crawl:
     """Start a crawl of a file, from its start. `taken_at` is the instant that it names for its
     content, None if it names none.
@@ -93,7 +90,6 @@ def _open_crawl(tx: Connection, source: str) -> Crawl:
     return Crawl(**tx.execute(query).mappings().one())
 
 
-@step
 def last_taken(tx: Connection, source: str) -> int | None:
     """The instant of the newest crawl of a source, None for a new source."""
     query = sa.select(sa.func.max(crawl_table.c.taken_at)).where(crawl_table.c.source == source)
@@ -101,7 +97,6 @@ def last_taken(tx: Connection, source: str) -> int | None:
     return taken
 
 
-@step
 def listed_by(tx: Connection) -> dict[str, int]:
     """How many endpoints each source lists now."""
     query = sa.select(listing_table.c.source, sa.func.count()).where(
@@ -110,7 +105,6 @@ def listed_by(tx: Connection) -> dict[str, int]:
     return dict(tx.execute(query.group_by(listing_table.c.source)).all())
 
 
-@step
 def shared_with(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
     """How many of some endpoints each source lists now; a source that lists none is left out."""
     by_source: Counter[str] = Counter()
@@ -122,7 +116,6 @@ def shared_with(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
     return dict(by_source)
 
 
-@step
 def census(tx: Connection, crawl: Crawl) -> Census:
     """How many endpoints a crawl has listed so far, beside the earlier crawls of its source."""
     ended = sa.select(crawl_table.c.id, crawl_table.c.listed, crawl_table.c.complete).where(

@@ -26,7 +26,6 @@ from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.db.schema import score as score_table
-from tollgauge.db.transaction import step
 from tollgauge.store.endpoints.endpoint_rows import from_row, to_row
 
 SCORE_LEASE_MS: Final = 5 * MINUTE_MS
@@ -70,14 +69,12 @@ class HostState:
     lease_until: int = 0
 
 
-@step
 def get(tx: Connection, endpoint_id: str) -> Endpoint | None:
     """The endpoint with an id, or None."""
     row = _ONE.first(tx, {"id": endpoint_id})
     return None if row is None else from_row(row._asdict())
 
 
-@step
 def get_many(tx: Connection, ids: Iterable[str]) -> dict[str, Endpoint]:
     """The endpoints with these ids, by id; unknown ids are left out."""
     by_id: dict[str, Endpoint] = {}
@@ -87,7 +84,6 @@ def get_many(tx: Connection, ids: Iterable[str]) -> dict[str, Endpoint]:
     return by_id
 
 
-@step
 def insert(tx: Connection, endpoint: Endpoint, *, adopted: bool = False) -> None:
     """Add an endpoint, and its host if that is new; its score is due at once.
 
@@ -96,7 +92,6 @@ def insert(tx: Connection, endpoint: Endpoint, *, adopted: bool = False) -> None
     insert_many(tx, (endpoint,), adopted=adopted)
 
 
-@step
 def insert_many(tx: Connection, endpoints: Iterable[Endpoint], *, adopted: bool = False) -> None:
     """Add several endpoints, as `insert` does one."""
     ordered = sorted(endpoints, key=lambda endpoint: endpoint.id)
@@ -117,7 +112,6 @@ def insert_many(tx: Connection, endpoints: Iterable[Endpoint], *, adopted: bool 
     tx.execute(endpoint_table.insert(), rows)
 
 
-@step
 def update(tx: Connection, endpoint: Endpoint) -> None:
     """Write every field of an endpoint, by its id.
 
@@ -129,13 +123,11 @@ def update(tx: Connection, endpoint: Endpoint) -> None:
     )
 
 
-@step
 def make_due(tx: Connection, *, now: int) -> None:
     """Make every endpoint due at once."""
     tx.execute(endpoint_table.update().where(endpoint_table.c.next_due > now).values(next_due=now))
 
 
-@step
 def claim_due(
     tx: Connection, *, owner: str, now: int, limit: int, lease_ms: int
 ) -> tuple[Endpoint, ...]:
@@ -159,7 +151,6 @@ def claim_due(
     return tuple(claimed)
 
 
-@step
 def claim_host(tx: Connection, host: str, *, owner: str, now: int, lease_ms: int) -> bool:
     """Lease one host for a probe that is wanted now; False if it is leased, or not free before
     `free_at`. An unknown host is added.
@@ -175,7 +166,6 @@ def claim_host(tx: Connection, host: str, *, owner: str, now: int, lease_ms: int
     return done.rowcount > 0
 
 
-@step
 def release_host(tx: Connection, host: str, *, owner: str, now: int, free_at: int) -> bool:
     """End a lease; the host is not probed before `free_at`. False, and nothing changed, if the
     lease is no longer the owner's.
@@ -192,7 +182,6 @@ def release_host(tx: Connection, host: str, *, owner: str, now: int, free_at: in
     return done.rowcount > 0
 
 
-@step
 def release_hosts(tx: Connection, free_at: Mapping[str, int], *, owner: str, now: int) -> None:
     """End the owner's leases of hosts; `free_at` has the instant by host, as in `release_host`."""
     statement = (
@@ -208,7 +197,6 @@ def release_hosts(tx: Connection, free_at: Mapping[str, int], *, owner: str, now
     tx.execute(statement, rows)
 
 
-@step
 def lock(tx: Connection, ids: Iterable[str]) -> dict[str, sa.RowMapping]:
     """The rows of endpoints by id, locked in the order of their ids, so that no two transactions
     wait for each other.
@@ -225,7 +213,6 @@ def lock(tx: Connection, ids: Iterable[str]) -> dict[str, sa.RowMapping]:
     return by_id
 
 
-@step
 def mark_dirty(tx: Connection, ids: Iterable[str], *, now: int) -> None:
     """Make the scores of endpoints due, because their evidence changed."""
     for chunk in chunks(sorted(set(ids))):
@@ -240,7 +227,6 @@ def mark_dirty(tx: Connection, ids: Iterable[str], *, now: int) -> None:
         )
 
 
-@step
 def claim_dirty(
     tx: Connection,
     *,
@@ -271,7 +257,6 @@ def claim_dirty(
     return ids
 
 
-@step
 def set_wildcard(tx: Connection, host: str, *, wildcard: bool, at: int) -> None:
     """Store whether a random path of a host answers 402. If that changed, the scores of all
     endpoints of the host are due.
@@ -290,14 +275,12 @@ def set_wildcard(tx: Connection, host: str, *, wildcard: bool, at: int) -> None:
         mark_dirty(tx, ids, now=at)
 
 
-@step
 def host_state(tx: Connection, host: str) -> HostState:
     """What is known of a host; the defaults of HostState for an unknown one."""
     row = tx.execute(_HOST, {"host": host}).mappings().one_or_none()
     return HostState(host=host) if row is None else HostState(**row)
 
 
-@step
 def host_states(tx: Connection, hosts: Iterable[str]) -> dict[str, HostState]:
     """What is known of hosts, by name; unknown hosts are left out."""
     by_host: dict[str, HostState] = {}
@@ -307,7 +290,6 @@ def host_states(tx: Connection, hosts: Iterable[str]) -> dict[str, HostState]:
     return by_host
 
 
-@step
 def count_hosts_sharing(tx: Connection, network: str, pay_to: str) -> int:
     """How many hosts have a public endpoint that is paid to this address on this network."""
     address = pay_to.lower() if pay_to.startswith("0x") else pay_to
@@ -315,7 +297,6 @@ def count_hosts_sharing(tx: Connection, network: str, pay_to: str) -> int:
     return count
 
 
-@step
 def of_host(tx: Connection, host: str, *, limit: int) -> tuple[Endpoint, ...]:
     """Public endpoints of a host, those with the best scores first, then those without."""
     query = (
@@ -328,7 +309,6 @@ def of_host(tx: Connection, host: str, *, limit: int) -> tuple[Endpoint, ...]:
     return tuple(from_row(row) for row in tx.execute(query).mappings())
 
 
-@step
 def counts(tx: Connection) -> dict[str, int]:
     """How many endpoints are `listed`, `delisted`, or `adopted` (no directory ever listed them),
     and how many of them all are `simulated`.

@@ -18,7 +18,6 @@ from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.terms import Advertised
 from tollgauge.db import schema, upsert
 from tollgauge.db.codec import terms_from_json, terms_to_json, texts_to_json
-from tollgauge.db.transaction import step
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.endpoints.crawls import Crawl
 from tollgauge.store.endpoints.endpoint_rows import from_row, quote_columns, to_row
@@ -220,7 +219,6 @@ def add_events(tx: Connection, events: Sequence[tuple[str, DiscoveryEvent]]) -> 
         )
 
 
-@step
 def events(
     tx: Connection, endpoint_id: str, *, since: int, until: int
 ) -> tuple[DiscoveryEvent, ...]:

@@ -23,7 +23,6 @@ from tollgauge.db import meta, schema
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
-from tollgauge.db.transaction import step
 from tollgauge.store.endpoints.alternative_counts import alternative_count
 from tollgauge.store.endpoints.endpoint_rows import from_row
 from tollgauge.store.endpoints.endpoints import PUBLIC
@@ -52,14 +51,12 @@ _ONE: Final = Prepared(
 )
 
 
-@step
 def get(tx: Connection, endpoint_id: str) -> Endpoint | None:
     """The endpoint with an id; None for an unknown id and for an endpoint that is not public."""
     row = _ONE.first(tx, {"id": endpoint_id})
     return None if row is None else from_row(row._asdict())
 
 
-@step
 def forget(tx: Connection, *, now: int, limit: int) -> int:
     """Remove endpoints that have not been public for KEEP_MS, with all that belongs to them, and
     their hosts if these have no other endpoint; returns how many endpoints.

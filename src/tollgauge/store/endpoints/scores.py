@@ -24,7 +24,6 @@ from tollgauge.db import upsert
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import score as score_table
-from tollgauge.db.transaction import step
 from tollgauge.store.endpoints.endpoints import chunks
 
 _ONE: Final = Prepared(
@@ -115,7 +114,6 @@ def row_of(endpoint_id: str, evidence: Evidence, computed: Score) -> ScoreRow:
     )
 
 
-@step
 def save(tx: Connection, row: ScoreRow) -> bool:
     """Store a score, and end the claim that it was computed under: the next score is due when this
     one is too old, or at once if the evidence changed meanwhile. False if there is a newer score
@@ -127,14 +125,12 @@ def save(tx: Connection, row: ScoreRow) -> bool:
     return _SAVE.run(tx, {field.name: getattr(row, field.name) for field in fields(row)}) > 0
 
 
-@step
 def get(tx: Connection, endpoint_id: str) -> ScoreRow | None:
     """The score of an endpoint, or None."""
     row = _ONE.first(tx, {"id": endpoint_id})
     return None if row is None else ScoreRow(**row._asdict())
 
 
-@step
 def get_many(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, ScoreRow]:
     """The scores of some endpoints, by endpoint id; those without are left out."""
     by_id: dict[str, ScoreRow] = {}
@@ -144,7 +140,6 @@ def get_many(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, ScoreRow]
     return by_id
 
 
-@step
 def results(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Score]:
     """The scores of some endpoints without their evidence, which can be large, by endpoint id;
     those without are left out.
@@ -160,13 +155,11 @@ def results(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Score]:
     return by_id
 
 
-@step
 def top(tx: Connection, *, limit: int) -> tuple[ScoreRow, ...]:
     """The best of the ranked population, best first."""
     return _ranked(tx, limit=limit, offset=0)
 
 
-@step
 def at_rank(tx: Connection, *, rank: int) -> ScoreRow | None:
     """The score at a rank of the ranked population, from 1; None beyond its ends."""
     if rank < 1:
@@ -174,7 +167,6 @@ def at_rank(tx: Connection, *, rank: int) -> ScoreRow | None:
     return next(iter(_ranked(tx, limit=1, offset=rank - 1)), None)
 
 
-@step
 def population(tx: Connection) -> Population:
     """Counts over the ranked population."""
     query = sa.select(

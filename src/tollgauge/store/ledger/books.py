@@ -22,7 +22,6 @@ from tollgauge.core.payment import State
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.db import upsert
 from tollgauge.db.schema import metadata
-from tollgauge.db.transaction import step
 from tollgauge.store.chain.cursors import chain_cursor
 from tollgauge.store.chain.deposits import account, deposit
 from tollgauge.store.chain.volumes import chain_of
@@ -61,7 +60,6 @@ class UnattributedDeposit:
     state: State | None
 
 
-@step
 def named(
     tx: Connection, network: str, asset: str, *, since: int
 ) -> tuple[frozenset[str], int | None]:
@@ -78,7 +76,6 @@ def named(
     return frozenset(addresses.scalars()), began
 
 
-@step
 def accounts(tx: Connection) -> tuple[Account, ...]:
     """Every address that sales are or were paid to: those whose deposits are indexed, and those
     that only the ledger names.
@@ -104,7 +101,6 @@ def accounts(tx: Connection) -> tuple[Account, ...]:
     )
 
 
-@step
 def of_day(tx: Connection, book_account: Account, day: int) -> Day:
     """The books of an account on one UTC day."""
     begin, end = day * DAY_MS, (day + 1) * DAY_MS
@@ -144,7 +140,6 @@ def of_day(tx: Connection, book_account: Account, day: int) -> Day:
     return books_of_day(book_account, day, deposits, unseen)
 
 
-@step
 def unattributed(tx: Connection, *, limit: int) -> tuple[UnattributedDeposit, ...]:
     """The newest deposits that no settled sale explains."""
     network = "eip155:" + sa.cast(deposit.c.chain, sa.Text)
@@ -159,7 +154,6 @@ def unattributed(tx: Connection, *, limit: int) -> tuple[UnattributedDeposit, ..
     return tuple(_unattributed_deposit(row) for row in tx.execute(query).mappings())
 
 
-@step
 def checked(tx: Connection, book_account: Account) -> dict[int, int]:
     """The days of an account that were complete when they were checked, each with its difference
     (atomic units).
@@ -168,7 +162,6 @@ def checked(tx: Connection, book_account: Account) -> dict[int, int]:
     return {day: int(difference) for day, difference in tx.execute(query)}
 
 
-@step
 def check(tx: Connection, day: Day, *, now: int) -> None:
     """Keep the difference of a complete day."""
     chain = chain_of(day.account.network)
@@ -179,7 +172,6 @@ def check(tx: Connection, day: Day, *, now: int) -> None:
     tx.execute(row.on_conflict_do_update(index_elements=keys, set_=values))
 
 
-@step
 def recheck(tx: Connection, row: LedgerRow) -> None:
     """Have the day of a payment checked again, because something about it changed."""
     book_account = Account(network=row.network, asset=row.asset, address=row.pay_to)

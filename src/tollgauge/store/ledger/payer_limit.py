@@ -24,7 +24,6 @@ from sqlalchemy import (
 from tollgauge.core.payment import BEFORE_SETTLEMENT, NEVER_PAID, State
 from tollgauge.core.units import HOUR_MS, MINUTE_MS
 from tollgauge.db.prepared import Prepared
-from tollgauge.db.transaction import step
 from tollgauge.store.ledger.payments import LedgerRow, payment, payment_attempt
 
 MOST: Final = 10
@@ -77,7 +76,6 @@ _NEWEST_OF_HOST: Final = Prepared(
 )
 
 
-@step
 def until(tx: Connection, row: LedgerRow, *, now: int) -> int | None:
     """Until when no answer is computed for a row's payer (ms UTC), None below the limit.
 

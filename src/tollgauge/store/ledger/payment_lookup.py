@@ -13,7 +13,6 @@ from typing import Final
 from sqlalchemy import ColumnElement, Connection, and_, or_, select
 
 from tollgauge.core.payment import State
-from tollgauge.db.transaction import step
 from tollgauge.store.ledger.payments import payment
 
 KEYS_MAX: Final = 500
@@ -43,7 +42,6 @@ class Booked:
 _COLUMNS: Final = (payment.c.id, payment.c.route, payment.c.state, payment.c.created_at)
 
 
-@step
 def payment_of(
     tx: Connection, keys: Sequence[Key], *, network: str, transaction: str
 ) -> Booked | None:

@@ -50,7 +50,6 @@ from tollgauge.core.payment import (
 from tollgauge.core.units import DAY_MS
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import Serial, metadata
-from tollgauge.db.transaction import step
 from tollgauge.db.upsert import either
 
 KEEP_ANSWER_MS = 30 * DAY_MS
@@ -227,7 +226,6 @@ class Claim:
     mine: bool
 
 
-@step
 def claim(
     tx: Connection,
     paid: Payment,
@@ -301,7 +299,6 @@ def _if_unchanged(row: LedgerRow) -> dict[str, object]:
     return _if_held(row) | {"updated_at_": row.updated_at}
 
 
-@step
 def move(
     tx: Connection,
     row: LedgerRow,
@@ -366,7 +363,6 @@ def check_claim(tx: Connection, row: LedgerRow) -> None:
         raise ClaimLost(f"payment {row.id} is no longer claimed by {row.owner}")
 
 
-@step
 def conclude(
     tx: Connection,
     row: LedgerRow,
@@ -397,13 +393,11 @@ def conclude(
     )
 
 
-@step
 def leave(tx: Connection, row: LedgerRow, *, until: int) -> None:
     """Leave a row alone until `until` (ms UTC)."""
     _UPDATE_UNCHANGED.run(tx, {"lease_until": until} | _if_unchanged(row))
 
 
-@step
 def finish(tx: Connection, row: LedgerRow, *, transaction: str) -> None:
     """Mark a settled row as final, settled by this transaction: it is not checked again."""
     values = {"lease_until": 0, "tx_hash": transaction}
@@ -433,14 +427,12 @@ def _insert_attempts(tx: Connection, payment_id: str, attempts: Sequence[Attempt
     _INSERT_ATTEMPT.run_each(tx, rows)
 
 
-@step
 def get(tx: Connection, payment_id: str) -> LedgerRow | None:
     """One payment by its id, or None."""
     row = _BY_ID.first(tx, {"id_": payment_id})
     return _row(row._asdict()) if row else None
 
 
-@step
 def due(tx: Connection, *, now: int, limit: int) -> tuple[LedgerRow, ...]:
     """Payments that are due to be checked on the chain, longest overdue first: `unknown`,
     `settling` ones that a dead worker left, and `settled` ones until they are final.
@@ -457,14 +449,12 @@ def due(tx: Connection, *, now: int, limit: int) -> tuple[LedgerRow, ...]:
     return tuple(sorted(rows, key=lambda row: row.lease_until)[:limit])
 
 
-@step
 def latest(tx: Connection, *, limit: int) -> tuple[LedgerRow, ...]:
     """The newest payments, for the operator."""
     query = _WITH_ANSWER.order_by(payment.c.created_at.desc(), payment.c.id).limit(limit)
     return tuple(_row(dict(row)) for row in tx.execute(query).mappings())
 
 
-@step
 def attempts(tx: Connection, ids: Sequence[str]) -> dict[str, tuple[Attempt, ...]]:
     """The attempts of some payments by payment id, oldest first."""
     table = payment_attempt
@@ -484,7 +474,6 @@ def attempts(tx: Connection, ids: Sequence[str]) -> dict[str, tuple[Attempt, ...
     return {payment_id: tuple(found) for payment_id, found in by_payment.items()}
 
 
-@step
 def forget_answers(tx: Connection, *, now: int) -> int:
     """Delete answers whose payment's outcome has been known for 30 days, and return how many; the
     payments stay.
@@ -497,7 +486,6 @@ def forget_answers(tx: Connection, *, now: int) -> int:
     return tx.execute(delete(payment_answer).where(payment_answer.c.payment_id.in_(old))).rowcount
 
 
-@step
 def forget_rejected(tx: Connection, *, now: int) -> int:
     """Delete up to FORGET_BATCH payments that were rejected a day ago, with their attempts, and
     return how many: nothing was charged, they have expired, and anyone can have any number of them

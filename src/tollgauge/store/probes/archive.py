@@ -21,12 +21,10 @@ from tollgauge.core.rollup import merge, rollup
 from tollgauge.db import meta, upsert
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
-from tollgauge.db.transaction import step
 from tollgauge.store.probes.packing import unpack
 from tollgauge.store.probes.probe_rows import day_from_row, day_to_row, result_from_row
 
 
-@step
 def close_days(tx: Connection, *, before_day: int, limit: int) -> int:
     """Pack at most `limit` (endpoint, day) pairs of days before `before_day`, oldest day first;
     returns how many. Call it again until it returns 0.
@@ -45,7 +43,6 @@ def close_days(tx: Connection, *, before_day: int, limit: int) -> int:
     return len(pairs)
 
 
-@step
 def prune(tx: Connection, *, before_day: int) -> int:
     """Remove the packed probes of days before `before_day`, but keep their sums; returns how many
     (endpoint, day) pairs had any.

@@ -27,7 +27,6 @@ from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.core.watch import WatchRequest
 from tollgauge.db import meta, schema, upsert
 from tollgauge.db.schema import ForeignText, Serial, metadata
-from tollgauge.db.transaction import step
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
 from tollgauge.store.watches import watch_events, watches
@@ -73,14 +72,12 @@ class StoredChange:
     change: Change
 
 
-@step
 def add(tx: Connection, changes: Sequence[tuple[str, Change]]) -> None:
     """Append changes, each with the id of its endpoint, whose row this transaction has locked."""
     if changes:
         tx.execute(change.insert(), [_values(id_, new) for id_, new in changes])
 
 
-@step
 def get_change_state(tx: Connection, endpoint_id: str) -> ChangeState | None:
     """What is remembered of an endpoint, None before its first scored probe."""
     return change_states(tx, (endpoint_id,)).get(endpoint_id)
@@ -139,7 +136,6 @@ def last_up(tx: Connection, endpoint_id: str, *, before: int) -> int | None:
     return at
 
 
-@step
 def of_watch(
     tx: Connection, watch: watches.Watch, *, after: int, limit: int
 ) -> tuple[StoredChange, ...]:
@@ -159,7 +155,6 @@ def of_watch(
     return tuple(heard[:limit])
 
 
-@step
 def count_of_watch(tx: Connection, watch: watches.Watch, *, since: int) -> int:
     """How many changes after an instant a watch is about."""
     requests = watch_events.wishes(tx, [watch.id]).get(watch.id, ())
@@ -185,13 +180,11 @@ def hears(
     )
 
 
-@step
 def newest(tx: Connection) -> int:
     """The id of the newest change, 0 without any: no cursor is ahead of it."""
     return tx.execute(sa.select(sa.func.max(change.c.id))).scalar_one() or 0
 
 
-@step
 def public(
     tx: Connection,
     *,
@@ -216,7 +209,6 @@ def public(
     return tuple((row["resource"], _stored(row)) for row in rows)
 
 
-@step
 def undispatched(tx: Connection, *, limit: int) -> tuple[StoredChange, ...]:
     """The oldest changes that no delivery was made of, locked until the transaction ends."""
     query = (
@@ -229,20 +221,17 @@ def undispatched(tx: Connection, *, limit: int) -> tuple[StoredChange, ...]:
     return tuple(_stored(row) for row in tx.execute(query).mappings())
 
 
-@step
 def waiting(tx: Connection) -> bool:
     """Whether any change is to be dispatched."""
     query = sa.select(sa.literal(1)).where(change.c.dispatched_at.is_(None)).limit(1)
     return tx.execute(query).first() is not None
 
 
-@step
 def dispatched(tx: Connection, ids: Sequence[int], *, now: int) -> None:
     """Note that deliveries were made of these changes."""
     tx.execute(change.update().where(change.c.id.in_(ids)).values(dispatched_at=now))
 
 
-@step
 def checks(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple[int, int]:
     """(probes, scored probes) with `since < at <= until`: whole days from their sums."""
     first, last = day_of(since + 1), day_of(until)

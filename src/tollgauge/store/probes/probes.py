@@ -10,7 +10,7 @@ Rules:
 - a day may have both a closed row and fresh rows (of late probes): they share no probe, and every
   reader adds them.
 
-Reading several tables is exact only inside `Store.read()`, which sees one moment.
+Reading several tables is exact only inside one transaction, which sees one moment.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
-from tollgauge.db.transaction import step
 from tollgauge.store.endpoints.endpoints import dirty, greatest, lock
 from tollgauge.store.probes.archive import close_days, prune
 from tollgauge.store.probes.packing import unpack
@@ -93,7 +92,6 @@ class NewProbe:
     learned: str | None = None
 
 
-@step
 def record(
     tx: Connection,
     endpoint_id: str,
@@ -109,7 +107,6 @@ def record(
     return bool(record_each(tx, (new,)))
 
 
-@step
 def record_each(tx: Connection, probes: Sequence[NewProbe]) -> frozenset[str]:
     """Record one probe each of different endpoints, and make their scores due, in as many
     statements as for one. Returns the ids of the endpoints whose probe is new; nothing of the
@@ -138,7 +135,6 @@ def record_each(tx: Connection, probes: Sequence[NewProbe]) -> frozenset[str]:
     return frozenset(probe.endpoint_id for probe in new)
 
 
-@step
 def record_many(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]) -> int:
     """Add many past probes of one endpoint at once (imported or simulated), and make its score due.
     Returns how many of them were new.
@@ -152,7 +148,6 @@ def record_many(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]
     return added
 
 
-@step
 def days(tx: Connection, endpoint_id: str, *, first_day: int, last_day: int) -> tuple[Rollup, ...]:
     """The sums of whole UTC days, one entry for each day that has any probe, oldest first."""
     parts = [day_from_row(row) for row in _closed(tx, endpoint_id, range(first_day, last_day + 1))]
@@ -163,7 +158,6 @@ def days(tx: Connection, endpoint_id: str, *, first_day: int, last_day: int) -> 
     return _merged([*parts, *(rollup(day, results) for day, results in by_day.items())])
 
 
-@step
 def history(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple[ProbeResult, ...]:
     """The probes with `since < at <= until`, oldest first. Findings of packed probes keep slug
     and severity; their messages only in the last scored probe of a day and in the last one with
@@ -175,7 +169,6 @@ def history(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tupl
     return tuple(sorted(results, key=lambda result: result.at))
 
 
-@step
 def latest(tx: Connection, endpoint_id: str, *, since: int, until: int) -> ProbeResult | None:
     """The last probe with `since < at <= until`, of days that are not closed yet."""
     values = {"id_": endpoint_id, "since_": since, "until_": until}
@@ -186,7 +179,6 @@ def latest(tx: Connection, endpoint_id: str, *, since: int, until: int) -> Probe
     return None
 
 
-@step
 def recent(tx: Connection, *, since: int, until: int) -> tuple[tuple[str, ProbeResult], ...]:
     """The results of all endpoints, (host, result), with `since < at <= until`, oldest first, of
     days that are not closed yet. Of the endpoints probed last, at most RECENT_MAX.

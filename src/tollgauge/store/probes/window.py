@@ -7,7 +7,7 @@ Rules (docs/methodology.md, *arithmetic*):
   into it;
 - the rows of days that are not closed are read once and only counted.
 
-Reading several tables is exact only inside `Store.read()`, which sees one moment.
+Reading several tables is exact only inside one transaction, which sees one moment.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from tollgauge.db.codec import findings_from_json
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
-from tollgauge.db.transaction import step
 from tollgauge.store.probes.packing import unpack
 from tollgauge.store.probes.probe_rows import day_from_row
 
@@ -86,7 +85,6 @@ class Seen:
     envelope: LastProbe | None
 
 
-@step
 def seen(tx: Connection, endpoint_id: str, *, as_of: int, recent_ms: int) -> Seen:
     """The window of an endpoint up to `as_of` (ms UTC); `recent` reaches `recent_ms` back."""
     rows = _Rows(tx, endpoint_id, as_of=as_of, since=as_of - recent_ms)

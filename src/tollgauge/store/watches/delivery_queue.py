@@ -22,7 +22,6 @@ from sqlalchemy import Connection
 
 from tollgauge.core.watch import State as WatchState
 from tollgauge.core.watch import masked_host
-from tollgauge.db.transaction import step
 from tollgauge.store.watches import destinations
 from tollgauge.store.watches.destinations import Destination, destination
 from tollgauge.store.watches.outbox import DEAD, QUEUED, SENT, Delivery, delivery, delivery_from_row
@@ -63,7 +62,6 @@ class DeliveryResult:
     ours: bool = False
 
 
-@step
 def claim(
     tx: Connection,
     *,
@@ -100,7 +98,6 @@ def claim(
     return tuple(claimed.values())
 
 
-@step
 def conclude(
     tx: Connection, results: Sequence[DeliveryResult], *, owner: str
 ) -> tuple[DeliveryResult, ...]:

@@ -20,7 +20,6 @@ from sqlalchemy import Connection
 
 from tollgauge.core.watch import Kind
 from tollgauge.db.schema import metadata
-from tollgauge.db.transaction import step
 from tollgauge.store.endpoints.endpoints import chunks
 
 _FAILING: Final = sa.text("failures > 0")
@@ -83,7 +82,6 @@ def remove(tx: Connection, ids: Sequence[str], *, now: int) -> None:
         tx.execute(destination.update().where(destination.c.id.in_(ids)).values(removed_at=now))
 
 
-@step
 def of_watches(tx: Connection, watch_ids: Iterable[str]) -> dict[str, tuple[Destination, ...]]:
     """The destinations of some watches by watch id, oldest first, without removed ones."""
     ids = list(watch_ids)

@@ -22,7 +22,6 @@ from tollgauge.core.units import DAY_MS
 from tollgauge.core.watch import State as WatchState
 from tollgauge.db import upsert
 from tollgauge.db.schema import ForeignText, metadata
-from tollgauge.db.transaction import step
 from tollgauge.store.watches.destinations import destination
 from tollgauge.store.watches.watches import watch
 
@@ -95,7 +94,6 @@ class Depth:
     dead: int
 
 
-@step
 def put(tx: Connection, notices: Sequence[Notice], *, now: int) -> None:
     """Queue deliveries; those that exist already stay as they are."""
     if not notices:
@@ -115,7 +113,6 @@ def put(tx: Connection, notices: Sequence[Notice], *, now: int) -> None:
     tx.execute(upsert.insert(tx, delivery).on_conflict_do_nothing(), rows)
 
 
-@step
 def drop(tx: Connection, watch_id: str, *, now: int, to: Iterable[str] | None = None) -> None:
     """Drop what a watch has queued, for the destinations `to` or for all."""
     queued = [delivery.c.watch_id == watch_id, delivery.c.state == QUEUED]
@@ -124,7 +121,6 @@ def drop(tx: Connection, watch_id: str, *, now: int, to: Iterable[str] | None = 
     tx.execute(delivery.update().where(*queued).values(state=DROPPED, done_at=now))
 
 
-@step
 def sweep(tx: Connection, *, now: int) -> int:
     """End deliveries that will never be sent, because their watch was cancelled or their
     destination removed or disabled while they were being queued; returns how many.
@@ -145,14 +141,12 @@ def sweep(tx: Connection, *, now: int) -> int:
     return tx.execute(drop_unwanted).rowcount + tx.execute(kill_disabled).rowcount
 
 
-@step
 def waiting(tx: Connection, *, now: int) -> bool:
     """Whether any delivery is due."""
     query = sa.select(sa.literal(1)).where(delivery.c.state == QUEUED, delivery.c.due <= now)
     return tx.execute(query.limit(1)).first() is not None
 
 
-@step
 def dead(tx: Connection, *, limit: int, watch_id: str | None = None) -> tuple[Delivery, ...]:
     """The newest dead letters, of one watch or of all."""
     query = sa.select(delivery).where(delivery.c.state == DEAD)
@@ -162,7 +156,6 @@ def dead(tx: Connection, *, limit: int, watch_id: str | None = None) -> tuple[De
     return tuple(delivery_from_row(row) for row in tx.execute(query).mappings())
 
 
-@step
 def of_watch(tx: Connection, watch_id: str, *, limit: int) -> tuple[Delivery, ...]:
     """The newest deliveries of a watch."""
     query = (
@@ -174,7 +167,6 @@ def of_watch(tx: Connection, watch_id: str, *, limit: int) -> tuple[Delivery, ..
     return tuple(delivery_from_row(row) for row in tx.execute(query).mappings())
 
 
-@step
 def resend(tx: Connection, ids: Iterable[str], *, now: int) -> int:
     """Queue dead letters again with a new count of attempts, and enable their destinations; returns
     how many. What its owner removed or cancelled stays unsent.
@@ -202,7 +194,6 @@ def resend(tx: Connection, ids: Iterable[str], *, now: int) -> int:
     return len(targets)
 
 
-@step
 def depth(tx: Connection) -> Depth:
     """How many deliveries wait in the outbox, and since when."""
     query = sa.select(delivery.c.state, sa.func.count(), sa.func.min(delivery.c.due))
@@ -212,7 +203,6 @@ def depth(tx: Connection) -> Depth:
     return Depth(queued=queued, oldest_due=oldest, dead=by_state.get(DEAD, (0, None))[0])
 
 
-@step
 def forget(tx: Connection, *, now: int) -> int:
     """Remove deliveries that ended KEEP_MS ago, dead letters too; returns how many."""
     old = (delivery.c.state != QUEUED, delivery.c.done_at < now - KEEP_MS)

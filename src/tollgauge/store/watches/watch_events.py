@@ -18,7 +18,6 @@ from sqlalchemy import Connection
 from tollgauge.core import watch as rules
 from tollgauge.core.watch import WatchRequest
 from tollgauge.db.schema import Serial, metadata
-from tollgauge.db.transaction import step
 from tollgauge.store.endpoints.endpoints import chunks
 
 watch_event = sa.Table(
@@ -56,13 +55,11 @@ def append(
     return int(done.scalar_one())
 
 
-@step
 def newest(tx: Connection) -> int:
     """The id of the newest event of any watch, 0 without any."""
     return tx.execute(sa.select(sa.func.max(watch_event.c.id))).scalar_one() or 0
 
 
-@step
 def of_watch(tx: Connection, watch_id: str, *, after: int, limit: int) -> tuple[WatchEvent, ...]:
     """The events of a watch after an event id, oldest first."""
     query = (
@@ -77,7 +74,6 @@ def of_watch(tx: Connection, watch_id: str, *, after: int, limit: int) -> tuple[
     )
 
 
-@step
 def wishes(
     tx: Connection, watch_ids: Iterable[str]
 ) -> dict[str, tuple[tuple[int, WatchRequest], ...]]:
@@ -101,7 +97,6 @@ def wishes(
     return {watch_id: tuple(requests) for watch_id, requests in by_watch.items()}
 
 
-@step
 def edited_since(tx: Connection, watch_ids: Iterable[str], *, since: int) -> set[str]:
     """Those of some watches that were edited at `since` or later."""
     edited: set[str] = set()

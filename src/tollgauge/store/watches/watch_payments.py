@@ -21,7 +21,6 @@ from tollgauge.core.payment import CONCLUDED
 from tollgauge.core.payment import State as PaymentState
 from tollgauge.core.watch import State
 from tollgauge.db.schema import metadata
-from tollgauge.db.transaction import step
 from tollgauge.store.ledger.payments import payment
 from tollgauge.store.watches import destinations, watches
 from tollgauge.store.watches.destinations import Destination, destination
@@ -45,7 +44,6 @@ watch_payment = sa.Table(
 )
 
 
-@step
 def create(
     tx: Connection,
     pending_watch: Watch,
@@ -62,7 +60,6 @@ def create(
     _add(tx, payment_id, pending_watch.id, CREATE, at=pending_watch.created_at)
 
 
-@step
 def renew(tx: Connection, watch_id: str, *, payment_id: str, now: int) -> int:
     """Remember a renewal that takes effect when the payment settles; returns when the watch ends
     then (ms UTC). Raises LookupError if there is no such watch.
@@ -81,7 +78,6 @@ def renew(tx: Connection, watch_id: str, *, payment_id: str, now: int) -> int:
     return rules.renewed_until(renewed.expires_at, now=now) + others * rules.PERIOD_MS
 
 
-@step
 def apply(tx: Connection, *, now: int, watch_id: str | None = None) -> int:
     """Start and renew the watches whose payments have settled, and remove pending ones whose
     payments never will; returns how many were started or renewed. `watch_id` restricts it to one
@@ -118,7 +114,6 @@ def payer(tx: Connection, watch_id: str) -> tuple[str, str] | None:
     return None if row is None else (row.network, row.payer)
 
 
-@step
 def ready(tx: Connection) -> bool:
     """Whether `apply` has anything to do."""
     joined = watch_payment.join(payment, payment.c.id == watch_payment.c.payment_id)
@@ -127,7 +122,6 @@ def ready(tx: Connection) -> bool:
     return tx.execute(query.limit(1)).first() is not None
 
 
-@step
 def waiting(tx: Connection, watch_id: str) -> bool:
     """Whether a payment of a watch is not applied yet."""
     query = sa.select(sa.literal(1)).where(
@@ -136,7 +130,6 @@ def waiting(tx: Connection, watch_id: str) -> bool:
     return tx.execute(query.limit(1)).first() is not None
 
 
-@step
 def forget(tx: Connection, *, now: int, limit: int = _BATCH) -> int:
     """Remove watches that ended so long ago that nobody can read them any more, with all that
     belongs to them; returns how many. One that a payment may yet renew stays.

@@ -25,7 +25,6 @@ from tollgauge.core.units import DAY_MS
 from tollgauge.core.watch import State, WatchRequest
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
-from tollgauge.db.transaction import step
 from tollgauge.store.watches import destinations, watch_events
 from tollgauge.store.watches.destinations import Destination
 
@@ -87,7 +86,6 @@ def add(tx: Connection, added: Watch) -> None:
     tx.execute(watch.insert().values(**_values(added)))
 
 
-@step
 def get(tx: Connection, watch_id: str, *, lock: bool = False) -> Watch | None:
     """One watch, or None. `lock` keeps others from changing it until the transaction ends."""
     query = sa.select(watch).where(watch.c.id == watch_id)
@@ -95,7 +93,6 @@ def get(tx: Connection, watch_id: str, *, lock: bool = False) -> Watch | None:
     return _watch(row) if row else None
 
 
-@step
 def by_secret(tx: Connection, secret_hash: str) -> Watch | None:
     """The watch of a bearer secret's hash, or None."""
     query = sa.select(watch).where(watch.c.secret_hash == secret_hash)
@@ -103,7 +100,6 @@ def by_secret(tx: Connection, secret_hash: str) -> Watch | None:
     return _watch(row) if row else None
 
 
-@step
 def listeners(tx: Connection, endpoint_ids: Iterable[str], *, since: int) -> tuple[Watch, ...]:
     """The watches of some endpoints that may report what happened at `since` or later: pending and
     active ones, and those that expired after it.
@@ -116,7 +112,6 @@ def listeners(tx: Connection, endpoint_ids: Iterable[str], *, since: int) -> tup
     return tuple(_watch(row) for row in tx.execute(query).mappings())
 
 
-@step
 def sensitivities(tx: Connection, endpoint_id: str) -> frozenset[int]:
     """The sensitivities of an endpoint's watches: how many failed probes each waits for."""
     query = (
@@ -127,7 +122,6 @@ def sensitivities(tx: Connection, endpoint_id: str) -> frozenset[int]:
     return frozenset(tx.execute(query).scalars())
 
 
-@step
 def latest(tx: Connection, *, limit: int) -> tuple[Watch, ...]:
     """The newest watches, for the operator."""
     query = sa.select(watch).order_by(watch.c.created_at.desc(), watch.c.id).limit(limit)
@@ -162,7 +156,6 @@ def extend(tx: Connection, subject: Watch, *, paid_at: int, now: int) -> None:
     _watched(tx, subject.endpoint_id, now=now)
 
 
-@step
 def edit(
     tx: Connection,
     subject: Watch,
@@ -213,7 +206,6 @@ def rotate(
     return True
 
 
-@step
 def end(tx: Connection, subject: Watch, state: State, *, now: int) -> int | None:
     """Cancel or expire a watch. After its last active watch an endpoint is probed at the normal
     cadence again. Returns the event's id, None if the watch had ended before.
@@ -230,7 +222,6 @@ def end(tx: Connection, subject: Watch, state: State, *, now: int) -> int | None
     return event
 
 
-@step
 def due(tx: Connection, *, now: int, limit: int = _BATCH) -> tuple[Watch, ...]:
     """Active watches with a notice, digest or end due, locked until the transaction ends."""
     query = (
@@ -243,14 +234,12 @@ def due(tx: Connection, *, now: int, limit: int = _BATCH) -> tuple[Watch, ...]:
     return tuple(_watch(row) for row in tx.execute(query).mappings())
 
 
-@step
 def any_due(tx: Connection, *, now: int) -> bool:
     """Whether an active watch is due."""
     query = sa.select(sa.literal(1)).where(watch.c.state == State.ACTIVE.value, watch.c.due <= now)
     return tx.execute(query.limit(1)).first() is not None
 
 
-@step
 def reschedule(tx: Connection, subject: Watch, *, expiring_told: bool, digest_at: int) -> None:
     """Remember which notices have been sent, and when the watch is due next."""
     values = {"expiring_told": expiring_told, "digest_at": digest_at}
@@ -258,7 +247,6 @@ def reschedule(tx: Connection, subject: Watch, *, expiring_told: bool, digest_at
     tx.execute(watch.update().where(watch.c.id == subject.id).values(**values, due=next_due))
 
 
-@step
 def note(tx: Connection, watch_id: str, type_: str, detail: Mapping[str, Any], *, now: int) -> int:
     """Append an event to a watch and return the event's id."""
     # The lock keeps the ids of one watch in the order in which they become visible.

@@ -37,11 +37,11 @@ class Feeds:
 
     async def of_endpoint(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """The feed of one endpoint."""
-        async with self.dependencies.store.read() as tx:
-            endpoint = await public.get(tx, id) if ID.fullmatch(id) else None
-            if endpoint is None:
-                raise unknown_resource()
-            incidents = await changes.public(tx, endpoint_id=id, limit=ENTRIES)
+        store = self.dependencies.store
+        endpoint = await store.reading(public.get, id) if ID.fullmatch(id) else None
+        if endpoint is None:
+            raise unknown_resource()
+        incidents = await store.reading(changes.public, endpoint_id=id, limit=ENTRIES)
         return self._feed(
             f"/endpoint/{id}", f"Incidents of {endpoint.resource}", endpoint.first_seen, incidents
         )
@@ -49,11 +49,11 @@ class Feeds:
     async def of_provider(self, host: Host) -> Response:
         """The feed of a host's endpoints."""
         name = host.lower()
-        async with self.dependencies.store.read() as tx:
-            known = await endpoints.of_host(tx, name, limit=1)
-            if not known:
-                raise Problem(404, "unknown-host", "No endpoint of this host is known.")
-            incidents = await changes.public(tx, host=name, limit=ENTRIES)
+        store = self.dependencies.store
+        known = await store.reading(endpoints.of_host, name, limit=1)
+        if not known:
+            raise Problem(404, "unknown-host", "No endpoint of this host is known.")
+        incidents = await store.reading(changes.public, host=name, limit=ENTRIES)
         return self._feed(
             f"/provider/{name}", f"Incidents of {name}", known[0].first_seen, incidents
         )

@@ -40,18 +40,18 @@ class Site:
 
     async def home(self) -> Response:
         """The first page."""
-        async with self.dependencies.store.read() as tx:
-            board = await reports.leaderboard(tx, now=self.dependencies.clock())
-            stats = await reports.ecosystem(tx, now=self.dependencies.clock())
+        store, now = self.dependencies.store, self.dependencies.clock()
+        board = await store.reading(reports.leaderboard, now=now)
+        stats = await store.reading(reports.ecosystem, now=now)
         return Response(
             views.home_html(board, stats, base_url=self.dependencies.base_url), media_type=HTML
         )
 
     async def leaderboard(self) -> Response:
         """The whole leaderboard."""
-        async with self.dependencies.store.read() as tx:
-            board = await reports.leaderboard(tx, now=self.dependencies.clock())
-            stats = await reports.ecosystem(tx, now=self.dependencies.clock())
+        store, now = self.dependencies.store, self.dependencies.clock()
+        board = await store.reading(reports.leaderboard, now=now)
+        stats = await store.reading(reports.ecosystem, now=now)
         return Response(
             views.leaderboard_html(board, stats, base_url=self.dependencies.base_url),
             media_type=HTML,

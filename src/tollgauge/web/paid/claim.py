@@ -12,8 +12,7 @@ from typing import ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
-from tollgauge.db.engine import Store
-from tollgauge.db.transaction import Work
+from tollgauge.db.engine import Store, Work
 from tollgauge.store.ledger import payments
 from tollgauge.store.ledger.payments import LedgerRow
 

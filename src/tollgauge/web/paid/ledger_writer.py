@@ -33,7 +33,7 @@ class LedgerWriter:
 
     async def get(self, payment_id: str) -> LedgerRow | None:
         """A payment's row."""
-        return await self.store.lookup(payments.get, payment_id)
+        return await self.store.reading(payments.get, payment_id)
 
     async def move(
         self,

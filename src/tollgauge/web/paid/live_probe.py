@@ -110,7 +110,7 @@ class LiveProbe:
         until = asyncio.get_running_loop().time() + WAIT_S
         try:
             async with self._turns.turn(resource.id, until=until):
-                known, usable, _ = await self.prober.store.lookup(self._held, resource)
+                known, usable, _ = await self.prober.store.reading(self._held, resource)
                 if known is not None and usable is not None:
                     return known, usable
                 if self._turns.count(resource.host) > WAITING_MAX:
@@ -217,7 +217,7 @@ class LiveProbe:
         """
         loop = asyncio.get_running_loop()
         for pause in chain(PAUSES_S, repeat(PAUSES_S[-1])):
-            known, usable, host = await self.prober.store.lookup(self._held, resource)
+            known, usable, host = await self.prober.store.reading(self._held, resource)
             if known is not None and usable is not None:
                 return known, usable
             now = self.prober.clock()

@@ -20,6 +20,7 @@ from tollgauge.clients import webhooks
 from tollgauge.clients.seal import SealError, destination_context, watch_context
 from tollgauge.clients.webhooks import Signing
 from tollgauge.core import notice
+from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.watch import Kind, State, Target
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.watches import destinations, outbox, watches
@@ -152,10 +153,7 @@ class Watching:
     async def cancel(self, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
         """End a watch at once; doing it again changes nothing."""
         watch = await own_watch(self.dependencies, id, bearer(request))
-        now = self.dependencies.clock()
-        async with self.dependencies.store.write() as tx:
-            if await watches.end(tx, watch, State.CANCELLED, now=now) is not None:
-                await outbox.drop(tx, watch.id, now=now)
+        await self.dependencies.store.writing(_cancel, watch, now=self.dependencies.clock())
         return await self._state(watch.id)
 
     async def _test_new(
@@ -166,9 +164,9 @@ class Watching:
         """
         if not targets:
             return {}
-        async with self.dependencies.store.read() as tx:
-            old = (await destinations.of_watches(tx, [watch.id]))[watch.id]
-            endpoint = await endpoints.get(tx, watch.endpoint_id)
+        store = self.dependencies.store
+        old = (await store.reading(destinations.of_watches, [watch.id]))[watch.id]
+        endpoint = await store.reading(endpoints.get, watch.endpoint_id)
         places = self._places(old)
         fresh = [target for target in targets if (target.url, target.kind) not in places]
         tester = DeliveryTester(self.dependencies)
@@ -205,10 +203,9 @@ class Watching:
             return ""
 
     async def _state(self, watch_id: str) -> Response:
-        async with self.dependencies.store.read() as tx:
-            watch = await watches.get(tx, watch_id)
-            watch_destinations = (await destinations.of_watches(tx, [watch_id]))[watch_id]
-            endpoint = await endpoints.get(tx, watch.endpoint_id) if watch else None
+        watch, watch_destinations, endpoint = await self.dependencies.store.reading(
+            _watch_with_parts, watch_id
+        )
         if watch is None:
             raise unknown_watch()
         shape = StateShape(
@@ -231,6 +228,19 @@ class Watching:
             ],
         )
         return answer(shape)
+
+
+def _cancel(tx: Connection, watch: Watch, *, now: int) -> None:
+    if watches.end(tx, watch, State.CANCELLED, now=now) is not None:
+        outbox.drop(tx, watch.id, now=now)
+
+
+def _watch_with_parts(
+    tx: Connection, watch_id: str
+) -> tuple[Watch | None, tuple[Destination, ...], Endpoint | None]:
+    watch = watches.get(tx, watch_id)
+    endpoint = endpoints.get(tx, watch.endpoint_id) if watch else None
+    return watch, destinations.of_watches(tx, [watch_id])[watch_id], endpoint
 
 
 def _nothing_to_change() -> Problem:

@@ -20,6 +20,7 @@ from starlette.responses import Response
 from tollgauge.core import notice
 from tollgauge.core import watch as rules
 from tollgauge.core.changes import EVENTS
+from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.core.watch import State
 from tollgauge.store.endpoints import endpoints
@@ -130,17 +131,13 @@ class Polling:
         after, last_poll_at = _cursor(since, "since")
         watched_after, _ = _cursor(watch_since, "watch_since")
         now = self.dependencies.clock()
-        async with self.dependencies.store.read() as tx:
-            _check_cursor(after, await changes.newest(tx), "since")
-            _check_cursor(watched_after, await watch_events.newest(tx), "watch_since")
-            events = await changes.of_watch(tx, watch, after=after, limit=PAGE_MAX)
-            watch_changes = await watch_events.of_watch(
-                tx, watch.id, after=watched_after, limit=PAGE_MAX
-            )
-            endpoint = await endpoints.get(tx, watch.endpoint_id)
-            checks = await tx.run(
-                _checks, watch, last_poll_at=last_poll_at, until=min(now, watch.told_until)
-            )
+        store = self.dependencies.store
+        events, watch_changes, endpoint = await store.reading(
+            _news, watch, after=after, watched_after=watched_after
+        )
+        checks = await store.reading(
+            _checks, watch, last_poll_at=last_poll_at, until=min(now, watch.told_until)
+        )
         resource = endpoint.resource if endpoint else ""
         last = events[-1].id if events else after
         probed = endpoint.last_probed if endpoint else None
@@ -171,6 +168,21 @@ class Polling:
                 page=notice.page(self.dependencies.base_url, watch.endpoint_id),
             )
         )
+
+
+def _news(
+    tx: Connection, watch: Watch, *, after: int, watched_after: int
+) -> tuple[tuple[StoredChange, ...], tuple[WatchEvent, ...], Endpoint | None]:
+    """What came after the cursors, and the endpoint. Raises Problem 422 for a cursor of ours that
+    we never gave.
+    """
+    _check_cursor(after, changes.newest(tx), "since")
+    _check_cursor(watched_after, watch_events.newest(tx), "watch_since")
+    return (
+        changes.of_watch(tx, watch, after=after, limit=PAGE_MAX),
+        watch_events.of_watch(tx, watch.id, after=watched_after, limit=PAGE_MAX),
+        endpoints.get(tx, watch.endpoint_id),
+    )
 
 
 def _checks(tx: Connection, watch: Watch, *, last_poll_at: int, until: int) -> _Checks:

@@ -65,17 +65,15 @@ async def own_watch(dependencies: Dependencies, watch_id: str, secret: str) -> W
     just settled begins here, if the loop has not begun it yet. Raises Problem 401 or 404.
     """
     hashed = webhooks.secret_hash(secret)
-    async with dependencies.store.read() as tx:
-        watch = await watches.by_secret(tx, hashed)
-        payment_waits = watch is not None and await watch_payments.waiting(tx, watch.id)
+    store = dependencies.store
+    watch = await store.reading(watches.by_secret, hashed)
     if watch is None or not hmac.compare_digest(watch.secret_hash, hashed):
         raise UnauthorizedProblem
     if watch.id != watch_id:
         raise unknown_watch()
-    if payment_waits:
-        async with dependencies.store.write() as tx:
-            await watch_payments.apply(tx, now=dependencies.clock(), watch_id=watch.id)
-            watch = await watches.get(tx, watch_id) or watch
+    if await store.reading(watch_payments.waiting, watch_id):
+        await store.writing(watch_payments.apply, now=dependencies.clock(), watch_id=watch_id)
+        watch = await store.reading(watches.get, watch_id) or watch
     if watch.state is State.PENDING:
         raise unknown_watch()
     return watch

@@ -171,13 +171,12 @@ def endpoint(number: int) -> Endpoint:
 
 async def known(store: Store, numbers: Iterable[int], *, scored_at: int | None = None) -> None:
     """Endpoints with one probe each, an hour old; scored at an instant, where one is given."""
-    async with store.write() as tx:
-        for one in map(endpoint, numbers):
-            await endpoints.insert(tx, one)
-            await probes.record(tx, one.id, probe(NOW - 60 * MINUTE_MS))
-            if scored_at is not None:
-                seen = await scoring.gather(tx, one, as_of=scored_at)
-                await scores.save(tx, scoring.scored(one.id, seen))
+    for one in map(endpoint, numbers):
+        await store.writing(endpoints.insert, one)
+        await store.writing(probes.record, one.id, probe(NOW - 60 * MINUTE_MS))
+        if scored_at is not None:
+            seen = await store.writing(scoring.gather, one, as_of=scored_at)
+            await store.writing(scores.save, scoring.scored(one.id, seen))
 
 
 async def saved(store: Store, number: int) -> ScoreRow | None:
@@ -250,9 +249,8 @@ async def test_who_names_an_endpoint_that_is_not_public_gets_its_score(
     paid_server: PaidServer,
 ) -> None:
     resource = parse_resource(url(1))
-    async with paid_server.store.write() as tx:
-        await discovery.adopt(tx, resource, source="request", now=NOW - DAY_MS)
-        await probes.record(tx, resource.id, probe(NOW - 60 * MINUTE_MS))
+    await paid_server.store.writing(discovery.adopt, resource, source="request", now=NOW - DAY_MS)
+    await paid_server.store.writing(probes.record, resource.id, probe(NOW - 60 * MINUTE_MS))
     assert await paid_server.store.reading(reports.snapshot, resource.id, now=NOW) is None
     (row,) = (await paid_server.buy([url(1)]))["results"]
     assert (row["found"], row["recomputed"]) == (True, True)
@@ -332,9 +330,10 @@ async def test_a_score_of_more_than_15_minutes_is_computed_again_and_kept(
 async def test_nothing_is_probed(paid_server: PaidServer) -> None:
     await known(paid_server.store, (1,), scored_at=STALE)
     await paid_server.buy([url(1), url(2)])
-    async with paid_server.store.read() as tx:
-        found = await endpoints.get_many(tx, [endpoint_id(url(1)), endpoint_id(url(2))])
-        kept = await probes.history(tx, endpoint_id(url(1)), since=0, until=NOW)
+    found = await paid_server.store.reading(
+        endpoints.get_many, [endpoint_id(url(1)), endpoint_id(url(2))]
+    )
+    kept = await paid_server.store.reading(probes.history, endpoint_id(url(1)), since=0, until=NOW)
     assert list(found) == [endpoint_id(url(1))]
     assert len(kept) == 1
 
@@ -381,8 +380,7 @@ async def test_evidence_that_cannot_be_scored_leaves_the_last_score(
     paid_server: PaidServer,
 ) -> None:
     await known(paid_server.store, (1, 2), scored_at=STALE)
-    async with paid_server.store.write() as tx:
-        await endpoints.update(tx, replace(endpoint(1), first_seen=2**60))
+    await paid_server.store.writing(endpoints.update, replace(endpoint(1), first_seen=2**60))
     got = await paid_server.buy([url(1), url(2)])
     assert [row["recomputed"] for row in got["results"]] == [False, True]
     assert got["results"][0]["computedAt"] == wire.iso(STALE)

@@ -86,12 +86,12 @@ class PaidServer:
 
     async def live(self, results: Sequence[ProbeResult], *, close: bool = False) -> None:
         """Let probes have happened; with `close`, days gone by are packed."""
-        async with self.store.write() as tx:
-            await discovery.adopt(tx, RESOURCE, source="test", now=results[0].at)
-            await probes.record_many(tx, RESOURCE.id, results)
+        await self.store.writing(discovery.adopt, RESOURCE, source="test", now=results[0].at)
+        await self.store.writing(probes.record_many, RESOURCE.id, results)
         while close:
-            async with self.store.write() as tx:
-                close = bool(await archive.close_days(tx, before_day=day_of(NOW), limit=500))
+            close = bool(
+                await self.store.writing(archive.close_days, before_day=day_of(NOW), limit=500)
+            )
 
 
 @pytest.fixture
@@ -213,10 +213,9 @@ async def test_the_answer_has_every_probe_oldest_first_with_what_was_measured(
 async def test_only_a_history_that_was_made_up_says_so(shop: PaidServer) -> None:
     await shop.live([probe(NOW - HOUR_MS)])
     real = await shop.ask({"resource": RESOURCE.url})
-    async with shop.store.write() as tx:
-        known = await endpoints.get(tx, RESOURCE.id)
-        assert known is not None
-        await endpoints.update(tx, replace(known, simulated=True))
+    known = await shop.store.writing(endpoints.get, RESOURCE.id)
+    assert known is not None
+    await shop.store.writing(endpoints.update, replace(known, simulated=True))
     made_up = await shop.ask({"resource": RESOURCE.url})
     assert "simulated" not in real.json()
     assert made_up.json()["simulated"] is True
@@ -225,11 +224,10 @@ async def test_only_a_history_that_was_made_up_says_so(shop: PaidServer) -> None
 
 async def test_changes_of_listing_and_price_are_told_with_their_source(shop: PaidServer) -> None:
     await shop.live([probe(NOW - 5 * DAY_MS)])
-    async with shop.store.write() as tx:
-        for days_ago, quote in ((5, QUOTE), (2, replace(QUOTE, amount=20_000))):
-            known = await endpoints.get(tx, RESOURCE.id)
-            assert known is not None
-            await discovery.observe_quote(tx, known, quote, at=NOW - days_ago * DAY_MS)
+    for days_ago, quote in ((5, QUOTE), (2, replace(QUOTE, amount=20_000))):
+        known = await shop.store.writing(endpoints.get, RESOURCE.id)
+        assert known is not None
+        await shop.store.writing(discovery.observe_quote, known, quote, at=NOW - days_ago * DAY_MS)
     got = (await shop.ask({"resource": RESOURCE.url, "days": 3})).json()
     assert got["discovery"] == [
         {
@@ -300,8 +298,7 @@ async def test_an_unknown_resource_is_404_uncharged_and_the_payment_stays_good(
 
 
 async def test_an_endpoint_that_nobody_probed_yet_has_an_empty_history(shop: PaidServer) -> None:
-    async with shop.store.write() as tx:
-        await discovery.adopt(tx, RESOURCE, source="test", now=NOW)
+    await shop.store.writing(discovery.adopt, RESOURCE, source="test", now=NOW)
     answer = await shop.ask({"resource": RESOURCE.url})
     assert answer.status_code == 200
     assert (answer.json()["discovery"], answer.json()["probes"]) == ([], [])
@@ -371,8 +368,7 @@ async def test_a_large_answer_is_compressed_for_who_asks_and_stored_plain(
     assert plain == refused == gzip.decompress(packed)
     assert len(packed) * 8 < len(plain)
     assert large.asked["/settle"] == 1
-    async with large.store.read() as tx:
-        row = (await payments.latest(tx, limit=1))[0]
+    row = (await large.store.reading(payments.latest, limit=1))[0]
     assert row.answer is not None
     assert row.answer.body == plain
 

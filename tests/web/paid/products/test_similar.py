@@ -81,9 +81,8 @@ def score(one: Endpoint, tenths: int | None, **changes: object) -> ScoreRow:
 
 
 async def add(store: Store, one: Endpoint, tenths: int | None = None, **changes: object) -> None:
-    async with store.write() as tx:
-        await endpoints.insert(tx, one)
-        await scores.save(tx, score(one, tenths, **changes))
+    await store.writing(endpoints.insert, one)
+    await store.writing(scores.save, score(one, tenths, **changes))
 
 
 async def market(store: Store) -> dict[str, Endpoint]:
@@ -309,8 +308,7 @@ async def test_an_answer_never_names_what_changed_since_the_index_was_built(stor
 
 
 async def scored_again(store: Store, one: Endpoint, tenths: int, **changes: object) -> None:
-    async with store.write() as tx:
-        await scores.save(tx, score(one, tenths, as_of=NOW + 1, **changes))
+    await store.writing(scores.save, score(one, tenths, as_of=NOW + 1, **changes))
 
 
 async def test_what_is_new_is_found_after_a_refresh_and_only_what_changed_is_read_again(
@@ -330,8 +328,7 @@ async def test_what_is_new_is_found_after_a_refresh_and_only_what_changed_is_rea
     read.clear()
     new = endpoint("new", "Current weather and tides of a city")
     await add(store, new, 900)
-    async with store.write() as tx:
-        await endpoints.update(tx, endpoint("equal", "Weather, but different"))
+    await store.writing(endpoints.update, endpoint("equal", "Weather, but different"))
     second = await found.refresh(store)
     assert sorted(read) == ["Current weather and tides of a city", "Weather, but different"]
     assert second.size == first.size + 1
@@ -364,18 +361,16 @@ async def test_the_free_snapshot_shows_how_many_better_alternatives_there_are(
     store: Store,
 ) -> None:
     known = await market(store)
-    async with store.read() as tx:
-        snapshot = await reports.snapshot(tx, known["unmeasured"].id, now=NOW)
+    snapshot = await store.reading(reports.snapshot, known["unmeasured"].id, now=NOW)
     assert snapshot is not None
     assert snapshot.better_alternatives is None
     pause = job.CountingPause()
     shared = Alternatives()
     tally = await job.run(store, shared, pause=pause, clock=lambda: NOW)
     assert tally == {"counted": 11, "changed": 11}
-    async with store.read() as tx:
-        found = await alternative_counts.counts(tx, [one.id for one in known.values()])
-        snapshot = await reports.snapshot(tx, known["asked"].id, now=NOW)
-        view = await reports.view(tx, known["asked"].id, now=NOW)
+    found = await store.reading(alternative_counts.counts, [one.id for one in known.values()])
+    snapshot = await store.reading(reports.snapshot, known["asked"].id, now=NOW)
+    view = await store.reading(reports.view, known["asked"].id, now=NOW)
     assert snapshot is not None
     assert view is not None
     assert snapshot.better_alternatives == view.snapshot.better_alternatives == 2
@@ -393,8 +388,9 @@ async def test_the_count_is_the_number_of_what_is_sold_and_at_most_ten(store: St
     await add(store, endpoint("other", "Translate a text"), 500)
     shared = Alternatives()
     await job.run(store, shared, pause=job.CountingPause(), clock=lambda: NOW)
-    async with store.read() as tx:
-        found = await alternative_counts.counts(tx, [endpoint("asked").id, endpoint("better0").id])
+    found = await store.reading(
+        alternative_counts.counts, [endpoint("asked").id, endpoint("better0").id]
+    )
     assert found == {endpoint("asked").id: 10, endpoint("better0").id: 0}
     sold = await shared.find(store, endpoint("asked").id, limit=25, delta_tenths=50)
     assert sold is not None

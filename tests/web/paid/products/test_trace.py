@@ -209,8 +209,7 @@ async def test_an_invalid_request_is_refused_before_a_payment_is_taken(
     assert answer.status_code == 422
     assert [error["path"] for error in answer.json()["errors"]] == [path]
     assert len(trace_client.settled) == before
-    async with trace_client.store.read() as tx:
-        assert len(await payments.latest(tx, limit=1_000)) == before
+    assert len(await trace_client.store.reading(payments.latest, limit=1_000)) == before
 
 
 async def test_a_network_without_a_node_is_refused_before_a_payment_is_taken(
@@ -222,8 +221,7 @@ async def test_a_network_without_a_node_is_refused_before_a_payment_is_taken(
         assert problem(answer) == (503, "network-not-configured")
         assert "retry-after" in answer.headers
     assert len(trace_client.settled) == before
-    async with trace_client.store.read() as tx:
-        assert len(await payments.latest(tx, limit=1_000)) == before
+    assert len(await trace_client.store.reading(payments.latest, limit=1_000)) == before
 
 
 async def test_an_unknown_hash_and_a_dead_node_cost_nothing(trace_client: TraceClient) -> None:
@@ -237,8 +235,7 @@ async def test_an_unknown_hash_and_a_dead_node_cost_nothing(trace_client: TraceC
     assert problem(answer) == (503, "rpc-unavailable")
     assert answer.headers["Retry-After"]
     await dead.close()
-    async with trace_client.store.read() as tx:
-        rows = await payments.latest(tx, limit=1_000)
+    rows = await trace_client.store.reading(payments.latest, limit=1_000)
     rejected = {row.reason for row in rows if row.state is State.REJECTED}
     assert rejected == {"unknown-transaction", "rpc-unavailable"}
 
@@ -258,8 +255,9 @@ async def test_a_hint_says_whether_the_payment_fits_the_advertised_terms(
         return shown
 
     assert (await hint())["payToMatches"] is None
-    async with trace_client.store.write() as tx:
-        endpoint = await discovery.adopt(tx, resource, source="request", now=NOW)
+    endpoint = await trace_client.store.writing(
+        discovery.adopt, resource, source="request", now=NOW
+    )
     for changes, expected in (
         (dict[str, Any](), (True, True)),
         ({"amount": 9_999}, (True, False)),
@@ -277,8 +275,7 @@ async def test_a_hint_says_whether_the_payment_fits_the_advertised_terms(
             "pay_to": payee.lower(),
         }
         quote = Quote(**(terms | changes))
-        async with trace_client.store.write() as tx:
-            await endpoints.update(tx, replace(endpoint, quote=quote))
+        await trace_client.store.writing(endpoints.update, replace(endpoint, quote=quote))
         shown = await hint()
         assert (shown["payToMatches"], shown["amountMatches"]) == expected
 
@@ -325,16 +322,15 @@ async def claimed(store: Store, header: str, *, route: str = catalogue.TRUST) ->
         domain_name="USD Coin",
         domain_version="2",
     )
-    async with store.write() as tx:
-        claim = await payments.claim(
-            tx,
-            decode(header),
-            offer,
-            digest="d" * 64,
-            owner="o",
-            now=NOW,
-            lease_ms=60_000,
-        )
+    claim = await store.writing(
+        payments.claim,
+        decode(header),
+        offer,
+        digest="d" * 64,
+        owner="o",
+        now=NOW,
+        lease_ms=60_000,
+    )
     return claim.row
 
 
@@ -358,35 +354,33 @@ async def test_the_ledger_is_asked_by_key_and_by_transaction(store: Store) -> No
         }
         header = base64.b64encode(orjson.dumps(document)).decode()
         rows.append(await claimed(store, header, route=f"/v1/{nonce}"))
-    async with store.write() as tx:
-        for state in (State.SETTLING, State.SETTLED):
-            moved = await payments.move(
-                tx,
-                rows[0],
-                state,
-                now=NOW,
-                transaction=UNKNOWN,
-                answer=ANSWER if state is State.SETTLING else None,
-            )
-            assert moved is not None
-            rows[0] = moved
+    for state in (State.SETTLING, State.SETTLED):
+        moved = await store.writing(
+            payments.move,
+            rows[0],
+            state,
+            now=NOW,
+            transaction=UNKNOWN,
+            answer=ANSWER if state is State.SETTLING else None,
+        )
+        assert moved is not None
+        rows[0] = moved
     others = [
         payment_lookup.Key(asset=USDC, payer=PAY_TO, nonce=f"0x{each:064x}") for each in range(120)
     ]
     second = payment_lookup.Key(asset=USDC.lower(), payer=rows[1].payer, nonce=rows[1].nonce)
-    async with store.read() as tx:
 
-        async def route(keys: list[payment_lookup.Key], **where: str) -> str | None:
-            place = {"network": NETWORK, "transaction": UNKNOWN} | where
-            found = await payment_lookup.payment_of(tx, keys, **place)
-            return found.route if found else None
+    async def route(keys: list[payment_lookup.Key], **where: str) -> str | None:
+        place = {"network": NETWORK, "transaction": UNKNOWN} | where
+        found = await store.reading(payment_lookup.payment_of, keys, **place)
+        return found.route if found else None
 
-        assert await route([]) == "/v1/1"
-        assert await route(others) == "/v1/1"
-        assert await route([*others, second]) == "/v1/2"
-        assert await route([], network="eip155:1") is None
-        assert await route([second], network="eip155:1") is None
-        assert await route(others, transaction="0x" + "00" * 32) is None
+    assert await route([]) == "/v1/1"
+    assert await route(others) == "/v1/1"
+    assert await route([*others, second]) == "/v1/2"
+    assert await route([], network="eip155:1") is None
+    assert await route([second], network="eip155:1") is None
+    assert await route(others, transaction="0x" + "00" * 32) is None
 
 
 async def test_the_catalogue_of_models_is_free() -> None:

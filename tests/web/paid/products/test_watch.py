@@ -34,13 +34,11 @@ def answering(status: int) -> Callable[[Request], Response]:
 
 
 async def known(watch_service: WatchService) -> bool:
-    async with watch_service.store.read() as tx:
-        return await endpoints.get(tx, ID) is not None
+    return await watch_service.store.reading(endpoints.get, ID) is not None
 
 
 async def sold(watch_service: WatchService) -> int:
-    async with watch_service.store.read() as tx:
-        return len(await watches.latest(tx, limit=9))
+    return len(await watch_service.store.reading(watches.latest, limit=9))
 
 
 async def test_an_endpoint_that_nobody_knew_is_probed_and_adopted_before_the_charge(
@@ -48,8 +46,9 @@ async def test_an_endpoint_that_nobody_knew_is_probed_and_adopted_before_the_cha
 ) -> None:
     bought = await watch_service.buy()
     assert watch_service.receivers.visits[0] == "/v1/weather"
-    async with watch_service.store.read() as tx:
-        (first,) = await probes.history(tx, ID, since=0, until=watch_service.clock())
+    (first,) = await watch_service.store.reading(
+        probes.history, ID, since=0, until=watch_service.clock()
+    )
     assert first.quote == QUOTE
     assert bought["next_steps"][0].startswith("Keep the secret")
     visits = len(watch_service.receivers.visits)
@@ -128,10 +127,13 @@ async def listed(watch_service: WatchService) -> None:
 
     item = read_item({"resource": RESOURCE})
     assert isinstance(item, ListedItem)
-    async with watch_service.store.write() as tx:
-        crawl = await crawls.begin_crawl(tx, "cdp", now=watch_service.clock())
-        await discovery.record_page(tx, crawl, [item], next_offset=1, now=watch_service.clock())
-        await discovery.finish_crawl(tx, crawl, complete=True, now=watch_service.clock())
+    crawl = await watch_service.store.writing(crawls.begin_crawl, "cdp", now=watch_service.clock())
+    await watch_service.store.writing(
+        discovery.record_page, crawl, [item], next_offset=1, now=watch_service.clock()
+    )
+    await watch_service.store.writing(
+        discovery.finish_crawl, crawl, complete=True, now=watch_service.clock()
+    )
 
 
 async def test_a_known_endpoint_that_fails_now_is_sold_with_a_note(

@@ -9,6 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from tests.support.receivers import ALERTS, SLACK
+from tests.support.statements import fetch
 from tests.support.watch_service import (
     CREATE,
     RESOURCE,
@@ -95,12 +96,9 @@ async def test_secrets_and_urls_lie_in_the_database_hashed_and_sealed(
     bought = answer.json()
     key = base64.b64decode(bought["secret"].removeprefix("whsec_"))
     dump = []
-    async with watch_service.store.read() as tx:
-        for table in ("watch", "destination", "delivery", "payment", "watch_event", "flip"):
-            for row in (await tx.execute(sa.text(f"SELECT * FROM {table}"))).all():
-                dump += [
-                    value if isinstance(value, bytes) else str(value).encode() for value in row
-                ]
+    for table in ("watch", "destination", "delivery", "payment", "watch_event", "flip"):
+        for row in (await fetch(watch_service.store, sa.text(f"SELECT * FROM {table}"))).all():
+            dump += [value if isinstance(value, bytes) else str(value).encode() for value in row]
     whole = b"\n".join(dump)
     secret = bought["secret"].encode()
     for hidden in (secret, key, key.hex().encode(), b"verysecretpath", b"otherpath"):
@@ -116,7 +114,6 @@ async def test_a_payment_that_does_not_settle_starts_no_watch(watch_service: Wat
     answer = await watch_service.ask(CREATE, {"endpoint": RESOURCE})
     assert answer.status_code in (402, 503)
     await watch_service.alert()
-    async with watch_service.store.read() as tx:
-        found = await watches.latest(tx, limit=5)
+    found = await watch_service.store.reading(watches.latest, limit=5)
     assert {each.state.value for each in found} <= {"pending"}
     assert (await watch_service.endpoint()).watched_until == 0

@@ -280,12 +280,12 @@ async def _answer(
         Key(asset=payment.token.address, payer=payment.payer, nonce=payment.nonce)
         for payment in result.payments
     ]
+    store = dependencies.store
+    row = await store.reading(payment_of, keys, network=result.network, transaction=order.tx_hash)
     hint = None
-    async with dependencies.store.read() as tx:
-        row = await payment_of(tx, keys, network=result.network, transaction=order.tx_hash)
-        if order.hint is not None:
-            endpoint = await endpoints.get(tx, order.hint.id)
-            hint = hinted(order.hint, endpoint.quote if endpoint else None, result)
+    if order.hint is not None:
+        endpoint = await store.reading(endpoints.get, order.hint.id)
+        hint = hinted(order.hint, endpoint.quote if endpoint else None, result)
     return orjson.dumps(trace_json(result, ledger=_ledger(row), hint=hint))
 
 

@@ -54,7 +54,7 @@ def _order(dependencies: PaidDependencies, document: object) -> Resource:
 
 
 async def _answer(dependencies: PaidDependencies, order: Resource, claim: HeldClaim) -> bytes:
-    report = await dependencies.store.lookup(_shared, order.id, now=dependencies.clock())
+    report = await dependencies.store.reading(_shared, order.id, now=dependencies.clock())
     if report is None:
         endpoint, probe = await dependencies.live.fresh_result(order, claim)
         report = await dependencies.store.reading(

@@ -246,9 +246,9 @@ async def _contact(
     """Make sure that there is something to watch; what its buyer must know of it now. Raises
     Problem 422 for what is no pay-per-call endpoint, 503 when we could not probe.
     """
-    async with dependencies.store.read() as tx:
-        endpoint = await endpoints.get(tx, resource.id)
-        state = await changes.get_change_state(tx, resource.id) if endpoint else None
+    store = dependencies.store
+    endpoint = await store.reading(endpoints.get, resource.id)
+    state = await store.reading(changes.get_change_state, resource.id) if endpoint else None
     listed = endpoint is not None and _was_listed(endpoint)
     if state is not None and state.seen_up and (listed or state.quote is not None):
         return [] if state.recent.endswith("1") else [_DOWN.format(what="the last check failed")]
@@ -287,7 +287,7 @@ async def _reveal(dependencies: PaidDependencies, body: bytes, *, secret: bool) 
     """
     opened = _opened(dependencies, body)
     document = orjson.loads(opened)
-    watch = await dependencies.store.lookup(watches.get, document["watch_id"])
+    watch = await dependencies.store.reading(watches.get, document["watch_id"])
     hashed = webhooks.secret_hash(document["secret"])
     if secret and (watch is None or hmac.compare_digest(watch.secret_hash, hashed)):
         return opened

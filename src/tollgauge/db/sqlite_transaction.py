@@ -1,0 +1,60 @@
+"""One transaction of an SQLite file, on the thread that has the connection.
+
+sqlite3 never begins a transaction by itself here, and SQLAlchemy is in AUTOCOMMIT mode, so that it
+begins none either.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import traceback
+from collections.abc import Callable
+from typing import TypeVar
+
+import sqlalchemy as sa
+
+from tollgauge.db.driver import sqlite_connection
+
+R = TypeVar("R")
+
+
+def run_transaction(
+    engine: sa.Engine, work: Callable[[sa.Connection], R], *, begin: str, keep: bool = True
+) -> R:
+    """Run work in a transaction of its own; it is committed, or rolled back if nothing is to
+    `keep` or an exception is raised.
+    """
+    with engine.connect() as connection:
+        driver = sqlite_connection(connection)
+        try:
+            driver.execute(begin)
+            result = work(connection)
+            driver.execute("COMMIT" if keep else "ROLLBACK")
+        except BaseException as error:
+            release_frames(error)
+            _roll_back(connection, driver)
+            raise
+    return result
+
+
+def _roll_back(connection: sa.Connection, driver: sqlite3.Connection) -> None:
+    """Roll back what is open; a connection that cannot do that is closed."""
+    try:
+        if driver.in_transaction:
+            driver.execute("ROLLBACK")
+    except sqlite3.Error:
+        connection.invalidate()
+
+
+def release_frames(error: BaseException) -> BaseException:
+    """An error without the local variables of the functions that failed.
+
+    A cursor among them that was not read to its end would keep its snapshot open for as long as
+    anybody holds the error: later reads on the connection would see old rows, and a write could not
+    begin (SQLITE_BUSY_SNAPSHOT).
+    """
+    current: BaseException | None = error
+    while current is not None:
+        traceback.clear_frames(current.__traceback__)
+        current = current.__context__
+    return error
