@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, Final
-
-from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
+from typing import TYPE_CHECKING, Any, Final
 
 from tollgauge.core.payment import HEADER_MAX
 from tollgauge.web.edge.limits import BODY_MAX, HEADERS_MAX, URL_MAX
 from tollgauge.web.wire import Shape
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 Answers = dict[int | str, dict[str, Any]]
 """OpenAPI responses by status, as FastAPI takes them."""
@@ -240,6 +240,8 @@ def description(app: FastAPI) -> dict[str, Any]:
     a 422 of its own form to every route with a parameter. The first call takes a quarter of a
     second; the application keeps the document.
     """
+    from fastapi.openapi.utils import get_openapi
+
     if app.openapi_schema is None:
         document = get_openapi(
             title=app.title, version=app.version, summary=app.summary, routes=app.routes
