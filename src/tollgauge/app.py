@@ -39,12 +39,10 @@ from tollgauge.jobs.runner import Job, Tally, run_jobs
 from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.monitor.probing import Prober
 from tollgauge.observe import metrics_text
-from tollgauge.web import routes as web
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.connections import Connections
 from tollgauge.web.edge.listen import Listeners, listening
 from tollgauge.web.edge.protocol import CountedProtocol
-from tollgauge.web.mcp import transport
 from tollgauge.web.paid.gate import SALE, Gate
 from tollgauge.web.paid.live_probe import LiveProbe
 from tollgauge.web.settings import ServerSettings
@@ -224,8 +222,11 @@ def _chain_logs(config: Config) -> ChainLogs | None:
 
 async def speak(resources: Opened) -> None:
     """Serve the tools for agents over standard input and output, until the input ends."""
+    from tollgauge.web import routes
+    from tollgauge.web.mcp import transport
+
     resources.alternatives.begin(resources.store)
-    await transport.over_stdio(web.mcp_server(resources.server()))
+    await transport.over_stdio(routes.mcp_server(resources.server()))
 
 
 def settle_memory() -> None:
@@ -259,7 +260,10 @@ async def run(
         loop.add_signal_handler(number, stop.set)
     served: list[tuple[Any, socket.socket]] = []
     if listeners.public is not None:
-        served.append((web.create(resources.server()), listeners.public))
+        # Half of all modules: a process that serves nothing starts without them.
+        from tollgauge.web import routes
+
+        served.append((routes.create(resources.server()), listeners.public))
         resources.alternatives.begin(resources.store)
     if listeners.admin is not None:
         served.append((_metrics, listeners.admin))

@@ -30,9 +30,6 @@ from tollgauge.core.payment import decode
 from tollgauge.store.ledger import payments
 from tollgauge.web.edge.health import EVERY_MS
 
-pytestmark = pytest.mark.xdist_group("http")
-
-
 READS = (
     "/trust/leaderboard",
     "/trust/stats",

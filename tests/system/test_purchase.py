@@ -51,7 +51,6 @@ USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 pytestmark = [
     pytest.mark.node,
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.xdist_group("sale"),
 ]
 
 

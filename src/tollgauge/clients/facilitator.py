@@ -22,6 +22,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from x402.schemas import SettleResponse, VerifyResponse
 
 from tollgauge.clients.breaker import Breaker
+from tollgauge.clients.tls import public_authorities
 from tollgauge.clients.web_url import WebUrl
 from tollgauge.core import strictjson
 from tollgauge.core.errors import TollgaugeError
@@ -103,6 +104,7 @@ class Facilitator:
             headers=_HEADERS | dict(settings.headers),
             follow_redirects=False,
             trust_env=False,
+            verify=public_authorities(),
             limits=httpx.Limits(max_connections=settings.sales_at_once),
         )
         self._breakers = {"verify": Breaker(), "settle": Breaker()}

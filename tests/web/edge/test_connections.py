@@ -25,8 +25,6 @@ from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.web.edge.connections import ConnectionSettings
 from tollgauge.web.edge.middleware import EdgeSettings
 
-pytestmark = pytest.mark.xdist_group("http")
-
 HEALTH = b"GET /healthz HTTP/1.1\r\nhost: t\r\n\r\n"
 STATS = b"GET /trust/stats HTTP/1.1\r\nhost: t\r\n\r\n"
 SHORT_MS = 250

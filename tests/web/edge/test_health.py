@@ -27,8 +27,6 @@ from tollgauge.db import meta
 from tollgauge.store.ledger import payments
 from tollgauge.web.edge.health import EVERY_MS, TRY_SECONDS
 
-pytestmark = pytest.mark.xdist_group("http")
-
 
 @pytest.fixture
 async def running(database: str) -> AsyncIterator[Running]:

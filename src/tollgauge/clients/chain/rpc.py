@@ -29,6 +29,7 @@ import orjson
 from pydantic import Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
+from tollgauge.clients.tls import public_authorities
 from tollgauge.clients.web_url import WebUrl
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.retry_after import retry_after_ms
@@ -121,7 +122,10 @@ class Node:
         self._batch = max(1, batch_calls)
         self._ids: Final = count(1)
         self._http: Final = httpx.AsyncClient(
-            timeout=timeout_s, trust_env=False, headers={"content-type": "application/json"}
+            timeout=timeout_s,
+            trust_env=False,
+            verify=public_authorities(),
+            headers={"content-type": "application/json"},
         )
 
     async def close(self) -> None:
