@@ -6,7 +6,6 @@ and rules about it are skipped. A section checks its own values itself, in its `
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
 from tollgauge.core.endpoint import ResourceError, parse_resource
-from tollgauge.core.units import known_asset
+from tollgauge.core.units import EVM_ADDRESS_PATTERN, known_asset
 
 if TYPE_CHECKING:
     from tollgauge.config import Config
@@ -23,7 +22,6 @@ PROBE_STEPS: Final = 5
 """Requests one after the other under a host's lease: three ways to ask, the check of our own
 connection, and the random path that tells a wildcard host."""
 RPC_SECONDS_MAX: Final = 60
-_EVM_ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{40}", re.ASCII)
 _EGRESS_POSITIVE: Final = (
     "deadline_ms",
     "connect_deadline_ms",
@@ -61,7 +59,7 @@ def _selling(config: Config) -> Iterator[Rule]:
     )
     yield (
         frozenset({"sale"}),
-        bool(sale.pay_to) and not _EVM_ADDRESS.fullmatch(sale.pay_to),
+        bool(sale.pay_to) and not EVM_ADDRESS_PATTERN.fullmatch(sale.pay_to),
         "sale.pay_to must be an address: 0x and 40 hex digits",
     )
     yield (
