@@ -80,10 +80,7 @@ def _places(envelope: Envelope) -> Iterator[tuple[str, object]]:
                 yield entry.at("resource"), entry.fields["resource"]
 
 
-@warning(
-    "resource-missing",
-    "Describe the resource in a top-level resource object with its url.",
-)
+@warning("resource-missing", "Describe the resource in a top-level resource object with its url.")
 def resource_missing(reading: Reading) -> Iterator[str]:
     """No `resource` in version 2. The specification demands it; clients pay without."""
     if reading.envelope.version == 2 and reading.envelope.document.get("resource") is None:
