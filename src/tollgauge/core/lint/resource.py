@@ -26,6 +26,8 @@ _TEXTS: Final = ("description", "mimeType", "serviceName", "iconUrl")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Url:
+    """The parts of an http(s) URL; `userinfo` says whether it names a user."""
+
     scheme: str
     host: str
     path: str
@@ -55,10 +57,7 @@ def _split(text: object) -> _Url | None:
     if scheme not in ("http", "https") or not host:
         return None
     return _Url(
-        scheme=scheme,
-        host=host,
-        path=unquote(parts.path).rstrip("/"),
-        userinfo="@" in parts.netloc,
+        scheme=scheme, host=host, path=unquote(parts.path).rstrip("/"), userinfo="@" in parts.netloc
     )
 
 
