@@ -318,7 +318,7 @@ def test_logs_alone_are_proof_that_the_transaction_held() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("receipt", "message"),
     [
         ({"error": {"code": -32000, "message": "busy"}, "jsonrpc": "2.0", "id": 1}, "an error"),
         ({"status": "0", "message": "NOTOK", "result": "Max rate limit reached"}, "an error"),
