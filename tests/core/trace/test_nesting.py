@@ -42,14 +42,14 @@ def written(signature: str, *arguments: object) -> bytes:
 
 
 def types(signature: str) -> list[str]:
-    found, depth = [""], 0
+    parts, depth = [""], 0
     for char in signature[signature.index("(") + 1 : -1]:
         depth += (char == "(") - (char == ")")
         if char == "," and depth == 0:
-            found.append("")
+            parts.append("")
         else:
-            found[-1] += char
-    return [each for each in found if each]
+            parts[-1] += char
+    return [part for part in parts if part]
 
 
 A, B = transfer(1), transfer(2, "vrs")
@@ -67,7 +67,7 @@ def operation_7(data: bytes) -> tuple[object, ...]:
 
 def packed(*calls: bytes) -> bytes:
     return b"".join(
-        b"\0" + bytes.fromhex(TOKEN[2:]) + WORD + len(each).to_bytes(32) + each for each in calls
+        b"\0" + bytes.fromhex(TOKEN[2:]) + WORD + len(data).to_bytes(32) + data for data in calls
     )
 
 
@@ -126,13 +126,13 @@ def test_every_wrapper_has_a_case() -> None:
 def test_a_wrapper_gives_the_calls_inside_it_in_order(signature: str) -> None:
     arguments, count = CASES[signature]
     data = written(signature, *arguments)
-    found = transfers_in(data, OUTER)
-    assert [(call.value, call.target) for call in found] == [(1, TOKEN), (2, TOKEN)][:count]
-    assert [call.signature for call in found] == [b"\7" * 65, b"\7" * 64 + b"\x1b"][:count]
-    assert all(call.suffix == b"" for call in found)
+    transfers = transfers_in(data, OUTER)
+    assert [(call.value, call.target) for call in transfers] == [(1, TOKEN), (2, TOKEN)][:count]
+    assert [call.signature for call in transfers] == [b"\7" * 65, b"\7" * 64 + b"\x1b"][:count]
+    assert all(call.suffix == b"" for call in transfers)
     # A suffix behind the wrapper's own arguments changes nothing.
-    assert transfers_in(data + b"suffix", OUTER) == found
-    assert {call.key for call in transfers_anywhere(data)} >= {call.key for call in found}
+    assert transfers_in(data + b"suffix", OUTER) == transfers
+    assert {call.key for call in transfers_anywhere(data)} >= {call.key for call in transfers}
 
 
 def test_wrappers_nest() -> None:
@@ -180,11 +180,11 @@ def listings() -> tuple[bytes, bytes]:
 def test_lists_of_authorizations_are_read_row_by_row() -> None:
     for data in listings():
         assert said(data) == [("0x" + "aa" * 20, "0x" + "bb" * 20, row, 7, 9, None) for row in ROWS]
-        found = transfers_in(data, OUTER)
-        assert [int(call.nonce, 16) for call in found] == list(ROWS)
-        assert found[1].signature == b"\5" * 32 + b"\6" * 32 + b"\x1c"
+        transfers = transfers_in(data, OUTER)
+        assert [int(call.nonce, 16) for call in transfers] == list(ROWS)
+        assert transfers[1].signature == b"\5" * 32 + b"\6" * 32 + b"\x1c"
         nested = written("aggregate3((address,bool,bytes)[])", [(OUTER, True, data)])
-        assert transfers_in(nested, OUTER) == found
+        assert transfers_in(nested, OUTER) == transfers
 
 
 def test_a_list_that_ends_too_early_gives_at_most_its_whole_rows() -> None:

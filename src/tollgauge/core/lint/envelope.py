@@ -14,6 +14,8 @@ from tollgauge.core.lint.reading import Envelope, HeaderFault, Reading, members
 from tollgauge.core.lint.rule import error, note, warning
 from tollgauge.core.terms import Quote
 
+_SIGN_IN = "sign-in-with-x"
+
 
 @error(
     "no-envelope",
@@ -101,19 +103,15 @@ def accepts_empty(reading: Reading) -> Iterator[str]:
     """An empty `accepts`: there is nothing that a client could pay, nor a signature asked in its
     place (auth-only).
     """
-    if reading.envelope.accepts == [] and not _signs_in(reading.envelope):
+    if reading.envelope.accepts == [] and _SIGN_IN not in reading.envelope.extensions:
         yield "accepts"
 
 
 @note("auth-only", "This resource asks for a signature (sign-in-with-x), not for a payment.")
 def auth_only(reading: Reading) -> Iterator[str]:
     """An empty `accepts` beside the sign-in-with-x extension: authentication only."""
-    if reading.envelope.accepts == [] and _signs_in(reading.envelope):
+    if reading.envelope.accepts == [] and _SIGN_IN in reading.envelope.extensions:
         yield "extensions"
-
-
-def _signs_in(envelope: Envelope) -> bool:
-    return "sign-in-with-x" in envelope.extensions
 
 
 @warning("accepts-many", "Offer fewer payment options: only the first ones are read.")

@@ -38,7 +38,9 @@ ANSWER_RULES: Final[tuple[Rule[Reading], ...]] = rules_of(
 ALL_RULES: Final[tuple[Rule[Reading] | Rule[Entry], ...]] = (*ANSWER_RULES, *ENTRY_RULES)
 """Every rule of the linter, in the order of the findings."""
 
-ERROR_RULES: Final = RuleSet.of(ALL_RULES)
+ERROR_RULES: Final = RuleSet(
+    {rule.slug: rule.revision for rule in ALL_RULES if rule.severity is Severity.ERROR}
+)
 """The rules whose findings are errors, in the revisions of this version of the program."""
 
 FINDINGS_MAX: Final = 5

@@ -179,11 +179,7 @@ def solana_mint(entry: Entry) -> Iterator[str]:
         yield entry.at("asset")
 
 
-@error(
-    "solana-memo",
-    "Shorten extra.memo to 256 bytes in UTF-8.",
-    fatal=True,
-)
+@error("solana-memo", "Shorten extra.memo to 256 bytes in UTF-8.", fatal=True)
 def solana_memo(entry: Entry) -> Iterator[str]:
     """A memo that clients refuse to put into the transaction."""
     memo = entry.extra.get("memo")

@@ -22,12 +22,7 @@ import orjson
 
 from tollgauge.core.exchange import Answer, Exchange
 from tollgauge.core.lint.accepts import AMOUNT_KEYS, ENTRIES_MAX, atomic_amount, timeout_seconds
-from tollgauge.core.lint.account import (
-    OTHER_CHAINS,
-    evm_address,
-    solana_key,
-    strict_evm_address,
-)
+from tollgauge.core.lint.account import OTHER_CHAINS, evm_address, solana_key, strict_evm_address
 from tollgauge.core.lint.schema import Verdict, evaluate, has_external_reference
 from tollgauge.core.strictjson import depth
 from tollgauge.core.units import legacy_network
@@ -283,9 +278,13 @@ def read(exchange: Exchange) -> Reading:
         return Reading(exchange=exchange, answer=answer)
     header = read_header(answer)
     body = load_json(answer.body)
-    in_header, in_body = _header_envelope(header), _body_envelope(body)
-    if header.fault is HeaderFault.REQUIREMENTS:
-        in_body = NO_ENVELOPE  # a client of version 2 stops at them, as at any other object
+    in_header = in_body = NO_ENVELOPE
+    if header.document is not None:
+        in_header = _envelope("header", header.document, default=2)
+    # A client of version 2 stops at bare requirements, as it does at any other object.
+    bare = header.fault is HeaderFault.REQUIREMENTS
+    if not bare and members(body).keys() & {"accepts", "x402Version"}:
+        in_body = _envelope("body", members(body), default=1)
     return Reading(
         exchange=exchange,
         answer=answer,
@@ -348,24 +347,10 @@ def members(value: object) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def _header_envelope(header: Header) -> Envelope:
-    if header.document is None:
-        return NO_ENVELOPE
-    version = _version(header.document, default=2)
-    return Envelope(place="header", version=version, document=header.document)
-
-
-def _body_envelope(body: object) -> Envelope:
-    if not isinstance(body, dict) or not ("accepts" in body or "x402Version" in body):
-        return NO_ENVELOPE
-    return Envelope(place="body", version=_version(body, default=1), document=body)
-
-
-def _version(document: dict[str, object], *, default: int) -> int:
-    """The declared version, a guess from a quoted one, else the default of the place."""
+def _envelope(place: str, document: dict[str, object], *, default: int) -> Envelope:
+    """An envelope of the declared version, of one that is quoted, else of the place's default."""
     declared = document.get("x402Version")
     if isinstance(declared, str):
-        return {"1": 1, "2": 2}.get(declared.strip(), default)
-    if isinstance(declared, (int, float)) and not isinstance(declared, bool):
-        return int(declared) if declared in (1, 2) else default
-    return default
+        declared = {"1": 1, "2": 2}.get(declared.strip())
+    version = 2 if declared == 2 else 1 if declared == 1 and declared is not True else default
+    return Envelope(place=place, version=version, document=document)

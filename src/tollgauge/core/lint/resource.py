@@ -26,6 +26,8 @@ _TEXTS: Final = ("description", "mimeType", "serviceName", "iconUrl")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Url:
+    """The parts of an http(s) URL; `userinfo` says whether it names a user."""
+
     scheme: str
     host: str
     path: str
@@ -55,10 +57,7 @@ def _split(text: object) -> _Url | None:
     if scheme not in ("http", "https") or not host:
         return None
     return _Url(
-        scheme=scheme,
-        host=host,
-        path=unquote(parts.path).rstrip("/"),
-        userinfo="@" in parts.netloc,
+        scheme=scheme, host=host, path=unquote(parts.path).rstrip("/"), userinfo="@" in parts.netloc
     )
 
 
@@ -80,10 +79,7 @@ def _places(envelope: Envelope) -> Iterator[tuple[str, object]]:
                 yield entry.at("resource"), entry.fields["resource"]
 
 
-@warning(
-    "resource-missing",
-    "Describe the resource in a top-level resource object with its url.",
-)
+@warning("resource-missing", "Describe the resource in a top-level resource object with its url.")
 def resource_missing(reading: Reading) -> Iterator[str]:
     """No `resource` in version 2. The specification demands it; clients pay without."""
     if reading.envelope.version == 2 and reading.envelope.document.get("resource") is None:

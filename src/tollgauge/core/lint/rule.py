@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
@@ -54,12 +54,6 @@ class RuleSet:
     """
 
     revisions: Mapping[str, int]
-
-    @classmethod
-    def of(cls, rules: Iterable[Rule[Any]]) -> RuleSet:
-        """The set of some rules."""
-        errors = (rule for rule in rules if rule.severity is Severity.ERROR)
-        return cls({rule.slug: rule.revision for rule in errors})
 
     @cached_property
     def id(self) -> str:

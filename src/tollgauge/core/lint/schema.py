@@ -66,18 +66,15 @@ class _Budget:
         self._steps = STEPS_MAX
         self._depth = 0
 
-    def spend(self, steps: int) -> None:
-        self._steps -= steps
-        if self._steps < 0:
-            raise _ExhaustedError
-
     def fence(self, name: str, keyword: Keyword) -> Keyword:
         """The keyword's function with its cost in front of it."""
 
         def fenced(
             validator: Any, value: Any, instance: Any, schema: Any
         ) -> Iterator[ValidationError]:
-            self.spend(1 + (len(value) if isinstance(value, (list, dict, str)) else 0))
+            self._steps -= 1 + (len(value) if isinstance(value, (list, dict, str)) else 0)
+            if self._steps < 0:
+                raise _ExhaustedError
             if name == "additionalProperties" and "patternProperties" in schema:
                 return
             self._depth += name == "$ref"

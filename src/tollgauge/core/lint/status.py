@@ -105,11 +105,7 @@ def throttled(reading: Reading) -> Iterator[str]:
         yield "status"
 
 
-@error(
-    "status-server-error",
-    "Mend the server: it fails before it asks for payment.",
-    fatal=True,
-)
+@error("status-server-error", "Mend the server: it fails before it asks for payment.", fatal=True)
 def server_error(reading: Reading) -> Iterator[str]:
     """Any 5xx."""
     if reading.status in range(500, 600):

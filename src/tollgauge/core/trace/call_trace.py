@@ -20,7 +20,6 @@ from tollgauge.core.trace.transaction import TraceInputError
 from tollgauge.core.units import EVM_ADDRESS_PATTERN
 
 _PREFIXES: Final = tuple("0x" + selector.hex() for selector in SELECTORS)
-_PREFIX_LENGTH: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +57,7 @@ def _transfer(frame: dict[str, Any]) -> AuthorizedTransfer | None:
     data, target = frame.get("input"), frame.get("to")
     if frame["type"] != "CALL" or not isinstance(data, str):
         return None
-    if data[:_PREFIX_LENGTH].lower() not in _PREFIXES:
+    if not data[:10].lower().startswith(_PREFIXES):
         return None
     if not isinstance(target, str) or not EVM_ADDRESS_PATTERN.fullmatch(target):
         raise TraceInputError("A frame's address is malformed.")

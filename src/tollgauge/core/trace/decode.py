@@ -59,38 +59,21 @@ def decode(
         status=_status(tx, receipt, trace),
         block=(receipt.block if receipt else None) or tx.block,
         submitter=tx.sender or (receipt.sender if receipt else None),
-        decoder=Model.RECEIPT_LOGS,
-        payments=(),
     )
     if result.status is Status.REVERTED:
         result = replace(result, reason=reason.reverted(tx, _calls(tx, trace)))
-    elif receipt is not None and _shows_payments(receipt):
+    elif receipt and receipt.logs is not None and (receipt.whole or logged_transfers(receipt.logs)):
+        # a whole list of logs shows what moved, a part of one only where it holds a payment
         result = _from_logs(result, tx, receipt, trace, model=model)
     else:
         result = _from_calls(result, tx, receipt, trace, model=model)
     return result if model is None else replace(result, decoder=model)
 
 
-def _shows_payments(receipt: Receipt) -> bool:
-    """Whether a receipt's logs show what moved: a whole list always does, a part of one only where
-    it holds a payment.
-    """
-    if receipt.logs is None:
-        return False
-    return receipt.whole or bool(logged_transfers(receipt.logs))
-
-
 def not_found(tx_hash: str | None, *, network: str) -> TraceResult:
     """The result for a transaction that the chain does not know."""
     return TraceResult(
-        tx_hash=tx_hash,
-        network=network,
-        status=Status.NOT_FOUND,
-        block=None,
-        submitter=None,
-        decoder=Model.RECEIPT_LOGS,
-        payments=(),
-        reason=reason.NOT_FOUND,
+        tx_hash=tx_hash, network=network, status=Status.NOT_FOUND, reason=reason.NOT_FOUND
     )
 
 

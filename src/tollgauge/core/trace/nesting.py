@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -114,55 +115,39 @@ def _fitting(call: InnerCall) -> Iterator[Part]:
         yield from _parts(call)
 
 
-def _single(target: int, data: int) -> Reader:
+def _single(arguments: Arguments, _caller: str | None, *, target: int, data: int) -> Iterator[Part]:
     """One call, in two arguments."""
-
-    def read(arguments: Arguments, _caller: str | None) -> Iterator[Part]:
-        yield InnerCall(arguments.address(target), arguments.bytes(data))
-
-    return read
+    yield InnerCall(arguments.address(target), arguments.bytes(data))
 
 
-def _tuples(array: int, *, data: int) -> Reader:
+def _tuples(arguments: Arguments, _caller: str | None, *, array: int, data: int) -> Iterator[Part]:
     """An array of tuples that begin with the target."""
-
-    def read(arguments: Arguments, _caller: str | None) -> Iterator[Part]:
-        length, elements = arguments.items(array)
-        for place in range(length):
-            element = elements.at(place)
-            yield InnerCall(element.address(0), element.bytes(data))
-
-    return read
+    length, elements = arguments.items(array)
+    for place in range(length):
+        element = elements.at(place)
+        yield InnerCall(element.address(0), element.bytes(data))
 
 
-def _columns(*, data: int) -> Reader:
+def _columns(arguments: Arguments, _caller: str | None, *, data: int) -> Iterator[Part]:
     """An array of targets, and one of their call data."""
-
-    def read(arguments: Arguments, _caller: str | None) -> Iterator[Part]:
-        targets, addresses = arguments.items(0)
-        length, elements = arguments.items(data)
-        for place in range(min(targets, length)):
-            yield InnerCall(addresses.address(place), elements.bytes(place))
-
-    return read
+    targets, addresses = arguments.items(0)
+    length, elements = arguments.items(data)
+    for place in range(min(targets, length)):
+        yield InnerCall(addresses.address(place), elements.bytes(place))
 
 
-def _own(array: int) -> Reader:
+def _own(arguments: Arguments, caller: str | None, *, array: int) -> Iterator[Part]:
     """An array of call data for the called contract itself."""
-
-    def read(arguments: Arguments, caller: str | None) -> Iterator[Part]:
-        length, elements = arguments.items(array)
-        for place in range(length):
-            yield InnerCall(caller, elements.bytes(place))
-
-    return read
+    length, elements = arguments.items(array)
+    for place in range(length):
+        yield InnerCall(caller, elements.bytes(place))
 
 
 def _modular(arguments: Arguments, _caller: str | None) -> Iterator[Part]:
     """ERC-7579: the mode's first byte says one packed call (0) or an array of tuples (1)."""
     kind, data = arguments.number(0) >> 248, arguments.bytes(1)
     if kind == 1:
-        yield from _tuples(0, data=2)(Arguments(data, 0), None)
+        yield from _tuples(Arguments(data, 0), None, array=0, data=2)
     elif kind == 0 and len(data) >= 20 + WORD:
         yield InnerCall("0x" + data[:20].hex(), data[20 + WORD :])
 
@@ -230,38 +215,38 @@ _OPERATION_7: Final = "(address,uint256,bytes,bytes,bytes32,uint256,bytes32,byte
 
 _SIGNATURES: Final[dict[str, Reader]] = {
     # Multicall3 and its forerunners
-    "aggregate((address,bytes)[])": _tuples(0, data=1),
-    "blockAndAggregate((address,bytes)[])": _tuples(0, data=1),
-    "tryAggregate(bool,(address,bytes)[])": _tuples(1, data=1),
-    "tryBlockAndAggregate(bool,(address,bytes)[])": _tuples(1, data=1),
-    "aggregate3((address,bool,bytes)[])": _tuples(0, data=2),
-    "aggregate3Value((address,bool,uint256,bytes)[])": _tuples(0, data=3),
+    "aggregate((address,bytes)[])": partial(_tuples, array=0, data=1),
+    "blockAndAggregate((address,bytes)[])": partial(_tuples, array=0, data=1),
+    "tryAggregate(bool,(address,bytes)[])": partial(_tuples, array=1, data=1),
+    "tryBlockAndAggregate(bool,(address,bytes)[])": partial(_tuples, array=1, data=1),
+    "aggregate3((address,bool,bytes)[])": partial(_tuples, array=0, data=2),
+    "aggregate3Value((address,bool,uint256,bytes)[])": partial(_tuples, array=0, data=3),
     # contracts that call themselves
-    "multicall(bytes[])": _own(0),
-    "multicall(uint256,bytes[])": _own(1),
-    "multicall(bytes32,bytes[])": _own(1),
-    "executeWithoutChainIdValidation(bytes[])": _own(0),
+    "multicall(bytes[])": partial(_own, array=0),
+    "multicall(uint256,bytes[])": partial(_own, array=1),
+    "multicall(bytes32,bytes[])": partial(_own, array=1),
+    "executeWithoutChainIdValidation(bytes[])": partial(_own, array=0),
     # accounts
-    "execute(address,uint256,bytes)": _single(0, 2),
-    "execute(address,uint256,bytes,uint8)": _single(0, 2),
-    "executeCall(address,uint256,bytes)": _single(0, 2),
-    "executeBatch(address[],bytes[])": _columns(data=1),
-    "executeBatch(address[],uint256[],bytes[])": _columns(data=2),
-    "executeBatch((address,uint256,bytes)[])": _tuples(0, data=2),
-    "execute((address,uint256,bytes)[])": _tuples(0, data=2),
+    "execute(address,uint256,bytes)": partial(_single, target=0, data=2),
+    "execute(address,uint256,bytes,uint8)": partial(_single, target=0, data=2),
+    "executeCall(address,uint256,bytes)": partial(_single, target=0, data=2),
+    "executeBatch(address[],bytes[])": partial(_columns, data=1),
+    "executeBatch(address[],uint256[],bytes[])": partial(_columns, data=2),
+    "executeBatch((address,uint256,bytes)[])": partial(_tuples, array=0, data=2),
+    "execute((address,uint256,bytes)[])": partial(_tuples, array=0, data=2),
     "execute(bytes32,bytes)": _modular,
     "executeFromExecutor(bytes32,bytes)": _modular,
     # Safe
     "execTransaction(address,uint256,bytes,uint8,uint256,uint256,uint256,address,address,bytes)": (
-        _single(0, 2)
+        partial(_single, target=0, data=2)
     ),
-    "execTransactionFromModule(address,uint256,bytes,uint8)": _single(0, 2),
-    "executeUserOp(address,uint256,bytes,uint8)": _single(0, 2),
-    "executeUserOpWithErrorString(address,uint256,bytes,uint8)": _single(0, 2),
+    "execTransactionFromModule(address,uint256,bytes,uint8)": partial(_single, target=0, data=2),
+    "executeUserOp(address,uint256,bytes,uint8)": partial(_single, target=0, data=2),
+    "executeUserOpWithErrorString(address,uint256,bytes,uint8)": partial(_single, target=0, data=2),
     "multiSend(bytes)": _packed,
     # ERC-4337, entry points 0.6 and 0.7
-    f"handleOps({_OPERATION_6}[],address)": _tuples(0, data=3),
-    f"handleOps({_OPERATION_7}[],address)": _tuples(0, data=3),
+    f"handleOps({_OPERATION_6}[],address)": partial(_tuples, array=0, data=3),
+    f"handleOps({_OPERATION_7}[],address)": partial(_tuples, array=0, data=3),
     # lists of authorizations
     ARRAYS: _array_list,
     PACKED: _packed_list,

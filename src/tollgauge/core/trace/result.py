@@ -76,10 +76,10 @@ class TraceResult:
     tx_hash: str | None
     network: str
     status: Status
-    block: Block | None
-    submitter: str | None
-    decoder: Model
-    payments: tuple[TracedPayment, ...]
+    block: Block | None = None
+    submitter: str | None = None
+    decoder: Model = Model.RECEIPT_LOGS
+    payments: tuple[TracedPayment, ...] = ()
     reason: str | None = None
     proven: bool = False
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from tollgauge.core.errors import TollgaugeError
@@ -27,6 +28,8 @@ T = TypeVar("T")
 _CUT: Final = re.compile(r"0x[0-9a-fA-F]|[0-9a-fA-F]{8}", re.ASCII)
 _TOPICS_MAX: Final = 4
 _ENVELOPE: Final = frozenset({"jsonrpc", "id", "result", "error", "status", "message"})
+_hash: Final = partial(forms.hexadecimal, pattern=forms.TX_HASH)
+_bytes: Final = partial(forms.hexadecimal, pattern=forms.BYTES)
 _OF_RECEIPT: Final = frozenset({*forms.STATUS, *forms.HASH, "isError", "logs", "items"})
 
 
@@ -247,14 +250,6 @@ def _data(value: object) -> bytes | None:
         return bytes.fromhex(_bytes(value)[2:])
     except ValueError:
         return None
-
-
-def _hash(value: object) -> str:
-    return forms.hexadecimal(value, forms.TX_HASH)
-
-
-def _bytes(value: object) -> str:
-    return forms.hexadecimal(value, forms.BYTES)
 
 
 def _index(value: object) -> int:

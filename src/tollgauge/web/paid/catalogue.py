@@ -7,7 +7,6 @@ calls its `compute` after it has verified one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
@@ -23,7 +22,7 @@ from tollgauge.clients.chain.transactions import Transactions
 from tollgauge.clients.seal import Sealer
 from tollgauge.core.endpoint import Perimeter
 from tollgauge.core.payment import Offer
-from tollgauge.core.units import known_asset
+from tollgauge.core.units import EVM_ADDRESS_PATTERN, known_asset
 from tollgauge.db.engine import ReadOnlyStore
 from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.web import wire
@@ -56,7 +55,6 @@ PRICES: Final[Mapping[str, str]] = {
     RENEW: "0.200000",
 }
 """Default prices in dollars by route."""
-_EVM_ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{40}", re.ASCII)
 _EXAMPLE_MAX: Final = 360
 """Bytes of JSON."""
 
@@ -74,7 +72,7 @@ def micro_usd(text: str) -> int:
 
 
 def _pay_to(address: str) -> str:
-    if address and not _EVM_ADDRESS.fullmatch(address):
+    if address and not EVM_ADDRESS_PATTERN.fullmatch(address):
         raise ValueError("must be an address: 0x and 40 hex digits")
     return address
 
