@@ -36,7 +36,6 @@ from tollgauge.web.paid import gate as gate_module
 from tollgauge.web.paid.catalogue import Sale
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.gate import Gate
-from tollgauge.web.paid.settlement import Settlement
 
 POINTS: Final = (
     "after the claim",
@@ -64,15 +63,6 @@ class KillableFacilitator(Facilitator):
         return found
 
 
-class KillableSettlement(Settlement):
-    """The settlement, with the point after its last step."""
-
-    async def conclude(self, *arguments: Any, **more: Any) -> Any:
-        found = await super().conclude(*arguments, **more)
-        point("after the outcome is written")
-        return found
-
-
 class KillableGate(Gate):
     """The gate, with the points after its steps. The product itself knows nothing of them."""
 
@@ -97,9 +87,10 @@ class KillableGate(Gate):
         point("after the answer and the intent are stored")
         return found
 
-    @property
-    def _settlement(self) -> Settlement:
-        return KillableSettlement(self._ledger, self.facilitator, self.chain)
+    async def _conclude(self, *arguments: Any, **more: Any) -> Any:
+        row = await super()._conclude(*arguments, **more)
+        point("after the outcome is written")
+        return row
 
 
 def serve(order: dict[str, str], listener: socket.socket) -> None:

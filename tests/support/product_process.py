@@ -31,7 +31,6 @@ from tollgauge.web.paid import gate
 from tollgauge.web.paid.catalogue import PRICES, SaleSettings
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.gate import Gate
-from tollgauge.web.paid.settlement import Settlement
 from tollgauge.web.settings import ServerSettings
 
 KEY: Final = "a key of at least thirty-two characters"
@@ -41,7 +40,7 @@ STEPS: Final[dict[str, type]] = {
     "_compute": Gate,
     "_store_intent": Gate,
     "settle": Facilitator,
-    "conclude": Settlement,
+    "_conclude": Gate,
 }
 """The steps of a sale, with a point after each."""
 WRITES: Final = ("before the product writes", "after the product wrote")
