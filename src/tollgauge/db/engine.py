@@ -170,8 +170,9 @@ class Store:
             raise StoreUnavailable("a statement failed", cause) from error
 
     async def close(self) -> None:
-        """Close every connection. The store cannot be used any more."""
+        """Close every connection; the next transaction opens another."""
         await self._database.close()
+        self._damaged = False
 
     def _note(self, cause: Cause) -> None:
         self._damaged |= cause is Cause.CORRUPT and self.dialect == "sqlite"

@@ -43,7 +43,6 @@ class Postgres:
         self.dialect: Final = "postgresql"
         self._engine = _engine(url, connections)
         self._write_lock = asyncio.Lock()
-        self._closed = False
 
     async def run(self, work: Callable[[sa.Connection], R], *, writing: bool) -> R:
         """Run work in a transaction of its own."""
@@ -58,13 +57,15 @@ class Postgres:
                 raise _RolledBack
 
     async def close(self) -> None:
-        """Close every connection; those in use when their transactions end."""
-        self._closed = True
+        """Close every connection, those in use when their transactions end; the next transaction
+        opens another.
+        """
         await self._engine.dispose()
 
     @asynccontextmanager
     async def _transaction(self, *, writing: bool) -> AsyncIterator[AsyncConnection]:
         async with self._write_lock if writing else nullcontext():
+            pool = self._engine.pool
             with translated(connecting=True):
                 connection = await self._engine.connect()
             try:
@@ -78,7 +79,7 @@ class Postgres:
                 await _discard(connection)
                 raise
             finally:
-                if self._closed:  # its pool is gone and would leave it open
+                if self._engine.pool is not pool:  # it was closed, and would leave this one open
                     await connection.invalidate()
                 await connection.close()
 

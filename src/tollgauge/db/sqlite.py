@@ -78,8 +78,9 @@ class Sqlite:
         self._writer = _engine(url, pool_size=1, lasting=lasting)
         self._write_queue = WriteQueue(self._writer)
         self._reader = _engine(url, pool_size=readers, lasting=lasting)
-        self._read_threads = ThreadPoolExecutor(readers, "tollgauge-sqlite-reader")
+        self._read_threads = _reader_threads(readers)
         self._read_slots = asyncio.Semaphore(readers)
+        self._max_readers: Final = readers
         # A new connection for each trial: nothing of the file is in its cache.
         self._trial = _engine(url, pool_size=None, lasting=lasting, busy_ms=TRY_MS)
 
@@ -102,16 +103,17 @@ class Sqlite:
         await asyncio.get_running_loop().run_in_executor(self._write_queue.thread, trial)
 
     async def close(self) -> None:
-        """Finish what was begun, and close every connection; an in-memory database is deleted."""
-        await asyncio.to_thread(self._shut_down)
+        """Finish what was begun, and close every connection; the next transaction opens another.
+        An in-memory database is deleted.
+        """
+        await asyncio.to_thread(self._stop)
 
-    def _shut_down(self) -> None:
-        for threads, engine in (
-            (self._write_queue.thread, self._writer),
-            (self._read_threads, self._reader),
-        ):
-            threads.shutdown()
-            engine.dispose()
+    def _stop(self) -> None:
+        self._write_queue.stop()
+        self._writer.dispose()
+        threads, self._read_threads = self._read_threads, _reader_threads(self._max_readers)
+        threads.shutdown()
+        self._reader.dispose()
         if self._folder is not None:
             self._forget()
 
@@ -122,6 +124,10 @@ class Sqlite:
                 await self._read_slots.acquire()
         except TimeoutError as error:
             raise sa.exc.TimeoutError("every connection is in use") from error
+
+
+def _reader_threads(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, "tollgauge-sqlite-reader")
 
 
 def _try_to_write(engine: sa.Engine, file: Path, work: Callable[[sa.Connection], None]) -> None:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -39,7 +39,7 @@ class WriteQueue:
     """Functions that write, in the order in which they came. `thread` is theirs alone."""
 
     def __init__(self, engine: sa.Engine) -> None:
-        self.thread: Final = ThreadPoolExecutor(1, "tollgauge-sqlite-writer")
+        self.thread = _writer_thread()
         self._engine = engine
         self._queue: deque[tuple[_Work, asyncio.Future[Any], asyncio.AbstractEventLoop]] = deque()
         self._flush_submitted = False
@@ -51,6 +51,11 @@ class WriteQueue:
         self._queue.append((work, future, loop))
         loop.call_soon(self._wake)  # later, so that what is queued in this turn shares the commit
         return future
+
+    def stop(self) -> None:
+        """Finish what was begun; what is queued from now on begins another thread."""
+        thread, self.thread = self.thread, _writer_thread()
+        thread.shutdown()
 
     def _wake(self) -> None:
         if self._queue and not self._flush_submitted:
@@ -87,6 +92,10 @@ class WriteQueue:
             return run_transaction(self._engine, run_all, begin="BEGIN IMMEDIATE")
         except BaseException as error:  # noqa: BLE001 - it is raised to the callers
             return [Outcome(error=error)] * len(works)
+
+
+def _writer_thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, "tollgauge-sqlite-writer")
 
 
 def _set_outcome(future: asyncio.Future[Any], outcome: Outcome) -> None:
