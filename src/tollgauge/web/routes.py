@@ -37,8 +37,11 @@ from tollgauge.web.pages import views
 from tollgauge.web.pages.site import Site
 from tollgauge.web.pages.upgrade import Upgrade
 from tollgauge.web.paid import request as paid
-from tollgauge.web.paid.products import products
+from tollgauge.web.paid.catalogue import Product
+from tollgauge.web.paid.products import bulk, history, similar, trace, trust
+from tollgauge.web.watches import create as create_watch
 from tollgauge.web.watches import edit, poll, rotate
+from tollgauge.web.watches import renew as renew_watch
 from tollgauge.web.watches.watch_auth import SECURITY
 from tollgauge.web.wire import examples, openapi
 
@@ -97,6 +100,19 @@ def table(dependencies: Dependencies) -> tuple[Route, ...]:
         *_discovery_routes(dependencies, documented),
         *_watch_routes(dependencies),
         *_health_routes(dependencies),
+    )
+
+
+def products(dependencies: Dependencies) -> tuple[Product, ...]:
+    """Every paid route, in the order in which it is documented."""
+    return (
+        trust.product(dependencies),
+        *bulk.products(dependencies),
+        history.product(dependencies),
+        trace.product(dependencies),
+        similar.product(dependencies),
+        create_watch.product(dependencies),
+        renew_watch.product(dependencies),
     )
 
 

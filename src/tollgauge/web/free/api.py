@@ -14,9 +14,9 @@ from tollgauge.core.endpoint import parse_resource
 from tollgauge.monitor import reports
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
+from tollgauge.web.edge.body import read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.catalogue import PaidDependencies
-from tollgauge.web.paid.request import read_body
 from tollgauge.web.wire import examples
 from tollgauge.web.wire.request_model import RequestModel, resource_of
 

@@ -63,6 +63,7 @@ from tollgauge.db.engine import Store, Work
 from tollgauge.observe import alarm
 from tollgauge.store.ledger import payments
 from tollgauge.store.ledger.payments import Attempt, Claim, LedgerRow, StoredAnswer
+from tollgauge.web.edge.body import read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import admission
 from tollgauge.web.paid.catalogue import Sale
@@ -74,7 +75,6 @@ from tollgauge.web.paid.request import (
     facilitator_unavailable,
     payment_required,
     pending,
-    read_body,
     read_payment,
     response_for,
     unpaid_reason,

@@ -26,7 +26,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from x402.schemas import PaymentRequired, PaymentRequirements, ResourceInfo, SettleResponse
 
-from tollgauge.core import strictjson
 from tollgauge.core.payment import (
     EXTENSION,
     HEADER_MAX,
@@ -41,7 +40,6 @@ from tollgauge.observe import PAID_REQUESTS, log
 from tollgauge.store.ledger import payments
 from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web.edge.compress import compressed
-from tollgauge.web.edge.limits import BODY_MAX
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import Call, Product, Sale
@@ -117,23 +115,6 @@ def read_payment(header: str, offer: Offer) -> Payment:
         return decode(header, (offer,))
     except PaymentHeaderError as error:
         raise Problem(400, "payment-header-invalid", str(error)) from error
-
-
-async def read_body(request: Request, *, bodyless: bool = False) -> object:
-    """The request's JSON document. Where it may be `bodyless`, no body is an empty object. Raises
-    Problem 413 or 400.
-    """
-    body = await request.body()
-    if not body and bodyless:
-        return {}
-    if not body:
-        raise Problem(400, "json-invalid", "The body is empty: send a JSON object.")
-    if len(body) > BODY_MAX:
-        raise Problem(413, "body-too-large", f"Keep the body under {BODY_MAX} bytes.")
-    try:
-        return strictjson.loads(body)
-    except strictjson.StrictJsonError as error:
-        raise Problem(400, "json-invalid", str(error)) from error
 
 
 def unpaid_reason(request: Request) -> str:

@@ -25,8 +25,8 @@ from tollgauge.core.watch import WatchState, rotation_text
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web.dependencies import Dependencies
+from tollgauge.web.edge.body import read_body
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid.request import read_body
 from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape, links
 from tollgauge.web.watches.watch_auth import WatchId, answer
 from tollgauge.web.wire import openapi
