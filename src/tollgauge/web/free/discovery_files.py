@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from tollgauge.web import wire
+from tollgauge.web.free.api import json_response
 from tollgauge.web.pages import labels
-from tollgauge.web.pages.views import Route
+from tollgauge.web.pages.views import DocumentedRoute
 
 WELL_KNOWN: Final = "/.well-known/x402"
 LLMS: Final = "/llms.txt"
-_MARKDOWN: Final = "text/plain; charset=utf-8"
 
 
 class ResourcesShape(wire.Shape):
@@ -35,17 +35,16 @@ class DiscoveryFiles:
     """
 
     base_url: str
-    routes: tuple[Route, ...]
+    routes: tuple[DocumentedRoute, ...]
     network: str
 
     async def well_known(self) -> Response:
         """The paid routes."""
-        body = wire.dump(ResourcesShape(version=1, resources=self.sold()))
-        return Response(body, media_type="application/json")
+        return json_response(ResourcesShape(version=1, resources=self.sold()))
 
     async def llms(self) -> Response:
         """Everything in words."""
-        return Response(self._words().encode(), media_type=_MARKDOWN)
+        return PlainTextResponse(self._words())
 
     def sold(self) -> list[str]:
         """Every paid route that can be called as it is written."""
@@ -55,7 +54,7 @@ class DiscoveryFiles:
             if "{" not in route.path
         ]
 
-    def _paid(self) -> list[Route]:
+    def _paid(self) -> list[DocumentedRoute]:
         return [route for route in self.routes if route.micro_usd is not None and self.network]
 
     def _words(self) -> str:
@@ -71,13 +70,13 @@ class DiscoveryFiles:
         parts = (_WHAT, "## Free", *free, "", "## Paid", *paid, "", how, "## More", *more)
         return "\n".join(parts) + "\n"
 
-    def _line(self, route: Route) -> str:
+    def _line(self, route: DocumentedRoute) -> str:
         query = route.example if route.method == "GET" else ""
         line = f"- [{route.method} {route.path}]({self.base_url}{route.path}{query})"
         if route.micro_usd is None:
-            return f"{line}: {route.purpose}"
+            return f"{line}: {route.summary}"
         price = labels.dollars(route.micro_usd)
-        return f"{line}: {price}. {route.purpose}. Body: `{route.example}`"
+        return f"{line}: {price}. {route.summary}. Body: `{route.example}`"
 
 
 _WHAT: Final = """\

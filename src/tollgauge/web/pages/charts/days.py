@@ -13,7 +13,7 @@ from typing import Final
 from markupsafe import Markup
 
 from tollgauge.core.rollup import SLOTS_PER_DAY
-from tollgauge.monitor.reports import Component, DayBar
+from tollgauge.monitor.reports import DayBar
 from tollgauge.web.pages.charts.svg import element, label, picture, points, title
 from tollgauge.web.pages.labels import count, day_date, milliseconds, percent
 
@@ -95,12 +95,12 @@ def ticks(largest: int) -> tuple[int, ...]:
     return tuple(step * index for index in range(last + 1))
 
 
-def component_bar(component: Component, *, heaviest: int) -> Markup:
+def component_bar(weight: int, tenths: int, *, heaviest: int) -> Markup:
     """A track as long as the weight, filled as far as the subscore reaches. Decoration: the
     figures stand beside it.
     """
-    track = 300 * component.weight / max(1, heaviest)
-    fill = track * min(1_000, max(0, component.tenths)) / 1_000
+    track = 300 * weight / max(1, heaviest)
+    fill = track * min(1_000, max(0, tenths)) / 1_000
     return element(
         "svg",
         element("rect", x=0, y=2, width=track, height=10, rx=2, class_="track"),

@@ -19,7 +19,7 @@ _LANES: Final = (
 )
 
 
-def event_lanes(events: tuple[TimelineEvent, ...], *, first_day: int, last_day: int) -> Markup:
+def timeline(events: tuple[TimelineEvent, ...], *, first_day: int, last_day: int) -> Markup:
     """Changes of price, payTo and listing as marks on three lanes over the same days."""
     span = max(1, last_day - first_day + 1)
     step = (WIDTH - LEFT) / span
