@@ -97,8 +97,8 @@ async def test_what_was_asked_before_goes_on_while_the_database_is_gone(
 ) -> None:
     for path in READS[:-1]:
         assert (await running.get(path)).status_code == 200
-    running.app._kept = type(running.app._kept)(
-        (key, replace(kept, until=0.0)) for key, kept in running.app._kept.items()
+    running.app._cache = type(running.app._cache)(
+        (key, replace(kept, fresh_until=0.0)) for key, kept in running.app._cache.items()
     )
     async with gone(running, tmp_path / "service.db"):
         for path in READS[:-1]:
@@ -219,7 +219,7 @@ async def test_content_is_scored_while_it_is_read() -> None:
 
 async def keep_reading(running: Running) -> None:
     while True:
-        running.app._kept.clear()
+        running.app._cache.clear()
         assert (await running.get("/trust/leaderboard")).status_code == 200
         await asyncio.sleep(0.02)
 

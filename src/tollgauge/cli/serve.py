@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tollgauge.cli.config import advised
-from tollgauge.cli.inputs import load_config, load_existing
+from tollgauge.cli.inputs import load_config, load_existing, with_service
 from tollgauge.cli.terminal import ConfigFile, errors
 from tollgauge.core.errors import TollgaugeError
 
@@ -44,9 +44,14 @@ def work(
 
 def mcp(config: ConfigFile = None) -> None:
     """Tools for an agent on this machine: MCP over standard input and output."""
+    from tollgauge.app import speak
+    from tollgauge.observe import configure_logs
+
     # Nothing can interrupt a read of standard input, and the ledger is made for a sudden end.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    asyncio.run(_mcp(load_existing(config)))
+    settings = load_existing(config)
+    configure_logs(json_lines=settings.server.json_logs, level="warning")
+    with_service(settings, speak)
 
 
 def _run_until_stopped(serving: Coroutine[Any, Any, None]) -> None:
@@ -85,12 +90,3 @@ async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> 
                 errors.print(f"tollgauge serves {config.server.base_url}")
 
         await root.run(service, serve=serve, jobs=jobs, on_ready=ready, listeners=listeners)
-
-
-async def _mcp(config: Config) -> None:
-    from tollgauge import app as root
-    from tollgauge.observe import configure_logs
-
-    configure_logs(json_lines=config.server.json_logs, level="warning")
-    async with root.opened(config) as service:
-        await root.speak(service)

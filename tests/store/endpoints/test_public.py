@@ -123,7 +123,7 @@ LISTS = (
 
 async def shown(running: Running, resource: Resource) -> dict[str, tuple[int, str]]:
     """Everything public that could name a resource; caches grow old between two looks."""
-    running.app._kept.clear()
+    running.app._cache.clear()
     found = {}
     for path in (*PAGES, *LISTS):
         url = path.format(id=resource.id, url=resource.url, host=resource.host)
