@@ -261,12 +261,7 @@ def _discovery_routes(
     dependencies: Dependencies, documented: tuple[DocumentedRoute, ...]
 ) -> Iterable[Route]:
     """The two files that a machine looks for first."""
-    settings = dependencies.settings
-    files = DiscoveryFiles(
-        base_url=dependencies.base_url,
-        routes=documented,
-        network=settings.network if settings.pay_to else "",
-    )
+    files = DiscoveryFiles(dependencies, documented)
     sold = openapi.free(ResourcesShape, {"version": 1, "resources": files.sold()})
     text = openapi.page("text/plain")
     for path, summary, handler, answers in (

@@ -282,19 +282,16 @@ def client_key(scope: Scope, trusted: tuple[str, ...]) -> str:
     last address that the proxy itself saw. An IPv4 address that a dual-stack socket wrote as IPv6
     is that IPv4 address.
     """
-    peer = _address(scope["client"][0] if scope.get("client") else "")
+    peer = scope["client"][0] if scope.get("client") else ""
     forwarded = _header(scope, b"x-forwarded-for")
-    if forwarded and peer is not None and peer in [_address(proxy) for proxy in trusted]:
-        peer = _address(forwarded.decode("latin-1").rsplit(",", 1)[-1].strip())
-    return _key(peer)
+    if forwarded and _address(peer) in [_address(proxy) for proxy in trusted]:
+        peer = forwarded.decode("latin-1").rsplit(",", 1)[-1].strip()
+    return address_key(peer)
 
 
 def address_key(text: str) -> str:
     """Whose an address is: IPv4 as it is, IPv6 by /64, `unknown` for anything else."""
-    return _key(_address(text))
-
-
-def _key(address: ipaddress.IPv4Address | ipaddress.IPv6Address | None) -> str:
+    address = _address(text)
     if isinstance(address, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((address, 64), strict=False))
     return "unknown" if address is None else str(address)

@@ -34,16 +34,6 @@ RECOMMENDATIONS: Final[dict[str, str]] = {
 }
 """What each recommendation means, in one sentence."""
 
-VERDICTS: Final[dict[str, str]] = {
-    "flawless": "Flawless: it answered every check of the last 30 days.",
-    "near-perfect": "Near-perfect: it missed hardly any check of the last 30 days.",
-    "occasional misses": "Occasional misses: it answered most checks of the last 30 days.",
-    "frequent outages": "Frequent outages: it was down again and again in the last 30 days.",
-    "unreliable": "Unreliable: it was down for much of the last 30 days.",
-    "failed every check": "Failed every check: it answered none of the last 30 days' checks.",
-}
-"""The wording classes of an uptime as sentences."""
-
 _REASONS: Final = {
     "ours": "our own network or limits",
     "unknown": "nobody can tell whose fault it was",
@@ -150,11 +140,6 @@ def path(resource: str) -> str:
 def authority(snapshot: Snapshot) -> str:
     """Host and, where it is not the default one, port."""
     return urlsplit(snapshot.resource).netloc or snapshot.host
-
-
-def verdict(wording: str) -> str:
-    """The wording class of an uptime as a sentence."""
-    return VERDICTS.get(wording.lower(), wording)
 
 
 def reason(slug: str) -> str:
