@@ -47,12 +47,8 @@ def backup(
     try:
         if is_sqlite(parse_url(url)):
             with progress_bar() as progress:
-                copy = files.save(
-                    files.database_file(url),
-                    file,
-                    force=force,
-                    progress=lambda done, total: progress("pages copied", done, total),
-                )
+                pages = partial(progress, "pages copied")
+                copy = files.save(files.database_file(url), file, force=force, progress=pages)
         else:
             errors.print("pg_dump writes the copy.")
             copy = postgres_backup.dump(url, file, force=force)
@@ -85,7 +81,7 @@ def restore(
                     file,
                     files.database_file(url),
                     stamp=datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"),
-                    progress=lambda done, total: progress("pages copied", done, total),
+                    progress=partial(progress, "pages copied"),
                 )
         elif sqlite_to_postgres.is_sqlite_file(file):
             with progress_bar() as progress:

@@ -112,18 +112,12 @@ async def _probe(config: Config, url: str) -> Exchange:
     from tollgauge import app as root
     from tollgauge.clients import x402
     from tollgauge.clients.egress.client import Egress
-    from tollgauge.core.endpoint import Endpoint, parse_resource
+    from tollgauge.core.endpoint import parse_resource
+    from tollgauge.monitor.discovery import new_endpoint
 
     resource = parse_resource(url, config.egress.perimeter)
     now = root.now_ms()
-    endpoint = Endpoint(
-        id=resource.id,
-        resource=resource.url,
-        host=resource.host,
-        query=resource.query,
-        first_seen=now,
-        last_seen=now,
-    )
+    endpoint = new_endpoint(resource, now=now, spread_ms=0)
     egress = Egress(config.egress)
     egress.start()
     try:

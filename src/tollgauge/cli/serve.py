@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,12 +20,12 @@ if TYPE_CHECKING:
 
 def run(config: ConfigFile = None) -> None:
     """API, pages and workers together, on one machine."""
-    _run_until_stopped(_run(load_config(config), serve=True, only=None))
+    _run_until_stopped(config, serve=True, only=None)
 
 
 def serve(config: ConfigFile = None) -> None:
     """API and pages only; workers run elsewhere."""
-    _run_until_stopped(_run(load_config(config), serve=True, only=()))
+    _run_until_stopped(config, serve=True, only=())
 
 
 def work(
@@ -39,7 +38,7 @@ def work(
     discover; with a chain's node (TOLLGAUGE_RPC_URL) index and settle.
     """
     names = tuple(name.strip() for name in only.split(",") if name.strip())
-    _run_until_stopped(_run(load_config(config), serve=False, only=names or None))
+    _run_until_stopped(config, serve=False, only=names or None)
 
 
 def mcp(config: ConfigFile = None) -> None:
@@ -54,12 +53,13 @@ def mcp(config: ConfigFile = None) -> None:
     with_service(settings, speak)
 
 
-def _run_until_stopped(serving: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine on uvloop, the faster event loop."""
+def _run_until_stopped(config: ConfigFile, *, serve: bool, only: tuple[str, ...] | None) -> None:
+    """Run on uvloop, the faster event loop; `only` None turns every loop."""
     import uvloop
 
+    settings = load_config(config)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serving)
+        runner.run(_run(settings, serve=serve, only=only))
 
 
 async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> None:

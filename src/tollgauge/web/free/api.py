@@ -39,6 +39,7 @@ EndpointId = Annotated[
         json_schema_extra={"pattern": "^[0-9a-f]{16}$"},
     ),
 ]
+Host = Annotated[str, Path(description="A host name", examples=["api.example.com"])]
 PREVIEW_PATH: Final = "/v1/x402-trust-preview"
 PREVIEW: Final = "Three full sample reports: the best, the median and the worst endpoint"
 EMPTY_OBJECT: Final = {
@@ -66,17 +67,12 @@ class FreeApi:
 
     async def leaderboard(self) -> Response:
         """The leaderboard."""
-        board = await self.dependencies.store.reading(
-            reports.leaderboard, now=self.dependencies.clock()
-        )
+        board = await self.dependencies.read_now(reports.leaderboard)
         return json_response(wire.leaderboard(board, base_url=self.dependencies.base_url))
 
     async def stats(self) -> Response:
         """The ecosystem's counts."""
-        counts = await self.dependencies.store.reading(
-            reports.ecosystem, now=self.dependencies.clock()
-        )
-        return json_response(wire.ecosystem(counts))
+        return json_response(wire.ecosystem(await self.dependencies.read_now(reports.ecosystem)))
 
     async def snapshot(self, resource: ResourceQuery) -> Response:
         """A snapshot by resource URL; a query in it is ignored, as identity is host plus path."""

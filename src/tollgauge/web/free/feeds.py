@@ -19,8 +19,7 @@ from tollgauge.store.endpoints import endpoints, public
 from tollgauge.store.probes import changes
 from tollgauge.store.probes.changes import StoredChange
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.free.api import EndpointId, read_endpoint, unknown_host
-from tollgauge.web.pages.site import Host
+from tollgauge.web.free.api import EndpointId, Host, read_endpoint, unknown_host
 
 ATOM: Final = "application/atom+xml"
 NAMESPACE: Final = "http://www.w3.org/2005/Atom"

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from fastapi import Path
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tollgauge.core.payment import Offer
 from tollgauge.monitor import reports
-from tollgauge.monitor.reports import Ecosystem, Leaderboard
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.free.api import EndpointId, ResourceQuery, read_endpoint, unknown_host
+from tollgauge.web.free.api import EndpointId, Host, ResourceQuery, read_endpoint, unknown_host
 from tollgauge.web.free.badge import badge_svg
 from tollgauge.web.pages import views
 from tollgauge.web.pages.assets import ASSETS
 from tollgauge.web.pages.upgrade import upgrade_html
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import resource_of
-
-Host = Annotated[str, Path(description="A host name", examples=["api.example.com"])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +28,20 @@ class Site:
 
     async def home(self) -> Response:
         """The first page."""
-        board, stats = await self._board_and_stats()
+        board = await self.dependencies.read_now(reports.leaderboard)
+        stats = await self.dependencies.read_now(reports.ecosystem)
         return HTMLResponse(views.home_html(board, stats, base_url=self.dependencies.base_url))
 
     async def leaderboard(self) -> Response:
         """The whole leaderboard."""
-        board, stats = await self._board_and_stats()
+        board = await self.dependencies.read_now(reports.leaderboard)
+        stats = await self.dependencies.read_now(reports.ecosystem)
         html = views.leaderboard_html(board, stats, base_url=self.dependencies.base_url)
         return HTMLResponse(html)
 
     async def provider(self, host: Host) -> Response:
         """One host's endpoints."""
-        provider = await self.dependencies.store.reading(
-            reports.provider, host.lower(), now=self.dependencies.clock()
-        )
+        provider = await self.dependencies.read_now(reports.provider, host.lower())
         if provider is None:
             raise unknown_host()
         return HTMLResponse(views.provider_html(provider, base_url=self.dependencies.base_url))
@@ -57,9 +52,7 @@ class Site:
 
     async def docs(self) -> Response:
         """How to ask, with examples about the best endpoint."""
-        board = await self.dependencies.store.reading(
-            reports.leaderboard, now=self.dependencies.clock()
-        )
+        board = await self.dependencies.read_now(reports.leaderboard)
         html = views.docs_html(
             self.documented,
             base_url=self.dependencies.base_url,
@@ -110,11 +103,6 @@ class Site:
     async def favicon(self) -> Response:
         """The icon, for browsers that ask by habit."""
         return await self.static("favicon.svg")
-
-    async def _board_and_stats(self) -> tuple[Leaderboard, Ecosystem]:
-        store, now = self.dependencies.store, self.dependencies.clock()
-        board = await store.reading(reports.leaderboard, now=now)
-        return board, await store.reading(reports.ecosystem, now=now)
 
     def _report_offer(self) -> Offer | None:
         """What a live report costs, None while nothing is for sale."""
