@@ -31,12 +31,12 @@ from tollgauge.clients.chain.log_query import read_events
 from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.rpc import Node, parsed, uncollected
 from tollgauge.core.endpoint import Endpoint, parse_resource
-from tollgauge.core.settlement import TRANSFER, entries, events, settled
+from tollgauge.core.settlement import TRANSFER, entries, events, matched
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS
 from tollgauge.db.engine import Store
 from tollgauge.jobs import index
-from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.jobs.index_visit import IndexSettings, IndexState
 from tollgauge.store.chain import transfers
 from tollgauge.store.endpoints import endpoints
 
@@ -107,7 +107,7 @@ def measure_decoding(total: int) -> dict[str, Any]:
 def _decode(reply: bytes, wallets: frozenset[bytes]) -> int:
     logs = read_events(parsed(reply)["result"], token=TOKEN)
     with uncollected():  # as clients/chain/logs does it
-        settlements_read = settled(logs.transfers, logs.used)
+        settlements_read = matched(logs.transfers, logs.used)
         return len(entries(settlements_read.transfers, wallets, logs.stamps))
 
 
@@ -169,9 +169,9 @@ async def measure_indexing(logs: int) -> dict[str, Any]:
     async with _indexer(world, settings) as (store, chain, _):
         gc.collect()
         cpu, wall = time.process_time(), time.perf_counter()
-        stored, memory = 0, []
+        stored, memory, state = 0, [], IndexState()
         while True:
-            tally = await index.run(store, chain, settings=settings, clock=_now)
+            tally = await index.run(store, chain, state, settings=settings, clock=_now)
             stored += int(str(tally.get("entries", 0)))
             memory.append(_memory_mb())
             if not tally.get("busy"):
@@ -200,15 +200,18 @@ async def measure_following(blocks: int) -> dict[str, Any]:
     )
     settings = replace(_quiet(), audit=150)
     step = max(1, round(settings.every_ms / 1_000 / BLOCK_SECONDS))
+    state = IndexState()
     async with _indexer(world, settings) as (store, chain, grow):
         for _ in range(10):
-            if not (await index.run(store, chain, settings=settings, clock=_now)).get("busy"):
+            if not (await index.run(store, chain, state, settings=settings, clock=_now)).get(
+                "busy"
+            ):
                 break
         cpu, wall = time.process_time(), time.perf_counter()
         done = records = 0
         while done < blocks:
             await grow(step)
-            tally = await index.run(store, chain, settings=settings, clock=_now)
+            tally = await index.run(store, chain, state, settings=settings, clock=_now)
             done += int(str(tally.get("blocks", 0)))
             records += int(str(tally.get("entries", 0)))
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
@@ -246,7 +249,7 @@ async def _indexer(world: World, settings: IndexSettings) -> AsyncIterator[tuple
         assert process.stdout is not None  # noqa: S101 (a pipe was asked for)
         port = await asyncio.to_thread(process.stdout.readline)
         node = Node(f"http://127.0.0.1:{port.strip()}", timeout_s=60)
-        chain = ChainLogs([node], chain_id=CHAIN_ID, token=TOKEN, settings=settings.asking)
+        chain = ChainLogs([node], chain_id=CHAIN_ID, token=TOKEN, settings=settings)
         store = Store.open(f"sqlite:///{Path(folder) / 'bench.db'}")
         try:
             await store.migrate()

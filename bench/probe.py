@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +35,7 @@ from tollgauge.db.engine import Store
 from tollgauge.jobs import probe
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.runner import Job, run_jobs
+from tollgauge.monitor.probing import Prober
 from tollgauge.store.endpoints import endpoints
 
 HOSTS: Final = 4_000
@@ -78,12 +80,9 @@ async def run_loop(store: Store, egress: Egress, hosts: int) -> dict[str, Any]:
     """Run the loop as a worker does until every endpoint was probed, and measure it."""
     settings, stop = ProbeSettings(), asyncio.Event()
 
-    async def one_round() -> dict[str, object]:
-        return await probe.run(store, egress, settings=settings, clock=now_ms, owner="bench")
-
-    job = Job(
-        name="probe", every_ms=1_000, deadline_ms=120_000, run=one_round, concurrency=settings.lanes
-    )
+    prober = Prober(store=store, egress=egress, clock=now_ms, cadence=settings.cadence)
+    one_round = partial(probe.run, prober, settings=settings, owner="bench")
+    job = Job("probe", one_round, every_s=1, timeout_s=120, concurrency=settings.lanes)
     began, cpu = time.monotonic(), time.process_time()
     running = asyncio.create_task(
         run_jobs([job], store=store, clock=now_ms, owner="bench", stop=stop)

@@ -33,8 +33,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bench import minilm
-from tollgauge.core.similarity import Terms, Wording, terms_of
 from tollgauge.core.similarity.postings import SCALE, build
+from tollgauge.core.similarity.terms import WeightedTerms, Wording, terms_of
 
 FIRST: Final = 5
 Matrix = npt.NDArray[np.float64]
@@ -139,7 +139,7 @@ def ours(services: Sequence[Service]) -> Matrix:
     return alike_terms([terms_of(service.wording) for service in services])
 
 
-def alike_terms(terms: Sequence[Terms]) -> Matrix:
+def alike_terms(terms: Sequence[WeightedTerms]) -> Matrix:
     """The similarity of every two, as the index has it before it rounds to percents."""
     postings, found = build(terms, range(len(terms)), candidates=0)
     dense: Matrix = np.zeros((len(terms), len(postings.vocabulary)))

@@ -13,6 +13,7 @@ when it serves, and then answers one line of JSON for each line of standard inpu
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import sys
 import time
@@ -217,12 +218,14 @@ async def obey(
 async def serve(settings: Settings) -> None:
     """Fill an empty store, serve, and obey until standard input ends."""
     configure_logs(json_lines=True)
-    stop = asyncio.Event()
-    async with root.opened(config(settings)) as opened:
+    stop, configured = asyncio.Event(), config(settings)
+    async with contextlib.AsyncExitStack() as stack:
+        listeners = stack.enter_context(root.listen(configured, serve=True))
+        opened = await stack.enter_async_context(root.opened(configured))
         facilitator = SwitchableFacilitator(opened.config.facilitator)
         service = replace(opened, facilitator=facilitator)
         await fill(service.store, now=service.clock())
-        running = asyncio.create_task(root.run(service, stop=stop, on_ready=_ready))
+        running = asyncio.create_task(root.run(service, listeners, stop=stop, on_ready=_ready))
         while line := await asyncio.to_thread(sys.stdin.readline):
             _print_json(await obey(service, facilitator, orjson.loads(line)))
         stop.set()

@@ -23,8 +23,9 @@ import numpy as np
 from sqlalchemy import Connection
 
 from bench.catalogue import Offer, catalogue
-from tollgauge.core.similarity import FLOOR, Entry, Index, Match, Terms, terms_of, wording_of
+from tollgauge.core.similarity.index import FLOOR, Entry, Index, Match
 from tollgauge.core.similarity.postings import SCALE, build
+from tollgauge.core.similarity.terms import WeightedTerms, terms_of, wording_of
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor.alternatives import Alternatives
@@ -179,7 +180,7 @@ def _entry(offer: Offer) -> Entry:
     )
 
 
-def _terms(endpoint: Any) -> Terms:
+def _terms(endpoint: Any) -> WeightedTerms:
     return terms_of(wording_of(endpoint))
 
 

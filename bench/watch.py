@@ -34,7 +34,7 @@ from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.core.changes import delisting
 from tollgauge.core.endpoint import Endpoint, endpoint_id
 from tollgauge.core.units import DAY_MS
-from tollgauge.core.watch import PERIOD_MS, Kind, State
+from tollgauge.core.watch import PERIOD_MS, Kind, WatchState
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import alert
@@ -170,7 +170,7 @@ def insert_watches(
             created_at=now,
         )
         watch_payments.create(tx, watch, [row], payment_id=f"pay_{number}")
-    tx.execute(watches.watch.update().values(state=State.ACTIVE.value))
+    tx.execute(watches.watch.update().values(state=WatchState.ACTIVE.value))
     tx.execute(watch_payments.watch_payment.update().values(applied=True))
 
 

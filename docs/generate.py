@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from methodology import methodology
+
+from tollgauge.core.evidence_schema import schema_text
 from tollgauge.core.lint.docs import markdown
-from tollgauge.core.methodology import methodology
-from tollgauge.core.policy import POLICIES
-from tollgauge.core.schema.evidence import schema_text
+from tollgauge.core.policy import CURRENT
 
 
 def pages() -> dict[str, str]:
-    """File name to content; the methodology is that of the newest policy."""
+    """File name to content; the methodology is that of the current policy."""
     return {
-        "methodology.md": methodology(POLICIES[max(POLICIES)]),
+        "methodology.md": methodology(CURRENT),
         "evidence.schema.json": schema_text(),
         "lint-rules.md": markdown(),
     }

@@ -20,7 +20,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "tollgauge"
-FILES_MAX = {"A probe": 10, "A paid request": 13}
+FILES_MAX = {"A probe": 8, "A paid request": 11}
 """How many different files a journey may lead through, up to the next row that is a start: a probe
 to its recorded change, a paid request to its response."""
 

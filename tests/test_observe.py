@@ -17,17 +17,20 @@ async def metrics_of_a_worker(port: int) -> int | None:
     config = http_service.configuration()
     config = replace(config, server=replace(config.server, admin_port=port))
     stop, ready = asyncio.Event(), asyncio.Event()
-    async with root.opened(config) as service:
-        working = asyncio.create_task(root.run(service, serve=False, stop=stop, on_ready=ready.set))
-        await ready.wait()
-        try:
-            async with httpx.AsyncClient(timeout=1) as http:
-                return (await http.get(f"http://127.0.0.1:{port}/metrics")).status_code
-        except httpx.TimeoutException:
-            return None
-        finally:
-            stop.set()
-            await working
+    with root.listen(config, serve=False) as listeners:
+        async with root.opened(config) as service:
+            working = asyncio.create_task(
+                root.run(service, listeners, stop=stop, on_ready=ready.set)
+            )
+            await ready.wait()
+            try:
+                async with httpx.AsyncClient(timeout=1) as http:
+                    return (await http.get(f"http://127.0.0.1:{port}/metrics")).status_code
+            except httpx.TimeoutException:
+                return None
+            finally:
+                stop.set()
+                await working
 
 
 async def test_a_worker_shows_its_metrics() -> None:

@@ -107,7 +107,7 @@ def log() -> structlog.typing.FilteringBoundLogger:
     return logger
 
 
-_DRIVER: Final = ("store", "prepared.py")
+_DRIVER: Final = ("db", "prepared.py")
 """Every statement passes there: it is not where a wrong one comes from."""
 
 

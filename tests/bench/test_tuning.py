@@ -6,8 +6,7 @@ from itertools import islice
 
 from bench import tuning
 from bench.relevance import Service
-from tollgauge.core.similarity import Wording
-from tollgauge.core.similarity.terms import Weights
+from tollgauge.core.similarity.terms import Weights, Wording
 
 
 def services() -> list[Service]:

@@ -24,7 +24,7 @@ from tollgauge.core.watch import Kind
 KEY = bytes(range(32))
 SECRET = webhooks.new_secret(KEY)
 SIGNING = Signing(key=KEY, secret_hash=webhooks.secret_hash(SECRET))
-TOLD = notice.change_event(
+TOLD = notice.event(
     changes.delisting(at=1_795_000_000_000, source="cdp"),
     event_id="evt_0123",
     watch_id="wat_1",

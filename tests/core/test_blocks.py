@@ -7,16 +7,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tollgauge.core.blocks import (
-    Advance,
     DeepReorgError,
     Header,
-    Late,
-    Rewind,
     Span,
+    fork,
     linked,
     next_span,
     previous_span,
-    reconcile,
 )
 
 
@@ -26,49 +23,47 @@ def chain(*forks: int) -> dict[int, bytes]:
 
 
 def test_a_chain_that_goes_on_is_followed() -> None:
-    assert reconcile(chain(0, 0, 0), chain(0, 0, 0, 0), head=13) == Advance()
+    assert fork(chain(0, 0, 0), chain(0, 0, 0, 0), head=13) is None
 
 
 def test_a_longer_fork_undoes_back_to_the_last_common_block() -> None:
-    assert reconcile(chain(0, 0, 0, 0), chain(0, 0, 1, 1, 1), head=14) == Rewind(11)
+    assert fork(chain(0, 0, 0, 0), chain(0, 0, 1, 1, 1), head=14) == 11
 
 
 def test_a_fork_of_the_same_or_a_smaller_height_is_followed_too() -> None:
-    assert reconcile(chain(0, 0, 0), chain(0, 0, 1), head=12) == Rewind(11)
-    assert reconcile(chain(0, 0, 0, 0), chain(0, 1), head=11) == Rewind(10)
+    assert fork(chain(0, 0, 0), chain(0, 0, 1), head=12) == 11
+    assert fork(chain(0, 0, 0, 0), chain(0, 1), head=11) == 10
 
 
-def test_a_node_that_is_behind_on_the_same_chain_is_late() -> None:
-    assert reconcile(chain(0, 0, 0, 0), chain(0, 0), head=11) == Late()
-    assert reconcile(chain(0, 0), {}, head=5) == Late()
+def test_a_node_that_is_behind_on_the_same_chain_undoes_nothing() -> None:
+    assert fork(chain(0, 0, 0, 0), chain(0, 0), head=11) is None
+    assert fork(chain(0, 0), {}, head=5) is None
 
 
 def test_a_fork_below_the_finalized_block_is_refused() -> None:
     with pytest.raises(DeepReorgError) as caught:
-        reconcile(chain(0, 0, 0), chain(1, 1, 1), head=12)
+        fork(chain(0, 0, 0), chain(1, 1, 1), head=12)
     assert "10" in str(caught.value)
     assert caught.value.hint
 
 
 @settings(deadline=None)
 @given(ours=st.integers(1, 40), theirs=st.integers(0, 60), same=st.integers(0, 40))
-def test_the_verdict_follows_from_the_last_common_block(ours: int, theirs: int, same: int) -> None:
+def test_the_fork_follows_from_the_last_common_block(ours: int, theirs: int, same: int) -> None:
     assume(same <= min(ours, theirs))
     mine = {n: bytes([n, 0]) for n in range(ours)}
     node = {n: bytes([n, 0 if n < same else 1]) for n in range(theirs)}
     head = theirs - 1
     if same == 0:
         if head < 0:
-            assert reconcile(mine, node, head=head) == Late()
+            assert fork(mine, node, head=head) is None
             return
         with pytest.raises(DeepReorgError):
-            reconcile(mine, node, head=head)
-    elif same == ours:
-        assert reconcile(mine, node, head=head) == Advance()
-    elif same == theirs:
-        assert reconcile(mine, node, head=head) == Late()
+            fork(mine, node, head=head)
+    elif same in (ours, theirs):
+        assert fork(mine, node, head=head) is None
     else:
-        assert reconcile(mine, node, head=head) == Rewind(same - 1)
+        assert fork(mine, node, head=head) == same - 1
 
 
 @settings(deadline=None)

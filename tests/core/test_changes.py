@@ -38,7 +38,7 @@ def probe(number: int, *, up: bool = True, ms: int = 100, **more: object) -> Pro
         Finding(rule=rule, severity=Severity.ERROR, message="Mend it.")
         for rule in rules  # type: ignore[attr-defined]
     )
-    found = ProbeResult(
+    result = ProbeResult(
         at=START + number * STEP,
         outcome=Outcome.PAYMENT_REQUIRED if up else Outcome.SERVER_ERROR,
         attribution=Attribution.THEIRS,
@@ -49,7 +49,7 @@ def probe(number: int, *, up: bool = True, ms: int = 100, **more: object) -> Pro
         quote=QUOTE if up else None,
         findings=findings,
     )
-    return replace(found, **more)  # type: ignore[arg-type]
+    return replace(result, **more)  # type: ignore[arg-type]
 
 
 def lived(
@@ -57,25 +57,25 @@ def lived(
     *,
     n: frozenset[int] = frozenset({2}),
     templated: bool = False,
-    standing: ChangeState | None = None,
+    before: ChangeState | None = None,
 ) -> list[tuple[int, Change]]:
-    """The flips of a series, each with the number of the probe that told it."""
-    told: list[tuple[int, Change]] = []
-    state = standing or ChangeState()
+    """The changes of a series, each with the number of the probe that reported it."""
+    reported: list[tuple[int, Change]] = []
+    state = before or ChangeState()
     last_good = None
     for number, result in enumerate(results):
         probed = Probed(result=result, sensitivities=n, templated=templated, last_good=last_good)
-        state, found = advance(from_json(json.loads(json.dumps(to_json(state)))), probed)
-        told += [(number, change) for change in found]
+        state, changes = advance(from_json(to_json(state)), probed)
+        reported += [(number, change) for change in changes]
         last_good = result.at if result.up else last_good
-    return told
+    return reported
 
 
 def line(text: str, *, n: int = 2) -> list[tuple[int, str]]:
-    """The liveness flips of a series of `1` and `0`, for a sensitivity."""
+    """The liveness changes of a series of `1` and `0`, for a sensitivity."""
     results = [probe(i, up=char == "1") for i, char in enumerate(text)]
-    found = lived(results, n=frozenset({n}))
-    return [(number, change.type) for number, change in found if change.sensitivity == n]
+    changes = lived(results, n=frozenset({n}))
+    return [(number, change.type) for number, change in changes if change.sensitivity == n]
 
 
 TERMS = [
@@ -105,9 +105,9 @@ TERMS = [
 @pytest.mark.parametrize(("what", "after", "types"), TERMS, ids=lambda value: str(value)[:24])
 def test_changed_terms_are_told_once_each(what: str, after: Quote, types: list[str]) -> None:
     results = [probe(0), *(probe(number, quote=after) for number in range(1, 5))]
-    told = lived(results)
-    assert [change.type for _, change in told] == types
-    assert {number for number, _ in told} <= {1}
+    reported = lived(results)
+    assert [change.type for _, change in reported] == types
+    assert {number for number, _ in reported} <= {1}
 
 
 def test_a_change_says_what_was_what_is_and_why() -> None:
@@ -130,30 +130,30 @@ def test_terms_that_are_gone_for_a_while_are_no_change() -> None:
 
 def test_terms_that_change_during_an_outage_are_told_after_it() -> None:
     changed = replace(QUOTE, amount=1)
-    told = lived([probe(0), probe(1, up=False), probe(2, quote=changed)])
-    assert [(number, change.type) for number, change in told] == [(2, "price_change")]
+    reported = lived([probe(0), probe(1, up=False), probe(2, quote=changed)])
+    assert [(number, change.type) for number, change in reported] == [(2, "price_change")]
 
 
 def test_terms_that_vary_are_told_twice_and_then_once_as_a_warning() -> None:
     results = [probe(i, quote=replace(QUOTE, pay_to=f"0x{i:040x}")) for i in range(50)]
-    told = [change for _, change in lived(results)]
-    assert [change.severity.value for change in told] == ["error", "error", "warn"]
-    assert "It varies" in told[-1].reason
+    reported = [change for _, change in lived(results)]
+    assert [change.severity.value for change in reported] == ["error", "error", "warn"]
+    assert "It varies" in reported[-1].reason
 
 
 def test_terms_that_vary_per_item_are_a_warning_at_once() -> None:
     results = [probe(i, quote=replace(QUOTE, amount=100 + i)) for i in range(50)]
-    told = [change for _, change in lived(results, templated=True)]
-    assert [change.severity.value for change in told] == ["warn"]
+    reported = [change for _, change in lived(results, templated=True)]
+    assert [change.severity.value for change in reported] == ["warn"]
 
 
 def test_terms_that_kept_for_a_day_are_an_alarm_again() -> None:
     day = DAY_MS // STEP + 1
     amounts = [1, 2, 3, 4, *([4] * day), 5]
-    results = [probe(i, quote=replace(QUOTE, amount=each)) for i, each in enumerate(amounts)]
-    told = lived(results)
-    assert [number for number, _ in told] == [1, 2, 3, len(amounts) - 1]
-    assert told[-1][1].severity is Severity.ERROR
+    results = [probe(i, quote=replace(QUOTE, amount=amount)) for i, amount in enumerate(amounts)]
+    reported = lived(results)
+    assert [number for number, _ in reported] == [1, 2, 3, len(amounts) - 1]
+    assert reported[-1][1].severity is Severity.ERROR
 
 
 SERIES = [
@@ -181,14 +181,14 @@ def test_n_misses_are_down_and_two_answers_are_up(
 
 
 def test_up_and_down_in_turns_gives_two_notices() -> None:
-    told = line("1" * 20 + "01" * 40 + "1" * 20)
-    assert [kind for _, kind in told] == ["liveness_flapping", "liveness_recovered"]
-    assert told[0][0] <= 20 + 6
+    reported = line("1" * 20 + "01" * 40 + "1" * 20)
+    assert [kind for _, kind in reported] == ["liveness_flapping", "liveness_recovered"]
+    assert reported[0][0] <= 20 + 6
 
 
 def test_down_again_before_it_was_steady_is_flapping_and_told_once() -> None:
-    told = [kind for _, kind in line("1" * 10 + "0011" * 30 + "1" * 10)]
-    assert told == [
+    reported = [kind for _, kind in line("1" * 10 + "0011" * 30 + "1" * 10)]
+    assert reported == [
         "liveness_down",
         "liveness_recovered",
         "liveness_flapping",
@@ -197,18 +197,18 @@ def test_down_again_before_it_was_steady_is_flapping_and_told_once() -> None:
 
 
 def test_flapping_that_ends_in_an_outage_is_told_as_down() -> None:
-    told = [kind for _, kind in line("1" * 10 + "01" * 10 + "0" * 20)]
-    assert told == ["liveness_flapping", "liveness_down"]
+    reported = [kind for _, kind in line("1" * 10 + "01" * 10 + "0" * 20)]
+    assert reported == ["liveness_flapping", "liveness_down"]
 
 
 def test_a_second_outage_after_a_steady_hour_is_an_outage() -> None:
-    told = [kind for _, kind in line("1" * 10 + "00" + "1" * 12 + "00" + "1" * 12)]
-    assert told == ["liveness_down", "liveness_recovered"] * 2
+    reported = [kind for _, kind in line("1" * 10 + "00" + "1" * 12 + "00" + "1" * 12)]
+    assert reported == ["liveness_down", "liveness_recovered"] * 2
 
 
 def test_a_single_miss_after_flapping_is_nothing() -> None:
-    told = line("1" * 10 + "01" * 8 + "1" * STEADY + "0" + "1" * 10)
-    assert [kind for _, kind in told] == ["liveness_flapping", "liveness_recovered"]
+    reported = line("1" * 10 + "01" * 8 + "1" * STEADY + "0" + "1" * 10)
+    assert [kind for _, kind in reported] == ["liveness_flapping", "liveness_recovered"]
 
 
 def test_turns_before_a_steady_time_do_not_count() -> None:
@@ -230,28 +230,28 @@ def test_an_outage_says_since_when_and_when_it_was_good_last() -> None:
 @settings(deadline=None)
 @given(st.text(alphabet="01", max_size=200), st.integers(1, 10))
 def test_notices_of_liveness_alternate(text: str, n: int) -> None:
-    told = [kind for _, kind in line("1" + text, n=n)]
+    reported = [kind for _, kind in line("1" + text, n=n)]
     quiet = "1" + "1" * len(text)
     assert not line(quiet, n=n)
     bad = {"liveness_down", "liveness_flapping"}
-    for before, after in itertools.pairwise(told):
+    for before, after in itertools.pairwise(reported):
         assert not (before == after == "liveness_recovered")
         assert not (before == after and before in bad)
-    assert not told or told[0] in bad
+    assert not reported or reported[0] in bad
 
 
 def test_every_sensitivity_has_its_own_flips() -> None:
     results = [probe(i, up=i < 3) for i in range(10)]
-    told = lived(results, n=frozenset({1, 2, 5}))
-    assert [(number, change.sensitivity) for number, change in told] == [(3, 1), (4, 2), (7, 5)]
+    reported = lived(results, n=frozenset({1, 2, 5}))
+    assert [(number, change.sensitivity) for number, change in reported] == [(3, 1), (4, 2), (7, 5)]
 
 
 def test_a_new_sensitivity_takes_over_what_is_known() -> None:
     state = ChangeState()
     for number in range(6):
         state, _ = advance(state, Probed(result=probe(number, up=number < 2)))
-    _, found = advance(state, Probed(result=probe(6, up=False), sensitivities=frozenset({2, 3})))
-    assert not found
+    _, changes = advance(state, Probed(result=probe(6, up=False), sensitivities=frozenset({2, 3})))
+    assert not changes
 
 
 ENVELOPES = [
@@ -277,11 +277,11 @@ ENVELOPES = [
 def test_a_rule_that_breaks_is_named_once(
     what: str, series: list[tuple[str, ...]], expected: list[tuple[int, list[str]]]
 ) -> None:
-    told = lived([probe(i, broken=rules) for i, rules in enumerate(series)])
-    assert {change.type for _, change in told} <= {"spec_regression"}
+    reported = lived([probe(i, broken=rules) for i, rules in enumerate(series)])
+    assert {change.type for _, change in reported} <= {"spec_regression"}
     names = [
         (number, sorted(rule["rule"] for rule in change.evidence["rules"]))
-        for number, change in told
+        for number, change in reported
     ]
     assert names == expected
 
@@ -292,14 +292,14 @@ NEW = RuleSet({"a": 1, "b": 2, "c": 1})
 
 def judged(series: list[tuple[RuleSet, tuple[str, ...]]], state: ChangeState) -> list[list[str]]:
     """What a series of answers tells that different versions judged, each as its broken rules."""
-    sets = {each.id: each for each in (OLD, NEW)}
-    told: list[list[str]] = []
+    sets = {rules.id: rules for rules in (OLD, NEW)}
+    reported: list[list[str]] = []
     for number, (rules, broken) in enumerate(series):
         known = sets.get(state.rules or "")
         result = probe(number, broken=broken)
-        state, found = advance(state, Probed(result=result, rules=rules, rules_before=known))
-        told += [[rule["rule"] for rule in change.evidence["rules"]] for change in found]
-    return told
+        state, changes = advance(state, Probed(result=result, rules=rules, rules_before=known))
+        reported += [[rule["rule"] for rule in change.evidence["rules"]] for change in changes]
+    return reported
 
 
 UPGRADES = [
@@ -319,14 +319,14 @@ UPGRADES = [
 ]
 
 
-@pytest.mark.parametrize(("what", "series", "told"), UPGRADES, ids=lambda v: str(v)[:24])
+@pytest.mark.parametrize(("what", "series", "reported"), UPGRADES, ids=lambda v: str(v)[:24])
 def test_what_another_version_of_the_rules_finds_is_no_change(
-    what: str, series: list[tuple[RuleSet, tuple[str, ...]]], told: list[list[str]]
+    what: str, series: list[tuple[RuleSet, tuple[str, ...]]], reported: list[list[str]]
 ) -> None:
-    assert judged(series, ChangeState()) == told
+    assert judged(series, ChangeState()) == reported
 
 
-def test_a_standing_that_names_no_rules_takes_in_everything_once() -> None:
+def test_a_state_that_names_no_rules_takes_in_everything_once() -> None:
     old = ChangeState(judged=True, broken={"a": 0})
     assert judged([(NEW, ("a", "b", "c"))] * 3, old) == []
     assert judged([(NEW, ("c",)), (NEW, ("b", "c")), (NEW, ("b", "c"))], old) == [["b"]]
@@ -344,11 +344,11 @@ def test_an_answer_without_a_request_for_payment_holds_it_to_no_new_rule() -> No
     assert judged([(NEW, ("c",))] * 3, state) == []
 
 
-def test_a_standing_can_be_read_by_a_version_that_knows_less() -> None:
-    document = to_json(ChangeState(recent="11", rules=NEW.id)) | {"later": {"x": 1}}
-    assert from_json(document) == ChangeState(recent="11", rules=NEW.id)
+def test_a_state_can_be_read_by_a_version_that_knows_less() -> None:
+    document = json.loads(to_json(ChangeState(recent="11", rules=NEW.id))) | {"later": {"x": 1}}
+    assert from_json(json.dumps(document)) == ChangeState(recent="11", rules=NEW.id)
     del document["rules"]
-    assert from_json(document).rules is None
+    assert from_json(json.dumps(document)).rules is None
 
 
 def test_sets_with_the_same_rules_have_the_same_id() -> None:
@@ -366,7 +366,7 @@ def test_an_outage_breaks_no_rule() -> None:
 def test_a_regression_that_keeps_clients_from_paying_is_an_error() -> None:
     payable = [probe(0), probe(1, broken=("a",)), probe(2, broken=("a",))]
     ((_, warned),) = lived(payable)
-    ((_, failed),) = lived([replace(each, payable=False) for each in payable])
+    ((_, failed),) = lived([replace(answer, payable=False) for answer in payable])
     assert (warned.severity, failed.severity) == (Severity.WARN, Severity.ERROR)
     assert "can no longer pay" in failed.reason
 
@@ -375,9 +375,9 @@ BASELINE = Baseline(p50=200, p95=400, count=1_000, at=START)
 
 
 def slow_series(*ms: int) -> list[tuple[int, str]]:
-    results = [probe(i, ms=each) for i, each in enumerate(ms)]
-    found = lived(results, standing=ChangeState(baseline=BASELINE))
-    return [(number, change.type) for number, change in found]
+    results = [probe(i, ms=total) for i, total in enumerate(ms)]
+    changes = lived(results, before=ChangeState(baseline=BASELINE))
+    return [(number, change.type) for number, change in changes]
 
 
 LATENCIES = [
@@ -404,14 +404,14 @@ def test_two_answers_far_above_the_endpoints_own_past_are_a_regression(
 def test_without_a_past_nothing_is_slow() -> None:
     young = ChangeState(baseline=replace(BASELINE, count=10))
     results = [probe(i, ms=9_000) for i in range(10)]
-    assert not lived(results, standing=young)
+    assert not lived(results, before=young)
     assert not lived(results)
 
 
 def test_a_fast_endpoint_may_get_a_little_slower() -> None:
     fast = ChangeState(baseline=Baseline(p50=10, p95=20, count=500, at=START))
-    assert not lived([probe(i, ms=300) for i in range(5)], standing=fast)
-    assert lived([probe(i, ms=320) for i in range(5)], standing=fast)
+    assert not lived([probe(i, ms=300) for i in range(5)], before=fast)
+    assert lived([probe(i, ms=320) for i in range(5)], before=fast)
 
 
 def test_a_delisting_is_a_warning_with_its_source() -> None:
@@ -436,25 +436,25 @@ def test_the_types_are_those_of_published_clients() -> None:
 
 
 def test_an_answer_is_not_called_slow_while_we_were_late_ourselves() -> None:
-    def told(delay: int) -> list[str]:
-        state, found = ChangeState(baseline=BASELINE), []
+    def reported(delay: int) -> list[str]:
+        state, types = ChangeState(baseline=BASELINE), []
         for number in range(5):
             slow = probe(number, ms=2_000)
             slow = replace(slow, timings=replace(slow.timings, delay=delay))
-            state, flipped = advance(state, Probed(result=slow))
-            found += [each.type for each in flipped]
-        return found
+            state, changes = advance(state, Probed(result=slow))
+            types += [change.type for change in changes]
+        return types
 
-    assert told(LATE_MS) == ["latency_regression"]
-    assert told(LATE_MS + 1) == []
+    assert reported(LATE_MS) == ["latency_regression"]
+    assert reported(LATE_MS + 1) == []
 
 
 def test_what_unrelated_endpoints_share_is_our_own_slowness() -> None:
     state = ChangeState(baseline=BASELINE)
     for number in range(5):
         slow_here = Probed(result=probe(number, ms=2_000), slow_here=True)
-        state, found = advance(state, slow_here)
-        assert not found
+        state, changes = advance(state, slow_here)
+        assert not changes
     slow = [(f"api.site{number}.com", True) for number in range(6)]
     fast = [(f"api.fast{number}.com", False) for number in range(5)]
     assert shared_slowness([*slow, *fast])

@@ -12,18 +12,18 @@ from jsonschema import Draft202012Validator
 
 from tollgauge.core.evidence import (
     ChainEvidence,
-    Change,
     Evidence,
     EvidenceError,
     LastProbe,
     PayerVolume,
+    TermChange,
     digest,
     from_json,
     to_document,
     to_json,
 )
+from tollgauge.core.evidence_schema import EVIDENCE_SCHEMA
 from tollgauge.core.rollup import Rollup
-from tollgauge.core.schema.evidence import EVIDENCE_SCHEMA
 from tollgauge.core.terms import Quote
 
 AS_OF = 1_780_000_000_000
@@ -74,7 +74,7 @@ CHAINS = st.builds(
     ).map(tuple),
 )
 CHANGES = st.builds(
-    Change,
+    TermChange,
     at=INSTANTS,
     kind=st.sampled_from(["price-changed", "payto-changed", "network-changed"]),
     source=TEXTS,
@@ -171,7 +171,7 @@ def small() -> Evidence:
         last=LastProbe(
             at=1, outcome="payment-required", up=True, payable=True, accepts=1, tls_not_after=None
         ),
-        changes=(Change(at=1, kind="price-changed", source="probe", before="1", after="2"),),
+        changes=(TermChange(at=1, kind="price-changed", source="probe", before="1", after="2"),),
         chain=ChainEvidence(
             network="eip155:8453",
             pay_to="0xb",

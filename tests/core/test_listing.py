@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tollgauge.core.declared import BODY_MAX, QUERY_MAX, declared_input
 from tollgauge.core.endpoint import Perimeter
-from tollgauge.core.listing import ListedItem, SkippedItem, read_instant, read_item
+from tollgauge.core.listing import ListedItem, SkippedItem, read_item
 from tollgauge.core.page import entries, read_page
 from tollgauge.core.terms import Quote, UnpricedTerms
 
@@ -97,8 +97,6 @@ def test_v1_and_v2_entries_of_one_price_have_one_quote() -> None:
     assert one.resource == two.resource
     assert one.method == "GET"
     assert one.description == "The latest news"
-    assert one.updated == AT
-    assert two.updated == AT // 1_000 * 1_000
 
 
 def test_the_quote_is_the_one_on_base_wherever_it_stands() -> None:
@@ -297,33 +295,6 @@ def test_a_long_query_is_cut_between_parameters() -> None:
 @pytest.mark.parametrize("method", ["CONNECT", "TRACE", "GET\r\nX: y", "", 5, None])
 def test_an_odd_method_is_no_method(method: object) -> None:
     assert listed(v2_input(method=method)).method is None
-
-
-@pytest.mark.parametrize(
-    ("value", "at"),
-    [
-        ("2025-12-21T02:16:10.973Z", AT),
-        ("2025-12-20T23:57:00.27Z", 1_766_275_020_270),
-        ("2025-12-21T03:16:10.973+01:00", AT),
-        ("2025-12-21T02:16:10.973", AT),
-        (AT // 1_000, AT // 1_000 * 1_000),
-        (AT, AT),
-        (AT / 1_000, AT),
-        (str(AT), AT),
-        ("yesterday", None),
-        ("", None),
-        (None, None),
-        (True, None),
-        (-5, None),
-        (0, None),
-        (10**30, None),
-        (float("nan"), None),
-        (float("inf"), None),
-        ("0001-01-01T00:00:00+23:59", None),
-    ],
-)
-def test_instants_are_read_in_every_form_in_use(value: object, at: int | None) -> None:
-    assert read_instant(value) == at
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def probe(number: int, *, up: bool = True, ms: int = 100, **more: object) -> Pro
 
 
 def told_of(change: Change, resource: str = "https://api.example.com/a") -> dict[str, object]:
-    return notice.change_event(
+    return notice.event(
         change,
         event_id="evt_1",
         watch_id="wat_1",
@@ -95,7 +95,7 @@ def test_the_longest_texts_fit_what_chats_take() -> None:
     for block in slack["blocks"]:
         assert len(block.get("text", {}).get("text", "")) <= 3_000
         assert len(block.get("fields", [])) <= 10
-        assert all(len(each["text"]) <= 2_000 for each in block.get("fields", []))
+        assert all(len(field["text"]) <= 2_000 for field in block.get("fields", []))
     embed = notice.discord(told_of(change))["embeds"][0]
     assert len(embed["fields"]) <= 25
     assert len(json.dumps(embed)) <= 6_000 + 1_000
@@ -125,8 +125,8 @@ def test_chats_take_whatever_a_provider_writes(evil: str) -> None:
     told = told_of(change, resource=f"https://{'x' * 250}.example.com/{evil[:500]}")
     slack = notice.slack(told)
     texts = [slack["text"], *(block.get("text", {}).get("text", "") for block in slack["blocks"])]
-    fields = [each["text"] for block in slack["blocks"] for each in block.get("fields", [])]
-    fields += [each["text"] for block in slack["blocks"] for each in block.get("elements", [])]
+    fields = [field["text"] for block in slack["blocks"] for field in block.get("fields", [])]
+    fields += [field["text"] for block in slack["blocks"] for field in block.get("elements", [])]
     assert len(slack["blocks"]) <= 50
     assert max(map(units, texts)) <= 3_000
     assert units(slack["blocks"][0]["text"]["text"]) <= 150
@@ -136,8 +136,8 @@ def test_chats_take_whatever_a_provider_writes(evil: str) -> None:
         page = re.sub(r"<https://trust\.example\.com/[^|<>]+\|Evidence and history>", "", text)
         assert not re.search(r"[<>]|&(?!amp;|lt;|gt;)", page), text[-40:]
     embed = notice.discord(told)["embeds"][0]
-    values = [each["value"] for each in embed["fields"]]
-    names = [each["name"] for each in embed["fields"]]
+    values = [field["value"] for field in embed["fields"]]
+    names = [field["name"] for field in embed["fields"]]
     whole = (embed["title"], embed["description"], embed["footer"]["text"], *values, *names)
     assert sum(map(units, whole)) <= 6_000
     assert units(embed["title"]) <= 256
@@ -152,10 +152,10 @@ def test_chats_make_no_link_of_an_address_that_a_provider_wrote() -> None:
     evil = "0x1 https://evil.example/login www.evil.example"
     change = replace(changes.delisting(at=START, source="x"), reason=evil, after={"payTo": evil})
     slack = notice.slack(told_of(change))
-    marked = [each for block in slack["blocks"] for each in block.get("fields", [])]
+    marked = [field for block in slack["blocks"] for field in block.get("fields", [])]
     marked.append(slack["blocks"][1]["text"])
-    assert all(each["verbatim"] is True for each in marked)
+    assert all(field["verbatim"] is True for field in marked)
     assert (slack["unfurl_links"], slack["unfurl_media"]) == (False, False)
     embed = notice.discord(told_of(change))["embeds"][0]
-    for text in (embed["description"], *(each["value"] for each in embed["fields"])):
+    for text in (embed["description"], *(field["value"] for field in embed["fields"])):
         assert "https://evil" not in text

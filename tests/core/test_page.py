@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tollgauge.core.listing import ListedItem, read_item
-from tollgauge.core.page import LISTS, Page, entries, is_page, read_page
+from tollgauge.core.page import LISTS, Page, entries, is_page, read_instant, read_page
 
 USDC = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
 PAY_TO = "0xF9D1D63F362bBF1EE08aB9AcB36fe74aFC48d5f1"
@@ -131,3 +131,30 @@ def test_a_document_without_entries_is_an_empty_page_and_no_page() -> None:
         assert not is_page(document)
     assert is_page([])
     assert is_page({"resources": []})
+
+
+@pytest.mark.parametrize(
+    ("value", "at"),
+    [
+        ("2025-12-21T02:16:10.973Z", AT),
+        ("2025-12-20T23:57:00.27Z", 1_766_275_020_270),
+        ("2025-12-21T03:16:10.973+01:00", AT),
+        ("2025-12-21T02:16:10.973", AT),
+        (AT // 1_000, AT // 1_000 * 1_000),
+        (AT, AT),
+        (AT / 1_000, AT),
+        (str(AT), AT),
+        ("yesterday", None),
+        ("", None),
+        (None, None),
+        (True, None),
+        (-5, None),
+        (0, None),
+        (10**30, None),
+        (float("nan"), None),
+        (float("inf"), None),
+        ("0001-01-01T00:00:00+23:59", None),
+    ],
+)
+def test_instants_are_read_in_every_form_in_use(value: object, at: int | None) -> None:
+    assert read_instant(value) == at

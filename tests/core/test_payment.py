@@ -19,9 +19,9 @@ from tollgauge.core.payment import (
     State,
     canonical_body,
     decode,
+    proven_state,
     refusal,
     request_digest,
-    resolved,
 )
 
 NOW = 1_800_000_000
@@ -223,4 +223,4 @@ def test_only_a_proof_resolves_a_payment(
     proof: Proof | None, late: bool, state: State | None
 ) -> None:
     now = NOW + (EXPIRY_GRACE_S + 1 if late else 0)
-    assert resolved(proof, valid_before_s=NOW, now_s=now) is state
+    assert proven_state(proof, valid_before_s=NOW, now_s=now) is state

@@ -8,11 +8,11 @@ import pytest
 
 from tollgauge.core.evidence import (
     ChainEvidence,
-    Change,
     Evidence,
     EvidenceError,
     LastProbe,
     PayerVolume,
+    TermChange,
     digest,
     to_document,
     to_json,
@@ -85,8 +85,8 @@ def codes(result: Score) -> set[str]:
     return {flag.code for flag in result.flags}
 
 
-def change(kind: str, ago: int, source: str = "probe") -> Change:
-    return Change(at=AS_OF - ago, kind=kind, source=source, before="1", after="2")
+def change(kind: str, ago: int, source: str = "probe") -> TermChange:
+    return TermChange(at=AS_OF - ago, kind=kind, source=source, before="1", after="2")
 
 
 def payments(*payers: tuple[str, int, int], hosts: int = 1) -> ChainEvidence:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tollgauge.core.evidence import (
     ChainEvidence,
-    Change,
     Evidence,
     LastProbe,
     PayerVolume,
+    TermChange,
     from_json,
     to_json,
 )
@@ -141,7 +141,7 @@ PAID_CHAINS = st.builds(
 """Of these at least one payer has organic volume."""
 CHANGES = st.lists(
     st.builds(
-        Change,
+        TermChange,
         at=st.integers(AS_OF - 32 * DAY_MS, AS_OF),
         kind=st.sampled_from(["price-changed", "payto-changed", "network-changed"]),
         source=st.sampled_from(["probe", "bazaar", "file"]),

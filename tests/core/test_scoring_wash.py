@@ -22,7 +22,7 @@ from tollgauge.core.policy import POLICY_1, interpolate
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.score import Score
 from tollgauge.core.scoring import score
-from tollgauge.core.settlement import AUTHORIZATION_USED, TRANSFER, entries, events, settled
+from tollgauge.core.settlement import AUTHORIZATION_USED, TRANSFER, entries, events, matched
 from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
 
 TOKEN = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
@@ -67,13 +67,13 @@ class Chain:
     def evidence(self) -> ChainEvidence:
         """What is known of the seller afterwards."""
         found = events(self.logs, token=TOKEN)
-        known = settled(found.transfers, found.used)
+        known = matched(found.transfers, found.used)
         assert known.unclear == []
         sums: dict[bytes, list[int]] = {}
-        for each in entries(known.transfers, {SELLER}, found.stamps):
-            row = sums.setdefault(each.other, [0, 0, 0])
-            row[0] += each.incoming
-            row[1 if each.incoming else 2] += each.value
+        for entry in entries(known.transfers, {SELLER}, found.stamps):
+            row = sums.setdefault(entry.other, [0, 0, 0])
+            row[0] += entry.incoming
+            row[1 if entry.incoming else 2] += entry.value
         return ChainEvidence(
             network="eip155:8453",
             pay_to="0x" + SELLER.hex(),

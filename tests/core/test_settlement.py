@@ -21,9 +21,9 @@ from tollgauge.core.settlement import (
     Used,
     entries,
     events,
+    matched,
+    matched_by_receipts,
     paired,
-    resolved,
-    settled,
 )
 
 TOKEN = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
@@ -74,7 +74,7 @@ def test_the_topics_are_the_hashes_of_the_signatures() -> None:
 
 def test_a_payment_is_a_transfer_right_after_its_authorization() -> None:
     found = events([used(ANN, 7, index=4), moved(ANN, SHOP, 5_000, index=5)], token=TOKEN)
-    known = settled(found.transfers, found.used)
+    known = matched(found.transfers, found.used)
     assert known.unclear == []
     (payment,) = known.transfers
     assert payment == Transfer(16, bytes([0xAB]) * 32, 5, nonce(1), ANN, SHOP, 5_000, nonce(7))
@@ -90,7 +90,7 @@ def test_several_payments_in_one_transaction_keep_their_own_nonces() -> None:
         moved(ANN, OTHER, 30, index=5),
     ]
     found = events(reversed(logs), token=TOKEN)
-    known = settled(found.transfers, found.used)
+    known = matched(found.transfers, found.used)
     assert known.unclear == []
     assert {move.value: move.nonce for move in known.transfers} == {
         10: nonce(1),
@@ -101,17 +101,17 @@ def test_several_payments_in_one_transaction_keep_their_own_nonces() -> None:
 
 def test_a_plain_transfer_has_no_authorization() -> None:
     found = events([moved(ANN, SHOP, 5, index=5)], token=TOKEN)
-    assert settled(found.transfers, found.used).transfers[0].nonce is None
+    assert matched(found.transfers, found.used).transfers[0].nonce is None
 
 
 def test_an_authorization_of_someone_else_makes_no_transfer_of_mine() -> None:
     found = events([used(BEN, 1, index=4), moved(ANN, SHOP, 5, index=5)], token=TOKEN)
-    assert settled(found.transfers, found.used).transfers[0].nonce is None
+    assert matched(found.transfers, found.used).transfers[0].nonce is None
 
 
 def test_an_authorization_that_comes_later_makes_no_earlier_transfer() -> None:
     found = events([moved(ANN, SHOP, 5, index=5), used(ANN, 1, index=6)], token=TOKEN)
-    known = settled(found.transfers, found.used)
+    known = matched(found.transfers, found.used)
     assert (known.unclear, known.transfers[0].nonce) == ([], None)
 
 
@@ -120,7 +120,7 @@ def test_the_same_place_of_another_block_is_another_place() -> None:
     found = events(
         [used(ANN, 1, index=4), moved(ANN, SHOP, 5, index=5, tx=2, **other)], token=TOKEN
     )
-    assert settled(found.transfers, found.used).transfers[0].nonce is None
+    assert matched(found.transfers, found.used).transfers[0].nonce is None
 
 
 def test_a_gap_in_what_was_seen_is_decided_by_the_receipt() -> None:
@@ -128,26 +128,28 @@ def test_a_gap_in_what_was_seen_is_decided_by_the_receipt() -> None:
     hidden = moved(ANN, OTHER, 9, index=1)
     seen = [used(ANN, 1, index=0), moved(ANN, SHOP, 10, index=2)]
     found = events(seen, token=TOKEN)
-    known = settled(found.transfers, found.used)
+    known = matched(found.transfers, found.used)
     assert known.transfers == []
     receipt: Any = {"logs": [seen[0], hidden, seen[1]]}
-    (decided,) = resolved(known.unclear, [receipt], token=TOKEN)
+    (decided,) = matched_by_receipts(known.unclear, [receipt], token=TOKEN)
     assert decided.nonce is None
     # The same gap, filled by another contract's log: then the authorization was SHOP's.
     foreign = log("0x" + "77" * 32, index=1, address="0x" + "55" * 20)
-    (decided,) = resolved(known.unclear, [{"logs": [seen[0], foreign, seen[1]]}], token=TOKEN)
+    (decided,) = matched_by_receipts(
+        known.unclear, [{"logs": [seen[0], foreign, seen[1]]}], token=TOKEN
+    )
     assert decided.nonce == nonce(1)
 
 
 def test_a_receipt_without_the_transfer_that_was_seen_is_not_believed() -> None:
     found = events([used(ANN, 1, index=0), moved(ANN, SHOP, 10, index=2)], token=TOKEN)
-    unclear = settled(found.transfers, found.used).unclear
+    unclear = matched(found.transfers, found.used).unclear
     receipts: list[Any] = [{"logs": []}, {"logs": [moved(ANN, SHOP, 11, index=2)]}, {}, None]
     for receipt in receipts:
         with pytest.raises(LogError):
-            resolved(unclear, [receipt], token=TOKEN)
+            matched_by_receipts(unclear, [receipt], token=TOKEN)
     with pytest.raises(LogError):
-        resolved(unclear, [], token=TOKEN)
+        matched_by_receipts(unclear, [], token=TOKEN)
 
 
 def test_only_the_next_transfer_of_the_token_is_made_by_an_authorization() -> None:
@@ -272,20 +274,20 @@ def test_a_filtered_view_with_receipts_agrees_with_the_whole(plan: list[Any], di
             if payee != OTHER:
                 truth[index] = nonce(step) if kind == "pay" else None
         index += 1
-    seen = [each for each in logs if not _to(each, OTHER)]
+    seen = [raw for raw in logs if not _to(raw, OTHER)]
     dice.shuffle(seen)
     found = events(seen, token=TOKEN)
-    known = settled(found.transfers, found.used)
+    known = matched(found.transfers, found.used)
     receipts = [
-        {"logs": [each for each in logs if each["transactionHash"] == f"0x{tx:064x}"]}
+        {"logs": [raw for raw in logs if raw["transactionHash"] == f"0x{tx:064x}"]}
         for tx in range(4)
     ]
-    whole = known.transfers + resolved(known.unclear, receipts, token=TOKEN)
+    whole = known.transfers + matched_by_receipts(known.unclear, receipts, token=TOKEN)
     assert {move.log_index: move.nonce for move in whole} == truth
 
 
-def _to(each: Any, payee: bytes) -> bool:
-    return bool(each["topics"][0] == TRANSFER and each["topics"][2] == topic(payee))
+def _to(raw: Any, payee: bytes) -> bool:
+    return bool(raw["topics"][0] == TRANSFER and raw["topics"][2] == topic(payee))
 
 
 def test_an_entry_is_what_one_wallet_has_of_a_transfer() -> None:
@@ -335,7 +337,7 @@ def real_receipts() -> list[Any]:
 def test_captured_settlements_pair_as_their_calldata_says(whole: dict[str, Any]) -> None:
     said = whole["verification"]["decoded"]
     found = events(whole["receipt"]["logs"], token=whole["to"].lower())
-    known = settled(found.transfers, found.used)
+    known = matched(found.transfers, found.used)
     assert known.unclear == []
     (payment,) = [move for move in known.transfers if move.nonce is not None]
     assert "0x" + payment.sender.hex() == said["from_"]

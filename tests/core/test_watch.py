@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tollgauge.core import watch
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from tollgauge.core.watch import Kind, kind_of, masked, retry_at
+from tollgauge.core.watch import Kind, Target, kind_of, retry_at
 
 NOW = 1_795_000_000_000
 WAITS = [
@@ -67,6 +67,10 @@ def test_retry_after_can_only_make_it_later(asked: int, waited: int | None) -> N
 )
 def test_the_url_says_which_format_it_gets(url: str, slack: bool, kind: Kind) -> None:
     assert kind_of(url, slack=slack) is kind
+
+
+def masked(url: str) -> str:
+    return Target(url=url, kind=Kind.JSON).masked
 
 
 def test_a_masked_url_does_not_give_its_secret_away() -> None:

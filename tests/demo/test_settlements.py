@@ -123,9 +123,9 @@ async def test_the_index_finds_the_past_and_the_scores_show_who_is_paid_by_whom(
         config = configuration(world, port=0, store_url=f"sqlite:///{tmp_path / 'demo.sqlite'}")
         async with app.opened(config) as service:
             await load_past(service.store, days=1, now=app.now_ms(), report=_silent)
-            while (await service.index_round()).get("busy"):
+            while (await service.round("index")).get("busy"):
                 pass
-            while (await service.score_round()).get("scored"):
+            while (await service.round("score")).get("scored"):
                 pass
             figures = await service.store.reading(reports.ecosystem, now=app.now_ms())
             found = {
@@ -173,7 +173,7 @@ async def _indexed(service: app.Opened, payers: int) -> reports.Ecosystem:
     """The first figures that know so many payers: they are measured anew now and then."""
     async with asyncio.timeout(60):
         while True:
-            await service.index_round()
+            await service.round("index")
             found = await service.store.reading(reports.ecosystem, now=app.now_ms())
             if (found.payers or 0) >= payers:
                 return found

@@ -32,7 +32,7 @@ from tollgauge.db.engine import Store
 from tollgauge.demo.chain import ChainError, find_anvil, run_chain
 from tollgauge.demo.envelopes import USDC
 from tollgauge.jobs import index
-from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.jobs.index_visit import IndexSettings, IndexState
 from tollgauge.store.chain import transfers
 from tollgauge.store.endpoints import endpoints
 
@@ -148,7 +148,7 @@ async def store(path: Path) -> AsyncIterator[Store]:
 @pytest.fixture
 async def logs(market: Market) -> AsyncIterator[ChainLogs]:
     made = ChainLogs(
-        [Node(market.world.chain.rpc_url)], chain_id=8453, token=USDC, settings=SETTINGS.asking
+        [Node(market.world.chain.rpc_url)], chain_id=8453, token=USDC, settings=SETTINGS
     )
     yield made
     await made.close()
@@ -177,8 +177,9 @@ async def list_sellers(store: Store, market: Market) -> None:
 
 
 async def settle(store: Store, logs: ChainLogs) -> None:
+    state = IndexState()
     for _ in range(50):
-        tally = await index.run(store, logs, settings=SETTINGS, clock=now)
+        tally = await index.run(store, logs, state, settings=SETTINGS, clock=now)
         if not any(tally.get(name) for name in ("blocks", "filled", "audited", "unreachable")):
             return
     raise AssertionError("the indexer does not come to rest")
@@ -225,7 +226,7 @@ async def test_every_kind_of_settlement_is_found_and_nothing_else(
 async def test_the_sums_are_the_chains_while_it_reorganises_under_payments(
     market: Market, store: Store, logs: ChainLogs, seed: int
 ) -> None:
-    dice, chain = random.Random(seed), market.world.chain
+    dice, chain, state = random.Random(seed), market.world.chain, IndexState()
     await list_sellers(store, market)
     for _ in range(8):
         await market.anything(dice)
@@ -234,14 +235,14 @@ async def test_the_sums_are_the_chains_while_it_reorganises_under_payments(
         snapshot = await chain.rpc("evm_snapshot")
         for _ in range(dice.randrange(1, 6)):
             await market.anything(dice)
-        await index.run(store, logs, settings=SETTINGS, clock=now)
+        await index.run(store, logs, state, settings=SETTINGS, clock=now)
         if turn % 3 == 0:
             await chain.rpc("anvil_reorg", dice.randrange(1, 5), [])
         elif turn % 3 == 1:
             await chain.rpc("evm_revert", snapshot)
         for _ in range(dice.randrange(1, 3)):
             await market.anything(dice)
-        await index.run(store, logs, settings=SETTINGS, clock=now)
+        await index.run(store, logs, state, settings=SETTINGS, clock=now)
         assert await table(store) == await market.expected(), turn
     await settle(store, logs)
     assert await table(store) == await market.expected()
@@ -252,16 +253,17 @@ import asyncio, sys, time
 from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.rpc import Node
 from tollgauge.jobs import index
-from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.jobs.index_visit import IndexSettings, IndexState
 from tollgauge.db.engine import Store
 
 async def main() -> None:
     settings = IndexSettings(audit=1, dirty_every_ms=0, volume_every_ms=0, span=3, tip_span=2)
     store = Store.open(sys.argv[1])
     logs = ChainLogs([Node(sys.argv[2])], chain_id=8453, token=sys.argv[3],
-                     settings=settings.asking)
+                     settings=settings)
+    state = IndexState()
     while True:
-        await index.run(store, logs, settings=settings,
+        await index.run(store, logs, state, settings=settings,
                         clock=lambda: time.time_ns() // 1_000_000)
         print("round", flush=True)
 

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -82,19 +81,10 @@ async def loop(market_world: MarketWorld, memory: Store) -> Loop:
     )
 
 
-in_the_market = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.xdist_group("probe-market"),
-]
+in_the_market = pytest.mark.asyncio(loop_scope="module")
 
 
-def marked(test: Any) -> Any:
-    for mark in in_the_market:
-        test = mark(test)
-    return test
-
-
-@marked
+@in_the_market
 async def test_a_day_of_probes_comes_every_half_hour_and_is_all_recorded(loop: Loop) -> None:
     kinds = ("perfect-v2", "perfect-v1", "needs-post", "flapping", "not-found", "dead")
     added = of(*kinds)
@@ -127,7 +117,7 @@ async def test_a_day_of_probes_comes_every_half_hour_and_is_all_recorded(loop: L
     assert (grades["not-found"], grades["dead"]) == ("F", "F")
 
 
-@marked
+@in_the_market
 async def test_a_429_is_not_held_against_a_seller_and_its_retry_after_is_kept(loop: Loop) -> None:
     busy = seller("throttled")
     clock = loop.clock
@@ -152,7 +142,7 @@ async def test_a_429_is_not_held_against_a_seller_and_its_retry_after_is_kept(lo
     assert (await loop.probe())["probed"] == 1
 
 
-@marked
+@in_the_market
 async def test_a_watched_endpoint_is_probed_every_five_minutes_until_the_watch_ends(
     loop: Loop,
 ) -> None:
@@ -178,7 +168,7 @@ async def test_a_watched_endpoint_is_probed_every_five_minutes_until_the_watch_e
     assert all(28 * MINUTE_MS <= gap <= 32 * MINUTE_MS for gap in after)
 
 
-@marked
+@in_the_market
 async def test_a_host_that_asks_for_payment_everywhere_is_found_out_once_a_day(
     loop: Loop,
 ) -> None:
@@ -203,7 +193,7 @@ async def test_a_host_that_asks_for_payment_everywhere_is_found_out_once_a_day(
     assert b"wildcard" not in (await loop.score_of(honest.id)).result
 
 
-@marked
+@in_the_market
 async def test_a_bought_report_makes_public_what_sells_and_no_other_path(loop: Loop) -> None:
     honest, wild = seller("perfect-v2"), seller("wildcard-402")
     prober = Prober(
@@ -232,7 +222,7 @@ async def test_a_bought_report_makes_public_what_sells_and_no_other_path(loop: L
     assert [states[each.host].wildcard for each in (honest, wild)] == [False, True]
 
 
-@marked
+@in_the_market
 async def test_an_address_that_cannot_be_asked_stops_nobody_else(loop: Loop) -> None:
     """A listing may declare a query that makes the URL longer than egress takes."""
     (good,) = of("perfect-v2")
@@ -246,7 +236,7 @@ async def test_an_address_that_cannot_be_asked_stops_nobody_else(loop: Loop) -> 
     assert (await loop.get(long.id)).next_due > START + 28 * MINUTE_MS
 
 
-@marked
+@in_the_market
 async def test_a_restart_in_the_middle_of_a_wave_loses_nothing(
     market_world: MarketWorld, memory: Store
 ) -> None:

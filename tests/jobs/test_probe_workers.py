@@ -93,7 +93,7 @@ async def test_rounds_of_a_loop_overlap_up_to_its_lanes(empty: Store) -> None:
         under_way.discard(mine)
         return {}
 
-    job = Job(name="probe", every_ms=10, deadline_ms=60_000, run=run, concurrency=3)
+    job = Job("probe", run, every_s=0.01, timeout_s=60, concurrency=3)
     async with asyncio.timeout(20):
         await run_jobs([job], store=empty, clock=now_ms, owner="one", stop=stop)
     assert most == 3, "a round that waits holds up no other"
@@ -110,7 +110,7 @@ async def test_a_worker_that_stops_gives_its_exclusive_rounds_back(
             halt.set()
             return {}
 
-        return Job(name="prune", every_ms=10, deadline_ms=60_000, run=run, exclusive=True)
+        return Job("prune", run, every_s=0.01, timeout_s=60, exclusive=True)
 
     await run_jobs([job("one", stop)], store=store, clock=now_ms, owner="one", stop=stop)
     assert await store.writing(leases.take, "prune", owner="three", now=now_ms(), ttl_ms=60_000)

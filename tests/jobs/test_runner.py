@@ -22,14 +22,14 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def job(run: Callable[[], object], *, every_ms: int = 10) -> Job:
+def job(run: Callable[[], object]) -> Job:
     async def round_() -> Tally:
         found = run()
         if asyncio.iscoroutine(found):
             await found
         return {}
 
-    return Job(name="index", every_ms=every_ms, deadline_ms=HOUR_MS, run=round_, exclusive=True)
+    return Job("index", round_, every_s=0.01, timeout_s=3_600, exclusive=True)
 
 
 async def until(store: Store) -> int:

@@ -28,7 +28,7 @@ from tollgauge.core.terms import Quote
 from tollgauge.core.units import day_of
 from tollgauge.db.engine import Store
 from tollgauge.jobs import index
-from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.jobs.index_visit import IndexSettings, IndexState
 from tollgauge.store.chain import cursors as chains
 from tollgauge.store.chain import deposits, transfers
 from tollgauge.store.endpoints import endpoints
@@ -72,9 +72,10 @@ class Indexer:
             [Node(url, timeout_s=2) for url in self.urls],
             chain_id=8453,
             token=TOKEN,
-            settings=self.settings.asking,
+            settings=self.settings,
             seed=1,
         )
+        self.state = IndexState()
 
     async def stop(self) -> None:
         await self.logs.close()
@@ -102,7 +103,7 @@ class Indexer:
     async def round(self) -> dict[str, Any]:
         pay_to = "" if self.own is None else "0x" + self.own.hex()
         tally = await index.run(
-            self.store, self.logs, settings=self.settings, clock=self.now, pay_to=pay_to
+            self.store, self.logs, self.state, settings=self.settings, clock=self.now, pay_to=pay_to
         )
         self.tallies.append(tally)
         return tally

@@ -27,15 +27,15 @@ from starlette.routing import Route
 from tests.support.ledger_world import LedgerWorld
 
 from tollgauge.clients.chain.authorization import Prover
+from tollgauge.clients.chain.rpc import Node
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.core.payment import State
 from tollgauge.db.engine import Store
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import gate as gate_module
+from tollgauge.web.paid.catalogue import Sale
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.gate import Gate
-from tollgauge.web.paid.payment_terms import Sale
-from tollgauge.web.paid.settlement import Settlement
 
 POINTS: Final = (
     "after the claim",
@@ -63,15 +63,6 @@ class KillableFacilitator(Facilitator):
         return found
 
 
-class KillableSettlement(Settlement):
-    """The settlement, with the point after its last step."""
-
-    async def conclude(self, *arguments: Any, **more: Any) -> Any:
-        found = await super().conclude(*arguments, **more)
-        point("after the outcome is written")
-        return found
-
-
 class KillableGate(Gate):
     """The gate, with the points after its steps. The product itself knows nothing of them."""
 
@@ -96,9 +87,10 @@ class KillableGate(Gate):
         point("after the answer and the intent are stored")
         return found
 
-    @property
-    def _settlement(self) -> Settlement:
-        return KillableSettlement(self._ledger, self.facilitator, self.chain)
+    async def _conclude(self, *arguments: Any, **more: Any) -> Any:
+        row = await super()._conclude(*arguments, **more)
+        point("after the outcome is written")
+        return row
 
 
 def serve(order: dict[str, str], listener: socket.socket) -> None:
@@ -116,7 +108,7 @@ def serve(order: dict[str, str], listener: socket.socket) -> None:
             FacilitatorSettings(url=order["facilitator"], settle_timeout_s=5)
         ),
         clock=lambda: int((folder / "clock").read_text()),
-        chain=Prover.connect(order["node"], timeout_s=5),
+        chain=Prover([Node(order["node"], timeout_s=5)]),
     )
 
     async def answer(request: Request) -> Response:

@@ -39,9 +39,9 @@ from tollgauge.core.payment import Offer, canonical_body, decode, request_digest
 from tollgauge.db.engine import Store, Work
 from tollgauge.store.ledger import payments
 from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid.catalogue import Sale
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.gate import Gate
-from tollgauge.web.paid.payment_terms import Sale
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -397,7 +397,7 @@ async def held_claim(store: Store, *, now: int) -> HeldClaim:
         now=now,
         lease_ms=60_000,
     )
-    assert claim.mine
+    assert claim.acquired
     return HeldClaim(store=store, row=claim.row)
 
 

@@ -6,14 +6,15 @@ import dataclasses
 from html.parser import HTMLParser
 from typing import Any
 
-from tollgauge.core.policy import POLICY_1
+from tollgauge.core.finding import Severity
+from tollgauge.core.policy import POLICY_1, Cap
+from tollgauge.core.score import Component
+from tollgauge.core.signals.flag import Flag
 from tollgauge.core.units import DAY_MS, HOUR_MS
 from tollgauge.monitor.reports import (
-    Component,
     DayBar,
     Ecosystem,
     EndpointView,
-    Flag,
     Leaderboard,
     Snapshot,
     TimelineEvent,
@@ -79,11 +80,20 @@ def view(shown: Snapshot | None = None, **changes: Any) -> EndpointView:
             Component(name=row.name, weight=row.weight, tenths=900) for row in POLICY_1.rows
         ),
         flags=(
-            Flag(code="low-confidence", severity="info", message="Few half hours were observed."),
-            Flag(code="price-changed", severity="warn", message="It changed.", since=NOW - DAY_MS),
-            Flag(code="down-now", severity="error", message="Use an alternative."),
+            Flag(
+                code="low-confidence",
+                severity=Severity.INFO,
+                message="Few half hours were observed.",
+            ),
+            Flag(
+                code="price-changed",
+                severity=Severity.WARN,
+                message="It changed.",
+                since=NOW - DAY_MS,
+            ),
+            Flag(code="down-now", severity=Severity.ERROR, message="Use an alternative."),
         ),
-        caps=(("down-now", 49, "No probe of the last 3 hours was answered."),),
+        caps=(Cap(code="down-now", limit=49, reason="No probe of the last 3 hours was answered."),),
         low_tenths=800,
         high_tenths=852,
         days=tuple(

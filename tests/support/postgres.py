@@ -55,6 +55,12 @@ class Postgres:
     def sql(self, statement: str) -> None:
         self.run("psql", "-h", str(self.folder), "-U", "tollgauge", "-qc", statement, "postgres")
 
+    def copy_template(self, name: str) -> None:
+        """A new database. Its files are copied, which is half the work of writing each of their
+        pages to the log.
+        """
+        self.sql(f"CREATE DATABASE {name} TEMPLATE {self.template} STRATEGY FILE_COPY")
+
     @property
     def group(self) -> int | None:
         return None if self.user is None else pwd.getpwnam(self.user).pw_gid

@@ -24,6 +24,7 @@ from tollgauge.demo.serving import LOOPBACK, serve
 from tollgauge.jobs import probe, score
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import ScoreSettings
+from tollgauge.monitor.probing import Prober
 from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.probes import probes
 
@@ -51,9 +52,14 @@ class Loop:
     owner: str = "one"
 
     async def probe(self) -> dict[str, object]:
-        return await probe.run(
-            self.store, self.egress, settings=self.settings, clock=self.clock, owner=self.owner
+        prober = Prober(
+            store=self.store,
+            egress=self.egress,
+            clock=self.clock,
+            cadence=self.settings.cadence,
+            references=self.settings.references,
         )
+        return await probe.run(prober, settings=self.settings, owner=self.owner)
 
     async def score(self) -> None:
         settings = ScoreSettings()

@@ -24,13 +24,13 @@ from tollgauge.clients.chain.rpc import RpcSettings
 from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.clients.webhooks import WatchSettings
-from tollgauge.config import Config, StoreSettings
+from tollgauge.config import Config
+from tollgauge.db.engine import StoreSettings
 from tollgauge.web import routes as web
 from tollgauge.web.paid import gate
 from tollgauge.web.paid.catalogue import PRICES, SaleSettings
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.gate import Gate
-from tollgauge.web.paid.settlement import Settlement
 from tollgauge.web.settings import ServerSettings
 
 KEY: Final = "a key of at least thirty-two characters"
@@ -40,7 +40,7 @@ STEPS: Final[dict[str, type]] = {
     "_compute": Gate,
     "_store_intent": Gate,
     "settle": Facilitator,
-    "conclude": Settlement,
+    "_conclude": Gate,
 }
 """The steps of a sale, with a point after each."""
 WRITES: Final = ("before the product writes", "after the product wrote")
@@ -80,7 +80,7 @@ def configuration(order: dict[str, str]) -> Config:
         store=StoreSettings(url=order["database"]),
         sale=SaleSettings(pay_to=order["pay_to"], prices=dict.fromkeys(PRICES, "0.005000")),
         facilitator=FacilitatorSettings(url=order["facilitator"], settle_timeout_s=5),
-        rpc=RpcSettings(url=order["node"]),
+        rpc=RpcSettings(url=(order["node"],)),
         egress=EgressSettings(
             user_agent="tollgauge/test",
             mapped={name: ("127.0.0.1", int(order["sellers"])) for name in names},

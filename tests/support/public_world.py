@@ -88,7 +88,7 @@ async def main(folder: Path) -> dict[str, object]:
     seen["refused beside one without a route"] = await ask(ca_file, [[DEAF, NOWHERE_V6]], url=url)
     many = [V4, *(f"93.184.216.{number % 20}" for number in range(999))]
     seen["a thousand addresses"] = await ask(ca_file, [many], url=url)
-    usable = await Resolver(lambda _host: many, threads=1, deadline_ms=1_000).resolve(NAME)
+    usable = await Resolver(lambda _host: many, threads=1, timeout_ms=1_000).resolve(NAME)
     seen["tried of a thousand"] = 0 if isinstance(usable, Fault) else len(usable)
     assert ADDRESSES_MAX == 8
     seen["answers that differ at one time"] = await at_once(ca_file, url)

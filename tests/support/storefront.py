@@ -87,6 +87,6 @@ async def storefront() -> AsyncIterator[Storefront]:
             facilitator=FacilitatorSettings(url=f"http://127.0.0.1:{port}"),
         )
         service = await stack.enter_async_context(app.opened(config))
-        await service.discover_round()
+        await service.round("discover")
         port = await stack.enter_async_context(serve(web.create(service.server())))
         yield Storefront(world, service, f"http://127.0.0.1:{port}", stall)

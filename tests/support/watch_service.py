@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import itertools
-import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
@@ -13,15 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
-from tests.support import http_service
-from tests.support.http_service import PAY_TO, Running
+from tests.support import http_service, paid_service
+from tests.support.http_service import Running
 from tests.support.receivers import Receivers, receivers
 
-from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.exchange import Timings
@@ -30,7 +23,6 @@ from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import MINUTE_MS
-from tollgauge.demo.serving import serve
 from tollgauge.jobs import alert
 from tollgauge.monitor import discovery, probing
 from tollgauge.store.endpoints import crawls, endpoints
@@ -64,21 +56,11 @@ class WatchService:
     def payment(
         self, *, payer: str = "0x" + "cd" * 20, ticket: str = "", value: int = 200_000
     ) -> str:
-        signed = {
-            "from": payer,
-            "to": PAY_TO,
-            "value": str(value),
-            "validAfter": "0",
-            "validBefore": str(self.clock() // 1000 + 300),
-            "nonce": f"0x{next(self.nonces):064x}",
-        }
-        document = {
-            "x402Version": 2,
-            "accepted": {"scheme": "exact", "network": "eip155:8453", "asset": USDC},
-            "payload": {"signature": "0x" + "1b" * 65, "authorization": signed},
-            "extensions": {"tollgauge": {"info": {"ticket": ticket}}} if ticket else {},
-        }
-        return base64.b64encode(json.dumps(document).encode()).decode()
+        more = {"extensions": {"tollgauge": {"info": {"ticket": ticket}}}} if ticket else {}
+        document = paid_service.payment(
+            next(self.nonces), value=value, now=self.clock(), payer=payer, **more
+        )
+        return paid_service.header(document)
 
     async def ask(self, path: str, body: Any, *, payment: str = "") -> httpx.Response:
         header = {"PAYMENT-SIGNATURE": payment or self.payment()}
@@ -158,20 +140,13 @@ async def opened(
     asked: Counter[str] = Counter()
     settles: list[bool] = []
 
-    async def answer(request: Request) -> Response:
-        asked[request.url.path] += 1
-        if request.url.path == "/verify":
-            return JSONResponse({"isValid": True})
-        if settles and not settles.pop(0):
-            return JSONResponse({"success": False, "errorReason": "insufficient_funds"})
-        tx = f"0x{sum(asked.values()):064x}"
-        return JSONResponse({"success": True, "transaction": tx, "network": "eip155:8453"})
-
-    routes = [Route(each, answer, methods=["POST"]) for each in ("/verify", "/settle")]
-    async with receivers(folder) as world, serve(Starlette(routes=routes)) as port:
+    async with (
+        receivers(folder) as world,
+        paid_service.facilitator(asked, settles) as facilitator,
+    ):
         config = replace(
             http_service.configuration(store_url=url),
-            facilitator=FacilitatorSettings(url=f"http://127.0.0.1:{port}"),
+            facilitator=facilitator,
             egress=world.egress(deadline_ms=deadline_ms),
             watch=WatchSettings(key=key),
         )

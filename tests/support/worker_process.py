@@ -16,6 +16,7 @@ from tollgauge.core.endpoint import Endpoint, endpoint_id
 from tollgauge.db.engine import Store
 from tollgauge.jobs import probe
 from tollgauge.jobs.probe import ProbeSettings
+from tollgauge.monitor.probing import Prober
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
 
@@ -30,7 +31,9 @@ async def main(url: str, port: int, ca_file: str, deadline_ms: int) -> None:
     mapped = {host: ("127.0.0.1", port)}
     egress = Egress(EgressSettings(mapped=mapped, ca_file=ca_file, deadline_ms=deadline_ms))
     egress.start()
-    await probe.run(store, egress, settings=ProbeSettings(), clock=now_ms, owner="worker")
+    settings = ProbeSettings()
+    prober = Prober(store=store, egress=egress, clock=now_ms, cadence=settings.cadence)
+    await probe.run(prober, settings=settings, owner="worker")
     (result,) = await store.reading(probes.history, known.id, since=0, until=now_ms())
     await egress.close()
     await store.close()

@@ -68,7 +68,7 @@ async def unsold(signer: Signer, pay_to: str, value: int, form: str = "vrs") -> 
 
 async def indexed(service: app.Opened) -> None:
     for _ in range(60):
-        tally = await service.index_round()
+        tally = await service.round("index")
         if not any(tally.get(name) for name in ("blocks", "filled", "audited", "reorgs")):
             return
     raise AssertionError("the indexer does not come to rest")
@@ -110,7 +110,7 @@ async def test_the_books_say_what_was_sold_what_was_not_and_what_a_reorganisatio
         chain, pay_to = world.chain, world.pay_to
         config = configuration(world, port=0, store_url=database)
         async with app.opened(replace(config, index=SETTINGS)) as service:
-            await service.discover_round()
+            await service.round("discover")
             async with serve(web.create(service.server())) as port:
                 url = f"http://127.0.0.1:{port}"
                 for _ in range(2):
@@ -141,8 +141,7 @@ async def test_the_books_say_what_was_sold_what_was_not_and_what_a_reorganisatio
 
             await chain.rpc("evm_increaseTime", 2 * A_DAY_S)
             await chain.rpc("anvil_mine", hex(100))
-            if service.logs is not None:
-                service.logs.state.books_at = 0
+            service.indexing.books_at = 0
             with capture_logs() as logged:
                 await indexed(service)
                 assert alarms(logged) == [str(-PRICE)], "the sale never came back"
@@ -155,17 +154,18 @@ import asyncio, sys, time
 from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.rpc import Node
 from tollgauge.jobs import index
-from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.jobs.index_visit import IndexSettings, IndexState
 from tollgauge.db.engine import Store
 
 async def main() -> None:
     settings = IndexSettings(audit=1, volume_every_ms=0, span=3, tip_span=2)
     store = Store.open(sys.argv[1])
     logs = ChainLogs([Node(sys.argv[2])], chain_id=8453, token=sys.argv[3],
-                     settings=settings.asking)
+                     settings=settings)
+    state = IndexState()
     print("ready", flush=True)
     while True:
-        await index.run(store, logs, settings=settings, pay_to=sys.argv[4],
+        await index.run(store, logs, state, settings=settings, pay_to=sys.argv[4],
                         clock=lambda: time.time_ns() // 1_000_000)
         print("round", flush=True)
 

@@ -22,10 +22,7 @@ from tollgauge.demo.chain import ChainError, find_anvil
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-pytestmark = [
-    pytest.mark.node,
-    pytest.mark.xdist_group("snippets"),
-]
+pytestmark = pytest.mark.node
 
 
 def snippets(language: str) -> list[str]:

@@ -25,6 +25,7 @@ from tests.support.ledger_process import POINTS
 from tests.support.ledger_world import LedgerWorld, Worker
 
 from tollgauge.clients.chain.authorization import Prover
+from tollgauge.clients.chain.rpc import Node
 from tollgauge.core.payment import State, decode
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
@@ -195,7 +196,7 @@ async def test_the_reconciler_finishes_what_a_killed_server_began(
     assert (await ledger_servers.row()).state is State.SETTLING
     ledger_servers.tick(91)
     store = Store.open(ledger_servers.database)
-    chain = Prover.connect(f"http://127.0.0.1:{ledger_servers.port}/node", timeout_s=5)
+    chain = Prover([Node(f"http://127.0.0.1:{ledger_servers.port}/node", timeout_s=5)])
     try:
         tally = await settle.run(store, chain, clock=ledger_servers.world.clock)
     finally:

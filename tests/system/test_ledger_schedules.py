@@ -25,7 +25,6 @@ from tollgauge.db.engine import Store
 from tollgauge.jobs import settle
 from tollgauge.store.ledger import payer_limit, payments
 from tollgauge.web.paid import gate as gate_module
-from tollgauge.web.paid import settlement
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 SCHEDULES = 10_000 if NIGHTLY else int(os.environ.get("TOLLGAUGE_SCHEDULES", "40"))
@@ -297,7 +296,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time is the schedule's: nobody waits in real seconds. And one payer stands for many."""
     monkeypatch.setattr(payer_limit, "MOST", 1 << 30)
     monkeypatch.setattr(gate_module, "WAITS_S", (0.0, 0.0))
-    monkeypatch.setattr(settlement, "PROOF_WAITS_S", (0.0,))
+    monkeypatch.setattr(gate_module, "PROOF_WAITS_S", (0.0,))
 
 
 @pytest.fixture

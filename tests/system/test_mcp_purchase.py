@@ -47,7 +47,6 @@ TRUST = "x402_trust_score"
 pytestmark = [
     pytest.mark.node,
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.xdist_group("mcp-sale"),
 ]
 
 

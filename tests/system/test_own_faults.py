@@ -30,9 +30,6 @@ from tollgauge.core.payment import decode
 from tollgauge.store.ledger import payments
 from tollgauge.web.edge.health import EVERY_MS
 
-pytestmark = pytest.mark.xdist_group("http")
-
-
 READS = (
     "/trust/leaderboard",
     "/trust/stats",
@@ -232,10 +229,12 @@ from tollgauge import app
 from tollgauge.config import load
 
 async def main():
-    async with app.opened(load(None, os.environ)) as service:
-        def ready():
-            print(raised, sys.getrecursionlimit(), flush=True)
-        await app.run(service, on_ready=ready)
+    config = load(None, os.environ)
+    with app.listen(config, serve=True) as listeners:
+        async with app.opened(config) as service:
+            def ready():
+                print(raised, sys.getrecursionlimit(), flush=True)
+            await app.run(service, listeners, on_ready=ready)
 
 asyncio.run(main())
 """

@@ -51,7 +51,6 @@ USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 pytestmark = [
     pytest.mark.node,
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.xdist_group("sale"),
 ]
 
 
@@ -225,7 +224,7 @@ async def test_a_resource_nobody_listed_is_probed_adopted_and_reported(business:
     endpoint = parse_resource(resource, Perimeter(mapped=frozenset({HOST})))
     store = business.service.store
     await store.writing(_age, endpoint.id)
-    assert (await business.service.prune_round())["unlisted"] == 1
+    assert (await business.service.round("prune"))["unlisted"] == 1
     again = await business.ask(resource, header)
     assert again.json() == report, "the ledger keeps what was bought"
 

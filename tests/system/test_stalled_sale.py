@@ -33,8 +33,7 @@ from tests.support.receivers import ALERTS, NAMES, SELLER, Receivers, receivers
 
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.payment import State, decode
-from tollgauge.core.watch import PERIOD_MS
-from tollgauge.core.watch import State as WatchState
+from tollgauge.core.watch import PERIOD_MS, WatchState
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
 from tollgauge.monitor import discovery

@@ -28,7 +28,6 @@ WATCH = "/v1/watch-endpoint-30d"
 pytestmark = [
     pytest.mark.node,
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.xdist_group("strangers"),
 ]
 
 

@@ -11,13 +11,15 @@ import pytest
 import pytest_asyncio
 from tests.support.trace_world import NETWORK, Signed, World, encoded
 
-from tollgauge.clients.chain.rpc import Node, RpcUnavailable
+from tollgauge.clients.chain.rpc import Node, RpcSettings, RpcUnavailable
 from tollgauge.clients.chain.transactions import (
     NetworkNotConfiguredError,
     NetworkSettings,
     Transactions,
 )
-from tollgauge.core.trace import Model, Status, TracedPayment, trace_files, trace_json
+from tollgauge.core.trace.answer import trace_files, trace_json
+from tollgauge.core.trace.catalogue import Model
+from tollgauge.core.trace.result import Status, TracedPayment
 from tollgauge.demo.chain import run_chain
 from tollgauge.demo.envelopes import USDC
 
@@ -330,8 +332,8 @@ async def test_a_node_of_another_chain_is_not_believed(world: World) -> None:
 async def test_the_next_node_answers_when_the_first_is_down(world: World) -> None:
     signed = world.sign("Transfer", world.sender(3), 91)
     tx_hash = await world.send(USDC, signed.call("transfer", "vrs"))
-    settings = NetworkSettings(base_mainnet=f"http://127.0.0.1:9, {world.chain.rpc_url}")
-    asks = Transactions(settings.nodes(timeout_s=2))
+    settings = NetworkSettings(base_mainnet=("http://127.0.0.1:9", world.chain.rpc_url))
+    asks = Transactions(settings.nodes(RpcSettings(timeout_s=2), sold_on=""))
     assert len((await asks.trace(NETWORK, tx_hash)).payments) == 1
     # A node that is down might know what the other one does not.
     with pytest.raises(RpcUnavailable):

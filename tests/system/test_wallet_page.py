@@ -35,7 +35,6 @@ pytestmark = [
     pytest.mark.node,
     pytest.mark.browser,
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.xdist_group("wallet-page"),
 ]
 
 

@@ -46,7 +46,7 @@ from tollgauge.core.payment import State as PaymentState
 from tollgauge.core.probe import ProbeResult, judge
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.units import DAY_MS, MINUTE_MS
-from tollgauge.core.watch import Kind, State
+from tollgauge.core.watch import Kind, WatchState
 from tollgauge.demo import past
 from tollgauge.demo.behaviours import play, problem
 from tollgauge.demo.seller import Request, Seller, offer_at
@@ -104,9 +104,9 @@ class WatchedSeller:
         """Let so many checks happen, five minutes apart; the types of what was told."""
         for _ in range(times):
             self.clock.now += STEP + MINUTE_MS
-            made = await self.service.probe_round()
+            made = await self.service.round("probe")
             assert made.get("probed") == 1, made
-            await self.service.alert_round()
+            await self.service.round("alert")
         events = self.receivers.events()
         new = [each["type"] for each in events[self.told :]]
         self.told = len(events)
@@ -147,7 +147,7 @@ async def watched(service: root.Opened, resource: str, *, now: int) -> tuple[str
     await service.store.writing(watch_payments.apply, now=now)
     found = await service.store.writing(watches.get, made.id)
     assert found is not None
-    assert found.state is State.ACTIVE
+    assert found.state is WatchState.ACTIVE
     return made.id, secret
 
 

@@ -32,7 +32,7 @@ from tollgauge.core.exchange import Timings
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.units import DAY_MS, MINUTE_MS
-from tollgauge.core.watch import Kind, State, WatchRequest
+from tollgauge.core.watch import Kind, WatchRequest, WatchState
 from tollgauge.db import schema
 from tollgauge.monitor import discovery, probing
 from tollgauge.monitor.probing import Observation
@@ -95,7 +95,7 @@ async def watch_all(service: root.Opened, urls: list[str]) -> dict[tuple[str, in
         )
         await service.store.writing(watch_payments.create, watch, [kept], payment_id=id_)
         made[url, n] = id_
-    await execute(service.store, watches.watch.update().values(state=State.ACTIVE.value))
+    await execute(service.store, watches.watch.update().values(state=WatchState.ACTIVE.value))
     await execute(service.store, watch_payments.watch_payment.update().values(applied=True))
     await execute(service.store, schema.endpoint.update().values(watched_until=NOW + 30 * DAY_MS))
     return made
@@ -130,7 +130,7 @@ async def replay(
             await service.store.writing(
                 probing.record, (seen,), cadence=Cadence(), owner="", now=clock.now
             )
-        await service.alert_round()
+        await service.round("alert")
     polling = Polling(service.server())
     polled: Told = {}
     for key, id_ in ids.items():

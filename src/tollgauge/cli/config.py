@@ -50,7 +50,8 @@ def config_check(config: ConfigFile = None, as_json: Json = False) -> None:
 
 def advised(config: Config) -> list[str]:
     """What an operator should know of a configuration that works."""
-    from tollgauge.config import advice, unused
+    from tollgauge.config import unused
+    from tollgauge.config.advice import advice
 
     return [*advice(config), *unused(os.environ)]
 

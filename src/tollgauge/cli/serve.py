@@ -89,4 +89,4 @@ async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> 
             if serve:
                 errors.print(f"tollgauge serves {config.server.base_url}")
 
-        await root.run(service, serve=serve, jobs=jobs, on_ready=ready, listeners=listeners)
+        await root.run(service, listeners, jobs=jobs, on_ready=ready)

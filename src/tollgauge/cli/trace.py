@@ -14,7 +14,7 @@ from tollgauge.core.errors import TollgaugeError
 
 if TYPE_CHECKING:
     from tollgauge.config import Config
-    from tollgauge.core.trace import TraceResult
+    from tollgauge.core.trace.result import TraceResult
 
 
 def trace(
@@ -36,7 +36,7 @@ def trace(
     What is saved may come from a node, cast, viem, ethers, web3.py or
     Blockscout. Without a receipt it is not known whether money moved.
     """
-    from tollgauge.core.trace import trace_files, trace_json
+    from tollgauge.core.trace.answer import trace_files, trace_json
 
     if bool(txhash) == bool(tx) or (txhash and (receipt or calls)):
         raise TollgaugeError(
@@ -58,7 +58,8 @@ async def _trace(
     config: Config, tx_hash: str, network: str | None, model: str | None
 ) -> TraceResult:
     from tollgauge.clients.chain.transactions import NetworkNotConfiguredError, Transactions
-    from tollgauge.core.trace import DEFAULT_NETWORK, TX_HASH, named_model, named_network
+    from tollgauge.core.trace.catalogue import DEFAULT_NETWORK, named_model, named_network
+    from tollgauge.core.trace.forms import TX_HASH
 
     if not TX_HASH.fullmatch(tx_hash):
         raise TollgaugeError(
@@ -68,10 +69,7 @@ async def _trace(
     name = network or DEFAULT_NETWORK
     chain = named_network(name)
     decoder = None if model is None else named_model(model)
-    fallback = {config.sale.network: config.rpc.url}
-    transactions = Transactions(
-        config.networks.nodes(fallback=fallback, timeout_s=config.rpc.timeout_s)
-    )
+    transactions = Transactions(config.networks.nodes(config.rpc, sold_on=config.sale.network))
     try:
         return await transactions.trace(chain, tx_hash, decoder)
     except NetworkNotConfiguredError as error:

@@ -14,13 +14,16 @@ import asyncio
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Final
 
 import httpx
-from pydantic import ValidationError
+from pydantic import BeforeValidator, Field, PositiveInt, ValidationError
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 from x402.schemas import SettleResponse, VerifyResponse
 
 from tollgauge.clients.breaker import Breaker
+from tollgauge.clients.tls import public_authorities
+from tollgauge.clients.web_url import WebUrl
 from tollgauge.core import strictjson
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.payment import X402_VERSION, Payment
@@ -28,7 +31,6 @@ from tollgauge.core.payment import X402_VERSION, Payment
 _REPLY_MAX: Final = 65_536
 _HEADERS: Final = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
 _TRANSACTION: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
-_URL: Final = re.compile(r"https?://[^\s/?#]+\S*", re.ASCII)
 _TIMEOUT_MAX_S: Final = 80
 """A settlement must end within the ledger's lease (web/paid/gate)."""
 _SLUG: Final = re.compile(r"[^a-z0-9_:-]+")
@@ -38,27 +40,31 @@ class FacilitatorUnavailable(TollgaugeError):  # noqa: N818 - it names a state, 
     """The facilitator could not be asked, or answered nonsense: our side, never the payer's."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _headers(value: object) -> object:
+    """A text as headers: `Name: value`, one a line or separated by `;`."""
+    if not isinstance(value, str):
+        return value
+    pairs = [line.partition(":") for line in value.replace(";", "\n").splitlines()]
+    if not all(colon and name.strip() for name, colon, _ in pairs):
+        raise ValueError("must be lines of the form `Name: value`")
+    return tuple((name.strip(), text.strip()) for name, _, text in pairs)
+
+
+Headers = Annotated[tuple[tuple[str, str], ...], BeforeValidator(_headers)]
+Timeout = Annotated[float, Field(gt=0, le=_TIMEOUT_MAX_S)]
+
+
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class FacilitatorSettings:
     """Where the facilitator is, how long to wait, and how many sales may be in work at once.
     `headers` may carry credentials.
-
-    Raises ValueError for an address that is no URL, a time-out that is none, and no sales at all.
     """
 
-    url: str = ""
-    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    verify_timeout_s: float = 10.0
-    settle_timeout_s: float = 45.0
-    sales_at_once: int = 256
-
-    def __post_init__(self) -> None:
-        if self.url and not _URL.fullmatch(self.url):
-            raise ValueError("url must be a http:// or https:// URL")
-        if not all(0 < t <= _TIMEOUT_MAX_S for t in (self.verify_timeout_s, self.settle_timeout_s)):
-            raise ValueError(f"time-outs must be above 0 and at most {_TIMEOUT_MAX_S} seconds")
-        if self.sales_at_once < 1:
-            raise ValueError("sales_at_once must be at least 1")
+    url: WebUrl = ""
+    headers: Headers = field(default=(), repr=False)
+    verify_timeout_s: Timeout = 10.0
+    settle_timeout_s: Timeout = 45.0
+    sales_at_once: PositiveInt = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +104,7 @@ class Facilitator:
             headers=_HEADERS | dict(settings.headers),
             follow_redirects=False,
             trust_env=False,
+            verify=public_authorities(),
             limits=httpx.Limits(max_connections=settings.sales_at_once),
         )
         self._breakers = {"verify": Breaker(), "settle": Breaker()}
@@ -184,10 +191,9 @@ class Facilitator:
                 reply = await _whole(response)
             self._breakers[verb].answered()
             return response.status_code, strictjson.loads(reply)
-        except (httpx.TimeoutException, TimeoutError) as error:
-            self._breakers[verb].stayed_silent(asyncio.get_running_loop().time())
-            raise FacilitatorUnavailable(f"The facilitator did not answer {verb}.") from error
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+            if isinstance(error, httpx.TimeoutException | TimeoutError):
+                self._breakers[verb].stayed_silent(asyncio.get_running_loop().time())
             raise FacilitatorUnavailable(f"The facilitator did not answer {verb}.") from error
         except strictjson.StrictJsonError as error:
             raise FacilitatorUnavailable(f"The {verb} reply is not JSON.") from error

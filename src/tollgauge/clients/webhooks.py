@@ -17,11 +17,13 @@ import binascii
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import orjson
+from pydantic import Field, PositiveInt
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 from standardwebhooks import Webhook
 
 from tollgauge.clients.egress.client import Egress, Request
@@ -42,21 +44,19 @@ _GONE: Final[Mapping[Kind, frozenset[int]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class WatchSettings:
     """Watches and their deliveries. `key` seals destinations at rest (at least 32 characters; a
     new one goes before the old, with a comma); without it no watch is sold.
     `in_flight` deliveries run at once, a quarter of them to destinations that failed last.
     """
 
-    key: str = ""
-    in_flight: int = 128
-    lease_ms: int = 60_000
+    key: str = field(default="", repr=False)
+    in_flight: Annotated[int, Field(ge=4)] = 128
+    lease_ms: PositiveInt = 60_000
 
     def __post_init__(self) -> None:
         Sealer.of(self.key)
-        if self.in_flight < 4:
-            raise ValueError("in_flight must be at least 4")
 
     @property
     def sealer(self) -> Sealer:

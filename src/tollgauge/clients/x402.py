@@ -52,10 +52,7 @@ class Probe:
 
 
 async def exchange(egress: Egress, endpoint: Endpoint, *, now: int) -> Probe:
-    """Probe an endpoint. `now` is the start in milliseconds UTC.
-
-    A failed attempt is an exchange with a fault.
-    """
+    """Probe an endpoint. `now` is the start in milliseconds UTC."""
     way, *others = ways(endpoint)
     first = latest = await _ask(egress, endpoint.probe_url, way, at=now)
     at = now
@@ -99,8 +96,10 @@ async def _ask(egress: Egress, url: str, way: Way, *, at: int) -> Exchange:
     """One request. A URL that egress does not take (it was stored under other rules, or what is
     declared made it too long) is a limit of ours and must not stop the probes of others.
     """
+    headers = (_ACCEPT,) if way.body is None else (_ACCEPT, _JSON)
+    request = Request(url=url, method=way.method, headers=headers, body=way.body)
     try:
-        return await egress.fetch(_request(url, way), at=at)
+        return await egress.fetch(request, at=at)
     except ResourceError as error:
         fault = Fault(kind=FaultKind.LOCAL, detail=str(error))
         return Exchange(url=url, method=way.method, at=at, result=fault)
@@ -138,11 +137,6 @@ def _label(endpoint: Endpoint, way: Way) -> str:
     declared = _declared(endpoint)
     other_body = declared is not None and declared.method == "POST" and declared != way
     return _BARE if way == _bare("POST") and other_body else way.method
-
-
-def _request(url: str, way: Way) -> Request:
-    headers = (_ACCEPT,) if way.body is None else (_ACCEPT, _JSON)
-    return Request(url=url, method=way.method, headers=headers, body=way.body)
 
 
 def _status(exchange: Exchange) -> int | None:

@@ -1,30 +1,36 @@
 """Configuration: one TOML file and the environment, read once into frozen sections.
 
-Rules: sections are dataclasses that live beside their consumers; an unknown key is an error; every
-problem is reported at once; secrets come from the environment alone. A value's environment name
-is `TOLLGAUGE_<SECTION>_<KEY>` (`TOLLGAUGE_PROBE_CADENCE_EVERY_MS` for a nested one) and wins over
-the file; `DATABASE_URL` is understood for the store. `tollgauge.example.toml` has every setting.
-Errors between sections are in config/rules, advice about what works but is unwise in config/advice.
+Rules: sections are pydantic dataclasses that live beside their consumers, and each declares what
+its values may be; an unknown key is an error; every problem is reported at once; secrets come from
+the environment alone. A value's environment name is `TOLLGAUGE_<SECTION>_<KEY>`
+(`TOLLGAUGE_PROBE_CADENCE_EVERY_MS` for a nested one) and wins over the file; `DATABASE_URL` is
+understood for the store. `tollgauge.example.toml` has every setting. How they are read is in
+config/read, errors between sections are in config/rules, advice about what works but is unwise in
+config/advice.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator
+from pydantic.dataclasses import dataclass
 
 from tollgauge.clients.chain.rpc import RpcSettings
 from tollgauge.clients.chain.transactions import NetworkSettings
 from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.webhooks import WatchSettings
-from tollgauge.config.advice import advice, unknown_names
+from tollgauge.config.read import PREFIX, merge, settings_of, validate
 from tollgauge.config.rules import check, https_origins
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.settings import Reader, settings_of
 from tollgauge.db.engine import StoreSettings
 from tollgauge.jobs.discover import Source, SourceKind
 from tollgauge.jobs.index_visit import IndexSettings
@@ -33,15 +39,6 @@ from tollgauge.jobs.score import ScoreSettings
 from tollgauge.web.paid.catalogue import SaleSettings
 from tollgauge.web.settings import ServerSettings
 
-__all__ = ["Config", "ConfigError", "StoreSettings", "advice", "check", "load", "unused"]
-
-PREFIX: Final = "TOLLGAUGE_"
-SECRETS: Final = frozenset(
-    {"facilitator.headers", "rpc.url", "watch.key"}
-    | {setting.path for setting in settings_of(NetworkSettings, "networks")}
-)
-"""Values that are refused in the file, because files end up in repositories."""
-ALIASES: Final = {"store.url": "DATABASE_URL"}
 _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 _ELSEWHERE: Final = frozenset({"TOLLGAUGE_CONFIG", "TOLLGAUGE_ANVIL", "TOLLGAUGE_URL"})
 """Names of the environment that mean something to the command line, the demo or the clients."""
@@ -56,6 +53,13 @@ class ConfigError(TollgaugeError):
         super().__init__("The configuration has problems:\n- " + "\n- ".join(problems))
         self.problems = problems
         self.unread = unread
+
+
+def _named_once(sources: tuple[Source, ...]) -> tuple[Source, ...]:
+    for name, count in Counter(source.name for source in sources).items():
+        if count > 1:
+            raise ValueError(f"{count} are named {name!r}; each needs a name of its own")
+    return sources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +77,7 @@ class Config:
     score: ScoreSettings = field(default_factory=ScoreSettings)
     index: IndexSettings = field(default_factory=IndexSettings)
     watch: WatchSettings = field(default_factory=WatchSettings)
-    sources: tuple[Source, ...] = ()
+    sources: Annotated[tuple[Source, ...], AfterValidator(_named_once)] = ()
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -92,18 +96,18 @@ def load(path: Path | None, environment: Mapping[str, str]) -> Config:
     problems: list[str] = []
     document = _document(path, problems)
     unread = document is None
-    reader = Reader(
-        environment=environment, prefix=PREFIX, secrets=SECRETS, aliases=ALIASES, problems=problems
-    )
-    config: Config = reader.read_all(Config, document or {})
+    document = document or {}
+    if _password_in(document):
+        problems.append("store.url holds a password: set DATABASE_URL instead")
+    problems += merge(document, environment, settings_of(Config))
+    config, wrong, broken = validate(Config, document)
+    sections = tuple(f"{PREFIX}{section.name.upper()}_" for section in fields(Config))
+    problems += [*wrong, *(words for words in unused(environment) if words.startswith(sections))]
     if not unread:
-        broken = frozenset(problem.partition(".")[0].partition(":")[0] for problem in problems)
-        problems.extend(check(config, broken=broken))
-        if _password_in(document or {}):
-            problems.append("store.url holds a password: set DATABASE_URL instead")
+        problems += check(config, broken=broken)
     if problems:
         raise ConfigError(tuple(problems), unread=unread)
-    named = "server.base_url" in reader.given
+    named = "base_url" in document["server"]
     return config if named else replace(config, server=_at_its_port(config.server))
 
 
@@ -117,10 +121,17 @@ def _at_its_port(server: ServerSettings) -> ServerSettings:
 def unused(environment: Mapping[str, str]) -> list[str]:
     """A sentence for each variable of the environment that looks like a setting and is none.
 
-    It is not an error, because orchestrators set variables with such names by themselves.
+    It is an error only where it names a section: orchestrators set other variables that begin
+    with the name of a service by themselves.
     """
-    names = {PREFIX + setting.path.upper().replace(".", "_") for setting in settings_of(Config)}
-    return unknown_names(environment, _ELSEWHERE | names, PREFIX)
+    known = _ELSEWHERE | {setting.variable for setting in settings_of(Config)}
+    sentences = []
+    for name in sorted(environment.keys() - known):
+        if name.startswith(PREFIX):
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            sentences.append(f"{name} (environment) is not a setting and changes nothing{meant}")
+    return sentences
 
 
 def _password_in(document: Mapping[str, Any]) -> bool:

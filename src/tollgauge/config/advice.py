@@ -6,9 +6,7 @@ config/rules' business.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -24,6 +22,7 @@ def advice(config: Config) -> tuple[str, ...]:
     """What an operator should know of a configuration that works: one or two sentences about each
     thing that it leaves out, and the consequence.
     """
+    url, sells = config.server.base_url, bool(config.sale.pay_to)
     rules = (
         (not config.sources, _NO_SOURCES),
         (not config.probe.references, _references(config)),
@@ -31,31 +30,11 @@ def advice(config: Config) -> tuple[str, ...]:
         (config.store.in_memory, _IN_MEMORY),
         (_unreachable(config), _UNREACHABLE),
         (_other_port(config), _OTHER_PORT),
-        *_of_sale(config),
-    )
-    return tuple(words for wrong, words in rules if wrong)
-
-
-def _of_sale(config: Config) -> tuple[tuple[bool, str], ...]:
-    sells = bool(config.sale.pay_to)
-    base_url = config.server.base_url
-    plain = base_url.startswith("http://") and not is_loopback(base_url)
-    return (
         (sells and not config.rpc.url, _NO_NODE),
         (sells and not config.watch.key, _NO_WATCH_KEY),
-        (sells and plain, _PLAIN_HTTP),
+        (sells and url.startswith("http://") and not is_loopback(url), _PLAIN_HTTP),
     )
-
-
-def unknown_names(environment: Mapping[str, str], known: frozenset[str], prefix: str) -> list[str]:
-    """A sentence for each variable of the environment that begins as settings do and is none."""
-    sentences = []
-    for name in sorted(environment):
-        if name.startswith(prefix) and name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
-            meant = f"; did you mean {near[0]}?" if near else ""
-            sentences.append(f"{name} (environment) is not a setting and changes nothing{meant}")
-    return sentences
+    return tuple(words for wrong, words in rules if wrong)
 
 
 def _unreachable(config: Config) -> bool:

@@ -60,15 +60,12 @@ def unproven(results: Wave, *, recent: Wave = ()) -> tuple[tuple[str, ProbeResul
     resolver of ours that answers wrongly looks the same. So is a TLS failure when at least
     TLS_SITES_MIN unrelated sites had one, here or in `recent`, since anybody last answered.
     """
-    failed_tls = {site(host) for host, result in results if _blamed(result, Outcome.TLS)}
-    failed_tls |= {
-        site(host) for host, result in _since_an_answer(recent) if result.outcome is Outcome.TLS
-    }
-    tls_in_doubt = len(failed_tls) >= TLS_SITES_MIN
-    return tuple(
-        (host, _unknown(result) if _in_doubt(result, tls=tls_in_doubt) else result)
-        for host, result in results
-    )
+    answered_at = max((result.at for _, result in recent if result.status is not None), default=-1)
+    failures = [(host, result) for host, result in results if network_failure(result)]
+    failures += [(host, result) for host, result in recent if result.at > answered_at]
+    failed_tls = {site(host) for host, result in failures if result.outcome is Outcome.TLS}
+    doubt_tls = len(failed_tls) >= TLS_SITES_MIN
+    return tuple((host, _doubted(result, tls=doubt_tls)) for host, result in results)
 
 
 def shared_slowness(wave: Sequence[tuple[str, bool]]) -> bool:
@@ -100,9 +97,14 @@ def network_failure(result: ProbeResult) -> bool:
 
 
 def _shared(results: Wave) -> bool:
-    telling = [(site(host), result) for host, result in results if not _tells_nothing(result)]
-    probed = {name for name, _ in telling}
-    answered = {name for name, result in telling if not network_failure(result)}
+    # A fault of our own that came before an answer says nothing about the network.
+    asked = [
+        (site(host), result)
+        for host, result in results
+        if result.attribution is not Attribution.OURS or result.status is not None
+    ]
+    probed = {name for name, _ in asked}
+    answered = {name for name, result in asked if not network_failure(result)}
     failed = len(probed - answered)
     return failed >= SITES_MIN and 2 * failed > len(probed)
 
@@ -117,29 +119,12 @@ def _shared_lately(results: Wave, recent: Wave) -> bool:
     return len(failed) >= SITES_MIN and 2 * len(failed) > len({name for name, _ in minute})
 
 
-def _since_an_answer(recent: Wave) -> Wave:
-    """The results after the last one with an answer."""
-    last = max((result.at for _, result in recent if result.status is not None), default=-1)
-    return [(host, result) for host, result in recent if result.at > last]
-
-
-def _blamed(result: ProbeResult, outcome: Outcome) -> bool:
-    return result.outcome is outcome and network_failure(result)
-
-
-def _in_doubt(result: ProbeResult, *, tls: bool) -> bool:
+def _doubted(result: ProbeResult, *, tls: bool) -> ProbeResult:
     private = result.reason == FaultKind.NOT_PUBLIC.value
     named = result.outcome is Outcome.DNS or private
-    return network_failure(result) and (named or (tls and result.outcome is Outcome.TLS))
-
-
-def _unknown(result: ProbeResult) -> ProbeResult:
+    if not network_failure(result) or not (named or (tls and result.outcome is Outcome.TLS)):
+        return result
     return replace(result, attribution=Attribution.UNKNOWN, reason=NO_REFERENCE)
-
-
-def _tells_nothing(result: ProbeResult) -> bool:
-    """Whether a result says nothing about the network: a fault of our own came first."""
-    return result.attribution is Attribution.OURS and result.status is None
 
 
 def _ours(result: ProbeResult, reason: str) -> ProbeResult:

@@ -42,20 +42,6 @@ class Span(NamedTuple):
         return self.last - self.first + 1
 
 
-class Advance(NamedTuple):
-    """The node's chain goes on from what is indexed."""
-
-
-class Rewind(NamedTuple):
-    """What is indexed above block `number` is no longer part of the chain."""
-
-    number: int
-
-
-class Late(NamedTuple):
-    """The node is behind what is indexed, on the same chain: nothing to do yet."""
-
-
 class DeepReorgError(TollgaugeError):
     """The node's chain disagrees with what is indexed at or below the finalized block."""
 
@@ -80,26 +66,20 @@ def next_span(indexed: int, *, head: int, finalized: int, most: int, most_tip: i
     return None
 
 
-def reconcile(
-    ours: Mapping[int, bytes], theirs: Mapping[int, bytes], *, head: int
-) -> Advance | Rewind | Late:
-    """What the node's chain means for what is indexed.
+def fork(ours: Mapping[int, bytes], theirs: Mapping[int, bytes], *, head: int) -> int | None:
+    """The last block that our index and the node's chain have in common, where what is indexed
+    above it is no longer part of the chain; None where nothing is to be undone.
 
     `ours` are the hashes of the indexed blocks from the finalized one to the last, `theirs` the
     node's hashes of the same numbers as far as it has them; `head` is the node's last block.
-    Raises DeepReorgError when they have none in common.
+    Raises DeepReorgError when they have none in common and the node is not merely behind.
     """
-    last = max(ours)
-    if theirs.get(last) == ours[last]:
-        return Advance()
     common = max(
         (number for number, hash_ in ours.items() if theirs.get(number) == hash_), default=None
     )
-    if common is None:
-        if head < min(ours):
-            return Late()
+    if common is None and head >= min(ours):
         raise DeepReorgError(min(ours))
-    return Late() if common == min(head, last) else Rewind(common)
+    return None if common is None or common >= min(head, max(ours)) else common
 
 
 def linked(headers: Sequence[Header], *, parent: bytes | None) -> bool:

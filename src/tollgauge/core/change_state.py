@@ -13,12 +13,27 @@ store/probes/changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
 
-from tollgauge.core import changes as changes_rules
-from tollgauge.core.changes import Baseline, Change
+from pydantic import TypeAdapter
+
+from tollgauge.core.changes import (
+    DOWN,
+    FLAPPING,
+    RECOVERED,
+    Baseline,
+    Change,
+    is_calm,
+    is_slow,
+    latency_regression,
+    liveness_down,
+    liveness_flapping,
+    liveness_recovered,
+    spec_regression,
+    term_changes,
+)
 from tollgauge.core.finding import Severity
 from tollgauge.core.lint import ERROR_RULES, RuleSet
 from tollgauge.core.liveness import HITS, RECENT, Liveness, run_length, step
@@ -37,6 +52,7 @@ CALM: Final = 12
 VARIES: Final = 3
 """The number of the change within a day at which terms are said to vary; a templated endpoint's
 vary at the first."""
+_VARIES: Final = "It varies: more changes are not told until it has kept for a day."
 BASELINE_MIN: Final = 48
 """Fewer answers than this make no baseline."""
 
@@ -74,9 +90,6 @@ class ChangeState:
         return machines.get(n) or replace(public, n=n)
 
 
-_FIELDS: Final = frozenset(item.name for item in fields(ChangeState))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
     """A scored probe and what it is compared with: the sensitivities of the endpoint's watches,
@@ -87,7 +100,7 @@ class Probed:
     """
 
     result: ProbeResult
-    sensitivities: frozenset[int] = frozenset({PUBLIC_N})
+    sensitivities: frozenset[int] = frozenset()
     templated: bool = False
     last_good: int | None = None
     slow_here: bool = False
@@ -117,21 +130,15 @@ def _liveness(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
         before = state.machine(n)
         after, kind = step(before, recent=recent, since=since, seen_up=seen_up)
         machines.append(after)
-        if kind == changes_rules.DOWN:
+        if kind == DOWN:
             changes.append(
-                changes_rules.liveness_down(
-                    result, n=n, since=since or result.at, last_good=last_good
-                )
+                liveness_down(result, n=n, since=since or result.at, last_good=last_good)
             )
-        elif kind == changes_rules.RECOVERED:
+        elif kind == RECOVERED:
             hits = HITS if before.down and not before.flapping else run_length(recent)
-            changes.append(
-                changes_rules.liveness_recovered(result, n=n, since=after.began, hits=hits)
-            )
-        elif kind == changes_rules.FLAPPING:
-            changes.append(
-                changes_rules.liveness_flapping(result, n=n, recent=recent, last_good=last_good)
-            )
+            changes.append(liveness_recovered(result, n=n, since=after.began, hits=hits))
+        elif kind == FLAPPING:
+            changes.append(liveness_flapping(result, n=n, recent=recent, last_good=last_good))
     after_all = replace(
         state,
         recent=recent,
@@ -149,7 +156,7 @@ def _terms(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change
         return state, []
     if state.quote is None:
         return replace(state, quote=result.quote), []
-    new = changes_rules.term_changes(state.quote, result.quote, at=result.at, source="probe")
+    new = term_changes(state.quote, result.quote, at=result.at, source="probe")
     limit = 1 if probed.templated else VARIES
     reported: list[Change] = []
     instants = dict(state.changes)
@@ -160,13 +167,9 @@ def _terms(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change
         if number < limit:
             reported.append(change)
         elif number == limit:
-            reported.append(_varies(change))
+            reason = f"{change.reason} {_VARIES}"
+            reported.append(replace(change, severity=Severity.WARN, reason=reason))
     return replace(state, quote=result.quote, changes=instants), reported
-
-
-def _varies(change: Change) -> Change:
-    reason = f"{change.reason} It varies: more changes are not told until it has kept for a day."
-    return replace(change, severity=Severity.WARN, reason=reason)
 
 
 def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
@@ -186,7 +189,7 @@ def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
     known |= dict.fromkeys(sorted(untested), 0)
     new = sorted(unknown - untested)
     confirmed = [rule for rule in new if rule in state.suspects]
-    change = changes_rules.spec_regression(confirmed, result, known=sorted(known))
+    change = spec_regression(confirmed, result, known=sorted(known))
     after = replace(
         state,
         rules=rules if result.outcome is Outcome.PAYMENT_REQUIRED else state.rules,
@@ -213,42 +216,25 @@ def _latency(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Chan
     if baseline is None or not result.up or baseline.count < BASELINE_MIN or ours:
         return state, []
     if state.calm is not None:
-        calm = state.calm + 1 if changes_rules.calm(result, baseline) else 0
+        calm = state.calm + 1 if is_calm(result, baseline) else 0
         return replace(state, calm=None if calm >= CALM else calm), []
-    if not changes_rules.slow(result, baseline):
+    if not is_slow(result, baseline):
         return (replace(state, slow=()) if state.slow else state), []
     slow = (*state.slow, result.timings.total)
     if len(slow) < CONFIRM:
         return replace(state, slow=slow), []
-    change = changes_rules.latency_regression(slow, result, baseline)
+    change = latency_regression(slow, result, baseline)
     return replace(state, slow=(), calm=0), [change]
 
 
-def to_json(state: ChangeState) -> dict[str, Any]:
-    """A state as plain JSON values. The amount is text: it may be a uint256."""
-    document = asdict(state)
-    if state.quote is not None:
-        document["quote"]["amount"] = str(state.quote.amount)
-    return document
+_FORM: Final = TypeAdapter(ChangeState)
 
 
-def from_json(document: Mapping[str, Any]) -> ChangeState:
+def to_json(state: ChangeState) -> bytes:
+    """A state as JSON text."""
+    return _FORM.dump_json(state)
+
+
+def from_json(text: str | bytes) -> ChangeState:
     """The inverse of `to_json`; a field that only another version knows is dropped."""
-    document = {name: value for name, value in document.items() if name in _FIELDS}
-    quote, baseline = document["quote"], document["baseline"]
-    return ChangeState(
-        **{
-            **document,
-            "machines": tuple(Liveness(**machine) for machine in document["machines"]),
-            "quote": Quote(**{**quote, "amount": int(quote["amount"])}) if quote else None,
-            "changes": {kind: tuple(instants) for kind, instants in document["changes"].items()},
-            "suspects": tuple(document["suspects"]),
-            "baseline": Baseline(**baseline) if baseline else None,
-            "slow": tuple(document["slow"]),
-        }
-    )
-
-
-def sensitivities(wanted: Iterable[int]) -> frozenset[int]:
-    """The sensitivities that are kept for an endpoint: the public one and its watches'."""
-    return frozenset({PUBLIC_N, *wanted})
+    return _FORM.validate_json(text)

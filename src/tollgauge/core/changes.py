@@ -33,37 +33,20 @@ RECOVERED: Final = "liveness_recovered"
 FLAPPING: Final = "liveness_flapping"
 LATENCY: Final = "latency_regression"
 EVENTS: Final = (
-    PAYTO,
-    PRICE,
-    ASSET_NETWORK,
-    SPEC,
-    DELISTING,
-    DOWN,
-    RECOVERED,
-    FLAPPING,
-    LATENCY,
+    *(PAYTO, PRICE, ASSET_NETWORK, SPEC, DELISTING),
+    *(DOWN, RECOVERED, FLAPPING, LATENCY),
 )
 """Every type of event, letter for letter as clients know them (docs/watching.md)."""
 
 SLOW_MS: Final = 300
 """An answer less than this slower than usual is never called slow: networks vary as much."""
 
-_SEVERITIES: Final[Mapping[str, Severity]] = {
-    PAYTO: Severity.ERROR,
-    ASSET_NETWORK: Severity.ERROR,
-    DELISTING: Severity.WARN,
-    DOWN: Severity.ERROR,
-    RECOVERED: Severity.INFO,
-    FLAPPING: Severity.WARN,
-    LATENCY: Severity.WARN,
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One change. `before`, `after` and `evidence` are small JSON objects; `sensitivity` says for
-    which watches a liveness change is meant: those that wait for that many misses. None for every
-    other type.
+    """One change of an endpoint, or something that a watch says of itself. `before`, `after` and
+    `evidence` are small JSON objects; `sensitivity` says for which watches a liveness change is
+    meant: those that wait for that many misses. None for every other type.
     """
 
     type: str
@@ -95,7 +78,7 @@ def payto_change(before: Advertised, after: Advertised, *, at: int, source: str)
     return Change(
         type=PAYTO,
         at=at,
-        severity=_SEVERITIES[PAYTO],
+        severity=Severity.ERROR,
         reason="Payments go to another address than before.",
         before={"payTo": before.pay_to},
         after={"payTo": after.pay_to},
@@ -125,14 +108,12 @@ def asset_network_change(before: Quote, after: Quote, *, at: int, source: str) -
     """The price is asked in another token or on another network."""
     if (before.network, before.asset) == (after.network, after.asset):
         return None
-    what = "network" if before.network != after.network else "token"
+    place = "on another network" if before.network != after.network else "in another token"
     return Change(
         type=ASSET_NETWORK,
         at=at,
-        severity=_SEVERITIES[ASSET_NETWORK],
-        reason=f"The price is asked on another {what} than before."
-        if what == "network"
-        else "The price is asked in another token than before.",
+        severity=Severity.ERROR,
+        reason=f"The price is asked {place} than before.",
         before={"network": before.network, "asset": before.asset},
         after={"network": after.network, "asset": after.asset},
         evidence=_terms(after, source),
@@ -159,12 +140,8 @@ def spec_regression(
         after={"brokenRules": sorted({*known, *broken})},
         evidence={
             "rules": [
-                {
-                    "rule": finding.rule,
-                    "severity": finding.severity.value,
-                    "message": finding.message,
-                }
-                for finding in findings[:10]
+                {"rule": item.rule, "severity": item.severity.value, "message": item.message}
+                for item in findings[:10]
             ],
             "payable": result.payable,
             **_probe(result),
@@ -177,7 +154,7 @@ def delisting(*, at: int, source: str) -> Change:
     return Change(
         type=DELISTING,
         at=at,
-        severity=_SEVERITIES[DELISTING],
+        severity=Severity.WARN,
         reason="No directory lists this endpoint any more.",
         before={"status": "listed"},
         after={"status": "delisted"},
@@ -190,7 +167,7 @@ def liveness_down(result: ProbeResult, *, n: int, since: int, last_good: int | N
     return Change(
         type=DOWN,
         at=result.at,
-        severity=_SEVERITIES[DOWN],
+        severity=Severity.ERROR,
         reason=f"Down: {n} check{'s' if n > 1 else ''} in a row failed ({_what(result)}).",
         before={"up": True, "lastGoodAt": last_good},
         after={"up": False, "since": since},
@@ -204,7 +181,7 @@ def liveness_recovered(result: ProbeResult, *, n: int, since: int | None, hits: 
     return Change(
         type=RECOVERED,
         at=result.at,
-        severity=_SEVERITIES[RECOVERED],
+        severity=Severity.INFO,
         reason=f"Up again: {hits} checks in a row answered.",
         before={"up": False, "since": since},
         after={"up": True},
@@ -220,7 +197,7 @@ def liveness_flapping(result: ProbeResult, *, n: int, recent: str, last_good: in
     return Change(
         type=FLAPPING,
         at=result.at,
-        severity=_SEVERITIES[FLAPPING],
+        severity=Severity.WARN,
         reason=f"Flapping: {recent.count('0')} of the last {len(recent)} checks failed, in turns. "
         "The next notice comes when it is steady.",
         before={"up": True, "lastGoodAt": last_good},
@@ -237,7 +214,7 @@ def latency_regression(slow_ms: Sequence[int], result: ProbeResult, baseline: Ba
     return Change(
         type=LATENCY,
         at=result.at,
-        severity=_SEVERITIES[LATENCY],
+        severity=Severity.WARN,
         reason=f"Answers take {result.timings.total} ms; half of them took {baseline.p50} ms or "
         f"less before, and 95 % {baseline.p95} ms or less.",
         before={"p50LatencyMs": baseline.p50, "p95LatencyMs": baseline.p95},
@@ -250,13 +227,13 @@ def latency_regression(slow_ms: Sequence[int], result: ProbeResult, baseline: Ba
     )
 
 
-def slow(result: ProbeResult, baseline: Baseline) -> bool:
+def is_slow(result: ProbeResult, baseline: Baseline) -> bool:
     """Whether an answer took far longer than the endpoint's answers do."""
     limit = max(2 * baseline.p95, 3 * baseline.p50, baseline.p50 + SLOW_MS)
     return result.up and result.timings.total > limit
 
 
-def calm(result: ProbeResult, baseline: Baseline) -> bool:
+def is_calm(result: ProbeResult, baseline: Baseline) -> bool:
     """Whether an answer is well inside the usual again; between slow and calm nothing changes."""
     limit = max(3 * baseline.p95 // 2, 2 * baseline.p50, baseline.p50 + SLOW_MS // 2)
     return result.up and result.timings.total <= limit
@@ -271,8 +248,8 @@ def term_changes(
     candidates = [payto_change(before, after, at=at, source=source)]
     if isinstance(before, Quote) and isinstance(after, Quote):
         candidates += [
-            rule(before, after, at=at, source=source)
-            for rule in (price_change, asset_network_change)
+            price_change(before, after, at=at, source=source),
+            asset_network_change(before, after, at=at, source=source),
         ]
     return tuple(change for change in candidates if change is not None)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import string
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -39,9 +40,8 @@ _SPECIAL_SUFFIXES: Final = frozenset(
     | {"corp", "intranet", "private", "alt", "arpa", "localdomain"}
 )
 _ASCII_NAME: Final = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*", re.ASCII)
-_UNRESERVED: Final = frozenset(
-    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-)
+_UNRESERVED: Final = (string.ascii_letters + string.digits + "-._~").encode()
+_ESCAPE: Final = re.compile("(%[0-9A-Fa-f]{2})")
 _PATH_SAFE: Final = "/:@!$&'()*+,;=-._~"
 _TEMPLATE: Final = re.compile(r"\{[^/{}]+\}|%7B[^/]+?%7D|/:[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
@@ -51,7 +51,7 @@ class ResourceError(TollgaugeError):
     no URL of the right form, `resource-not-https`, or `resource-not-public`.
     """
 
-    def __init__(self, code: str, message: str) -> None:
+    def __init__(self, message: str, *, code: str = "resource-invalid") -> None:
         super().__init__(message, hint="Send the full https:// URL as it is listed in discovery.")
         self.code = code
 
@@ -114,7 +114,8 @@ class Endpoint:
     `method`, `query`, `body` and `headers` are the input that its listing declares; `learned` is
     the attempt that elicited a 402 before (`GET`, `POST`, or another method), None until one did.
     `quote` is the latest advertised price, from our own probe where one saw it, else a listing's.
-    `watched_until` is the end of the last active watch.
+    `last_probed` is the latest probe, scored or not; `watched_until` the end of the last active
+    watch.
     """
 
     id: str
@@ -160,41 +161,36 @@ def parse_resource(
     Raises ResourceError for anything that is no public https URL.
     """
     if not isinstance(text, str) or not text:
-        raise ResourceError("resource-invalid", "The resource is missing or not a text.")
+        raise ResourceError("The resource is missing or not a text.")
     if len(text) > URL_MAX:
-        raise ResourceError(
-            "resource-invalid", f"The resource is longer than {URL_MAX} characters."
-        )
+        raise ResourceError(f"The resource is longer than {URL_MAX} characters.")
     if _BAD_CHARACTERS.search(text):
         raise ResourceError(
-            "resource-invalid",
-            "The resource holds spaces, control or invisible characters, or backslashes.",
+            "The resource holds spaces, control or invisible characters, or backslashes."
         )
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as error:
-        raise ResourceError("resource-invalid", "The resource is not a URL.") from error
+        raise ResourceError("The resource is not a URL.") from error
     scheme = parts.scheme.lower()
     if scheme == "http" and upgrade_http and port in (None, 80):
         scheme, port = "https", None
     if scheme != "https":
-        raise ResourceError("resource-not-https", "The resource must start with https://.")
+        raise ResourceError("The resource must start with https://.", code="resource-not-https")
     if "@" in parts.netloc:
-        raise ResourceError("resource-invalid", "The resource must not carry user information.")
+        raise ResourceError("The resource must not carry user information.")
     host = canonical_host(parts.netloc, parts.hostname or "", perimeter)
     port = 443 if port is None else port
     if port not in perimeter.ports and host not in perimeter.mapped:
-        raise ResourceError("resource-not-public", f"Port {port} is not allowed.")
+        raise ResourceError(f"Port {port} is not allowed.", code="resource-not-public")
     netloc = host if port == 443 else f"{host}:{port}"
     path = _canonical_path(parts.path)
     resource = Resource(
         url=f"https://{netloc}{path}", host=host, port=port, path=path, query=_query(parts.query)
     )
     if len(resource.probe_url) > URL_MAX:
-        raise ResourceError(
-            "resource-invalid", f"The resource is longer than {URL_MAX} characters when encoded."
-        )
+        raise ResourceError(f"The resource is longer than {URL_MAX} characters when encoded.")
     return resource
 
 
@@ -206,19 +202,19 @@ def canonical_host(netloc: str, hostname: str, perimeter: Perimeter = PUBLIC) ->
     """
     host = _DOTS.sub(".", hostname).removesuffix(".").lower()
     if not host:
-        raise ResourceError("resource-invalid", "The resource has no host.")
+        raise ResourceError("The resource has no host.")
     if "[" in netloc or "%" in host:
-        raise ResourceError("resource-not-public", "The host must be a name, not an address.")
+        raise ResourceError("The host must be a name, not an address.", code="resource-not-public")
     if host in perimeter.mapped:
         return host
     ascii_host = _a_label(host)
     if ascii_host in perimeter.mapped:
         return ascii_host
     if literal_class(ascii_host) is not None:
-        raise ResourceError("resource-not-public", "The host must be a name, not an address.")
+        raise ResourceError("The host must be a name, not an address.", code="resource-not-public")
     labels = ascii_host.split(".")
     if len(labels) < 2 or labels[-1] in _SPECIAL_SUFFIXES:
-        raise ResourceError("resource-not-public", f"{ascii_host} is not a public name.")
+        raise ResourceError(f"{ascii_host} is not a public name.", code="resource-not-public")
     return ascii_host
 
 
@@ -229,28 +225,23 @@ def _a_label(host: str) -> str:
     try:
         label = idna.encode(host, uts46=True, transitional=False).decode().lower()
     except (idna.IDNAError, UnicodeError) as error:
-        raise ResourceError("resource-invalid", "The host is not a valid name.") from error
+        raise ResourceError("The host is not a valid name.") from error
     if label.endswith("."):
-        raise ResourceError("resource-invalid", "The host ends with more than one dot.")
+        raise ResourceError("The host ends with more than one dot.")
     return label
 
 
 def _canonical_path(path: str) -> str:
     """RFC 3986 section 6.2.2: percent-encoding normalised, dot segments removed, case kept."""
-    raw = _remove_dots(path or "/")
-    out = bytearray()
-    index = 0
-    data = raw.encode("utf-8", "surrogatepass")
-    while index < len(data):
-        char = data[index : index + 1]
-        if char == b"%" and re.fullmatch(rb"[0-9A-Fa-f]{2}", data[index + 1 : index + 3]):
-            value = unquote_to_bytes(data[index : index + 3])
-            out += value if value[0] in _UNRESERVED else data[index : index + 3].upper()
-            index += 3
-            continue
-        out += quote(char, safe=_PATH_SAFE).encode()
-        index += 1
-    return out.decode()
+    return "".join(
+        _canonical_escape(piece) if _ESCAPE.fullmatch(piece) else quote(piece, safe=_PATH_SAFE)
+        for piece in _ESCAPE.split(_remove_dots(path or "/"))
+    )
+
+
+def _canonical_escape(escape: str) -> str:
+    byte = unquote_to_bytes(escape)
+    return byte.decode() if byte in _UNRESERVED else escape.upper()
 
 
 def _remove_dots(path: str) -> str:

@@ -1,7 +1,7 @@
 """Evidence: all that scoring may look at, as of a moment.
 
 A score is a function of its evidence and the policy alone. The evidence has a JSON form with a
-published schema (core/schema/evidence); its canonical text (RFC 8785) has the digest that a
+published schema (core/evidence_schema); its canonical text (RFC 8785) has the digest that a
 report names.
 
 Rules of the canonical form: whatever has no order is sorted, so the digest does not depend on
@@ -12,20 +12,22 @@ null where unknown.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import orjson
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 from jsonschema.validators import extend
+from pydantic import BeforeValidator, ConfigDict, PlainSerializer, TypeAdapter
+from pydantic.alias_generators import to_camel
 
 from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.evidence_schema import EVIDENCE_SCHEMA
 from tollgauge.core.rollup import Rollup
-from tollgauge.core.schema.evidence import EVIDENCE_SCHEMA
-from tollgauge.core.terms import Quote
+from tollgauge.core.terms import Amount, Quote
 from tollgauge.core.units import HOUR_MS
 
 FORMAT: Final = 1
@@ -51,7 +53,7 @@ class EvidenceError(TollgaugeError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class TermChange:
     """An advertised price, payTo or network that changed: `kind` is `price-changed`,
     `payto-changed` or `network-changed`, `source` who saw it (a directory's name, or `probe`).
     `before` and `after` are atomic amounts, addresses or networks as text.
@@ -73,8 +75,8 @@ class PayerVolume:
 
     payer: str
     transfers: int
-    paid: int
-    returned: int = 0
+    paid: Amount
+    returned: Amount = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +107,14 @@ class LastProbe:
     rules: tuple[tuple[str, str, str], ...] = ()
 
 
+Recent = Annotated[
+    tuple[int, int],
+    BeforeValidator(lambda counts: (counts["scored"], counts["up"])),
+    PlainSerializer(lambda counts: {"scored": counts[0], "up": counts[1]}),
+]
+"""Counts of recent probes: (scored, up)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """Everything a score may depend on. Instants are milliseconds UTC; `as_of` ends the window.
@@ -118,6 +128,8 @@ class Evidence:
     failed says nothing about the envelope, and must not lift a cap that an envelope set.
     """
 
+    __pydantic_config__ = ConfigDict(alias_generator=to_camel, serialize_by_alias=True)
+
     resource: str
     as_of: int
     first_seen: int
@@ -127,11 +139,15 @@ class Evidence:
     injection: bool = False
     quote: Quote | None = None
     days: tuple[Rollup, ...] = ()
-    recent: tuple[int, int] = (0, 0)
+    recent: Recent = (0, 0)
     last: LastProbe | None = None
     envelope: LastProbe | None = None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[TermChange, ...] = ()
     chain: ChainEvidence | None = None
+
+
+_FORM: Final = TypeAdapter(Evidence)
+"""The JSON form and back, its values as the schema says."""
 
 
 def to_json(evidence: Evidence) -> bytes:
@@ -159,7 +175,7 @@ def from_json(document: object) -> Evidence:
     """
     if isinstance(document, bytes | bytearray):
         document = parse(bytes(document))
-    evidence = _evidence(_checked(document))
+    evidence = _FORM.validate_python(_checked(document))
     for path, problem in _contradictions(evidence):
         raise EvidenceError(path, problem)
     return evidence
@@ -175,102 +191,20 @@ def parse(text: bytes) -> object:
 
 def to_document(evidence: Evidence) -> dict[str, Any]:
     """The JSON object of an evidence, everything without order sorted."""
-    return {
-        "format": FORMAT,
-        "resource": evidence.resource,
-        "asOf": evidence.as_of,
-        "firstSeen": evidence.first_seen,
-        "listed": evidence.listed,
-        "templated": evidence.templated,
-        "wildcard": evidence.wildcard,
-        "injection": evidence.injection,
-        "quote": None if evidence.quote is None else _quote_document(evidence.quote),
-        "days": [_day_document(row) for row in sorted(evidence.days, key=_day_order)],
-        "recent": {"scored": evidence.recent[0], "up": evidence.recent[1]},
-        "last": None if evidence.last is None else _probe_document(evidence.last),
-        "envelope": None if evidence.envelope is None else _probe_document(evidence.envelope),
-        "changes": sorted((_change_document(item) for item in evidence.changes), key=_values),
-        "chain": None if evidence.chain is None else _chain_document(evidence.chain),
-    }
+    document: dict[str, Any] = _FORM.dump_python(evidence)
+    for day in document["days"]:
+        day |= {"latency": sorted(day["latency"]), "excluded": sorted(day["excluded"])}
+    for probe in filter(None, (document["last"], document["envelope"])):
+        probe["rules"] = sorted(probe["rules"])
+    if document["chain"] is not None:
+        document["chain"]["payers"] = _sorted(document["chain"]["payers"])
+    document["days"], document["changes"] = map(_sorted, (document["days"], document["changes"]))
+    return {"format": FORMAT, **document}
 
 
-def _quote_document(quote: Quote) -> dict[str, Any]:
-    return {
-        "network": quote.network,
-        "asset": quote.asset,
-        "amount": str(quote.amount),
-        "payTo": quote.pay_to,
-    }
-
-
-def _day_document(row: Rollup) -> dict[str, Any]:
-    return {
-        "day": row.day,
-        "probes": row.probes,
-        "scored": row.scored,
-        "up": row.up,
-        "compliant": row.compliant,
-        "payable": row.payable,
-        "compliance": row.compliance,
-        "slots": row.slots,
-        "latencySum": row.latency_sum,
-        "latency": sorted(row.latency),
-        "excluded": sorted(row.excluded),
-    }
-
-
-def _probe_document(probe: LastProbe) -> dict[str, Any]:
-    return {
-        "at": probe.at,
-        "outcome": probe.outcome,
-        "up": probe.up,
-        "payable": probe.payable,
-        "accepts": probe.accepts,
-        "tlsNotAfter": probe.tls_not_after,
-        "rules": sorted(probe.rules),
-    }
-
-
-def _change_document(change: Change) -> dict[str, Any]:
-    return {
-        "at": change.at,
-        "kind": change.kind,
-        "source": change.source,
-        "before": change.before,
-        "after": change.after,
-    }
-
-
-def _payer_document(payer: PayerVolume) -> dict[str, Any]:
-    return {
-        "payer": payer.payer,
-        "transfers": payer.transfers,
-        "paid": str(payer.paid),
-        "returned": str(payer.returned),
-    }
-
-
-def _chain_document(chain: ChainEvidence) -> dict[str, Any]:
-    return {
-        "network": chain.network,
-        "payTo": chain.pay_to,
-        "indexedMs": chain.indexed_ms,
-        "indexedToBlock": chain.indexed_to_block,
-        "indexedTo": chain.indexed_to,
-        "sharedHosts": chain.shared_hosts,
-        "payers": sorted((_payer_document(payer) for payer in chain.payers), key=_values),
-    }
-
-
-def _values(document: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The order of rows that have none: by their values, property after property."""
-    return tuple(document.values())
-
-
-def _day_order(row: Rollup) -> tuple[Any, ...]:
-    counts = (row.probes, row.scored, row.up, row.compliant, row.payable, row.compliance)
-    rest = (row.slots, row.latency_sum, sorted(row.latency), sorted(row.excluded))
-    return (row.day, *counts, *rest)
+def _sorted(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows by their values, property after property."""
+    return sorted(rows, key=lambda row: tuple(row.values()))
 
 
 def _strict_integer(_checker: object, value: object) -> bool:
@@ -298,85 +232,6 @@ def _checked(document: object) -> dict[str, Any]:
 
 def _short(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:80]} ... {text[-100:]}"
-
-
-def _evidence(document: Mapping[str, Any]) -> Evidence:
-    quote, chain = document["quote"], document["chain"]
-    return Evidence(
-        resource=document["resource"],
-        as_of=document["asOf"],
-        first_seen=document["firstSeen"],
-        listed=document["listed"],
-        templated=document["templated"],
-        wildcard=document["wildcard"],
-        injection=document["injection"],
-        quote=None if quote is None else _quote(quote),
-        days=tuple(_day(row) for row in document["days"]),
-        recent=(document["recent"]["scored"], document["recent"]["up"]),
-        last=_probe(document["last"]),
-        envelope=_probe(document["envelope"]),
-        changes=tuple(Change(**row) for row in document["changes"]),
-        chain=None if chain is None else _chain(chain),
-    )
-
-
-def _quote(document: Mapping[str, Any]) -> Quote:
-    return Quote(
-        network=document["network"],
-        asset=document["asset"],
-        amount=int(document["amount"]),
-        pay_to=document["payTo"],
-    )
-
-
-def _day(document: Mapping[str, Any]) -> Rollup:
-    return Rollup(
-        day=document["day"],
-        probes=document["probes"],
-        scored=document["scored"],
-        up=document["up"],
-        compliant=document["compliant"],
-        payable=document["payable"],
-        compliance=document["compliance"],
-        slots=document["slots"],
-        latency_sum=document["latencySum"],
-        latency=tuple(sorted((bucket, count) for bucket, count in document["latency"])),
-        excluded=tuple(sorted((reason, count) for reason, count in document["excluded"])),
-    )
-
-
-def _probe(document: Mapping[str, Any] | None) -> LastProbe | None:
-    if document is None:
-        return None
-    return LastProbe(
-        at=document["at"],
-        outcome=document["outcome"],
-        up=document["up"],
-        payable=document["payable"],
-        accepts=document["accepts"],
-        tls_not_after=document["tlsNotAfter"],
-        rules=tuple((slug, severity, text) for slug, severity, text in document["rules"]),
-    )
-
-
-def _chain(document: Mapping[str, Any]) -> ChainEvidence:
-    return ChainEvidence(
-        network=document["network"],
-        pay_to=document["payTo"],
-        indexed_ms=document["indexedMs"],
-        indexed_to_block=document["indexedToBlock"],
-        indexed_to=document["indexedTo"],
-        shared_hosts=document["sharedHosts"],
-        payers=tuple(
-            PayerVolume(
-                payer=row["payer"],
-                transfers=row["transfers"],
-                paid=int(row["paid"]),
-                returned=int(row["returned"]),
-            )
-            for row in document["payers"]
-        ),
-    )
 
 
 def _contradictions(evidence: Evidence) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Final
 
 from tollgauge.core.declared import as_mapping, declared_input, read_method
@@ -28,14 +27,11 @@ from tollgauge.core.endpoint import (
 from tollgauge.core.lint import terms_of_accepts
 from tollgauge.core.terms import Quote, UnpricedTerms, preferred
 from tollgauge.core.text import DESCRIPTION_MAX, NAME_MAX, clean_tags, clean_text
-from tollgauge.core.units import legacy_network
+from tollgauge.core.units import BASE, legacy_network
 
 EXCERPT_MAX: Final = 80
 _ADDRESS_MAX: Final = 256
 _ACCEPTS_MAX: Final = 64
-_SECONDS_BELOW: Final = 10**11
-"""A number below this is seconds since the epoch, above it milliseconds."""
-_INSTANT_MAX: Final = 4_102_444_800_000  # 2100-01-01
 _FREE_KEYS: Final = ("type", "mode", "pricingMode", "pricing", "price", "access")
 
 REASONS: Final[Mapping[str, str]] = {
@@ -72,7 +68,6 @@ class ListedItem:
     service_name: str = ""
     description: str = ""
     tags: tuple[str, ...] = ()
-    updated: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +115,6 @@ def read_item(item: object, perimeter: Perimeter = PUBLIC) -> ListedItem | Skipp
         service_name=_first_text(item, accepts, "serviceName", NAME_MAX),
         description=_first_text(item, accepts, "description", DESCRIPTION_MAX),
         tags=next((t for h in _holders(item, accepts) if (t := clean_tags(h.get("tags")))), ()),
-        updated=read_instant(item.get("lastUpdated")),
     )
 
 
@@ -152,29 +146,6 @@ def _is_zero(price: object) -> bool:
     return isinstance(price, int | float) and not isinstance(price, bool) and price == 0
 
 
-def read_instant(value: object) -> int | None:
-    """Milliseconds UTC from ISO 8601, unix seconds or unix milliseconds; None for anything that
-    is no instant between 1970 and 2100. A time without a zone is UTC.
-    """
-    if isinstance(value, str):
-        value = _from_iso(value.strip())
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    if not 0 < value < _INSTANT_MAX:  # also refuses NaN
-        return None
-    return int(value * 1_000) if value < _SECONDS_BELOW else int(value)
-
-
-def _from_iso(text: str) -> int | float | None:
-    if text.isascii() and text.isdigit() and len(text) <= 13:
-        return int(text)
-    try:
-        at = datetime.fromisoformat(text)
-        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1_000)
-    except (ValueError, OverflowError):
-        return None
-
-
 def _from_line(line: str) -> dict[str, object]:
     first, _, rest = line.strip().partition(" ")
     method = read_method(first)
@@ -203,7 +174,7 @@ def _accepts(item: Mapping[str, object]) -> list[dict[str, object]]:
 def _unpriced(item: Mapping[str, object], accepts: list[dict[str, object]]) -> UnpricedTerms | None:
     """Who is paid, by the first of the terms (on Base if there is one) that names a receiver."""
     named = [terms for terms in map(_receiver, (*accepts, item)) if terms is not None]
-    return min(named, key=lambda terms: terms.network != "eip155:8453", default=None)
+    return min(named, key=lambda terms: terms.network != BASE, default=None)
 
 
 def _receiver(entry: Mapping[str, object]) -> UnpricedTerms | None:

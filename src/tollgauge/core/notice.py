@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from tollgauge.core import changes, watch
 from tollgauge.core.changes import Change
-from tollgauge.core.finding import Severity
 from tollgauge.core.text import clean_text
 
 VALUE_MAX: Final = 300
@@ -50,52 +49,22 @@ _DISCORD: Final = frozenset("\\*_~|>`[]()#-@<:")
 _SLACK: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
-def change_event(
+def event(
     change: Change, *, event_id: str, watch_id: str, resource: str, page: str
 ) -> dict[str, Any]:
-    """A change as an event of a watch."""
-    return event(
-        type_=change.type,
-        severity=change.severity.value,
-        at=change.at,
-        reason=change.reason,
-        event_id=event_id,
-        watch_id=watch_id,
-        resource=resource,
-        page=page,
-        before=change.before,
-        after=change.after,
-        evidence=change.evidence,
-    )
-
-
-def event(
-    *,
-    type_: str,
-    at: int,
-    reason: str,
-    event_id: str,
-    watch_id: str,
-    resource: str,
-    page: str,
-    severity: str = Severity.INFO.value,
-    before: Mapping[str, Any] | None = None,
-    after: Mapping[str, Any] | None = None,
-    evidence: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Anything that a watcher is told, in a poll or a delivery."""
+    """A change of an endpoint, or what a watch says of itself, as a poll or a delivery has it."""
     return {
         "event_id": event_id,
-        "type": type_,
-        "severity": severity,
-        "observed_at": at // 1000,
-        "observed_at_iso": iso(at),
+        "type": change.type,
+        "severity": change.severity.value,
+        "observed_at": change.at // 1000,
+        "observed_at_iso": iso(change.at),
         "watch_id": watch_id,
         "resource": resource,
-        "reason": reason,
-        "before": instants(before or {}),
-        "after": instants(after or {}),
-        "evidence": instants(evidence or {}),
+        "reason": change.reason,
+        "before": instants(change.before),
+        "after": instants(change.after),
+        "evidence": instants(change.evidence),
         "endpoint_page": page,
     }
 
@@ -105,52 +74,50 @@ def page(base_url: str, endpoint_id: str) -> str:
     return f"{base_url}/endpoint/{endpoint_id}"
 
 
-def slack(notice: Mapping[str, Any]) -> dict[str, Any]:
+def slack(event: Mapping[str, Any]) -> dict[str, Any]:
     """An event as a Slack message (Block Kit)."""
-    title = f"{_TITLES.get(notice['type'], notice['type'])}: {_host(notice['resource'])}"
+    title = f"{_TITLES.get(event['type'], event['type'])}: {_host(event['resource'])}"
+    link = f"<{event['endpoint_page']}|Evidence and history>" if event["endpoint_page"] else ""
+    words = f"{event['type']} · {event['severity']} · {event['event_id']}"
+    context = _mrkdwn(f"{link} {_slack(words, SLACK_TITLE)}".strip())
     fields = [
         _mrkdwn(f"*{name}*\n{_slack(value, SLACK_FIELD - len(name) - 3)}")
-        for name, value in _facts(notice)
+        for name, value in _facts(event)
     ]
-    blocks: list[dict[str, Any]] = [
-        {"type": "header", "text": {"type": "plain_text", "text": _slack(title, SLACK_TITLE)}},
-        {"type": "section", "text": _mrkdwn(_slack(notice["reason"], SLACK_TEXT))},
-    ]
-    blocks += [{"type": "section", "fields": [field]} for field in fields]
-    link = f"<{notice['endpoint_page']}|Evidence and history>" if notice["endpoint_page"] else ""
-    words = f"{notice['type']} · {notice['severity']} · {notice['event_id']}"
-    context = _mrkdwn(f"{link} {_slack(words, SLACK_TITLE)}".strip())
-    blocks.append({"type": "context", "elements": [context]})
     return {
-        "text": _slack(f"{title}. {notice['reason']}", SLACK_TEXT),
-        "blocks": blocks,
+        "text": _slack(f"{title}. {event['reason']}", SLACK_TEXT),
+        "blocks": [
+            {"type": "header", "text": {"type": "plain_text", "text": _slack(title, SLACK_TITLE)}},
+            {"type": "section", "text": _mrkdwn(_slack(event["reason"], SLACK_TEXT))},
+            *({"type": "section", "fields": [field]} for field in fields),
+            {"type": "context", "elements": [context]},
+        ],
         "unfurl_links": False,
         "unfurl_media": False,
     }
 
 
-def discord(notice: Mapping[str, Any]) -> dict[str, Any]:
+def discord(event: Mapping[str, Any]) -> dict[str, Any]:
     """An event as a Discord message with one embed and no mentions."""
-    title = f"{_TITLES.get(notice['type'], notice['type'])}: {_host(notice['resource'])}"
+    title = f"{_TITLES.get(event['type'], event['type'])}: {_host(event['resource'])}"
     embed: dict[str, Any] = {
         "title": _discord(title, DISCORD_TITLE),
-        "description": _discord(notice["reason"], DISCORD_TEXT),
-        "color": _COLOURS.get(notice["severity"], 0),
-        "timestamp": notice["observed_at_iso"],
+        "description": _discord(event["reason"], DISCORD_TEXT),
+        "color": _COLOURS.get(event["severity"], 0),
+        "timestamp": event["observed_at_iso"],
         "fields": [],
-        "footer": {"text": f"{notice['type']} · {notice['severity']} · {notice['event_id']}"},
+        "footer": {"text": f"{event['type']} · {event['severity']} · {event['event_id']}"},
     }
-    left = DISCORD_EMBED
-    for text in (embed["title"], embed["description"], embed["footer"]["text"]):
-        left -= _units(text)
-    for name, value in _facts(notice):
+    texts = (embed["title"], embed["description"], embed["footer"]["text"])
+    left = DISCORD_EMBED - sum(map(_units, texts))
+    for name, value in _facts(event):
         shown = _discord(value, DISCORD_FIELD)
         left -= _units(name) + _units(shown)
         if left < 0:
             break
         embed["fields"].append({"name": name, "value": shown, "inline": False})
-    if notice["endpoint_page"]:
-        embed["url"] = notice["endpoint_page"]
+    if event["endpoint_page"]:
+        embed["url"] = event["endpoint_page"]
     return {"embeds": [embed], "allowed_mentions": {"parse": []}}
 
 
@@ -167,10 +134,10 @@ def iso(at: int) -> str:
     return datetime.fromtimestamp(at // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _facts(notice: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _facts(event: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What a chat shows of an event: since when, last good, before → after."""
-    before, after, evidence = notice["before"], notice["after"], notice["evidence"]
-    facts = [("Endpoint", _plain(notice["resource"])), ("Seen", notice["observed_at_iso"])]
+    before, after, evidence = event["before"], event["after"], event["evidence"]
+    facts = [("Endpoint", _plain(event["resource"])), ("Seen", event["observed_at_iso"])]
     since = after.get("since") or before.get("since")
     if since:
         facts.append(("Since", _plain(since)))
@@ -202,7 +169,7 @@ def _words(key: str) -> str:
 
 def _plain(value: object) -> str:
     if isinstance(value, bool):
-        return {True: "yes", False: "no"}[value]
+        return "yes" if value else "no"
     if value is None:
         return "unknown"
     if isinstance(value, Sequence) and not isinstance(value, str):

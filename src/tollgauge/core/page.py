@@ -16,15 +16,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 
 from tollgauge.core.declared import as_mapping, read_method
 from tollgauge.core.endpoint import URL_MAX
-from tollgauge.core.listing import read_instant
 
 LISTS: Final = ("items", "resources", "services", "endpoints", "routes", "origins", "apis")
 """The names that a list of entries goes by; the first that holds one counts."""
 
+_SECONDS_BELOW: Final = 10**11
+"""A number below this is seconds since the epoch, above it milliseconds."""
+_INSTANT_MAX: Final = 4_102_444_800_000  # 2100-01-01
 _COUNT_MAX: Final = 10**9
 _LEVELS_MAX: Final = 3
 _BASE_KEYS: Final = ("baseUrl", "base_url", "baseURL", "origin", "url", "resource", "host")
@@ -108,6 +111,29 @@ def entries(page: Page) -> tuple[object, ...]:
     nothing.
     """
     return tuple(_opened(page.items, _Group(base=page.base), level=0))
+
+
+def read_instant(value: object) -> int | None:
+    """Milliseconds UTC from ISO 8601, unix seconds or unix milliseconds; None for anything that
+    is no instant between 1970 and 2100. A time without a zone is UTC.
+    """
+    if isinstance(value, str):
+        value = _from_iso(value.strip())
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not 0 < value < _INSTANT_MAX:  # also refuses NaN
+        return None
+    return int(value * 1_000) if value < _SECONDS_BELOW else int(value)
+
+
+def _from_iso(text: str) -> int | float | None:
+    if text.isascii() and text.isdigit() and len(text) <= 13:
+        return int(text)
+    try:
+        at = datetime.fromisoformat(text)
+        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1_000)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _values(fields: Mapping[str, object], keys: Iterable[str]) -> Iterator[object]:

@@ -350,7 +350,7 @@ EXPIRY_GRACE_S: Final = 120
 """How far the chain's own time must be past validBefore: room for a short reorganisation."""
 
 
-def resolved(proof: Proof | None, *, valid_before_s: int, now_s: int | None) -> State | None:
+def proven_state(proof: Proof | None, *, valid_before_s: int, now_s: int | None) -> State | None:
     """The state that a proof moves an unknown payment to, or None while the outcome is open.
 
     `now_s` is the chain's time at the proof (unix seconds), not ours: a node that lags by minutes

@@ -1,8 +1,9 @@
-"""The scoring policy: a frozen, versioned table that anyone can read.
+"""The scoring policies: frozen, versioned tables that anyone can read.
 
-A change of any number here is a new version beside the old one; each score names its version.
-The methodology page and the reference docs are generated from this table (core/methodology).
-What the numbers are applied to is core/signals' work, how they add up is core/scoring's.
+A published policy never changes: another number is another policy, below the last one, with its
+place in POLICIES. Each score names the version of its policy, and docs/methodology.md is generated
+from the current one. What the numbers are applied to is core/signals' work, how they add up is
+core/scoring's.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Cap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Every number that a score depends on. Instants and spans are milliseconds.
+    """Every number that a score depends on.
 
     `grades` are (letter, least score), best first; below the last one is `F`. `slots_full` is
     the number of half hours that make confidence 1. `z` and `autocorrelation` shape the score
@@ -54,28 +55,24 @@ class Policy:
     volume: Table
     age_days: int
     price_step: int
-    price_most: int
+    price_max: int
     payto_step: int
     slots_full: int
     low_confidence: Fraction
     z: Fraction
     autocorrelation: int
     down_probes: int
-    payto_recent: int
+    payto_recent_ms: int
     decoy_usd: int
     client_cap_usd: int
-    tls_margin: int
-    new_span: int
+    tls_expiring_ms: int
+    new_ms: int
     concentrated_payers: int
     concentrated_transfers: int
 
     def grade(self, tenths: int) -> str:
         """The letter of a score in tenths of a point, as it is published."""
         return next((letter for letter, least in self.grades if tenths >= least * 10), "F")
-
-    def cap(self, code: str) -> Cap | None:
-        """The cap that a flag sets, or None."""
-        return next((cap for cap in self.caps if cap.code == code), None)
 
     @property
     def weights(self) -> dict[str, int]:
@@ -155,22 +152,23 @@ POLICY_1: Final = Policy(
     volume=((0, 0), (1, 20), (10, 40), (100, 60), (1_000, 80), (10_000, 100)),
     age_days=30,
     price_step=20,
-    price_most=60,
+    price_max=60,
     payto_step=50,
     slots_full=1_440,
     low_confidence=Fraction(1, 5),
     z=Fraction(196, 100),
     autocorrelation=3,
     down_probes=6,
-    payto_recent=7 * DAY_MS,
+    payto_recent_ms=7 * DAY_MS,
     decoy_usd=1_000,
     client_cap_usd=1,
-    tls_margin=14 * DAY_MS,
-    new_span=DAY_MS,
+    tls_expiring_ms=14 * DAY_MS,
+    new_ms=DAY_MS,
     concentrated_payers=2,
     concentrated_transfers=10,
 )
-"""What docs/methodology.md writes out."""
 
 POLICIES: Final[dict[int, Policy]] = {POLICY_1.version: POLICY_1}
-"""Every policy that a stored score may name."""
+"""Every policy that a stored score may name, by version."""
+CURRENT: Final = POLICY_1
+"""The policy of new scores."""

@@ -7,9 +7,10 @@ half-hour slots of a day are a bitmap. Thirty of them give the exact 30-day stat
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from tollgauge.core import latency as latency_histogram
 from tollgauge.core.errors import TollgaugeError
@@ -67,75 +68,29 @@ class Totals:
     excluded: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(slots=True)
-class Tally:
-    """The running sums of a day, before they are frozen; the fields are those of `Rollup`."""
+class Sample(NamedTuple):
+    """What a probe adds to its day: `excluded` says why it is not scored, None where it is;
+    `latency_ms` is None where it was not up.
+    """
 
-    probes: int = 0
-    scored: int = 0
-    up: int = 0
-    compliant: int = 0
-    payable: int = 0
-    compliance: int = 0
-    slots: int = 0
-    latency_sum: int = 0
-    latency: dict[int, int] = field(default_factory=dict)
-    excluded: dict[str, int] = field(default_factory=dict)
+    at: int
+    excluded: str | None
+    latency_ms: int | None
+    compliant: bool
+    payable: bool
+    compliance: int
 
-    def add(self, result: ProbeResult) -> None:
-        """Count a probe."""
-        self.count(
-            result.at,
-            excluded=None if result.scored else result.reason or result.attribution.value,
-            latency_ms=result.latency_ms,
-            compliant=result.compliant,
-            payable=result.payable,
-            compliance=result.compliance,
-        )
 
-    def count(
-        self,
-        at: int,
-        *,
-        excluded: str | None,
-        latency_ms: int | None,
-        compliant: bool,
-        payable: bool,
-        compliance: int,
-    ) -> None:
-        """Count a probe by its figures: `excluded` says why it is not scored, None where it is;
-        `latency_ms` is None where it was not up.
-        """
-        self.probes += 1
-        if excluded is not None:
-            self.excluded[excluded] = self.excluded.get(excluded, 0) + 1
-            return
-        self.scored += 1
-        self.slots |= 1 << slot_of(at)
-        self.compliant += compliant
-        self.payable += payable
-        self.compliance += compliance
-        if latency_ms is not None:
-            bucket = latency_histogram.bucket_of(latency_ms)
-            self.up += 1
-            self.latency_sum += latency_ms
-            self.latency[bucket] = self.latency.get(bucket, 0) + 1
-
-    def rollup(self, day: int) -> Rollup:
-        """The sums so far, as those of a day."""
-        return Rollup(
-            day=day,
-            probes=self.probes,
-            scored=self.scored,
-            up=self.up,
-            compliant=self.compliant,
-            payable=self.payable,
-            compliance=self.compliance,
-            slots=self.slots,
-            latency_sum=self.latency_sum,
-            latency=latency_histogram.from_counts(self.latency),
-            excluded=tuple(sorted(self.excluded.items())),
-        )
+def sample(result: ProbeResult) -> Sample:
+    """What a result adds to its day."""
+    return Sample(
+        at=result.at,
+        excluded=None if result.scored else result.reason or result.attribution.value,
+        latency_ms=result.latency_ms,
+        compliant=result.compliant,
+        payable=result.payable,
+        compliance=result.compliance,
+    )
 
 
 def slot_of(at: int) -> int:
@@ -144,16 +99,33 @@ def slot_of(at: int) -> int:
 
 
 def rollup(day: int, results: Iterable[ProbeResult]) -> Rollup:
-    """The sums of a day's probes, in any order.
+    """The sums of a day's probes, in any order. Raises RollupError for a probe of another day."""
+    return rollup_of_samples(day, map(sample, results))
 
-    Raises RollupError for a probe of another day.
-    """
-    total = Tally()
-    for result in results:
-        if day_of(result.at) != day:
-            raise RollupError(f"A probe at {result.at} ms does not belong to day {day}.")
-        total.add(result)
-    return total.rollup(day)
+
+def rollup_of_samples(day: int, probes: Iterable[Sample]) -> Rollup:
+    """As `rollup`, for probes of which no more is known than what they add."""
+    samples = tuple(probes)
+    other = next((probe.at for probe in samples if day_of(probe.at) != day), None)
+    if other is not None:
+        raise RollupError(f"A probe at {other} ms does not belong to day {day}.")
+    scored = [probe for probe in samples if probe.excluded is None]
+    latencies = [probe.latency_ms for probe in scored if probe.latency_ms is not None]
+    reasons = Counter(probe.excluded for probe in samples if probe.excluded is not None)
+    buckets = Counter(map(latency_histogram.bucket_of, latencies))
+    return Rollup(
+        day=day,
+        probes=len(samples),
+        scored=len(scored),
+        up=len(latencies),
+        compliant=sum(probe.compliant for probe in scored),
+        payable=sum(probe.payable for probe in scored),
+        compliance=sum(probe.compliance for probe in scored),
+        slots=sum(1 << slot for slot in {slot_of(probe.at) for probe in scored}),
+        latency_sum=sum(latencies),
+        latency=latency_histogram.from_counts(buckets),
+        excluded=tuple(sorted(reasons.items())),
+    )
 
 
 def merge(a: Rollup, b: Rollup) -> Rollup:

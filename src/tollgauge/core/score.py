@@ -7,14 +7,13 @@ core/scoring makes scores; turning them into answers and pages is the read side'
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Final
 
 import orjson
+from pydantic import TypeAdapter, ValidationError
 
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.finding import Severity
 from tollgauge.core.policy import Cap
 from tollgauge.core.signals.flag import Flag
 
@@ -40,7 +39,8 @@ class Stats:
     probes, None without any. Latencies are milliseconds of up, scored probes: the exact mean
     rounded half up, and percentiles; None when never up. `excluded` counts unscored probes by
     reason. `slots` is the number of half hours observed, `observed_days` whole days since first
-    seen. `verdict` is the wording class of the uptime, None without a scored probe.
+    seen. `last_probed` is the instant of the latest scored probe (`Endpoint.last_probed` is that of
+    the latest of all). `verdict` is the wording class of the uptime, None without a scored probe.
     """
 
     probes: int
@@ -113,6 +113,9 @@ class Score:
     settlement: Settlement | None = None
 
 
+_FORM: Final = TypeAdapter(Score)
+
+
 def score_to_json(score: Score) -> bytes:
     """The score as JSON text with sorted keys."""
     return orjson.dumps(score, option=orjson.OPT_SORT_KEYS)
@@ -121,31 +124,8 @@ def score_to_json(score: Score) -> bytes:
 def score_from_json(text: bytes) -> Score:
     """The score of a JSON text. Raises ScoreError for anything else."""
     try:
-        values = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise ScoreError("This is not JSON.") from error
-    try:
-        return _score(values)
-    except (KeyError, TypeError, ValueError) as error:
+        return _FORM.validate_json(text)
+    except ValidationError as error:
         raise ScoreError(
             "This is not a stored score.", hint="Score the endpoint again from its evidence."
         ) from error
-
-
-def _score(values: Mapping[str, Any]) -> Score:
-    settlement = values["settlement"]
-    stats = values["stats"]
-    return Score(
-        **{
-            **values,
-            "components": tuple(Component(**row) for row in values["components"]),
-            "flags": tuple(
-                Flag(**{**row, "severity": Severity(row["severity"])}) for row in values["flags"]
-            ),
-            "caps": tuple(Cap(**row) for row in values["caps"]),
-            "stats": Stats(
-                **{**stats, "excluded": tuple((why, count) for why, count in stats["excluded"])}
-            ),
-            "settlement": None if settlement is None else Settlement(**settlement),
-        }
-    )

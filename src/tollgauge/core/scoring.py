@@ -21,22 +21,11 @@ from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, EvidenceError
 from tollgauge.core.finding import Severity
 from tollgauge.core.latency import percentile
-from tollgauge.core.policy import POLICIES, POLICY_1, Cap, Policy
+from tollgauge.core.policy import CURRENT, POLICIES, POLICY_1, Cap, Policy
 from tollgauge.core.rounding import half_up
 from tollgauge.core.score import Component, Score, ScoreError, Settlement, Stats
-from tollgauge.core.signals import (
-    activity,
-    age,
-    compliance,
-    envelope,
-    latency,
-    reach,
-    settlements,
-    stability,
-    standing,
-    terms,
-    uptime,
-)
+from tollgauge.core.signals import envelope, known, reach, settlements, terms
+from tollgauge.core.signals.components import SUBSCORES, raw_activity
 from tollgauge.core.signals.facts import Facts, facts_of
 from tollgauge.core.signals.flag import Flag, FlagRule
 from tollgauge.core.units import DAY_MS, WINDOW_MS
@@ -48,7 +37,7 @@ FLAG_RULES: Final[tuple[FlagRule, ...]] = (
     *envelope.FLAGS,
     *terms.FLAGS,
     *settlements.FLAGS,
-    *standing.FLAGS,
+    *known.FLAGS,
 )
 """Every flag with a rule of its own; lint findings add one `lint:<rule>` each."""
 
@@ -57,15 +46,16 @@ _TEMPLATE_SHADOWS: Final = frozenset({"down-now", "never-compliant"})
 """Error flags that an unfilled placeholder causes by itself."""
 
 
-def score(evidence: Evidence, policy: Policy = POLICY_1) -> Score:
+def score(evidence: Evidence, policy: Policy = CURRENT) -> Score:
     """The score of an evidence: pure, exact, independent of the order of its parts."""
     facts = facts_of(evidence, policy)
     flags = _flags(facts)
     caps = _caps(flags, policy)
-    exact = _subscores(facts)
+    exact = {row.name: SUBSCORES[row.name](facts) for row in policy.rows}
     scored = facts.totals.scored > 0
     low, point, high = _range(exact, facts, caps) if scored else (None, None, None)
     grade = None if point is None else policy.grade(point)
+    indexed_ms = evidence.chain.indexed_ms if evidence.chain else 0
     return Score(
         policy_version=policy.version,
         as_of=evidence.as_of,
@@ -75,8 +65,11 @@ def score(evidence: Evidence, policy: Policy = POLICY_1) -> Score:
         high_tenths=high,
         recommendation=recommend(facts, grade=grade, flags=flags),
         confidence_hundredths=half_up(facts.confidence, 100),
-        economic_hundredths=half_up(_economic(evidence), 100),
-        components=_components(exact, policy) if scored else (),
+        economic_hundredths=half_up(min(Fraction(indexed_ms, WINDOW_MS), Fraction(1)), 100),
+        components=tuple(
+            Component(name=row.name, weight=row.weight, tenths=half_up(exact[row.name], 10))
+            for row in (policy.rows if scored else ())
+        ),
         flags=flags,
         caps=caps,
         stats=_stats(facts),
@@ -94,7 +87,7 @@ def recompute(document: bytes) -> Score:
     """
     content = evidence_form.parse(document)
     if not isinstance(content, dict) or not content.keys() & {"evidence", "score"}:
-        return score(evidence_form.from_json(content))
+        return score(evidence_form.from_json(content), POLICY_1)
     report = content.get("evidence")
     if not isinstance(report, dict) or "document" not in report:
         raise EvidenceError("evidence.document", "The report does not carry its evidence.")
@@ -144,64 +137,29 @@ def _flags(facts: Facts) -> tuple[Flag, ...]:
 
 
 def _caps(flags: tuple[Flag, ...], policy: Policy) -> tuple[Cap, ...]:
-    caps = (policy.cap(flag.code) for flag in flags)
-    return tuple(sorted((cap for cap in caps if cap), key=lambda cap: (cap.limit, cap.code)))
-
-
-def _subscores(facts: Facts) -> dict[str, Fraction]:
-    """The exact subscore of each component by name."""
-    policy = facts.policy
-    return {
-        "uptime": uptime.subscore(facts.totals),
-        "compliance": compliance.subscore(facts.totals),
-        "latency": latency.subscore(facts.totals, policy),
-        "age": age.subscore(facts.evidence, policy),
-        "activity": activity.subscore(facts.settled, policy),
-        "stability": stability.subscore(
-            facts.changed(PRICE_CHANGED), facts.changed(PAYTO_CHANGED), policy
-        ),
-    }
-
-
-def _components(exact: dict[str, Fraction], policy: Policy) -> tuple[Component, ...]:
-    return tuple(
-        Component(name=row.name, weight=row.weight, tenths=half_up(exact[row.name], 10))
-        for row in policy.rows
-    )
+    codes = {flag.code for flag in flags}
+    caps = (cap for cap in policy.caps if cap.code in codes)
+    return tuple(sorted(caps, key=lambda cap: (cap.limit, cap.code)))
 
 
 def _range(exact: dict[str, Fraction], facts: Facts, caps: tuple[Cap, ...]) -> tuple[int, int, int]:
-    """Low, score and high in tenths."""
+    """Low, score and high in tenths: weighted sums under the lowest cap."""
+    policy = facts.policy
     low, high = dict(exact), dict(exact)
     for name in ("uptime", "compliance"):
-        low[name], high[name] = (
-            100 * bound
-            for bound in bounds(
-                exact[name] / 100,
-                facts.totals.scored,
-                z=facts.policy.z,
-                autocorrelation=facts.policy.autocorrelation,
-            )
+        share = exact[name] / 100
+        ends = bounds(
+            share, facts.totals.scored, z=policy.z, autocorrelation=policy.autocorrelation
         )
-    high["activity"] = activity.raw_subscore(facts.settled, facts.policy)
+        low[name], high[name] = 100 * ends[0], 100 * ends[1]
+    high["activity"] = raw_activity(facts)
     limit = min((cap.limit for cap in caps), default=100)
-    return (
-        _points(low, facts.policy, limit),
-        _points(exact, facts.policy, limit),
-        _points(high, facts.policy, limit),
-    )
 
+    def points(subscores: dict[str, Fraction]) -> int:
+        total = sum((row.weight * subscores[row.name] for row in policy.rows), Fraction(0))
+        return half_up(min(total / 100, Fraction(limit)), 10)
 
-def _points(subscores: dict[str, Fraction], policy: Policy, limit: int) -> int:
-    """The weighted sum under the lowest cap, in tenths."""
-    total = sum((row.weight * subscores[row.name] for row in policy.rows), Fraction(0))
-    return half_up(min(total / 100, Fraction(limit)), 10)
-
-
-def _economic(evidence: Evidence) -> Fraction:
-    """The share of the window that is indexed on chain."""
-    indexed = evidence.chain.indexed_ms if evidence.chain else 0
-    return min(Fraction(indexed, WINDOW_MS), Fraction(1))
+    return points(low), points(exact), points(high)
 
 
 def _stats(facts: Facts) -> Stats:
@@ -236,21 +194,21 @@ def _share(part: int, whole: int) -> int | None:
 
 
 def _settlement(facts: Facts) -> Settlement | None:
-    chain, money = facts.evidence.chain, facts.settled
+    chain, volume = facts.evidence.chain, facts.volume
     if chain is None:
         return None
-    top = half_up(Fraction(money.top, money.organic), 1_000) if money.organic else None
+    top = half_up(Fraction(volume.top, volume.organic), 1_000) if volume.organic else None
     return Settlement(
         network=chain.network,
         pay_to=chain.pay_to,
-        volume=money.raw,
-        organic=money.organic,
-        transfers=money.transfers,
-        distinct_payers=money.payers,
-        effective_hundredths=half_up(money.wallet_effective, 100),
+        volume=volume.raw,
+        organic=volume.organic,
+        transfers=volume.transfers,
+        distinct_payers=volume.payers,
+        effective_hundredths=half_up(volume.wallet_effective, 100),
         top_permille=top,
-        shared_hosts=money.shared_hosts,
+        shared_hosts=volume.shared_hosts,
         indexed_to_block=chain.indexed_to_block,
         indexed_to=chain.indexed_to,
-        level="wallet" if money.shared_hosts > 1 else "endpoint",
+        level="wallet" if volume.shared_hosts > 1 else "endpoint",
     )

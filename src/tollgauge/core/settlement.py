@@ -106,7 +106,7 @@ class Deposit(NamedTuple):
     at: int
 
 
-class Settled(NamedTuple):
+class Matched(NamedTuple):
     """Transfers with what made them. `unclear` are those that a filtered view cannot decide."""
 
     transfers: list[Transfer]
@@ -120,8 +120,7 @@ def events(logs: Iterable[Any], *, token: str) -> Events:
     0x-hex in lower case. Raises LogError for a malformed or removed log, and where two logs claim
     one place.
     """
-    moves: dict[tuple[bytes, int], Transfer] = {}
-    used: dict[tuple[bytes, int], Used] = {}
+    by_place: dict[tuple[bytes, int], Transfer | Used] = {}
     blocks: dict[str, tuple[bytes, int, str]] = {}
     stamps: dict[bytes, int] = {}
     try:
@@ -141,18 +140,15 @@ def events(logs: Iterable[Any], *, token: str) -> Events:
             if log["blockNumber"] != number_text or log.get("removed"):
                 raise LogError("A log of a removed block, or of two blocks.")
             index = _quantity(log["logIndex"])
-            place = (block_hash, index)
-            if kind == TRANSFER:
-                move = _transfer(log, topics, number=number, block_hash=block_hash, index=index)
-                if moves.setdefault(place, move) != move or place in used:
-                    raise LogError("Two logs in one place.")
-            else:
-                use = _used(log, topics, number=number, block_hash=block_hash, index=index)
-                if used.setdefault(place, use) != use or place in moves:
-                    raise LogError("Two logs in one place.")
+            read = _transfer if kind == TRANSFER else _used
+            event = read(log, topics, number=number, block_hash=block_hash, index=index)
+            if by_place.setdefault((block_hash, index), event) != event:
+                raise LogError("Two logs in one place.")
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise LogError("A log is malformed.") from error
-    return Events(list(moves.values()), list(used.values()), stamps)
+    transfers = [event for event in by_place.values() if isinstance(event, Transfer)]
+    used = [event for event in by_place.values() if isinstance(event, Used)]
+    return Events(transfers, used, stamps)
 
 
 def _block(log: Mapping[str, Any], stamps: dict[bytes, int]) -> tuple[bytes, int, str]:
@@ -178,7 +174,7 @@ def _transfer(
     ):
         raise LogError("A Transfer is malformed.")
     value = int.from_bytes(raw[72:])
-    return Transfer(number, block_hash, index, raw[:32], raw[32:52], raw[52:72], value, None)
+    return Transfer(number, block_hash, index, raw[:32], raw[32:52], raw[52:72], value)
 
 
 def _used(
@@ -196,7 +192,7 @@ def _used(
     return Used(number, block_hash, index, raw[:32], raw[32:52], raw[52:])
 
 
-def settled(transfers: Iterable[Transfer], used: Iterable[Used]) -> Settled:
+def matched(transfers: Iterable[Transfer], used: Iterable[Used]) -> Matched:
     """Each transfer with its authorization, from a view that may lack logs in between.
 
     Certain without the rest of the transaction: the log right before is the sender's
@@ -211,14 +207,14 @@ def settled(transfers: Iterable[Transfer], used: Iterable[Used]) -> Settled:
         first_used[key] = min(use.log_index, first_used.get(key, use.log_index))
     certain: list[Transfer] = []
     unclear: list[Transfer] = []
-    for move in transfers:
-        adjacent = before.get((move.block_hash, move.log_index))
-        if adjacent is not None and _makes(adjacent, move):
-            certain.append(Transfer(*move[:7], adjacent.nonce))
+    for transfer in transfers:
+        adjacent = before.get((transfer.block_hash, transfer.log_index))
+        if adjacent is not None and _makes(adjacent, transfer):
+            certain.append(Transfer(*transfer[:7], adjacent.nonce))
             continue
-        first = first_used.get((move.transaction, move.sender))
-        (certain if first is None or first > move.log_index else unclear).append(move)
-    return Settled(certain, unclear)
+        first = first_used.get((transfer.transaction, transfer.sender))
+        (certain if first is None or first > transfer.log_index else unclear).append(transfer)
+    return Matched(certain, unclear)
 
 
 def paired(transfers: Iterable[Transfer], used: Iterable[Used]) -> list[Transfer]:
@@ -240,11 +236,13 @@ def paired(transfers: Iterable[Transfer], used: Iterable[Used]) -> list[Transfer
     return attributed
 
 
-def _makes(use: Used, move: Transfer) -> bool:
-    return use.transaction == move.transaction and use.authorizer == move.sender
+def _makes(use: Used, transfer: Transfer) -> bool:
+    return use.transaction == transfer.transaction and use.authorizer == transfer.sender
 
 
-def resolved(unclear: Sequence[Transfer], receipts: Iterable[Any], *, token: str) -> list[Transfer]:
+def matched_by_receipts(
+    unclear: Sequence[Transfer], receipts: Iterable[Any], *, token: str
+) -> list[Transfer]:
     """Unclear transfers decided by the receipts of their transactions.
 
     Raises LogError where a receipt does not hold the transfer that was seen.
@@ -255,15 +253,15 @@ def resolved(unclear: Sequence[Transfer], receipts: Iterable[Any], *, token: str
         if not isinstance(logs, list):
             raise LogError("A receipt is malformed.")
         whole = events(logs, token=token)
-        for move in paired(whole.transfers, whole.used):
-            known[(move.block_hash, move.log_index)] = move
-    decided = [known.get((move.block_hash, move.log_index)) for move in unclear]
-    if any(
-        transfer is None or transfer._replace(nonce=None) != move
-        for transfer, move in zip(decided, unclear, strict=True)
-    ):
-        raise LogError("A receipt lacks a transfer that its block's logs hold.")
-    return [transfer for transfer in decided if transfer is not None]
+        for transfer in paired(whole.transfers, whole.used):
+            known[(transfer.block_hash, transfer.log_index)] = transfer
+    decided: list[Transfer] = []
+    for transfer in unclear:
+        proven = known.get((transfer.block_hash, transfer.log_index))
+        if proven is None or proven._replace(nonce=None) != transfer:
+            raise LogError("A receipt lacks a transfer that its block's logs hold.")
+        decided.append(proven)
+    return decided
 
 
 def entries(
@@ -285,29 +283,25 @@ def entries(
 
 
 def deposits(
-    transfers: Iterable[Transfer],
-    own: Collection[bytes],
-    times: Mapping[bytes, int],
-    *,
-    token: str,
+    transfers: Iterable[Transfer], own: Collection[bytes], times: Mapping[bytes, int], *, token: str
 ) -> list[Deposit]:
     """Every transfer to one of our `own` addresses; `times` as in `entries`, `token` in 0x-hex."""
     asset = bytes.fromhex(token[2:])
     return [
         Deposit(
-            number=move.number,
-            block_hash=move.block_hash,
-            log_index=move.log_index,
+            number=transfer.number,
+            block_hash=transfer.block_hash,
+            log_index=transfer.log_index,
             asset=asset,
-            pay_to=move.receiver,
-            payer=move.sender,
-            value=move.value,
-            nonce=move.nonce,
-            transaction=move.transaction,
-            at=times[move.block_hash],
+            pay_to=transfer.receiver,
+            payer=transfer.sender,
+            value=transfer.value,
+            nonce=transfer.nonce,
+            transaction=transfer.transaction,
+            at=times[transfer.block_hash],
         )
-        for move in transfers
-        if move.receiver in own
+        for transfer in transfers
+        if transfer.receiver in own
     ]
 
 

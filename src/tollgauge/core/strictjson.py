@@ -9,6 +9,7 @@ raised the recursion limit.
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Final
 
@@ -33,10 +34,7 @@ def loads(data: bytes) -> object:
     if depth(data) > DEPTH_MAX:
         raise StrictJsonError(f"The JSON is nested deeper than {DEPTH_MAX} levels.")
     try:
-        text = data.decode("utf-8")
-        return _DECODER.decode(text)
-    except StrictJsonError:
-        raise
+        return _DECODER.decode(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise StrictJsonError("The text is not valid JSON in UTF-8.") from error
 
@@ -67,7 +65,7 @@ def _no_constant(name: str) -> object:
 def _finite(text: str) -> float:
     """A number with a fraction or an exponent; one too large for a float would become Infinity."""
     value = float(text)
-    if value in (float("inf"), float("-inf")):
+    if math.isinf(value):
         raise StrictJsonError("The JSON holds a number that is too large.")
     return value
 

@@ -7,8 +7,14 @@ saying what is wrong with those bytes, is core/lint's work.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from tollgauge.core.units import known_asset, micro_usd
+from pydantic import PlainSerializer
+
+from tollgauge.core.units import BASE, known_asset, micro_usd
+
+Amount = Annotated[int, PlainSerializer(str)]
+"""Atomic units of an asset. Text in JSON: it may be a uint256, which JSON's numbers cannot hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +51,7 @@ class Quote:
 
     network: str
     asset: str
-    amount: int
+    amount: Amount
     pay_to: str
 
     @property
@@ -85,17 +91,14 @@ Advertised = Quote | UnpricedTerms
 """What a directory's entry asks for."""
 
 
-def preferred(terms: tuple[Terms, ...], network: str = "eip155:8453") -> Quote | None:
-    """The quote that stands for an endpoint: its first `exact` entry on `network` in a known
-    asset, else the first in a known asset, else the first; None without terms.
+def preferred(terms: tuple[Terms, ...]) -> Quote | None:
+    """The quote that stands for an endpoint: its first `exact` entry on Base in a known asset,
+    else the first in a known asset, else the first; None without terms.
     """
-    if not terms:
-        return None
 
-    def rank(item: tuple[int, Terms]) -> tuple[int, int]:
-        index, entry = item
-        known = known_asset(entry.network, entry.asset) is not None
-        exact = entry.scheme == "exact"
-        return (0 if known and exact and entry.network == network else 1 if known else 2, index)
+    def rank(entry: Terms) -> int:
+        if known_asset(entry.network, entry.asset) is None:
+            return 2
+        return 0 if entry.scheme == "exact" and entry.network == BASE else 1
 
-    return min(enumerate(terms), key=rank)[1].quote()
+    return min(terms, key=rank).quote() if terms else None

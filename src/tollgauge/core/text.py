@@ -30,62 +30,47 @@ _VARIATION: Final = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 
 _LINE_ENDS: Final = str.maketrans(dict.fromkeys("\u2028\u2029\u0085", " "))
 
-INJECTION_PHRASES: Final[tuple[tuple[str, str], ...]] = (
+INJECTION_PHRASES: Final = (
+    # Overrides what the agent was told
     (
-        "override",
-        (
-            r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}"
-            r"\b(?:previous|prior|above|earlier|all|any|your|other|safety)\b.{0,20}"
-            r"\b(?:instruction|prompt|rule|polic|guardrail|context|limit|message)"
-        ),
+        r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}"
+        r"\b(?:previous|prior|above|earlier|all|any|your|other|safety)\b.{0,20}"
+        r"\b(?:instruction|prompt|rule|polic|guardrail|context|limit|message)"
     ),
-    ("new-orders", r"\b(?:new|updated|hidden|secret) (?:system )?(?:instructions?|prompt)\b"),
-    ("system-prompt", r"\b(?:system|developer) (?:prompt|message|instruction)s?\b"),
-    ("chat-markup", r"<\|?/?(?:im_start|im_end|system|assistant|endoftext)\|?>|\[/?(?:INST|SYS)\]"),
-    ("role-line", r"(?:^|[.;:!?] )(?:system|assistant|developer) ?: "),
-    ("role-play", r"\byou are (?:now|no longer)\b|\bact as (?:an?|the) (?:admin|root|system)"),
+    r"\b(?:new|updated|hidden|secret) (?:system )?(?:instructions?|prompt)\b",
+    r"\b(?:system|developer) (?:prompt|message|instruction)s?\b",
+    # Chat markup, roles
+    r"<\|?/?(?:im_start|im_end|system|assistant|endoftext)\|?>|\[/?(?:INST|SYS)\]",
+    r"(?:^|[.;:!?] )(?:system|assistant|developer) ?: ",
+    r"\byou are (?:now|no longer)\b|\bact as (?:an?|the) (?:admin|root|system)",
+    # Wants to be paid
     (
-        "must-pay",
-        (
-            r"\b(?:you|agents?|assistants?|models?|llms?)\b.{0,30}"
-            r"\b(?:must|should|have to|need to|are required to|always)\b.{0,30}"
-            r"\b(?:pay|purchase|buy|approve|sign|transfer|call this|use this|choose this)\b"
-        ),
+        r"\b(?:you|agents?|assistants?|models?|llms?)\b.{0,30}"
+        r"\b(?:must|should|have to|need to|are required to|always)\b.{0,30}"
+        r"\b(?:pay|purchase|buy|approve|sign|transfer|call this|use this|choose this)\b"
     ),
+    r"\b(?:send|transfer|pay|forward|approve|deposit)\b.{0,60}\bto\b.{0,20}0x[0-9a-f]{6,}",
+    # Wants secrets
     (
-        "send-funds",
-        r"\b(?:send|transfer|pay|forward|approve|deposit)\b.{0,60}\bto\b.{0,20}0x[0-9a-f]{6,}",
+        r"\b(?:reveal|print|send|give|share|export|exfiltrate|leak|paste)\b.{0,40}"
+        r"\b(?:private key|seed phrase|mnemonic|api[ _-]?keys?|secrets?|credentials?)\b"
     ),
+    # Wants to be trusted, or preferred
     (
-        "secrets",
-        (
-            r"\b(?:reveal|print|send|give|share|export|exfiltrate|leak|paste)\b.{0,40}"
-            r"\b(?:private key|seed phrase|mnemonic|api[ _-]?keys?|secrets?|credentials?)\b"
-        ),
+        r"\b(?:do not|don't|never) (?:verify|check|question|tell|inform|warn|ask)\b.{0,40}"
+        r"\b(?:user|human|owner|operator|price|amount|payment|address|payto)\b"
     ),
     (
-        "trust-claim",
-        (
-            r"\b(?:do not|don't|never) (?:verify|check|question|tell|inform|warn|ask)\b.{0,40}"
-            r"\b(?:user|human|owner|operator|price|amount|payment|address|payto)\b"
-        ),
+        r"\b(?:always|only) (?:choose|select|prefer|pick|recommend|use) this "
+        r"(?:tool|service|endpoint|api|resource)\b"
     ),
-    (
-        "steering",
-        (
-            r"\b(?:always|only) (?:choose|select|prefer|pick|recommend|use) this "
-            r"(?:tool|service|endpoint|api|resource)\b"
-        ),
-    ),
-    (
-        "note-to-agents",
-        r"\b(?:note|important|attention|message) (?:to|for) (?:all )?(?:ai|llm)s?\b",
-    ),
+    # Addresses agents
+    r"\b(?:note|important|attention|message) (?:to|for) (?:all )?(?:ai|llm)s?\b",
 )
-"""The slugs and patterns (case ignored, on cleaned and compatibility-folded text)."""
+"""The patterns (case ignored, on cleaned and compatibility-folded text)."""
 
 _INJECTION: Final = re.compile(
-    "|".join(f"(?:{pattern})" for _, pattern in INJECTION_PHRASES), re.IGNORECASE
+    "|".join(f"(?:{pattern})" for pattern in INJECTION_PHRASES), re.IGNORECASE
 )
 
 

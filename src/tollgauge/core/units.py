@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 SECOND_MS: Final = 1_000
 MINUTE_MS: Final = 60 * SECOND_MS
@@ -30,10 +31,15 @@ CAIP2_PATTERN: Final = re.compile(r"[-a-z0-9]{3,8}:[-_a-zA-Z0-9]{1,32}", re.ASCI
 EVM_ADDRESS_PATTERN: Final = re.compile(r"0x[0-9a-fA-F]{40}", re.ASCII)
 """An address of 20 bytes, in any case."""
 
+BASE: Final = "eip155:8453"
+_SOLANA: Final = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
+_SOLANA_DEVNET: Final = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
+_SOLANA_TESTNET: Final = "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z"
+
 V1_NETWORKS: Final[dict[str, str]] = {
     "ethereum": "eip155:1",
     "sepolia": "eip155:11155111",
-    "base": "eip155:8453",
+    "base": BASE,
     "base-sepolia": "eip155:84532",
     "avalanche": "eip155:43114",
     "avalanche-fuji": "eip155:43113",
@@ -55,17 +61,14 @@ V1_NETWORKS: Final[dict[str, str]] = {
     "stable": "eip155:988",
     "stable-testnet": "eip155:2201",
     "story": "eip155:1514",
-    "solana": "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp",
-    "solana-devnet": "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1",
-    "solana-testnet": "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z",
+    "solana": _SOLANA,
+    "solana-devnet": _SOLANA_DEVNET,
+    "solana-testnet": _SOLANA_TESTNET,
 }
 """The network names of x402 v1 that an official client knows, as CAIP-2."""
 
 V1_NETWORKS_DIVIDED: Final = frozenset(
-    {
-        *("ethereum", "sepolia", "flare", "monad-testnet"),
-        *("story", "educhain", "skale-base-sepolia"),
-    }
+    ["ethereum", "sepolia", "flare", "monad-testnet", "story", "educhain", "skale-base-sepolia"]
 )
 """Those of V1_NETWORKS that one official client does not register, or takes for another chain."""
 
@@ -81,13 +84,11 @@ LEGACY_NETWORKS: Final[dict[str, str]] = {
 write although no client of version 1 knows them.
 """
 
-SOLANA_NETWORKS: Final = frozenset(
-    network for network in V1_NETWORKS.values() if network.startswith("solana:")
-)
+SOLANA_NETWORKS: Final = frozenset({_SOLANA, _SOLANA_DEVNET, _SOLANA_TESTNET})
 """The clusters that clients on Solana know: mainnet, devnet, testnet."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Asset:
     """A dollar token that clients know: its place, its decimals and its EIP-712 domain (empty
     outside the EVM).
@@ -98,141 +99,72 @@ class Asset:
 
     network: str
     address: str
-    symbol: str
     domain_name: str
-    domain_version: str
+    symbol: str = "USDC"
     decimals: int = 6
+    domain_version: str = "2"
     default: bool = True
     eip3009: bool = True
 
 
-def _token(
-    network: str, address: str, name: str, symbol: str = "USDC", version: str = "2", **more: Any
-) -> Asset:
-    """A row of the table; `more` is what differs from a token of six decimals with EIP-3009."""
-    return Asset(
-        network=network,
-        address=address,
-        symbol=symbol,
-        domain_name=name,
-        domain_version=version,
-        **more,
-    )
+_version_1 = partial(Asset, domain_version="1")
+_permit2 = partial(Asset, domain_version="1", eip3009=False)
+_mint = partial(Asset, domain_name="", domain_version="", eip3009=False)
 
-
-_TOKENS: Final = (
-    _token("eip155:8453", "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913", "USD Coin"),
-    _token("eip155:84532", "0x036cbd53842c5426634e7929541ec2318f3dcf7e", "USDC"),
-    _token("eip155:1", "0xa0b86991c6218b36c1d19d4a2e9eb0ce3606eb48", "USD Coin"),
-    _token("eip155:137", "0x3c499c542cef5e3811e1192ce70d8cc03d5c3359", "USD Coin"),
-    _token("eip155:42161", "0xaf88d065e77c8cc2239327c5edb3a432268e5831", "USD Coin"),
-    _token("eip155:421614", "0x75faf114eafb1bdbe2f0316df893fd58ce46aa4d", "USD Coin"),
-    _token("eip155:43114", "0xb97ef9ef8734c71904d8002f8b6bc66dd9c48a6e", "USD Coin"),
-    _token("eip155:143", "0x754704bc059f8c67012fed69bc8a327a5aafb603", "USDC"),
-    _token("eip155:10143", "0x534b2f3a21130d7a60830c2df862319e593943a3", "USDC"),
-    _token("eip155:50", "0xfa2958cb79b0491cc627c1557f441ef849ca8eb1", "USDC"),
-    _token("eip155:51", "0xb5ab69f7bbada22b28e79c8ffaece55ef1c771d4", "USDC"),
-    _token("eip155:42220", "0xceba9300f2b948710d2653dd7b07f33a8b32118c", "USDC"),
-    _token("eip155:11142220", "0x01c5c0122039549ad1493b8220cabedd739bc44e", "USDC"),
-    _token("eip155:1329", "0xe15fc38f6d8c56af07bbcbe3baf5708a2bf42392", "USDC"),
-    _token("eip155:1328", "0x4fcf1784b31630811181f670aea7a7bef803eaed", "USDC"),
-    _token("eip155:5042", "0x3600000000000000000000000000000000000000", "USDC"),
-    _token("eip155:5042002", "0x3600000000000000000000000000000000000000", "USDC"),
-    _token("eip155:10", "0x0b2c639c533813f4aa9d7837caf62653d097ff85", "USD Coin", default=False),
-    _token("eip155:80002", "0x41e94eb019c0762f9bfcf9fb1e58725bfb0e7582", "USDC", default=False),
-    _token("eip155:43113", "0x5425890298aed601595a70ab815c96711a31bc65", "USD Coin", default=False),
-    _token(
+_ASSETS: Final = (
+    Asset("eip155:8453", "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913", "USD Coin"),
+    Asset("eip155:84532", "0x036cbd53842c5426634e7929541ec2318f3dcf7e", "USDC"),
+    Asset("eip155:1", "0xa0b86991c6218b36c1d19d4a2e9eb0ce3606eb48", "USD Coin"),
+    Asset("eip155:137", "0x3c499c542cef5e3811e1192ce70d8cc03d5c3359", "USD Coin"),
+    Asset("eip155:42161", "0xaf88d065e77c8cc2239327c5edb3a432268e5831", "USD Coin"),
+    Asset("eip155:421614", "0x75faf114eafb1bdbe2f0316df893fd58ce46aa4d", "USD Coin"),
+    Asset("eip155:43114", "0xb97ef9ef8734c71904d8002f8b6bc66dd9c48a6e", "USD Coin"),
+    Asset("eip155:143", "0x754704bc059f8c67012fed69bc8a327a5aafb603", "USDC"),
+    Asset("eip155:10143", "0x534b2f3a21130d7a60830c2df862319e593943a3", "USDC"),
+    Asset("eip155:50", "0xfa2958cb79b0491cc627c1557f441ef849ca8eb1", "USDC"),
+    Asset("eip155:51", "0xb5ab69f7bbada22b28e79c8ffaece55ef1c771d4", "USDC"),
+    Asset("eip155:42220", "0xceba9300f2b948710d2653dd7b07f33a8b32118c", "USDC"),
+    Asset("eip155:11142220", "0x01c5c0122039549ad1493b8220cabedd739bc44e", "USDC"),
+    Asset("eip155:1329", "0xe15fc38f6d8c56af07bbcbe3baf5708a2bf42392", "USDC"),
+    Asset("eip155:1328", "0x4fcf1784b31630811181f670aea7a7bef803eaed", "USDC"),
+    Asset("eip155:5042", "0x3600000000000000000000000000000000000000", "USDC"),
+    Asset("eip155:5042002", "0x3600000000000000000000000000000000000000", "USDC"),
+    Asset("eip155:10", "0x0b2c639c533813f4aa9d7837caf62653d097ff85", "USD Coin", default=False),
+    Asset("eip155:80002", "0x41e94eb019c0762f9bfcf9fb1e58725bfb0e7582", "USDC", default=False),
+    Asset("eip155:43113", "0x5425890298aed601595a70ab815c96711a31bc65", "USD Coin", default=False),
+    Asset(
         "eip155:4689", "0xcdf79194c6c285077a58da47641d4dbe51f63542", "Bridged USDC", default=False
     ),
-    _token("eip155:988", "0x779ded0c9e1022225f8e0630b35a9b54be713736", "USDT0", "USDT0", "1"),
-    _token("eip155:2201", "0x78cf24370174180738c5b8e352b6d14c83a6c9a9", "USDT0", "USDT0", "1"),
-    _token("eip155:14", "0xe7cd86e13ac4309349f30b3435a9d337750fc82d", "USD\u20ae0", "USDT0", "1"),
-    _token("eip155:42220", "0x48065fbbe25f71c9282ddf5e1cd6d6a887483d5e", "Tether USD", "USDT", "1"),
-    _token(
-        "eip155:42220",
-        "0xd2ab3c9a02dbbab236bfec45d1d755df4267f771",
-        "Tether America USD",
-        "USAT",
-        "1",
+    _version_1("eip155:988", "0x779ded0c9e1022225f8e0630b35a9b54be713736", "USDT0", "USDT0"),
+    _version_1("eip155:2201", "0x78cf24370174180738c5b8e352b6d14c83a6c9a9", "USDT0", "USDT0"),
+    _version_1("eip155:14", "0xe7cd86e13ac4309349f30b3435a9d337750fc82d", "USD\u20ae0", "USDT0"),
+    _version_1("eip155:42220", "0x48065fbbe25f71c9282ddf5e1cd6d6a887483d5e", "Tether USD", "USDT"),
+    _version_1(
+        "eip155:42220", "0xd2ab3c9a02dbbab236bfec45d1d755df4267f771", "Tether America USD", "USAT"
     ),
-    _token("eip155:36900", "0x9cb8142aebbcdc60af7c97af897a67a8f3ca71c2", "USDC.e", "USDC.e"),
-    _token("eip155:190415", "0x401ecb1d350407f13ba348573e5630b83638e30d", "Bridged USDC", "USDC.e"),
-    _token("eip155:181228", "0x401ecb1d350407f13ba348573e5630b83638e30d", "Bridged USDC", "USDC.e"),
-    _token(
-        "eip155:4326",
-        "0xfafddbb3fc7688494971a79cc65dca3ef82079e7",
-        "MegaUSD",
-        "MegaUSD",
-        "1",
-        decimals=18,
-        eip3009=False,
-    ),
-    _token(
-        "eip155:31612",
-        "0xdd468a1ddc392dcdbef6db6e34e89aa338f9f186",
-        "Mezo USD",
-        "mUSD",
-        "1",
-        decimals=18,
-        eip3009=False,
-    ),
-    _token(
-        "eip155:31611",
-        "0x118917a40faf1cd7a13db0ef56c86de7973ac503",
-        "Mezo USD",
-        "mUSD",
-        "1",
-        decimals=18,
-        eip3009=False,
-    ),
-    _token(
-        "eip155:723487",
-        "0x33ad9e4bd16b69b5bfded37d8b5d9ff9aba014fb",
-        "Stable Coin",
-        "SBC",
-        "1",
-        eip3009=False,
-    ),
-    _token(
-        "eip155:72344",
-        "0x33ad9e4bd16b69b5bfded37d8b5d9ff9aba014fb",
-        "Stable Coin",
-        "SBC",
-        "1",
-        eip3009=False,
-    ),
-    _token(
-        "eip155:38833",
-        "0xa5b8bf902b2844da17d4506cc827f7f1681735e7",
-        "USDC",
-        "USDC",
-        "1",
-        eip3009=False,
-    ),
+    Asset("eip155:36900", "0x9cb8142aebbcdc60af7c97af897a67a8f3ca71c2", "USDC.e", "USDC.e"),
+    Asset("eip155:190415", "0x401ecb1d350407f13ba348573e5630b83638e30d", "Bridged USDC", "USDC.e"),
+    Asset("eip155:181228", "0x401ecb1d350407f13ba348573e5630b83638e30d", "Bridged USDC", "USDC.e"),
+    _permit2("eip155:4326", "0xfafddbb3fc7688494971a79cc65dca3ef82079e7", "MegaUSD", "MegaUSD", 18),
+    _permit2("eip155:31612", "0xdd468a1ddc392dcdbef6db6e34e89aa338f9f186", "Mezo USD", "mUSD", 18),
+    _permit2("eip155:31611", "0x118917a40faf1cd7a13db0ef56c86de7973ac503", "Mezo USD", "mUSD", 18),
+    _permit2("eip155:723487", "0x33ad9e4bd16b69b5bfded37d8b5d9ff9aba014fb", "Stable Coin", "SBC"),
+    _permit2("eip155:72344", "0x33ad9e4bd16b69b5bfded37d8b5d9ff9aba014fb", "Stable Coin", "SBC"),
+    _permit2("eip155:38833", "0xa5b8bf902b2844da17d4506cc827f7f1681735e7", "USDC"),
+    _mint(_SOLANA, "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v", symbol="USDC"),
+    _mint(_SOLANA, "Es9vMFrzaCERmJfrF4H2FYD4KCoNkY11McCe8BenwNYB", symbol="USDT"),
+    _mint(_SOLANA, "2u1tszSeqZ3qBWF3uNGPFc8TzMk2tdiwknnRMWGWjGWH", symbol="USDG"),
+    _mint(_SOLANA, "2b1kV6DkPAnxd5ixfnxCpjxmKwqjjaYmCZfHsFu24GXo", symbol="PYUSD"),
+    _mint(_SOLANA, "CASHx9KJUStyftLFWGvEVf59SGeG9sh5FfcnZMVPCASH", symbol="CASH"),
+    _mint(_SOLANA_DEVNET, "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", symbol="USDC"),
+    _mint(_SOLANA_DEVNET, "4F6PM96JJxngmHnZLBh9n58RH4aTVNWvDs2nuwrT5BP7", symbol="USDG"),
+    _mint(_SOLANA_DEVNET, "CXk2AMBfi3TwaEL2468s6zP8xq9NxTXjp9gjMgzeUynM", symbol="PYUSD"),
+    _mint(_SOLANA_TESTNET, "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", symbol="USDC"),
+    _mint(_SOLANA_TESTNET, "4F6PM96JJxngmHnZLBh9n58RH4aTVNWvDs2nuwrT5BP7", symbol="USDG"),
+    _mint(_SOLANA_TESTNET, "CXk2AMBfi3TwaEL2468s6zP8xq9NxTXjp9gjMgzeUynM", symbol="PYUSD"),
 )
-_MINTS: Final = (
-    ("solana", "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v", "USDC"),
-    ("solana", "Es9vMFrzaCERmJfrF4H2FYD4KCoNkY11McCe8BenwNYB", "USDT"),
-    ("solana", "2u1tszSeqZ3qBWF3uNGPFc8TzMk2tdiwknnRMWGWjGWH", "USDG"),
-    ("solana", "2b1kV6DkPAnxd5ixfnxCpjxmKwqjjaYmCZfHsFu24GXo", "PYUSD"),
-    ("solana", "CASHx9KJUStyftLFWGvEVf59SGeG9sh5FfcnZMVPCASH", "CASH"),
-    ("solana-devnet", "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", "USDC"),
-    ("solana-devnet", "4F6PM96JJxngmHnZLBh9n58RH4aTVNWvDs2nuwrT5BP7", "USDG"),
-    ("solana-devnet", "CXk2AMBfi3TwaEL2468s6zP8xq9NxTXjp9gjMgzeUynM", "PYUSD"),
-    ("solana-testnet", "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", "USDC"),
-    ("solana-testnet", "4F6PM96JJxngmHnZLBh9n58RH4aTVNWvDs2nuwrT5BP7", "USDG"),
-    ("solana-testnet", "CXk2AMBfi3TwaEL2468s6zP8xq9NxTXjp9gjMgzeUynM", "PYUSD"),
-)
-
 ASSETS: Final[dict[tuple[str, str], Asset]] = {
-    (asset.network, asset.address): asset
-    for asset in (
-        *_TOKENS,
-        *(
-            _token(V1_NETWORKS[cluster], mint, "", symbol, "", eip3009=False)
-            for cluster, mint, symbol in _MINTS
-        ),
-    )
+    (asset.network, asset.address): asset for asset in _ASSETS
 }
 """Dollar tokens by (network, address), hex in lower case: those that the official clients pay by
 default, and Circle's USDC where they do not.

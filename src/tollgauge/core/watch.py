@@ -57,7 +57,7 @@ _DISCORD: Final = re.compile(r"(?:(?:canary|ptb)\.)?discord(?:app)?\.com")
 _DISCORD_PATH: Final = re.compile(r"/api/(?:v[0-9]+/)?webhooks/")
 
 
-class State(StrEnum):
+class WatchState(StrEnum):
     """The state of a watch. A pending one waits for its payment to settle."""
 
     PENDING = "pending"
@@ -98,8 +98,11 @@ class Target:
 
     @property
     def masked(self) -> str:
-        """What may be shown: the host, and no more than the last four characters."""
-        return masked(self.url)
+        """What people may see: its path is a secret, so the host and at most the last four
+        characters.
+        """
+        tail = self.url[-4:] if len(urlsplit(self.url).path) >= 16 else ""
+        return f"{masked_host(self.host)}…{tail}"
 
 
 def kind_of(url: str, *, slack: bool = False) -> Kind:
@@ -116,13 +119,6 @@ def kind_of(url: str, *, slack: bool = False) -> Kind:
     return Kind.SLACK if slack else Kind.JSON
 
 
-def masked(url: str) -> str:
-    """A webhook's URL for people: its path is a secret."""
-    parts = urlsplit(url)
-    tail = url[-4:] if len(parts.path) >= 16 else ""
-    return f"{masked_host(parts.hostname or '')}…{tail}"
-
-
 def masked_host(host: str) -> str:
     """What every masked URL of a host begins with."""
     return f"https://{host}/"
@@ -136,17 +132,13 @@ def retry_at(
     """
     if attempts > len(RETRIES_MS):
         return None
-    pause = jittered(RETRIES_MS[attempts - 1], f"{delivery}:{attempts}")
+    usual = RETRIES_MS[attempts - 1]
+    seed = hashlib.sha256(f"{delivery}:{attempts}".encode()).digest()
+    pause = usual * 8 // 10 + usual * 4 // 10 * int.from_bytes(seed[:4], "big") // 2**32
     if retry_after_ms is not None:
         requested = min(max(retry_after_ms, RETRY_AFTER_MIN_MS), RETRY_AFTER_MAX_MS)
         pause = max(pause, requested)
     return now + pause
-
-
-def jittered(pause_ms: int, seed: str) -> int:
-    """A pause ±20 %, the same for the same seed."""
-    part = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big")
-    return pause_ms * 8 // 10 + pause_ms * 4 // 10 * part // 2**32
 
 
 def message_id(watch_id: str, event: str) -> str:

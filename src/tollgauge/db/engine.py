@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 
 import sqlalchemy as sa
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
@@ -62,13 +62,13 @@ _READ_ONLY: Final = "25006"
 function under `reading` writes, which is a fault of ours."""
 
 
-class StoreError(TollgaugeError):
+class StoreError(TollgaugeError, ValueError):
     """A database URL that names neither SQLite nor PostgreSQL."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """Which database: a URL as `Store.open` takes it. Raises StoreError for any other."""
+    """Which database: a URL as `Store.open` takes it."""
 
     url: str = "sqlite:///tollgauge.sqlite"
 

@@ -86,7 +86,7 @@ async def play(
         jobs = () if options.once else service.jobs()
         async with asyncio.TaskGroup() as group:
             running = group.create_task(
-                app.run(service, jobs=jobs, stop=stop, on_ready=ready.set, listeners=listeners)
+                app.run(service, listeners, jobs=jobs, stop=stop, on_ready=ready.set)
             )
             try:
                 await _wait_unless_stopped(ready.wait(), running)

@@ -7,7 +7,7 @@ probes is marked as simulated.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
@@ -16,10 +16,10 @@ from sqlalchemy import Connection
 
 from tollgauge.app import Opened
 from tollgauge.clients.chain.rpc import RpcSettings
-from tollgauge.clients.egress.client import EgressSettings, agent_text
+from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.webhooks import WatchSettings
-from tollgauge.config import Config, StoreSettings
+from tollgauge.config import Config
 from tollgauge.core.endpoint import Endpoint, Perimeter
 from tollgauge.core.exchange import Exchange, Timings
 from tollgauge.core.finding import Lint
@@ -30,7 +30,7 @@ from tollgauge.core.schedule import Cadence
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS, day_of
 from tollgauge.db import schema
-from tollgauge.db.engine import Store
+from tollgauge.db.engine import Store, StoreSettings
 from tollgauge.demo import past
 from tollgauge.demo.chain import CHAIN_ID
 from tollgauge.demo.seller import Seller
@@ -84,9 +84,10 @@ def configuration(world: World, *, port: int, store_url: str) -> Config:
         store=StoreSettings(url=store_url),
         sale=SaleSettings(pay_to=world.pay_to),
         facilitator=FacilitatorSettings(url=world.facilitator_url),
-        rpc=RpcSettings(url=world.rpc_url),
+        rpc=RpcSettings(url=(world.rpc_url,)),
         egress=EgressSettings(
-            user_agent=agent_text("the operator of this demo", "demo"),
+            user_agent="tollgauge/demo (x402 endpoint monitor; contact and opt-out: "
+            "the operator of this demo)",
             mapped=world.mapped,
             ca_file=str(world.ca_file),
         ),
@@ -111,14 +112,14 @@ async def prepare(service: Opened, *, history_days: int, report: Progress) -> Ro
     elif history_days:
         await load_past(service.store, days=history_days, now=service.clock(), report=report)
     report("crawling the directory", 0, 1)
-    await service.discover_round()
+    await service.round("discover")
     await service.store.writing(endpoints.make_due, now=service.clock())
     listed = (await service.store.reading(endpoints.counts))["listed"]
-    probed = await _until_idle(service.probe_round, "probed", "probing", listed, report)
+    probed = await _until_idle(service, "probe", "probed", "probing", listed, report)
     await _index_to_head(service, report)
-    scored = await _until_idle(service.score_round, "scored", "scoring", listed, report)
+    scored = await _until_idle(service, "score", "scored", "scoring", listed, report)
     report("counting alternatives", 0, 1)
-    await service.similar_round()
+    await service.round("similar")
     return await _summary(service.store, probed=probed, scored=scored)
 
 
@@ -192,7 +193,7 @@ def _record_results(tx: Connection, endpoint: Endpoint, results: list[ProbeResul
     probes.record_many(tx, endpoint.id, results)
     for result, quote in _quote_changes(results):
         current = endpoints.get(tx, endpoint.id) or endpoint
-        discovery.observe_quote(tx, current, quote, at=result.at)
+        discovery.observe_quotes(tx, {current.id: (quote, result.at)})
 
 
 def _quote_changes(results: list[ProbeResult]) -> Iterator[tuple[ProbeResult, Quote]]:
@@ -219,24 +220,20 @@ async def _index_to_head(service: Opened, report: Progress) -> None:
     """Index the chain up to its head."""
     for _ in range(ROUNDS_MAX):
         report("indexing settlements", 0, 1)
-        if not (await service.index_round()).get("busy"):
+        if not (await service.round("index")).get("busy"):
             break
 
 
 async def _until_idle(
-    run_round: Callable[[], Awaitable[dict[str, object]]],
-    key: str,
-    words: str,
-    expected: int,
-    report: Progress,
+    service: Opened, job: str, key: str, words: str, expected: int, report: Progress
 ) -> int:
-    """Run rounds of a loop until one finds nothing to do. Returns the sum of `key` over their
+    """Run rounds of a job until one finds nothing to do. Returns the sum of `key` over their
     tallies; `expected` is about what it will be, for the progress bar.
     """
     total = 0
     for _ in range(ROUNDS_MAX):
         report(words, min(total, expected), expected)
-        tally = await run_round()
+        tally = await service.round(job)
         done = int(str(tally.get(key, 0)))
         if not done:
             break

@@ -33,7 +33,6 @@ from tollgauge.monitor import notices
 from tollgauge.observe import DELIVERIES, FLIPS, OUTBOX_AGE, OUTBOX_DEAD, OUTBOX_QUEUED, log
 from tollgauge.store.watches import delivery_queue, outbox, watches
 from tollgauge.store.watches.delivery_queue import ClaimedDelivery, DeliveryResult
-from tollgauge.store.watches.destinations import Destination
 
 BUDGET_S: Final = 60.0
 """How long a round goes on claiming; the loop turns at once while there is more."""
@@ -71,7 +70,7 @@ async def run(alerts: Alerts) -> dict[str, object]:
     enough = freed = max(alerts.settings.in_flight // REFILL, 1)
     decided = await decide(alerts)
     in_flight: dict[asyncio.Task[Sent], ClaimedDelivery] = {}
-    tally: dict[str, int] = {}
+    tally: Counter[str] = Counter()
     late = held = False
     try:
         while True:
@@ -117,52 +116,38 @@ async def _start_deliveries(
     failing = sum(claimed.destination.failures > 0 for claimed in in_flight.values())
     hosts = Counter(claimed.destination.host for claimed in in_flight.values())
     most = settings.in_flight // HOST_SHARE
-    due = await alerts.store.reading(outbox.waiting, now=now)
-    if not due:
+    if not await alerts.store.reading(outbox.waiting, now=now):
         return False
-    new = await alerts.store.writing(
-        _claim, alerts, limit=free, failing=failing, hosts=hosts, idle=not in_flight, now=now
-    )
+
+    def claim(tx: Connection) -> Sequence[ClaimedDelivery]:
+        """Deliveries for the free slots; a worker without any, and none in flight, sweeps up."""
+        claimed = delivery_queue.claim(
+            tx,
+            owner=alerts.owner,
+            now=now,
+            limit=free,
+            failing=max(settings.in_flight // FAILING_SHARE - failing, 0),
+            lease_ms=settings.lease_ms,
+            flying=hosts,
+            host_max=most,
+        )
+        if not in_flight and not claimed:
+            outbox.sweep(tx, now=now)
+        return claimed
+
+    new = await alerts.store.writing(claim)
     for claimed in new:
         in_flight[asyncio.create_task(attempt(alerts, claimed))] = claimed
     hosts.update(claimed.destination.host for claimed in new)
     return any(count >= most for count in hosts.values())
 
 
-def _claim(
-    tx: Connection,
-    alerts: Alerts,
-    *,
-    limit: int,
-    failing: int,
-    hosts: Counter[str],
-    idle: bool,
-    now: int,
-) -> tuple[ClaimedDelivery, ...]:
-    """Claim at most `limit` deliveries; `failing` of those in flight go to destinations that
-    failed last, `hosts` counts them by host. A worker that is `idle` and gets none sweeps up.
-    """
-    settings = alerts.settings
-    claimed = delivery_queue.claim(
-        tx,
-        owner=alerts.owner,
-        now=now,
-        limit=limit,
-        failing=max(settings.in_flight // FAILING_SHARE - failing, 0),
-        lease_ms=settings.lease_ms,
-        flying=hosts,
-        host_max=settings.in_flight // HOST_SHARE,
-    )
-    if idle and not claimed:
-        outbox.sweep(tx, now=now)
-    return tuple(claimed)
-
-
 async def attempt(alerts: Alerts, claimed: ClaimedDelivery) -> Sent:
     """One try of a delivery. Never raises."""
     target = claimed.destination
     try:
-        url = opened_url(alerts.sealer, target)
+        context = destination_context(target.id)
+        url = alerts.sealer.open(target.sealed_url, context=context).decode()
         signing = _signing(alerts.sealer, claimed)
     except SealError:
         return Sent(error="sealed")
@@ -176,11 +161,6 @@ async def attempt(alerts: Alerts, claimed: ClaimedDelivery) -> Sent:
     )
 
 
-def opened_url(sealer: Sealer, target: Destination) -> str:
-    """A destination's URL. Raises SealError."""
-    return sealer.open(target.sealed_url, context=destination_context(target.id)).decode()
-
-
 def _signing(sealer: Sealer, claimed: ClaimedDelivery) -> Signing | None:
     if claimed.destination.kind is not Kind.JSON:
         return None
@@ -191,7 +171,7 @@ def _signing(sealer: Sealer, claimed: ClaimedDelivery) -> Signing | None:
 
 
 async def _write_results(
-    alerts: Alerts, ended: Sequence[tuple[ClaimedDelivery, Sent]], tally: dict[str, int]
+    alerts: Alerts, ended: Sequence[tuple[ClaimedDelivery, Sent]], tally: Counter[str]
 ) -> None:
     """Write what attempts came to, all of them at once."""
     if not ended:
@@ -201,7 +181,7 @@ async def _write_results(
     concluded = await alerts.store.writing(_conclude, results, owner=alerts.owner, now=now)
     for result in concluded:
         word = result.state if result.state != outbox.QUEUED else "retry"
-        tally[word] = tally.get(word, 0) + 1
+        tally[word] += 1
         DELIVERIES.labels(result.claimed.destination.kind.value, word).inc()
 
 

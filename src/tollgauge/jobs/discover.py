@@ -5,14 +5,12 @@ Rules:
   resumes there;
 - a bad entry is counted with its reason and skipped, it never stops a crawl;
 - entries that name an endpoint which this crawl has had already are merged into the first;
-- only a crawl that read the whole of a listing, and something in it, may delist: a source that
-  fails, stops half-way or suddenly lists nothing delists nothing, and neither does one that shrank
-  by more than half until a second crawl agrees; the tally says why;
+- a source that fails or stops half-way delists nothing, and the tally says why;
 - what a file holds is dated with the instant that the file names; a file that is older than what
   was read of its source before is refused.
 
-What an entry means is core/listing's reading; what changed and what is suspicious is
-core/discovery's. Which source a file belongs to is jobs/discovery_files'.
+What an entry means is core/listing's reading; what is delisted or not believed is decided in
+monitor/discovery. Which source a file belongs to is jobs/discovery_files'.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -58,7 +56,7 @@ class SourceKind(StrEnum):
     FILE = "file"
 
 
-class SourceError(TollgaugeError):
+class SourceError(TollgaugeError, ValueError):
     """A configured source that cannot be used."""
 
 
@@ -100,13 +98,12 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
-    """What one crawl brought. `items` = `new` + `seen` + `merged` + every count in `skipped`.
+class Tally(CrawlEnding):
+    """What one crawl brought, and how it ended. `items` = `new` + `seen` + `merged` + every count
+    in `skipped`.
 
     `new` endpoints were unknown, `seen` ones known; `skipped` counts entries by reason, `events`
-    discovery events by kind, `examples` some of the entries behind each reason. `suspicious` is a
-    whole crawl that shrank so much that it is not believed yet. `problem` says why a crawl did not
-    end, or is not believed; empty when it is complete.
+    discovery events by kind, `examples` some of the entries behind each reason.
     """
 
     source: str
@@ -117,15 +114,11 @@ class Tally:
     skipped: tuple[tuple[str, int], ...] = ()
     examples: tuple[tuple[str, tuple[str, ...]], ...] = ()
     events: tuple[tuple[str, int], ...] = ()
-    delisted: int = 0
-    complete: bool = False
-    suspicious: bool = False
-    problem: str = ""
 
 
 @dataclass(slots=True)
 class _Count:
-    """The tally while it grows, and the endpoints that this crawl has had."""
+    """The tally while it grows, and the ids of the endpoints that this crawl has had."""
 
     source: str
     items: int = 0
@@ -135,7 +128,7 @@ class _Count:
     skipped: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=dict)
     events: Counter[str] = field(default_factory=Counter)
-    had: set[str] = field(default_factory=set)
+    ids: set[str] = field(default_factory=set)
 
     def take(self, items: tuple[object, ...], perimeter: Perimeter) -> list[ListedItem]:
         """Count a page's entries; what is left to record, each endpoint once a crawl."""
@@ -148,10 +141,10 @@ class _Count:
                 shown = self.examples.setdefault(item.reason, [])
                 if item.excerpt and len(shown) < EXAMPLES_MAX and item.excerpt not in shown:
                     shown.append(item.excerpt)
-            elif item.resource.id in self.had:
+            elif item.resource.id in self.ids:
                 self.merged += 1
             else:
-                self.had.add(item.resource.id)
+                self.ids.add(item.resource.id)
                 kept.append(item)
         return kept
 
@@ -162,6 +155,7 @@ class _Count:
         self.events.update(page.kinds)
 
     def tally(self, ending: CrawlEnding) -> Tally:
+        """The whole crawl, as it ended."""
         events = self.events + Counter(delisted=ending.delisted)
         return Tally(
             source=self.source,
@@ -172,10 +166,7 @@ class _Count:
             skipped=tuple(sorted(self.skipped.items())),
             examples=tuple((name, tuple(shown)) for name, shown in sorted(self.examples.items())),
             events=tuple(sorted(events.items())),
-            delisted=ending.delisted,
-            complete=ending.complete,
-            suspicious=ending.suspicious,
-            problem=ending.problem,
+            **asdict(ending),
         )
 
 
@@ -203,8 +194,34 @@ async def run(
         except DirectoryError as error:
             return Tally(source=source.name, problem=str(error))
     crawl = await store.writing(crawls.begin_crawl, source.name, now=now)
-    steps = _steps(egress, source, offset=crawl.offset, at=now)
+    if source.kind == SourceKind.BAZAAR:
+        steps = bazaar.pages(
+            egress,
+            source.location,
+            at=now,
+            offset=crawl.offset,
+            limit=source.limit,
+            pause_ms=source.pause_ms,
+        )
+    else:
+        steps = openapi.pages(egress, source.location, at=now)
     return await _record(store, crawl, steps, now=now, perimeter=perimeter, progress=progress)
+
+
+async def run_all(
+    store: Store,
+    egress: Egress,
+    sources: Iterable[Source],
+    *,
+    clock: Callable[[], int],
+    perimeter: Perimeter,
+) -> dict[str, object]:
+    """One crawl of every source; the tally says by source what it brought, or why it failed."""
+    tally: dict[str, object] = {}
+    for source in sources:
+        crawl = await run(store, egress, source, now=clock(), perimeter=perimeter)
+        tally[source.name] = crawl.problem or f"{crawl.new} new of {crawl.items}"
+    return tally
 
 
 async def record_file(
@@ -223,7 +240,7 @@ async def record_file(
     check_newer(source, page.taken_at, last=await store.reading(crawls.last_taken, source))
     crawl = await store.writing(crawls.begin_file, source, taken_at=page.taken_at, now=now)
     return await _record(
-        store, crawl, _each(file.parts(page)), now=now, perimeter=perimeter, progress=progress
+        store, crawl, file.parts(page), now=now, perimeter=perimeter, progress=progress
     )
 
 
@@ -263,21 +280,3 @@ async def _record(
     except DirectoryError as error:
         return count.tally(CrawlEnding(problem=str(error)))
     return count.tally(await store.writing(discovery.end_crawl, crawl, whole=whole, now=now))
-
-
-def _steps(egress: Egress, source: Source, *, offset: int, at: int) -> AsyncGenerator[Step, None]:
-    if source.kind == SourceKind.BAZAAR:
-        return bazaar.pages(
-            egress,
-            source.location,
-            at=at,
-            offset=offset,
-            limit=source.limit,
-            pause_ms=source.pause_ms,
-        )
-    return openapi.pages(egress, source.location, at=at)
-
-
-async def _each(steps: Iterable[Step]) -> AsyncGenerator[Step, None]:
-    for step in steps:
-        yield step

@@ -145,7 +145,7 @@ async def _check_sources(store: Store, planned: Sequence[_Planned]) -> None:
             if not shared.get(plan.source):
                 raise _unlike(plan, known[plan.source])
             continue
-        for name in sorted(shared, key=lambda each: (-shared[each], each)):
+        for name in sorted(shared, key=lambda source: (-shared[source], source)):
             if looks_same(
                 len(plan.ids),
                 known.get(name, 0),

@@ -8,7 +8,7 @@ A round, for one chain:
 3. fills in the past of wallets that were learned late, from the newest blocks downwards, and
    that of our own addresses after it (jobs/index_past);
 4. looks again at blocks that became final since, at two nodes where there are two, and adds what
-   the first look lacked: a node may have hidden logs that it did have (jobs/index_audit);
+   the first look lacked: a node may have hidden logs that it did have;
 5. tells endpoints whose settlements changed, and measures the chain's volume and checks the
    books (jobs/books) now and then.
 Every step is fetched whole before it is written in one transaction, so a process that dies at any
@@ -24,16 +24,16 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.clients.chain.logs import ChainLogs, Fetched, Watched
+from tollgauge.clients.chain.nodes import View
 from tollgauge.clients.chain.rpc import RpcError
-from tollgauge.core.blocks import DeepReorgError, Header, Rewind, linked, next_span, reconcile
+from tollgauge.core.blocks import DeepReorgError, Header, Span, fork, linked, next_span
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.db.engine import Store
-from tollgauge.jobs import books, index_audit, index_past
-from tollgauge.jobs.index_visit import IndexSettings, Visit
+from tollgauge.jobs import books, index_past
+from tollgauge.jobs.index_visit import PATIENCE, IndexSettings, IndexState, Visit
 from tollgauge.monitor import settlement
 from tollgauge.observe import log
-from tollgauge.store.chain import cursors as chains
-from tollgauge.store.chain import deposits, volumes
+from tollgauge.store.chain import cursors, deposits, volumes
 from tollgauge.store.chain.cursors import Cursor
 
 Clock = Callable[[], int]
@@ -47,7 +47,13 @@ _FORKS: Final = 32
 
 
 async def run(
-    store: Store, chain: ChainLogs, *, settings: IndexSettings, clock: Clock, pay_to: str = ""
+    store: Store,
+    chain: ChainLogs,
+    state: IndexState,
+    *,
+    settings: IndexSettings,
+    clock: Clock,
+    pay_to: str = "",
 ) -> dict[str, object]:
     """One round; the tally counts blocks, entries, deposits and what went wrong, `busy` asks for
     the next. `pay_to` is the address that we sell to now, empty where nothing is sold.
@@ -66,6 +72,7 @@ async def run(
             visit = Visit(
                 store=store,
                 chain=chain,
+                state=state,
                 view=view,
                 settings=settings,
                 clock=clock,
@@ -80,7 +87,7 @@ async def run(
             )
             log().warning("index.node", chain=chain.chain_id, node=view.node.name, why=str(error))
             deep = error if isinstance(error, DeepReorgError) else None
-        except chains.OvertakenError:
+        except cursors.OvertakenError:
             return {**tally, "overtaken": 1}
     if deep is not None:
         raise deep
@@ -90,7 +97,7 @@ async def run(
 async def _turn(visit: Visit) -> dict[str, object]:
     """The whole round."""
     cursor = await _learn(visit, await _begin(visit))
-    if not visit.chain.state.watched.receivers:
+    if not visit.state.watched.receivers:
         return dict(visit.tally)
     busy = False
     for _ in range(visit.settings.steps):
@@ -113,7 +120,7 @@ async def _turn(visit: Visit) -> dict[str, object]:
     else:
         busy = True
     for _ in range(visit.settings.steps):
-        if visit.late or not await index_audit.look(visit):
+        if visit.late or not await _look_again(visit):
             break
     await _publish(visit)
     await _check_books(visit)
@@ -122,21 +129,21 @@ async def _turn(visit: Visit) -> dict[str, object]:
 
 async def _begin(visit: Visit) -> Cursor:
     """Where the chain is indexed to; a new chain begins at its final block."""
-    cursor = await visit.store.reading(chains.cursor, visit.id)
+    cursor = await visit.store.reading(cursors.cursor, visit.id)
     if cursor is not None:
         return cursor
     final = await visit.chain.nodes.headers(visit.view, [visit.view.finalized])
     if not final:
         raise RpcError("The node lacks its own final block.")
-    return await visit.store.writing(chains.start, visit.id, final[0])
+    return await visit.store.writing(cursors.start, visit.id, final[0])
 
 
 async def _learn(visit: Visit, cursor: Cursor) -> Cursor:
     """Whom to watch: with the wallets that endpoints are newly paid at, and our own."""
-    state = visit.chain.state
-    new = await visit.store.reading(chains.unknown, visit.id)
+    state = visit.state
+    new = await visit.store.reading(cursors.unknown, visit.id)
     if new:
-        cursor = await visit.store.writing(chains.join, cursor, new)
+        cursor = await visit.store.writing(cursors.join, cursor, new)
         visit.tally["wallets"] += len(new)
     cursor = await _learn_own(visit, cursor)
     if state.version != cursor.version:
@@ -147,13 +154,15 @@ async def _learn(visit: Visit, cursor: Cursor) -> Cursor:
 
 def _watched(tx: Connection, chain: int, token: str) -> Watched:
     """The wallets that endpoints are paid at, and the addresses that we sell to."""
-    return Watched(frozenset(chains.wallets(tx, chain)), frozenset(deposits.lows(tx, chain, token)))
+    return Watched(
+        frozenset(cursors.wallets(tx, chain)), frozenset(deposits.lows(tx, chain, token))
+    )
 
 
 async def _learn_own(visit: Visit, cursor: Cursor) -> Cursor:
     """Add the addresses that the configuration and the ledger name and that are new."""
-    state, now = visit.chain.state, visit.clock()
-    new = await visit.store.reading(
+    state, now = visit.state, visit.clock()
+    addresses, wanted_from = await visit.store.reading(
         settlement.new_accounts,
         visit.id,
         visit.chain.token,
@@ -161,15 +170,11 @@ async def _learn_own(visit: Visit, cursor: Cursor) -> Cursor:
         since=state.ledger_at - LOOK_BACK_MS,
         now=now,
     )
-    if new.addresses:
+    if addresses:
         cursor = await visit.store.writing(
-            chains.join_accounts,
-            cursor,
-            visit.chain.token,
-            new.addresses,
-            wanted_from=new.wanted_from,
+            cursors.join_accounts, cursor, visit.chain.token, addresses, wanted_from=wanted_from
         )
-        visit.tally["accounts"] += len(new.addresses)
+        visit.tally["accounts"] += len(addresses)
     state.ledger_at = now
     return cursor
 
@@ -189,7 +194,7 @@ async def _forward(visit: Visit, cursor: Cursor) -> Cursor | None:
             return None
     headers, fetched = known
     after = await visit.store.writing(
-        chains.advance,
+        cursors.advance,
         cursor,
         headers,
         fetched.entries,
@@ -215,7 +220,7 @@ async def _next(visit: Visit, number: int, *, parent: bytes) -> tuple[list[Heade
     if span is None:
         return None
     if span.final:
-        fetched = await visit.chain.final(visit.view, span, visit.chain.state.watched)
+        fetched = await visit.chain.final(visit.view, span, visit.state.watched)
         visit.tally["healed"] += fetched.healed
         if fetched.headers[span.first].parent != parent:
             return None
@@ -223,7 +228,7 @@ async def _next(visit: Visit, number: int, *, parent: bytes) -> tuple[list[Heade
     headers = await visit.chain.nodes.headers(visit.view, range(span.first, span.last + 1))
     if len(headers) != span.blocks or not linked(headers, parent=parent):
         return None
-    fetched = await visit.chain.tip(visit.view, headers, visit.chain.state.watched)
+    fetched = await visit.chain.tip(visit.view, headers, visit.state.watched)
     visit.tally["healed"] += fetched.healed
     return headers, fetched
 
@@ -234,7 +239,7 @@ async def _common(visit: Visit, cursor: Cursor) -> tuple[int | None, bytes]:
     """
     if (visit.view.head.number, visit.view.head.hash) == (cursor.number, cursor.hash):
         return None, b""
-    kept = await visit.store.reading(chains.kept, visit.id)
+    kept = await visit.store.reading(cursors.kept, visit.id)
     on_node: dict[int, bytes] = {}
     candidates = sorted((n for n in kept if n <= visit.view.head.number), reverse=True)
     for start in range(0, len(candidates), _FORKS):
@@ -243,10 +248,52 @@ async def _common(visit: Visit, cursor: Cursor) -> tuple[int | None, bytes]:
             on_node[header.number] = header.hash
         if any(on_node.get(number) == kept[number] for number in batch):
             break
-    verdict = reconcile(kept, on_node, head=visit.view.head.number)
-    if isinstance(verdict, Rewind):
-        return verdict.number, kept[verdict.number]
-    return None, b""
+    common = fork(kept, on_node, head=visit.view.head.number)
+    return (None, b"") if common is None else (common, kept[common])
+
+
+async def _look_again(visit: Visit) -> bool:
+    """A second look at blocks that are final now; whether there was something to look at."""
+    cursor, kept = await visit.store.reading(_indexed, visit.id)
+    if cursor is None:
+        return False
+    final = min(visit.view.finalized, cursor.number)
+    if final - cursor.audited < visit.settings.audit:
+        return False
+    second = await visit.chain.nodes.second(visit.view, final)
+    waited = final - cursor.audited >= PATIENCE * visit.settings.audit
+    if second is None and visit.chain.nodes.width > 1 and not waited:
+        return False
+    views = [visit.view] if second is None else [visit.view, second]
+    last = min(final, cursor.audited + visit.chain.span(visit.view))
+    # That the kept hash of a later block is theirs vouches for all blocks before it.
+    floor = min(kept)
+    for view in views:
+        same = await visit.chain.nodes.headers(view, [floor])
+        if floor < last or [header.hash for header in same] != [kept[floor]]:
+            return False
+    return await _add_missing(visit, cursor, Span(cursor.audited + 1, last, final=True), views)
+
+
+def _indexed(tx: Connection, chain: int) -> tuple[Cursor | None, dict[int, bytes]]:
+    """Where a chain is indexed to, and the hashes of its newest blocks by number."""
+    return cursors.cursor(tx, chain), cursors.kept(tx, chain)
+
+
+async def _add_missing(visit: Visit, cursor: Cursor, span: Span, views: list[View]) -> bool:
+    seen = await visit.chain.every(views, span, visit.state.watched)
+    added = await visit.store.writing(
+        settlement.add_missing,
+        cursor,
+        span,
+        visit.chain.token,
+        entries=seen.entries,
+        received=seen.deposits,
+        at=seen.headers[span.last].at,
+    )
+    visit.tally["audited"] += span.blocks
+    visit.tally["healed"] += added
+    return True
 
 
 async def _publish(visit: Visit) -> None:
@@ -254,22 +301,22 @@ async def _publish(visit: Visit) -> None:
     now = visit.clock()
     published = await visit.store.reading(volumes.published)
     last = next((volume for volume in published if volume.chain == visit.id), None)
-    pause = max(visit.settings.volume_every_ms, SHARE * visit.chain.state.volume_ms)
+    pause = max(visit.settings.volume_every_ms, SHARE * visit.state.volume_ms)
     marked = await visit.store.writing(
-        chains.mark_dirty, visit.id, now=now, every_ms=visit.settings.dirty_every_ms
+        cursors.mark_dirty, visit.id, now=now, every_ms=visit.settings.dirty_every_ms
     )
     visit.tally["told"] += marked
-    if last is not None and now - max(last.as_of, visit.chain.state.volume_at) < pause:
+    if last is not None and now - max(last.as_of, visit.state.volume_at) < pause:
         return
-    visit.chain.state.volume_at = now
+    visit.state.volume_at = now
     volume = await visit.store.reading(volumes.measure, visit.id, as_of=now)
-    visit.chain.state.volume_ms = visit.clock() - now
+    visit.state.volume_ms = visit.clock() - now
     await visit.store.writing(settlement.publish_volume, volume, now=now)
 
 
 async def _check_books(visit: Visit) -> None:
     """The days that are complete, now and then."""
-    state, now = visit.chain.state, visit.clock()
+    state, now = visit.state, visit.clock()
     if now - state.books_at < max(books.EVERY_MS, SHARE * state.books_ms):
         return
     state.books_at = now

@@ -1,7 +1,7 @@
 """The past of whom the index loop learned of late: wallets, and addresses of ours.
 
 It is filled in step by step, from the newest blocks downwards. Nothing looks at these blocks again
-(jobs/index_audit looks at those that became final after they were read), so what they hold is
+(the loop itself looks at those that became final after they were read), so what they hold is
 confirmed by a second node where there is one.
 """
 
@@ -13,8 +13,7 @@ from tollgauge.clients.chain.logs import Fetched, UnconfirmedError, Watched
 from tollgauge.core.blocks import Header, Span, previous_span
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.jobs.index_visit import PATIENCE, Visit
-from tollgauge.store.chain import cursors as chains
-from tollgauge.store.chain import deposits
+from tollgauge.store.chain import cursors, deposits
 from tollgauge.store.chain.cursors import Cursor
 
 BACK_MS: Final = WINDOW_MS + DAY_MS
@@ -23,7 +22,9 @@ BACK_MS: Final = WINDOW_MS + DAY_MS
 
 async def fill_wallets(visit: Visit, cursor: Cursor) -> bool:
     """One step into the past of the wallets that need it; whether there was one."""
-    missing = await visit.store.reading(chains.backlog, visit.id, limit=visit.settings.fill_wallets)
+    missing = await visit.store.reading(
+        cursors.backlog, visit.id, limit=visit.settings.fill_wallets
+    )
     if missing is None:
         return False
     past = await _past(visit, missing.low, Watched(missing.wallets), floor=missing.floor)
@@ -31,7 +32,7 @@ async def fill_wallets(visit: Visit, cursor: Cursor) -> bool:
         return False
     span, fetched = past
     await visit.store.writing(
-        chains.fill,
+        cursors.fill,
         cursor,
         missing,
         fetched.entries,
@@ -56,13 +57,7 @@ async def fill_account(visit: Visit, cursor: Cursor) -> bool:
     span, fetched = past
     low_at = fetched.headers[span.first].at
     await visit.store.writing(
-        chains.fill_account,
-        cursor,
-        token,
-        owed,
-        fetched.deposits,
-        low=span.first,
-        low_at=low_at,
+        cursors.fill_account, cursor, token, owed, fetched.deposits, low=span.first, low_at=low_at
     )
     visit.tally["filled"] += span.blocks
     visit.tally["deposits"] += len(fetched.deposits)
@@ -97,21 +92,21 @@ async def _confirmed(visit: Visit, span: Span, whose: Watched) -> Fetched | None
     confirm it, it is waited for, but not for ever.
     """
     kind = "deposits" if whose.own else "entries"
-    strict = visit.chain.state.unconfirmed[kind] < PATIENCE
+    strict = visit.state.unconfirmed[kind] < PATIENCE
     try:
         fetched = await visit.chain.final(visit.view, span, whose, strict=strict)
     except UnconfirmedError:
-        visit.chain.state.unconfirmed[kind] += 1
+        visit.state.unconfirmed[kind] += 1
         visit.tally["unconfirmed"] += 1
         return None
-    visit.chain.state.unconfirmed[kind] = 0
+    visit.state.unconfirmed[kind] = 0
     return fetched
 
 
 async def _indexed(visit: Visit, span: Span) -> list[Header] | None:
     """The node's headers of a span, None unless they are those that are indexed."""
     headers = await visit.chain.nodes.headers(visit.view, range(span.first, span.last + 1))
-    kept = await visit.store.reading(chains.kept, visit.id)
+    kept = await visit.store.reading(cursors.kept, visit.id)
     same = len(headers) == span.blocks and all(
         kept.get(header.number) == header.hash for header in headers
     )

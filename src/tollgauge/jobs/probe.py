@@ -11,60 +11,42 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
+from pydantic import Field, PositiveInt
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 from sqlalchemy import Connection
 
-from tollgauge.clients.egress.client import Egress
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.units import SECOND_MS
-from tollgauge.db.engine import Store
 from tollgauge.monitor import changes, probing
 from tollgauge.monitor.probing import Observation, Prober
 from tollgauge.observe import PROBES
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.endpoints.endpoints import HostState
 
-Clock = Callable[[], int]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeSettings:
     """How many endpoints a round takes, how many rounds a worker has under way at once, and how
     they are probed. A wave lasts as long as its slowest target: `wave * lanes` over the deadline
     of a probe is what a worker does where every wave has a dead target.
 
     `references` are https URLs of the operator's choice that tell whether *we* are connected.
-    Raises ValueError.
     """
 
-    wave: int = 128
-    lanes: int = 16
-    lease_ms: int = 60_000
+    wave: PositiveInt = 128
+    lanes: PositiveInt = 16
+    lease_ms: Annotated[int, Field(ge=SECOND_MS)] = 60_000
     references: tuple[str, ...] = ()
     cadence: Cadence = field(default_factory=Cadence)
 
-    def __post_init__(self) -> None:
-        if self.wave < 1 or self.lanes < 1 or self.lease_ms < SECOND_MS:
-            raise ValueError("wave and lanes must be at least 1, lease_ms at least 1000")
-        for url in self.references:
-            if not url.startswith("https://"):
-                raise ValueError(f"references: {url!r} does not start with https://")
 
-
-async def run(
-    store: Store, egress: Egress, *, settings: ProbeSettings, clock: Clock, owner: str
-) -> dict[str, object]:
+async def run(prober: Prober, *, settings: ProbeSettings, owner: str) -> dict[str, object]:
     """Probe one wave of due endpoints; the tally counts outcomes, `busy` asks for the next."""
-    prober = Prober(
-        store=store,
-        egress=egress,
-        clock=clock,
-        cadence=settings.cadence,
-        references=settings.references,
-    )
     observations = await _Wave(prober=prober, settings=settings, owner=owner).run()
     if not observations:
         return {}
@@ -111,9 +93,7 @@ class _Wave:
         self, endpoint: Endpoint, host: HostState, final: asyncio.Queue[Observation | None]
     ) -> Observation:
         """Probe one endpoint, and queue the result at once where it is final by itself."""
-        observation = await self.prober.ask(endpoint)
-        if observation.sells and self.prober.wildcard_test_due(host):
-            observation = await self.prober.with_wildcard_test(observation)
+        observation = await self.prober.probe(endpoint, host)
         if observation.is_final:
             final.put_nowait(observation)
         return observation
@@ -138,7 +118,7 @@ class _Wave:
         await self.prober.store.writing(
             probing.record,
             observations,
-            cadence=self.settings.cadence,
+            cadence=self.prober.cadence,
             owner=self.owner,
             now=self.prober.clock(),
             slow_here=slow_here,

@@ -1,6 +1,6 @@
 """The runner: turns the loops, each on its own tick, until it is told to stop.
 
-A loop's round has a deadline; a round that fails is logged, counted and tried again at the next
+A loop's round has a time-out; a round that fails is logged, counted and tried again at the next
 tick: this is the one broad `except` of the project. Rounds that must not run twice at once on
 several machines take a lease first, which stopping gives back. The lease is short, so that the
 work of a machine that died is soon taken up, and renewed for as long as the round goes on; a round
@@ -14,7 +14,7 @@ import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from tollgauge.db import leases
@@ -31,18 +31,19 @@ Clock = Callable[[], int]
 Tally = Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Job:
     """One loop: what a round does and how often. A round that reports `busy: True` in its tally
     is followed by the next at once. `exclusive` rounds run on one machine at a time. Up to
-    `concurrency` rounds are under way at once, begun in turn, so that `every_ms` holds for them
+    `concurrency` rounds are under way at once, begun in turn, so that `every_s` holds for them
     together.
     """
 
     name: str
-    every_ms: int
-    deadline_ms: int
     run: Callable[[], Awaitable[Tally]]
+    _: KW_ONLY
+    every_s: float
+    timeout_s: float
     exclusive: bool = False
     concurrency: int = 1
 
@@ -53,77 +54,83 @@ async def run_jobs(
     """Turn all loops until `stop` is set and the rounds in flight have ended."""
     async with asyncio.TaskGroup() as group:
         for job in jobs:
+            loop = _Loop(job, store, clock, owner, stop)
             for lane in range(job.concurrency):
-                turning = _loop(job, lane, store=store, clock=clock, owner=owner, stop=stop)
-                group.create_task(turning)
+                group.create_task(loop.turn(lane))
 
 
-async def _loop(
-    job: Job, lane: int, *, store: Store, clock: Clock, owner: str, stop: asyncio.Event
-) -> None:
-    await _pause(stop, lane * job.every_ms / 1000)
-    while not stop.is_set():
-        busy = await _round(job, store=store, clock=clock, owner=owner)
-        # Jitter keeps the loops of several machines from meeting on the same row.
-        idle = job.concurrency * job.every_ms / 1000 * random.uniform(0.9, 1.1)  # noqa: S311 - no secret
-        await _pause(stop, 0.05 if busy else idle)
-    if job.exclusive:
-        with contextlib.suppress(StoreUnavailable):  # then it ends by itself
-            await store.writing(leases.give_back, job.name, owner=owner)
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """A job as this process, the `owner` of its leases, turns it."""
 
+    job: Job
+    store: Store
+    clock: Clock
+    owner: str
+    stop: asyncio.Event
 
-async def _pause(stop: asyncio.Event, seconds: float) -> None:
-    """Wait so long, or until it is time to stop."""
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), seconds)
+    async def turn(self, lane: int) -> None:
+        """Round after round until it is time to stop; the lanes of a job begin in turn."""
+        job = self.job
+        await self._pause(lane * job.every_s)
+        while not self.stop.is_set():
+            busy = await self._round()
+            # Jitter keeps the loops of several machines from meeting on the same row.
+            idle = job.concurrency * job.every_s * random.uniform(0.9, 1.1)  # noqa: S311 - no secret
+            await self._pause(0.05 if busy else idle)
+        if job.exclusive:
+            with contextlib.suppress(StoreUnavailable):  # then it ends by itself
+                await self.store.writing(leases.give_back, job.name, owner=self.owner)
 
+    async def _pause(self, seconds: float) -> None:
+        """Wait so long, or until it is time to stop."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.stop.wait(), seconds)
 
-async def _round(job: Job, *, store: Store, clock: Clock, owner: str) -> bool:
-    started = time.monotonic()
-    try:
-        if job.exclusive and not await _leased(job, store=store, clock=clock, owner=owner):
-            return False
-        async with asyncio.timeout(job.deadline_ms / 1000):
-            if job.exclusive:
-                tally = await _alone(job, started, store=store, clock=clock, owner=owner)
-            else:
-                tally = await job.run()
-    except Exception as error:  # noqa: BLE001 - the one place: a round may fail, the loop may not
-        JOB_RUNS.labels(job.name, "failed").inc()
-        log().error("job.fail", job=job.name, error=type(error).__name__)
-        return False
-    JOB_RUNS.labels(job.name, "ok").inc()
-    JOB_SECONDS.labels(job.name).observe(time.monotonic() - started)
-    if any(tally.values()):
-        log().info("job.round", job=job.name, **{str(key): value for key, value in tally.items()})
-    return bool(tally.get("busy"))
-
-
-async def _leased(job: Job, *, store: Store, clock: Clock, owner: str) -> bool:
-    return await store.writing(leases.take, job.name, owner=owner, now=clock(), ttl_ms=LEASE_MS)
-
-
-async def _alone(job: Job, began: float, *, store: Store, clock: Clock, owner: str) -> Tally:
-    """A round under a lease that was taken after `began` (monotonic seconds), which is renewed
-    until the round has ended. Raises TimeoutError when the lease was lost.
-    """
-    alone_s = (LEASE_MS - MARGIN_MS) / 1000
-
-    async def renew(until: asyncio.Timeout) -> None:
-        while True:
-            await asyncio.sleep(RENEW_MS / 1000)
-            asked = time.monotonic()
-            try:
-                kept = await _leased(job, store=store, clock=clock, owner=owner)
-            except StoreUnavailable:
-                continue  # the lease still holds for a while
-            until.reschedule(asked + alone_s if kept else asked)
-
-    # The event loop's clock is the monotonic one.
-    async with asyncio.timeout_at(began + alone_s) as until:
-        renewing = asyncio.create_task(renew(until))
+    async def _round(self) -> bool:
+        """One round; whether the next should follow at once."""
+        name, started = self.job.name, time.monotonic()
         try:
-            return await job.run()
-        finally:
-            renewing.cancel()
-            await asyncio.wait([renewing])
+            if self.job.exclusive and not await self._take_lease():
+                return False
+            async with asyncio.timeout(self.job.timeout_s):
+                tally = await (self._alone(started) if self.job.exclusive else self.job.run())
+        except Exception as error:  # noqa: BLE001 - the one place: a round may fail, the loop may not
+            JOB_RUNS.labels(name, "failed").inc()
+            log().error("job.fail", job=name, error=type(error).__name__)
+            return False
+        JOB_RUNS.labels(name, "ok").inc()
+        JOB_SECONDS.labels(name).observe(time.monotonic() - started)
+        if any(tally.values()):
+            log().info("job.round", job=name, **{str(key): value for key, value in tally.items()})
+        return bool(tally.get("busy"))
+
+    async def _take_lease(self) -> bool:
+        return await self.store.writing(
+            leases.take, self.job.name, owner=self.owner, now=self.clock(), ttl_ms=LEASE_MS
+        )
+
+    async def _alone(self, began: float) -> Tally:
+        """A round under a lease that was taken after `began` (monotonic seconds), which is renewed
+        until the round has ended. Raises TimeoutError when the lease was lost.
+        """
+        alone_s = (LEASE_MS - MARGIN_MS) / 1000
+
+        async def renew(until: asyncio.Timeout) -> None:
+            while True:
+                await asyncio.sleep(RENEW_MS / 1000)
+                asked = time.monotonic()
+                try:
+                    kept = await self._take_lease()
+                except StoreUnavailable:
+                    continue  # the lease still holds for a while
+                until.reschedule(asked + alone_s if kept else asked)
+
+        # The event loop's clock is the monotonic one.
+        async with asyncio.timeout_at(began + alone_s) as until:
+            renewing = asyncio.create_task(renew(until))
+            try:
+                return await self.job.run()
+            finally:
+                renewing.cancel()
+                await asyncio.wait([renewing])

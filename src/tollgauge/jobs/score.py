@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field, PositiveInt
+from pydantic.dataclasses import dataclass
 
 from tollgauge.core.evidence import EvidenceError
 from tollgauge.core.score import ScoreError
@@ -21,16 +24,10 @@ from tollgauge.store.endpoints import endpoints
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreSettings:
-    """How many endpoints a round takes, and how old a score may get: 24 hours at most.
-    Raises ValueError.
-    """
+    """How many endpoints a round takes, and how old a score may get."""
 
-    batch: int = 200
-    max_age_ms: int = DAY_MS
-
-    def __post_init__(self) -> None:
-        if self.batch < 1 or not 1 <= self.max_age_ms <= DAY_MS:
-            raise ValueError("batch must be at least 1, max_age_ms between 1 and 86400000")
+    batch: PositiveInt = 200
+    max_age_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = DAY_MS
 
 
 async def run(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from tollgauge.core.similarity import Index
+from tollgauge.core.similarity.index import Index
 from tollgauge.db.engine import Store
 from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.store.endpoints import alternative_counts

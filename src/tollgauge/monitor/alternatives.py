@@ -8,6 +8,8 @@ Rules (docs/similarity.md):
   bounded time;
 - refreshing takes at most a twentieth of the time: what is older than REST times the last refresh
   is refreshed when someone asks;
+- an endpoint may be an alternative while a directory lists it, it has a score, and that score's
+  recommendation is not `avoid`;
 - the index only proposes: what is answered is judged and ranked by the rows as they are now, so
   an answer never names an endpoint that has since been delisted, moved or marked `avoid`;
 - an endpoint that was never measured counts as one with score 0.
@@ -21,13 +23,16 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from tollgauge.core.endpoint import Listing
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.similarity import Entry, Index, Match, Terms, terms_of, wording_of
+from tollgauge.core.similarity.index import Entry, Index
+from tollgauge.core.similarity.terms import WeightedTerms, terms_of, wording_of
 from tollgauge.db.engine import ReadOnlyStore
 from tollgauge.store.endpoints import alternative_counts
-from tollgauge.store.endpoints.alternative_counts import Standing
+from tollgauge.store.endpoints.alternative_counts import ScoredEndpoint
 
 PAGE: Final = 500
+AVOID: Final = "avoid"
 REST: Final = 20
 REST_S: Final = 1.0
 """The least time between two refreshes, in seconds."""
@@ -51,16 +56,16 @@ class Alternative:
     dollars, and is False where either has none.
     """
 
-    standing: Standing
+    scored: ScoredEndpoint
     percent: int
     cheaper: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What was asked for, and its alternatives, best first."""
+class Ranking:
+    """The endpoint that was asked for, and its alternatives, best first."""
 
-    standing: Standing
+    scored: ScoredEndpoint
     alternatives: tuple[Alternative, ...]
 
 
@@ -69,7 +74,7 @@ class Alternatives:
 
     def __init__(self) -> None:
         self._index: Index | None = None
-        self._terms: dict[str, tuple[int, Terms]] = {}
+        self._terms: dict[str, tuple[int, WeightedTerms]] = {}
         self._built_at = 0.0
         self._took = 0.0
         self._refreshing: asyncio.Task[Index] | None = None
@@ -86,7 +91,7 @@ class Alternatives:
 
     async def find(
         self, store: ReadOnlyStore, endpoint_id: str, *, limit: int, delta_tenths: int
-    ) -> Found | None:
+    ) -> Ranking | None:
         """At most `limit` endpoints that score at least `delta_tenths` better, best first; None
         for an endpoint that nobody knows.
 
@@ -94,7 +99,7 @@ class Alternatives:
         """
         index = await self.fresh(store)
         return await store.reading(
-            _found, index, endpoint_id, limit=limit, delta_tenths=delta_tenths
+            _ranked, index, endpoint_id, limit=limit, delta_tenths=delta_tenths
         )
 
     async def fresh(self, store: ReadOnlyStore) -> Index:
@@ -124,7 +129,7 @@ class Alternatives:
 
     async def _rebuild(self, store: ReadOnlyStore) -> Index:
         began = asyncio.get_running_loop().time()
-        terms: dict[str, tuple[int, Terms]] = {}
+        terms: dict[str, tuple[int, WeightedTerms]] = {}
         entries: list[Entry] = []
         after = ""
         while True:
@@ -140,11 +145,11 @@ class Alternatives:
         return index
 
 
-def _found(
+def _ranked(
     tx: Connection, index: Index, endpoint_id: str, *, limit: int, delta_tenths: int
-) -> Found | None:
-    """What an index proposes, as it stands in the store now."""
-    target = alternative_counts.standing(tx, endpoint_id)
+) -> Ranking | None:
+    """What an index proposes, judged and ranked by the rows as they are now."""
+    target = alternative_counts.scored_endpoint(tx, endpoint_id)
     if target is None:
         return None
     least = (target.score_tenths or 0) + delta_tenths
@@ -155,9 +160,29 @@ def _found(
         least_tenths=least,
         limit=limit + PROPOSALS,
     )
-    known = alternative_counts.standings(tx, [match.id for match in proposed])
-    rows = _judged(target, proposed, known, least=least)
-    return Found(standing=target, alternatives=tuple(rows[:limit]))
+    known = alternative_counts.scored_endpoints(tx, [match.id for match in proposed])
+    pay_to = _pay_to(target)
+    alternatives = [
+        Alternative(
+            scored=row,
+            percent=match.percent,
+            cheaper=_is_cheaper(row, target),
+        )
+        for match in proposed
+        if (row := known.get(match.id)) is not None
+        and is_offered(row)
+        and (row.score_tenths or 0) >= least
+        and row.endpoint.host != target.endpoint.host
+        and (pay_to is None or _pay_to(row) != pay_to)
+    ]
+    alternatives.sort(key=_rank)
+    return Ranking(scored=target, alternatives=tuple(alternatives[:limit]))
+
+
+def is_offered(row: ScoredEndpoint) -> bool:
+    """Whether an endpoint may be an alternative to others."""
+    listed = row.endpoint.status is Listing.LISTED
+    return listed and row.score_tenths is not None and row.recommendation != AVOID
 
 
 def _ignore_failure(task: asyncio.Task[Index]) -> None:
@@ -167,9 +192,9 @@ def _ignore_failure(task: asyncio.Task[Index]) -> None:
 
 
 def _entries(
-    rows: tuple[Standing, ...],
-    before: dict[str, tuple[int, Terms]],
-    after: dict[str, tuple[int, Terms]],
+    rows: tuple[ScoredEndpoint, ...],
+    before: dict[str, tuple[int, WeightedTerms]],
+    after: dict[str, tuple[int, WeightedTerms]],
 ) -> list[Entry]:
     """What the index is built from; texts that did not change are not read again."""
     entries = []
@@ -186,46 +211,27 @@ def _entries(
                 pay_to=_pay_to(row),
                 score_tenths=row.score_tenths,
                 price=_price(row),
-                offered=row.offered,
+                offered=is_offered(row),
                 terms=terms,
             )
         )
     return entries
 
 
-def _judged(
-    target: Standing, proposed: tuple[Match, ...], known: dict[str, Standing], *, least: int
-) -> list[Alternative]:
-    """What the index proposed, judged and ranked by the rows as they are now."""
-    pay_to = _pay_to(target)
-    rows = [
-        Alternative(
-            standing=row, percent=match.percent, cheaper=_cheaper(_price(row), _price(target))
-        )
-        for match in proposed
-        if (row := known.get(match.id)) is not None
-        and row.offered
-        and (row.score_tenths or 0) >= least
-        and row.endpoint.host != target.endpoint.host
-        and (pay_to is None or _pay_to(row) != pay_to)
-    ]
-    rows.sort(key=_rank)
-    return rows
-
-
 def _rank(row: Alternative) -> tuple[int, int, bool, int, str]:
-    price = _price(row.standing)
-    score = row.standing.score_tenths or 0
-    return (-row.percent, -score, price is None, price or 0, row.standing.endpoint.id)
+    price = _price(row.scored)
+    score = row.scored.score_tenths or 0
+    return (-row.percent, -score, price is None, price or 0, row.scored.endpoint.id)
 
 
-def _cheaper(price: int | None, than: int | None) -> bool:
-    return price is not None and than is not None and price < than
+def _is_cheaper(row: ScoredEndpoint, target: ScoredEndpoint) -> bool:
+    price, other = _price(row), _price(target)
+    return price is not None and other is not None and price < other
 
 
-def _price(row: Standing) -> int | None:
+def _price(row: ScoredEndpoint) -> int | None:
     return row.endpoint.quote.micro_usd if row.endpoint.quote else None
 
 
-def _pay_to(row: Standing) -> str | None:
+def _pay_to(row: ScoredEndpoint) -> str | None:
     return (row.endpoint.quote.pay_to or None) if row.endpoint.quote else None

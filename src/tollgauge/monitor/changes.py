@@ -5,6 +5,8 @@ Rules:
   crawls select it for update), so that the ids of one endpoint become visible in their order and a
   cursor over them misses nothing;
 - a probe that failed because of us is left out;
+- a change is a watch's if it was seen while the watch was paid for, and is of a type and a
+  sensitivity that the watch asked for then: an edit changes nothing of what was there before;
 - the state of an endpoint names the lint rules that it was judged by; the sets of rules are kept by
   their ids, so that versions of the program that meet in one database know each other's.
 
@@ -14,6 +16,7 @@ in store/probes/changes; jobs/alert makes deliveries of them.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -23,15 +26,18 @@ from sqlalchemy import Connection
 from tollgauge.core import change_state, latency
 from tollgauge.core.attribution import SITES_MIN, shared_slowness
 from tollgauge.core.change_state import BASELINE_MIN, ChangeState, Probed
-from tollgauge.core.changes import Baseline, Change, delisting, slow
+from tollgauge.core.changes import Baseline, Change, delisting, is_slow
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.lint import ERROR_RULES, RuleSet
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.units import HOUR_MS, day_of
+from tollgauge.core.watch import WatchRequest
 from tollgauge.db.codec import clean_quote
 from tollgauge.store.probes import changes as change_rows
 from tollgauge.store.probes import probes
-from tollgauge.store.watches import watches
+from tollgauge.store.probes.changes import StoredChange
+from tollgauge.store.watches import watch_events, watches
+from tollgauge.store.watches.watches import Watch
 
 BASELINE_DAYS: Final = 14
 """How many days of an endpoint's own latencies its slowness is measured against."""
@@ -39,6 +45,8 @@ BASELINE_EVERY_MS: Final = 6 * HOUR_MS
 """How often a baseline is computed again."""
 YOUNG_BASELINE_EVERY_MS: Final = HOUR_MS
 """How often while it rests on too few probes to be used."""
+_PAGE: Final = 500
+"""How many changes are read at once for a watch."""
 
 
 def observe_each(
@@ -92,7 +100,7 @@ def slow_here(tx: Connection, wave: Sequence[tuple[Endpoint, ProbeResult]]) -> b
         endpoint, result = watched[id_]
         baseline = state.baseline
         if result.up and baseline is not None and baseline.count >= BASELINE_MIN:
-            answered.append((endpoint.host, slow(result, baseline)))
+            answered.append((endpoint.host, is_slow(result, baseline)))
     return shared_slowness(answered)
 
 
@@ -101,13 +109,45 @@ def delisted(tx: Connection, ids: Iterable[str], *, source: str, at: int) -> Non
     change_rows.add(tx, [(id_, delisting(at=at, source=source)) for id_ in ids])
 
 
+def of_watch(tx: Connection, watch: Watch, *, after: int, limit: int) -> tuple[StoredChange, ...]:
+    """The changes that a watch is about, after a change's id, oldest first."""
+    requests = watch_events.request_history(tx, [watch.id]).get(watch.id, ())
+    changes: list[StoredChange] = []
+    while len(changes) < limit:
+        page = change_rows.while_watched(tx, watch, after=after, limit=_PAGE)
+        changes += [stored for stored in page if is_about(watch, stored, requests)]
+        if len(page) < _PAGE:
+            break
+        after = page[-1].id
+    return tuple(changes[:limit])
+
+
+def count_of_watch(tx: Connection, watch: Watch, *, since: int) -> int:
+    """How many changes after an instant a watch is about."""
+    requests = watch_events.request_history(tx, [watch.id]).get(watch.id, ())
+    seen = change_rows.while_watched(tx, watch, since=since)
+    return sum(is_about(watch, stored, requests) for stored in seen)
+
+
+def is_about(
+    watch: Watch, stored: StoredChange, requests: Sequence[tuple[int, WatchRequest]] = ()
+) -> bool:
+    """Whether a watch is about a change; `requests` is what it asked for, each with the instant
+    from which on, where that may have changed since.
+    """
+    change = stored.change
+    number = bisect_left(requests, change.at, key=lambda request: request[0])
+    request = requests[max(number - 1, 0)][1] if requests else watch.watch_request
+    return (
+        watch.endpoint_id == stored.endpoint_id
+        and change.type in request.events
+        and change.sensitivity in (None, request.sensitivity)
+        and watch.created_at < change.at <= watch.reports_until
+    )
+
+
 def _probed(
-    tx: Connection,
-    endpoint: Endpoint,
-    result: ProbeResult,
-    state: ChangeState,
-    *,
-    slow_here: bool,
+    tx: Connection, endpoint: Endpoint, result: ProbeResult, state: ChangeState, *, slow_here: bool
 ) -> tuple[ChangeState, Probed]:
     """The state to advance, with its baseline, and what it advances by."""
     if result.quote is not None:
@@ -115,12 +155,11 @@ def _probed(
     watched = endpoint.watched_until > result.at
     if watched:
         state = _with_baseline(tx, endpoint.id, state, now=result.at)
-    sensitivities = watches.sensitivities(tx, endpoint.id) if watched else frozenset[int]()
     # Only an outage that may begin with this probe needs to know when the endpoint last answered.
     may_begin = not result.up and state.recent.endswith("1")
     return state, Probed(
         result=result,
-        sensitivities=change_state.sensitivities(sensitivities),
+        sensitivities=watches.sensitivities(tx, endpoint.id) if watched else frozenset(),
         templated=endpoint.templated,
         last_good=change_rows.last_up(tx, endpoint.id, before=result.at) if may_begin else None,
         slow_here=slow_here,

@@ -27,11 +27,10 @@ from typing import Final, TypeVar
 from sqlalchemy import Connection
 
 from tollgauge.core import discovery
-from tollgauge.core.changes import Change as WatchedChange
-from tollgauge.core.changes import term_changes
+from tollgauge.core.changes import Change, term_changes
 from tollgauge.core.discovery import carried
 from tollgauge.core.endpoint import Endpoint, Listing, Resource
-from tollgauge.core.evidence import Change
+from tollgauge.core.evidence import TermChange
 from tollgauge.core.listing import ListedItem
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import MINUTE_MS
@@ -50,20 +49,21 @@ DELISTED: Final = "delisted"
 RELISTED: Final = "relisted"
 PROBE: Final = "probe"
 """The source of what our own probes saw."""
+_NEWS: Final = {Listing.UNLISTED: LISTED, Listing.DELISTED: RELISTED}
+"""The event of an endpoint's being listed, where that is news."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageTally:
-    """What a page brought: distinct resources `seen`, endpoints that were `new`, `events` and how
-    many there were of each kind.
+    """What a page brought: distinct resources `seen`, endpoints that were `new`, and how many
+    events there were of each kind.
     """
 
     new: int
     seen: int
-    events: int
-    kinds: Mapping[str, int]
+    kinds: Counter[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,14 +78,50 @@ class CrawlEnding:
     problem: str = ""
 
 
-@dataclass(slots=True)
-class _PageChanges:
-    """What a page of a crawl changes, until it is written."""
+@dataclass(slots=True, kw_only=True)
+class _Page:
+    """A page of a crawl, and what it changes, until that is written."""
 
+    crawl: Crawl
+    now: int
+    spread_ms: int
     new: list[Endpoint] = field(default_factory=list)
     changed: list[LockedEndpoint] = field(default_factory=list)
     listings: list[StoredListing] = field(default_factory=list)
     events: list[tuple[str, DiscoveryEvent]] = field(default_factory=list)
+
+    def merge(
+        self, item: ListedItem, locked: LockedEndpoint | None, listing: StoredListing | None
+    ) -> None:
+        """Add what an entry means for the endpoint and the listing that are there."""
+        id_, source, at = item.resource.id, self.crawl.source, self.crawl.at(self.now)
+        new = new_endpoint(item.resource, now=self.now, spread_ms=self.spread_ms)
+        before = listing.terms if listing is not None else None
+        # A listing that names no price now keeps its last one: what comes back is compared with it.
+        terms = carried(before, clean_terms(item.quote or item.unpriced))
+        if item.unpriced is not None and isinstance(terms, Quote):
+            item = replace(item, quote=terms)
+        if locked is None:
+            self.new.append(_described(replace(new, sources=(source,)), item, at=at))
+            events = [(LISTED, "", "")]
+        else:
+            news = _NEWS.get(locked.endpoint.status)
+            events = [(news, "", "")] if news else []
+            events += discovery.changes(before, terms)
+            listed = _listed(locked, item, source, now=self.now, at=at, due=new.next_due)
+            self.changed.append(listed.owing_score(self.now) if events else listed)
+        self.events += [(id_, _event(kind, source, at, *texts)) for kind, *texts in events]
+        self.listings.append(
+            StoredListing(
+                endpoint_id=id_,
+                source=source,
+                crawl_id=self.crawl.id,
+                first_seen=at,
+                last_seen=at,
+                gone_at=None,
+                terms=terms,
+            )
+        )
 
 
 def record_page(
@@ -102,35 +138,25 @@ def record_page(
     First probes of new endpoints are spread over `spread_ms` by their ids; 0 makes them due now.
     Recording a page again changes nothing.
     """
-    at = crawl.at(now)
     meta.take_turn(tx, listings.LISTINGS_TURN)
     by_id: dict[str, ListedItem] = {}
     for item in items:
         by_id.setdefault(item.resource.id, item)
     locked = listings.lock(tx, by_id)
     listed = listings.of_source(tx, crawl.source, by_id)
-    page = _PageChanges()
+    page = _Page(crawl=crawl, now=now, spread_ms=spread_ms)
     for id_, item in sorted(by_id.items()):
         listing = listed.get(id_)
         if listing is None or listing.gone_at is not None or listing.crawl_id < crawl.id:
-            _merge(
-                page,
-                item,
-                crawl=crawl,
-                locked=locked.get(id_),
-                listing=listing,
-                now=now,
-                at=at,
-                spread_ms=spread_ms,
-            )
+            page.merge(item, locked.get(id_), listing)
     endpoints.insert_many(tx, page.new)
     listings.save_listed(tx, page.changed)
     listings.save(tx, page.listings)
     listings.add_events(tx, page.events)
-    _record_term_changes(tx, crawl.source, by_id, locked, listed, at=at)
+    _record_term_changes(tx, crawl.source, by_id, locked, listed, at=crawl.at(now))
     crawls.set_offset(tx, crawl, next_offset)
     kinds = Counter(event.event for _, event in page.events)
-    return PageTally(new=len(page.new), seen=len(by_id), events=len(page.events), kinds=kinds)
+    return PageTally(new=len(page.new), seen=len(by_id), kinds=kinds)
 
 
 def finish_crawl(
@@ -182,17 +208,13 @@ def adopt(tx: Connection, resource: Resource, *, source: str, now: int) -> Endpo
     return endpoint
 
 
-def observe_quote(
-    tx: Connection, endpoint: Endpoint, quote: Quote, *, at: int
-) -> tuple[Change, ...]:
-    """Take a probe's terms as the endpoint's price. What differs from the terms that probes saw
-    before becomes events; a directory's price is no such ground, and neither is an older probe.
+def observe_quotes(
+    tx: Connection, quotes: Mapping[str, tuple[Quote, int]]
+) -> tuple[TermChange, ...]:
+    """Take the terms that probes saw, (terms, instant) by endpoint's id, as the endpoints' prices.
+    What differs from the terms that probes saw before becomes events; a directory's price is no
+    such ground, and neither is an older probe.
     """
-    return observe_quotes(tx, {endpoint.id: (quote, at)})
-
-
-def observe_quotes(tx: Connection, quotes: Mapping[str, tuple[Quote, int]]) -> tuple[Change, ...]:
-    """Take what probes saw, (terms, instant) by endpoint's id, as `observe_quote` does for one."""
     quoted: list[LockedEndpoint] = []
     events: list[tuple[str, DiscoveryEvent]] = []
     for id_, locked in listings.lock(tx, quotes).items():
@@ -213,14 +235,14 @@ def observe_quotes(tx: Connection, quotes: Mapping[str, tuple[Quote, int]]) -> t
     return tuple(_change(event) for _, event in events)
 
 
-def changes(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple[Change, ...]:
+def changes(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple[TermChange, ...]:
     """Changes of price, payTo and network with `since < at <= until`, oldest first. One that
     several sources saw counts once, as the first saw it: a transition happened as often as the
     source that saw it most often says.
     """
     counted: Counter[tuple[str, str, str]] = Counter()
     by_source: Counter[tuple[str, str, str, str]] = Counter()
-    distinct: list[Change] = []
+    distinct: list[TermChange] = []
     for event in listings.events(tx, endpoint_id, since=since, until=until):
         if event.event in (LISTED, DELISTED, RELISTED):
             continue
@@ -247,53 +269,6 @@ def new_endpoint(resource: Resource, *, now: int, spread_ms: int) -> Endpoint:
     )
 
 
-def _merge(
-    page: _PageChanges,
-    item: ListedItem,
-    *,
-    crawl: Crawl,
-    locked: LockedEndpoint | None,
-    listing: StoredListing | None,
-    now: int,
-    at: int,
-    spread_ms: int,
-) -> None:
-    """Add to the page what an entry means for the endpoint and the listing that are there."""
-    id_, source = item.resource.id, crawl.source
-    new = new_endpoint(item.resource, now=now, spread_ms=spread_ms)
-    before = listing.terms if listing is not None else None
-    # A listing that names no price now keeps its last one: what comes back is compared with that.
-    terms = carried(before, clean_terms(item.quote or item.unpriced))
-    if item.unpriced is not None and isinstance(terms, Quote):
-        item = replace(item, quote=terms)
-    if locked is None:
-        page.new.append(_described(replace(new, sources=(source,)), item, at=at))
-        events = [(LISTED, "", "")]
-    else:
-        events = _listing_events(locked.endpoint) + list(discovery.changes(before, terms))
-        listed = _listed(locked, item, source, now=now, at=at, due=new.next_due)
-        page.changed.append(listed.owing_score(now) if events else listed)
-    page.events += [(id_, _event(kind, source, at, *texts)) for kind, *texts in events]
-    page.listings.append(
-        StoredListing(
-            endpoint_id=id_,
-            source=source,
-            crawl_id=crawl.id,
-            first_seen=at,
-            last_seen=at,
-            gone_at=None,
-            terms=terms,
-        )
-    )
-
-
-def _listing_events(endpoint: Endpoint) -> list[tuple[str, str, str]]:
-    """The event of an endpoint's being listed, if that is news."""
-    if endpoint.status is Listing.UNLISTED:
-        return [(LISTED, "", "")]
-    return [(RELISTED, "", "")] if endpoint.status is Listing.DELISTED else []
-
-
 def _listed(
     locked: LockedEndpoint, item: ListedItem, source: str, *, now: int, at: int, due: int
 ) -> LockedEndpoint:
@@ -311,11 +286,7 @@ def _listed(
         next_due=min(before.next_due, due) if back else before.next_due,
     )
     described = _described(
-        listed,
-        item,
-        at=at,
-        speaks=sources[0] == source,
-        priced=locked.quote_source != PROBE,
+        listed, item, at=at, speaks=sources[0] == source, priced=locked.quote_source != PROBE
     )
     if described.quote == before.quote:
         return replace(locked, endpoint=described)
@@ -359,14 +330,16 @@ def _record_term_changes(
     """Changed terms are news to watchers, unless a probe saw terms of its own or another source
     speaks for the endpoint.
     """
-    found: list[tuple[str, WatchedChange]] = []
+    changed: list[tuple[str, Change]] = []
     for id_ in sorted(items.keys() & locked.keys() & listed.keys()):
         endpoint, item, before = locked[id_].endpoint, items[id_], listed[id_].terms
         after = carried(before, clean_terms(item.quote or item.unpriced))
         speaks = endpoint.sources[:1] == (source,) and locked[id_].quote_source != PROBE
         if speaks and before is not None and after is not None:
-            found += [(id_, change) for change in term_changes(before, after, at=at, source=source)]
-    change_rows.add(tx, found)
+            changed += [
+                (id_, change) for change in term_changes(before, after, at=at, source=source)
+            ]
+    change_rows.add(tx, changed)
 
 
 def _remove_source(tx: Connection, ids: Sequence[str], source: str, *, now: int, at: int) -> int:
@@ -391,11 +364,7 @@ def _event(kind: str, source: str, at: int, before: str, after: str) -> Discover
     return DiscoveryEvent(at=at, event=kind, source=source, before=before, after=after)
 
 
-def _change(event: DiscoveryEvent) -> Change:
-    return Change(
-        at=event.at,
-        kind=event.event,
-        source=event.source,
-        before=event.before,
-        after=event.after,
+def _change(event: DiscoveryEvent) -> TermChange:
+    return TermChange(
+        at=event.at, kind=event.event, source=event.source, before=event.before, after=event.after
     )

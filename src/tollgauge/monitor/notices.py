@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 import orjson
@@ -21,9 +22,12 @@ from sqlalchemy import Connection
 
 from tollgauge.core import notice
 from tollgauge.core import watch as rules
+from tollgauge.core.changes import Change
+from tollgauge.core.finding import Severity
 from tollgauge.core.units import DAY_MS
-from tollgauge.core.watch import State
+from tollgauge.core.watch import WatchState
 from tollgauge.db.engine import Store
+from tollgauge.monitor import changes as watched_changes
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import changes
 from tollgauge.store.probes.changes import StoredChange
@@ -65,7 +69,7 @@ def _dispatch_changes(tx: Connection, *, base_url: str, now: int) -> Counter[str
     listeners = watches.listeners(tx, ids, since=oldest)
     targets = destinations.of_watches(tx, [watch.id for watch in listeners])
     edited = watch_events.edited_since(tx, targets, since=oldest)
-    requests = watch_events.wishes(tx, edited)
+    requests = watch_events.request_history(tx, edited)
     watches_by_endpoint: dict[str, list[Watch]] = {}
     for watch in listeners:
         watches_by_endpoint.setdefault(watch.endpoint_id, []).append(watch)
@@ -73,8 +77,8 @@ def _dispatch_changes(tx: Connection, *, base_url: str, now: int) -> Counter[str
     deliveries: list[Notice] = []
     for stored in undispatched:
         for watch in watches_by_endpoint.get(stored.endpoint_id, ()):
-            if changes.hears(watch, stored, requests.get(watch.id, ())):
-                event = notice.change_event(
+            if watched_changes.is_about(watch, stored, requests.get(watch.id, ())):
+                event = notice.event(
                     stored.change,
                     event_id=rules.message_id(watch.id, f"flip:{stored.id}"),
                     watch_id=watch.id,
@@ -108,21 +112,22 @@ def _events_of_watch(
     tx: Connection, watch: Watch, resource: str, *, base_url: str, now: int
 ) -> list[dict[str, object]]:
     """What a watch has to say of itself now; writes that it was said."""
-    shared = {
-        "watch_id": watch.id,
-        "resource": resource,
-        "page": notice.page(base_url, watch.endpoint_id),
-        "at": now,
-    }
+    message = partial(Change, at=now, severity=Severity.INFO)
 
-    def event(type_: str, reason: str, mark: str, **more: object) -> dict[str, object]:
-        id_ = rules.message_id(watch.id, mark)
-        return notice.event(type_=type_, reason=reason, event_id=id_, **shared, **more)  # type: ignore[arg-type]
+    def event(change: Change, mark: str) -> dict[str, object]:
+        return notice.event(
+            change,
+            event_id=rules.message_id(watch.id, mark),
+            watch_id=watch.id,
+            resource=resource,
+            page=notice.page(base_url, watch.endpoint_id),
+        )
 
     if watch.expires_at <= now:
-        ended = watches.end(tx, watch, State.EXPIRED, now=now)
+        ended = watches.end(tx, watch, WatchState.EXPIRED, now=now)
         words = "This watch has ended: nothing more is told. Renewing starts it again."
-        return [] if ended is None else [event(rules.EXPIRED, words, rules.own_event(ended))]
+        expired = message(type=rules.EXPIRED, reason=words)
+        return [] if ended is None else [event(expired, rules.own_event(ended))]
     events: list[dict[str, object]] = []
     expiring_told, digest_at = watch.expiring_told, watch.digest_at
     if not expiring_told and watch.expires_at - rules.EXPIRING_MS <= now:
@@ -130,13 +135,15 @@ def _events_of_watch(
         until = {"expiresAt": watch.expires_at}
         noted = watches.note(tx, watch.id, rules.EXPIRING, until, now=now)
         words = f"This watch ends at {notice.iso(watch.expires_at)} unless it is renewed."
-        events.append(event(rules.EXPIRING, words, rules.own_event(noted), after=until))
+        expiring = message(type=rules.EXPIRING, reason=words, after=until)
+        events.append(event(expiring, rules.own_event(noted)))
     if watch.watch_request.digest and digest_at <= now:
         probes, scored = changes.checks(tx, watch.endpoint_id, since=now - DAY_MS, until=now)
-        count = changes.count_of_watch(tx, watch, since=now - DAY_MS)
+        count = watched_changes.count_of_watch(tx, watch, since=now - DAY_MS)
         words = f"{scored} checks in the last day, {count} event{'s' if count != 1 else ''}."
         evidence = {"checkedTimes": scored, "excludedTimes": probes - scored, "events": count}
-        events.append(event(rules.DIGEST, words, f"{rules.DIGEST}:{digest_at}", evidence=evidence))
+        digest = message(type=rules.DIGEST, reason=words, evidence=evidence)
+        events.append(event(digest, f"{rules.DIGEST}:{digest_at}"))
         digest_at += (now - digest_at) // DAY_MS * DAY_MS + DAY_MS
     watches.reschedule(tx, watch, expiring_told=expiring_told, digest_at=digest_at)
     return events

@@ -1,11 +1,11 @@
 """Probing: one probe from request to recorded result, for the probe loop and for live reports.
 
 The steps, in order:
-1. `ask`: one exchange (clients/x402), linted (core/lint) and judged (core/probe);
-2. `with_wildcard_test`: whether a random path of the host answers 402 too, where that is due;
-3. `attributed`: whose fault a failure is, from the other results of the wave, those of the last
+1. `probe`, or `probe_alone`: one exchange (clients/x402), linted (core/lint) and judged by itself
+   (core/probe), and whether a random path of the host answers 402 too, where that is due;
+2. `attributed`: whose fault a failure is, from the other results of the wave, those of the last
    minutes, and the operator's reference URLs (core/attribution);
-4. `record`: the evidence, the price it quoted, the changes it causes (monitor/changes), the next
+3. `record`: the evidence, the price it quoted, the changes it causes (monitor/changes), the next
    due time, the mark that a score is owed and the end of the host's lease, in one transaction: a
    crash leaves all or nothing. Several results may share one, which costs as many statements as
    one does.
@@ -16,6 +16,7 @@ and web/paid/live_probe.
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,8 +25,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.clients import x402
-from tollgauge.clients.egress.client import Egress
-from tollgauge.clients.egress.connectivity import connected
+from tollgauge.clients.egress.client import Egress, Request
 from tollgauge.clients.x402 import PAYMENT_REQUIRED
 from tollgauge.core.attribution import (
     RECENT_MS,
@@ -36,6 +36,7 @@ from tollgauge.core.attribution import (
     unproven,
 )
 from tollgauge.core.endpoint import Endpoint, Listing, Resource
+from tollgauge.core.exchange import Answer
 from tollgauge.core.lint import lint
 from tollgauge.core.probe import ProbeResult, judge
 from tollgauge.core.schedule import Cadence, next_due, pause_ms
@@ -70,6 +71,14 @@ class Observation:
         """Whether the endpoint answered 402."""
         return self.result.status == PAYMENT_REQUIRED
 
+    def makes_public(self, *, first: bool) -> bool:
+        """Whether this is the first 402 of a resource that no directory lists, which anyone may
+        see from now on; `first` says that nobody knew it.
+        """
+        endpoint = self.endpoint
+        never_sold = endpoint.status is Listing.UNLISTED and endpoint.learned is None
+        return self.sells and (first or never_sold)
+
     @property
     def is_final(self) -> bool:
         """Whether no other result of the same wave could change what is made of this one."""
@@ -79,8 +88,8 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prober:
-    """What probing needs: the store, the one way out, the clock (milliseconds UTC), the pace, and
-    https URLs of the operator's choice that tell whether *we* are connected.
+    """What probing needs: the store, egress, the clock (milliseconds UTC), how often and how gently
+    to probe, and https URLs of the operator's choice that tell whether *we* are connected.
     """
 
     store: Store
@@ -89,60 +98,60 @@ class Prober:
     cadence: Cadence
     references: tuple[str, ...] = ()
 
-    async def ask(self, endpoint: Endpoint, *, first: bool = False) -> Observation:
-        """One exchange with an endpoint, judged by itself; `first` says that nobody knew it.
-
-        The first 402 of a resource that nobody lists would make it public. It counts only where
-        paths beside it do not sell too: else anybody could have any words shown as a seller's.
+    async def probe(self, endpoint: Endpoint, host: HostState) -> Observation:
+        """Probe one endpoint of a wave. A host that sells is asked for a random path too, once a
+        day.
         """
-        probe = await x402.exchange(self.egress, endpoint, now=self.clock())
-        observation = Observation(
-            endpoint=endpoint,
-            result=judge(probe.exchange, lint(probe.exchange)),
-            learned=probe.learned,
-            pause_ms=pause_ms(probe.exchange.result, now=self.clock()),
-        )
-        unlisted = endpoint.status is Listing.UNLISTED and endpoint.learned is None
-        if observation.sells and (first or unlisted) and await self._siblings_sell(observation):
-            return replace(observation, learned=None)
+        observation = await self._ask(endpoint)
+        last = host.wildcard_at
+        if observation.sells and (last is None or last <= self.clock() - WILDCARD_EVERY_MS):
+            return await self._with_wildcard_test(observation)
         return observation
-
-    async def _siblings_sell(self, observation: Observation) -> bool:
-        return await x402.siblings_sell(
-            self.egress,
-            observation.endpoint.resource,
-            method=observation.result.method,
-            token=secrets.token_hex(8),
-            now=self.clock(),
-        )
 
     async def probe_alone(self, endpoint: Endpoint, *, first: bool) -> Observation:
         """Probe one endpoint outside of any wave; `first` says that nobody knew it.
 
-        The host is asked for a random path too where the first 402 of a resource that nobody
-        lists would make it public, and the host was never asked.
+        The host is asked for a random path too where the endpoint would become public, and the
+        host was never asked.
         """
-        (observation,) = await self.attributed((await self.ask(endpoint, first=first),))
-        never_sold = endpoint.status is Listing.UNLISTED and endpoint.learned is None
-        if observation.sells and (first or never_sold):
+        (observation,) = await self.attributed((await self._ask(endpoint, first=first),))
+        if observation.makes_public(first=first):
             host = await self.store.reading(endpoints.host_state, endpoint.host)
             if host.wildcard_at is None:
-                return await self.with_wildcard_test(observation)
+                return await self._with_wildcard_test(observation)
         return observation
 
-    def wildcard_test_due(self, host: HostState) -> bool:
-        """Whether a host that sells is to be asked for a random path, which is once a day: where
-        that answers 402 too, a 402 of the host means nothing.
-        """
-        return host.wildcard_at is None or host.wildcard_at <= self.clock() - WILDCARD_EVERY_MS
+    async def _ask(self, endpoint: Endpoint, *, first: bool = False) -> Observation:
+        """One exchange with an endpoint, judged by itself; `first` says that nobody knew it.
 
-    async def with_wildcard_test(self, observation: Observation) -> Observation:
-        """The observation with what a random path of its host answered."""
-        wildcard = await x402.wildcard(
+        A 402 that would make its resource public counts only where paths beside it do not sell
+        too: else anybody could have any words shown as a seller's.
+        """
+        probe = await x402.exchange(self.egress, endpoint, now=self.clock())
+        result = judge(probe.exchange, lint(probe.exchange))
+        observation = Observation(
+            endpoint=endpoint,
+            result=result,
+            learned=probe.learned,
+            pause_ms=pause_ms(probe.exchange.result, now=self.clock()),
+        )
+        if not observation.makes_public(first=first):
+            return observation
+        siblings_sell = await x402.siblings_sell(
             self.egress,
-            observation.endpoint.resource,
+            endpoint.resource,
+            method=result.method,
             token=secrets.token_hex(8),
             now=self.clock(),
+        )
+        return replace(observation, learned=None) if siblings_sell else observation
+
+    async def _with_wildcard_test(self, observation: Observation) -> Observation:
+        """The observation with what a random path of its host answered: where that is 402 too, a
+        402 of the host means nothing.
+        """
+        wildcard = await x402.wildcard(
+            self.egress, observation.endpoint.resource, token=secrets.token_hex(8), now=self.clock()
         )
         return replace(observation, wildcard=wildcard)
 
@@ -170,9 +179,18 @@ class Prober:
         if len(wave) < SITES_MIN:
             now = self.clock()
             recent = await self.store.reading(probes.recent, since=now - RECENT_MS, until=now)
-        online = await connected(self.egress, self.references)
+        online = await self._online()
         wave = common_mode(wave, connected=online, recent=recent)
         return unproven(wave, recent=recent) if online is None else wave
+
+    async def _online(self) -> bool | None:
+        """Whether any reference gives an HTTP answer, None where there is none to ask."""
+        if not self.references:
+            return None
+        requests = (self.egress.fetch(Request(url=url)) for url in self.references)
+        return any(
+            isinstance(exchange.result, Answer) for exchange in await asyncio.gather(*requests)
+        )
 
 
 def record(

@@ -1,28 +1,36 @@
-"""Settlement: what the transfers of an indexed chain are attributed to, and what is kept of them.
+"""Settlement: what the transfers of an indexed chain are attributed to, what is kept of them, and
+what the chain says of payments.
 
 - which addresses of ours are to be read, and from when on;
 - which transfers a second look at final blocks adds: those of wallets that were indexed there;
-- what a chain's published volume is, and how long single transfers are kept.
+- what a chain's published volume is, and how long single transfers are kept;
+- what the chain's answer does to a payment (docs/payments.md). Paid means `AuthorizationUsed` and
+  its `Transfer`; what is unused is expired only once the chain's own time is past its end. A row
+  that nobody can decide is left alone for a while, longer each time, so that it keeps no others
+  from their turn. A settled one is looked at once more when its block is final: if the chain has
+  lost the transfer, it falls back to `unknown`.
 
-When a chain is asked for what is jobs/index; what a transfer means for a wallet is core/settlement;
-the rows are in store/chain.
+When a chain is asked for what is jobs/index and jobs/settle; what a transfer means for a wallet is
+core/settlement; the rows are in store/chain and store/ledger.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import Connection
 
+from tollgauge.clients.chain.authorization import ChainAnswer
 from tollgauge.core.blocks import Span
+from tollgauge.core.payment import FINAL_MS, REST_MS, State, proven_state
 from tollgauge.core.settlement import Deposit, Entry
 from tollgauge.core.units import DAY_MS, HOUR_MS
 from tollgauge.store.chain import cursors, deposits, transfers, volumes
 from tollgauge.store.chain.cursors import Cursor
 from tollgauge.store.chain.volumes import ChainVolume
-from tollgauge.store.ledger import books
+from tollgauge.store.ledger import books, payments
+from tollgauge.store.ledger.payments import Attempt, LedgerRow
 
 KEEP_MS: Final = 40 * DAY_MS
 """How long single transfers are kept."""
@@ -32,30 +40,17 @@ ACCOUNT_PAST_MS: Final = 366 * DAY_MS
 """How far back an address of ours is filled in at most; else from the ledger's first day on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewAccounts:
-    """Addresses of ours that are not indexed yet, and since when (ms UTC) their deposits are
-    wanted.
-    """
-
-    addresses: tuple[str, ...]
-    wanted_from: int
-
-
 def new_accounts(
     tx: Connection, chain: int, token: str, *, pay_to: str, since: int, now: int
-) -> NewAccounts:
-    """The addresses that the configuration (`pay_to`) and the ledger name and that are new. The
-    ledger is searched from `since` on.
+) -> tuple[tuple[str, ...], int]:
+    """The addresses that the configuration (`pay_to`) and the ledger name and that are not indexed
+    yet, and since when (ms UTC) their deposits are wanted. The ledger is searched from `since` on.
     """
     named, began = books.named(tx, f"eip155:{chain}", token, since=since)
     ours = {address for address in {*named, pay_to} if cursors.ADDRESS.fullmatch(address)}
     first = max(now if began is None else min(began, now), now - ACCOUNT_PAST_MS)
-    return NewAccounts(
-        addresses=deposits.unopened(tx, chain, token, ours),
-        # An hour more than whole days, because clocks differ.
-        wanted_from=first - first % DAY_MS - HOUR_MS,
-    )
+    # An hour more than whole days, because clocks differ.
+    return deposits.unopened(tx, chain, token, ours), first - first % DAY_MS - HOUR_MS
 
 
 def add_missing(
@@ -75,21 +70,71 @@ def add_missing(
     wallet_lows = cursors.wallets(tx, cursor.chain)
     account_lows = deposits.lows(tx, cursor.chain, token)
     never = span.last + 1
-    return cursors.audited(
-        tx,
-        cursor,
-        span,
-        [entry for entry in entries if entry.number >= wallet_lows.get(entry.wallet, never)],
-        at=at,
-        came=[
-            deposit
-            for deposit in received
-            if deposit.number >= account_lows.get(deposit.pay_to, never)
-        ],
-    )
+    entries = [entry for entry in entries if entry.number >= wallet_lows.get(entry.wallet, never)]
+    received = [new for new in received if new.number >= account_lows.get(new.pay_to, never)]
+    return cursors.audited(tx, cursor, span, entries, at=at, came=received)
 
 
 def publish_volume(tx: Connection, volume: ChainVolume, *, now: int) -> None:
     """Publish a chain's volume as it was measured, and forget transfers that are too old."""
     volumes.publish(tx, volume)
     transfers.forget(tx, volume.chain, before=now - KEEP_MS, blocks=FORGET_BLOCKS)
+
+
+def reconcile(tx: Connection, row: LedgerRow, answer: ChainAnswer | None, *, now: int) -> str:
+    """Write what the chain's answer, None without one, means for a payment's row. Returns what
+    became of it: its new state, or `final`, `lost`, `open`, `unreachable` or `overtaken`.
+    """
+    state = None
+    if answer is not None:
+        state = proven_state(answer.proof, valid_before_s=row.valid_before_s, now_s=answer.head_s)
+    if answer is None or state is None:
+        _leave(tx, row, now=now)
+        return "unreachable" if answer is None else "open"
+    settled_before = row.state is State.SETTLED
+    if settled_before and state is State.SETTLED:
+        payments.finish(tx, row, transaction=answer.transaction or "")
+        return "final"
+    if not _moved(tx, row, State.UNKNOWN if settled_before else state, answer, now=now):
+        return "overtaken"
+    return "lost" if settled_before else state.value
+
+
+def _leave(tx: Connection, row: LedgerRow, *, now: int) -> None:
+    """Nobody can tell yet: ask again later, the later the older the row is."""
+    pause = min(max(REST_MS, (now - row.created_at) // 8), HOUR_MS)
+    if row.state is State.SETTLING:
+        payments.conclude(
+            tx,
+            row,
+            State.UNKNOWN,
+            now=now,
+            transaction=None,
+            reason="left settling by a worker that died",
+            lease_ms=pause,
+        )
+    else:
+        payments.leave(tx, row, until=now + pause)
+
+
+def _moved(tx: Connection, row: LedgerRow, state: State, answer: ChainAnswer, *, now: int) -> bool:
+    attempt = Attempt(
+        kind="chain",
+        at=now,
+        ended_at=now,
+        outcome=answer.proof.value,
+        transaction=answer.transaction,
+    )
+    moved = payments.conclude(
+        tx,
+        row,
+        state,
+        now=now,
+        transaction=answer.transaction or "",
+        reason=answer.proof.value,
+        lease_ms=FINAL_MS if state is State.SETTLED else REST_MS,
+        attempts=(attempt,),
+    )
+    if moved is not None:
+        books.recheck(tx, moved)
+    return moved is not None

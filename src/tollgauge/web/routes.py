@@ -10,6 +10,7 @@ web/errors says what a caller sees of an exception.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
@@ -112,7 +113,6 @@ def create(dependencies: Dependencies) -> Edge:
     for route in routes:
         _add(app, route)
     add_error_handlers(app, base_url=dependencies.base_url)
-    openapi.finish(app)
     cached = [route.path for route in routes if route.cached]
     return Edge(
         app,
@@ -300,7 +300,7 @@ def _health_routes(dependencies: Dependencies) -> Iterable[Route]:
 
 
 async def _interface_description(request: Request) -> Response:
-    return JSONResponse(request.app.openapi())
+    return JSONResponse(await asyncio.to_thread(openapi.description, request.app))
 
 
 def _add(app: FastAPI, route: Route) -> None:

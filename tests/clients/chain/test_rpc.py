@@ -288,7 +288,7 @@ async def test_a_key_in_the_address_is_never_shown() -> None:
         await node.call("m")
     assert "secret" not in str(caught.value)
     assert "key" not in str(caught.value)
-    assert "secret" not in repr(RpcSettings(url=url))
+    assert "secret" not in repr(RpcSettings(url=(url,)))
     await node.close()
 
 
@@ -297,8 +297,3 @@ async def test_a_message_of_the_node_is_never_repeated() -> None:
         with pytest.raises(RpcRefused) as caught:
             await node.call("m")
     assert "ignore" not in f"{caught.value}{caught.value.hint}"
-
-
-def test_several_addresses_are_separated_by_commas() -> None:
-    assert RpcSettings(url=" http://a , http://b,").urls == ("http://a", "http://b")
-    assert RpcSettings().urls == ()

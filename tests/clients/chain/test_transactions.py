@@ -23,7 +23,8 @@ from starlette.routing import Route
 
 from tollgauge.clients.chain.rpc import Node, RpcError, RpcUnavailable
 from tollgauge.clients.chain.transactions import DecoderUnavailable, Transactions
-from tollgauge.core.trace import Model, Status
+from tollgauge.core.trace.catalogue import Model
+from tollgauge.core.trace.result import Status
 from tollgauge.demo.serving import serve
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

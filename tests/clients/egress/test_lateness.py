@@ -14,7 +14,7 @@ from tests.support.hostile_server import World, hostile_world
 from tollgauge.clients.egress.client import Egress, EgressSettings, Request
 from tollgauge.clients.egress.curl_loop import CurlLoop
 from tollgauge.clients.egress.lateness import TICK, Lateness
-from tollgauge.clients.egress.transfer import Outcome, Plan, Transfer
+from tollgauge.clients.egress.transfer import Plan, Transfer
 from tollgauge.core.exchange import Exchange, Fault
 from tollgauge.core.finding import Lint
 from tollgauge.core.probe import LATE_HERE, LATE_MS, Attribution, ProbeResult, judge
@@ -101,16 +101,16 @@ async def test_a_time_out_while_the_thread_of_the_transfers_was_held_up_is_ours(
     world: World,
 ) -> None:
     """One transfer's end holds the thread up while another one waits for its answer."""
-    ends: list[Outcome] = []
+    ends: list[Exchange] = []
     ended = threading.Event()
     loop = CurlLoop()
     loop.start()
 
-    def hold_up(_: Outcome) -> None:
+    def hold_up(_: Exchange) -> None:
         time.sleep(HELD_UP_S)
 
-    def keep(outcome: Outcome) -> None:
-        ends.append(outcome)
+    def keep(exchange: Exchange) -> None:
+        ends.append(exchange)
         ended.set()
 
     loop.submit(_transfer(world, "/hold"), keep)
@@ -118,13 +118,10 @@ async def test_a_time_out_while_the_thread_of_the_transfers_was_held_up_is_ours(
     loop.submit(_transfer(world, "/always-200"), hold_up)
     await asyncio.to_thread(ended.wait, 20)
     await asyncio.to_thread(loop.stop, 1)
-    (outcome,) = ends
-    assert isinstance(outcome.result, Fault)
-    made = Exchange(
-        url="https://a.com/", method="GET", at=0, result=outcome.result, timings=outcome.timings
-    )
-    assert outcome.timings.delay >= (HELD_UP_S - TICK) * 1_000
-    assert judged(made).reason == LATE_HERE
+    (exchange,) = ends
+    assert isinstance(exchange.result, Fault)
+    assert exchange.timings.delay >= (HELD_UP_S - TICK) * 1_000
+    assert judged(exchange).reason == LATE_HERE
 
 
 def _transfer(world: World, path: str) -> Transfer:

@@ -190,7 +190,7 @@ async def test_no_thread_left_for_a_lookup_is_our_fault(stuck: threading.Event) 
         stuck.wait(20)
         return (PUBLIC,)
 
-    resolver = Resolver(slow, threads=2, deadline_ms=50)
+    resolver = Resolver(slow, threads=2, timeout_ms=50)
     answers = await asyncio.gather(*(resolver.resolve(f"h{number}.com") for number in range(3)))
     kinds = [answer.kind for answer in answers if isinstance(answer, Fault)]
     assert sorted(kinds) == sorted([FaultKind.DNS_FAILED, FaultKind.DNS_FAILED, FaultKind.LOCAL])

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.exchange import Answer, Exchange
-from tollgauge.core.lint import exchange_from_capture, lint, lint_json, read_capture
+from tollgauge.core.lint import lint, lint_json, read_capture
+from tollgauge.core.lint.capture import exchange_from_capture
 
 V1_BODY = {
     "x402Version": 1,

@@ -125,7 +125,7 @@ ADDED: list[tuple[str | int, ...]] = [
 def mutations(document: Document) -> st.SearchStrategy[Document]:
     places = st.sampled_from([*paths(document), *ADDED])
     changes = st.lists(st.tuples(places, VALUES), min_size=1, max_size=3)
-    return changes.map(lambda found: mutated(document, found))
+    return changes.map(lambda steps: mutated(document, steps))
 
 
 def mutated(document: Document, changes: list[tuple[tuple[str | int, ...], Any]]) -> Document:
@@ -222,10 +222,10 @@ def test_an_answer_is_payable_when_one_of_its_options_alone_is(
     entries: list[Document],
 ) -> None:
     firsts = [one["accepts"][:1] for one in entries if isinstance(one.get("accepts"), list)]
-    found = [entry for first in firsts for entry in first if entry is not None]
+    first_entries = [entry for first in firsts for entry in first if entry is not None]
     # Null is left out: both clients stop at it, whatever else is offered.
-    together = we_say(*in_header({**V2, "accepts": found}))
-    assert together == any(we_say(*in_header({**V2, "accepts": [one]})) for one in found)
+    together = we_say(*in_header({**V2, "accepts": first_entries}))
+    assert together == any(we_say(*in_header({**V2, "accepts": [one]})) for one in first_entries)
 
 
 ENTRY = ("accepts", 0)

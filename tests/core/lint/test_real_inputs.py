@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tollgauge.core.finding import Lint
-from tollgauge.core.lint import exchange_from_capture, lint, lint_json
+from tollgauge.core.lint import lint, lint_json
+from tollgauge.core.lint.capture import exchange_from_capture
 
 CHALLENGES = Path(__file__).parents[4] / "shared" / "data" / "challenges"
 pytestmark = pytest.mark.skipif(

@@ -221,8 +221,8 @@ def test_the_contracts_and_bounds_are_those_of_the_installed_sdks() -> None:
 def test_the_escrows_of_auth_capture_are_those_of_the_installed_sdk() -> None:
     module = Path(__file__).parents[3] / "node_modules/@x402/evm/dist/cjs/auth-capture/client"
     source = (module / "index.js").read_text(encoding="utf-8")
-    found = re.findall(r'AUTH_CAPTURE_ESCROW_V\w+ = "(0x[0-9a-fA-F]{40})"', source)
-    assert {address.lower() for address in found} == ESCROWS
+    addresses = re.findall(r'AUTH_CAPTURE_ESCROW_V\w+ = "(0x[0-9a-fA-F]{40})"', source)
+    assert {address.lower() for address in addresses} == ESCROWS
 
 
 ADDRESSES = [

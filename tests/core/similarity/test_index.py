@@ -11,14 +11,17 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tollgauge.core.similarity import COUNT_MAX, FLOOR, Entry, Index, Match, Terms, Wording
-from tollgauge.core.similarity import terms_of as read
+from tollgauge.core.similarity.index import COUNT_MAX, FLOOR, Entry, Index, Match
 from tollgauge.core.similarity.postings import SCALE
+from tollgauge.core.similarity.terms import WeightedTerms, Wording
+from tollgauge.core.similarity.terms import terms_of as read
 
 
-def terms(*found: tuple[int, int]) -> Terms:
+def terms(*found: tuple[int, int]) -> WeightedTerms:
     ordered = sorted(dict(found).items())
-    return Terms(array("I", [one for one, _ in ordered]).tobytes(), bytes(w for _, w in ordered))
+    return WeightedTerms(
+        array("I", [one for one, _ in ordered]).tobytes(), bytes(w for _, w in ordered)
+    )
 
 
 def entry(name: str, text: str = "weather forecast", **changes: object) -> Entry:
@@ -96,7 +99,7 @@ def test_another_purpose_is_no_alternative() -> None:
 def test_an_endpoint_that_says_nothing_has_no_alternatives_and_is_none() -> None:
     silent = entry("silent", "")
     assert search([silent]) == []
-    assert search([entry("a")], replace(ASKED, terms=Terms())) == []
+    assert search([entry("a")], replace(ASKED, terms=WeightedTerms())) == []
     assert Index([]).search(silent.terms, host="", pay_to=None, least_tenths=0, limit=5) == ()
     assert Index([]).counts(0, 10) == []
 
@@ -127,35 +130,35 @@ def test_what_the_index_does_not_know_counts_for_the_length_of_a_question() -> N
 def brute(entries: Sequence[Entry], asked: Entry, least: int) -> list[Match]:
     """The rules once more, one pair at a time, in exact integers."""
     hosts: dict[int, set[str]] = {}
-    for each in entries:
-        for one in array("I", each.terms.ids):
-            hosts.setdefault(one, set()).add(each.host)
-    total = len({each.host for each in entries})
+    for entry in entries:
+        for one in array("I", entry.terms.ids):
+            hosts.setdefault(one, set()).add(entry.host)
+    total = len({entry.host for entry in entries})
 
-    def direction(each: Entry) -> dict[int, int]:
+    def direction(entry: Entry) -> dict[int, int]:
         weight = {
             one: tenths * round(64 * (1 + math.log((total + 1) / (len(hosts[one]) + 1))))
-            for one, tenths in zip(array("I", each.terms.ids), each.terms.weights, strict=True)
+            for one, tenths in zip(array("I", entry.terms.ids), entry.terms.weights, strict=True)
         }
         length = math.sqrt(sum(value * value for value in weight.values())) or 1.0
         return {one: round(value * (SCALE / length)) for one, value in weight.items()}
 
     mine = direction(asked)
     rows = []
-    for each in entries:
-        theirs = direction(each)
+    for entry in entries:
+        theirs = direction(entry)
         dot = sum(step * theirs.get(one, 0) for one, step in mine.items())
         percent = min((200 * dot + SCALE * SCALE) // (2 * SCALE * SCALE), 100)
         if (
-            each.offered
-            and each.score_tenths is not None
-            and each.score_tenths >= least
+            entry.offered
+            and entry.score_tenths is not None
+            and entry.score_tenths >= least
             and percent >= FLOOR
-            and each.host != asked.host
-            and (each.pay_to is None or each.pay_to != asked.pay_to)
+            and entry.host != asked.host
+            and (entry.pay_to is None or entry.pay_to != asked.pay_to)
         ):
-            price = (each.price is None, each.price or 0)
-            rows.append((-percent, -each.score_tenths, price, each.id))
+            price = (entry.price is None, entry.price or 0)
+            rows.append((-percent, -entry.score_tenths, price, entry.id))
     return [Match(id_, -percent) for percent, _, _, id_ in sorted(rows)]
 
 

@@ -9,16 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgauge.core.endpoint import Endpoint, endpoint_id
-from tollgauge.core.similarity import Entry, Index, Terms, Wording, terms_of, wording_of
-from tollgauge.core.similarity.terms import TERMS_MAX, WEIGHTS
+from tollgauge.core.similarity.index import Entry, Index
+from tollgauge.core.similarity.terms import (
+    TERMS_MAX,
+    WEIGHTS,
+    WeightedTerms,
+    Wording,
+    terms_of,
+    wording_of,
+)
 from tollgauge.core.similarity.words import words
 
 
-def ids(terms: Terms) -> list[int]:
+def ids(terms: WeightedTerms) -> list[int]:
     return array("I", terms.ids).tolist()
 
 
-def weights(terms: Terms) -> dict[int, int]:
+def weights(terms: WeightedTerms) -> dict[int, int]:
     return dict(zip(ids(terms), terms.weights, strict=True))
 
 

@@ -44,12 +44,12 @@ def test_the_selectors_are_those_of_the_four_functions() -> None:
 def test_a_call_with_v_r_s_reads_as_it_was_written(
     method: Method, values: tuple[object, ...], v: int, r: bytes, s: bytes, suffix: bytes
 ) -> None:
-    made = read_call(call(method, "vrs", (*values, v, r, s)) + suffix, "0xtoken")
-    assert made is not None
-    assert made.method is method
-    assert said(made) == (*values[:5], "0x" + values[5].hex())  # type: ignore[attr-defined]
-    assert made.signature == r + s + bytes([v])
-    assert (made.target, made.suffix) == ("0xtoken", suffix)
+    transfer = read_call(call(method, "vrs", (*values, v, r, s)) + suffix, "0xtoken")
+    assert transfer is not None
+    assert transfer.method is method
+    assert said(transfer) == (*values[:5], "0x" + values[5].hex())  # type: ignore[attr-defined]
+    assert transfer.signature == r + s + bytes([v])
+    assert (transfer.target, transfer.suffix) == ("0xtoken", suffix)
 
 
 @given(
@@ -61,16 +61,16 @@ def test_a_call_with_v_r_s_reads_as_it_was_written(
 def test_a_call_with_bytes_reads_as_it_was_written(
     method: Method, values: tuple[object, ...], signature: bytes, suffix: bytes
 ) -> None:
-    made = read_call(call(method, "bytes", (*values, signature)) + suffix)
-    assert made is not None
-    assert made.method is method
-    assert said(made) == (*values[:5], "0x" + values[5].hex())  # type: ignore[attr-defined]
-    assert (made.signature, made.suffix) == (signature, suffix)
+    transfer = read_call(call(method, "bytes", (*values, signature)) + suffix)
+    assert transfer is not None
+    assert transfer.method is method
+    assert said(transfer) == (*values[:5], "0x" + values[5].hex())  # type: ignore[attr-defined]
+    assert (transfer.signature, transfer.suffix) == (signature, suffix)
 
 
-def said(made: object) -> tuple[object, ...]:
+def said(transfer: object) -> tuple[object, ...]:
     fields = ("payer", "payee", "value", "valid_after", "valid_before", "nonce")
-    return tuple(getattr(made, name) for name in fields)
+    return tuple(getattr(transfer, name) for name in fields)
 
 
 VALUES = ("0x" + "aa" * 20, "0x" + "bb" * 20, 1, 2, 3, b"\4" * 32)
@@ -101,22 +101,22 @@ def test_a_signature_longer_than_the_data_is_no_call(length: int) -> None:
 def test_a_signature_may_overlap_the_other_arguments() -> None:
     """Solidity allows it: offset 64 reads the value (1) as the length, and one byte after it."""
     whole = call(Method.TRANSFER, "bytes", (*VALUES, b""))
-    made = read_call(whole[: 4 + 192] + (64).to_bytes(32) + whole[4 + 224 :])
-    assert made is not None
-    assert made.signature == b"\0"
+    transfer = read_call(whole[: 4 + 192] + (64).to_bytes(32) + whole[4 + 224 :])
+    assert transfer is not None
+    assert transfer.signature == b"\0"
 
 
 def test_dirty_upper_bytes_of_an_address_are_masked_but_fail_a_scan() -> None:
     whole = bytearray(call(Method.TRANSFER, "vrs", (*VALUES, 27, b"\5" * 32, b"\6" * 32)))
     whole[4] = 0xFF
-    made = read_call(bytes(whole))
-    assert made is not None
-    assert made.payer == "0x" + "aa" * 20
+    transfer = read_call(bytes(whole))
+    assert transfer is not None
+    assert transfer.payer == "0x" + "aa" * 20
     assert read_call(bytes(whole), strict=True) is None
 
 
 @given(
-    selector=st.sampled_from(SELECTORS),
+    selector=st.sampled_from(sorted(SELECTORS)),
     data=st.binary(max_size=400),
     start=st.integers(0, 500),
     strict=st.booleans(),

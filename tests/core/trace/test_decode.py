@@ -25,18 +25,11 @@ from tests.support.trace_capture import (
     word,
 )
 
-from tollgauge.core.trace import (
-    DECODERS,
-    CaptureError,
-    Model,
-    Status,
-    TraceResult,
-    named_model,
-    named_network,
-    trace_files,
-    trace_json,
-)
-from tollgauge.core.trace.listed import ARRAYS
+from tollgauge.core.trace.answer import trace_files, trace_json
+from tollgauge.core.trace.catalogue import DECODERS, Model, named_model, named_network
+from tollgauge.core.trace.nesting import ARRAYS
+from tollgauge.core.trace.result import Status, TraceResult
+from tollgauge.core.trace.transaction import TraceInputError
 
 _CANCELED = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81"
 
@@ -70,7 +63,7 @@ def sent(data: str = "0x", to: str = USDC, **changes: Any) -> dict[str, Any]:
     return tx | changes
 
 
-def told(*logs: dict[str, Any], status: str = "0x1", **changes: Any) -> dict[str, Any]:
+def receipt_with(*logs: dict[str, Any], status: str = "0x1", **changes: Any) -> dict[str, Any]:
     receipt = {
         "transactionHash": TX,
         "status": status,
@@ -85,48 +78,50 @@ def frame(data: str, to: str = USDC, **changes: Any) -> dict[str, Any]:
     return {"type": "CALL", "from": OTHER, "to": to, "input": data} | changes
 
 
-def paid(found: TraceResult) -> list[tuple[object, ...]]:
-    return [(each.method, each.amount, each.token.address) for each in found.payments]
+def paid(result: TraceResult) -> list[tuple[object, ...]]:
+    return [(payment.method, payment.amount, payment.token.address) for payment in result.payments]
 
 
 TWA, RWA = "transferWithAuthorization", "receiveWithAuthorization"
 
 
 def test_logs_say_what_was_paid_and_the_call_says_how() -> None:
-    found = trace_files(sent(call()), told(used(), moved()))
-    assert paid(found) == [(TWA, 5, USDC)]
-    assert (found.status, found.decoder, found.reason) == (Status.SUCCESS, Model.CALLDATA, None)
-    assert found.payments[0].log_index == 4
-    assert found.payments[0].valid_before == 2**256 - 1
+    result = trace_files(sent(call()), receipt_with(used(), moved()))
+    assert paid(result) == [(TWA, 5, USDC)]
+    assert (result.status, result.decoder, result.reason) == (Status.SUCCESS, Model.CALLDATA, None)
+    assert result.payments[0].log_index == 4
+    assert result.payments[0].valid_before == 2**256 - 1
 
 
 def test_the_logs_decoder_names_the_method_that_the_call_data_tells() -> None:
-    logs = told(used(), moved())
-    found = trace_files(sent(call()), logs, "receipt-logs")
-    assert (paid(found), found.decoder) == ([(TWA, 5, USDC)], Model.RECEIPT_LOGS)
-    assert found.payments[0].valid_before is None
-    assert "reason" not in trace_json(found)
+    logs = receipt_with(used(), moved())
+    result = trace_files(sent(call()), logs, "receipt-logs")
+    assert (paid(result), result.decoder) == ([(TWA, 5, USDC)], Model.RECEIPT_LOGS)
+    assert result.payments[0].valid_before is None
+    assert "reason" not in trace_json(result)
     hidden = trace_files(sent("0x12345678"), logs, "receipt-logs")
     assert paid(hidden) == [(None, 5, USDC)]
     assert "by which method" in trace_json(hidden)["reason"]
 
 
 def test_the_amount_of_the_logs_stands_where_the_token_keeps_a_part() -> None:
-    found = trace_files(sent(call(5)), told(used(), moved(4)))
-    assert paid(found) == [(TWA, 4, USDC)]
+    result = trace_files(sent(call(5)), receipt_with(used(), moved(4)))
+    assert paid(result) == [(TWA, 4, USDC)]
 
 
 def test_a_call_of_another_authorization_says_nothing_of_a_pair() -> None:
-    found = trace_files(sent(call(nonce=2)), told(used(), moved()))
-    assert paid(found) == [(None, 5, USDC)]
-    assert found.decoder is Model.RECEIPT_LOGS
-    assert found.reason
+    result = trace_files(sent(call(nonce=2)), receipt_with(used(), moved()))
+    assert paid(result) == [(None, 5, USDC)]
+    assert result.decoder is Model.RECEIPT_LOGS
+    assert result.reason
 
 
 def test_several_pairs_are_paired_by_log_order() -> None:
     logs = [used(1, index=1), moved(1, index=2), used(2, index=7), moved(2, index=9)]
-    found = trace_files(sent("0x"), told(*logs))
-    assert [(each.amount, int(each.nonce, 16), each.log_index) for each in found.payments] == [
+    result = trace_files(sent("0x"), receipt_with(*logs))
+    assert [
+        (payment.amount, int(payment.nonce, 16), payment.log_index) for payment in result.payments
+    ] == [
         (1, 1, 2),
         (2, 2, 9),
     ]
@@ -146,47 +141,47 @@ def test_several_pairs_are_paired_by_log_order() -> None:
     ],
 )
 def test_logs_that_make_no_pair_are_no_payment(logs: list[dict[str, Any]]) -> None:
-    found = trace_files(sent(call()), told(*logs))
-    assert found.payments == ()
-    assert found.reason
+    result = trace_files(sent(call()), receipt_with(*logs))
+    assert result.payments == ()
+    assert result.reason
 
 
 def test_a_second_authorization_replaces_one_that_moved_nothing() -> None:
-    found = trace_files(sent("0x"), told(used(1), used(2), moved()))
-    assert [int(each.nonce, 16) for each in found.payments] == [2]
+    result = trace_files(sent("0x"), receipt_with(used(1), used(2), moved()))
+    assert [int(payment.nonce, 16) for payment in result.payments] == [2]
 
 
 def test_a_reverted_transaction_moved_nothing_whatever_it_asked_for() -> None:
     for logs in ([], [used(), moved()]):
-        found = trace_files(sent(call()), told(*logs, status="0x0"))
-        assert (found.status, found.payments) == (Status.REVERTED, ())
-        assert "asks for transferWithAuthorization of 5" in str(found.reason)
+        result = trace_files(sent(call()), receipt_with(*logs, status="0x0"))
+        assert (result.status, result.payments) == (Status.REVERTED, ())
+        assert "asks for transferWithAuthorization of 5" in str(result.reason)
 
 
 def test_a_successful_call_without_logs_is_no_payment() -> None:
-    found = trace_files(sent(call()), told())
-    assert found.payments == ()
-    assert "Nothing moved" in str(found.reason)
+    result = trace_files(sent(call()), receipt_with())
+    assert result.payments == ()
+    assert "Nothing moved" in str(result.reason)
 
 
 def test_a_cancelled_authorization_is_no_payment() -> None:
     log = used() | {"topics": [_CANCELED, *used()["topics"][1:]]}
-    found = trace_files(sent("0x5a049a70"), told(log))
-    assert found.payments == ()
-    assert "cancels" in str(found.reason)
+    result = trace_files(sent("0x5a049a70"), receipt_with(log))
+    assert result.payments == ()
+    assert "cancels" in str(result.reason)
 
 
 def test_a_receipt_without_logs_says_only_whether_it_held() -> None:
-    receipt = told()
+    receipt = receipt_with()
     del receipt["logs"]
-    found = trace_files(sent(call()), receipt)
-    assert (found.status, paid(found)) == (Status.SUCCESS, [(TWA, 5, USDC)])
-    with pytest.raises(CaptureError, match="needs a receipt"):
+    result = trace_files(sent(call()), receipt)
+    assert (result.status, paid(result)) == (Status.SUCCESS, [(TWA, 5, USDC)])
+    with pytest.raises(TraceInputError, match="needs a receipt"):
         trace_files(sent(call()), receipt, "receipt-logs")
 
 
 def test_a_transfer_without_its_authorization_is_not_said_not_to_have_moved() -> None:
-    trace = trace_files(sent(call()), told(moved()))
+    trace = trace_files(sent(call()), receipt_with(moved()))
     assert trace.payments == ()
     assert "Nothing moved" not in str(trace.reason)
     assert "A transfer is logged" in str(trace.reason)
@@ -194,7 +189,7 @@ def test_a_transfer_without_its_authorization_is_not_said_not_to_have_moved() ->
 
 
 def test_a_receipt_from_before_status_existed_held_where_it_has_logs() -> None:
-    receipt = told(used(), moved())
+    receipt = receipt_with(used(), moved())
     del receipt["status"]
     assert trace_files(sent(call()), receipt).status is Status.SUCCESS
 
@@ -219,9 +214,9 @@ def test_a_receipt_without_logs_or_status_leaves_it_unknown() -> None:
 
 
 def test_a_call_trace_alone_is_not_proof_that_the_transaction_held() -> None:
-    found = trace_files(sent(call()), None, calls=frame(call()))
-    assert (found.status, paid(found)) == (Status.UNKNOWN, [(TWA, 5, USDC)])
-    assert "not known whether it moved" in str(found.reason)
+    result = trace_files(sent(call()), None, calls=frame(call()))
+    assert (result.status, paid(result)) == (Status.UNKNOWN, [(TWA, 5, USDC)])
+    assert "not known whether it moved" in str(result.reason)
 
 
 @pytest.mark.parametrize("to_logs", [None, "some"])
@@ -235,32 +230,37 @@ def test_call_data_that_was_cut_is_incomplete(kind: str, to_logs: str | None) ->
         "wrapper": wrapped(call())[:-130],
         "list": encoded_list()[:-200],
     }[kind]
-    found = trace_files(sent(data), told(used(), moved()) if to_logs else None)
-    assert "is incomplete" in str(found.reason)
-    assert found.status is (Status.SUCCESS if to_logs else Status.UNKNOWN)
-    assert [payment.method for payment in found.payments] == ([None] if to_logs else [])
-    assert "holds no" not in str(found.reason)
-    assert "is incomplete" in str(trace_files(sent(data), told(status="0x0")).reason)
+    result = trace_files(sent(data), receipt_with(used(), moved()) if to_logs else None)
+    assert "is incomplete" in str(result.reason)
+    assert result.status is (Status.SUCCESS if to_logs else Status.UNKNOWN)
+    assert [payment.method for payment in result.payments] == ([None] if to_logs else [])
+    assert "holds no" not in str(result.reason)
+    assert "is incomplete" in str(trace_files(sent(data), receipt_with(status="0x0")).reason)
 
 
 def test_call_data_that_is_whole_is_not_called_incomplete() -> None:
     for data in ("0x", call(), wrapped(call()), encoded_list(), "0x12345678", call() + "a161"):
-        for receipt in (None, told(used(), moved()), told(), told(status="0x0")):
+        for receipt in (
+            None,
+            receipt_with(used(), moved()),
+            receipt_with(),
+            receipt_with(status="0x0"),
+        ):
             assert "incomplete" not in str(trace_files(sent(data), receipt).reason)
 
 
 def test_a_pending_transaction_has_moved_nothing_yet() -> None:
     pending = sent(call(), blockNumber=None, blockHash=None)
     for model in (None, "receipt-logs", "calldata", "call-trace"):
-        found = trace_files(pending, None, model)
-        assert found.status is Status.PENDING
-        assert "nothing had moved" in str(found.reason)
+        result = trace_files(pending, None, model)
+        assert result.status is Status.PENDING
+        assert "nothing had moved" in str(result.reason)
 
 
 def test_a_null_transaction_is_not_known() -> None:
     for value in (None, {"jsonrpc": "2.0", "id": 1, "result": None}):
-        found = trace_files(value)
-        assert (found.status, found.payments) == (Status.NOT_FOUND, ())
+        result = trace_files(value)
+        assert (result.status, result.payments) == (Status.NOT_FOUND, ())
 
 
 def test_the_token_behind_an_unknown_proxy_is_told_by_the_signature() -> None:
@@ -279,36 +279,38 @@ def test_hidden_bytes_count_without_a_receipt_only_where_the_payer_signed_them()
 
 def test_hidden_bytes_count_with_a_receipt_where_the_logs_prove_them() -> None:
     data = "0x12345678ff" + call()[2:] + call(9, 9)[2:]
-    found = trace_files(sent(data, to=OTHER), told(used(), moved()))
-    assert paid(found) == [(TWA, 5, USDC)]
+    result = trace_files(sent(data, to=OTHER), receipt_with(used(), moved()))
+    assert paid(result) == [(TWA, 5, USDC)]
 
 
 def test_bytes_that_contradict_each_other_are_settled_by_the_signature() -> None:
     """Two hidden calls with the payment's nonce, one of them with a forged function."""
     forged = "88b7ab63" + call()[10:]
     for data in (forged + call()[2:], call()[2:] + forged):
-        found = trace_files(sent("0x12345678" + data, to=OTHER), told(used(), moved()))
-        assert paid(found) == [(TWA, 5, USDC)]
+        result = trace_files(sent("0x12345678" + data, to=OTHER), receipt_with(used(), moved()))
+        assert paid(result) == [(TWA, 5, USDC)]
 
 
 def test_bytes_that_contradict_each_other_unsigned_prove_nothing() -> None:
     unsigned = call()[2:330] + "00" * 200
     forged = "88b7ab63" + unsigned[8:]
-    found = trace_files(sent("0x12345678" + unsigned + forged, to=OTHER), told(used(), moved()))
-    assert paid(found) == [(None, 5, USDC)]
+    result = trace_files(
+        sent("0x12345678" + unsigned + forged, to=OTHER), receipt_with(used(), moved())
+    )
+    assert paid(result) == [(None, 5, USDC)]
 
 
 def test_a_suffix_cannot_pass_for_the_call_in_front_of_it() -> None:
     forged = "88b7ab63" + call()[10:]
-    found = trace_files(sent(call() + forged), told(used(), moved()))
-    assert paid(found) == [(TWA, 5, USDC)]
+    result = trace_files(sent(call() + forged), receipt_with(used(), moved()))
+    assert paid(result) == [(TWA, 5, USDC)]
 
 
 def test_the_call_trace_shows_what_call_data_hides() -> None:
     calls = frame("0x12345678", OTHER, calls=[frame(call(receive=True))])
-    found = trace_files(sent("0x12345678", to=OTHER), told(used(), moved()), calls=calls)
-    assert paid(found) == [(RWA, 5, USDC)]
-    assert found.decoder is Model.CALL_TRACE
+    result = trace_files(sent("0x12345678", to=OTHER), receipt_with(used(), moved()), calls=calls)
+    assert paid(result) == [(RWA, 5, USDC)]
+    assert result.decoder is Model.CALL_TRACE
     assert paid(trace_files(sent("0x"), None, calls=calls)) == [(RWA, 5, USDC)]
 
 
@@ -329,8 +331,8 @@ def test_frames_that_failed_or_only_delegate_are_not_counted() -> None:
 
 
 def test_a_trace_whose_outermost_frame_failed_is_reverted() -> None:
-    found = trace_files(sent(call()), None, calls=frame(call(), error="execution reverted"))
-    assert (found.status, found.payments) == (Status.REVERTED, ())
+    result = trace_files(sent(call()), None, calls=frame(call(), error="execution reverted"))
+    assert (result.status, result.payments) == (Status.REVERTED, ())
 
 
 def test_a_very_deep_trace_is_read() -> None:
@@ -344,7 +346,7 @@ def test_the_chain_is_the_transactions_own() -> None:
     assert trace_json(trace_files(sent(call()), network="base-mainnet"))["network"] == (
         "base-mainnet"
     )
-    with pytest.raises(CaptureError, match="another chain"):
+    with pytest.raises(TraceInputError, match="another chain"):
         trace_files(sent(call()), network="polygon-mainnet")
     legacy = sent(call())
     del legacy["chainId"]
@@ -364,17 +366,17 @@ def test_the_chain_is_the_transactions_own() -> None:
         (sent(blockNumber=True), None, "blockNumber"),
         (sent(blockNumber=-1), None, "blockNumber"),
         (sent(), [], "no JSON object"),
-        (sent(), told(status="0x2"), "neither 0 nor 1"),
-        (sent(), told() | {"logs": {}}, "no list"),
-        (sent(), told({"address": USDC}), "topics"),
-        (sent(), told(used() | {"topics": ["0x12"]}), "topic"),
-        (sent(), told(used() | {"address": "0x12"}), "address"),
-        (sent(), told(used() | {"data": "zz"}), "data"),
-        (sent(), told(transactionHash="0x" + "11" * 32), "another transaction"),
+        (sent(), receipt_with(status="0x2"), "neither 0 nor 1"),
+        (sent(), receipt_with() | {"logs": {}}, "no list"),
+        (sent(), receipt_with({"address": USDC}), "topics"),
+        (sent(), receipt_with(used() | {"topics": ["0x12"]}), "topic"),
+        (sent(), receipt_with(used() | {"address": "0x12"}), "address"),
+        (sent(), receipt_with(used() | {"data": "zz"}), "data"),
+        (sent(), receipt_with(transactionHash="0x" + "11" * 32), "another transaction"),
     ],
 )
 def test_what_is_no_capture_is_said_plainly(tx: object, receipt: object, message: str) -> None:
-    with pytest.raises(CaptureError, match=message):
+    with pytest.raises(TraceInputError, match=message):
         trace_files(tx, receipt)
 
 
@@ -390,15 +392,15 @@ def test_what_is_no_capture_is_said_plainly(tx: object, receipt: object, message
     ],
 )
 def test_a_malformed_call_trace_is_said_plainly(calls: object) -> None:
-    with pytest.raises(CaptureError):
+    with pytest.raises(TraceInputError):
         trace_files(sent(call()), None, calls=calls)
 
 
 def test_unknown_names_are_said_plainly() -> None:
-    with pytest.raises(CaptureError) as caught:
+    with pytest.raises(TraceInputError) as caught:
         named_model("guess")
     assert "receipt-logs, calldata, call-trace" in caught.value.hint
-    with pytest.raises(CaptureError) as caught:
+    with pytest.raises(TraceInputError) as caught:
         named_network("base")
     assert "base-mainnet" in caught.value.hint
     assert [decoder.model for decoder in DECODERS] == list(Model)
@@ -407,7 +409,9 @@ def test_unknown_names_are_said_plainly() -> None:
 
 def test_the_json_has_the_contracts_fields() -> None:
     shown = trace_json(
-        trace_files(sent(call(12_345)), told(used(), moved(12_345), blockTimestamp="0x65000000")),
+        trace_files(
+            sent(call(12_345)), receipt_with(used(), moved(12_345), blockTimestamp="0x65000000")
+        ),
         hint={"resource": "https://a.example/", "payToMatches": True, "amountMatches": None},
     )
     token = {"address": USDC, "symbol": "USDC", "decimals": 6}
@@ -480,10 +484,10 @@ def test_nothing_but_a_capture_error_is_raised_for_any_json(
 ) -> None:
     for model in (None, *Model):
         try:
-            found = trace_files(tx, receipt, model, calls=calls)
-        except CaptureError:
+            result = trace_files(tx, receipt, model, calls=calls)
+        except TraceInputError:
             continue
-        json.dumps(trace_json(found))
+        json.dumps(trace_json(result))
 
 
 @settings(max_examples=200)
@@ -494,5 +498,5 @@ def test_nothing_but_a_capture_error_is_raised_for_any_json(
 )
 def test_no_call_data_raises(data: bytes, at: int, selector: str) -> None:
     text = "0x" + selector + data[:at].hex() + call()[2:] + data[at:].hex()
-    for receipt in (None, told(used(), moved()), told()):
+    for receipt in (None, receipt_with(used(), moved()), receipt_with()):
         json.dumps(trace_json(trace_files(sent(text), receipt)))

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from tests.support.trace_capture import BLOCK, OTHER, PAYEE, PAYER, TX, USDC, call, moved, used
 
-from tollgauge.core.trace import CaptureError, Status, TraceResult, trace_files, trace_json
+from tollgauge.core.trace.answer import trace_files, trace_json
+from tollgauge.core.trace.result import Status, TraceResult
+from tollgauge.core.trace.transaction import TraceInputError
 
 SENDER = OTHER
 NUMBER = 37_646_058
@@ -28,29 +30,32 @@ def bare(text: str) -> str:
 def rpc() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     place = {"blockNumber": hex(NUMBER), "blockHash": BLOCK, "transactionIndex": "0xa"}
     tx = {"type": "0x2", "hash": TX, "chainId": "0x2105", "from": SENDER, "to": USDC} | place
-    told: dict[str, Any] = {"transactionHash": TX, "from": SENDER, "type": "0x2"} | place
+    receipt: dict[str, Any] = {"transactionHash": TX, "from": SENDER, "type": "0x2"} | place
     logs = [log | place | {"transactionHash": TX, "removed": False} for log in LOGS]
-    told |= {"contractAddress": None, "logsBloom": "0x00", "gasUsed": "0x1511a"}
-    return tx | {"input": call()}, told | {"status": "0x1", "logs": logs}, {"status": "0x0"}
+    receipt |= {"contractAddress": None, "logsBloom": "0x00", "gasUsed": "0x1511a"}
+    return tx | {"input": call()}, receipt | {"status": "0x1", "logs": logs}, {"status": "0x0"}
 
 
 def cast() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    tx, told, failed = rpc()
+    tx, receipt, failed = rpc()
     at = {"blockTimestamp": hex(AT)}
-    told = told | {"logs": [log | at for log in told["logs"]], "effectiveGasPrice": "0x66858c"}
-    return tx | {"gasPrice": "0x66858c", "r": "0x1", "s": "0x2", "yParity": "0x1"}, told, failed
+    receipt = receipt | {
+        "logs": [log | at for log in receipt["logs"]],
+        "effectiveGasPrice": "0x66858c",
+    }
+    return tx | {"gasPrice": "0x66858c", "r": "0x1", "s": "0x2", "yParity": "0x1"}, receipt, failed
 
 
 def viem(big: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     place = {"blockNumber": big(NUMBER), "blockHash": BLOCK, "transactionIndex": 10}
     tx = {"type": "eip1559", "typeHex": "0x2", "hash": TX, "chainId": 8453, "value": big(0)}
-    told = {"type": "eip1559", "transactionHash": TX, "gasUsed": big(86_298), "from": SENDER}
+    receipt = {"type": "eip1559", "transactionHash": TX, "gasUsed": big(86_298), "from": SENDER}
     logs = [
         log | place | {"logIndex": int(log["logIndex"], 16), "transactionHash": TX} for log in LOGS
     ]
     return (
         tx | place | {"from": SENDER, "to": USDC, "input": call(), "gas": big(104_860)},
-        told | place | {"status": "success", "logs": logs, "contractAddress": None},
+        receipt | place | {"status": "success", "logs": logs, "contractAddress": None},
         {"status": "reverted"},
     )
 
@@ -58,7 +63,7 @@ def viem(big: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
 def ethers6() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     place = {"blockNumber": NUMBER, "blockHash": BLOCK}
     tx = {"_type": "TransactionResponse", "hash": TX, "chainId": "8453", "index": 10, "type": 2}
-    told = {"_type": "TransactionReceipt", "hash": TX, "index": 10, "type": 2, "root": None}
+    receipt = {"_type": "TransactionReceipt", "hash": TX, "index": 10, "type": 2, "root": None}
     logs = [
         {key: value for key, value in log.items() if key != "logIndex"}
         | place
@@ -68,7 +73,7 @@ def ethers6() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     ]
     return (
         tx | place | {"from": SENDER, "to": USDC, "data": call(), "gasLimit": "104860"},
-        told | place | {"status": 1, "logs": logs, "from": SENDER, "gasUsed": "86298"},
+        receipt | place | {"status": 1, "logs": logs, "from": SENDER, "gasUsed": "86298"},
         {"status": 0},
     )
 
@@ -77,13 +82,13 @@ def ethers5() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     big = {"type": "BigNumber", "hex": "0x01511a"}
     place = {"blockNumber": NUMBER, "blockHash": BLOCK, "transactionIndex": 10}
     tx = {"hash": TX, "type": 2, "confirmations": 3, "chainId": 8453, "gasLimit": big}
-    told = {"transactionHash": TX, "confirmations": 3, "gasUsed": big, "byzantium": True}
+    receipt = {"transactionHash": TX, "confirmations": 3, "gasUsed": big, "byzantium": True}
     logs = [
         log | place | {"logIndex": int(log["logIndex"], 16), "transactionHash": TX} for log in LOGS
     ]
     return (
         tx | place | {"from": SENDER, "to": USDC, "data": call(), "timestamp": AT},
-        told | place | {"status": 1, "logs": logs, "from": SENDER, "type": 2},
+        receipt | place | {"status": 1, "logs": logs, "from": SENDER, "type": 2},
         {"status": 0},
     )
 
@@ -91,7 +96,7 @@ def ethers5() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
 def web3py(written: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     place = {"blockNumber": NUMBER, "blockHash": written(BLOCK), "transactionIndex": 10}
     tx = {"hash": written(TX), "chainId": 8453, "type": 2, "from": SENDER, "to": USDC} | place
-    told = {"transactionHash": written(TX), "type": 2, "from": SENDER, "gasUsed": 86_298} | place
+    receipt = {"transactionHash": written(TX), "type": 2, "from": SENDER, "gasUsed": 86_298} | place
     logs = [
         log
         | place
@@ -104,12 +109,12 @@ def web3py(written: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]
         }
         for log in LOGS
     ]
-    return tx | {"input": written(call())}, told | {"status": 1, "logs": logs}, {"status": 0}
+    return tx | {"input": written(call())}, receipt | {"status": 1, "logs": logs}, {"status": 0}
 
 
 def web3js() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    tx, told, _ = web3py(str)
-    return tx | {"data": call()}, told | {"status": True}, {"status": False}
+    tx, receipt, _ = web3py(str)
+    return tx | {"data": call()}, receipt | {"status": True}, {"status": False}
 
 
 def blockscout_log(log: dict[str, Any]) -> dict[str, Any]:
@@ -216,9 +221,9 @@ FORMS = {
 }
 
 
-def checked(found: TraceResult, *, index: int | None = 72) -> dict[str, Any]:
+def checked(result: TraceResult, *, index: int | None = 72) -> dict[str, Any]:
     """The payment of every form, proven by its logs."""
-    shown = trace_json(found)
+    shown = trace_json(result)
     assert shown["status"] == "success"
     assert (shown["txHash"], shown["submitter"]) == (TX, SENDER)
     assert (shown["block"]["number"], shown["network"]) == (NUMBER, "base-mainnet")
@@ -226,14 +231,14 @@ def checked(found: TraceResult, *, index: int | None = 72) -> dict[str, Any]:
     assert (shown["amount"], shown["token"]["symbol"]) == ("5", "USDC")
     assert shown["payments"][0]["method"] == "transferWithAuthorization"
     assert shown["payments"][0]["logIndex"] == index
-    assert found.proven
+    assert result.proven
     return shown
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_payment_is_the_same_whoever_wrote_it_down(form: str) -> None:
-    tx, told, _ = FORMS[form]
-    shown = checked(trace_files(tx, told))
+    tx, receipt, _ = FORMS[form]
+    shown = checked(trace_files(tx, receipt))
     more = "The logs are incomplete" in str(shown.get("reason"))
     assert more is (form == "Etherscan"), "a bare list of logs may be a part of them"
 
@@ -241,26 +246,26 @@ def test_a_payment_is_the_same_whoever_wrote_it_down(form: str) -> None:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("envelope", [{"jsonrpc": "2.0", "id": 1}, {"id": 1}, {}])
 def test_the_envelope_of_a_reply_may_stay(form: str, envelope: dict[str, Any]) -> None:
-    tx, told, _ = FORMS[form]
-    told = told if form == "Etherscan" else envelope | {"result": told}
-    checked(trace_files(envelope | {"result": tx}, told))
+    tx, receipt, _ = FORMS[form]
+    receipt = receipt if form == "Etherscan" else envelope | {"result": receipt}
+    checked(trace_files(envelope | {"result": tx}, receipt))
 
 
 @pytest.mark.parametrize("form", [name for name, parts in FORMS.items() if parts[2]])
 def test_a_receipt_of_any_form_says_that_it_reverted(form: str) -> None:
-    tx, told, failed = FORMS[form]
-    shown = trace_json(trace_files(tx, told | failed | {"logs": []}))
+    tx, receipt, failed = FORMS[form]
+    shown = trace_json(trace_files(tx, receipt | failed | {"logs": []}))
     assert (shown["status"], shown["payments"]) == ("reverted", [])
     assert "nothing moved" in shown["reason"]
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_transaction_alone_says_that_it_is_not_known_whether_it_moved(form: str) -> None:
-    found = trace_files(FORMS[form][0])
+    result = trace_files(FORMS[form][0])
     told_itself = form in ("Blockscout", "Etherscan")
-    assert found.status is (Status.SUCCESS if told_itself else Status.UNKNOWN)
-    assert "not known whether it moved" in str(found.reason)
-    assert not found.proven
+    assert result.status is (Status.SUCCESS if told_itself else Status.UNKNOWN)
+    assert "not known whether it moved" in str(result.reason)
+    assert not result.proven
 
 
 def test_a_transaction_of_blockscout_says_itself_that_it_failed_or_waits() -> None:
@@ -275,23 +280,23 @@ def test_a_transaction_of_blockscout_says_itself_that_it_failed_or_waits() -> No
 
 
 def test_a_transaction_of_blockscout_may_stand_for_its_receipt() -> None:
-    found = trace_files({"hash": TX, "input": call(), "to": USDC}, blockscout())
-    assert (found.status, len(found.payments), found.proven) == (Status.SUCCESS, 1, False)
+    result = trace_files({"hash": TX, "input": call(), "to": USDC}, blockscout())
+    assert (result.status, len(result.payments), result.proven) == (Status.SUCCESS, 1, False)
 
 
 def test_one_object_may_hold_the_transaction_and_its_receipt() -> None:
     checked(trace_files(gettxinfo()))
-    tx, told, _ = rpc()
-    checked(trace_files(tx | told))
+    tx, receipt, _ = rpc()
+    checked(trace_files(tx | receipt))
     failed = gettxinfo()
     failed["result"] |= {"success": False, "logs": []}
     assert trace_files(failed).status is Status.REVERTED
 
 
 def test_a_receipt_alone_is_enough_for_what_its_logs_prove() -> None:
-    found = trace_files(rpc()[1])
-    assert (found.status, found.payments[0].amount, found.proven) == (Status.SUCCESS, 5, True)
-    assert found.payments[0].method is None
+    result = trace_files(rpc()[1])
+    assert (result.status, result.payments[0].amount, result.proven) == (Status.SUCCESS, 5, True)
+    assert result.payments[0].method is None
 
 
 def test_a_page_of_logs_does_not_say_that_there_are_no_others() -> None:
@@ -307,13 +312,13 @@ def test_a_page_of_logs_does_not_say_that_there_are_no_others() -> None:
 
 
 def test_logs_alone_are_proof_that_the_transaction_held() -> None:
-    tx, told, _ = rpc()
-    checked(trace_files(tx, told["logs"]))
+    tx, receipt, _ = rpc()
+    checked(trace_files(tx, receipt["logs"]))
     checked(trace_files(tx, blockscout_logs()))
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("receipt", "message"),
     [
         ({"error": {"code": -32000, "message": "busy"}, "jsonrpc": "2.0", "id": 1}, "an error"),
         ({"status": "0", "message": "NOTOK", "result": "Max rate limit reached"}, "an error"),
@@ -326,18 +331,18 @@ def test_logs_alone_are_proof_that_the_transaction_held() -> None:
         ([], "no JSON object"),
     ],
 )
-def test_what_cannot_be_a_receipt_is_refused(told: object, message: str) -> None:
-    with pytest.raises(CaptureError, match=message):
-        trace_files(rpc()[0], told)
+def test_what_cannot_be_a_receipt_is_refused(receipt: object, message: str) -> None:
+    with pytest.raises(TraceInputError, match=message):
+        trace_files(rpc()[0], receipt)
 
 
 def test_a_receipt_that_contradicts_its_transaction_is_refused() -> None:
-    with pytest.raises(CaptureError, match="different outcomes"):
+    with pytest.raises(TraceInputError, match="different outcomes"):
         trace_files(blockscout(), rpc()[1] | {"status": "0x0", "logs": []})
 
 
 def test_a_saved_error_is_not_taken_for_an_unknown_transaction() -> None:
-    with pytest.raises(CaptureError, match="an error"):
+    with pytest.raises(TraceInputError, match="an error"):
         trace_files({"jsonrpc": "2.0", "id": 1, "error": {"code": -32005, "message": "limit"}})
 
 
@@ -352,5 +357,5 @@ def test_a_chain_that_nothing_names_is_said_to_be_assumed() -> None:
 
 
 def test_a_log_is_no_transaction() -> None:
-    with pytest.raises(CaptureError, match="no transaction"):
+    with pytest.raises(TraceInputError, match="no transaction"):
         trace_files(rpc()[1]["logs"][0])

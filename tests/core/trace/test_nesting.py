@@ -12,15 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tollgauge.core.trace.calldata import SELECTORS
-from tollgauge.core.trace.listed import ARRAYS, PACKED
 from tollgauge.core.trace.nesting import (
     _OPERATION_6,
     _OPERATION_7,
     _SIGNATURES,
     _WRAPPERS,
+    ARRAYS,
     CALLS_MAX,
-    authorized,
-    scanned,
+    PACKED,
+    transfers_anywhere,
+    transfers_in,
 )
 
 TOKEN = "0x" + "cc" * 20
@@ -41,14 +42,14 @@ def written(signature: str, *arguments: object) -> bytes:
 
 
 def types(signature: str) -> list[str]:
-    found, depth = [""], 0
+    parts, depth = [""], 0
     for char in signature[signature.index("(") + 1 : -1]:
         depth += (char == "(") - (char == ")")
         if char == "," and depth == 0:
-            found.append("")
+            parts.append("")
         else:
-            found[-1] += char
-    return [each for each in found if each]
+            parts[-1] += char
+    return [part for part in parts if part]
 
 
 A, B = transfer(1), transfer(2, "vrs")
@@ -66,7 +67,7 @@ def operation_7(data: bytes) -> tuple[object, ...]:
 
 def packed(*calls: bytes) -> bytes:
     return b"".join(
-        b"\0" + bytes.fromhex(TOKEN[2:]) + WORD + len(each).to_bytes(32) + each for each in calls
+        b"\0" + bytes.fromhex(TOKEN[2:]) + WORD + len(data).to_bytes(32) + data for data in calls
     )
 
 
@@ -118,27 +119,27 @@ CASES: dict[str, tuple[tuple[object, ...], int]] = {
 
 
 def test_every_wrapper_has_a_case() -> None:
-    assert CASES.keys() == _SIGNATURES.keys()
+    assert {*CASES, ARRAYS, PACKED} == _SIGNATURES.keys()
 
 
 @pytest.mark.parametrize("signature", CASES)
 def test_a_wrapper_gives_the_calls_inside_it_in_order(signature: str) -> None:
     arguments, count = CASES[signature]
     data = written(signature, *arguments)
-    found = authorized(data, OUTER)
-    assert [(call.value, call.target) for call in found] == [(1, TOKEN), (2, TOKEN)][:count]
-    assert [call.signature for call in found] == [b"\7" * 65, b"\7" * 64 + b"\x1b"][:count]
-    assert all(call.suffix == b"" for call in found)
+    transfers = transfers_in(data, OUTER)
+    assert [(call.value, call.target) for call in transfers] == [(1, TOKEN), (2, TOKEN)][:count]
+    assert [call.signature for call in transfers] == [b"\7" * 65, b"\7" * 64 + b"\x1b"][:count]
+    assert all(call.suffix == b"" for call in transfers)
     # A suffix behind the wrapper's own arguments changes nothing.
-    assert authorized(data + b"suffix", OUTER) == found
-    assert {call.key for call in scanned(data)} >= {call.key for call in found}
+    assert transfers_in(data + b"suffix", OUTER) == transfers
+    assert {call.key for call in transfers_anywhere(data)} >= {call.key for call in transfers}
 
 
 def test_wrappers_nest() -> None:
     data = written("multicall(bytes[])", [execute(A)])
     for _ in range(5):
         data = written("aggregate3((address,bool,bytes)[])", [(OUTER, True, data)])
-    assert [call.value for call in authorized(data, OUTER)] == [1]
+    assert [call.value for call in transfers_in(data, OUTER)] == [1]
 
 
 ROWS = tuple(range(1, 4))
@@ -147,7 +148,7 @@ ROWS = tuple(range(1, 4))
 def said(data: bytes) -> list[tuple[object, ...]]:
     return [
         (call.payer, call.payee, call.value, call.valid_after, call.valid_before, call.target)
-        for call in authorized(data, OUTER)
+        for call in transfers_in(data, OUTER)
     ]
 
 
@@ -179,29 +180,29 @@ def listings() -> tuple[bytes, bytes]:
 def test_lists_of_authorizations_are_read_row_by_row() -> None:
     for data in listings():
         assert said(data) == [("0x" + "aa" * 20, "0x" + "bb" * 20, row, 7, 9, None) for row in ROWS]
-        found = authorized(data, OUTER)
-        assert [int(call.nonce, 16) for call in found] == list(ROWS)
-        assert found[1].signature == b"\5" * 32 + b"\6" * 32 + b"\x1c"
+        transfers = transfers_in(data, OUTER)
+        assert [int(call.nonce, 16) for call in transfers] == list(ROWS)
+        assert transfers[1].signature == b"\5" * 32 + b"\6" * 32 + b"\x1c"
         nested = written("aggregate3((address,bool,bytes)[])", [(OUTER, True, data)])
-        assert authorized(nested, OUTER) == found
+        assert transfers_in(nested, OUTER) == transfers
 
 
 def test_a_list_that_ends_too_early_gives_at_most_its_whole_rows() -> None:
     for data in listings():
         for length in range(0, len(data), 7):
-            assert len(authorized(data[:length], OUTER)) <= len(ROWS)
+            assert len(transfers_in(data[:length], OUTER)) <= len(ROWS)
 
 
 def test_a_wrapper_that_nobody_knows_hides_nothing_from_a_scan() -> None:
     data = written("unknown(uint256,bytes)", 5, b"odd" + A) + b"tail" + B
-    assert authorized(data, OUTER) == ()
-    assert sorted(call.value for call in scanned(data)) == [1, 2]
+    assert transfers_in(data, OUTER) == ()
+    assert sorted(call.value for call in transfers_anywhere(data)) == [1, 2]
 
 
 def within(seconds: float, data: bytes) -> None:
     begin = time.process_time()
-    authorized(data, OUTER)
-    scanned(data)
+    transfers_in(data, OUTER)
+    transfers_anywhere(data)
     assert time.process_time() - begin < seconds
 
 
@@ -220,7 +221,7 @@ def shared(inner: bytes, count: int) -> bytes:
 
 
 def test_shared_elements_mean_what_they_say() -> None:
-    assert [call.value for call in authorized(shared(shared(A, 2), 3), OUTER)] == [1] * 6
+    assert [call.value for call in transfers_in(shared(shared(A, 2), 3), OUTER)] == [1] * 6
 
 
 @pytest.mark.parametrize("inner", [A, b"", written("unknown()")])
@@ -230,7 +231,7 @@ def test_calls_that_multiply_at_every_level_are_bounded(inner: bytes) -> None:
     for _ in range(12):
         data = shared(data, 256)
     within(2.0, data)
-    assert len(authorized(data, OUTER)) <= CALLS_MAX
+    assert len(transfers_in(data, OUTER)) <= CALLS_MAX
 
 
 def test_many_selectors_cost_little() -> None:
@@ -259,10 +260,10 @@ hostile_words = st.one_of(
 )
 def test_no_bytes_raise(selector: bytes, body: list[bytes]) -> None:
     data = selector + b"".join(body)
-    for call in authorized(data, OUTER):
+    for call in transfers_in(data, OUTER):
         assert len(call.payer) == len(call.payee) == 42
         assert 0 <= call.value < 2**256
-    scanned(data)
+    transfers_anywhere(data)
 
 
 @settings(max_examples=200)
@@ -277,4 +278,4 @@ def test_a_wrapper_with_bent_offsets_never_raises(
     for place, word in changes:
         at = 4 + 32 * place
         data[at : at + 32] = word[: max(0, min(32, len(data) - at))]
-    authorized(bytes(data), OUTER)
+    transfers_in(bytes(data), OUTER)

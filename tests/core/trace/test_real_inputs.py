@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from tollgauge.core.trace import Model, Status, TraceResult, trace_files, trace_json
+from tollgauge.core.trace.answer import trace_files, trace_json
+from tollgauge.core.trace.catalogue import Model
 from tollgauge.core.trace.nesting import _SIGNATURES, _WRAPPERS
+from tollgauge.core.trace.result import Status, TraceResult
 
 ONCHAIN = Path(__file__).parents[4] / "shared" / "data" / "onchain"
 pytestmark = pytest.mark.skipif(
@@ -52,23 +54,23 @@ def transaction(saved: dict[str, Any]) -> dict[str, Any]:
 def receipt(saved: dict[str, Any]) -> dict[str, Any] | None:
     """The saved receipt, whole or not."""
     flashblock = saved.get("receipt_from_flashblock_metadata", {}).get("Eip1559")
-    found: dict[str, Any] | None = saved.get("receipt", saved.get("receipt_partial", flashblock))
-    return found
+    result: dict[str, Any] | None = saved.get("receipt", saved.get("receipt_partial", flashblock))
+    return result
 
 
-def checked(saved: dict[str, Any], found: TraceResult) -> None:
+def checked(saved: dict[str, Any], result: TraceResult) -> None:
     """A trace says exactly what the file's verification says."""
     said = saved["verification"]["decoded"]
-    [payment] = found.payments
-    assert found.chain_id == saved["chainId"]
-    assert found.tx_hash == saved["hash"]
+    [payment] = result.payments
+    assert result.chain_id == saved["chainId"]
+    assert result.tx_hash == saved["hash"]
     assert payment.method == "transferWithAuthorization"
     assert (payment.payer, payment.payee) == (said["from_"], said["to"])
     assert (payment.amount, payment.nonce) == (said["value"], "0x" + said["nonce"])
     assert (payment.valid_after, payment.valid_before) == (said["va"], said["vb"])
     assert payment.token.address == USDC[saved["chainId"]]
     assert payment.suffix.hex() == said["extra"]
-    shown = trace_json(found)
+    shown = trace_json(result)
     assert shown["amount"] == str(said["value"])
     assert shown["payments"][0]["amountUsd"] == said["value"] / 10**6
     assert shown["token"] == {
@@ -85,10 +87,10 @@ def test_a_real_payment_decodes_to_what_its_file_says(name: str) -> None:
     checked(saved, trace_files(transaction(saved)))
     checked(saved, trace_files(transaction(saved), None, "calldata"))
     checked(saved, trace_files({"jsonrpc": "2.0", "id": 1, "result": transaction(saved)}))
-    if (told := receipt(saved)) is not None:
-        found = trace_files(transaction(saved), told)
-        assert found.status is Status.SUCCESS
-        checked(saved, found)
+    if (saved_receipt := receipt(saved)) is not None:
+        result = trace_files(transaction(saved), saved_receipt)
+        assert result.status is Status.SUCCESS
+        checked(saved, result)
 
 
 @pytest.mark.parametrize("name", POSITIVE)
@@ -96,11 +98,11 @@ def test_the_logs_of_a_real_payment_prove_it(name: str) -> None:
     """Where the file lacks the logs, they are written as the token does, from what it says."""
     saved = load(name)
     said, token = saved["verification"]["decoded"], USDC[saved["chainId"]]
-    told = receipt(saved) or {"status": "0x1"}
+    saved_receipt = receipt(saved) or {"status": "0x1"}
     index = saved.get("expected", {}).get("Transfer_logIndex", 1)
     word = "0x" + "0" * 24
     payer = word + said["from_"][2:]
-    told.setdefault(
+    saved_receipt.setdefault(
         "logs",
         [
             {
@@ -117,12 +119,12 @@ def test_the_logs_of_a_real_payment_prove_it(name: str) -> None:
             },
         ],
     )
-    found = trace_files(transaction(saved), told)
-    checked(saved, found)
-    assert (found.decoder, found.reason) == (Model.CALLDATA, None)
-    logs = trace_files(transaction(saved), told, "receipt-logs")
+    result = trace_files(transaction(saved), saved_receipt)
+    checked(saved, result)
+    assert (result.decoder, result.reason) == (Model.CALLDATA, None)
+    logs = trace_files(transaction(saved), saved_receipt, "receipt-logs")
     [payment] = logs.payments
-    assert (payment.method, payment.valid_after) == (found.payments[0].method, None)
+    assert (payment.method, payment.valid_after) == (result.payments[0].method, None)
     assert (payment.payer, payment.payee) == (said["from_"], said["to"])
     assert (payment.amount, payment.nonce) == (said["value"], "0x" + said["nonce"])
 
@@ -148,22 +150,22 @@ def test_a_real_transfer_without_an_authorization_is_no_payment(name: str) -> No
 
 def test_a_permit2_settlement_is_no_payment_by_authorization() -> None:
     saved = load("synthetic-permit2-exact-settle-calldata")
-    found = trace_files({"input": saved["calldata"], "to": "0x" + "40" * 20})
-    assert found.payments == ()
-    assert "Permit2" in str(found.reason)
+    result = trace_files({"input": saved["calldata"], "to": "0x" + "40" * 20})
+    assert result.payments == ()
+    assert "Permit2" in str(result.reason)
 
 
 def test_only_the_payment_among_a_real_blocks_receipts_is_found() -> None:
     """The flashblock: its receipts have dozens of logs, one pair of which is a payment."""
     flashblock = load("base-flashblock-37646058-idx10")
     paid = {}
-    for tx_hash, told in flashblock["metadata"]["receipts"].items():
-        found = trace_files({"hash": tx_hash}, next(iter(told.values())))
-        if found.payments:
-            paid[tx_hash] = found
-    [(tx_hash, found)] = paid.items()
+    for tx_hash, saved_receipt in flashblock["metadata"]["receipts"].items():
+        result = trace_files({"hash": tx_hash}, next(iter(saved_receipt.values())))
+        if result.payments:
+            paid[tx_hash] = result
+    [(tx_hash, result)] = paid.items()
     assert tx_hash == load("base-twa-bytes-2cd6b482-raw")["hash"]
-    assert [payment.amount for payment in found.payments] == [1000]
+    assert [payment.amount for payment in result.payments] == [1000]
 
 
 def test_the_selectors_are_those_of_the_reference() -> None:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from tests.support.statements import execute, fetch
 
 from tollgauge.core.endpoint import Endpoint, Listing, parse_resource
-from tollgauge.core.evidence import Change
+from tollgauge.core.evidence import TermChange
 from tollgauge.core.listing import ListedItem
 from tollgauge.core.terms import Quote, UnpricedTerms
 from tollgauge.core.units import DAY_MS, MINUTE_MS
@@ -71,7 +71,7 @@ async def test_a_listed_resource_becomes_an_endpoint(store: Store) -> None:
         tags=("t",),
     )
     tally, gone = await crawl(store, "bazaar", one)
-    assert (tally.new, tally.seen, tally.events, gone) == (1, 1, 1, 0)
+    assert (tally.new, tally.seen, tally.kinds.total(), gone) == (1, 1, 1, 0)
     assert dict(tally.kinds) == {"listed": 1}
     assert await stored(store, one) == Endpoint(
         id=one.resource.id,
@@ -100,7 +100,7 @@ async def test_a_page_recorded_twice_changes_nothing(store: Store) -> None:
         tally = await store.writing(
             discovery.record_page, begun, [one, two], next_offset=2, now=NOW + 2 - expected
         )
-        assert (tally.new, tally.seen, tally.events) == (expected, 2, expected)
+        assert (tally.new, tally.seen, tally.kinds.total()) == (expected, 2, expected)
     assert (await stored(store, one)).last_seen == NOW
 
 
@@ -307,12 +307,12 @@ async def test_a_probes_terms_are_compared_with_what_probes_saw_before(store: St
     one = item()
     await crawl(store, "bazaar", one)
     found = await stored(store, one)
-    assert await store.writing(discovery.observe_quote, found, TWO, at=NOW + 1) == ()
-    assert await store.writing(discovery.observe_quote, found, TWO, at=NOW + 2) == ()
-    changes = await store.writing(discovery.observe_quote, found, CENT, at=NOW + 3)
-    assert await store.writing(discovery.observe_quote, found, TWO, at=NOW + 2) == ()  # late
+    assert await store.writing(discovery.observe_quotes, {found.id: (TWO, NOW + 1)}) == ()
+    assert await store.writing(discovery.observe_quotes, {found.id: (TWO, NOW + 2)}) == ()
+    changes = await store.writing(discovery.observe_quotes, {found.id: (CENT, NOW + 3)})
+    assert await store.writing(discovery.observe_quotes, {found.id: (TWO, NOW + 2)}) == ()  # late
     assert changes == (
-        Change(at=NOW + 3, kind="price-changed", source="probe", before="20000", after="10000"),
+        TermChange(at=NOW + 3, kind="price-changed", source="probe", before="20000", after="10000"),
     )
     assert await store.reading(discovery.changes, found.id, since=NOW + 2, until=NOW + 3) == changes
     assert await store.reading(discovery.changes, found.id, since=NOW + 3, until=NOW + 9) == ()
@@ -323,7 +323,7 @@ async def test_what_a_probe_saw_outweighs_a_listing(store: Store) -> None:
     one = item()
     await crawl(store, "bazaar", one)
     found = await stored(store, one)
-    await store.writing(discovery.observe_quote, found, TWO, at=NOW + 1)
+    await store.writing(discovery.observe_quotes, {found.id: (TWO, NOW + 1)})
     await crawl(store, "bazaar", replace(one, quote=replace(CENT, amount=5)), now=NOW + 2)
     found = await stored(store, one)
     assert (found.quote, found.quote_at) == (TWO, NOW + 1)
@@ -334,10 +334,10 @@ async def test_a_change_that_several_sources_saw_is_told_once(store: Store) -> N
     for source in ("bazaar", "x402scan"):
         await crawl(store, source, one)
     found = await stored(store, one)
-    await store.writing(discovery.observe_quote, found, CENT, at=NOW)
-    await store.writing(discovery.observe_quote, found, TWO, at=NOW + 1)
-    await store.writing(discovery.observe_quote, found, CENT, at=NOW + 2)
-    await store.writing(discovery.observe_quote, found, TWO, at=NOW + 3)
+    await store.writing(discovery.observe_quotes, {found.id: (CENT, NOW)})
+    await store.writing(discovery.observe_quotes, {found.id: (TWO, NOW + 1)})
+    await store.writing(discovery.observe_quotes, {found.id: (CENT, NOW + 2)})
+    await store.writing(discovery.observe_quotes, {found.id: (TWO, NOW + 3)})
     for source in ("bazaar", "x402scan"):
         await crawl(store, source, replace(one, quote=TWO), now=NOW + 4)
     seen = await store.reading(discovery.changes, found.id, since=0, until=NOW + 9)

@@ -28,7 +28,7 @@ from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.db.migrations import upgrade
 from tollgauge.jobs import prune, score
-from tollgauge.monitor import discovery, probing, reports
+from tollgauge.monitor import alternatives, discovery, probing, reports
 from tollgauge.monitor.probing import Observation
 from tollgauge.store.endpoints import alternative_counts as similar_rows
 from tollgauge.store.endpoints import crawls, endpoints, public, scores
@@ -178,9 +178,9 @@ async def test_its_buyer_still_gets_the_report(running: Running) -> None:
 async def test_it_is_offered_and_sampled_to_nobody(running: Running) -> None:
     store = running.service.store
     await store.writing(asked_for, DEFAMING, at=NOW, sells=True, wildcard=False)
-    standing = await store.reading(similar_rows.standing, DEFAMING.id)
-    assert standing is not None
-    assert not standing.offered
+    scored = await store.reading(similar_rows.scored_endpoint, DEFAMING.id)
+    assert scored is not None
+    assert not alternatives.is_offered(scored)
     samples = await store.reading(reports.preview)
     assert DEFAMING.id not in [each.report.endpoint.id for each in samples]
 

@@ -16,7 +16,7 @@ from tollgauge.core.changes import delisting
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.listing import ListedItem, read_item
 from tollgauge.core.units import DAY_MS
-from tollgauge.core.watch import PERIOD_MS, READABLE_MS, Kind, State, WatchRequest
+from tollgauge.core.watch import PERIOD_MS, READABLE_MS, Kind, WatchRequest, WatchState
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import changes as watched_changes
@@ -72,7 +72,7 @@ async def started(store: Store, *, targets: int = 1) -> None:
     await store.writing(discovery.adopt, RESOURCE, source="request", now=NOW)
     kept = [target(number) for number in range(1, targets + 1)]
     await store.writing(watch_payments.create, made(1), kept, payment_id="pay_1")
-    await execute(store, watches.watch.update().values(state=State.ACTIVE.value))
+    await execute(store, watches.watch.update().values(state=WatchState.ACTIVE.value))
     await execute(store, watch_payments.watch_payment.update().values(applied=True))
 
 
@@ -131,7 +131,7 @@ async def test_healthy_destinations_come_first_and_the_failing_have_a_share(stor
 
 async def test_nothing_is_sent_for_a_watch_that_is_not_paid(store: Store) -> None:
     await started(store)
-    await execute(store, watches.watch.update().values(state=State.PENDING.value))
+    await execute(store, watches.watch.update().values(state=WatchState.PENDING.value))
     await store.writing(outbox.put, [notice(1)], now=NOW)
     assert await claim(store, "a") == []
 
@@ -168,7 +168,7 @@ async def test_an_event_that_becomes_visible_late_is_not_passed_by_a_cursor(
     await write(two, "second", pause=0)
     await first
     assert order == ["first", "second"]
-    told = await one.reading(changes.of_watch, made(1), after=0, limit=9)
+    told = await one.reading(watched_changes.of_watch, made(1), after=0, limit=9)
     assert [each.change.evidence["source"] for each in told] == ["first", "second"]
 
 
@@ -184,14 +184,17 @@ async def test_a_watch_hears_its_own_flips_of_its_own_time(store: Store) -> None
         replace(change, at=NOW + PERIOD_MS + 1),
     ):
         await store.writing(changes.add, [(RESOURCE.id, each)])
-    heard = await store.writing(changes.of_watch, made(1), after=0, limit=9)
-    assert [(each.change.type, each.change.sensitivity) for each in heard] == [
+    told = await store.writing(watched_changes.of_watch, made(1), after=0, limit=9)
+    assert [(each.change.type, each.change.sensitivity) for each in told] == [
         ("delisting", None),
         ("liveness_down", 2),
     ]
     deaf = made(1, watch_request=WatchRequest(events=("price_change",)))
-    assert await store.writing(changes.of_watch, deaf, after=0, limit=9) == ()
-    assert await store.writing(changes.of_watch, made(1), after=heard[0].id, limit=9) == heard[1:]
+    assert await store.writing(watched_changes.of_watch, deaf, after=0, limit=9) == ()
+    assert (
+        await store.writing(watched_changes.of_watch, made(1), after=told[0].id, limit=9)
+        == told[1:]
+    )
 
 
 async def test_ended_watches_and_old_deliveries_are_forgotten(store: Store) -> None:
@@ -200,7 +203,7 @@ async def test_ended_watches_and_old_deliveries_are_forgotten(store: Store) -> N
     await store.writing(outbox.drop, "wat_1", now=NOW)
     found = await store.writing(watches.get, "wat_1")
     assert found is not None
-    assert await store.writing(watches.end, found, State.CANCELLED, now=NOW)
+    assert await store.writing(watches.end, found, WatchState.CANCELLED, now=NOW)
     assert await store.writing(watch_payments.forget, now=NOW + PERIOD_MS + READABLE_MS) == 0
     assert await store.writing(outbox.forget, now=NOW + 29 * DAY_MS) == 0
     assert await store.writing(outbox.forget, now=NOW + 31 * DAY_MS) == 1
@@ -239,6 +242,6 @@ async def test_a_crawl_tells_changed_terms_until_a_probe_has_seen_some(
         assert isinstance(endpoint, Endpoint)
         if not listed and number == 0 and endpoint.quote is not None:
             seen = replace(endpoint.quote, amount=150)
-            await store.writing(discovery.observe_quote, endpoint, seen, at=at)
+            await store.writing(discovery.observe_quotes, {endpoint.id: (seen, at)})
     told = await store.reading(changes.public, endpoint_id=RESOURCE.id)
     assert [each.change.type for _, each in told] == (["price_change"] if listed else [])

@@ -25,8 +25,6 @@ from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.web.edge.connections import ConnectionSettings
 from tollgauge.web.edge.middleware import EdgeSettings
 
-pytestmark = pytest.mark.xdist_group("http")
-
 HEALTH = b"GET /healthz HTTP/1.1\r\nhost: t\r\n\r\n"
 STATS = b"GET /trust/stats HTTP/1.1\r\nhost: t\r\n\r\n"
 SHORT_MS = 250
@@ -103,13 +101,16 @@ async def served(
         facilitator=FacilitatorSettings(url=facilitator, verify_timeout_s=3),
     )
     stop, ready = asyncio.Event(), asyncio.Event()
-    async with root.opened(config) as service:
-        running = asyncio.create_task(root.run(service, stop=stop, on_ready=ready.set))
-        await asyncio.wait_for(ready.wait(), 20)
-        async with contextlib.AsyncExitStack() as stack:
-            yield Server(port, stack)
-        stop.set()
-        await running
+    with root.listen(config, serve=True) as listeners:
+        async with root.opened(config) as service:
+            running = asyncio.create_task(
+                root.run(service, listeners, stop=stop, on_ready=ready.set)
+            )
+            await asyncio.wait_for(ready.wait(), 20)
+            async with contextlib.AsyncExitStack() as stack:
+                yield Server(port, stack)
+            stop.set()
+            await running
 
 
 def settings(**changed: int) -> ConnectionSettings:

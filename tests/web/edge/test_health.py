@@ -27,8 +27,6 @@ from tollgauge.db import meta
 from tollgauge.store.ledger import payments
 from tollgauge.web.edge.health import EVERY_MS, TRY_SECONDS
 
-pytestmark = pytest.mark.xdist_group("http")
-
 
 @pytest.fixture
 async def running(database: str) -> AsyncIterator[Running]:
@@ -113,11 +111,11 @@ async def test_a_file_that_is_overwritten_is_corrupt_though_its_log_holds_every_
 
 
 async def test_damage_that_a_read_met_makes_the_file_corrupt(
-    on_file: tuple[Running, Path],
+    tmp_path: Path, market_database: Callable[[Path], str]
 ) -> None:
     """Damage deep inside, where a try does not come by."""
-    running, path = on_file
-    await running.service.store.close()
+    path = tmp_path / "service.db"
+    url = market_database(path)
     with contextlib.closing(sqlite3.connect(path)) as direct:
         names = "SELECT pageno FROM dbstat WHERE name = 'probe_day' AND pagetype = 'leaf'"
         try:
@@ -128,12 +126,14 @@ async def test_damage_that_a_read_met_makes_the_file_corrupt(
         for number in pages[1:]:
             file.seek((number - 1) * 8_192)
             file.write(b"\xa5" * 8_192)
-    assert await ready(running) == "ready"
-    assert (await running.get(f"/trust/snapshot/{WEATHER_ID}")).status_code in (200, 503)
-    read = "SELECT sum(length(packed)) FROM probe_day"
-    with pytest.raises(Exception, match="not available"):
-        await running.service.store.reading(lambda c: c.exec_driver_sql(read).scalar())
-    assert await ready(running) == "corrupt"
+    async with opened(configuration(store_url=url)) as running:
+        assert await ready(running) == "ready"
+        snapshot = await running.get(f"/trust/snapshot/{WEATHER_ID}")
+        assert snapshot.status_code in (200, 503)
+        read = "SELECT sum(length(packed)) FROM probe_day"
+        with pytest.raises(Exception, match="not available"):
+            await running.service.store.reading(lambda c: c.exec_driver_sql(read).scalar())
+        assert await ready(running) == "corrupt"
 
 
 async def test_a_file_that_another_program_writes_to_is_locked(

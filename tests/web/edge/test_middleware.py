@@ -29,7 +29,7 @@ from tollgauge.web.edge.middleware import (
     client_key,
 )
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("http")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 JSON_ROUTES = (
     "/trust/leaderboard",

@@ -37,7 +37,7 @@ from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.products import trust
 from tollgauge.web.watches.poll import Polling
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("mcp")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TOOL = "x402_trust_score"
 ASSET = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"

@@ -34,7 +34,7 @@ TOOL = "x402_watch_events"
 MCP_CLIENT = Path(__file__).parents[2] / "support" / "mcp_client.mjs"
 PROGRAM = str(Path(sys.executable).with_name("tollgauge"))
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("mcp")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

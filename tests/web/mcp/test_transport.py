@@ -33,7 +33,7 @@ from tollgauge.demo.serving import serve
 from tollgauge.web import routes as web
 from tollgauge.web.paid.catalogue import TRUST, SaleSettings
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("mcp")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PINNED = {
     "x402_trust_score": "2282bdeafc68442dbabedeeaafaa3796612e4de67a13b9055e22063a49de1257",

@@ -31,8 +31,6 @@ TOOLS = [
     "x402_watch_events",
 ]
 
-pytestmark = pytest.mark.xdist_group("mcp")
-
 
 @pytest.fixture
 def environment(tmp_path: Path, market_database: Callable[[Path], str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -25,13 +25,14 @@ from tests.support.page_reader import (
     view,
 )
 
-from tollgauge.core.policy import POLICY_1
+from tollgauge.core.finding import Severity
+from tollgauge.core.policy import POLICY_1, Cap
+from tollgauge.core.score import Component
 from tollgauge.core.scoring import FLAG_RULES
+from tollgauge.core.signals.flag import Flag
 from tollgauge.core.units import HOUR_MS
 from tollgauge.monitor.reports import (
-    Component,
     EndpointView,
-    Flag,
     Provider,
     TimelineEvent,
 )
@@ -112,8 +113,8 @@ def hostile_view(text: str) -> EndpointView:
     return view(
         shown,
         components=(Component(name=text, weight=10, tenths=10),),
-        flags=(Flag(code=text, severity=text, message=text),),
-        caps=((text, 1, text),),
+        flags=(Flag(code=text, severity=cast("Severity", text), message=text),),
+        caps=(Cap(code=text, limit=1, reason=text),),
         events=(TimelineEvent(at=NOW, kind=text, source=text, before=text, after=text),),
     )
 

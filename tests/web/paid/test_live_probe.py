@@ -59,15 +59,18 @@ class Ours:
     clock: Clock = field(default_factory=Clock)
 
     @property
-    def live(self) -> LiveProbe:
-        prober = Prober(
+    def prober(self) -> Prober:
+        return Prober(
             store=self.store,
             egress=self.egress,
             clock=self.clock,
             cadence=Cadence(host_gap_ms=0),
             references=self.references,
         )
-        return LiveProbe(prober=prober)
+
+    @property
+    def live(self) -> LiveProbe:
+        return LiveProbe(prober=self.prober)
 
     async def look(self, url: str) -> ProbeResult:
         _, result = await self.live.fresh_result(
@@ -87,10 +90,7 @@ class Ours:
             for url in urls
         ]
         await self.store.writing(endpoints.insert_many, added)
-        settings = ProbeSettings(references=self.references)
-        await probe.run(
-            self.store, self.egress, settings=settings, clock=self.clock, owner="worker"
-        )
+        await probe.run(self.prober, settings=ProbeSettings(), owner="worker")
 
     async def history(self, url: str) -> list[ProbeResult]:
         found = await self.store.reading(

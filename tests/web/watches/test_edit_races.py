@@ -20,7 +20,7 @@ from tests.support.watch_service import QUOTE, RESOURCE, WatchService, bearer, o
 from tollgauge.clients.webhooks import Signing
 from tollgauge.core.payment import State as PaymentState
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
-from tollgauge.core.watch import PERIOD_MS, READABLE_MS, Kind, State, Target
+from tollgauge.core.watch import PERIOD_MS, READABLE_MS, Kind, Target, WatchState
 from tollgauge.jobs import alert
 from tollgauge.store.ledger import payments
 from tollgauge.store.watches import outbox, watch_payments, watches
@@ -258,7 +258,9 @@ async def test_payments_that_nobody_knows_hold_up_no_other(watch_service: WatchS
     await paid(watch_service, ids[0], PaymentState.UNKNOWN)
     two = await watch_service.buy()
     await watch_service.store.writing(watch_payments.apply, now=watch_service.clock())
-    assert (await watch_service.store.writing(watches.get, two["watch_id"])).state is State.ACTIVE
+    assert (
+        await watch_service.store.writing(watches.get, two["watch_id"])
+    ).state is WatchState.ACTIVE
     assert not await watch_service.store.writing(watch_payments.ready)
     assert not await watch_service.store.writing(watches.any_due, now=watch_service.clock())
 

@@ -19,6 +19,7 @@ from tests.support.receivers import ALERTS
 from tests.support.watch_service import CREATE, RESOURCE, WatchService, path
 
 from tollgauge.clients.chain.authorization import Prover
+from tollgauge.clients.chain.rpc import Node
 from tollgauge.demo.serving import serve
 from tollgauge.web import routes as web
 
@@ -172,7 +173,7 @@ async def test_the_wallet_of_a_contract_signs_as_the_chain_says(
         return JSONResponse({"jsonrpc": "2.0", "id": call["id"], "result": results[call["method"]]})
 
     async with serve(Starlette(routes=[Route("/", node, methods=["POST"])])) as port:
-        chain = Prover.connect(f"http://127.0.0.1:{port}", timeout_s=5)
+        chain = Prover([Node(f"http://127.0.0.1:{port}", timeout_s=5)])
         dependencies = watch_service.running.service.server()
         gate = replace(dependencies.gate, chain=chain)
         app = web.create(replace(dependencies, gate=gate))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import itertools
-import json
 import re
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,24 +15,16 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from jsonschema import Draft202012Validator
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
-from tests.support.http_service import PAY_TO, Running, configuration, opened
+from tests.support.http_service import Running, configuration, opened
+from tests.support.paid_service import facilitator, header, payment
 
-from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.demo.serving import serve
 from tollgauge.monitor import discovery
 from tollgauge.web.paid import catalogue
-from tollgauge.web.paid.catalogue import SaleSettings
 from tollgauge.web.wire import examples
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.xdist_group("http"),
-]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ROUTES = {
     "/": "get",
@@ -238,7 +229,7 @@ class Payer:
     """Pays for every request to a paid route that comes without a payment, each time anew."""
 
     app: Any
-    now_s: int
+    now: int
     prices: dict[str, str]
     nonces: Any = field(default_factory=lambda: itertools.count(1))
 
@@ -252,48 +243,24 @@ class Payer:
         await self.app(scope, receive, send)
 
     def _signed(self, price: str) -> bytes:
-        authorization = {
-            "from": "0x" + "cd" * 20,
-            "to": PAY_TO,
-            "value": str(catalogue.micro_usd(price)),
-            "validAfter": "0",
-            "validBefore": str(self.now_s + 300),
-            "nonce": f"0x{next(self.nonces):064x}",
-        }
-        asset = SaleSettings().asset
-        document = {
-            "x402Version": 2,
-            "accepted": {"scheme": "exact", "network": "eip155:8453", "asset": asset},
-            "payload": {"signature": "0x" + "1b" * 65, "authorization": authorization},
-        }
-        return base64.b64encode(json.dumps(document).encode())
+        value = catalogue.micro_usd(price)
+        return header(payment(next(self.nonces), value=value, now=self.now)).encode()
 
 
 async def test_a_fuzzer_with_money_finds_nothing(
     tmp_path: Path, market_database: Callable[[Path], str]
 ) -> None:
     """Its payments are good as far as the facilitator tells, so that answers leave."""
-    settled: list[str] = []
-
-    async def facilitator(request: Request) -> Response:
-        if request.url.path == "/verify":
-            return JSONResponse({"isValid": True})
-        settled.append(f"0x{len(settled):064x}")
-        answer = {"success": True, "transaction": settled[-1], "network": "eip155:8453"}
-        return JSONResponse(answer)
-
-    routes = [Route(f"/{verb}", facilitator, methods=["POST"]) for verb in ("verify", "settle")]
-    async with serve(Starlette(routes=routes)) as port:
-        config = replace(
-            configuration(store_url=market_database(tmp_path / "service.db")),
-            facilitator=FacilitatorSettings(url=f"http://127.0.0.1:{port}"),
-        )
+    asked: Counter[str] = Counter()
+    async with facilitator(asked) as settings:
+        url = market_database(tmp_path / "service.db")
+        config = replace(configuration(store_url=url), facilitator=settings)
         async with opened(config) as running:
             resource, now = parse_resource(examples.RESOURCE), running.clock()
             await running.service.store.writing(
                 discovery.adopt, resource, source="request", now=now
             )
-            payer = Payer(running.app, running.clock() // 1000, dict(catalogue.PRICES))
+            payer = Payer(running.app, running.clock(), dict(catalogue.PRICES))
             await fuzz(
                 payer,
                 tmp_path,
@@ -301,7 +268,7 @@ async def test_a_fuzzer_with_money_finds_nothing(
                 "--include-tag=paid",
                 "--phases=examples,fuzzing",
             )
-    assert len(settled) > 1
+    assert asked["/settle"] > 1
 
 
 async def fuzz(app: Any, folder: Path, settings: str, *options: str) -> None:

@@ -28,7 +28,7 @@ from tollgauge.monitor import discovery, reports
 from tollgauge.store.endpoints import endpoints
 from tollgauge.web import wire
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("http")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 WATCH = "wat_0123456789abcdef01234567"
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z")

@@ -16,11 +16,18 @@ proof does to a ledger row is core/payment's judgement.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, TypeVar
 
-from tollgauge.clients.chain.rpc import Node, RpcError, RpcLimit, RpcRefused, RpcUnavailable
+from tollgauge.clients.chain.rpc import (
+    Node,
+    RpcError,
+    RpcLimit,
+    RpcRefused,
+    RpcUnavailable,
+    quantity,
+)
 from tollgauge.core.payment import Authorization, Proof
 from tollgauge.core.settlement import (
     AUTHORIZATION_CANCELED,
@@ -34,11 +41,12 @@ AUTHORIZATION_STATE: Final = "0xe94a0102"
 """Selector of `authorizationState(address,bytes32)`, EIP-3009."""
 SIGNATURE_ACCEPTED: Final = "0x1626ba7e"
 """Selector of `isValidSignature(bytes32,bytes)`, and what it returns for a good one (ERC-1271)."""
-_QUANTITY: Final = re.compile(r"0x[0-9a-fA-F]{1,16}", re.ASCII)
 _WORD: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
 _NETWORK: Final = re.compile(r"eip155:(\d{1,18})", re.ASCII)
 _BLOCK_SECONDS: Final = 2
 _MARGIN_BLOCKS: Final = 600
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +71,6 @@ class Prover:
         self._nodes: Final = tuple(nodes)
         self._chains: Final[dict[Node, int]] = {}
 
-    @classmethod
-    def connect(cls, urls: str, *, timeout_s: float) -> Self:
-        """The nodes of a comma-separated list of URLs, the preferred one first."""
-        node_urls = [url.strip() for url in urls.split(",") if url.strip()]
-        return cls([Node(url, timeout_s=timeout_s) for url in node_urls])
-
     async def close(self) -> None:
         """Close every pool."""
         for node in self._nodes:
@@ -78,35 +80,39 @@ class Prover:
         """What became of an authorization. `hint` is a transaction that may have used it: if it
         did, one exchange with the node is enough. Raises RpcError when no node can tell.
         """
-        problem: RpcError = RpcUnavailable("There is no node.")
-        for node in self._nodes:
-            try:
-                await self._check_chain(node, authorization.network)
-                return await _proof(node, authorization, hint)
-            except RpcError as error:
-                problem = error
-        raise problem
+        return await self._first(
+            authorization.network, lambda node: _proof(node, authorization, hint)
+        )
 
     async def accepts(self, network: str, wallet: str, digest: bytes, signature: bytes) -> bool:
         """Whether a contract wallet takes a signature of a digest for its own (ERC-1271); an
         address without a contract takes none. Raises RpcError when no node can tell.
         """
-        data = _signature_call(digest, signature)
+        call = {"to": wallet, "data": _signature_call(digest, signature)}
+
+        async def ask(node: Node) -> bool:
+            try:
+                reply = await node.call("eth_call", call, "latest")
+            except RpcRefused:
+                return False  # the wallet reverted
+            return isinstance(reply, str) and reply.lower().startswith(SIGNATURE_ACCEPTED)
+
+        return await self._first(network, ask)
+
+    async def _first(self, network: str, ask: Callable[[Node], Awaitable[T]]) -> T:
+        """What the first node of the network that can tell says. Raises RpcError."""
         problem: RpcError = RpcUnavailable("There is no node.")
         for node in self._nodes:
             try:
                 await self._check_chain(node, network)
-                reply = await node.call("eth_call", {"to": wallet, "data": data}, "latest")
-                return isinstance(reply, str) and reply.lower().startswith(SIGNATURE_ACCEPTED)
-            except RpcRefused:
-                return False  # the wallet reverted
+                return await ask(node)
             except RpcError as error:
                 problem = error
         raise problem
 
     async def _check_chain(self, node: Node, network: str) -> None:
         if node not in self._chains:
-            self._chains[node] = _quantity(await node.call("eth_chainId"))
+            self._chains[node] = quantity(await node.call("eth_chainId"))
         named = _NETWORK.fullmatch(network)
         if named is None or int(named[1]) != self._chains[node]:
             raise RpcUnavailable(f"{node.name} is no node of {network}.")
@@ -132,7 +138,7 @@ async def _use(node: Node, authorization: Authorization, *, head: int, head_s: i
     if log is None:
         raise RpcUnavailable(f"{node.name} says that a nonce is used, but shows no log of it.")
     transaction = _hash(log.get("transactionHash"))
-    at_s = await _time(node, _quantity(log.get("blockNumber")))
+    at_s = await _time(node, quantity(log.get("blockNumber")))
     proof = Proof.CANCELLED
     if str(log["topics"][0]).lower() == AUTHORIZATION_USED:
         transferred = _transfer(
@@ -215,13 +221,7 @@ def _place(block: Any) -> tuple[int, int]:
     """A block's number and time in unix seconds."""
     if not isinstance(block, dict):
         raise RpcUnavailable("The node lacks a block that it named.")
-    return _quantity(block.get("number")), _quantity(block.get("timestamp"))
-
-
-def _quantity(value: Any) -> int:
-    if not isinstance(value, str) or not _QUANTITY.fullmatch(value):
-        raise RpcUnavailable("A number of the node's is malformed.")
-    return int(value, 16)
+    return quantity(block.get("number")), quantity(block.get("timestamp"))
 
 
 def _hash(value: Any) -> str:

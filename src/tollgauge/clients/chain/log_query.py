@@ -24,6 +24,7 @@ from tollgauge.clients.chain.rpc import (
     RpcLimit,
     RpcRefused,
     RpcUnavailable,
+    quantity,
     uncollected,
 )
 from tollgauge.core.settlement import Events, LogError, Transfer, Used, events
@@ -34,44 +35,46 @@ UNKNOWN_METHOD: Final = -32601
 _CALM_STEPS: Final = 8
 
 
+class Blocks(NamedTuple):
+    """A range of blocks, or one block by its hash."""
+
+    first: int
+    last: int
+    hash: str | None = None
+
+
 class Query(NamedTuple):
     """One eth_getLogs: an event, and the words wanted at a topic position (1 or 2)."""
 
     event: str
     position: int
     words: Sequence[str]
-    first: int
-    last: int
-    block: str | None = None
+    blocks: Blocks
 
     def call(self, token: str) -> Call:
         """The call that asks for it."""
+        first, last, block_hash = self.blocks
         topics = [self.event, *[None] * (self.position - 1), self.words]
-        where: dict[str, object] = {"address": token, "topics": topics}
-        if self.block is not None:
-            where["blockHash"] = self.block
-        else:
-            where |= {"fromBlock": hex(self.first), "toBlock": hex(self.last)}
-        return Call("eth_getLogs", [where])
+        log_filter: dict[str, object] = {"address": token, "topics": topics}
+        if block_hash is not None:
+            return Call("eth_getLogs", [log_filter | {"blockHash": block_hash}])
+        return Call("eth_getLogs", [log_filter | {"fromBlock": hex(first), "toBlock": hex(last)}])
 
     def parts(self, error: RpcRefused) -> list[Query]:
         """Smaller queries that are this one together; empty when it cannot be smaller."""
+        first, last, _ = self.blocks
         hinted = error.span if isinstance(error, RpcLimit) else None
         topics = isinstance(error, RpcLimit) and error.topics
-        if self.last > self.first and not (topics and len(self.words) > 1):
-            size = self.last - self.first + 1
+        if last > first and not (topics and len(self.words) > 1):
+            size = last - first + 1
             step = hinted if hinted and hinted < size else -(-size // 2)
             return [
-                self._replace(first=at, last=min(at + step - 1, self.last))
-                for at in range(self.first, self.last + 1, step)
+                self._replace(blocks=Blocks(at, min(at + step - 1, last)))
+                for at in range(first, last + 1, step)
             ]
-        if len(self.words) > 1:
-            half = len(self.words) // 2
-            return [
-                self._replace(words=self.words[:half]),
-                self._replace(words=self.words[half:]),
-            ]
-        return []
+        half = len(self.words) // 2
+        halves = (self.words[:half], self.words[half:]) if half else ()
+        return [self._replace(words=words) for words in halves]
 
 
 @dataclass(slots=True)
@@ -85,8 +88,9 @@ class RateEstimate:
     def refused(self, query: Query, parts: Sequence[Query]) -> None:
         """Parts worked where the whole query did not."""
         self.calm = 0
-        if parts[0].last - parts[0].first < query.last - query.first:
-            self.span = max(1, min(self.span, parts[0].last - parts[0].first + 1))
+        first, last, _ = parts[0].blocks
+        if last - first < query.blocks.last - query.blocks.first:
+            self.span = max(1, min(self.span, last - first + 1))
         else:
             self.topics = max(1, min(self.topics, len(parts[0].words)))
 
@@ -109,40 +113,31 @@ class CollectedEvents:
     stamps: dict[bytes, int] = field(default_factory=dict)
 
 
-def about(
-    event: str,
-    position: int,
-    addresses: Collection[bytes],
-    *,
-    size: int,
-    first: int,
-    last: int,
-    block: str | None = None,
-) -> list[Query]:
-    """Queries for an event with one of these addresses at topic `position` (1 or 2), in lists of
-    at most `size`, in a range of blocks or in one by its hash.
-    """
-    words = ["0x" + 24 * "0" + address.hex() for address in addresses]
-    return [
-        Query(event, position, words[start : start + size], first, last, block)
-        for start in range(0, len(words), size)
-    ]
-
-
 class LogReader:
     """Reads the events of one token from one node, in queries as large as the node takes."""
 
     def __init__(self, node: Node, token: str, rate: RateEstimate) -> None:
-        self._node = node
-        self._token = token
-        self._rate = rate
+        self.node: Final = node
+        self.rate: Final = rate
+        self._token: Final = token
+
+    def queries(
+        self, event: str, position: int, addresses: Collection[bytes], blocks: Blocks
+    ) -> list[Query]:
+        """Queries for an event with one of these addresses at topic `position` (1 or 2)."""
+        words = ["0x" + 24 * "0" + address.hex() for address in addresses]
+        size = self.rate.topics
+        return [
+            Query(event, position, words[start : start + size], blocks)
+            for start in range(0, len(words), size)
+        ]
 
     async def events(self, queries: Sequence[Query]) -> CollectedEvents:
         """The events of all queries."""
         collected, start = CollectedEvents(), 0
         while start < len(queries):
             # The question for the head goes along in the same batch.
-            size = max(1, min(QUERIES_PER_BATCH, self._node.batch_calls - 1))
+            size = max(1, min(QUERIES_PER_BATCH, self.node.batch_calls - 1))
             await self._ask(queries[start : start + size], collected)
             start += size
         return collected
@@ -150,17 +145,17 @@ class LogReader:
     async def _ask(self, queries: Sequence[Query], collected: CollectedEvents) -> None:
         calls = [Call("eth_blockNumber"), *(query.call(self._token) for query in queries)]
         try:
-            head, *answers = await self._node.batch(calls)
+            head, *answers = await self.node.batch(calls)
         except RpcLimit as error:
             if len(queries) > 1:
                 for query in queries:
                     await self._ask([query], collected)
                 return
-            head, answers = hex(queries[0].last), [error]
+            head, answers = hex(queries[0].blocks.last), [error]
         if isinstance(head, RpcError):
             raise head
-        if quantity(head) < max(query.last for query in queries):
-            raise RpcUnavailable(f"{self._node.name} is behind the blocks that were asked for.")
+        if quantity(head) < max(query.blocks.last for query in queries):
+            raise RpcUnavailable(f"{self.node.name} is behind the blocks that were asked for.")
         for query, answer in zip(queries, answers, strict=True):
             if isinstance(answer, RpcError):
                 await self._ask_parts(query, answer, collected)
@@ -171,9 +166,8 @@ class LogReader:
         """A query again in parts. A refusal in unknown words may be a limit, so a range is
         divided for it too; a block by its hash only for what is clearly a limit.
         """
-        whole = not isinstance(error, RpcLimit) and (
-            query.block is not None or query.first == query.last
-        )
+        first, last, block_hash = query.blocks
+        whole = not isinstance(error, RpcLimit) and (block_hash is not None or first == last)
         if not isinstance(error, RpcRefused) or error.code == UNKNOWN_METHOD or whole:
             raise error
         parts = query.parts(error)
@@ -181,15 +175,15 @@ class LogReader:
             raise error
         for part in parts:
             await self._ask([part], collected)
-        self._rate.refused(query, parts)
+        self.rate.refused(query, parts)
 
     def _take(self, query: Query, answer: Any, collected: CollectedEvents) -> None:
         if not isinstance(answer, list):
-            raise RpcUnavailable(f"{self._node.name} sent no list of logs.")
+            raise RpcUnavailable(f"{self.node.name} sent no list of logs.")
         try:
             decoded = read_events(answer, token=self._token)
         except LogError as error:
-            raise RpcUnavailable(f"{self._node.name}: {error}") from error
+            raise RpcUnavailable(f"{self.node.name}: {error}") from error
         for transfer in decoded.transfers:
             self._place(query, transfer, collected.transfers)
         for use in decoded.used:
@@ -197,25 +191,13 @@ class LogReader:
         collected.stamps.update(decoded.stamps)
 
     def _place(self, query: Query, event: Any, into: dict[Any, Any]) -> None:
-        if not query.first <= event.number <= query.last:
-            raise RpcUnavailable(f"{self._node.name} sent logs from outside the range.")
+        if not query.blocks.first <= event.number <= query.blocks.last:
+            raise RpcUnavailable(f"{self.node.name} sent logs from outside the range.")
         if into.setdefault((event.block_hash, event.log_index), event) != event:
-            raise RpcUnavailable(f"{self._node.name} sent two logs of one place.")
+            raise RpcUnavailable(f"{self.node.name} sent two logs of one place.")
 
 
 def read_events(logs: list[Any], *, token: str) -> Events:
     """The events of one answer. Raises LogError."""
     with uncollected():
         return events(logs, token=token)
-
-
-def quantity(value: object) -> int:
-    """A JSON-RPC number below 2^40, which blocks and seconds are. Raises RpcUnavailable for
-    anything else.
-    """
-    if isinstance(value, str) and value.startswith("0x") and len(value) <= 12:
-        try:
-            return int(value, 16)
-        except ValueError:
-            pass
-    raise RpcUnavailable("A number of the node is malformed.")

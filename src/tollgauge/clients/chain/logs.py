@@ -16,19 +16,15 @@ it is asked clients/chain/log_query's, and what the transfers mean core/settleme
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from math import ceil
+from typing import Annotated, Final, NamedTuple
 
-from tollgauge.clients.chain.log_query import (
-    TOPICS_MAX,
-    CollectedEvents,
-    LogReader,
-    Query,
-    RateEstimate,
-    about,
-)
+from pydantic import Field, PositiveInt
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+from tollgauge.clients.chain.log_query import TOPICS_MAX, Blocks, LogReader, RateEstimate
 from tollgauge.clients.chain.nodes import ChainNodes, View
 from tollgauge.clients.chain.rpc import Call, Node, RpcError, RpcUnavailable, uncollected
 from tollgauge.core.blocks import Header, Span
@@ -39,24 +35,15 @@ from tollgauge.core.settlement import (
     Entry,
     LogError,
     Transfer,
+    Used,
     deposits,
     entries,
-    resolved,
-    settled,
+    matched,
+    matched_by_receipts,
 )
 
-__all__ = [
-    "TOPICS_MAX",
-    "ChainLogs",
-    "Fetched",
-    "LogSettings",
-    "UnconfirmedError",
-    "View",
-    "Watched",
-]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
     """How logs are asked for.
 
@@ -66,11 +53,11 @@ class LogSettings:
     beyond it. `finality` and `rest_s` are as in ChainNodes.
     """
 
-    span: int = 2_000
-    tip_span: int = 64
-    topics: int = TOPICS_MAX
-    logs: int = 10_000
-    check: float = 0.05
+    span: PositiveInt = 2_000
+    tip_span: PositiveInt = 64
+    topics: Annotated[int, Field(ge=1, le=TOPICS_MAX)] = TOPICS_MAX
+    logs: PositiveInt = 10_000
+    check: Annotated[float, Field(ge=0, le=1)] = 0.05
     finality: int = 900
     by_hash: int = 400
     rest_s: float = 5.0
@@ -111,31 +98,6 @@ class Fetched(NamedTuple):
         return [*self.entries, *self.deposits]
 
 
-class _Ranged(NamedTuple):
-    """The transfers of a range with what made them, and times of blocks that logs told."""
-
-    known: list[Transfer]
-    stamps: dict[bytes, int]
-
-
-@dataclass(slots=True)
-class IndexerState:
-    """What who follows the chain remembers between rounds, so that the next need not ask: who is
-    `watched` in a `version` of that set, how many answers in a row nobody could confirm, for
-    wallets and for deposits, up to when the ledger was searched for addresses of ours, and when
-    the chain's volume was last measured, the books last checked, and how long that took.
-    """
-
-    watched: Watched = Watched()
-    version: int = -1
-    unconfirmed: Counter[str] = field(default_factory=Counter)
-    ledger_at: int = 0
-    volume_at: int = 0
-    volume_ms: int = 0
-    books_at: int = 0
-    books_ms: int = 0
-
-
 class ChainLogs:
     """The nodes of one chain, and the transfers of one token on it."""
 
@@ -145,22 +107,22 @@ class ChainLogs:
         *,
         chain_id: int,
         token: str,
-        settings: LogSettings | None = None,
+        settings: LogSettings,
         seed: int | None = None,
     ) -> None:
-        self.settings: Final = settings or LogSettings()
+        self.settings: Final = settings
         self.nodes: Final = ChainNodes(
-            nodes,
-            chain_id=chain_id,
-            finality=self.settings.finality,
-            rest_s=self.settings.rest_s,
+            nodes, chain_id=chain_id, finality=self.settings.finality, rest_s=self.settings.rest_s
         )
         self.chain_id: Final = chain_id
         self.token: Final = token.lower()
-        self.state: Final = IndexerState()
-        self._dice: Final = random.Random(seed)  # noqa: S311 (which answers are checked)
-        topics = max(1, min(self.settings.topics, TOPICS_MAX))
-        self._rates: Final = {node: RateEstimate(self.settings.span, topics) for node in nodes}
+        self._random: Final = random.Random(seed)  # noqa: S311 (which answers are checked)
+        self._readers: Final = {
+            node: LogReader(
+                node, self.token, RateEstimate(self.settings.span, self.settings.topics)
+            )
+            for node in nodes
+        }
 
     async def close(self) -> None:
         """Close every node's pool."""
@@ -168,7 +130,7 @@ class ChainLogs:
 
     def span(self, view: View) -> int:
         """How many final blocks a step should ask this view's node for."""
-        return self._rates[view.node].span
+        return self._readers[view.node].rate.span
 
     async def final(
         self, view: View, span: Span, watched: Watched, *, strict: bool = False
@@ -190,10 +152,9 @@ class ChainLogs:
                 raise RpcUnavailable("Two nodes disagree about the blocks of a range.")
         distinct_entries = {entry for answer in answers for entry in answer.entries}
         distinct_deposits = {deposit for answer in answers for deposit in answer.deposits}
-        places = len({_place_of(entry) for entry in distinct_entries})
-        if places != len(distinct_entries) or len(
-            {_slot_of(deposit) for deposit in distinct_deposits}
-        ) != len(distinct_deposits):
+        places = {_place_of(entry) for entry in distinct_entries}
+        slots = {_slot_of(deposit) for deposit in distinct_deposits}
+        if (len(places), len(slots)) != (len(distinct_entries), len(distinct_deposits)):
             raise RpcUnavailable("Two nodes disagree about a log.")
         return Fetched(
             sorted(distinct_entries, key=_place_of),
@@ -215,7 +176,7 @@ class ChainLogs:
     ) -> Fetched:
         """An answer, compared with another node's when it is empty or by chance."""
         first = await fetch(view)
-        if first.moves and self._dice.random() >= self.settings.check:
+        if first.moves and self._random.random() >= self.settings.check:
             return first
         second = None
         other = await self.nodes.second(view, last)
@@ -243,25 +204,30 @@ class ChainLogs:
         raise RpcUnavailable("Two nodes disagree about the logs of a range.")
 
     async def _final(self, view: View, span: Span, watched: Watched) -> Fetched:
-        ends = await self.nodes.headers(view, dict.fromkeys((span.first, span.last)))
-        if [end.number for end in ends] != list(dict.fromkeys((span.first, span.last))):
+        numbers = dict.fromkeys((span.first, span.last))
+        known = {header.number: header for header in await self.nodes.headers(view, numbers)}
+        if list(known) != list(numbers):
             raise RpcUnavailable(f"{view.node.name} lacks a block before its head.")
-        known = {header.number: header for header in ends}
-        transfers, stamps = await self._range(view.node, span.first, span.last, watched)
+        blocks = Blocks(span.first, span.last)
+        transfers, stamps = await self._transfers(view.node, [blocks], watched)
         times = await self._times(view, transfers, stamps, known)
-        self._rates[view.node].succeeded(
+        self._readers[view.node].rate.succeeded(
             transfers=len(transfers), aim=self.settings.logs, most=self.settings.span
         )
         return self._sorted(transfers, watched, times, known)
 
     async def _tip(self, view: View, headers: Sequence[Header], watched: Watched) -> Fetched:
-        sides = (watched.receivers, watched.wallets)
-        lists = sum(-(-len(side) // self._rates[view.node].topics) for side in sides)
-        queries = len(headers) * lists
-        if len(headers) > 1 and queries > self.settings.by_hash:
-            transfers = await self._tip_range(view, headers, watched)
+        size = self._readers[view.node].rate.topics
+        lists = sum(ceil(len(side) / size) for side in (watched.receivers, watched.wallets))
+        if len(headers) == 1 or len(headers) * lists <= self.settings.by_hash:
+            blocks = [Blocks(header.number, header.number, _hex(header.hash)) for header in headers]
+            transfers, _ = await self._transfers(view.node, blocks, watched)
         else:
-            transfers = await self._tip_blocks(view.node, headers, watched)
+            span = Blocks(headers[0].number, headers[-1].number)
+            transfers, _ = await self._transfers(view.node, [span], watched)
+            # The last block, asked for again, vouches for those before it.
+            if await self.nodes.headers(view, [span.last]) != [headers[-1]]:
+                raise RpcUnavailable(f"{view.node.name} changed its chain meanwhile.")
         numbers = {header.hash: header.number for header in headers}
         if any(numbers.get(transfer.block_hash) != transfer.number for transfer in transfers):
             raise RpcUnavailable(f"{view.node.name} sent logs of other blocks.")
@@ -285,98 +251,52 @@ class ChainLogs:
                 headers,
             )
 
-    async def _tip_blocks(
-        self, node: Node, headers: Sequence[Header], watched: Watched
-    ) -> list[Transfer]:
-        """Block by block, by hash."""
-        queries = [
-            query
-            for header in headers
-            for query in self._directions(
-                node, watched, header.number, header.number, _hex(header.hash)
-            )
-        ]
-        collected = await self._reader(node).events(queries)
-        payers: dict[tuple[int, bytes], set[bytes]] = {}
+    async def _transfers(
+        self, node: Node, blocks: Sequence[Blocks], watched: Watched
+    ) -> tuple[list[Transfer], dict[bytes, int]]:
+        """Transfers to the wallets and to us, and from the wallets, with what made them, in one
+        range of blocks or in single ones; and the times of blocks that logs told.
+        """
+        reader = self._readers[node]
+        collected = await reader.events(
+            [
+                query
+                for part in blocks
+                for position, addresses in ((2, watched.receivers), (1, watched.wallets))
+                for query in reader.queries(TRANSFER, position, addresses, part)
+            ]
+        )
+        by_number = {part.first: part for part in blocks}
+        payers: dict[Blocks, set[bytes]] = {}
         for transfer in collected.transfers.values():
             if transfer.receiver in watched.receivers:
-                payers.setdefault((transfer.number, transfer.block_hash), set()).add(
-                    transfer.sender
-                )
-        used = [
-            query
-            for (number, block), senders in payers.items()
-            for query in self._payers(node, senders, number, number, _hex(block))
-        ]
-        return await self._paired(node, collected, used)
-
-    async def _tip_range(
-        self, view: View, headers: Sequence[Header], watched: Watched
-    ) -> list[Transfer]:
-        """By number, with the last block asked for again afterwards: it vouches for the others."""
-        first, last = headers[0].number, headers[-1].number
-        transfers = await self._range(view.node, first, last, watched)
-        if await self.nodes.headers(view, [last]) != [headers[-1]]:
-            raise RpcUnavailable(f"{view.node.name} changed its chain meanwhile.")
-        return transfers.known
-
-    async def _range(self, node: Node, first: int, last: int, watched: Watched) -> _Ranged:
-        collected = await self._reader(node).events(self._directions(node, watched, first, last))
-        payers = {
-            transfer.sender
-            for transfer in collected.transfers.values()
-            if transfer.receiver in watched.receivers
-        }
-        used = self._payers(node, payers, first, last)
-        return _Ranged(await self._paired(node, collected, used), collected.stamps)
-
-    def _reader(self, node: Node) -> LogReader:
-        return LogReader(node, self.token, self._rates[node])
-
-    def _directions(
-        self,
-        node: Node,
-        watched: Watched,
-        first: int,
-        last: int,
-        block: str | None = None,
-    ) -> list[Query]:
-        """Transfers to the wallets and to us, and from the wallets, in lists that a node takes."""
-        place = {"size": self._rates[node].topics, "first": first, "last": last}
-        ends = ((2, watched.receivers), (1, watched.wallets))
-        return [
-            query
-            for position, addresses in ends
-            for query in about(TRANSFER, position, addresses, **place, block=block)
-        ]
-
-    def _payers(
-        self,
-        node: Node,
-        payers: Collection[bytes],
-        first: int,
-        last: int,
-        block: str | None = None,
-    ) -> list[Query]:
-        place = {"size": self._rates[node].topics, "first": first, "last": last}
-        return about(AUTHORIZATION_USED, 1, sorted(payers), **place, block=block)
+                part = blocks[0] if len(blocks) == 1 else by_number[transfer.number]
+                payers.setdefault(part, set()).add(transfer.sender)
+        uses = await reader.events(
+            [
+                query
+                for part, senders in payers.items()
+                for query in reader.queries(AUTHORIZATION_USED, 1, sorted(senders), part)
+            ]
+        )
+        transfers = await self._paired(node, collected.transfers.values(), uses.used.values())
+        return transfers, collected.stamps
 
     async def _paired(
-        self, node: Node, collected: CollectedEvents, queries: Sequence[Query]
+        self, node: Node, transfers: Collection[Transfer], used: Collection[Used]
     ) -> list[Transfer]:
         """The transfers with their authorizations; what the logs leave open, receipts decide."""
-        used = (await self._reader(node).events(queries)).used
         try:
             with uncollected():
-                pairing = settled(collected.transfers.values(), used.values())
+                pairing = matched(transfers, used)
             if not pairing.unclear:
                 return pairing.transfers
             hashes = sorted({transfer.transaction for transfer in pairing.unclear})
-            calls = [
-                Call("eth_getTransactionReceipt", [_hex(transaction)]) for transaction in hashes
-            ]
+            calls = [Call("eth_getTransactionReceipt", [_hex(hash_)]) for hash_ in hashes]
             receipts = await node.results(calls)
-            return pairing.transfers + resolved(pairing.unclear, receipts, token=self.token)
+            return pairing.transfers + matched_by_receipts(
+                pairing.unclear, receipts, token=self.token
+            )
         except LogError as error:
             raise RpcUnavailable(f"{node.name}: {error}") from error
 

@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from tollgauge.clients.chain.log_query import quantity
 from tollgauge.clients.chain.rpc import (
     Call,
     Node,
@@ -22,6 +21,7 @@ from tollgauge.clients.chain.rpc import (
     RpcRefused,
     RpcThrottled,
     RpcUnavailable,
+    quantity,
 )
 from tollgauge.core.blocks import Header
 from tollgauge.core.settlement import LogError, word
@@ -51,7 +51,7 @@ class ChainNodes:
         self._finality: Final = finality
         self._rest_s: Final = rest_s
         self._nodes: Final = list(nodes)
-        self._right: Final[set[Node]] = set()
+        self._of_this_chain: Final[set[Node]] = set()
         self._rest_until: Final[dict[Node, float]] = {}
 
     async def close(self) -> None:
@@ -116,12 +116,12 @@ class ChainNodes:
             Call("eth_getBlockByNumber", ["latest", False]),
             Call("eth_getBlockByNumber", ["finalized", False]),
         ]
-        if node not in self._right:
+        if node not in self._of_this_chain:
             calls.append(Call("eth_chainId"))
         latest, final, *chain = await node.batch(calls)
         if chain and (isinstance(chain[0], RpcError) or quantity(chain[0]) != self.chain_id):
             raise RpcUnavailable(f"{node.name} is no node of chain {self.chain_id}.")
-        self._right.add(node)
+        self._of_this_chain.add(node)
         if isinstance(latest, RpcError):
             raise latest
         head = _header(latest)

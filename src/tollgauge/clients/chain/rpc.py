@@ -21,12 +21,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
 import httpx
 import orjson
+from pydantic import Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
+from tollgauge.clients.tls import public_authorities
+from tollgauge.clients.web_url import WebUrl
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.retry_after import retry_after_ms
 
@@ -34,6 +38,7 @@ BATCH_CALLS: Final = 100
 BATCH_BYTES: Final = 1 << 20
 REPLY_MAX: Final = 64 << 20
 _NAME_MAX: Final = 80
+_QUANTITY: Final = re.compile(r"0x[0-9a-fA-F]{1,10}", re.ASCII)
 _DRIP: Final = 4
 """A whole reply may take this many times the time-out of one read."""
 
@@ -77,20 +82,18 @@ class RpcLimit(RpcRefused):
         self.topics = topics
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class RpcSettings:
-    """A node's URL (it may carry a key: never shown) and how long to wait.
-
-    `url` may name several nodes, separated by commas: the first that can answers.
+    """The nodes' URLs (they may carry keys: never shown), the preferred one first, and how long to
+    wait for one of them. The first that can answers.
     """
 
-    url: str = field(default="", repr=False)
-    timeout_s: float = 10.0
+    url: tuple[WebUrl, ...] = field(default=(), repr=False)
+    timeout_s: Annotated[float, Field(gt=0, le=60)] = 10.0
 
-    @property
-    def urls(self) -> tuple[str, ...]:
-        """The nodes' URLs, the preferred one first."""
-        return tuple(url.strip() for url in self.url.split(",") if url.strip())
+    def nodes(self) -> list[Node]:
+        """A pool to each node."""
+        return [Node(url, timeout_s=self.timeout_s) for url in self.url]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,7 @@ class Node:
         self._http: Final = httpx.AsyncClient(
             timeout=timeout_s,
             trust_env=False,
+            verify=public_authorities(),
             headers={"content-type": "application/json"},
         )
 
@@ -227,6 +231,15 @@ def parsed(text: bytes | bytearray) -> Any:
         return orjson.loads(text)
 
 
+def quantity(value: object) -> int:
+    """A JSON-RPC number below 2^40, which blocks and seconds are. Raises RpcUnavailable for
+    anything else.
+    """
+    if not isinstance(value, str) or not _QUANTITY.fullmatch(value):
+        raise RpcUnavailable("A number of the node is malformed.")
+    return int(value, 16)
+
+
 class _BatchRefusedError(Exception):
     """One error for a whole batch: its calls may go through one by one."""
 
@@ -292,22 +305,17 @@ def _reason(status: int, headers: httpx.Headers, reply: Any, what: str) -> RpcEr
     if error is None:
         return RpcUnavailable(f"The node answered {status} to {what}.")
     if _LIMIT.search(text) and (code in _TOO_LARGE_CODES or code not in range(-32768, -31999)):
-        return _limit(text, what, code=code)
+        return RpcLimit(
+            f"The node answers {what} for less only (code {code}).",
+            code=code,
+            span=_hinted_span(text),
+            topics=bool(_TOPICS.search(text)) and "block" not in text.lower(),
+        )
     if _THROTTLED.search(text):
         return RpcThrottled(f"The node throttles {what}.", retry_after_s=_retry_after(headers))
     if code == -32603 or status >= 500:
         return RpcUnavailable(f"The node failed at {what} (code {code}).")
     return RpcRefused(f"The node refused {what} (code {code}).", code=code)
-
-
-def _limit(text: str, what: str, *, code: int) -> RpcLimit:
-    topics = bool(_TOPICS.search(text)) and "block" not in text.lower()
-    return RpcLimit(
-        f"The node answers {what} for less only (code {code}).",
-        code=code,
-        span=_hinted_span(text),
-        topics=topics,
-    )
 
 
 def _hinted_span(text: str) -> int | None:
@@ -333,20 +341,9 @@ def _words(error: Any) -> str:
     if not isinstance(error, dict):
         return ""
     data = error.get("data")
-    parts = (error.get("message"), data if isinstance(data, str) else "", _flat(data))
-    return " ".join(part for part in parts if isinstance(part, str))[:1_000]
-
-
-def _flat(data: Any) -> str:
-    if not isinstance(data, dict):
-        return ""
-    return " ".join(_texts(data.values()))
-
-
-def _texts(values: Any) -> Iterator[str]:
-    for value in values:
-        if isinstance(value, str):
-            yield value
+    details = data.values() if isinstance(data, dict) else (data,)
+    texts = (error.get("message"), *details)
+    return " ".join(text for text in texts if isinstance(text, str))[:1_000]
 
 
 def _retry_after(headers: httpx.Headers) -> float:

@@ -17,30 +17,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import field, replace
 from typing import Any, Final
 
-from tollgauge.clients.chain.rpc import Call, Node, RpcError, RpcRefused, RpcUnavailable
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+from tollgauge.clients.chain.rpc import (
+    Call,
+    Node,
+    RpcError,
+    RpcRefused,
+    RpcSettings,
+    RpcUnavailable,
+    quantity,
+)
+from tollgauge.clients.web_url import WebUrl
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.trace import (
-    NETWORKS,
+from tollgauge.core.trace.call_trace import CallTrace, read_call_trace
+from tollgauge.core.trace.catalogue import NETWORKS, Model
+from tollgauge.core.trace.decode import decode, not_found
+from tollgauge.core.trace.result import Token, TraceResult
+from tollgauge.core.trace.tokens import DECIMALS_CALL, SYMBOL_CALL, read_decimals, read_symbol
+from tollgauge.core.trace.transaction import (
     Block,
-    CallTrace,
-    CaptureError,
-    Model,
     Receipt,
-    Token,
-    TraceResult,
+    TraceInputError,
     Transaction,
-    decode,
-    known_tokens,
-    not_found,
-    read_call_trace,
     read_receipt,
     read_transaction,
-    with_tokens,
 )
-from tollgauge.core.trace.tokens import DECIMALS_CALL, SYMBOL_CALL, read_decimals, read_symbol
 
 REPLY_MAX: Final = 16 << 20
 TOKENS_MAX: Final = 8
@@ -56,40 +62,34 @@ class DecoderUnavailable(TollgaugeError):  # noqa: N818 - it names a state, not 
     """No node of this network can do what the named decoder needs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings:
-    """The nodes by network: URLs (they may carry keys: never shown), several with commas between.
-
-    A network without a node cannot be traced.
+    """The nodes by network (their URLs may carry keys: never shown), the preferred one first. A
+    network without a node cannot be traced.
     """
 
-    base_mainnet: str = field(default="", repr=False)
-    ethereum_mainnet: str = field(default="", repr=False)
-    arbitrum_mainnet: str = field(default="", repr=False)
-    optimism_mainnet: str = field(default="", repr=False)
-    polygon_mainnet: str = field(default="", repr=False)
+    base_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
+    ethereum_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
+    arbitrum_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
+    optimism_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
+    polygon_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
 
-    def nodes(
-        self, *, fallback: Mapping[str, str] | None = None, timeout_s: float = 10.0
-    ) -> dict[str, tuple[Node, ...]]:
-        """A pool to every node, by CAIP-2 id; `fallback` has URLs for networks that name none."""
-        nodes_by_network = {}
+    def nodes(self, rpc: RpcSettings, *, sold_on: str) -> dict[str, tuple[Node, ...]]:
+        """A pool to every node, by CAIP-2 id; those of `rpc` stand in for a network that names
+        none, where it is the one that is `sold_on`.
+        """
+        nodes = {}
         for name, network in NETWORKS.items():
-            text = getattr(self, name.replace("-", "_")) or (fallback or {}).get(network, "")
-            urls = [url.strip() for url in text.split(",") if url.strip()]
-            if urls:
-                nodes_by_network[network] = tuple(
-                    Node(url, timeout_s=timeout_s, reply_max=REPLY_MAX) for url in urls
+            stand_in = rpc.url if network == sold_on else ()
+            if urls := getattr(self, name.replace("-", "_")) or stand_in:
+                nodes[network] = tuple(
+                    Node(url, timeout_s=rpc.timeout_s, reply_max=REPLY_MAX) for url in urls
                 )
-        return nodes_by_network
+        return nodes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fetched:
-    """One node's view of a transaction."""
-
-    tx: Transaction
-    receipt: Receipt | None
+_Seen = tuple[Transaction, Receipt | None]
+"""A transaction as one node has it."""
 
 
 class Transactions:
@@ -137,25 +137,24 @@ async def _trace(node: Node, network: str, tx_hash: str, model: Model | None) ->
         fetched = await _fetch(node, network, tx_hash)
         if fetched is None:
             return None
-        result = decode(fetched.tx, fetched.receipt, network=network, model=_without_trace(model))
-        mined = fetched.receipt is not None
-        if mined and (model is Model.CALL_TRACE or (model is None and not result.complete)):
+        tx, receipt = fetched
+        # What can be decoded before a call trace is there.
+        first = None if model is Model.CALL_TRACE else model
+        result = decode(tx, receipt, network=network, model=first)
+        if receipt is not None and (
+            model is Model.CALL_TRACE or (model is None and not result.complete)
+        ):
             calls = await _call_trace(node, tx_hash, named=model is not None)
             if calls is not None:
-                result = decode(fetched.tx, fetched.receipt, calls, network=network, model=model)
-    except CaptureError as error:
+                result = decode(tx, receipt, calls, network=network, model=model)
+    except TraceInputError as error:
         raise RpcUnavailable(f"A reply of {node.name} is malformed.") from error
     if model is not None and result.decoder is not model:
         result = replace(result, decoder=model)
-    return await _with_tokens(node, known_tokens(result))
+    return await _with_tokens(node, result)
 
 
-def _without_trace(model: Model | None) -> Model | None:
-    """What can be decoded before a call trace is there."""
-    return None if model is Model.CALL_TRACE else model
-
-
-async def _fetch(node: Node, network: str, tx_hash: str) -> _Fetched | None:
+async def _fetch(node: Node, network: str, tx_hash: str) -> _Seen | None:
     chain, transaction, receipt_reply, safe, final = await node.batch(
         [
             Call("eth_chainId"),
@@ -168,7 +167,7 @@ async def _fetch(node: Node, network: str, tx_hash: str) -> _Fetched | None:
     for reply in (chain, transaction, receipt_reply):
         if isinstance(reply, RpcError):
             raise reply
-    if _quantity(chain) != int(network.partition(":")[2]):
+    if quantity(chain) != int(network.partition(":")[2]):
         raise RpcUnavailable(f"{node.name} is a node of another chain.")
     if transaction is None:
         if receipt_reply is not None:
@@ -181,38 +180,31 @@ async def _fetch(node: Node, network: str, tx_hash: str) -> _Fetched | None:
     if receipt is None:
         if not tx.pending:
             raise RpcUnavailable(f"{node.name} has no receipt of a mined transaction yet.")
-        return _Fetched(tx=tx, receipt=None)
-    return await _placed(node, tx, _whole(node, receipt, tx_hash), safe=safe, final=final)
-
-
-def _whole(node: Node, receipt: Receipt, tx_hash: str) -> Receipt:
-    """A receipt that leaves nothing out. Raises RpcUnavailable."""
-    whole = receipt.hash == tx_hash and receipt.block is not None and receipt.logs is not None
-    if not whole or receipt.block is None or receipt.block.hash is None:
-        raise RpcUnavailable(f"A receipt of {node.name} is not whole.")
-    return receipt
+        return tx, None
+    return await _placed(node, tx, receipt, safe=safe, final=final)
 
 
 async def _placed(
     node: Node, tx: Transaction, receipt: Receipt, *, safe: object, final: object
-) -> _Fetched:
+) -> _Seen:
     """The transaction in its block, with the block's time and finality."""
     block = receipt.block
-    assert block is not None  # noqa: S101 - what _whole looked at
+    whole = receipt.hash == tx.hash and receipt.logs is not None
+    if not whole or block is None or block.hash is None:
+        raise RpcUnavailable(f"A receipt of {node.name} is not whole.")
     block_reply = await node.call("eth_getBlockByNumber", hex(block.number), False)  # noqa: FBT003 - wire
     if block_reply is None:
-        waiting = replace(tx, pending=True, block=None)
-        return _Fetched(tx=waiting, receipt=None)
-    at = _quantity(block_reply.get("timestamp")) if isinstance(block_reply, dict) else None
-    if at is None or str(block_reply.get("hash")).lower() != block.hash:
+        return replace(tx, pending=True, block=None), None
+    if not isinstance(block_reply, dict) or str(block_reply.get("hash")).lower() != block.hash:
         raise RpcUnavailable(f"{node.name} has the receipt of an abandoned block.")
+    at = quantity(block_reply.get("timestamp"))
     finality = "latest"
     for name, tip in (("safe", safe), ("finalized", final)):
-        number = _quantity(tip.get("number")) if isinstance(tip, dict) else None
-        if number is not None and block.number <= number:
-            finality = name
+        with suppress(RpcUnavailable):  # then the node does not tell it
+            if isinstance(tip, dict) and block.number <= quantity(tip.get("number")):
+                finality = name
     placed = Block(number=block.number, hash=block.hash, at=at * 1_000, finality=finality)
-    return _Fetched(tx=tx, receipt=replace(receipt, block=placed))
+    return tx, replace(receipt, block=placed)
 
 
 async def _call_trace(node: Node, tx_hash: str, *, named: bool) -> CallTrace | None:
@@ -226,7 +218,7 @@ async def _call_trace(node: Node, tx_hash: str, *, named: bool) -> CallTrace | N
             "No node of this network offers call traces.",
             hint="Leave out the model, or take calldata or receipt-logs.",
         ) from error
-    except (RpcError, CaptureError):
+    except (RpcError, TraceInputError):
         if named:
             raise
         return None
@@ -258,13 +250,8 @@ async def _with_tokens(node: Node, trace: TraceResult) -> TraceResult:
         )
         for place, address in enumerate(unknown)
     }
-    return with_tokens(trace, tokens)
-
-
-def _quantity(value: object) -> int | None:
-    if not isinstance(value, str) or not value.startswith("0x") or not 2 < len(value) <= 18:
-        return None
-    try:
-        return int(value, 16)
-    except ValueError:
-        return None
+    payments = tuple(
+        replace(payment, token=tokens.get(payment.token.address, payment.token))
+        for payment in trace.payments
+    )
+    return replace(trace, payments=payments)

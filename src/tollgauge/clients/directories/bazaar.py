@@ -202,11 +202,8 @@ class _Reader:
             result = await ask(self._egress, url, at=self._at)
             if isinstance(result, Answer) and result.status == 200:
                 return result
-            problem = _problem(result)
-            wait = max(
-                self._pause_ms * 2 ** (attempt + 1),
-                _retry_after_ms(result, now=self._at),
-            )
+            problem, requested = _problem(result, now=self._at)
+            wait = max(self._pause_ms * 2 ** (attempt + 1), requested)
         raise DirectoryError(problem)
 
 
@@ -230,21 +227,17 @@ def _read(answer: Answer, offset: int) -> Page | None:
     return page
 
 
-def _problem(result: Answer | Fault) -> str:
-    """What went wrong, for another try. Raises DirectoryError when another try is useless."""
+def _problem(result: Answer | Fault, *, now: int) -> tuple[str, int]:
+    """What went wrong, and how many milliseconds the directory asks to wait before another try.
+    Raises DirectoryError when another try is useless.
+    """
     if isinstance(result, Fault):
-        text = f"The source cannot be reached ({result.kind})."
-        if result.kind in _LASTING:
-            raise DirectoryError(text)
-        return text
-    text = f"The source answered {result.status}."
-    if result.status != 429 and result.status < 500:
+        text, lasting = f"The source cannot be reached ({result.kind}).", result.kind in _LASTING
+        requested = None
+    else:
+        text = f"The source answered {result.status}."
+        lasting = result.status != 429 and result.status < 500
+        requested = retry_after_ms(result.header("retry-after"), now=now)
+    if lasting:
         raise DirectoryError(text)
-    return text
-
-
-def _retry_after_ms(result: Answer | Fault, *, now: int) -> int:
-    """How long the directory asks to wait, in milliseconds; 0 where it does not ask."""
-    if isinstance(result, Fault):
-        return 0
-    return retry_after_ms(result.header("retry-after"), now=now) or 0
+    return text, requested or 0

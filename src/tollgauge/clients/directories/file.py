@@ -7,10 +7,9 @@ entry that says so; a file is whole unless it says `partial` or names a total th
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import zlib
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -32,13 +31,7 @@ SIZE_MAX: Final = 64 * 1024 * 1024
 STEP: Final = 500
 
 
-async def pages(path: Path, *, size_max: int = SIZE_MAX) -> AsyncGenerator[Step, None]:
-    """The entries of a file in steps of STEP. Raises DirectoryError as `read` does."""
-    for part in parts(await asyncio.to_thread(read, path, size_max=size_max)):
-        yield part
-
-
-def parts(whole: Page) -> Iterator[Step]:
+async def parts(whole: Page) -> AsyncGenerator[Step, None]:
     """A file's page in steps of STEP, each with the count of all entries."""
     count = len(whole.items)
     for start in range(0, max(count, 1), STEP):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 from tollgauge.clients.directories.document import DirectoryError
@@ -55,7 +55,7 @@ def read(data: bytes, *, name: str) -> tuple[object, ...]:
     plain = [line.strip() for line in kept if not line.lstrip().startswith("#")]
     columns = _header(plain)
     if any(column in URL_COLUMNS for column in columns):
-        items = tuple(_rows(plain))
+        items = tuple(_rows(plain, columns))
     elif any(map(_is_markdown, kept)):
         items = tuple(_links(kept))
     elif columns and not any(map(_starts_with_url, plain)):
@@ -85,9 +85,8 @@ def _separator(header: str) -> str:
     return max(_SEPARATORS, key=header.count)
 
 
-def _rows(lines: list[str]) -> Iterator[object]:
+def _rows(lines: list[str], columns: tuple[str, ...]) -> Iterator[object]:
     """CSV rows as entries: the URL column, and `method`, `description`, `service`, `tags`."""
-    columns = _header(lines)
     url = next(name for name in URL_COLUMNS if name in columns)
     separator = _separator(lines[0])
     for line in lines[1:]:
@@ -96,17 +95,14 @@ def _rows(lines: list[str]) -> Iterator[object]:
         except csv.Error:
             yield SkippedItem(reason="unreadable", excerpt=clean_text(line, EXCERPT_MAX))
             continue
-        yield _row(dict(zip(columns, cells, strict=False)), url)
-
-
-def _row(row: Mapping[str, str], url: str) -> dict[str, object]:
-    return {
-        "resource": row.get(url, ""),
-        "method": row.get("method"),
-        "description": row.get("description"),
-        "serviceName": row.get("servicename") or row.get("service") or row.get("name"),
-        "tags": [tag for tag in row.get("tags", "").replace(";", "|").split("|") if tag],
-    }
+        row = dict(zip(columns, cells, strict=False))
+        yield {
+            "resource": row.get(url, ""),
+            "method": row.get("method"),
+            "description": row.get("description"),
+            "serviceName": row.get("servicename") or row.get("service") or row.get("name"),
+            "tags": [tag for tag in row.get("tags", "").replace(";", "|").split("|") if tag],
+        }
 
 
 def _starts_with_url(line: str) -> bool:

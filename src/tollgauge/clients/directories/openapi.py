@@ -11,7 +11,7 @@ Rules (OpenAPI 3.1):
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 from urllib.parse import urljoin, urlsplit
@@ -19,7 +19,7 @@ from urllib.parse import urljoin, urlsplit
 from tollgauge.clients.directories.document import DirectoryError, Step, ask, parse_document
 from tollgauge.clients.egress.client import Egress
 from tollgauge.core.declared import METHODS, as_mapping
-from tollgauge.core.exchange import Answer
+from tollgauge.core.exchange import Answer, Fault
 from tollgauge.core.listing import EXCERPT_MAX, SkippedItem, is_free
 from tollgauge.core.page import Page, entries, read_page
 from tollgauge.core.text import clean_text
@@ -39,36 +39,25 @@ async def pages(egress: Egress, location: str, *, at: int) -> AsyncGenerator[Ste
     origin = origin_of(location)
     problems: list[str] = []
     for path, read in ((_OPENAPI, from_openapi), (_WELL_KNOWN, from_well_known)):
-        answer = await ask(egress, origin + path, at=at)
-        if not isinstance(answer, Answer):
-            problems.append(f"{path}: {answer.kind}")
-        elif answer.status != 200 or answer.truncated:
-            problems.append(f"{path}: {answer.status}{', too large' if answer.truncated else ''}")
-        else:
-            items = _items(answer.body, origin, read=read, problems=problems, path=path)
-            if sells(items):
-                page = Page(items=items, total=len(items), complete=True)
-                yield Step(page=page, next_offset=len(items))
-                return
+        items, problem = _items(await ask(egress, origin + path, at=at), origin, read)
+        if sells(items):
+            page = Page(items=items, total=len(items), complete=True)
+            yield Step(page=page, next_offset=len(items))
+            return
+        problems.append(f"{path}: {problem}")
     raise DirectoryError(f"The origin lists nothing ({'; '.join(problems)}).")
 
 
-def _items(
-    body: bytes,
-    origin: str,
-    *,
-    read: _Read,
-    problems: list[str],
-    path: str,
-) -> tuple[object, ...]:
+def _items(result: Answer | Fault, origin: str, read: _Read) -> tuple[tuple[object, ...], str]:
+    """The entries of a document, and what is wrong where none is for sale."""
+    if isinstance(result, Fault):
+        return (), result.kind
+    if result.status != 200 or result.truncated:
+        return (), f"{result.status}{', too large' if result.truncated else ''}"
     try:
-        items = read(as_mapping(parse_document(body)), origin)
+        return read(as_mapping(parse_document(result.body)), origin), "no paid operation"
     except DirectoryError as error:
-        problems.append(f"{path}: {error}")
-        return ()
-    if not sells(items):
-        problems.append(f"{path}: no paid operation")
-    return items
+        return (), str(error)
 
 
 def sells(items: tuple[object, ...]) -> bool:
@@ -84,16 +73,24 @@ def is_openapi(document: object) -> bool:
 
 def server_of(document: Mapping[str, object]) -> str | None:
     """The origin of the first server that an OpenAPI document names in full, None without one."""
-    servers = document.get("servers")
-    named = servers if isinstance(servers, list) else []
-    urls = [as_mapping(server).get("url") for server in named]
+    urls = list(_server_urls(document))
     host = document.get("host")  # Swagger 2.0
-    urls += [f"https://{host}"] if isinstance(host, str) and host else []
+    if isinstance(host, str) and host and "{" not in host:
+        urls.append(f"https://{host}")
     for url in urls:
-        if isinstance(url, str) and url.startswith(("https://", "http://")) and "{" not in url:
+        if url.startswith(("https://", "http://")):
             with contextlib.suppress(DirectoryError):
                 return origin_of(url)
     return None
+
+
+def _server_urls(document: Mapping[str, object]) -> Iterator[str]:
+    """The URLs of a document's servers, without those that hold a variable."""
+    servers = document.get("servers")
+    for server in servers if isinstance(servers, list) else ():
+        url = as_mapping(server).get("url")
+        if isinstance(url, str) and "{" not in url:
+            yield url
 
 
 def origin_of(location: str) -> str:
@@ -113,30 +110,23 @@ def from_openapi(document: Mapping[str, object], origin: str) -> tuple[object, .
     """
     base = _base(document, origin)
     service = as_mapping(document.get("info")).get("title")
-    found: list[object] = []
+    items: list[object] = []
     for path, entry in as_mapping(document.get("paths")).items():
-        shared = _resolve(document, entry)
-        for method, operation in shared.items():
-            if method.upper() not in METHODS or len(found) >= _ITEMS_MAX:
+        methods = _resolve(document, entry)
+        for method, value in methods.items():
+            operation = as_mapping(value)
+            payment = as_mapping(operation.get("x-payment-info"))
+            if method.upper() not in METHODS or not payment or len(items) >= _ITEMS_MAX:
                 continue
-            payment = as_mapping(as_mapping(operation).get("x-payment-info"))
-            if payment and is_free(payment):
+            if is_free(payment):
                 excerpt = clean_text(f"{method.upper()} {path}", EXCERPT_MAX)
-                found.append(SkippedItem(reason="free", excerpt=excerpt))
-            elif payment:
-                found.append(
-                    _entry(
-                        document,
-                        {**as_mapping(operation), "_shared": shared.get("parameters")},
-                        payment,
-                    )
-                    | {
-                        "resource": base + path,
-                        "method": method.upper(),
-                        "serviceName": service,
-                    }
-                )
-    return tuple(found)
+                items.append(SkippedItem(reason="free", excerpt=excerpt))
+                continue
+            named = {"resource": base + path, "method": method.upper(), "serviceName": service}
+            listed = (methods.get("parameters"), operation.get("parameters"))
+            parameters = dict(_query_parameters(document, listed))
+            items.append(_entry(document, operation, payment, parameters) | named)
+    return tuple(items)
 
 
 def from_well_known(document: Mapping[str, object], origin: str) -> tuple[object, ...]:
@@ -145,29 +135,26 @@ def from_well_known(document: Mapping[str, object], origin: str) -> tuple[object
     """
     page = read_page(document)
     base = (_own(page.base, origin) if page.base else None) or origin
-    found: list[object] = []
+    items: list[object] = []
     for item in entries(replace(page, base=base))[:_ITEMS_MAX]:
         if isinstance(item, str):
             method, _, rest = item.strip().rpartition(" ")
             url = _own(rest, origin)
             if url:
-                found.append(f"{method} {url}".strip())
+                items.append(f"{method} {url}".strip())
             continue
         named = as_mapping(item).get("resource") or as_mapping(item).get("url")
         if not isinstance(named, str):
-            found.append(item)
+            items.append(item)
         elif url := _own(named, origin):
-            found.append({**as_mapping(item), "resource": url})
-    return tuple(found)
+            items.append({**as_mapping(item), "resource": url})
+    return tuple(items)
 
 
 def _base(document: Mapping[str, object], origin: str) -> str:
     """The server's base URL where the document names one of this origin, else the origin."""
-    servers = document.get("servers")
-    for server in servers if isinstance(servers, list) else ():
-        url = as_mapping(server).get("url")
-        own = _own(url, origin) if isinstance(url, str) and "{" not in url else None
-        if own:
+    for url in _server_urls(document):
+        if own := _own(url, origin):
             return own.rstrip("/")
     path = document.get("basePath")  # Swagger 2.0
     return (origin + path).rstrip("/") if isinstance(path, str) and path[:1] == "/" else origin
@@ -184,39 +171,34 @@ def _own(url: str, origin: str) -> str | None:
 
 
 def _entry(
-    document: Mapping[str, object], operation: Mapping[str, object], payment: Mapping[str, object]
+    document: Mapping[str, object],
+    operation: Mapping[str, object],
+    payment: Mapping[str, object],
+    parameters: Mapping[str, object],
 ) -> dict[str, object]:
+    declared = {"queryParams": parameters, "bodyFields": _body_schema(document, operation)}
     return {
         "type": "http",
         "accepts": payment.get("accepts") or _protocol_terms(payment),
         "description": operation.get("description") or operation.get("summary"),
         "tags": operation.get("tags"),
-        "extensions": {
-            "bazaar": {
-                "info": {
-                    "input": {
-                        "queryParams": dict(_query_parameters(document, operation)),
-                        "bodyFields": _body_schema(document, operation),
-                    }
-                }
-            }
-        },
+        "extensions": {"bazaar": {"info": {"input": declared}}},
     }
 
 
 def _protocol_terms(payment: Mapping[str, object]) -> list[object]:
     """The terms that `protocols` holds for x402 (`[{"x402": {…}}]`)."""
     protocols = payment.get("protocols")
-    named = protocols if isinstance(protocols, list) else [protocols]
-    terms = (as_mapping(as_mapping(protocol).get("x402")) for protocol in named)
-    return [each for each in terms if "payTo" in each]
+    listed = protocols if isinstance(protocols, list) else [protocols]
+    terms = (as_mapping(as_mapping(protocol).get("x402")) for protocol in listed)
+    return [named for named in terms if "payTo" in named]
 
 
 def _query_parameters(
-    document: Mapping[str, object], operation: Mapping[str, object]
+    document: Mapping[str, object], lists: Iterable[object]
 ) -> Iterator[tuple[str, object]]:
-    """Each query parameter with a schema that holds its example."""
-    for listed in (operation.get("_shared"), operation.get("parameters")):
+    """Each query parameter in some lists with a schema that holds its example."""
+    for listed in lists:
         for entry in listed if isinstance(listed, list) else ():
             parameter = _resolve(document, entry)
             if parameter.get("in") == "query" and isinstance(parameter.get("name"), str):

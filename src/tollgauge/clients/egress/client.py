@@ -1,4 +1,4 @@
-"""Egress: the only door to addresses that others choose.
+"""Egress: the only way to addresses that others choose.
 
 Probes, live probes and webhook deliveries go through `Egress.fetch`. Rules:
 - a URL is parsed once by core/endpoint, and only its canonical form is used;
@@ -20,17 +20,20 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from pathlib import Path
+from typing import Annotated, Final
 
 import certifi
+from pydantic import AfterValidator, Field, PositiveInt
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tollgauge.clients.egress.curl_loop import CurlLoop
 from tollgauge.clients.egress.lateness import LoopLateness
 from tollgauge.clients.egress.resolve import Lookup, Resolver, system_lookup
-from tollgauge.clients.egress.transfer import Outcome, Plan, Transfer
+from tollgauge.clients.egress.transfer import Plan, Transfer
 from tollgauge.core.endpoint import PUBLIC, Perimeter, Resource, ResourceError, parse_resource
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.exchange import Exchange, Fault, FaultKind, Timings
+from tollgauge.core.exchange import Exchange, Fault, FaultKind
 
 METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"})
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
@@ -42,53 +45,55 @@ class RequestError(TollgaugeError):
     """A request that egress will not send: its method, a header or its body is not allowed."""
 
 
-class EgressSettingsError(TollgaugeError):
-    """Settings of egress that cannot be used."""
+def _agent(text: str) -> str:
+    if not _VALUE.fullmatch(text) or not text.strip():
+        raise ValueError(
+            "must be printable ASCII that names the project, a contact and how to opt out"
+        )
+    return text
 
 
-def agent_text(contact: str, version: str) -> str:
-    """A User-Agent that names the project, a contact (URL or mail) and how to opt out."""
-    return f"tollgauge/{version} (x402 endpoint monitor; contact and opt-out: {contact})"
+def _loopback(address: str) -> str:
+    if not ipaddress.ip_address(address).is_loopback:
+        raise ValueError(f"{address} is no loopback address (127.0.0.0/8 or ::1)")
+    return address
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _file(path: str) -> str:
+    if not Path(path).is_file():
+        raise ValueError(f"there is no file {path}")
+    return path
+
+
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class EgressSettings:
     """How egress behaves. Times in milliseconds, caps in bytes.
 
-    `user_agent` names the project, a contact and how to opt out (see agent_text).
+    `user_agent` names the project, a contact and how to opt out.
     `dns_deadline_ms` is longer than the five seconds after which resolvers ask again, so that one
     lost packet is no failure.
     `ports` are allowed on public hosts. `mapped` sends host names to (loopback address, port);
     `ca_file` holds the trust anchors in place of certifi's. `resolver` is the blocking name
-    lookup. Raises EgressSettingsError.
+    lookup.
     """
 
-    user_agent: str = "tollgauge (x402 endpoint monitor; no contact configured)"
-    deadline_ms: int = 10_000
-    connect_deadline_ms: int = 6_000
-    dns_deadline_ms: int = 6_000
-    wire_cap: int = 512 * 1_024
-    header_cap: int = 64 * 1_024
-    body_cap: int = 256 * 1_024
-    max_in_flight: int = 1_024
-    dns_threads: int = 512
-    ports: frozenset[int] = PUBLIC.ports
-    mapped: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-    ca_file: str | None = None
+    user_agent: Annotated[str, AfterValidator(_agent)] = (
+        "tollgauge (x402 endpoint monitor; no contact configured)"
+    )
+    deadline_ms: PositiveInt = 10_000
+    connect_deadline_ms: PositiveInt = 6_000
+    dns_deadline_ms: PositiveInt = 6_000
+    wire_cap: PositiveInt = 512 * 1_024
+    header_cap: PositiveInt = 64 * 1_024
+    body_cap: PositiveInt = 256 * 1_024
+    max_in_flight: PositiveInt = 1_024
+    dns_threads: PositiveInt = 512
+    ports: frozenset[Annotated[int, Field(ge=1, le=65_535)]] = PUBLIC.ports
+    mapped: Mapping[str, tuple[Annotated[str, AfterValidator(_loopback)], int]] = field(
+        default_factory=dict
+    )
+    ca_file: Annotated[str, AfterValidator(_file)] | None = None
     resolver: Lookup = system_lookup
-
-    def __post_init__(self) -> None:
-        if not _VALUE.fullmatch(self.user_agent) or not self.user_agent.strip():
-            raise EgressSettingsError(
-                "The User-Agent is empty or holds characters that are not printable ASCII.",
-                hint="Name the project, a contact and how to opt out.",
-            )
-        for host, (address, _port) in self.mapped.items():
-            if not _is_loopback(address):
-                raise EgressSettingsError(
-                    f"{host} is mapped to {address}, which is no loopback address.",
-                    hint="Host names can only be mapped to 127.0.0.0/8 or ::1.",
-                )
 
     @property
     def perimeter(self) -> Perimeter:
@@ -119,7 +124,7 @@ class Egress:
         self._resolver = Resolver(
             settings.resolver,
             threads=settings.dns_threads,
-            deadline_ms=min(settings.dns_deadline_ms, settings.deadline_ms),
+            timeout_ms=min(settings.dns_deadline_ms, settings.deadline_ms),
         )
         self._loop = CurlLoop()
         self._lateness = LoopLateness()
@@ -149,39 +154,50 @@ class Egress:
             if error.code != "resource-not-public":
                 raise
             fault = Fault(kind=FaultKind.NOT_PUBLIC, detail=str(error))
-            return _exchange(request, request.url, at, Outcome(result=fault))
+            return Exchange(url=request.url, method=request.method, at=at, result=fault)
         async with self._slots:
             with self._lateness.in_flight():
-                outcome = await self._attempt(request, resource)
-            return _exchange(request, resource.probe_url, at, outcome)
+                return await self._attempt(request, resource, at=at)
 
-    async def _attempt(self, request: Request, resource: Resource) -> Outcome:
+    async def _attempt(self, request: Request, resource: Resource, *, at: int) -> Exchange:
         """One attempt, with its total time and our own part in it."""
         begin = time.monotonic()
-        outcome, end = await self._looked_up_and_asked(request, resource, begin)
+        addresses, dial_port = await self._locate(resource)
+        end = time.monotonic()
+        dns = _milliseconds(begin, end)
+        if isinstance(addresses, Fault):
+            url = resource.probe_url
+            exchange = Exchange(url=url, method=request.method, at=at, result=addresses)
+        else:
+            settings = self._settings
+            plan = Plan(
+                url=resource.probe_url,
+                host=resource.host,
+                port=resource.port,
+                dial_port=dial_port,
+                addresses=addresses,
+                method=request.method,
+                headers=(*request.headers, ("User-Agent", settings.user_agent)),
+                body=request.body,
+                timeout_ms=max(1, settings.deadline_ms - dns),
+                connect_ms=settings.connect_deadline_ms,
+                wire_cap=settings.wire_cap,
+                header_cap=settings.header_cap,
+                body_cap=settings.body_cap,
+                ca_file=self._ca_file,
+                at=at,
+            )
+            exchange, end = await self._transfer(plan)
         total = _milliseconds(begin, end)
         late = self._lateness.largest(begin, time.monotonic())
         timings = replace(
-            outcome.timings,
+            exchange.timings,
+            dns=dns,
             total=total,
-            delay=max(outcome.timings.delay, _milliseconds(0, late)),
+            delay=max(exchange.timings.delay, _milliseconds(0, late)),
             overrun=max(0, total - self._settings.deadline_ms),
         )
-        return replace(outcome, timings=timings)
-
-    async def _looked_up_and_asked(
-        self, request: Request, resource: Resource, begin: float
-    ) -> tuple[Outcome, float]:
-        """The outcome and its moment on the monotonic clock."""
-        addresses, dial_port = await self._locate(resource)
-        found = time.monotonic()
-        dns = _milliseconds(begin, found)
-        if isinstance(addresses, Fault):
-            return Outcome(result=addresses, timings=Timings(dns=dns)), found
-        left = self._settings.deadline_ms - dns
-        plan = self._plan(request, resource, addresses, dial_port, left)
-        outcome, end = await self._transfer(plan)
-        return replace(outcome, timings=replace(outcome.timings, dns=dns)), end
+        return replace(exchange, timings=timings)
 
     async def _locate(self, resource: Resource) -> tuple[tuple[str, ...] | Fault, int]:
         """Where to connect: the addresses and the port."""
@@ -190,46 +206,20 @@ class Egress:
             return (address,), port
         return await self._resolver.resolve(resource.host), resource.port
 
-    def _plan(
-        self,
-        request: Request,
-        resource: Resource,
-        addresses: tuple[str, ...],
-        dial_port: int,
-        left: int,
-    ) -> Plan:
-        settings = self._settings
-        return Plan(
-            url=resource.probe_url,
-            host=resource.host,
-            port=resource.port,
-            dial_port=dial_port,
-            addresses=addresses,
-            method=request.method,
-            headers=(*request.headers, ("User-Agent", settings.user_agent)),
-            body=request.body,
-            timeout_ms=max(1, left),
-            connect_ms=settings.connect_deadline_ms,
-            wire_cap=settings.wire_cap,
-            header_cap=settings.header_cap,
-            body_cap=settings.body_cap,
-            ca_file=self._ca_file,
-        )
-
-    async def _transfer(self, plan: Plan) -> tuple[Outcome, float]:
-        """The outcome and its moment on the monotonic clock, which is taken on the thread of the
+    async def _transfer(self, plan: Plan) -> tuple[Exchange, float]:
+        """The exchange and its end on the monotonic clock, which is taken on the thread of the
         transfers: a busy event loop must not make sellers look slow.
         """
         loop = asyncio.get_running_loop()
-        ended: asyncio.Future[tuple[Outcome, float]] = loop.create_future()
+        ended: asyncio.Future[tuple[Exchange, float]] = loop.create_future()
 
-        def settle(outcome: Outcome, end: float) -> None:
+        def settle(exchange: Exchange, end: float) -> None:
             if not ended.done():
-                ended.set_result((outcome, end))
+                ended.set_result((exchange, end))
 
-        def done(outcome: Outcome) -> None:
+        def done(exchange: Exchange) -> None:
             with contextlib.suppress(RuntimeError):  # the event loop may have ended meanwhile
-                loop.call_soon_threadsafe(settle, outcome, time.monotonic())
+                loop.call_soon_threadsafe(settle, exchange, time.monotonic())
 
         transfer = Transfer(plan)
         self._loop.submit(transfer, done)
@@ -259,24 +249,5 @@ def _check(request: Request) -> None:
             raise RequestError(f"The header {name} is egress's own.")
 
 
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False
-
-
 def _milliseconds(begin: float, end: float) -> int:
     return int((end - begin) * 1_000 + 0.5)
-
-
-def _exchange(request: Request, url: str, at: int, outcome: Outcome) -> Exchange:
-    return Exchange(
-        url=url,
-        method=request.method,
-        at=at,
-        result=outcome.result,
-        timings=outcome.timings,
-        address=outcome.address,
-        tls_not_after=outcome.tls_not_after,
-    )

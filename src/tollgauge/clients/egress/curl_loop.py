@@ -1,7 +1,7 @@
 """The thread that drives libcurl: one multi handle for every transfer of an egress.
 
 One multi handle, because it keeps the parsed trust anchors; a thread of its
-own, because hostile answers must not delay the event loop. Each outcome says how late this thread
+own, because hostile answers must not delay the event loop. Each exchange says how late this thread
 was at most while it was in flight (clients/egress/lateness). Only clients/egress/client uses this.
 """
 
@@ -20,13 +20,13 @@ from typing import Any, Final
 import pycurl
 
 from tollgauge.clients.egress.lateness import TICK, Lateness
-from tollgauge.clients.egress.transfer import Outcome, Transfer
-from tollgauge.core.exchange import Fault, FaultKind
+from tollgauge.clients.egress.transfer import Transfer
+from tollgauge.core.exchange import Exchange
 
-Done = Callable[[Outcome], None]
+Done = Callable[[Exchange], None]
 """Called once, on the loop's thread, when a transfer has ended."""
 
-_ENDED: Final = Outcome(result=Fault(kind=FaultKind.LOCAL, detail="egress is not running"))
+_NOT_RUNNING: Final = "egress is not running"
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _INTEREST: Final = {
     pycurl.POLL_IN: _READ,
@@ -54,11 +54,11 @@ class CurlLoop:
         self._running: dict[Transfer, _Job] = {}
         self._lateness = Lateness()
         self._due: float | None = None
-        self._ears, self._mouth = socket.socketpair()
-        self._ears.settimeout(0)
-        self._mouth.settimeout(0)
+        self._wakeup_reader, self._wakeup_writer = socket.socketpair()
+        self._wakeup_reader.settimeout(0)
+        self._wakeup_writer.settimeout(0)
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._ears, _READ)
+        self._selector.register(self._wakeup_reader, _READ)
         self._thread = threading.Thread(target=self._run, name="egress", daemon=True)
 
     def start(self) -> None:
@@ -66,13 +66,13 @@ class CurlLoop:
         self._thread.start()
 
     def submit(self, transfer: Transfer, done: Done) -> None:
-        """Run a transfer; `done` gets its outcome, at once when the loop has ended."""
+        """Run a transfer; `done` gets its exchange, at once when the loop has ended."""
         with self._lock:
             if self._thread.is_alive() and not self._ended:
                 self._inbox.append((transfer, _Job(done=done, since=time.monotonic())))
                 self._wake()
                 return
-        done(_ENDED)
+        done(transfer.failed(_NOT_RUNNING))
 
     def cancel(self, transfer: Transfer) -> None:
         """Abort a transfer without calling its `done`. Unknown ones are ignored."""
@@ -88,13 +88,13 @@ class CurlLoop:
             if not self._ended:
                 self._wake()
         if self._thread.ident is None:
-            self._shut()
+            self._close()
         else:
             self._thread.join(seconds)
 
     def _wake(self) -> None:
         with contextlib.suppress(BlockingIOError):  # a full pipe wakes it as well
-            self._mouth.send(b"\0")
+            self._wakeup_writer.send(b"\0")
 
     def _run(self) -> None:
         multi = pycurl.CurlMulti()
@@ -121,8 +121,7 @@ class CurlLoop:
                 multi.add_handle(transfer.open())
             except (pycurl.error, OSError, MemoryError):
                 transfer.close()
-                fault = Fault(kind=FaultKind.LOCAL, detail="the transfer could not be set up")
-                job.done(Outcome(result=fault))
+                job.done(transfer.failed("the transfer could not be set up"))
             else:
                 transfer.handle.transfer = transfer
                 self._running[transfer] = job
@@ -139,9 +138,9 @@ class CurlLoop:
 
     def _step(self, multi: Any) -> None:
         for key, events in self._await():
-            if key.fileobj is self._ears:
+            if key.fileobj is self._wakeup_reader:
                 with contextlib.suppress(BlockingIOError):
-                    self._ears.recv(4_096)
+                    self._wakeup_reader.recv(4_096)
             elif key.fd in self._selector.get_map():  # an earlier event may have closed it
                 ready = pycurl.CSELECT_IN if events & _READ else 0
                 ready |= pycurl.CSELECT_OUT if events & _WRITE else 0
@@ -161,11 +160,11 @@ class CurlLoop:
 
     def _finish(self, multi: Any, transfer: Transfer, code: int, message: str) -> None:
         job = self._running.pop(transfer)
-        outcome = transfer.outcome(code, message)
+        exchange = transfer.finished(code, message)
         self._drop(multi, transfer)
         delay = self._lateness.largest(job.since, time.monotonic())
-        timings = replace(outcome.timings, delay=int(delay * 1_000 + 0.5))
-        job.done(replace(outcome, timings=timings))
+        timings = replace(exchange.timings, delay=int(delay * 1_000 + 0.5))
+        job.done(replace(exchange, timings=timings))
 
     def _drop(self, multi: Any, transfer: Transfer) -> None:
         multi.remove_handle(transfer.handle)
@@ -177,17 +176,17 @@ class CurlLoop:
         waiting = {transfer: job for transfer, job in self._inbox if job is not None}
         for transfer in self._running:
             self._drop(multi, transfer)
-        for job in (*self._running.values(), *waiting.values()):
-            job.done(_ENDED)
+        for transfer, job in (self._running | waiting).items():
+            job.done(transfer.failed(_NOT_RUNNING))
         self._running.clear()
         multi.close()
-        self._shut()
+        self._close()
 
-    def _shut(self) -> None:
+    def _close(self) -> None:
         self._ended = True
         self._selector.close()
-        self._ears.close()
-        self._mouth.close()
+        self._wakeup_reader.close()
+        self._wakeup_writer.close()
 
     def _on_interest(self, what: int, fd: int, _multi: Any, _data: Any) -> None:
         known = fd in self._selector.get_map()

@@ -72,8 +72,8 @@ class Head:
         """Whether a content length is 2^63 or more, which no client can count."""
         lengths = [value.lstrip("0") for name, value in self.headers if name == "content-length"]
         return any(
-            each.isdecimal() and (len(each) > _DIGITS_MAX or int(each) > _LENGTH_MAX)
-            for each in lengths
+            length.isdecimal() and (len(length) > _DIGITS_MAX or int(length) > _LENGTH_MAX)
+            for length in lengths
         )
 
     def framed_twice(self) -> bool:

@@ -1,4 +1,4 @@
-"""Name resolution for egress: one lookup an attempt, judged whole, with a deadline of its own.
+"""Name resolution for egress: one lookup an attempt, judged whole, with a time-out of its own.
 
 Rules:
 - a lookup runs on a thread of its own, so that slow names cannot make others wait; the number of
@@ -55,15 +55,14 @@ def has_route(address: str) -> bool:
 
 
 class Resolver:
-    """Looks names up on threads. `deadline_ms` bounds the wait for one name; an abandoned lookup
+    """Looks names up on threads. `timeout_ms` bounds the wait for one name; an abandoned lookup
     keeps its thread until the system gives up.
     """
 
-    def __init__(self, lookup: Lookup, *, threads: int, deadline_ms: int) -> None:
+    def __init__(self, lookup: Lookup, *, threads: int, timeout_ms: int) -> None:
         self._lookup = lookup
         self._slots = threading.Semaphore(threads)
-        self._deadline = deadline_ms / 1_000
-        self._deadline_ms = deadline_ms
+        self._timeout_ms = timeout_ms
 
     async def resolve(self, host: str) -> tuple[str, ...] | Fault:
         """The public, routable addresses of a host (1 to 8), or the fault that ends the attempt.
@@ -71,8 +70,8 @@ class Resolver:
         `dns-not-found` is an authoritative no; `dns-failed` may be the name's or the network's
         doing; `local-failure` is ours.
         """
-        found = await self._answer(host)
-        return found if isinstance(found, Fault) else _usable(found)
+        addresses = await self._answer(host)
+        return addresses if isinstance(addresses, Fault) else _usable(addresses)
 
     async def _answer(self, host: str) -> Sequence[str] | Fault:
         if not self._slots.acquire(blocking=False):
@@ -98,27 +97,23 @@ class Resolver:
             self._slots.release()
             return Fault(kind=FaultKind.LOCAL, detail="no thread for a lookup")
         try:
-            async with asyncio.timeout(self._deadline):
+            async with asyncio.timeout(self._timeout_ms / 1_000):
                 return await answer
         except TimeoutError:
-            detail = f"no answer about the name within {self._deadline_ms} ms"
+            detail = f"no answer about the name within {self._timeout_ms} ms"
             return Fault(kind=FaultKind.DNS_FAILED, detail=detail)
 
     def _look(self, host: str) -> Sequence[str] | Fault:
         try:
             return self._lookup(host)
         except socket.gaierror as error:
-            return _lookup_fault(error.errno)
+            if error.errno in _NOT_FOUND:
+                return Fault(kind=FaultKind.DNS_NOT_FOUND, detail="the name has no address")
+            if error.errno in _TEMPORARY:
+                return Fault(kind=FaultKind.DNS_FAILED, detail="the name servers gave no answer")
         except (OSError, UnicodeError):
-            return Fault(kind=FaultKind.LOCAL, detail="the resolver of this machine failed")
-
-
-def _lookup_fault(code: int | None) -> Fault:
-    if code in _NOT_FOUND:
-        return Fault(kind=FaultKind.DNS_NOT_FOUND, detail="the name has no address")
-    if code in _TEMPORARY:
-        return Fault(kind=FaultKind.DNS_FAILED, detail="the name servers gave no answer")
-    return Fault(kind=FaultKind.LOCAL, detail="the resolver of this machine failed")
+            pass
+        return Fault(kind=FaultKind.LOCAL, detail="the resolver of this machine failed")
 
 
 def _usable(addresses: Sequence[str]) -> tuple[str, ...] | Fault:

@@ -20,13 +20,13 @@ import socket
 import ssl
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pycurl
 
 from tollgauge.clients.egress.head import Head
-from tollgauge.core.exchange import Answer, Defect, Fault, FaultKind, Timings
+from tollgauge.core.exchange import Answer, Defect, Exchange, Fault, FaultKind, Timings
 
 _BYTES_RECEIVED: Final = 128
 """Offset of tcpi_bytes_received in Linux's struct tcp_info (linux/tcp.h)."""
@@ -82,7 +82,7 @@ _FAULTS: Final = {
 class Plan:
     """What one transfer may do. `addresses` were judged already; `dial_port` is where to
     connect, which differs from the URL's `port` for mapped names only. Times in milliseconds,
-    caps in bytes.
+    `at` in milliseconds UTC and for the record alone, caps in bytes.
     """
 
     url: str
@@ -99,18 +99,7 @@ class Plan:
     header_cap: int
     body_cap: int
     ca_file: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How a transfer ended. `timings.total` and `overrun` are egress's to fill in, `delay` is the
-    curl loop's.
-    """
-
-    result: Answer | Fault
-    timings: Timings = field(default_factory=Timings)
-    address: str | None = None
-    tls_not_after: int | None = None
+    at: int = 0
 
 
 class Transfer:
@@ -126,7 +115,7 @@ class Transfer:
         self._body = bytearray()
         self._sockets: list[socket.socket] = []
         self._cut = False
-        self._foreign = False
+        self._other_address = False
         self._socket_failed = False
 
     def open(self) -> Any:
@@ -137,10 +126,10 @@ class Transfer:
         self._share = pycurl.CurlShare()
         self._share.setopt(pycurl.SH_SHARE, pycurl.LOCK_DATA_DNS)
         self.handle.setopt(pycurl.SHARE, self._share)
-        self._aim()
-        self._confine()
-        self._ask()
-        self._watch()
+        self._set_route()
+        self._set_limits()
+        self._set_request()
+        self._set_callbacks()
         return self.handle
 
     def close(self) -> None:
@@ -153,7 +142,7 @@ class Transfer:
         if self._share is not None:
             self._share.close()
 
-    def _aim(self) -> None:
+    def _set_route(self) -> None:
         plan, handle = self.plan, self.handle
         addresses = ",".join(f"[{item}]" if ":" in item else item for item in plan.addresses)
         handle.setopt(pycurl.URL, plan.url)
@@ -165,7 +154,7 @@ class Transfer:
         handle.setopt(pycurl.RESOLVER_START_FUNCTION, _no_other_lookup)
         handle.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
 
-    def _confine(self) -> None:
+    def _set_limits(self) -> None:
         plan, handle = self.plan, self.handle
         for option, value in (
             (pycurl.PROTOCOLS, pycurl.PROTO_HTTPS),
@@ -189,7 +178,7 @@ class Transfer:
             handle.setopt(option, value)
         handle.unsetopt(pycurl.CAPATH)  # the wheel's built-in directory of anchors
 
-    def _ask(self) -> None:
+    def _set_request(self) -> None:
         plan, handle = self.plan, self.handle
         body = plan.body
         if plan.method in ("POST", "PUT", "PATCH") and body is None:
@@ -207,7 +196,7 @@ class Transfer:
         lines = [f"{name}: {value}" for name, value in plan.headers]
         handle.setopt(pycurl.HTTPHEADER, [*lines, *silenced, "Accept-Encoding: identity"])
 
-    def _watch(self) -> None:
+    def _set_callbacks(self) -> None:
         self.handle.setopt(pycurl.HEADERFUNCTION, self._on_header)
         self.handle.setopt(pycurl.WRITEFUNCTION, self._on_body)
         self.handle.setopt(pycurl.NOPROGRESS, 0)
@@ -215,7 +204,7 @@ class Transfer:
 
     def _open_socket(self, _purpose: int, address: Any) -> Any:
         if not self._allowed(address.addr):
-            self._foreign = True
+            self._other_address = True
             return pycurl.SOCKET_BAD
         try:
             opened = socket.socket(address.family, address.socktype, address.protocol)
@@ -248,9 +237,19 @@ class Transfer:
             return 1
         return 0
 
-    def outcome(self, code: int, message: str) -> Outcome:
-        """What a finished transfer amounts to. `code` is libcurl's, 0 for success."""
-        return Outcome(
+    def failed(self, detail: str) -> Exchange:
+        """A transfer that this machine could not make."""
+        fault = Fault(kind=FaultKind.LOCAL, detail=detail)
+        return Exchange(url=self.plan.url, method=self.plan.method, at=self.plan.at, result=fault)
+
+    def finished(self, code: int, message: str) -> Exchange:
+        """What a finished transfer amounts to. `code` is libcurl's, 0 for success. The total time
+        and the lateness of ours are others' to fill in.
+        """
+        return Exchange(
+            url=self.plan.url,
+            method=self.plan.method,
+            at=self.plan.at,
             result=self._result(code, message),
             timings=self._timings(),
             address=self.handle.getinfo(pycurl.PRIMARY_IP) or None,
@@ -269,7 +268,7 @@ class Transfer:
                 return _fault(FaultKind.OVERSIZE, "the headers are too large", code)
             return self._fault(code, message)
         cut = self._cut or head.oversize or code in _BROKEN_BODY
-        if not (code == 0 or cut or self._ragged(code, message)):
+        if not (code == 0 or cut or self._ends_without_close_notify(code, message)):
             return self._fault(code, message)
         return Answer(
             status=self.handle.getinfo(pycurl.RESPONSE_CODE),
@@ -279,13 +278,13 @@ class Transfer:
             defect=Defect.LENGTH_AND_TRANSFER_ENCODING if head.framed_twice() else None,
         )
 
-    def _ragged(self, code: int, message: str) -> bool:
+    def _ends_without_close_notify(self, code: int, message: str) -> bool:
         """An unmarked body that ended without TLS's close_notify: what common clients accept."""
         return code == pycurl.E_RECV_ERROR and _TLS_EOF in message and not self._head.framed()
 
     def _fault(self, code: int, message: str) -> Fault:
         number = self.handle.getinfo(pycurl.OS_ERRNO)
-        if self._foreign:
+        if self._other_address:
             return _fault(FaultKind.NOT_PUBLIC, "an address that was not agreed on", code)
         if code == pycurl.E_OPERATION_TIMEDOUT:
             return self._timeout(code)
@@ -319,15 +318,13 @@ class Transfer:
         return _fault(FaultKind.TIMEOUT, f"{part} within the deadline", code)
 
     def _timings(self) -> Timings:
-        marks = [
-            self.handle.getinfo(option)
-            for option in (
-                pycurl.NAMELOOKUP_TIME_T,
-                pycurl.CONNECT_TIME_T,
-                pycurl.APPCONNECT_TIME_T,
-                pycurl.STARTTRANSFER_TIME_T,
-            )
-        ]
+        options = (
+            pycurl.NAMELOOKUP_TIME_T,
+            pycurl.CONNECT_TIME_T,
+            pycurl.APPCONNECT_TIME_T,
+            pycurl.STARTTRANSFER_TIME_T,
+        )
+        marks = map(self.handle.getinfo, options)
         connect, tls, first = (_phase(*pair) for pair in itertools.pairwise(marks))
         # libcurl sets the mark of the first byte at the latest when a transfer ends.
         return Timings(connect=connect, tls=tls, ttfb=None if self._head.empty else first)

@@ -7,7 +7,7 @@ core/probe's and core/scoring's concern.
 """
 
 from tollgauge.core.lint.accepts import terms_of_accepts
-from tollgauge.core.lint.capture import CaptureError, exchange_from_capture, lint_json, read_capture
+from tollgauge.core.lint.capture import CaptureError, lint_json, read_capture
 from tollgauge.core.lint.judge import ALL_RULES, ERROR_RULES, lint
 from tollgauge.core.lint.rule import RuleSet
 
@@ -16,7 +16,6 @@ __all__ = [
     "ERROR_RULES",
     "CaptureError",
     "RuleSet",
-    "exchange_from_capture",
     "lint",
     "lint_json",
     "read_capture",

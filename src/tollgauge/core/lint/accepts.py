@@ -86,8 +86,8 @@ def _terms(entry: object, version: int) -> Terms | None:
 
 
 def _amount(entry: dict[str, object], version: int) -> int | None:
-    own = AMOUNT_KEYS.get(version, "amount")
-    for key in (own, *(name for name in AMOUNT_KEYS.values() if name != own)):
+    v1, v2 = AMOUNT_KEYS[1], AMOUNT_KEYS[2]
+    for key in (v1, v2) if version == 1 else (v2, v1):
         value = entry.get(key)
         if isinstance(value, int) and not isinstance(value, bool):
             return value if 0 <= value <= UINT256_MAX else None

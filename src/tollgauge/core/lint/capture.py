@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Final
 
 import orjson
@@ -69,15 +70,7 @@ def lint_json(lint: Lint) -> dict[str, object]:
         "payable": lint.payable,
         "compliant": lint.compliant,
         "version": lint.version,
-        "findings": [
-            {
-                "rule": finding.rule,
-                "severity": finding.severity.value,
-                "message": finding.message,
-                "where": finding.where,
-            }
-            for finding in lint.findings
-        ],
+        "findings": [asdict(finding) for finding in lint.findings],
         "terms": [_terms_json(terms) for terms in lint.terms],
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 from tollgauge.core.lint.judge import ALL_RULES
@@ -25,14 +24,13 @@ are named as not evaluated and never called wrong.
 _TABLE: Final = "| rule | severity | fatal |\n|---|---|---|\n"
 
 
-def markdown(rules: Iterable[Rule[Any]] = ALL_RULES) -> str:
+def markdown() -> str:
     """The whole document."""
-    table = tuple(rules)
     rows = "".join(
         f"| [`{rule.slug}`](#{rule.slug}) | {rule.severity} | {'yes' if rule.fatal else ''} |\n"
-        for rule in table
+        for rule in ALL_RULES
     )
-    return f"{_HEAD}\n{_TABLE}{rows}" + "".join(_section(rule) for rule in table)
+    return f"{_HEAD}\n{_TABLE}{rows}" + "".join(_section(rule) for rule in ALL_RULES)
 
 
 def _section(rule: Rule[Any]) -> str:

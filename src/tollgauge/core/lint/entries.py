@@ -7,28 +7,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from tollgauge.core.lint.entry import ENTRY_RULES, entry_object
-from tollgauge.core.lint.network import NETWORK_RULES
+from tollgauge.core.lint import entry, network, scheme, token
 from tollgauge.core.lint.reading import Entry
-from tollgauge.core.lint.rule import Rule
-from tollgauge.core.lint.scheme import SCHEME_RULES
-from tollgauge.core.lint.token import TOKEN_RULES
+from tollgauge.core.lint.rule import Rule, rules_of
 
-ALL_ENTRY_RULES: Final[tuple[Rule[Entry], ...]] = (
-    *ENTRY_RULES,
-    *NETWORK_RULES,
-    *TOKEN_RULES,
-    *SCHEME_RULES,
-)
+ENTRY_RULES: Final[tuple[Rule[Entry], ...]] = rules_of(entry, network, token, scheme)
 """Every rule about one entry, in the order of the findings."""
 
 
-def applies(rule: Rule[Entry], entry: Entry) -> bool:
+def applies(rule: Rule[Entry], subject: Entry) -> bool:
     """Whether an entry is judged by a rule: one that is no object is only told so."""
-    return isinstance(entry.raw, dict) or rule is entry_object
+    return isinstance(subject.raw, dict) or rule is entry.entry_object
 
 
-def payable_entry(entry: Entry) -> bool:
+def payable_entry(subject: Entry) -> bool:
     """Whether no fatal rule fires for an entry."""
-    fatal = (rule for rule in ALL_ENTRY_RULES if rule.fatal and applies(rule, entry))
-    return not any(next(rule.check(entry), None) for rule in fatal)
+    fatal = (rule for rule in ENTRY_RULES if rule.fatal and applies(rule, subject))
+    return not any(next(rule.check(subject), None) for rule in fatal)

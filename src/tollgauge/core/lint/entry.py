@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.lint.accepts import atomic_amount, terms_of_accepts, timeout_seconds
+from tollgauge.core.lint.accepts import terms_of_accepts
 from tollgauge.core.lint.reading import Entry
-from tollgauge.core.lint.rule import Rule, error, note, warning
+from tollgauge.core.lint.rule import error, note, warning
 from tollgauge.core.payment import SETTLE_MARGIN_S
 
 TIGHT_S: Final = 10
@@ -25,10 +25,6 @@ _AMOUNT_BITS: Final = {"batch-settlement": 128, "auth-capture": 120}
 _SOLANA_BITS: Final = 64
 _FLOWS: Final = (None, "authorization", "upfront", "escrow")
 _V1_KEYS: Final = ("maxAmountRequired", "resource", "description", "mimeType", "outputSchema")
-
-
-def _filled(value: object) -> bool:
-    return isinstance(value, str) and bool(value)
 
 
 @error("entry-object", "Make every element of accepts an object of payment terms.", fatal=True)
@@ -51,15 +47,10 @@ def amount_form(entry: Entry) -> Iterator[str]:
     EVM networks, 64 bits on Solana). On networks that we do not know only a text is asked: some
     ledgers write decimals.
     """
-    amount = entry.fields.get(entry.amount_key)
-    value = atomic_amount(amount)
-    atomic = value is not None and value.bit_length() <= _amount_bits(entry)
-    if not (atomic if entry.evm or entry.solana else _filled(amount)):
+    bits = _SOLANA_BITS if entry.solana else _AMOUNT_BITS.get(entry.scheme, 256)
+    atomic = entry.amount is not None and entry.amount.bit_length() <= bits
+    if not (atomic if entry.evm or entry.solana else entry.text(entry.amount_key)):
         yield entry.at(entry.amount_key)
-
-
-def _amount_bits(entry: Entry) -> int:
-    return _SOLANA_BITS if entry.solana else _AMOUNT_BITS.get(entry.scheme, 256)
 
 
 @warning(
@@ -68,23 +59,22 @@ def _amount_bits(entry: Entry) -> int:
 )
 def amount_not_atomic(entry: Entry) -> Iterator[str]:
     """A text that is no whole number, on a network where that may be lawful."""
-    amount = entry.fields.get(entry.amount_key)
-    if _filled(amount) and atomic_amount(amount) is None and not (entry.evm or entry.solana):
+    decimal = bool(entry.text(entry.amount_key)) and entry.amount is None
+    if decimal and not (entry.evm or entry.solana):
         yield entry.at(entry.amount_key)
 
 
 @warning("amount-padded", "Write the amount without leading zeros.")
 def amount_padded(entry: Entry) -> Iterator[str]:
     """Leading zeros. Clients read the number, but whoever compares texts sees another price."""
-    amount = entry.fields.get(entry.amount_key)
-    if atomic_amount(amount) is not None and str(atomic_amount(amount)) != amount:
+    if entry.amount is not None and str(entry.amount) != entry.text(entry.amount_key):
         yield entry.at(entry.amount_key)
 
 
 @error("amount-zero", "Ask for more than nothing, or serve the resource without a 402.")
 def amount_zero(entry: Entry) -> Iterator[str]:
     """An amount of zero. Clients sign it, so it can be paid, but it settles nothing."""
-    if atomic_amount(entry.fields.get(entry.amount_key)) == 0:
+    if entry.amount == 0:
         yield entry.at(entry.amount_key)
 
 
@@ -111,12 +101,8 @@ def timeout_form(entry: Entry) -> Iterator[str]:
     of schemes and networks that we know, and in version 1: others may leave it out.
     """
     known = entry.evm or entry.solana or entry.version == 1
-    if known and timeout_seconds(entry.fields.get("maxTimeoutSeconds")) is None:
+    if known and entry.timeout is None:
         yield entry.at("maxTimeoutSeconds")
-
-
-def _timeout(entry: Entry) -> int | None:
-    return timeout_seconds(entry.fields.get("maxTimeoutSeconds"))
 
 
 @error(
@@ -126,16 +112,14 @@ def _timeout(entry: Entry) -> int | None:
 )
 def timeout_too_short(entry: Entry) -> Iterator[str]:
     """An EVM payment that is too old for a facilitator at the moment it is signed."""
-    seconds = _timeout(entry)
-    if entry.evm and seconds is not None and seconds < SETTLE_MARGIN_S:
+    if entry.evm and entry.timeout is not None and entry.timeout < SETTLE_MARGIN_S:
         yield entry.at("maxTimeoutSeconds")
 
 
 @warning("timeout-tight", "Raise maxTimeoutSeconds to 60: a slow network leaves no time to settle.")
 def timeout_tight(entry: Entry) -> Iterator[str]:
     """6 to 9 seconds."""
-    seconds = _timeout(entry)
-    if seconds is not None and SETTLE_MARGIN_S <= seconds < TIGHT_S:
+    if entry.timeout in range(SETTLE_MARGIN_S, TIGHT_S):
         yield entry.at("maxTimeoutSeconds")
 
 
@@ -145,8 +129,7 @@ def timeout_tight(entry: Entry) -> Iterator[str]:
 )
 def timeout_long(entry: Entry) -> Iterator[str]:
     """More than an hour. Clients sign whatever they are asked."""
-    seconds = _timeout(entry)
-    if seconds is not None and seconds > LONG_S:
+    if entry.timeout is not None and entry.timeout > LONG_S:
         yield entry.at("maxTimeoutSeconds")
 
 
@@ -214,24 +197,3 @@ def v2_amount(entry: Entry) -> Iterator[str]:
     """The version 2 name of the amount in an entry of version 1."""
     if entry.version == 1 and "amount" in entry.fields:
         yield entry.at("amount")
-
-
-ENTRY_RULES: Final[tuple[Rule[Entry], ...]] = (
-    entry_object,
-    amount_form,
-    amount_not_atomic,
-    amount_padded,
-    amount_zero,
-    amount_above_cap,
-    timeout_form,
-    timeout_too_short,
-    timeout_tight,
-    timeout_long,
-    extra_object,
-    flow_unknown,
-    flow_upfront,
-    v1_resource,
-    v1_texts,
-    v1_fields,
-    v2_amount,
-)

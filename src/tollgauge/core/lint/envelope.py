@@ -7,17 +7,14 @@ the body is the server's own affair.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from tollgauge.core.lint.accepts import ENTRIES_MAX, terms_of_accepts
 from tollgauge.core.lint.entries import payable_entry
-from tollgauge.core.lint.reading import Envelope, HeaderFault, Reading
-from tollgauge.core.lint.rule import Rule, error, note, warning
+from tollgauge.core.lint.reading import Envelope, HeaderFault, Reading, members
+from tollgauge.core.lint.rule import error, note, warning
 from tollgauge.core.terms import Quote
 
-
-def _challenged(reading: Reading) -> bool:
-    return reading.answer is not None and reading.answer.status == 402
+_SIGN_IN = "sign-in-with-x"
 
 
 @error(
@@ -31,7 +28,7 @@ def no_envelope(reading: Reading) -> Iterator[str]:
     cut off at the probe's size limit.
     """
     bare = reading.header.fault is HeaderFault.REQUIREMENTS
-    if _challenged(reading) and reading.envelope is None and not bare:
+    if reading.status == 402 and not reading.envelope.exists and not bare:
         yield "body"
 
 
@@ -41,10 +38,9 @@ def no_envelope(reading: Reading) -> Iterator[str]:
 )
 def envelope_nested(reading: Reading) -> Iterator[str]:
     """An envelope inside another object of the body, where no client looks."""
-    if reading.envelope is not None or not isinstance(reading.body, dict):
-        return
-    inner = (value for value in reading.body.values() if isinstance(value, dict))
-    if any("accepts" in value or "x402Version" in value for value in inner):
+    inner = (members(value) for value in members(reading.body).values())
+    nested = any("accepts" in value or "x402Version" in value for value in inner)
+    if nested and not reading.envelope.exists:
         yield "body"
 
 
@@ -58,7 +54,7 @@ def v2_in_body(reading: Reading) -> Iterator[str]:
     """A version 2 envelope that lies only in the body. Both official clients answer "Invalid
     payment required response" to it.
     """
-    if reading.envelope is not None and _at(reading.envelope, "body", 2):
+    if reading.envelope.place == "body" and reading.envelope.version == 2:
         yield "body"
 
 
@@ -69,12 +65,8 @@ def v2_in_body(reading: Reading) -> Iterator[str]:
 )
 def v1_only(reading: Reading) -> Iterator[str]:
     """A version 1 body and no header."""
-    if reading.envelope is not None and _at(reading.envelope, "body", 1):
+    if reading.envelope.place == "body" and reading.envelope.version == 1:
         yield "body"
-
-
-def _at(envelope: Envelope, place: str, version: int) -> bool:
-    return envelope.place == place and envelope.version == version
 
 
 @error(
@@ -86,25 +78,23 @@ def version_form(reading: Reading) -> Iterator[str]:
     """The version is missing, quoted or unknown. The official TypeScript client looks its schemes
     up by this number and finds none.
     """
-    if reading.envelope is None:
-        return
     version = reading.envelope.document.get("x402Version")
-    if isinstance(version, bool) or version not in (1, 2):
+    known = version in (1, 2) and not isinstance(version, bool)
+    if reading.envelope.exists and not known:
         yield "x402Version"
 
 
 @error("accepts-missing", "List the payment options in an accepts array.", fatal=True)
 def accepts_missing(reading: Reading) -> Iterator[str]:
     """`accepts` is missing or no array."""
-    if reading.envelope and not isinstance(reading.envelope.document.get("accepts"), list):
+    if reading.envelope.exists and not isinstance(reading.envelope.accepts, list):
         yield "accepts"
 
 
 @error("accepts-null", "Remove null from accepts.", fatal=True)
 def accepts_null(reading: Reading) -> Iterator[str]:
     """A null in `accepts`: both official clients stop at it, whatever else is offered."""
-    entries = reading.envelope.entries if reading.envelope else ()
-    if any(entry.raw is None for entry in entries):
+    if any(entry.raw is None for entry in reading.envelope.entries):
         yield "accepts"
 
 
@@ -113,29 +103,21 @@ def accepts_empty(reading: Reading) -> Iterator[str]:
     """An empty `accepts`: there is nothing that a client could pay, nor a signature asked in its
     place (auth-only).
     """
-    if _asks_nothing(reading) and not _signs_in(reading):
+    if reading.envelope.accepts == [] and _SIGN_IN not in reading.envelope.extensions:
         yield "accepts"
 
 
 @note("auth-only", "This resource asks for a signature (sign-in-with-x), not for a payment.")
 def auth_only(reading: Reading) -> Iterator[str]:
     """An empty `accepts` beside the sign-in-with-x extension: authentication only."""
-    if _asks_nothing(reading) and _signs_in(reading):
+    if reading.envelope.accepts == [] and _SIGN_IN in reading.envelope.extensions:
         yield "extensions"
-
-
-def _asks_nothing(reading: Reading) -> bool:
-    return reading.envelope is not None and reading.envelope.document.get("accepts") == []
-
-
-def _signs_in(reading: Reading) -> bool:
-    return reading.envelope is not None and "sign-in-with-x" in reading.envelope.extensions
 
 
 @warning("accepts-many", "Offer fewer payment options: only the first ones are read.")
 def accepts_many(reading: Reading) -> Iterator[str]:
     """More entries than the linter looks at."""
-    accepts = reading.envelope.document.get("accepts") if reading.envelope else None
+    accepts = reading.envelope.accepts
     if isinstance(accepts, list) and len(accepts) > ENTRIES_MAX:
         yield "accepts"
 
@@ -143,7 +125,7 @@ def accepts_many(reading: Reading) -> Iterator[str]:
 @error("error-text", "Write error as a text, or leave it out.", fatal=True)
 def error_text(reading: Reading) -> Iterator[str]:
     """`error` is no text, which the official Python client refuses."""
-    if reading.envelope and not isinstance(reading.envelope.document.get("error"), str | None):
+    if not isinstance(reading.envelope.document.get("error"), str | None):
         yield "error"
 
 
@@ -153,9 +135,8 @@ def error_text(reading: Reading) -> Iterator[str]:
 )
 def v2_fields(reading: Reading) -> Iterator[str]:
     """Members of version 2 at the top of an envelope of version 1."""
-    envelope = reading.envelope
-    if envelope is not None and envelope.version == 1:
-        yield from (key for key in ("resource", "extensions") if key in envelope.document)
+    if reading.envelope.version == 1:
+        yield from (key for key in ("resource", "extensions") if key in reading.envelope.document)
 
 
 @warning(
@@ -166,7 +147,7 @@ def envelope_mismatch(reading: Reading) -> Iterator[str]:
     """The body is an envelope too, and for a token of the header's it names another price or
     payee, or they have no token in common.
     """
-    if reading.envelope is None or reading.other is None or "accepts" not in reading.other.document:
+    if "accepts" not in reading.other.document:
         return
     header, body = _offers(reading.envelope), _offers(reading.other)
     shared = header.keys() & body.keys()
@@ -175,9 +156,9 @@ def envelope_mismatch(reading: Reading) -> Iterator[str]:
 
 
 def _offers(envelope: Envelope) -> dict[tuple[str, str], set[Quote]]:
+    """The quotes by network and token."""
     offers: dict[tuple[str, str], set[Quote]] = {}
-    accepts = envelope.document.get("accepts")
-    for terms in terms_of_accepts(accepts, version=envelope.version):
+    for terms in terms_of_accepts(envelope.accepts, version=envelope.version):
         quote = terms.quote()
         offers.setdefault((quote.network, quote.asset), set()).add(quote)
     return offers
@@ -189,26 +170,6 @@ def _offers(envelope: Envelope) -> dict[tuple[str, str], set[Quote]]:
 )
 def body_unpayable(reading: Reading) -> Iterator[str]:
     """Beside a header, a body that declares version 1 and that no client could pay by."""
-    other = reading.other
-    if other is None or other.document.get("x402Version") != 1:
-        return
-    if not any(payable_entry(entry) for entry in other.entries):
+    declared = reading.other.document.get("x402Version")
+    if declared == 1 and not any(payable_entry(entry) for entry in reading.other.entries):
         yield "body"
-
-
-ENVELOPE_RULES: Final[tuple[Rule[Reading], ...]] = (
-    no_envelope,
-    envelope_nested,
-    v2_in_body,
-    v1_only,
-    version_form,
-    accepts_missing,
-    accepts_null,
-    accepts_empty,
-    auth_only,
-    accepts_many,
-    error_text,
-    v2_fields,
-    envelope_mismatch,
-    body_unpayable,
-)

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import unquote
 
-from tollgauge.core.lint.reading import Reading
-from tollgauge.core.lint.rule import Rule, error, note, warning
+from tollgauge.core.lint.reading import Reading, members
+from tollgauge.core.lint.rule import error, note, warning
 from tollgauge.core.lint.schema import Verdict, has_external_reference
 
 _QUERY_METHODS: Final = frozenset({"GET", "HEAD", "DELETE"})
 _BODY_METHODS: Final = frozenset({"POST", "PUT", "PATCH"})
-_BODY_TYPES: Final = frozenset({"json", "form-data", "text"})
+_BODY_TYPES: Final = ("json", "form-data", "text")
 _ROUTE: Final = re.compile(r"/[a-zA-Z0-9_/:.\-~%]+", re.ASCII)
 _BAZAAR: Final = "bazaar"
 _WITHOUT_SCHEMA: Final = frozenset({"http-message-signatures"})
@@ -25,28 +25,18 @@ _SPONSORING: Final = frozenset({"eip2612GasSponsoring", "erc20ApprovalGasSponsor
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
-def _members(value: object) -> dict[str, object]:
-    return value if isinstance(value, dict) else {}
+def _bazaar(reading: Reading) -> dict[str, object]:
+    return members(reading.envelope.extensions.get(_BAZAAR))
 
 
-def _extensions(reading: Reading) -> dict[str, object]:
-    return reading.envelope.extensions if reading.envelope else {}
-
-
-def _bazaar(reading: Reading) -> dict[str, object] | None:
-    bazaar = _extensions(reading).get(_BAZAAR)
-    return bazaar if isinstance(bazaar, dict) else None
-
-
-def _input(reading: Reading) -> dict[str, object] | None:
-    """`bazaar.info.input`, when it is an object."""
-    declared = _members(_members(_bazaar(reading)).get("info")).get("input")
-    return declared if isinstance(declared, dict) else None
+def _input(reading: Reading) -> dict[str, object]:
+    """The members of `bazaar.info.input`; none when it is not an object."""
+    return members(members(_bazaar(reading).get("info")).get("input"))
 
 
 def _http_method(reading: Reading) -> str | None:
     """The declared HTTP method, when the input is of type http and names one."""
-    declared = _members(_input(reading))
+    declared = _input(reading)
     method = declared.get("method")
     return method.upper() if declared.get("type") == "http" and isinstance(method, str) else None
 
@@ -56,23 +46,18 @@ def extensions_object(reading: Reading) -> Iterator[str]:
     """In version 2, `extensions` is there and no object; the official Python client refuses the
     envelope.
     """
-    envelope = reading.envelope
-    if (
-        envelope
-        and envelope.version == 2
-        and not isinstance(envelope.document.get("extensions"), dict | None)
-    ):
+    extensions = reading.envelope.document.get("extensions")
+    if reading.envelope.version == 2 and not isinstance(extensions, dict | None):
         yield "extensions"
 
 
 @warning("bazaar-shape", "Give extensions.bazaar an info object and a schema object.")
 def bazaar_shape(reading: Reading) -> Iterator[str]:
     """The bazaar extension lacks `info` or `schema`; directories do not list it."""
-    extension = _extensions(reading).get(_BAZAAR)
-    if extension is None:
+    if reading.envelope.extensions.get(_BAZAAR) is None:
         return
     for key in ("info", "schema"):
-        if not isinstance(_members(extension).get(key), dict):
+        if not isinstance(_bazaar(reading).get(key), dict):
             yield f"extensions.bazaar.{key}"
 
 
@@ -81,9 +66,9 @@ def extension_shape(reading: Reading) -> Iterator[str]:
     """Another extension without `info` or `schema`. The specification asks for both, except where
     it publishes a profile of its own without (http-message-signatures has no schema).
     """
-    for name, extension in _extensions(reading).items():
+    for name, extension in reading.envelope.extensions.items():
         wanted = {"info"} if name in _WITHOUT_SCHEMA else {"info", "schema"}
-        if name != _BAZAAR and not wanted <= _members(extension).keys():
+        if name != _BAZAAR and not wanted <= members(extension).keys():
             yield f"extensions.{name}" if _NAME.fullmatch(name) else "extensions"
             return
 
@@ -97,10 +82,9 @@ def permit2_allowance(reading: Reading) -> Iterator[str]:
     """A payment by Permit2 and neither sponsoring extension: the payer's first payment in this
     token fails until he has sent an approval transaction of his own.
     """
-    envelope = reading.envelope
-    if envelope is None or _SPONSORING & envelope.extensions.keys():
+    if _SPONSORING & reading.envelope.extensions.keys():
         return
-    for entry in envelope.entries:
+    for entry in reading.envelope.entries:
         if entry.evm and entry.method == "permit2":
             yield entry.at("extra")
 
@@ -112,10 +96,9 @@ def permit2_allowance(reading: Reading) -> Iterator[str]:
 )
 def schema_external_ref(reading: Reading) -> Iterator[str]:
     """A `$ref` or `$id` that points outside the document."""
-    for extension in _extensions(reading).values():
-        if has_external_reference(_members(extension).get("schema")):
-            yield "extensions"
-            return
+    schemas = (members(item).get("schema") for item in reading.envelope.extensions.values())
+    if any(has_external_reference(schema) for schema in schemas):
+        yield "extensions"
 
 
 @warning("schema-mismatch", "Make bazaar.info fit bazaar.schema (JSON Schema draft 2020-12).")
@@ -144,18 +127,15 @@ def schema_too_complex(reading: Reading) -> Iterator[str]:
 @note("bazaar-absent", "Add extensions.bazaar to be listed by directories.")
 def bazaar_absent(reading: Reading) -> Iterator[str]:
     """A version 2 envelope without the bazaar extension: payable, but not discoverable."""
-    envelope = reading.envelope
-    if envelope and envelope.version == 2 and _BAZAAR not in envelope.extensions:
+    if reading.envelope.version == 2 and _BAZAAR not in reading.envelope.extensions:
         yield "extensions"
 
 
 @warning("bazaar-input", 'Give bazaar.info an input object with type "http" or "mcp".')
 def bazaar_input(reading: Reading) -> Iterator[str]:
     """The input has no `type`, which is read first and decides how the rest is understood."""
-    if _bazaar(reading) is None:
-        return
-    kind = _members(_input(reading)).get("type")
-    if not (isinstance(kind, str) and kind in ("http", "mcp")):
+    declared = isinstance(reading.envelope.extensions.get(_BAZAAR), dict)
+    if declared and _input(reading).get("type") not in ("http", "mcp"):
         yield "extensions.bazaar.info.input"
 
 
@@ -163,7 +143,7 @@ def bazaar_input(reading: Reading) -> Iterator[str]:
 def bazaar_method(reading: Reading) -> Iterator[str]:
     """An http input without a method that x402 knows."""
     known = _QUERY_METHODS | _BODY_METHODS
-    if _members(_input(reading)).get("type") == "http" and _http_method(reading) not in known:
+    if _input(reading).get("type") == "http" and _http_method(reading) not in known:
         yield "extensions.bazaar.info.input.method"
 
 
@@ -186,9 +166,8 @@ def bazaar_body(reading: Reading) -> Iterator[str]:
     """A method with a body whose input shows none."""
     if _http_method(reading) not in _BODY_METHODS:
         return
-    declared = _members(_input(reading))
-    kind = declared.get("bodyType")
-    if not (isinstance(kind, str) and kind in _BODY_TYPES) or "body" not in declared:
+    declared = _input(reading)
+    if declared.get("bodyType") not in _BODY_TYPES or "body" not in declared:
         yield "extensions.bazaar.info.input.body"
 
 
@@ -197,7 +176,7 @@ def bazaar_query(reading: Reading) -> Iterator[str]:
     """A method without a body whose input has one, or `queryParams` that is no object."""
     if _http_method(reading) not in _QUERY_METHODS:
         return
-    declared = _members(_input(reading))
+    declared = _input(reading)
     params = isinstance(declared.get("queryParams"), dict | None)
     if not params or {"body", "bodyType"} & declared.keys():
         yield "extensions.bazaar.info.input.queryParams"
@@ -206,7 +185,7 @@ def bazaar_query(reading: Reading) -> Iterator[str]:
 @warning("bazaar-mcp", "Give an mcp input a toolName and an inputSchema.")
 def bazaar_mcp(reading: Reading) -> Iterator[str]:
     """An mcp input that names no tool (under `toolName` or the older `tool`) or no schema."""
-    declared = _members(_input(reading))
+    declared = _input(reading)
     if declared.get("type") != "mcp":
         return
     tool = declared.get("toolName", declared.get("tool"))
@@ -217,7 +196,7 @@ def bazaar_mcp(reading: Reading) -> Iterator[str]:
 @warning("bazaar-tool-name", "Call the tool's name toolName: tool is the older name.")
 def bazaar_tool_name(reading: Reading) -> Iterator[str]:
     """`tool` without `toolName`."""
-    declared = _members(_input(reading))
+    declared = _input(reading)
     if declared.get("type") == "mcp" and "tool" in declared and "toolName" not in declared:
         yield "extensions.bazaar.info.input.tool"
 
@@ -228,34 +207,11 @@ def bazaar_tool_name(reading: Reading) -> Iterator[str]:
 )
 def bazaar_route(reading: Reading) -> Iterator[str]:
     """A route template that facilitators refuse, before or after percent-decoding."""
-    template = _members(_bazaar(reading)).get("routeTemplate")
-    if template is None:
-        return
-    plain = unquote(template) if isinstance(template, str) else ""
-    if not isinstance(template, str) or not _ROUTE.fullmatch(template) or _climbs(plain):
+    template = _bazaar(reading).get("routeTemplate")
+    if template is not None and not (isinstance(template, str) and _is_route(template)):
         yield "extensions.bazaar.routeTemplate"
 
 
-def _climbs(path: str) -> bool:
-    return ".." in path or "://" in path
-
-
-EXTENSION_RULES: Final[tuple[Rule[Reading], ...]] = (
-    extensions_object,
-    bazaar_shape,
-    extension_shape,
-    permit2_allowance,
-    schema_external_ref,
-    schema_mismatch,
-    schema_broken,
-    schema_too_complex,
-    bazaar_absent,
-    bazaar_input,
-    bazaar_method,
-    bazaar_method_mismatch,
-    bazaar_body,
-    bazaar_query,
-    bazaar_mcp,
-    bazaar_tool_name,
-    bazaar_route,
-)
+def _is_route(template: str) -> bool:
+    path = unquote(template)
+    return bool(_ROUTE.fullmatch(template)) and ".." not in path and "://" not in path

@@ -24,78 +24,56 @@ from typing import Final
 
 from tollgauge.core.exchange import Exchange
 from tollgauge.core.finding import Finding, Lint, Severity
+from tollgauge.core.lint import envelope, extensions, resource, status, transport
 from tollgauge.core.lint.accepts import terms_of_accepts
-from tollgauge.core.lint.entries import ALL_ENTRY_RULES, applies, payable_entry
-from tollgauge.core.lint.envelope import ENVELOPE_RULES
-from tollgauge.core.lint.extensions import EXTENSION_RULES
-from tollgauge.core.lint.reading import Entry, Envelope, Reading, read
-from tollgauge.core.lint.resource import RESOURCE_RULES
-from tollgauge.core.lint.rule import Rule, RuleSet
-from tollgauge.core.lint.status import STATUS_RULES
-from tollgauge.core.lint.transport import HEADER_RULES
-from tollgauge.core.terms import Terms
+from tollgauge.core.lint.entries import ENTRY_RULES, applies, payable_entry
+from tollgauge.core.lint.reading import Entry, Reading, read
+from tollgauge.core.lint.rule import Rule, RuleSet, rules_of
 
-ALL_ANSWER_RULES: Final[tuple[Rule[Reading], ...]] = (
-    *STATUS_RULES,
-    *HEADER_RULES,
-    *ENVELOPE_RULES,
-    *RESOURCE_RULES,
-    *EXTENSION_RULES,
+ANSWER_RULES: Final[tuple[Rule[Reading], ...]] = rules_of(
+    status, transport, envelope, resource, extensions
 )
 """Every rule about the answer as a whole, in the order of the findings."""
 
-ALL_RULES: Final[tuple[Rule[Reading] | Rule[Entry], ...]] = (*ALL_ANSWER_RULES, *ALL_ENTRY_RULES)
+ALL_RULES: Final[tuple[Rule[Reading] | Rule[Entry], ...]] = (*ANSWER_RULES, *ENTRY_RULES)
 """Every rule of the linter, in the order of the findings."""
 
-ERROR_RULES: Final = RuleSet.of(ALL_RULES)
+ERROR_RULES: Final = RuleSet(
+    {rule.slug: rule.revision for rule in ALL_RULES if rule.severity is Severity.ERROR}
+)
 """The rules whose findings are errors, in the revisions of this version of the program."""
 
 FINDINGS_MAX: Final = 5
 """Findings that are kept of one rule: a thousand bad entries say no more than five."""
 
+_FATAL_ANSWER_RULES: Final = frozenset(rule.slug for rule in ANSWER_RULES if rule.fatal)
+
 
 def lint(exchange: Exchange) -> Lint:
     """What is wrong with an exchange, and whether a client could pay by it. Never raises."""
     reading = read(exchange)
-    entries = reading.envelope.entries if reading.envelope else ()
-    findings = tuple(_findings(reading, entries))
+    challenge = reading.envelope
+    findings = tuple(_findings(reading))
     blocked = any(finding.rule in _FATAL_ANSWER_RULES for finding in findings)
+    entries = len(challenge.accepts) if isinstance(challenge.accepts, list) else 0
     return Lint(
-        payable=not blocked and any(payable_entry(entry) for entry in entries),
+        payable=not blocked and any(payable_entry(entry) for entry in challenge.entries),
         compliant=not any(finding.severity is Severity.ERROR for finding in findings),
-        version=reading.envelope.version if reading.envelope else None,
-        accepts=_count(reading.envelope),
+        version=challenge.version if challenge.exists else None,
+        accepts=entries if challenge.exists else None,
         findings=findings,
-        terms=_terms(reading),
+        terms=terms_of_accepts(challenge.accepts, version=challenge.version),
     )
 
 
-_FATAL_ANSWER_RULES: Final = frozenset(rule.slug for rule in ALL_ANSWER_RULES if rule.fatal)
-
-
-def _findings(reading: Reading, entries: tuple[Entry, ...]) -> Iterator[Finding]:
-    for rule in ALL_ANSWER_RULES:
+def _findings(reading: Reading) -> Iterator[Finding]:
+    for rule in ANSWER_RULES:
         yield from islice(rule.findings(reading), FINDINGS_MAX)
-    for entry_rule in ALL_ENTRY_RULES:
-        yield from islice(_entry_findings(entry_rule, entries), FINDINGS_MAX)
+    for entry_rule in ENTRY_RULES:
+        yield from islice(_entry_findings(entry_rule, reading.envelope.entries), FINDINGS_MAX)
 
 
 def _entry_findings(rule: Rule[Entry], entries: Iterable[Entry]) -> Iterator[Finding]:
     for entry in entries:
         if applies(rule, entry):
             yield from rule.findings(entry)
-
-
-def _count(envelope: Envelope | None) -> int | None:
-    """The length of `accepts`, None without an envelope, 0 when it is no array."""
-    if envelope is None:
-        return None
-    accepts = envelope.document.get("accepts")
-    return len(accepts) if isinstance(accepts, list) else 0
-
-
-def _terms(reading: Reading) -> tuple[Terms, ...]:
-    envelope = reading.envelope
-    if envelope is None:
-        return ()
-    return terms_of_accepts(envelope.document.get("accepts"), version=envelope.version)

@@ -12,7 +12,7 @@ from typing import Final
 
 from tollgauge.core.lint.account import fits_other_chain, solana_key
 from tollgauge.core.lint.reading import Entry
-from tollgauge.core.lint.rule import Rule, error, note, warning
+from tollgauge.core.lint.rule import error, note, warning
 from tollgauge.core.units import (
     ASSETS,
     CAIP2_PATTERN,
@@ -20,7 +20,6 @@ from tollgauge.core.units import (
     SOLANA_NETWORKS,
     V1_NETWORKS,
     V1_NETWORKS_DIVIDED,
-    known_asset,
 )
 
 MEMO_MAX: Final = 256
@@ -30,11 +29,6 @@ _SAFE_INTEGER: Final = 2**53 - 1
 _MISWRITTEN: Final = frozenset({"eip155", "solana", "evm", "eth", *LEGACY_NETWORKS})
 """What sellers write before the colon for a network whose namespace is eip155 or solana."""
 _MINTS: Final = frozenset(address for network, address in ASSETS if network in SOLANA_NETWORKS)
-
-
-def _text(entry: Entry) -> str:
-    text = entry.fields.get("network")
-    return text if isinstance(text, str) else ""
 
 
 @error("scheme-form", 'Name the payment scheme in lower case, for example "exact".', fatal=True)
@@ -74,7 +68,7 @@ def network_form(entry: Entry) -> Iterator[str]:
     `eip155` or `solana` before the colon. Clients of version 2 demand the colon and compare the
     namespace letter by letter; clients of version 1 know a closed list of plain names.
     """
-    text = _text(entry)
+    text = entry.text("network")
     namespace = text.partition(":")[0]
     miswritten = namespace.strip().lower() in _MISWRITTEN and namespace not in ("eip155", "solana")
     if not text or (":" in text) != (entry.version == 2) or (entry.version == 2 and miswritten):
@@ -118,9 +112,9 @@ def network_caip2(entry: Entry) -> Iterator[str]:
 )
 def network_unknown(entry: Entry) -> Iterator[str]:
     """A version 1 network name that no official client knows: they stop with an error."""
-    text = _text(entry)
-    plain = entry.version == 1 and text and ":" not in text
-    if plain and entry.evaluated and text not in V1_NETWORKS:
+    name = entry.text("network")
+    plain = entry.version == 1 and name and ":" not in name
+    if plain and entry.evaluated and name not in V1_NETWORKS:
         yield entry.at("network")
 
 
@@ -132,7 +126,7 @@ def network_divided(entry: Entry) -> Iterator[str]:
     """A version 1 network name that one official client does not register, or takes for another
     chain id than the other does.
     """
-    if entry.version == 1 and _text(entry) in V1_NETWORKS_DIVIDED:
+    if entry.version == 1 and entry.text("network") in V1_NETWORKS_DIVIDED:
         yield entry.at("network")
 
 
@@ -151,8 +145,8 @@ def payto_network(entry: Entry) -> Iterator[str]:
     """On a chain that is not evaluated, a payee that does not look like one of its accounts: an
     EVM address on Stellar, say.
     """
-    payee = entry.fields.get("payTo")
-    if isinstance(payee, str) and payee and not fits_other_chain(entry.chain, payee):
+    payee = entry.text("payTo")
+    if payee and not fits_other_chain(entry.chain, payee):
         yield entry.at("payTo")
 
 
@@ -180,16 +174,12 @@ def solana_mint(entry: Entry) -> Iterator[str]:
     it is not there.
     """
     mint = entry.account("asset")
-    known = entry.solana and entry.network in SOLANA_NETWORKS and mint in _MINTS
-    if known and mint is not None and known_asset(entry.network, mint) is None:
+    known = entry.network in SOLANA_NETWORKS and mint in _MINTS
+    if entry.solana and known and (entry.network, mint) not in ASSETS:
         yield entry.at("asset")
 
 
-@error(
-    "solana-memo",
-    "Shorten extra.memo to 256 bytes in UTF-8.",
-    fatal=True,
-)
+@error("solana-memo", "Shorten extra.memo to 256 bytes in UTF-8.", fatal=True)
 def solana_memo(entry: Entry) -> Iterator[str]:
     """A memo that clients refuse to put into the transaction."""
     memo = entry.extra.get("memo")
@@ -219,21 +209,3 @@ def fee_payer_form(entry: Entry) -> Iterator[str]:
     payer = entry.extra.get("feePayer")
     if entry.solana and payer and solana_key(payer) is None:
         yield entry.at("extra.feePayer")
-
-
-NETWORK_RULES: Final[tuple[Rule[Entry], ...]] = (
-    scheme_form,
-    scheme_unknown,
-    network_form,
-    network_chain,
-    network_caip2,
-    network_unknown,
-    network_divided,
-    network_not_evaluated,
-    payto_network,
-    solana_cluster,
-    solana_mint,
-    solana_memo,
-    fee_payer_missing,
-    fee_payer_form,
-)

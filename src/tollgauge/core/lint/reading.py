@@ -11,9 +11,9 @@ Every function takes any bytes and never raises.
 from __future__ import annotations
 
 import base64
-import binascii
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Final
@@ -21,14 +21,15 @@ from typing import Final
 import orjson
 
 from tollgauge.core.exchange import Answer, Exchange
-from tollgauge.core.lint.accepts import AMOUNT_KEYS, ENTRIES_MAX
-from tollgauge.core.lint.account import OTHER_CHAINS, evm_address, solana_key
+from tollgauge.core.lint.accepts import AMOUNT_KEYS, ENTRIES_MAX, atomic_amount, timeout_seconds
+from tollgauge.core.lint.account import OTHER_CHAINS, evm_address, solana_key, strict_evm_address
 from tollgauge.core.lint.schema import Verdict, evaluate, has_external_reference
+from tollgauge.core.strictjson import depth
 from tollgauge.core.units import legacy_network
 
 HEADER: Final = "payment-required"
 DEPTH_MAX: Final = 32
-_BASE64: Final = re.compile(r"[A-Za-z0-9+/]*", re.ASCII)
+"""Levels of JSON below the outermost object or array."""
 _SPACE: Final = re.compile(r"\s+", re.ASCII)
 _SCHEMES: Final = {
     ("eip155", 2): frozenset({"exact", "upto", "batch-settlement", "auth-capture"}),
@@ -51,7 +52,8 @@ class HeaderFault(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
     """The `PAYMENT-REQUIRED` header: its joined text (empty when absent), how often it came,
-    which departures from standard base64 it has, and its object or the fault that hides it.
+    which departures from standard base64 it has although it decodes, and its object or the fault
+    that hides it.
     """
 
     text: str = ""
@@ -76,30 +78,53 @@ class Entry:
     @cached_property
     def fields(self) -> dict[str, object]:
         """The entry's members; none when it is not an object."""
-        return self.raw if isinstance(self.raw, dict) else {}
+        return members(self.raw)
 
     @cached_property
     def extra(self) -> dict[str, object]:
         """The members of `extra`; none when it is not an object."""
-        extra = self.fields.get("extra")
-        return extra if isinstance(extra, dict) else {}
+        return members(self.fields.get("extra"))
+
+    def text(self, field: str) -> str:
+        """A member that is a text; empty when it is missing or anything else."""
+        value = self.fields.get(field)
+        return value if isinstance(value, str) else ""
 
     @property
     def amount_key(self) -> str:
         """The amount's name in this version."""
         return AMOUNT_KEYS[self.version]
 
+    @property
+    def amount(self) -> int | None:
+        """The amount in atomic units; None unless it is a whole number that fits a uint256."""
+        return atomic_amount(self.fields.get(self.amount_key))
+
+    @property
+    def timeout(self) -> int | None:
+        """`maxTimeoutSeconds`; None unless it is a positive whole number."""
+        return timeout_seconds(self.fields.get("maxTimeoutSeconds"))
+
+    @property
+    def domain(self) -> dict[str, str]:
+        """The parts of the token's EIP-712 domain that `extra` names: `name` and `version`."""
+        parts = ((key, self.extra.get(key)) for key in ("name", "version"))
+        return {key: value for key, value in parts if isinstance(value, str) and value}
+
+    def domain_gaps(self) -> Iterator[str]:
+        """The paths of those that it does not name."""
+        return (self.at(f"extra.{key}") for key in ("name", "version") if key not in self.domain)
+
     @cached_property
     def scheme(self) -> str:
         """The scheme, empty when it is not a text."""
-        scheme = self.fields.get("scheme")
-        return scheme if isinstance(scheme, str) else ""
+        return self.text("scheme")
 
     @cached_property
     def network(self) -> str:
         """The network, empty when it is not a text; a plain name that is known as CAIP-2."""
-        text = self.fields.get("network")
-        return (legacy_network(text) or text) if isinstance(text, str) else ""
+        text = self.text("network")
+        return legacy_network(text) or text
 
     @cached_property
     def chain(self) -> str:
@@ -158,6 +183,12 @@ class Entry:
             return solana_key(value)
         return evm_address(value) if self.evm else None
 
+    def strict_account(self, field: str) -> bool:
+        """Whether an EVM account in `asset` or `payTo` is written in lower case or with its EIP-55
+        checksum.
+        """
+        return strict_evm_address(self.fields.get(field)) is not None
+
     def at(self, field: str) -> str:
         """The path of one of its members."""
         return f"accepts[{self.index}].{field}"
@@ -165,17 +196,28 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Envelope:
-    """A payment challenge: where it lay, the version that its reader takes it for, its object."""
+    """A payment challenge: where it lies (`header` or `body`), the version that its reader takes
+    it for, its object. `NO_ENVELOPE` stands for one that is not there.
+    """
 
     place: str
     version: int
     document: dict[str, object]
 
+    @property
+    def exists(self) -> bool:
+        """Whether the answer holds it at all."""
+        return bool(self.place)
+
+    @property
+    def accepts(self) -> object:
+        """The value of `accepts`, whatever it is."""
+        return self.document.get("accepts")
+
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
         """The entries that are judged, at most ENTRIES_MAX."""
-        accepts = self.document.get("accepts")
-        judged = accepts[:ENTRIES_MAX] if isinstance(accepts, list) else ()
+        judged = self.accepts[:ENTRIES_MAX] if isinstance(self.accepts, list) else ()
         return tuple(
             Entry(index=index, version=self.version, raw=raw) for index, raw in enumerate(judged)
         )
@@ -183,52 +225,73 @@ class Envelope:
     @property
     def resource(self) -> dict[str, object]:
         """The members of `resource`; none when it is not an object."""
-        resource = self.document.get("resource")
-        return resource if isinstance(resource, dict) else {}
+        return members(self.document.get("resource"))
 
     @property
     def extensions(self) -> dict[str, object]:
         """The members of `extensions`; none when it is not an object."""
-        extensions = self.document.get("extensions")
-        return extensions if isinstance(extensions, dict) else {}
+        return members(self.document.get("extensions"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+NO_ENVELOPE: Final = Envelope(place="", version=0, document={})
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reading:
     """An exchange with what could be read of it. `envelope` governs, `other` is the body's when
-    the header's governs. `answer` is None after a fault. `example` says whether the bazaar
-    example fits its schema, None when there is nothing to evaluate.
+    the header's governs. `answer` is None after a fault.
     """
 
     exchange: Exchange
     answer: Answer | None
-    header: Header
+    header: Header = Header()
     body: object = None
-    envelope: Envelope | None = None
-    other: Envelope | None = None
-    example: Verdict | None = None
+    envelope: Envelope = NO_ENVELOPE
+    other: Envelope = NO_ENVELOPE
+
+    @property
+    def status(self) -> int | None:
+        """The HTTP status, None after a fault."""
+        return self.answer.status if self.answer else None
+
+    def words(self, header: str) -> set[str]:
+        """The words of a response header that is a list (RFC 9110 section 5.6.1), in lower case."""
+        values = self.answer.header_values(header) if self.answer else ()
+        return {word.strip() for word in ",".join(values).lower().split(",")}
+
+    @cached_property
+    def example(self) -> Verdict | None:
+        """Whether `bazaar.info` fits `bazaar.schema`, None when there is nothing to evaluate.
+        Worked out once, because it is dear.
+        """
+        bazaar = members(self.envelope.extensions.get("bazaar"))
+        schema = bazaar.get("schema")
+        if not isinstance(schema, dict) or has_external_reference(schema):
+            return None
+        return evaluate(bazaar.get("info"), schema)
 
 
 def read(exchange: Exchange) -> Reading:
     """What an exchange says of payment; nothing beyond the status unless it is a 402."""
     answer = exchange.result if isinstance(exchange.result, Answer) else None
     if answer is None or answer.status != 402:
-        return Reading(exchange=exchange, answer=answer, header=Header())
+        return Reading(exchange=exchange, answer=answer)
     header = read_header(answer)
     body = load_json(answer.body)
+    in_header = in_body = NO_ENVELOPE
+    if header.document is not None:
+        in_header = _envelope("header", header.document, default=2)
     # A client of version 2 stops at bare requirements, as it does at any other object.
     bare = header.fault is HeaderFault.REQUIREMENTS
-    in_body = None if bare else _body_envelope(body)
-    in_header = _header_envelope(header)
-    governing = in_header or in_body
+    if not bare and members(body).keys() & {"accepts", "x402Version"}:
+        in_body = _envelope("body", members(body), default=1)
     return Reading(
         exchange=exchange,
         answer=answer,
         header=header,
         body=body,
-        envelope=governing,
-        other=in_body if in_header else None,
-        example=_example(governing),
+        envelope=in_header if in_header.exists else in_body,
+        other=in_body if in_header.exists else NO_ENVELOPE,
     )
 
 
@@ -246,27 +309,24 @@ def read_header(answer: Answer) -> Header:
         return Header(count=len(values))
     bare = compact.rstrip("=")
     standard = bare.replace("-", "+").replace("_", "/")
-    flaws = Header(
-        text=text,
-        count=len(values),
-        spaced=compact != text,
-        urlsafe=standard != bare,
-        unpadded=len(compact) % 4 != 0,
-    )
-    if not _BASE64.fullmatch(standard) or len(compact) - len(bare) > 2:
-        return _with(flaws, fault=HeaderFault.BASE64)
+    header = Header(text=text, count=len(values))
+    if len(compact) - len(bare) > 2:
+        return replace(header, fault=HeaderFault.BASE64)
     try:
         raw = base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
-    except (binascii.Error, ValueError):
-        return _with(flaws, fault=HeaderFault.BASE64)
+    except ValueError:
+        return replace(header, fault=HeaderFault.BASE64)
+    header = replace(
+        header, spaced=compact != text, urlsafe=standard != bare, unpadded=len(compact) % 4 != 0
+    )
     document = load_json(raw)
     if document is None:
-        return _with(flaws, fault=HeaderFault.JSON)
+        return replace(header, fault=HeaderFault.JSON)
     if not isinstance(document, dict):
-        return _with(flaws, fault=HeaderFault.OBJECT)
+        return replace(header, fault=HeaderFault.OBJECT)
     if "accepts" not in document and {"scheme", "payTo"} <= document.keys():
-        return _with(flaws, fault=HeaderFault.REQUIREMENTS)
-    return _with(flaws, document=document)
+        return replace(header, fault=HeaderFault.REQUIREMENTS)
+    return replace(header, document=document)
 
 
 def load_json(raw: bytes) -> object:
@@ -275,74 +335,22 @@ def load_json(raw: bytes) -> object:
     orjson, because it limits the nesting itself: CPython's `json` overruns the C stack once an
     EVM library has raised the recursion limit.
     """
-    if not raw:
-        return None
     try:
         value: object = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return None
-    return None if _too_deep(value) else value
+    return value if depth(raw) <= DEPTH_MAX + 1 else None
 
 
-def _with(
-    header: Header,
-    *,
-    document: dict[str, object] | None = None,
-    fault: HeaderFault | None = None,
-) -> Header:
-    return Header(
-        text=header.text,
-        count=header.count,
-        spaced=header.spaced,
-        urlsafe=header.urlsafe,
-        unpadded=header.unpadded,
-        document=document,
-        fault=fault,
-    )
+def members(value: object) -> dict[str, object]:
+    """The members of an object, none of anything else."""
+    return value if isinstance(value, dict) else {}
 
 
-def _too_deep(value: object) -> bool:
-    """Whether containers are nested deeper than DEPTH_MAX, level by level without recursion."""
-    level = [value]
-    for _ in range(DEPTH_MAX + 1):
-        level = [child for parent in level for child in _children(parent)]
-        if not level:
-            return False
-    return True
-
-
-def _children(value: object) -> list[object]:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [child for child in inner if isinstance(child, (dict, list))]
-
-
-def _header_envelope(header: Header) -> Envelope | None:
-    if header.document is None:
-        return None
-    version = _version(header.document, default=2)
-    return Envelope(place="header", version=version, document=header.document)
-
-
-def _body_envelope(body: object) -> Envelope | None:
-    if not isinstance(body, dict) or not ("accepts" in body or "x402Version" in body):
-        return None
-    return Envelope(place="body", version=_version(body, default=1), document=body)
-
-
-def _example(envelope: Envelope | None) -> Verdict | None:
-    """Whether `bazaar.info` fits `bazaar.schema`; evaluated once, here, because it is dear."""
-    bazaar = envelope.extensions.get("bazaar") if envelope else None
-    schema = bazaar.get("schema") if isinstance(bazaar, dict) else None
-    if not isinstance(bazaar, dict) or not isinstance(schema, dict):
-        return None
-    return None if has_external_reference(schema) else evaluate(bazaar.get("info"), schema)
-
-
-def _version(document: dict[str, object], *, default: int) -> int:
-    """The declared version, a guess from a quoted one, else the default of the place."""
+def _envelope(place: str, document: dict[str, object], *, default: int) -> Envelope:
+    """An envelope of the declared version, of one that is quoted, else of the place's default."""
     declared = document.get("x402Version")
     if isinstance(declared, str):
-        return {"1": 1, "2": 2}.get(declared.strip(), default)
-    if isinstance(declared, (int, float)) and not isinstance(declared, bool):
-        return int(declared) if declared in (1, 2) else default
-    return default
+        declared = {"1": 1, "2": 2}.get(declared.strip())
+    version = 2 if declared == 2 else 1 if declared == 1 and declared is not True else default
+    return Envelope(place=place, version=version, document=document)

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from tollgauge.core.address import literal_class
 from tollgauge.core.lint.reading import Envelope, Reading
-from tollgauge.core.lint.rule import Rule, error, warning
+from tollgauge.core.lint.rule import error, warning
 
 DESCRIPTION_MAX: Final = 500
 NAME_MAX: Final = 32
@@ -26,11 +26,22 @@ _TEXTS: Final = ("description", "mimeType", "serviceName", "iconUrl")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Url:
+    """The parts of an http(s) URL; `userinfo` says whether it names a user."""
+
     scheme: str
     host: str
-    port: int | None
     path: str
     userinfo: bool
+
+    @property
+    def internal(self) -> bool:
+        """Whether only machines of the same network reach the host."""
+        return (
+            literal_class(self.host) is not None
+            or ":" in self.host
+            or "." not in self.host
+            or self.host.endswith((".local", ".internal", ".localhost"))
+        )
 
 
 def _split(text: object) -> _Url | None:
@@ -39,50 +50,39 @@ def _split(text: object) -> _Url | None:
         return None
     try:
         parts = urlsplit(text)
-        port = parts.port
+        _ = parts.port  # raises for one that is no number
     except ValueError:
         return None
     scheme, host = parts.scheme.lower(), (parts.hostname or "").lower().removesuffix(".")
     if scheme not in ("http", "https") or not host:
         return None
     return _Url(
-        scheme=scheme,
-        host=host,
-        port=None if port == {"http": 80, "https": 443}[scheme] else port,
-        path=unquote(parts.path).rstrip("/"),
-        userinfo="@" in parts.netloc,
+        scheme=scheme, host=host, path=unquote(parts.path).rstrip("/"), userinfo="@" in parts.netloc
     )
 
 
-def _internal(url: _Url) -> bool:
-    return (
-        literal_class(url.host) is not None
-        or ":" in url.host
-        or "." not in url.host
-        or url.host.endswith((".local", ".internal", ".localhost"))
-    )
+def _urls(reading: Reading) -> Iterator[tuple[str, _Url]]:
+    """Where the resource's URL stands, and the URL, if it is one."""
+    for where, text in _places(reading.envelope):
+        url = _split(text)
+        if url is not None:
+            yield where, url
 
 
-def _places(envelope: Envelope | None) -> Iterator[tuple[str, object]]:
+def _places(envelope: Envelope) -> Iterator[tuple[str, object]]:
     """Where the version keeps the resource's URL, and what stands there."""
-    if envelope is None:
-        return
     if envelope.version == 2 and "url" in envelope.resource:
         yield "resource.url", envelope.resource["url"]
     if envelope.version == 1:
-        for item in envelope.entries:
-            if "resource" in item.fields:
-                yield item.at("resource"), item.fields["resource"]
+        for entry in envelope.entries:
+            if "resource" in entry.fields:
+                yield entry.at("resource"), entry.fields["resource"]
 
 
-@warning(
-    "resource-missing",
-    "Describe the resource in a top-level resource object with its url.",
-)
+@warning("resource-missing", "Describe the resource in a top-level resource object with its url.")
 def resource_missing(reading: Reading) -> Iterator[str]:
     """No `resource` in version 2. The specification demands it; clients pay without."""
-    envelope = reading.envelope
-    if envelope and envelope.version == 2 and envelope.document.get("resource") is None:
+    if reading.envelope.version == 2 and reading.envelope.document.get("resource") is None:
         yield "resource"
 
 
@@ -97,7 +97,7 @@ def resource_shape(reading: Reading) -> Iterator[str]:
     client refuses with the whole envelope.
     """
     envelope = reading.envelope
-    if envelope is None or envelope.version != 2 or envelope.document.get("resource") is None:
+    if envelope.version != 2 or envelope.document.get("resource") is None:
         return
     if not isinstance(envelope.document["resource"], dict):
         yield "resource"
@@ -135,9 +135,8 @@ def resource_mismatch(reading: Reading) -> Iterator[str]:
     slash do not count.
     """
     probed = _split(reading.exchange.url)
-    for where, text in _places(reading.envelope):
-        named = _split(text)
-        if probed and named and (named.host, named.path) != (probed.host, probed.path):
+    for where, named in _urls(reading):
+        if probed and (named.host, named.path) != (probed.host, probed.path):
             yield where
 
 
@@ -148,9 +147,8 @@ def resource_mismatch(reading: Reading) -> Iterator[str]:
 def resource_http(reading: Reading) -> Iterator[str]:
     """The URL says http although the resource answered over https."""
     probed = _split(reading.exchange.url)
-    for where, text in _places(reading.envelope):
-        named = _split(text)
-        if named and named.scheme == "http" and (probed is None or probed.scheme == "https"):
+    for where, named in _urls(reading):
+        if named.scheme == "http" and (probed is None or probed.scheme == "https"):
             yield where
 
 
@@ -158,9 +156,8 @@ def resource_http(reading: Reading) -> Iterator[str]:
 def resource_internal(reading: Reading) -> Iterator[str]:
     """Localhost, an address, or a name without a dot, while the probe reached another host."""
     probed = _split(reading.exchange.url)
-    for where, text in _places(reading.envelope):
-        named = _split(text)
-        if named and _internal(named) and (probed is None or probed.host != named.host):
+    for where, named in _urls(reading):
+        if named.internal and (probed is None or probed.host != named.host):
             yield where
 
 
@@ -175,12 +172,10 @@ def resource_description(reading: Reading) -> Iterator[str]:
             yield where
 
 
-def _descriptions(envelope: Envelope | None) -> Iterator[tuple[str, object]]:
-    if envelope is None:
-        return
+def _descriptions(envelope: Envelope) -> Iterator[tuple[str, object]]:
     if envelope.version == 1:
-        for item in envelope.entries:
-            yield item.at("description"), item.fields.get("description")
+        for entry in envelope.entries:
+            yield entry.at("description"), entry.fields.get("description")
     elif isinstance(envelope.document.get("resource"), dict):
         yield "resource.description", envelope.resource.get("description")
 
@@ -188,7 +183,7 @@ def _descriptions(envelope: Envelope | None) -> Iterator[tuple[str, object]]:
 @warning("resource-service-name", "Keep serviceName to 32 printable ASCII characters.")
 def resource_service_name(reading: Reading) -> Iterator[str]:
     """A service name that facilitators drop."""
-    name = reading.envelope.resource.get("serviceName") if reading.envelope else None
+    name = reading.envelope.resource.get("serviceName")
     if isinstance(name, str) and not (len(name) <= NAME_MAX and _PRINTABLE.fullmatch(name)):
         yield "resource.serviceName"
 
@@ -199,7 +194,7 @@ def resource_service_name(reading: Reading) -> Iterator[str]:
 )
 def resource_tags(reading: Reading) -> Iterator[str]:
     """Too many, too long or repeated tags (upper and lower case are one)."""
-    tags = reading.envelope.resource.get("tags") if reading.envelope else None
+    tags = reading.envelope.resource.get("tags")
     if not isinstance(tags, list):
         return
     texts = [tag for tag in tags if isinstance(tag, str)]
@@ -215,23 +210,9 @@ def resource_tags(reading: Reading) -> Iterator[str]:
 )
 def resource_icon(reading: Reading) -> Iterator[str]:
     """An icon that nobody should fetch, or nobody can."""
-    icon = reading.envelope.resource.get("iconUrl") if reading.envelope else None
+    icon = reading.envelope.resource.get("iconUrl")
     if not isinstance(icon, str):
         return
     url = _split(icon)
-    if len(icon) > ICON_MAX or url is None or url.userinfo or _internal(url):
+    if len(icon) > ICON_MAX or url is None or url.userinfo or url.internal:
         yield "resource.iconUrl"
-
-
-RESOURCE_RULES: Final[tuple[Rule[Reading], ...]] = (
-    resource_missing,
-    resource_shape,
-    resource_url,
-    resource_mismatch,
-    resource_http,
-    resource_internal,
-    resource_description,
-    resource_service_name,
-    resource_tags,
-    resource_icon,
-)

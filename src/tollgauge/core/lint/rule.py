@@ -10,13 +10,16 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from tollgauge.core.finding import Finding, Severity
 
 Subject = TypeVar("Subject")
+Check = Callable[[Subject], Iterator[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +32,8 @@ class Rule(Generic[Subject]):
     slug: str
     severity: Severity
     fix: str
-    fatal: bool
-    check: Callable[[Subject], Iterator[str]]
+    check: Check[Subject]
+    fatal: bool = False
     revision: int = 1
 
     @property
@@ -38,32 +41,25 @@ class Rule(Generic[Subject]):
         """What the rule looks for and where that comes from."""
         return inspect.cleandoc(self.check.__doc__ or "")
 
-    def findings(self, subject: Subject) -> tuple[Finding, ...]:
+    def findings(self, subject: Subject) -> Iterator[Finding]:
         """One finding for each place where the rule fires."""
-        return tuple(
-            Finding(rule=self.slug, severity=self.severity, message=self.fix, where=where)
-            for where in self.check(subject)
-        )
+        for where in self.check(subject):
+            yield Finding(rule=self.slug, severity=self.severity, message=self.fix, where=where)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RuleSet:
     """The rules whose findings are errors, by slug with their revisions: what an endpoint was
-    judged by. Sets with the same rules have the same `id`.
+    judged by.
     """
 
     revisions: Mapping[str, int]
-    id: str = field(init=False)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def id(self) -> str:
+        """16 hex digits that are the same for sets with the same rules."""
         text = json.dumps(dict(self.revisions), sort_keys=True)
-        object.__setattr__(self, "id", hashlib.sha256(text.encode()).hexdigest()[:16])
-
-    @classmethod
-    def of(cls, rules: Iterable[Rule[Any]]) -> RuleSet:
-        """The set of a rule table."""
-        errors = (rule for rule in rules if rule.severity is Severity.ERROR)
-        return cls({rule.slug: rule.revision for rule in errors})
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def shares(self, slug: str, other: RuleSet) -> bool:
         """Whether both sets have this rule in the same revision."""
@@ -71,33 +67,30 @@ class RuleSet:
         return known is not None and known == other.revisions.get(slug)
 
 
+def rules_of(*modules: ModuleType) -> tuple[Rule[Any], ...]:
+    """Every rule that the modules define, in the order of their source."""
+    members = (member for module in modules for member in vars(module).values())
+    return tuple(member for member in members if isinstance(member, Rule))
+
+
 def error(
     slug: str, fix: str, *, fatal: bool = False, revision: int = 1
-) -> Callable[[Callable[[Subject], Iterator[str]]], Rule[Subject]]:
+) -> Callable[[Check[Subject]], Rule[Subject]]:
     """The rule of a function whose finding keeps a stock client from paying the right thing."""
-    return _rule(slug, Severity.ERROR, fix, fatal=fatal, revision=revision)
+    return lambda check: Rule(
+        slug=slug, severity=Severity.ERROR, fix=fix, check=check, fatal=fatal, revision=revision
+    )
 
 
 def warning(
     slug: str, fix: str, *, fatal: bool = False
-) -> Callable[[Callable[[Subject], Iterator[str]]], Rule[Subject]]:
+) -> Callable[[Check[Subject]], Rule[Subject]]:
     """The rule of a function whose finding costs some clients or is a defect of what only
     describes the resource; `fatal` when it costs the stock clients although nothing is broken.
     """
-    return _rule(slug, Severity.WARN, fix, fatal=fatal)
+    return lambda check: Rule(slug=slug, severity=Severity.WARN, fix=fix, check=check, fatal=fatal)
 
 
-def note(slug: str, fix: str) -> Callable[[Callable[[Subject], Iterator[str]]], Rule[Subject]]:
+def note(slug: str, fix: str) -> Callable[[Check[Subject]], Rule[Subject]]:
     """The rule of a function whose finding is only worth knowing."""
-    return _rule(slug, Severity.INFO, fix, fatal=False)
-
-
-def _rule(
-    slug: str, severity: Severity, fix: str, *, fatal: bool, revision: int = 1
-) -> Callable[[Callable[[Subject], Iterator[str]]], Rule[Subject]]:
-    def named(check: Callable[[Subject], Iterator[str]]) -> Rule[Subject]:
-        return Rule(
-            slug=slug, severity=severity, fix=fix, fatal=fatal, check=check, revision=revision
-        )
-
-    return named
+    return lambda check: Rule(slug=slug, severity=Severity.INFO, fix=fix, check=check)

@@ -16,7 +16,7 @@ A keyword that is not evaluated is taken as fulfilled. That only hides mismatche
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import Any, Final
 
@@ -27,8 +27,7 @@ from referencing.exceptions import Unresolvable
 
 STEPS_MAX: Final = 5_000
 REFERENCE_DEPTH_MAX: Final = 8
-_REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
-_IDENTIFIERS: Final = frozenset({"$id", "id"})
+_REFERENCES: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef", "$id", "id"})
 _UNSAFE: Final = frozenset(
     {"pattern", "patternProperties", "format", "uniqueItems", "$dynamicRef"}
     | {"unevaluatedItems", "unevaluatedProperties"}
@@ -67,18 +66,15 @@ class _Budget:
         self._steps = STEPS_MAX
         self._depth = 0
 
-    def spend(self, steps: int) -> None:
-        self._steps -= steps
-        if self._steps < 0:
-            raise _ExhaustedError
-
     def fence(self, name: str, keyword: Keyword) -> Keyword:
         """The keyword's function with its cost in front of it."""
 
         def fenced(
             validator: Any, value: Any, instance: Any, schema: Any
         ) -> Iterator[ValidationError]:
-            self.spend(1 + (len(value) if isinstance(value, (list, dict, str)) else 0))
+            self._steps -= 1 + (len(value) if isinstance(value, (list, dict, str)) else 0)
+            if self._steps < 0:
+                raise _ExhaustedError
             if name == "additionalProperties" and "patternProperties" in schema:
                 return
             self._depth += name == "$ref"
@@ -124,36 +120,32 @@ def has_external_reference(value: object) -> bool:
     A `$ref` must start with `#`, and a `$id` too (bazaar extension, *Schema Validation*): a
     facilitator that follows another one can be sent anywhere.
     """
-    if isinstance(value, list):
-        return any(has_external_reference(item) for item in value)
-    if not isinstance(value, dict):
-        return False
-    for key, inner in value.items():
-        names = isinstance(inner, str) and (key in _REFERENCES or key in _IDENTIFIERS)
-        if names and not inner.startswith("#") and (key != "id" or "://" in inner):
-            return True
-        if has_external_reference(inner):
-            return True
-    return False
+    return any(
+        key in _REFERENCES
+        and isinstance(target, str)
+        and not target.startswith("#")
+        # `id` is an identifier of older drafts, and more often the name of a property
+        and (key != "id" or "://" in target)
+        for key, target in _members(value)
+    )
 
 
 def _doubtful(schema: dict[str, object]) -> bool:
     """Whether a keyword that was left out may have turned a fit into a mismatch. `format` does
     not count: draft 2020-12 does not assert it.
     """
-    names = set(_names(schema))
+    names = {name for name, _ in _members(schema)}
     return bool(names & _NON_MONOTONIC and names & (_UNSAFE - {"format"}))
 
 
-def _names(value: object) -> Iterator[str]:
-    """All member names at any depth."""
-    if isinstance(value, list):
-        for item in value:
-            yield from _names(item)
-    elif isinstance(value, dict):
-        yield from value
-        for inner in value.values():
-            yield from _names(inner)
+def _members(value: object) -> Iterator[tuple[str, object]]:
+    """The members of every object in a JSON value, at any depth."""
+    children: Iterable[object] = value if isinstance(value, list) else ()
+    if isinstance(value, dict):
+        yield from value.items()
+        children = value.values()
+    for child in children:
+        yield from _members(child)
 
 
 def _without_dialect(value: Any) -> Any:

@@ -13,15 +13,12 @@ from typing import Final
 
 from tollgauge.core.lint.account import ZERO_ADDRESS, evm_address, strict_evm_address
 from tollgauge.core.lint.reading import Entry
-from tollgauge.core.lint.rule import Rule, error, warning
+from tollgauge.core.lint.rule import error, warning
 
 WITHDRAW_DELAY: Final = range(900, 2_592_001)
 """Seconds that a channel's payer waits for his money: 15 minutes to 30 days, both included."""
 ESCROWS: Final = frozenset(
-    {
-        "0xbdea0d1bcc5966192b070fdf62ab4ef5b4420cff",
-        "0xf96815976523e00e65be8f34ca5e64b4f41eb19c",
-    }
+    {"0xbdea0d1bcc5966192b070fdf62ab4ef5b4420cff", "0xf96815976523e00e65be8f34ca5e64b4f41eb19c"}
 )
 """The deployments of the escrow that clients take for auth-capture."""
 _DEADLINES: Final = ("captureDeadline", "refundDeadline")
@@ -36,9 +33,9 @@ def _is(entry: Entry, scheme: str) -> bool:
     return entry.evm and entry.scheme == scheme and entry.version == 2
 
 
-def _whole(value: object) -> int | None:
-    """A whole JSON number, or None; the official Python client reads no other."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+def _whole(value: object) -> int:
+    """A whole JSON number, or -1; the official Python client reads no other."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else -1
 
 
 def _account_named(value: object) -> bool:
@@ -66,12 +63,8 @@ def upto_facilitator(entry: Entry) -> Iterator[str]:
 )
 def upto_domain(entry: Entry) -> Iterator[str]:
     """`upto` without name or version. Clients sign the payment without them, but not the permit."""
-    if not _is(entry, "upto"):
-        return
-    for key in ("name", "version"):
-        value = entry.extra.get(key)
-        if not isinstance(value, str) or not value:
-            yield entry.at(f"extra.{key}")
+    if _is(entry, "upto"):
+        yield from entry.domain_gaps()
 
 
 @warning(
@@ -136,8 +129,7 @@ def address_strict(entry: Entry) -> Iterator[str]:
     """
     if _is(entry, "batch-settlement") or _is(entry, "auth-capture"):
         for field in ("asset", "payTo"):
-            text = entry.fields.get(field)
-            if evm_address(text) and strict_evm_address(text) is None:
+            if entry.account(field) and not entry.strict_account(field):
                 yield entry.at(field)
 
 
@@ -168,18 +160,14 @@ def capture_terms(entry: Entry) -> Iterator[str]:
     """
     if not _is(entry, "auth-capture"):
         return
-    if (_whole(entry.fields.get("maxTimeoutSeconds")) or 0) >= 2 ** (_DEADLINE_BITS - 1):
+    if _whole(entry.fields.get("maxTimeoutSeconds")) >= 2 ** (_DEADLINE_BITS - 1):
         yield entry.at("maxTimeoutSeconds")
-    for keys, top in ((_DEADLINES, 2**_DEADLINE_BITS - 1), (_FEES, _FEE_MAX)):
+    for keys, allowed in ((_DEADLINES, range(2**_DEADLINE_BITS)), (_FEES, range(_FEE_MAX + 1))):
         first, last = (_whole(entry.extra.get(key)) for key in keys)
-        bad = [
-            key
-            for key, value in zip(keys, (first, last), strict=True)
-            if value is None or not 0 <= value <= top
-        ]
-        if not bad and first is not None and last is not None and first > last:
-            bad = [keys[1]]
-        yield from (entry.at(f"extra.{key}") for key in bad)
+        wrong = [key for key in keys if _whole(entry.extra.get(key)) not in allowed]
+        if not wrong and first > last:
+            wrong = [keys[1]]
+        yield from (entry.at(f"extra.{key}") for key in wrong)
 
 
 @error(
@@ -194,17 +182,3 @@ def capture_escrow(entry: Entry) -> Iterator[str]:
         return
     if strict_evm_address(escrow) not in ESCROWS:
         yield entry.at("extra.authCaptureEscrow")
-
-
-SCHEME_RULES: Final[tuple[Rule[Entry], ...]] = (
-    upto_facilitator,
-    upto_domain,
-    transfer_method,
-    batch_authorizer,
-    batch_delay,
-    batch_method,
-    address_strict,
-    capture_account,
-    capture_terms,
-    capture_escrow,
-)

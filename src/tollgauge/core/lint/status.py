@@ -9,12 +9,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from tollgauge.core.lint.reading import Reading
-from tollgauge.core.lint.rule import Rule, error
+from tollgauge.core.lint.rule import error
 
-
-def _status(reading: Reading, *, low: int, high: int) -> Iterator[str]:
-    if reading.answer is not None and low <= reading.answer.status <= high:
-        yield "status"
+_NAMED: Final = {*range(200, 400), 400, 401, 402, 403, 404, 405, 410, 422, 429, *range(500, 600)}
+"""402, and every status that a rule of this module names."""
 
 
 @error(
@@ -24,7 +22,7 @@ def _status(reading: Reading, *, low: int, high: int) -> Iterator[str]:
 )
 def no_answer(reading: Reading) -> Iterator[str]:
     """The attempt ended in a fault instead of an HTTP answer."""
-    if reading.answer is None:
+    if reading.status is None:
         yield "status"
 
 
@@ -35,7 +33,8 @@ def no_answer(reading: Reading) -> Iterator[str]:
 )
 def unpaid(reading: Reading) -> Iterator[str]:
     """A success status. Indexers drop such a listing: it is not a paid resource."""
-    return _status(reading, low=200, high=299)
+    if reading.status in range(200, 300):
+        yield "status"
 
 
 @error(
@@ -45,7 +44,8 @@ def unpaid(reading: Reading) -> Iterator[str]:
 )
 def redirect(reading: Reading) -> Iterator[str]:
     """A redirect. Directories probe the advertised URL, and a payment is bound to its resource."""
-    return _status(reading, low=300, high=399)
+    if reading.status in range(300, 400):
+        yield "status"
 
 
 @error(
@@ -56,7 +56,7 @@ def redirect(reading: Reading) -> Iterator[str]:
 )
 def validates_first(reading: Reading) -> Iterator[str]:
     """400 or 422. Indexers send empty bodies; a challenge behind validation is never seen."""
-    if reading.answer is not None and reading.answer.status in (400, 422):
+    if reading.status in (400, 422):
         yield "status"
 
 
@@ -67,7 +67,7 @@ def validates_first(reading: Reading) -> Iterator[str]:
 )
 def forbidden(reading: Reading) -> Iterator[str]:
     """401 or 403. The endpoint is up, but an agent that only has money cannot use it."""
-    if reading.answer is not None and reading.answer.status in (401, 403):
+    if reading.status in (401, 403):
         yield "status"
 
 
@@ -78,7 +78,7 @@ def forbidden(reading: Reading) -> Iterator[str]:
 )
 def not_found(reading: Reading) -> Iterator[str]:
     """404 or 410."""
-    if reading.answer is not None and reading.answer.status in (404, 410):
+    if reading.status in (404, 410):
         yield "status"
 
 
@@ -90,7 +90,8 @@ def not_found(reading: Reading) -> Iterator[str]:
 )
 def method(reading: Reading) -> Iterator[str]:
     """405: the resource is asked with another method than it takes."""
-    return _status(reading, low=405, high=405)
+    if reading.status == 405:
+        yield "status"
 
 
 @error(
@@ -100,41 +101,19 @@ def method(reading: Reading) -> Iterator[str]:
 )
 def throttled(reading: Reading) -> Iterator[str]:
     """429: nothing can be said of the challenge."""
-    return _status(reading, low=429, high=429)
+    if reading.status == 429:
+        yield "status"
 
 
-@error(
-    "status-server-error",
-    "Mend the server: it fails before it asks for payment.",
-    fatal=True,
-)
+@error("status-server-error", "Mend the server: it fails before it asks for payment.", fatal=True)
 def server_error(reading: Reading) -> Iterator[str]:
     """Any 5xx."""
-    return _status(reading, low=500, high=599)
+    if reading.status in range(500, 600):
+        yield "status"
 
 
 @error("status-other", "Answer unpaid requests with 402 Payment Required.", fatal=True)
 def other(reading: Reading) -> Iterator[str]:
     """Any status that is not 402 and that no other rule names."""
-    if reading.answer is not None and not _named(reading.answer.status):
+    if reading.status is not None and reading.status not in _NAMED:
         yield "status"
-
-
-def _named(status: int) -> bool:
-    return status in _NAMED or 200 <= status <= 399 or 500 <= status <= 599
-
-
-_NAMED: Final = frozenset({400, 401, 402, 403, 404, 405, 410, 422, 429})
-
-STATUS_RULES: Final[tuple[Rule[Reading], ...]] = (
-    no_answer,
-    unpaid,
-    redirect,
-    validates_first,
-    forbidden,
-    not_found,
-    method,
-    throttled,
-    server_error,
-    other,
-)

@@ -10,16 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.lint.account import (
-    NATIVE_COIN,
-    ZERO_ADDRESS,
-    ZERO_KEY,
-    evm_address,
-    strict_evm_address,
-)
+from tollgauge.core.lint.account import NATIVE_COIN, ZERO_ADDRESS, ZERO_KEY
 from tollgauge.core.lint.reading import Entry
-from tollgauge.core.lint.rule import Rule, error, warning
-from tollgauge.core.units import ASSETS, Asset, known_asset
+from tollgauge.core.lint.rule import error, warning
+from tollgauge.core.units import ASSETS, Asset
 
 _KNOWN_ADDRESSES: Final = frozenset(address for _, address in ASSETS)
 _NOBODY: Final = (ZERO_ADDRESS, ZERO_KEY)
@@ -35,15 +29,11 @@ X402_CONTRACTS: Final = frozenset(
 
 
 def _malformed(entry: Entry, field: str) -> bool:
-    if entry.evm or entry.solana:
-        return entry.account(field) is None
-    value = entry.fields.get(field)
-    return not (isinstance(value, str) and value)
+    return not (entry.account(field) if entry.evm or entry.solana else entry.text(field))
 
 
 def _token(entry: Entry) -> Asset | None:
-    asset = entry.account("asset")
-    return known_asset(entry.network, asset) if asset else None
+    return ASSETS.get((entry.network, entry.account("asset") or ""))
 
 
 @error(
@@ -79,11 +69,9 @@ def address_checksum(entry: Entry) -> Iterator[str]:
     `exact` and `upto`.
     """
     for field in ("asset", "payTo"):
-        text = entry.fields.get(field)
-        if not entry.evm or not isinstance(text, str) or evm_address(text) is None:
-            continue
-        upper = text[2:] == text[2:].upper()
-        if not upper and strict_evm_address(text) is None:
+        digits = entry.text(field)[2:]
+        mixed = digits not in (digits.lower(), digits.upper())
+        if entry.evm and mixed and entry.account(field) and not entry.strict_account(field):
             yield entry.at(field)
 
 
@@ -115,8 +103,8 @@ def payto_asset(entry: Entry) -> Iterator[str]:
     payee = entry.account("payTo")
     if payee is None:
         return
-    taken = payee == entry.account("asset") or known_asset(entry.network, payee) is not None
-    if taken or payee in X402_CONTRACTS:
+    token = payee == entry.account("asset") or (entry.network, payee) in ASSETS
+    if token or payee in X402_CONTRACTS:
         yield entry.at("payTo")
 
 
@@ -141,11 +129,10 @@ def asset_network(entry: Entry) -> Iterator[str]:
 )
 def asset_not_default(entry: Entry) -> Iterator[str]:
     """A token outside the official clients' table of default tokens for this network."""
-    asset = entry.account("asset")
-    token = _token(entry)
-    if asset is None or (token and token.default) or (token is None and asset in _KNOWN_ADDRESSES):
-        return
-    yield entry.at("asset")
+    asset, token = entry.account("asset"), _token(entry)
+    unknown = asset is not None and asset not in _KNOWN_ADDRESSES
+    if unknown or (token is not None and not token.default):
+        yield entry.at("asset")
 
 
 @error(
@@ -161,10 +148,7 @@ def domain_missing(entry: Entry) -> Iterator[str]:
     """
     if not (entry.eip3009 or (entry.evm and entry.scheme == "auth-capture")):
         return
-    for key in ("name", "version"):
-        value = entry.extra.get(key)
-        if not isinstance(value, str) or not value:
-            yield entry.at(f"extra.{key}")
+    yield from entry.domain_gaps()
 
 
 @error(
@@ -179,10 +163,8 @@ def domain_wrong(entry: Entry) -> Iterator[str]:
     token = _token(entry) if entry.eip3009 else None
     if token is None:
         return
-    wanted = {"name": token.domain_name, "version": token.domain_version}
-    for key, right in wanted.items():
-        value = entry.extra.get(key)
-        if isinstance(value, str) and value and value != right:
+    for key, right in (("name", token.domain_name), ("version", token.domain_version)):
+        if entry.domain.get(key, right) != right:
             yield entry.at(f"extra.{key}")
 
 
@@ -198,17 +180,3 @@ def asset_permit2(entry: Entry) -> Iterator[str]:
     token = _token(entry) if entry.eip3009 else None
     if token is not None and not token.eip3009:
         yield entry.at("extra.assetTransferMethod")
-
-
-TOKEN_RULES: Final[tuple[Rule[Entry], ...]] = (
-    asset_form,
-    payto_form,
-    address_checksum,
-    address_zero,
-    payto_asset,
-    asset_network,
-    asset_not_default,
-    domain_missing,
-    domain_wrong,
-    asset_permit2,
-)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tollgauge.core.lint.reading import HEADER, HeaderFault, Reading
-from tollgauge.core.lint.rule import Rule, error, warning
+from tollgauge.core.lint.rule import error, warning
 
 HEADER_SOFT_MAX: Final = 8_192
 """Usual limit of proxies for one header; a payment echoes resource and extensions back in one."""
@@ -73,10 +73,8 @@ def header_repeated(reading: Reading) -> Iterator[str]:
 @error("header-name", "Name the header PAYMENT-REQUIRED: no client reads X-PAYMENT-REQUIRED.")
 def header_name(reading: Reading) -> Iterator[str]:
     """A header with the old `X-` prefix, and none of the right name."""
-    answer = reading.answer
-    if answer is None or answer.status != 402 or reading.header.text:
-        return
-    if answer.header("x-payment-required") is not None:
+    old = reading.answer and reading.answer.header("x-payment-required")
+    if reading.status == 402 and not reading.header.text and old is not None:
         yield "header"
 
 
@@ -89,21 +87,21 @@ def header_base64url(reading: Reading) -> Iterator[str]:
     """The URL-safe alphabet. The specification names none, so the terms stand and are read, but
     clients that check for the standard alphabet fail.
     """
-    if reading.header.urlsafe and reading.header.fault is not HeaderFault.BASE64:
+    if reading.header.urlsafe:
         yield "header"
 
 
 @warning("header-whitespace", "Remove the white space around or inside PAYMENT-REQUIRED.")
 def header_whitespace(reading: Reading) -> Iterator[str]:
     """White space in the value. HTTP strips it at the ends, not inside."""
-    if reading.header.spaced and reading.header.fault is not HeaderFault.BASE64:
+    if reading.header.spaced:
         yield "header"
 
 
 @warning("header-padding", "Pad the base64 of PAYMENT-REQUIRED with = to a multiple of four.")
 def header_padding(reading: Reading) -> Iterator[str]:
     """Missing padding, which the official Python client refuses."""
-    if reading.header.unpadded and reading.header.fault is not HeaderFault.BASE64:
+    if reading.header.unpadded:
         yield "header"
 
 
@@ -121,11 +119,7 @@ def header_large(reading: Reading) -> Iterator[str]:
 @warning("cache-control", "Send Cache-Control: no-store with the 402.")
 def cache_control(reading: Reading) -> Iterator[str]:
     """A cached challenge shows stale prices, or the 402 to someone who has paid."""
-    answer = reading.answer
-    if answer is None or reading.envelope is None:
-        return
-    directives = ",".join(answer.header_values("cache-control")).lower()
-    if "no-store" not in {part.strip() for part in directives.split(",")}:
+    if reading.envelope.exists and "no-store" not in reading.words("cache-control"):
         yield "header"
 
 
@@ -136,26 +130,7 @@ def cache_control(reading: Reading) -> Iterator[str]:
 )
 def cors_expose(reading: Reading) -> Iterator[str]:
     """Scripts of other origins only see headers that this one lists (Fetch, CORS protocol)."""
-    answer = reading.answer
-    if answer is None or reading.header.document is None:
-        return
-    listed = ",".join(answer.header_values("access-control-expose-headers")).lower()
-    names = {part.strip() for part in listed.split(",")}
-    if "*" not in names and not {HEADER, "payment-response"} <= names:
+    names = reading.words("access-control-expose-headers")
+    exposed = "*" in names or {HEADER, "payment-response"} <= names
+    if reading.header.document is not None and not exposed:
         yield "header"
-
-
-HEADER_RULES: Final[tuple[Rule[Reading], ...]] = (
-    header_base64,
-    header_json,
-    header_object,
-    header_requirements,
-    header_repeated,
-    header_name,
-    header_base64url,
-    header_whitespace,
-    header_padding,
-    header_large,
-    cache_control,
-    cors_expose,
-)

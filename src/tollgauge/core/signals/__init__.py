@@ -1,7 +1,7 @@
-"""The signals: each question that a score asks, in one small file.
+"""The signals: each question that a score asks.
 
-Files named after a component (uptime, compliance, latency, age, activity, stability) return its
-exact subscore from 0 to 100. Files of flags (reach, envelope, terms, settlements, standing) hold
-one function a flag; its docstring is the rule in words. `facts` and `settled` prepare what they
-all read. Docstrings of components and flags are shown to users on the methodology page.
+`components` holds one function for each component of a score. `reach`, `envelope`, `terms`,
+`settlements` and `known` hold one function for each flag; its docstring is the rule in words.
+`facts` and `volume` prepare what they all read. The docstrings of components and flags are shown
+to users on the methodology page.
 """

@@ -15,7 +15,7 @@ MISMATCH_RULE: Final = "envelope-mismatch"
 
 def not_payable(facts: Facts) -> Fired | None:
     """The latest envelope that a scored probe saw has an empty `accepts`."""
-    probe = facts.terms_probe
+    probe = facts.envelope_probe
     if probe is None or probe.accepts != 0:
         return None
     return Fired(

@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from tollgauge.core.evidence import Change, Evidence, LastProbe
+from tollgauge.core.evidence import Evidence, LastProbe, TermChange
 from tollgauge.core.policy import Policy
 from tollgauge.core.rollup import Totals, totals
-from tollgauge.core.signals.settled import Settled, settled
+from tollgauge.core.signals.volume import Volume, volume_of
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 
 
@@ -26,8 +26,8 @@ class Facts:
     evidence: Evidence
     policy: Policy
     totals: Totals
-    changes: frozenset[Change]
-    settled: Settled
+    changes: frozenset[TermChange]
+    volume: Volume
 
     @property
     def confidence(self) -> Fraction:
@@ -35,7 +35,7 @@ class Facts:
         return min(Fraction(self.totals.slots, self.policy.slots_full), Fraction(1))
 
     @property
-    def terms_probe(self) -> LastProbe | None:
+    def envelope_probe(self) -> LastProbe | None:
         """The latest scored probe that carried an envelope, else the latest of all."""
         last = self.evidence.last
         if last is not None and last.accepts is not None:
@@ -67,5 +67,5 @@ def facts_of(evidence: Evidence, policy: Policy) -> Facts:
             if (row.day + 1) * DAY_MS - 1 > start and row.day * DAY_MS <= evidence.as_of
         ),
         changes=frozenset(item for item in evidence.changes if start < item.at <= evidence.as_of),
-        settled=settled(evidence.chain),
+        volume=volume_of(evidence.chain),
     )

@@ -40,7 +40,7 @@ def tls_expiring(facts: Facts) -> Fired | None:
     if last is None or last.tls_not_after is None:
         return None
     left = last.tls_not_after - facts.evidence.as_of
-    if left >= facts.policy.tls_margin:
+    if left >= facts.policy.tls_expiring_ms:
         return None
     when = f"ends in {left // DAY_MS} days" if left > 0 else "has ended"
     return Fired(f"The certificate {when}. The owner should renew it now.")

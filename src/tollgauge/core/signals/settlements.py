@@ -14,12 +14,12 @@ from tollgauge.core.units import WINDOW_MS, usd_text
 
 def self_paid(facts: Facts) -> Fired | None:
     """The payTo paid itself, or round trips cancel at least half of what others paid."""
-    money = facts.settled
-    others = money.raw - money.own
-    if not money.own and (not money.returned or 2 * money.returned < others):
+    volume = facts.volume
+    others = volume.raw - volume.own
+    if not volume.own and (not volume.returned or 2 * volume.returned < others):
         return None
     return Fired(
-        f"${usd_text(money.own + money.returned)} of ${usd_text(money.raw)} went from the "
+        f"${usd_text(volume.own + volume.returned)} of ${usd_text(volume.raw)} went from the "
         "receiving wallet to itself or back to the payer. It does not count as activity; "
         "do not read the volume as demand."
     )
@@ -27,12 +27,12 @@ def self_paid(facts: Facts) -> Fired | None:
 
 def concentrated_payers(facts: Facts) -> Fired | None:
     """More than 10 transfers, yet organic volume of fewer than 2 effective payers."""
-    money, policy = facts.settled, facts.policy
-    if not money.organic or money.transfers <= policy.concentrated_transfers:
+    volume, policy = facts.volume, facts.policy
+    if not volume.organic or volume.transfers <= policy.concentrated_transfers:
         return None
-    if money.wallet_effective >= policy.concentrated_payers:
+    if volume.wallet_effective >= policy.concentrated_payers:
         return None
-    share = half_up(Fraction(100 * money.top, money.organic))
+    share = half_up(Fraction(100 * volume.top, volume.organic))
     return Fired(
         f"{share} % of the organic volume comes from one wallet. "
         "Do not read the number of payments as independent demand."
@@ -41,7 +41,7 @@ def concentrated_payers(facts: Facts) -> Fired | None:
 
 def shared_payto(facts: Facts) -> Fired | None:
     """Several monitored hosts name the same payTo, so settlements are known of the wallet only."""
-    hosts = facts.settled.shared_hosts
+    hosts = facts.volume.shared_hosts
     if hosts < 2:
         return None
     return Fired(
@@ -52,7 +52,7 @@ def shared_payto(facts: Facts) -> Fired | None:
 
 def no_settlements(facts: Facts) -> Fired | None:
     """No organic settlement to the payTo is known, be it that none was made or none indexed."""
-    if facts.settled.organic:
+    if facts.volume.organic:
         return None
     chain = facts.evidence.chain
     if chain is None:
@@ -65,7 +65,7 @@ def no_settlements(facts: Facts) -> Fired | None:
             "Settlements to its payTo are not indexed: whether there are any is not known. "
             "Activity counts as 0 until they are."
         )
-    who = "from an independent payer " if facts.settled.raw else ""
+    who = "from an independent payer " if facts.volume.raw else ""
     percent = half_up(min(Fraction(100 * chain.indexed_ms, WINDOW_MS), Fraction(100)))
     if percent < 100:
         share = f"{percent} %" if percent else "less than 1 %"

@@ -38,7 +38,7 @@ def payto_changed_recently(facts: Facts) -> Fired | None:
     at = facts.latest(PAYTO_CHANGED)
     if at is None or facts.evidence.templated:
         return None
-    if facts.evidence.as_of - at > facts.policy.payto_recent:
+    if facts.evidence.as_of - at > facts.policy.payto_recent_ms:
         return None
     return Fired(
         "The address that receives the money changed in the last 7 days. "

@@ -31,7 +31,7 @@ from tollgauge.core.similarity.postings import (
     Steps,
     build,
 )
-from tollgauge.core.similarity.terms import Terms
+from tollgauge.core.similarity.terms import WeightedTerms
 
 Sums = npt.NDArray[np.float64]
 
@@ -59,7 +59,7 @@ class Entry:
     score_tenths: int | None
     price: int | None
     offered: bool
-    terms: Terms
+    terms: WeightedTerms
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +97,7 @@ class Index:
         self._directions: Final[Directions] = built[1]
 
     def search(
-        self,
-        terms: Terms,
-        *,
-        host: str,
-        pay_to: str | None,
-        least_tenths: int,
-        limit: int,
+        self, terms: WeightedTerms, *, host: str, pay_to: str | None, least_tenths: int, limit: int
     ) -> tuple[Match, ...]:
         """The `limit` most similar endpoints with a score of `least_tenths` or more, best first,
         of what is on neither this host nor this payTo.
@@ -170,14 +164,7 @@ class Index:
         percent = (200 * dots + SCALE * SCALE) // (2 * SCALE * SCALE)
         return ranks[alike], np.minimum(percent, 100)
 
-    def _common(
-        self,
-        ranks: Longs,
-        term: Ints,
-        step: Steps,
-        sizes: Longs,
-        begins: Longs,
-    ) -> Sums:
+    def _common(self, ranks: Longs, term: Ints, step: Steps, sizes: Longs, begins: Longs) -> Sums:
         """What common terms add to the candidates at some ranks: looked up one by one where
         they are few, summed over all postings where they are many.
         """

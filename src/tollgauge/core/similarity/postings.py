@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tollgauge.core.similarity.terms import Terms
+from tollgauge.core.similarity.terms import WeightedTerms
 
 SCALE: Final = 4_096
 FIRST: Final = 4_096
@@ -71,7 +71,7 @@ class Postings:
             return self.firsts[term]
         return np.searchsorted(self.key, term.astype(np.int64) * self.candidates + end)
 
-    def direction(self, terms: Terms) -> tuple[Ints, Steps]:
+    def direction(self, terms: WeightedTerms) -> tuple[Ints, Steps]:
         """Places and steps of terms as the index sees them; terms that it does not know count
         for the length of the direction, and are then left out.
         """
@@ -90,7 +90,7 @@ class Postings:
 
 
 def build(
-    terms: Sequence[Terms], hosts: Sequence[int], *, candidates: int
+    terms: Sequence[WeightedTerms], hosts: Sequence[int], *, candidates: int
 ) -> tuple[Postings, Directions]:
     """The postings of the first `candidates` endpoints and the directions of all. `hosts` are
     numbers, the same for the same host.

@@ -67,7 +67,7 @@ class Wording:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class WeightedTerms:
     """Terms packed side by side: `ids` are 32-bit integers in machine order, ascending and
     without repeats, `weights` their bytes in tenths.
     """
@@ -90,7 +90,7 @@ def wording_of(endpoint: Endpoint) -> Wording:
     )
 
 
-def terms_of(wording: Wording, weights: Weights = WEIGHTS) -> Terms:
+def terms_of(wording: Wording, weights: Weights = WEIGHTS) -> WeightedTerms:
     """The terms of a wording: at most TERMS_MAX, the weightiest first where there are more."""
     segments = _segments(wording.path)
     fields = [
@@ -127,10 +127,10 @@ def _id(kind: str, text: str) -> int:
     return crc32(f"{'w' if kind == 'n' else kind}:{text}".encode("utf-8", "replace"))
 
 
-def _packed(weight_by_id: dict[int, int]) -> Terms:
+def _packed(weight_by_id: dict[int, int]) -> WeightedTerms:
     kept = sorted(weight_by_id.items(), key=lambda term: (-term[1], term[0]))[:TERMS_MAX]
     kept.sort()
-    return Terms(array("I", [id_ for id_, _ in kept]).tobytes(), bytes(w for _, w in kept))
+    return WeightedTerms(array("I", [id_ for id_, _ in kept]).tobytes(), bytes(w for _, w in kept))
 
 
 def _tags(tags: tuple[str, ...]) -> list[str]:

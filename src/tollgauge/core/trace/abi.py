@@ -7,12 +7,18 @@ argument is an offset from where its arguments begin. Nothing is copied.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from tollgauge.core.trace.calldata import WORD, word
+WORD: Final = 32
 
 
 class OutsideError(Exception):
     """An offset or length that leaves the data."""
+
+
+def word(view: memoryview, at: int) -> int:
+    """The 32-byte number at an offset that is known to lie inside."""
+    return int.from_bytes(view[at : at + WORD])
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,10 @@ class Arguments:
         if at + WORD > len(self.view):
             raise OutsideError
         return word(self.view, at)
+
+    def word(self, place: int) -> str:
+        """The 32 bytes at a place as hex."""
+        return f"0x{self.number(place):064x}"
 
     def address(self, place: int) -> str:
         """The address at a place, its upper bytes masked."""

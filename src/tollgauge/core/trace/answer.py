@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from tollgauge.core.trace import reason
-from tollgauge.core.trace.calls import read_call_trace
-from tollgauge.core.trace.captured import (
+from tollgauge.core.trace.call_trace import read_call_trace
+from tollgauge.core.trace.catalogue import (
+    DEFAULT_NETWORK,
+    named_model,
+    named_network,
+    network_name,
+)
+from tollgauge.core.trace.decode import decode, not_found
+from tollgauge.core.trace.result import TracedPayment, TraceResult
+from tollgauge.core.trace.transaction import (
     Block,
-    CaptureError,
     Receipt,
-    completed,
+    TraceInputError,
+    merged,
     own_receipt,
     read_receipt,
     read_transaction,
     unwrapped,
 )
-from tollgauge.core.trace.catalogue import DECODERS, DEFAULT_NETWORK, NETWORKS, Model, network_name
-from tollgauge.core.trace.decode import decode, not_found
-from tollgauge.core.trace.result import Token, TracedPayment, TraceResult
-from tollgauge.core.units import known_asset
 
 _LATEST_SECOND = 253_402_300_799  # the last second of the year 9999
 
@@ -41,7 +45,7 @@ def trace_files(
     or an explorer wrote it (core/trace/forms), with or without the JSON-RPC envelope; a `tx` of
     null is a transaction that is not known. The chain is the one that the transaction names, else
     `network` (a name of the catalogue), else the default, and the reason says so. Raises
-    CaptureError.
+    TraceInputError.
     """
     tx, receipt, calls = unwrapped(tx), unwrapped(receipt), unwrapped(calls)
     fallback = named_network(network or DEFAULT_NETWORK)
@@ -56,11 +60,11 @@ def trace_files(
         model=None if model is None else named_model(model),
     )
     if network is not None and result.network != fallback:
-        raise CaptureError(f"The transaction is not one of {network}: it names another chain.")
+        raise TraceInputError(f"The transaction is not one of {network}: it names another chain.")
     if network is None and transaction.chain_id is None:
         reasons = (result.reason, reason.NO_CHAIN.format(name=DEFAULT_NETWORK))
         result = replace(result, reason=" ".join(filter(None, reasons)))
-    return known_tokens(result)
+    return result
 
 
 def _receipt(tx: object, receipt: object | None) -> Receipt | None:
@@ -71,51 +75,7 @@ def _receipt(tx: object, receipt: object | None) -> Receipt | None:
     if receipt is None:
         return own
     given = read_receipt(receipt)
-    return given if own is None else completed(given, own)
-
-
-def named_model(name: str) -> Model:
-    """A decoder of the catalogue. Raises CaptureError."""
-    try:
-        return Model(name)
-    except ValueError as error:
-        names = ", ".join(decoder.model.value for decoder in DECODERS)
-        raise CaptureError(
-            "There is no decoder of that name.", hint=f"The decoders are {names}."
-        ) from error
-
-
-def named_network(name: str) -> str:
-    """The CAIP-2 id of a network's name. Raises CaptureError."""
-    network = NETWORKS.get(name)
-    if network is None:
-        raise CaptureError(
-            "There is no network of that name.", hint=f"The networks are {', '.join(NETWORKS)}."
-        )
-    return network
-
-
-def known_tokens(result: TraceResult) -> TraceResult:
-    """A trace with symbol and decimals of the tokens in our table."""
-    known = {}
-    for payment in result.payments:
-        asset = known_asset(result.network, payment.token.address)
-        if asset is not None:
-            known[asset.address] = Token(
-                address=asset.address, symbol=asset.symbol, decimals=asset.decimals
-            )
-    return with_tokens(result, known)
-
-
-def with_tokens(result: TraceResult, tokens: Mapping[str, Token]) -> TraceResult:
-    """A trace with what is known of its tokens, by address."""
-    return replace(
-        result,
-        payments=tuple(
-            replace(payment, token=tokens.get(payment.token.address, payment.token))
-            for payment in result.payments
-        ),
-    )
+    return given if own is None else merged(given, own)
 
 
 def trace_json(
@@ -167,11 +127,7 @@ def _payment(payment: TracedPayment, network: str) -> dict[str, Any]:
         "payee": payment.payee,
         "amount": str(payment.amount),
         "amountUsd": None if micro is None else micro / 10**6,
-        "token": {
-            "address": payment.token.address,
-            "symbol": payment.token.symbol,
-            "decimals": payment.token.decimals,
-        },
+        "token": asdict(payment.token),
         "authorization": {
             "nonce": payment.nonce,
             "validAfter": _text(payment.valid_after),

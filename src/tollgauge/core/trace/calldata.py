@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-WORD: Final = 32
+from tollgauge.core.trace.abi import WORD, Arguments, OutsideError
+
+SELECTOR_SIZE: Final = 4
 _FIELDS: Final = 6  # from, to, value, validAfter, validBefore, nonce
-_CLEAN: Final = bytes(12)
 
 
 class Method(StrEnum):
@@ -41,11 +42,11 @@ _BYTES: Final = {
     bytes.fromhex("88b7ab63"): Method.RECEIVE,
 }
 """`(address,address,uint256,uint256,uint256,bytes32,bytes)`."""
-SELECTORS: Final = (*_VRS, *_BYTES)
+SELECTORS: Final = _VRS | _BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Authorized:
+class AuthorizedTransfer:
     """One call to an EIP-3009 transfer. Hex is lower case, `valid_…` are unix seconds.
 
     `target` is the called contract, None where the bytes do not name it; it is the token, or a
@@ -71,72 +72,52 @@ class Authorized:
 
 def read_call(
     data: bytes | memoryview, target: str | None = None, *, start: int = 0, strict: bool = False
-) -> Authorized | None:
+) -> AuthorizedTransfer | None:
     """The EIP-3009 transfer whose call data begins at `start`, or None when there is none."""
     view = memoryview(data)
-    selector = bytes(view[start : start + 4])
-    body = start + 4
-    if selector in _VRS:
-        signed = _vrs(view, body)
-        method = _VRS[selector]
-    elif selector in _BYTES:
-        signed = _bytes(view, body, strict=strict)
-        method = _BYTES[selector]
-    else:
+    selector = bytes(view[start : start + SELECTOR_SIZE])
+    arguments = Arguments(view, start + SELECTOR_SIZE)
+    if selector not in SELECTORS or (strict and not _plausible(arguments, selector)):
         return None
-    if signed is None or (strict and not _plausible(view, body)):
+    try:
+        signature, end = _vrs(arguments) if selector in _VRS else _bytes(arguments)
+    except OutsideError:
         return None
-    signature, end = signed
-    return Authorized(
-        method=method,
-        payer=_address(view, body),
-        payee=_address(view, body + WORD),
-        value=word(view, body + 2 * WORD),
-        valid_after=word(view, body + 3 * WORD),
-        valid_before=word(view, body + 4 * WORD),
-        nonce="0x" + view[body + 5 * WORD : body + 6 * WORD].hex(),
+    return AuthorizedTransfer(
+        method=SELECTORS[selector],
+        payer=arguments.address(0),
+        payee=arguments.address(1),
+        value=arguments.number(2),
+        valid_after=arguments.number(3),
+        valid_before=arguments.number(4),
+        nonce=arguments.word(5),
         signature=signature,
         target=target,
         suffix=b"" if strict else bytes(view[end:]),
     )
 
 
-def word(view: memoryview, at: int) -> int:
-    """The 32-byte number at an offset that is known to lie inside."""
-    return int.from_bytes(view[at : at + WORD])
-
-
-def _vrs(view: memoryview, body: int) -> tuple[bytes, int] | None:
+def _vrs(arguments: Arguments) -> tuple[bytes, int]:
     """The signature as `r, s, v`, and where the arguments end."""
-    at = body + _FIELDS * WORD
-    end = at + 3 * WORD
-    if len(view) < end:
-        return None
-    return bytes(view[at + WORD : end]) + bytes(view[at + WORD - 1 : at + WORD]), end
+    v, r, s = (arguments.number(_FIELDS + place) for place in range(3))
+    signature = r.to_bytes(WORD) + s.to_bytes(WORD) + bytes([v & 0xFF])
+    return signature, arguments.base + (_FIELDS + 3) * WORD
 
 
-def _bytes(view: memoryview, body: int, *, strict: bool) -> tuple[bytes, int] | None:
+def _bytes(arguments: Arguments) -> tuple[bytes, int]:
     """The signature's bytes, and where the arguments end: after its padding."""
-    head = body + (_FIELDS + 1) * WORD
-    if len(view) < head:
-        return None
-    offset = word(view, head - WORD)
-    if offset > len(view) or (strict and offset != (_FIELDS + 1) * WORD):
-        return None
-    first = body + offset + WORD
-    if first > len(view):
-        return None
-    length = word(view, first - WORD)
-    if length > len(view) - first:
-        return None
-    padded = first + -(-length // WORD) * WORD
-    return bytes(view[first : first + length]), max(head, padded)
+    signature = bytes(arguments.bytes(_FIELDS))
+    start = arguments.base + arguments.number(_FIELDS) + WORD
+    padded = start + -(-len(signature) // WORD) * WORD
+    return signature, max(arguments.base + (_FIELDS + 1) * WORD, padded)
 
 
-def _plausible(view: memoryview, body: int) -> bool:
-    """Whether both address words are clean: what a scan of arbitrary bytes asks for."""
-    return view[body : body + 12] == _CLEAN and view[body + WORD : body + WORD + 12] == _CLEAN
-
-
-def _address(view: memoryview, at: int) -> str:
-    return "0x" + view[at + 12 : at + WORD].hex()
+def _plausible(arguments: Arguments, selector: bytes) -> bool:
+    """What a scan of arbitrary bytes asks for: clean address words, and a signature that follows
+    the other arguments.
+    """
+    try:
+        clean = max(arguments.number(0), arguments.number(1)) < 2**160
+        return clean and (selector in _VRS or arguments.number(_FIELDS) == (_FIELDS + 1) * WORD)
+    except OutsideError:
+        return False

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from tollgauge.core.trace.transaction import TraceInputError
+
 
 class Model(StrEnum):
     """A decoder's name."""
@@ -65,6 +67,25 @@ NETWORKS: Final = {
 }
 """The networks by the names that a request gives them, as CAIP-2 ids."""
 DEFAULT_NETWORK: Final = "base-mainnet"
+
+
+def named_model(name: str) -> Model:
+    """A decoder of the catalogue. Raises TraceInputError."""
+    try:
+        return Model(name)
+    except ValueError as error:
+        raise TraceInputError(
+            "There is no decoder of that name.", hint=f"The decoders are {', '.join(Model)}."
+        ) from error
+
+
+def named_network(name: str) -> str:
+    """The CAIP-2 id of a network's name. Raises TraceInputError."""
+    if name not in NETWORKS:
+        raise TraceInputError(
+            "There is no network of that name.", hint=f"The networks are {', '.join(NETWORKS)}."
+        )
+    return NETWORKS[name]
 
 
 def network_name(network: str) -> str:

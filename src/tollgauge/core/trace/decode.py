@@ -10,29 +10,29 @@ Rules (EIP-3009):
   known whether anything moved;
 - the receipt alone says `success` (or its logs, as a transaction that reverted has none): a call
   trace may be of a transaction that was never mined. One that failed moved nothing either way;
-- bytes that only look like a call (core/trace/nesting.scanned) count where a log pair or the
-  payer's signature proves them, and only where no better source was found;
+- bytes that only look like a call (`transfers_anywhere`) count where a log pair or the payer's
+  signature proves them, and only where there is no better source;
 - calls that contradict each other prove nothing, unless the payer's signature picks one.
 
-Nothing here raises for any bytes; CaptureError is for objects that are no capture at all, and for
+Nothing here raises for any bytes; TraceInputError is for parts of different transactions, and for
 a model that lacks its input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from tollgauge.core.trace import reason
-from tollgauge.core.trace.calldata import Authorized
-from tollgauge.core.trace.calls import CallTrace
-from tollgauge.core.trace.captured import CaptureError, Receipt, Transaction
+from tollgauge.core.trace.call_trace import CallTrace
+from tollgauge.core.trace.calldata import AuthorizedTransfer
 from tollgauge.core.trace.catalogue import Model
-from tollgauge.core.trace.logs import Moved, moved
-from tollgauge.core.trace.nesting import authorized, scanned
+from tollgauge.core.trace.logs import LoggedTransfer, logged_transfers
+from tollgauge.core.trace.nesting import transfers_anywhere, transfers_in
 from tollgauge.core.trace.result import Status, Token, TracedPayment, TraceResult
 from tollgauge.core.trace.signed import asset_signed_for
+from tollgauge.core.trace.transaction import Receipt, TraceInputError, Transaction
 from tollgauge.core.units import known_asset
 
 ASKED_MAX: Final = 1_024
@@ -49,86 +49,66 @@ def decode(
 ) -> TraceResult:
     """The payments of a transaction on a network (CAIP-2).
 
-    `model` None takes the cheapest decoder whose input is there. Raises CaptureError where a
+    `model` None takes the cheapest decoder whose input is there. Raises TraceInputError where a
     named model lacks its input, or the receipt belongs to another transaction.
     """
-    _fit(tx, receipt, trace, model)
-    status = _status(tx, receipt, trace)
+    _check(tx, receipt, trace, model)
     result = TraceResult(
         tx_hash=tx.hash or (receipt.hash if receipt else None),
         network=network,
-        status=status,
+        status=_status(tx, receipt, trace),
         block=(receipt.block if receipt else None) or tx.block,
         submitter=tx.sender or (receipt.sender if receipt else None),
-        decoder=model or Model.CALLDATA,
-        payments=(),
     )
-    calls = _calls(tx, trace)
-    if status is Status.REVERTED:
-        return replace(
-            result, decoder=model or Model.RECEIPT_LOGS, reason=reason.reverted(tx, calls)
-        )
-    if receipt is None or not _shows_payments(receipt):
-        return _from_calls(result, tx, receipt, trace, model=model)
-    return _from_logs(result, tx, receipt, trace, model=model)
-
-
-def _shows_payments(receipt: Receipt) -> bool:
-    """Whether a receipt's logs show what moved: a whole list always does, a part of one only where
-    it holds a payment.
-    """
-    if receipt.logs is None:
-        return False
-    return receipt.whole or bool(moved(receipt.logs))
+    if result.status is Status.REVERTED:
+        result = replace(result, reason=reason.reverted(tx, _calls(tx, trace)))
+    elif receipt and receipt.logs is not None and (receipt.whole or logged_transfers(receipt.logs)):
+        # a whole list of logs shows what moved, a part of one only where it holds a payment
+        result = _from_logs(result, tx, receipt, trace, model=model)
+    else:
+        result = _from_calls(result, tx, receipt, trace, model=model)
+    return result if model is None else replace(result, decoder=model)
 
 
 def not_found(tx_hash: str | None, *, network: str) -> TraceResult:
     """The result for a transaction that the chain does not know."""
     return TraceResult(
-        tx_hash=tx_hash,
-        network=network,
-        status=Status.NOT_FOUND,
-        block=None,
-        submitter=None,
-        decoder=Model.RECEIPT_LOGS,
-        payments=(),
-        reason=reason.NOT_FOUND,
+        tx_hash=tx_hash, network=network, status=Status.NOT_FOUND, reason=reason.NOT_FOUND
     )
 
 
-def _fit(
+def _check(
     tx: Transaction, receipt: Receipt | None, trace: CallTrace | None, model: Model | None
 ) -> None:
     if receipt and tx.hash and receipt.hash and tx.hash != receipt.hash:
-        raise CaptureError("The receipt is that of another transaction.")
+        raise TraceInputError("The receipt is that of another transaction.")
     logs = receipt.logs or () if receipt else ()
-    named = {log.tx_hash for log in logs} | {tx.hash, receipt.hash if receipt else None}
-    if len(named - {None}) > 1:
-        raise CaptureError("A log is that of another transaction.")
+    hashes = {log.tx_hash for log in logs} | {tx.hash, receipt.hash if receipt else None}
+    if len(hashes - {None}) > 1:
+        raise TraceInputError("A log is that of another transaction.")
     if tx.pending:
         return
     if model is Model.RECEIPT_LOGS and (receipt is None or receipt.logs is None):
-        raise CaptureError("The decoder receipt-logs needs a receipt with its logs.")
+        raise TraceInputError("The decoder receipt-logs needs a receipt with its logs.")
     if model is Model.CALL_TRACE and trace is None:
-        raise CaptureError("The decoder call-trace needs a call trace.")
+        raise TraceInputError("The decoder call-trace needs a call trace.")
 
 
 def _status(tx: Transaction, receipt: Receipt | None, trace: CallTrace | None) -> Status:
-    ok = receipt.ok if receipt is not None else None
-    if ok is None and trace is not None and not trace.ok:
-        ok = False
-    if ok is None and receipt is not None and receipt.logs:
-        ok = True  # before status existed (EIP-658): a reverted transaction has no logs
-    if ok is None:
-        return Status.PENDING if tx.pending and receipt is None else Status.UNKNOWN
-    return Status.SUCCESS if ok else Status.REVERTED
+    if receipt is not None and receipt.ok is not None:
+        return Status.SUCCESS if receipt.ok else Status.REVERTED
+    if trace is not None and not trace.ok:
+        return Status.REVERTED
+    if receipt is not None and receipt.logs:
+        return Status.SUCCESS  # before status existed (EIP-658): a reverted one has no logs
+    return Status.PENDING if tx.pending and receipt is None else Status.UNKNOWN
 
 
-def _calls(tx: Transaction, trace: CallTrace | None) -> tuple[Authorized, ...]:
+def _calls(tx: Transaction, trace: CallTrace | None) -> tuple[AuthorizedTransfer, ...]:
     """The calls that are read without guessing: the node's, else those of the call data."""
     if trace is not None:
         return trace.calls
-    return authorized(tx.data, tx.to) if tx.data is not None else ()
+    return transfers_in(tx.data, tx.to) if tx.data is not None else ()
 
 
 def _from_logs(
@@ -139,95 +119,104 @@ def _from_logs(
     *,
     model: Model | None,
 ) -> TraceResult:
-    pairs = moved(receipt.logs or ())
-    if not pairs:
+    """What the logs prove, and what the calls tell of it."""
+    logs = receipt.logs or ()
+    transfers = logged_transfers(logs)
+    if not transfers:
         calls = () if model is Model.RECEIPT_LOGS else _calls(tx, trace)
-        why = reason.nothing_moved(tx, receipt.logs or (), calls)
-        return replace(result, decoder=model or Model.RECEIPT_LOGS, reason=why)
-    read = _matched(pairs, _sources(tx, None, pairs), result.network)
-    used = Model.CALLDATA if any(read) else Model.RECEIPT_LOGS
-    if trace is not None and (model is Model.CALL_TRACE or not all(read)):
-        read = _matched(pairs, _sources(tx, trace, pairs), result.network)
+        return replace(result, reason=reason.nothing_moved(tx, logs, calls))
+    matches = _matches(transfers, _sources(tx, None, transfers), result.network)
+    used = Model.CALLDATA if any(matches) else Model.RECEIPT_LOGS
+    if trace is not None and (model is Model.CALL_TRACE or not all(matches)):
+        matches = _matches(transfers, _sources(tx, trace, transfers), result.network)
         used = Model.CALL_TRACE
-    payments = tuple(_proven(pair, call) for pair, call in zip(pairs, read, strict=True))
+    payments = tuple(
+        _proven(transfer, call, result.network)
+        for transfer, call in zip(transfers, matches, strict=True)
+    )
     if model is Model.RECEIPT_LOGS:
         payments = tuple(
             replace(payment, valid_after=None, valid_before=None) for payment in payments
         )
-    return replace(
-        result,
-        decoder=model or used,
-        payments=payments,
-        reason=_rest(tx, receipt, known=all(read)),
-        proven=True,
-    )
+    why = _open_questions(tx, receipt, methods_known=all(matches))
+    return replace(result, decoder=used, payments=payments, reason=why, proven=True)
 
 
-def _rest(tx: Transaction, receipt: Receipt, *, known: bool) -> str | None:
+def _open_questions(tx: Transaction, receipt: Receipt, *, methods_known: bool) -> str | None:
     """What the payments of logs rest on, None where nothing is open."""
-    reasons = [] if known else [reason.LOGS_ONLY]
-    reasons += [reason.INCOMPLETE] if not known and reason.is_cut(tx) else []
-    reasons += [] if receipt.whole else [reason.MORE_LOGS]
+    reasons = [] if methods_known else [reason.LOGS_ONLY]
+    if not methods_known and reason.is_cut(tx):
+        reasons.append(reason.INCOMPLETE)
+    if not receipt.whole:
+        reasons.append(reason.MORE_LOGS)
     return " ".join(reasons) or None
 
 
 def _sources(
-    tx: Transaction, trace: CallTrace | None, pairs: Sequence[Moved]
-) -> tuple[tuple[Authorized, ...], ...]:
+    tx: Transaction, trace: CallTrace | None, transfers: Sequence[LoggedTransfer]
+) -> Iterator[Sequence[AuthorizedTransfer]]:
     """Where calls are looked for, the best source first."""
-    data = tx.data
-    if data is None:
-        return () if trace is None else (trace.calls,)
-    exact = authorized(data, tx.to)
-    keys = {call.key for call in exact}
-    guessed = () if all((pair.payer, pair.nonce) in keys for pair in pairs) else scanned(data)
-    return (exact, guessed) if trace is None else (trace.calls, exact, guessed)
+    if trace is not None:
+        yield trace.calls
+    if tx.data is not None:
+        calls = transfers_in(tx.data, tx.to)
+        yield calls
+        if not {(transfer.payer, transfer.nonce) for transfer in transfers} <= {
+            call.key for call in calls
+        }:
+            yield transfers_anywhere(tx.data)
 
 
-def _matched(
-    pairs: Sequence[Moved], sources: Iterable[Sequence[Authorized]], network: str
-) -> list[Authorized | None]:
-    """The call behind each pair, None where none is known."""
-    read: list[Authorized | None] = [None] * len(pairs)
+def _matches(
+    transfers: Sequence[LoggedTransfer],
+    sources: Iterable[Sequence[AuthorizedTransfer]],
+    network: str,
+) -> list[AuthorizedTransfer | None]:
+    """The call behind each transfer, None where none is known."""
+    matches: list[AuthorizedTransfer | None] = [None] * len(transfers)
     for source in sources:
-        by_key: dict[tuple[str, str], list[Authorized]] = {}
+        by_key: dict[tuple[str, str], list[AuthorizedTransfer]] = {}
         for call in source:
             by_key.setdefault(call.key, []).append(call)
-        for place, pair in enumerate(pairs):
-            if read[place] is None:
-                near = by_key.get((pair.payer, pair.nonce), ())
-                read[place] = _one([call for call in near if _makes(call, pair)], pair, network)
-    return read
+        for place, transfer in enumerate(transfers):
+            calls = by_key.get((transfer.payer, transfer.nonce), ())
+            makers = [call for call in calls if _makes(call, transfer)]
+            matches[place] = matches[place] or _one(makers, transfer, network)
+    return matches
 
 
-def _makes(call: Authorized, pair: Moved) -> bool:
-    same = (call.payee, call.value) == (pair.payee, pair.amount)
-    return same or call.target == pair.token
+def _makes(call: AuthorizedTransfer, transfer: LoggedTransfer) -> bool:
+    same = (call.payee, call.value) == (transfer.payee, transfer.amount)
+    return same or call.target == transfer.token
 
 
-def _one(calls: Sequence[Authorized], pair: Moved, network: str) -> Authorized | None:
+def _one(
+    calls: Sequence[AuthorizedTransfer], transfer: LoggedTransfer, network: str
+) -> AuthorizedTransfer | None:
     """The one thing that all of the calls say, or that the payer signed."""
     if len({_terms(call) for call in calls}) > 1:
-        asset = known_asset(network, pair.token)
+        asset = known_asset(network, transfer.token)
         calls = [call for call in calls if asset and asset_signed_for(call, network) == asset]
     return calls[0] if len({_terms(call) for call in calls}) == 1 else None
 
 
-def _terms(call: Authorized) -> tuple[object, ...]:
+def _terms(call: AuthorizedTransfer) -> tuple[object, ...]:
     return call.method, call.payee, call.value, call.valid_after, call.valid_before
 
 
-def _proven(pair: Moved, call: Authorized | None) -> TracedPayment:
+def _proven(
+    transfer: LoggedTransfer, call: AuthorizedTransfer | None, network: str
+) -> TracedPayment:
     return TracedPayment(
         method=call.method if call else None,
-        payer=pair.payer,
-        payee=pair.payee,
-        amount=pair.amount,
-        token=Token(address=pair.token),
-        nonce=pair.nonce,
+        payer=transfer.payer,
+        payee=transfer.payee,
+        amount=transfer.amount,
+        token=Token.on(network, transfer.token),
+        nonce=transfer.nonce,
         valid_after=call.valid_after if call else None,
         valid_before=call.valid_before if call else None,
-        log_index=pair.index,
+        log_index=transfer.index,
         suffix=call.suffix if call else b"",
     )
 
@@ -241,12 +230,10 @@ def _from_calls(
     model: Model | None,
 ) -> TraceResult:
     """What the calls ask for, where no logs are there to prove it."""
-    if trace is not None and model is not Model.CALLDATA:
-        calls, used = trace.calls, Model.CALL_TRACE
-    else:
-        calls, used = _calls(tx, None), Model.CALLDATA
+    used = Model.CALLDATA if trace is None or model is Model.CALLDATA else Model.CALL_TRACE
+    calls = _calls(tx, trace if used is Model.CALL_TRACE else None)
     payments = tuple(
-        _asked(call, token)
+        _asked(call, token, result.network)
         for call in calls[:ASKED_MAX]
         if (token := _token(call, result.network)) is not None
     )
@@ -254,14 +241,14 @@ def _from_calls(
         payments = tuple(_guessed(tx.data, result.network))
     pending = result.status is Status.PENDING
     reasons = [reason.PENDING if pending else reason.unproven(receipt)]
-    if payments:
-        reasons += [reason.ASKED, *([reason.INCOMPLETE] if reason.is_cut(tx) else [])]
-    else:
+    if not payments:
         reasons.insert(0, reason.unshown(tx, calls))
-    return replace(result, decoder=model or used, payments=payments, reason=" ".join(reasons))
+    else:
+        reasons += [reason.ASKED, *([reason.INCOMPLETE] if reason.is_cut(tx) else [])]
+    return replace(result, decoder=used, payments=payments, reason=" ".join(reasons))
 
 
-def _token(call: Authorized, network: str) -> str | None:
+def _token(call: AuthorizedTransfer, network: str) -> str | None:
     """The token that a call moves: a known asset that it calls or that its payer signed for,
     else the called contract.
     """
@@ -271,23 +258,23 @@ def _token(call: Authorized, network: str) -> str | None:
     return asset.address if asset is not None else call.target
 
 
-def _guessed(data: bytes, network: str) -> Iterable[TracedPayment]:
+def _guessed(data: bytes, network: str) -> Iterator[TracedPayment]:
     """What only looks like calls, where the payer signed exactly that."""
     keys = set()
-    for call in scanned(data)[:ASKED_MAX]:
+    for call in transfers_anywhere(data)[:ASKED_MAX]:
         asset = asset_signed_for(call, network)
         if asset is not None and call.key not in keys:
             keys.add(call.key)
-            yield _asked(call, asset.address)
+            yield _asked(call, asset.address, network)
 
 
-def _asked(call: Authorized, token: str) -> TracedPayment:
+def _asked(call: AuthorizedTransfer, token: str, network: str) -> TracedPayment:
     return TracedPayment(
         method=call.method,
         payer=call.payer,
         payee=call.payee,
         amount=call.value,
-        token=Token(address=token),
+        token=Token.on(network, token),
         nonce=call.nonce,
         valid_after=call.valid_after,
         valid_before=call.valid_before,

@@ -39,7 +39,6 @@ STATUS: Final = ("status", "txreceipt_status", "success")
 MORE: Final = "next_page_params"
 """What Blockscout adds to a page of logs that others follow."""
 
-_ENVELOPE: Final = frozenset({"jsonrpc", "id", "result", "error", "status", "message"})
 _WORDS: Final = {
     "success": True,
     "ok": True,
@@ -48,22 +47,6 @@ _WORDS: Final = {
     "failed": False,
     "failure": False,
 }
-
-
-def unwrapped(value: object) -> object:
-    """What a saved reply holds: the `result` of JSON-RPC or of an explorer's API, else the value
-    itself. Raises ValueError for a reply that tells an error.
-    """
-    if not isinstance(value, dict) or not ("jsonrpc" in value or _is_envelope(value)):
-        return value
-    error, result = value.get("error"), value.get("result")
-    if error is not None or isinstance(result, str):
-        raise ValueError("the saved reply is an error and not an answer")
-    return result
-
-
-def _is_envelope(value: Mapping[str, Any]) -> bool:
-    return "result" in value and value.keys() <= _ENVELOPE
 
 
 def named(fields: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, object]:

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from tollgauge.core.settlement import AUTHORIZATION_USED, TRANSFER
-from tollgauge.core.trace.captured import Log
+from tollgauge.core.trace.transaction import Log
 
 _PADDING: Final = "0x" + "0" * 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
+class LoggedTransfer:
     """One transfer by authorization. `index` is the `Transfer`'s place in its block."""
 
     token: str
@@ -32,18 +32,18 @@ class Moved:
     index: int | None
 
 
-def moved(logs: Iterable[Log]) -> tuple[Moved, ...]:
+def logged_transfers(logs: Iterable[Log]) -> tuple[LoggedTransfer, ...]:
     """Every pair in a receipt's logs, in the order of their transfers."""
-    waiting: dict[str, tuple[str, str]] = {}
-    pairs = []
+    used: dict[str, tuple[str, str]] = {}  # payer and nonce, by token
+    transfers = []
     for log in logs:
         if log.topics[:1] == (AUTHORIZATION_USED,) and len(log.topics) == 3:
-            waiting[log.address] = log.topics[1], log.topics[2]
+            used[log.address] = log.topics[1], log.topics[2]
         elif log.topics[:1] == (TRANSFER,) and len(log.topics) == 3 and len(log.data) == 66:
-            payer, nonce = waiting.pop(log.address, ("", ""))
+            payer, nonce = used.pop(log.address, ("", ""))
             if payer == log.topics[1] and _address(payer) and _address(log.topics[2]):
-                pairs.append(
-                    Moved(
+                transfers.append(
+                    LoggedTransfer(
                         token=log.address,
                         payer=_address(payer),
                         payee=_address(log.topics[2]),
@@ -52,7 +52,7 @@ def moved(logs: Iterable[Log]) -> tuple[Moved, ...]:
                         index=log.index,
                     )
                 )
-    return tuple(pairs)
+    return tuple(transfers)
 
 
 def holds(logs: Iterable[Log], topic: str) -> bool:

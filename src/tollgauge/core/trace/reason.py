@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from tollgauge.core.settlement import AUTHORIZATION_CANCELED, AUTHORIZATION_USED, TRANSFER
-from tollgauge.core.trace.calldata import Authorized
-from tollgauge.core.trace.captured import Log, Receipt, Transaction
+from tollgauge.core.trace.calldata import AuthorizedTransfer
 from tollgauge.core.trace.logs import holds
 from tollgauge.core.trace.nesting import incomplete
+from tollgauge.core.trace.transaction import Log, Receipt, Transaction
 
 NONE: Final = "The transaction holds no transferWithAuthorization and no receiveWithAuthorization."
 LOGS_ONLY: Final = (
@@ -61,7 +61,7 @@ def is_cut(tx: Transaction) -> bool:
     return tx.cut if tx.data is None else incomplete(tx.data)
 
 
-def unshown(tx: Transaction, calls: Sequence[Authorized]) -> str:
+def unshown(tx: Transaction, calls: Sequence[AuthorizedTransfer]) -> str:
     """What a transaction asks for where neither logs nor readable calls tell of a payment."""
     if is_cut(tx):
         return INCOMPLETE
@@ -72,7 +72,7 @@ def unshown(tx: Transaction, calls: Sequence[Authorized]) -> str:
     return " ".join(filter(None, (_UNSHOWN, _kind(tx.data))))
 
 
-def nothing_moved(tx: Transaction, logs: Sequence[Log], calls: Sequence[Authorized]) -> str:
+def nothing_moved(tx: Transaction, logs: Sequence[Log], calls: Sequence[AuthorizedTransfer]) -> str:
     """Why a transaction whose logs are all there, and did not revert, holds no payment."""
     if holds(logs, AUTHORIZATION_USED):
         return "An authorization was used, but its token made no transfer from the authorizer."
@@ -88,7 +88,7 @@ def nothing_moved(tx: Transaction, logs: Sequence[Log], calls: Sequence[Authoriz
     return " ".join(filter(None, (NONE, None if tx.data is None else _kind(tx.data))))
 
 
-def reverted(tx: Transaction, calls: Sequence[Authorized]) -> str:
+def reverted(tx: Transaction, calls: Sequence[AuthorizedTransfer]) -> str:
     """What a reverted transaction would have done."""
     asked = f"Its call data asks for {_asked(calls)}." if calls else None
     cut = INCOMPLETE if asked is None and is_cut(tx) else None
@@ -100,7 +100,7 @@ def _kind(data: bytes) -> str | None:
     return _KINDS.get(data[:4].hex())
 
 
-def _asked(calls: Sequence[Authorized]) -> str:
+def _asked(calls: Sequence[AuthorizedTransfer]) -> str:
     """What calls ask for, in words: the first few of them, and how many more there are."""
     shown = [
         f"{call.method.value} of {call.value} atomic units from {call.payer} to {call.payee}"

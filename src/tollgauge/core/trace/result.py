@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tollgauge.core.trace.calldata import Method
-from tollgauge.core.trace.captured import Block
 from tollgauge.core.trace.catalogue import Model
+from tollgauge.core.trace.transaction import Block
 from tollgauge.core.units import known_asset, micro_usd
 
 
@@ -30,6 +30,14 @@ class Token:
     address: str
     symbol: str | None = None
     decimals: int | None = None
+
+    @classmethod
+    def on(cls, network: str, address: str) -> Token:
+        """The token of a network (CAIP-2), with what our table knows of it."""
+        asset = known_asset(network, address)
+        if asset is None:
+            return cls(address=address)
+        return cls(address=address, symbol=asset.symbol, decimals=asset.decimals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +76,10 @@ class TraceResult:
     tx_hash: str | None
     network: str
     status: Status
-    block: Block | None
-    submitter: str | None
-    decoder: Model
-    payments: tuple[TracedPayment, ...]
+    block: Block | None = None
+    submitter: str | None = None
+    decoder: Model = Model.RECEIPT_LOGS
+    payments: tuple[TracedPayment, ...] = ()
     reason: str | None = None
     proven: bool = False
 

@@ -15,7 +15,7 @@ from eth_utils.crypto import keccak
 
 from tollgauge.core.payment import Payment
 from tollgauge.core.signature import recovered
-from tollgauge.core.trace.calldata import Authorized, Method
+from tollgauge.core.trace.calldata import AuthorizedTransfer, Method
 from tollgauge.core.units import ASSETS, Asset, known_asset
 
 _FIELDS: Final = (
@@ -30,7 +30,7 @@ _DOMAIN: Final = keccak(
 )
 
 
-def asset_signed_for(call: Authorized, network: str) -> Asset | None:
+def asset_signed_for(call: AuthorizedTransfer, network: str) -> Asset | None:
     """The known asset of a network (CAIP-2) that a call's payer signed for, or None."""
     for asset in ASSETS.values():
         if asset.network == network and _signer(call, asset) == call.payer:
@@ -43,7 +43,7 @@ def signed_by_payer(payment: Payment) -> bool:
     """Whether a payment's signature is that of the account it names as its payer. False is
     no verdict on a contract wallet (ERC-1271), whose signatures only the chain can judge.
     """
-    call = Authorized(
+    call = AuthorizedTransfer(
         method=Method.TRANSFER,
         payer=payment.payer,
         payee=payment.to,
@@ -57,7 +57,7 @@ def signed_by_payer(payment: Payment) -> bool:
     return asset is not None and _signer(call, asset) == payment.payer
 
 
-def _signer(call: Authorized, asset: Asset) -> str | None:
+def _signer(call: AuthorizedTransfer, asset: Asset) -> str | None:
     """Who signed, if the call were for this asset."""
     return recovered(keccak(b"\x19\x01" + _domain(asset) + _message(call)), call.signature)
 
@@ -73,7 +73,7 @@ def _domain(asset: Asset) -> bytes:
     )
 
 
-def _message(call: Authorized) -> bytes:
+def _message(call: AuthorizedTransfer) -> bytes:
     numbers = (call.value, call.valid_after, call.valid_before, int(call.nonce, 16))
     return keccak(
         _TYPE_HASHES[call.method]

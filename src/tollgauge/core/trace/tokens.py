@@ -10,7 +10,7 @@ import re
 from typing import Final
 
 from tollgauge.core.text import clean_text
-from tollgauge.core.trace.calldata import WORD, word
+from tollgauge.core.trace.abi import WORD, word
 
 SYMBOL_CALL: Final = "0x95d89b41"
 DECIMALS_CALL: Final = "0x313ce567"

@@ -3,20 +3,12 @@
 Every figure here is an integer in the unit its name says (tenths of a point, hundredths,
 thousandths of a percent of 1, milliseconds UTC); turning it into JSON is web/wire's work and into
 HTML web/pages/views'. A file for each noun: `snapshots` (of one endpoint, a host, the best),
-`endpoint` (a whole page of one), `trust` (reports, and the preview's samples), `counts` (the
-ecosystem) and `archive` (raw probes).
+`endpoint` (a whole page of one, and its raw probes), `trust` (reports, and the preview's samples)
+and `counts` (the ecosystem).
 """
 
-from tollgauge.monitor.reports.archive import history
 from tollgauge.monitor.reports.counts import Ecosystem, ecosystem
-from tollgauge.monitor.reports.endpoint import (
-    Component,
-    DayBar,
-    EndpointView,
-    Flag,
-    TimelineEvent,
-    view,
-)
+from tollgauge.monitor.reports.endpoint import DayBar, EndpointView, TimelineEvent, history, view
 from tollgauge.monitor.reports.snapshots import (
     Leaderboard,
     Provider,
@@ -38,11 +30,9 @@ from tollgauge.monitor.reports.trust import (
 )
 
 __all__ = [
-    "Component",
     "DayBar",
     "Ecosystem",
     "EndpointView",
-    "Flag",
     "Leaderboard",
     "Provider",
     "Sample",

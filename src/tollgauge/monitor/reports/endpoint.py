@@ -1,41 +1,25 @@
-"""Endpoint: everything that the page of one endpoint shows."""
+"""Endpoint: everything that the page of one endpoint shows, and its probes as they were seen."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import Connection
 
 from tollgauge.core.latency import percentile
+from tollgauge.core.policy import Cap
+from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import Rollup
-from tollgauge.core.score import Score, score_from_json
-from tollgauge.core.units import ASSETS, WINDOW_MS, day_of, usd_text
+from tollgauge.core.score import Component, score_from_json
+from tollgauge.core.signals.flag import Flag
+from tollgauge.core.units import ASSETS, DAY_MS, WINDOW_MS, day_of, usd_text
 from tollgauge.monitor.reports.snapshots import Snapshot, snapshot_of
 from tollgauge.store.endpoints import alternative_counts, listings, public, scores
 from tollgauge.store.probes import probes
 
 PAGE_DAYS: Final = 30
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flag:
-    """A machine-readable issue of an endpoint; `since` in milliseconds UTC where it is known."""
-
-    code: str
-    severity: str
-    message: str
-    since: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Component:
-    """One row of the breakdown: its name, weight in points and subscore in tenths (0..1000)."""
-
-    name: str
-    weight: int
-    tenths: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +51,13 @@ class TimelineEvent:
 class EndpointView:
     """Everything the endpoint's page shows. `days` are the last 30 UTC days, oldest first, one
     entry a day with zeros where nothing was measured. `low_tenths` to `high_tenths` is the score
-    range. `caps` are (code, limit in points, reason).
+    range.
     """
 
     snapshot: Snapshot
     components: tuple[Component, ...]
     flags: tuple[Flag, ...]
-    caps: tuple[tuple[str, int, str], ...]
+    caps: tuple[Cap, ...]
     low_tenths: int | None
     high_tenths: int | None
     days: tuple[DayBar, ...]
@@ -93,25 +77,13 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     better = alternative_counts.counts(tx, (endpoint_id,)).get(endpoint_id)
     return EndpointView(
         snapshot=snapshot_of(endpoint, row, now=now, better_alternatives=better),
-        components=()
-        if score is None
-        else tuple(
-            Component(name=part.name, weight=part.weight, tenths=part.tenths)
-            for part in score.components
-        ),
-        flags=() if score is None else _flags(score),
-        caps=() if score is None else tuple((c.code, c.limit, c.reason) for c in score.caps),
+        components=() if score is None else score.components,
+        flags=() if score is None else score.flags,
+        caps=() if score is None else score.caps,
         low_tenths=None if score is None else score.low_tenths,
         high_tenths=None if score is None else score.high_tenths,
         days=_bars(sums, today=today),
         events=tuple(_timeline(event) for event in events),
-    )
-
-
-def _flags(score: Score) -> tuple[Flag, ...]:
-    return tuple(
-        Flag(code=flag.code, severity=flag.severity.value, message=flag.message, since=flag.since)
-        for flag in score.flags
     )
 
 
@@ -150,6 +122,18 @@ def _dollars(text: str) -> str:
     changed; a bare amount is in the six decimals of native USDC, an unknown token stays as it is.
     """
     amount, _, asset = text.partition(" ")
-    decimals = next((each.decimals for each in ASSETS.values() if each.address == asset), None)
-    known = decimals is not None or not asset
-    return f"${usd_text(int(amount), decimals or 6)}" if known and amount.isdigit() else text
+    decimals = next((known.decimals for known in ASSETS.values() if known.address == asset), None)
+    has_decimals = decimals is not None or not asset
+    return f"${usd_text(int(amount), decimals or 6)}" if has_decimals and amount.isdigit() else text
+
+
+def history(
+    tx: Connection, endpoint_id: str, *, since: int, until: int
+) -> Iterator[tuple[ProbeResult, ...]]:
+    """The probes with `since < at <= until`, oldest first, one batch a UTC day: each stored day is
+    read once, and no more than one is held.
+    """
+    while since < until:
+        edge = min((day_of(since + 1) + 1) * DAY_MS - 1, until)
+        yield probes.history(tx, endpoint_id, since=since, until=edge)
+        since = edge

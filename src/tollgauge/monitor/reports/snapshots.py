@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -87,10 +86,15 @@ def leaderboard(tx: Connection, *, now: int) -> Leaderboard:
     and keeps its entity tag, until one of them is scored again.
     """
     rows = scores.top(tx, limit=LEADERBOARD_SIZE)
+    known = endpoints.get_many(tx, [row.endpoint_id for row in rows])
     return Leaderboard(
         as_of=max((row.as_of for row in rows), default=now),
         policy_version=max(POLICIES),
-        rows=_snapshots(tx, rows),
+        rows=tuple(
+            snapshot_of(known[row.endpoint_id], row, now=row.as_of)
+            for row in rows
+            if row.endpoint_id in known
+        ),
     )
 
 
@@ -163,13 +167,4 @@ def snapshot_of(
         verdict=stats.verdict or "",
         summary=summary(score),
         policy_version=score.policy_version,
-    )
-
-
-def _snapshots(tx: Connection, rows: Sequence[ScoreRow]) -> tuple[Snapshot, ...]:
-    known = endpoints.get_many(tx, [row.endpoint_id for row in rows])
-    return tuple(
-        snapshot_of(known[row.endpoint_id], row, now=row.as_of)
-        for row in rows
-        if row.endpoint_id in known
     )

@@ -19,6 +19,8 @@ from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.probes import probes
 
+Role = Literal["best", "median", "worst"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustReport:
@@ -47,7 +49,7 @@ class Scored:
 class Sample:
     """A sample report of the preview, with its rank in the scored population (1 is the best)."""
 
-    role: Literal["best", "median", "worst"]
+    role: Role
     rank: int
     report: TrustReport
 
@@ -94,17 +96,16 @@ def preview(tx: Connection) -> tuple[Sample, ...]:
     scored population is smaller.
     """
     size = scores.population(tx).scored
-    wanted: dict[int, Literal["best", "median", "worst"]] = {}
-    ranks: tuple[tuple[int, Literal["best", "median", "worst"]], ...] = (
-        (1, "best"),
-        ((size + 1) // 2, "median"),
-        (size, "worst"),
+    roles: dict[int, Role] = {}
+    ranks: tuple[tuple[Role, int], ...] = (
+        ("best", 1),
+        ("median", (size + 1) // 2),
+        ("worst", size),
     )
-    for rank, role in ranks:
-        if 1 <= rank <= size:
-            wanted.setdefault(rank, role)
+    for role, rank in ranks if size else ():
+        roles.setdefault(rank, role)
     samples = []
-    for rank, role in wanted.items():
+    for rank, role in roles.items():
         row = scores.at_rank(tx, rank=rank)
         endpoint = None if row is None else endpoints.get(tx, row.endpoint_id)
         if row is not None and endpoint is not None:

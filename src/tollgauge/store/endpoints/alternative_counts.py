@@ -1,8 +1,5 @@
 """Endpoints with their scores, as the similarity index reads them, and how many better alternatives
-each endpoint has.
-
-An endpoint is offered as an alternative while a directory lists it, it has a score, and that
-score's recommendation is not `avoid` (docs/similarity.md; what nobody lists is on no ranking).
+each endpoint has. Who may be an alternative is decided in monitor/alternatives.
 """
 
 from __future__ import annotations
@@ -14,15 +11,13 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.endpoint import Endpoint, Listing
+from tollgauge.core.endpoint import Endpoint
 from tollgauge.db import schema, upsert
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import score as score_table
 from tollgauge.store.endpoints.endpoint_rows import from_row
 from tollgauge.store.endpoints.endpoints import chunks, lock
-
-AVOID: Final = "avoid"
 
 alternative_count = sa.Table(
     "alternative_count",
@@ -44,37 +39,34 @@ _ONE: Final = Prepared(_ROWS.where(endpoint_table.c.id == sa.bindparam("id")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """An endpoint with its latest score; `recommendation` is empty without one. `offered` says
-    whether it may be an alternative to others.
-    """
+class ScoredEndpoint:
+    """An endpoint with its latest score; `recommendation` is empty without one."""
 
     endpoint: Endpoint
     score_tenths: int | None
     grade: str | None
     recommendation: str
     confidence_hundredths: int
-    offered: bool
 
 
-def page(tx: Connection, *, after: str, limit: int) -> tuple[Standing, ...]:
+def page(tx: Connection, *, after: str, limit: int) -> tuple[ScoredEndpoint, ...]:
     """A page of all endpoints in the order of ids, those after an id."""
     query = _ROWS.where(endpoint_table.c.id > after).order_by(endpoint_table.c.id).limit(limit)
-    return tuple(_standing(row) for row in tx.execute(query).mappings())
+    return tuple(_scored(row) for row in tx.execute(query).mappings())
 
 
-def standing(tx: Connection, endpoint_id: str) -> Standing | None:
+def scored_endpoint(tx: Connection, endpoint_id: str) -> ScoredEndpoint | None:
     """An endpoint with its latest score, or None."""
     row = _ONE.first(tx, {"id": endpoint_id})
-    return None if row is None else _standing(row._asdict())
+    return None if row is None else _scored(row._asdict())
 
 
-def standings(tx: Connection, ids: Iterable[str]) -> dict[str, Standing]:
+def scored_endpoints(tx: Connection, ids: Iterable[str]) -> dict[str, ScoredEndpoint]:
     """Endpoints with their latest scores, by id; unknown ids are left out."""
-    by_id: dict[str, Standing] = {}
+    by_id: dict[str, ScoredEndpoint] = {}
     for chunk in chunks(ids):
         rows = tx.execute(_ROWS.where(endpoint_table.c.id.in_(chunk)))
-        by_id.update((row["id"], _standing(row)) for row in rows.mappings())
+        by_id.update((row["id"], _scored(row)) for row in rows.mappings())
     return by_id
 
 
@@ -106,14 +98,11 @@ def counts(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
     return by_id
 
 
-def _standing(row: Mapping[Any, Any]) -> Standing:
-    score, recommendation = row["score_tenths"], row["recommendation"] or ""
-    listed = row["status"] == Listing.LISTED.value and not row["adopted"]
-    return Standing(
+def _scored(row: Mapping[Any, Any]) -> ScoredEndpoint:
+    return ScoredEndpoint(
         endpoint=from_row(row),
-        score_tenths=score,
+        score_tenths=row["score_tenths"],
         grade=row["grade"],
-        recommendation=recommendation,
+        recommendation=row["recommendation"] or "",
         confidence_hundredths=row["confidence_hundredths"] or 0,
-        offered=listed and score is not None and recommendation != AVOID,
     )

@@ -30,7 +30,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Booked:
+class PaymentSummary:
     """A payment without its secrets. `at` is when it was first seen (ms UTC)."""
 
     id: str
@@ -44,7 +44,7 @@ _COLUMNS: Final = (payment.c.id, payment.c.route, payment.c.state, payment.c.cre
 
 def payment_of(
     tx: Connection, keys: Sequence[Key], *, network: str, transaction: str
-) -> Booked | None:
+) -> PaymentSummary | None:
     """The oldest payment on a network that has one of these keys, else the oldest whose
     settlement named the transaction; None without either.
     """
@@ -67,9 +67,9 @@ def payment_of(
     return _oldest(tx, settled_by)
 
 
-def _oldest(tx: Connection, where: ColumnElement[bool]) -> Booked | None:
+def _oldest(tx: Connection, where: ColumnElement[bool]) -> PaymentSummary | None:
     query = select(*_COLUMNS).where(where).order_by(payment.c.created_at).limit(1)
     row = tx.execute(query).first()
     if row is None:
         return None
-    return Booked(id=row.id, route=row.route, state=State(row.state), at=row.created_at)
+    return PaymentSummary(id=row.id, route=row.route, state=State(row.state), at=row.created_at)

@@ -223,7 +223,7 @@ class Claim:
     """The outcome of a claim: the row as it is now, and whether the caller has claimed it."""
 
     row: LedgerRow
-    mine: bool
+    acquired: bool
 
 
 def claim(
@@ -264,14 +264,14 @@ def claim(
         **lease,
     }
     if _INSERT.run(tx, values) == 1:
-        return Claim(row=_row(_ALL_COLUMNS | values), mine=True)
+        return Claim(row=_row(_ALL_COLUMNS | values), acquired=True)
     row = get(tx, paid.id)
     assert row is not None  # noqa: S101 - the key was not inserted, so it was there
     if not _may_take_over(row, now=now):
-        return Claim(row=row, mine=False)
+        return Claim(row=row, acquired=False)
     takeover = {"state": State.CLAIMED.value, "reason": "", **request, **lease}
     changed = _UPDATE_UNCHANGED.run(tx, takeover | _if_unchanged(row))
-    return Claim(row=get(tx, paid.id) or row, mine=changed == 1)
+    return Claim(row=get(tx, paid.id) or row, acquired=changed == 1)
 
 
 def _may_take_over(row: LedgerRow, *, now: int) -> bool:

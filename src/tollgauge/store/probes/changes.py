@@ -7,7 +7,6 @@ order, because whoever adds one holds the lock of the endpoint's row.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,14 +23,12 @@ from tollgauge.core.lint import RuleSet
 from tollgauge.core.probe import Attribution
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.units import DAY_MS, day_of
-from tollgauge.core.watch import WatchRequest
 from tollgauge.db import meta, schema, upsert
 from tollgauge.db.schema import ForeignText, Serial, metadata
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
-from tollgauge.store.watches import watch_events, watches
+from tollgauge.store.watches import watches
 
-_PAGE: Final = 500
 _RULES: Final = "rules:"
 _WAITING: Final = sa.text("dispatched_at IS NULL")
 
@@ -87,7 +84,7 @@ def change_states(tx: Connection, ids: Iterable[str]) -> dict[str, ChangeState]:
     """What is remembered of endpoints, by id; those without a scored probe are left out."""
     query = sa.select(change_state_row).where(change_state_row.c.endpoint_id.in_(list(ids)))
     return {
-        row["endpoint_id"]: change_state.from_json(orjson.loads(row["state"]))
+        row["endpoint_id"]: change_state.from_json(row["state"])
         for row in tx.execute(query).mappings()
     }
 
@@ -102,7 +99,7 @@ def save_change_states(tx: Connection, states: Mapping[str, ChangeState]) -> Non
             index_elements=["endpoint_id"], set_={"state": statement.excluded["state"]}
         ),
         [
-            {"endpoint_id": id_, "state": orjson.dumps(change_state.to_json(states[id_])).decode()}
+            {"endpoint_id": id_, "state": change_state.to_json(states[id_]).decode()}
             for id_ in sorted(states)
         ],
     )
@@ -136,48 +133,29 @@ def last_up(tx: Connection, endpoint_id: str, *, before: int) -> int | None:
     return at
 
 
-def of_watch(
-    tx: Connection, watch: watches.Watch, *, after: int, limit: int
+def while_watched(
+    tx: Connection,
+    watch: watches.Watch,
+    *,
+    after: int = 0,
+    since: int = 0,
+    limit: int | None = None,
 ) -> tuple[StoredChange, ...]:
-    """The changes that a watch is about, after a change's id, oldest first. What it listened to
-    when a change was seen counts: an edit changes nothing of what was there to be read before.
+    """The changes of a watch's endpoint while the watch was paid for, oldest first: those after a
+    change's id and after an instant (ms UTC).
     """
-    requests = watch_events.wishes(tx, [watch.id]).get(watch.id, ())
-    heard: list[StoredChange] = []
-    while len(heard) < limit:
-        query = sa.select(change).where(change.c.id > after, *_of_watch_in_time(watch))
-        rows = tx.execute(query.order_by(change.c.id).limit(_PAGE)).mappings().all()
-        page = [_stored(row) for row in rows]
-        heard += [stored for stored in page if hears(watch, stored, requests)]
-        if len(page) < _PAGE:
-            break
-        after = page[-1].id
-    return tuple(heard[:limit])
-
-
-def count_of_watch(tx: Connection, watch: watches.Watch, *, since: int) -> int:
-    """How many changes after an instant a watch is about."""
-    requests = watch_events.wishes(tx, [watch.id]).get(watch.id, ())
-    query = sa.select(change).where(change.c.at > since, *_of_watch_in_time(watch))
-    rows = tx.execute(query).mappings()
-    return sum(hears(watch, _stored(row), requests) for row in rows)
-
-
-def hears(
-    watch: watches.Watch, stored: StoredChange, requests: Sequence[tuple[int, WatchRequest]] = ()
-) -> bool:
-    """Whether a watch is about a change; `requests` is what it listened to, each with the instant
-    from which on, where that may have changed since.
-    """
-    seen = stored.change
-    number = bisect_left(requests, seen.at, key=lambda request: request[0])
-    request = requests[max(number - 1, 0)][1] if requests else watch.watch_request
-    return (
-        watch.endpoint_id == stored.endpoint_id
-        and seen.type in request.events
-        and seen.sensitivity in (None, request.sensitivity)
-        and watch.created_at < seen.at <= watch.told_until
+    query = (
+        sa.select(change)
+        .where(
+            change.c.endpoint_id == watch.endpoint_id,
+            change.c.id > after,
+            change.c.at > max(watch.created_at, since),
+            change.c.at <= watch.reports_until,
+        )
+        .order_by(change.c.id)
+        .limit(limit)
     )
+    return tuple(_stored(row) for row in tx.execute(query).mappings())
 
 
 def newest(tx: Connection) -> int:
@@ -244,15 +222,6 @@ def checks(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple
         days = probes.days(tx, endpoint_id, first_day=first + 1, last_day=last - 1)
     count = len(results) + sum(day.probes for day in days)
     return count, sum(result.scored for result in results) + sum(day.scored for day in days)
-
-
-def _of_watch_in_time(watch: watches.Watch) -> tuple[sa.ColumnElement[bool], ...]:
-    """The changes of a watch's endpoint while it was paid for."""
-    return (
-        change.c.endpoint_id == watch.endpoint_id,
-        change.c.at > watch.created_at,
-        change.c.at <= watch.told_until,
-    )
 
 
 def _of_sensitivity(n: int) -> sa.ColumnElement[bool]:

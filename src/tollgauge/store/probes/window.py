@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.evidence import LastProbe
 from tollgauge.core.probe import Attribution, ProbeResult
-from tollgauge.core.rollup import Rollup, Tally, merge
+from tollgauge.core.rollup import Rollup, Sample, merge, rollup_of_samples, sample
 from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
 from tollgauge.db.codec import findings_from_json
 from tollgauge.db.prepared import Prepared
@@ -148,28 +148,24 @@ def _counts(probe: Any, *, envelope: bool) -> bool:
 
 def _sums(rows: _Rows, *, first: int) -> tuple[Rollup, ...]:
     """The sums of the window that begins at `first`, by day."""
-    tallies: dict[int, Tally] = {}
+    samples: dict[int, list[Sample]] = {}
     for at, attribution, reason, up, total, compliant, payable, compliance, *_ in rows.fresh:
         if at >= first:
-            tallies.setdefault(day_of(at), Tally()).count(
-                at,
-                excluded=None if attribution == _SCORED else reason or attribution,
-                latency_ms=total if up else None,
-                compliant=compliant,
-                payable=payable,
-                compliance=compliance,
-            )
+            excluded = None if attribution == _SCORED else reason or attribution
+            latency_ms = total if up else None
+            probe = Sample(at, excluded, latency_ms, compliant, payable, compliance)
+            samples.setdefault(day_of(at), []).append(probe)
     parts: dict[int, Rollup] = {}
     for day, row in rows.closed.items():
         if day * DAY_MS >= first and (day + 1) * DAY_MS - 1 <= rows.as_of:
             parts[day] = day_from_row(row)
         else:
-            for result in rows.unpacked(day):
-                if result.at >= first:
-                    tallies.setdefault(day, Tally()).add(result)
-    for day, tally in tallies.items():
-        part = tally.rollup(day)
-        parts[day] = merge(parts[day], part) if day in parts else part
+            inside = [sample(result) for result in rows.unpacked(day) if result.at >= first]
+            samples[day] = samples.get(day, []) + inside
+    for day, probes in samples.items():
+        if probes:
+            part = rollup_of_samples(day, probes)
+            parts[day] = merge(parts[day], part) if day in parts else part
     return tuple(parts[day] for day in sorted(parts))
 
 

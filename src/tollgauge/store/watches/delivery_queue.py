@@ -20,8 +20,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.watch import State as WatchState
-from tollgauge.core.watch import masked_host
+from tollgauge.core.watch import WatchState, masked_host
 from tollgauge.store.watches import destinations
 from tollgauge.store.watches.destinations import Destination, destination
 from tollgauge.store.watches.outbox import DEAD, QUEUED, SENT, Delivery, delivery, delivery_from_row

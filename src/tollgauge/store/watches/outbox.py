@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.units import DAY_MS
-from tollgauge.core.watch import State as WatchState
+from tollgauge.core.watch import WatchState
 from tollgauge.db import upsert
 from tollgauge.db.schema import ForeignText, metadata
 from tollgauge.store.watches.destinations import destination

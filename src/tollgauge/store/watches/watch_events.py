@@ -74,7 +74,7 @@ def of_watch(tx: Connection, watch_id: str, *, after: int, limit: int) -> tuple[
     )
 
 
-def wishes(
+def request_history(
     tx: Connection, watch_ids: Iterable[str]
 ) -> dict[str, tuple[tuple[int, WatchRequest], ...]]:
     """The requests of some watches by watch id: (instant from which on it applied, request),

@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 from tollgauge.core import watch as rules
 from tollgauge.core.payment import CONCLUDED
 from tollgauge.core.payment import State as PaymentState
-from tollgauge.core.watch import State
+from tollgauge.core.watch import WatchState
 from tollgauge.db.schema import metadata
 from tollgauge.store.ledger.payments import payment
 from tollgauge.store.watches import destinations, watches
@@ -171,6 +171,6 @@ def _undo_pending(tx: Connection, payment_id: str) -> None:
         watch_payment.delete().where(*unapplied).returning(watch_payment.c.watch_id)
     )
     for watch_id in removed.scalars().all():
-        pending = (watch.c.id == watch_id, watch.c.state == State.PENDING.value)
+        pending = (watch.c.id == watch_id, watch.c.state == WatchState.PENDING.value)
         if tx.execute(watch.delete().where(*pending)).rowcount:
             tx.execute(destination.delete().where(destination.c.watch_id == watch_id))

@@ -22,13 +22,13 @@ from sqlalchemy import Connection
 
 from tollgauge.core import watch as rules
 from tollgauge.core.units import DAY_MS
-from tollgauge.core.watch import State, WatchRequest
+from tollgauge.core.watch import WatchRequest, WatchState
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
 from tollgauge.store.watches import destinations, watch_events
 from tollgauge.store.watches.destinations import Destination
 
-LIVE: Final = (State.PENDING.value, State.ACTIVE.value)
+LIVE: Final = (WatchState.PENDING.value, WatchState.ACTIVE.value)
 _BATCH: Final = 500
 
 watch = sa.Table(
@@ -68,7 +68,7 @@ class Watch:
     created_at: int
     expires_at: int
     watch_request: WatchRequest = field(default_factory=WatchRequest)
-    state: State = State.PENDING
+    state: WatchState = WatchState.PENDING
     sealed_key: bytes | None = None
     ended_at: int | None = None
     expiring_told: bool = False
@@ -76,7 +76,7 @@ class Watch:
     rotated_at: int | None = None
 
     @property
-    def told_until(self) -> int:
+    def reports_until(self) -> int:
         """The last instant (ms UTC) whose changes the watch reports."""
         return self.expires_at if self.ended_at is None else min(self.ended_at, self.expires_at)
 
@@ -104,7 +104,7 @@ def listeners(tx: Connection, endpoint_ids: Iterable[str], *, since: int) -> tup
     """The watches of some endpoints that may report what happened at `since` or later: pending and
     active ones, and those that expired after it.
     """
-    expired = (watch.c.state == State.EXPIRED.value, watch.c.expires_at >= since)
+    expired = (watch.c.state == WatchState.EXPIRED.value, watch.c.expires_at >= since)
     query = sa.select(watch).where(
         watch.c.endpoint_id.in_(list(endpoint_ids)),
         sa.or_(watch.c.state.in_(LIVE), sa.and_(*expired)),
@@ -130,7 +130,7 @@ def latest(tx: Connection, *, limit: int) -> tuple[Watch, ...]:
 
 def start(tx: Connection, subject: Watch, *, now: int) -> None:
     """Start a pending watch, which the caller has locked."""
-    values = {"state": State.ACTIVE.value, "due": _due(subject)}
+    values = {"state": WatchState.ACTIVE.value, "due": _due(subject)}
     tx.execute(watch.update().where(watch.c.id == subject.id).values(**values))
     note(
         tx,
@@ -148,8 +148,8 @@ def extend(tx: Connection, subject: Watch, *, paid_at: int, now: int) -> None:
     """
     until = rules.renewed_until(subject.expires_at, now=paid_at)
     values: dict[str, Any] = {"expires_at": until}
-    if subject.state is not State.CANCELLED:  # a cancelled watch stays cancelled
-        active = {"state": State.ACTIVE.value, "ended_at": None}
+    if subject.state is not WatchState.CANCELLED:  # a cancelled watch stays cancelled
+        active = {"state": WatchState.ACTIVE.value, "ended_at": None}
         values |= {**active, "expiring_told": False, "due": now}
     tx.execute(watch.update().where(watch.c.id == subject.id).values(**values))
     note(tx, subject.id, rules.RENEWED, {"expiresAt": until}, now=now)
@@ -206,13 +206,13 @@ def rotate(
     return True
 
 
-def end(tx: Connection, subject: Watch, state: State, *, now: int) -> int | None:
+def end(tx: Connection, subject: Watch, state: WatchState, *, now: int) -> int | None:
     """Cancel or expire a watch. After its last active watch an endpoint is probed at the normal
     cadence again. Returns the event's id, None if the watch had ended before.
     """
     done = tx.execute(
         watch.update()
-        .where(watch.c.id == subject.id, watch.c.state == State.ACTIVE.value)
+        .where(watch.c.id == subject.id, watch.c.state == WatchState.ACTIVE.value)
         .values(state=state.value, ended_at=now)
     )
     if done.rowcount != 1:
@@ -226,7 +226,7 @@ def due(tx: Connection, *, now: int, limit: int = _BATCH) -> tuple[Watch, ...]:
     """Active watches with a notice, digest or end due, locked until the transaction ends."""
     query = (
         sa.select(watch)
-        .where(watch.c.state == State.ACTIVE.value, watch.c.due <= now)
+        .where(watch.c.state == WatchState.ACTIVE.value, watch.c.due <= now)
         .order_by(watch.c.due)
         .limit(limit)
         .with_for_update(skip_locked=True)
@@ -236,7 +236,9 @@ def due(tx: Connection, *, now: int, limit: int = _BATCH) -> tuple[Watch, ...]:
 
 def any_due(tx: Connection, *, now: int) -> bool:
     """Whether an active watch is due."""
-    query = sa.select(sa.literal(1)).where(watch.c.state == State.ACTIVE.value, watch.c.due <= now)
+    query = sa.select(sa.literal(1)).where(
+        watch.c.state == WatchState.ACTIVE.value, watch.c.due <= now
+    )
     return tx.execute(query.limit(1)).first() is not None
 
 
@@ -258,7 +260,7 @@ def _watched(tx: Connection, endpoint_id: str, *, now: int) -> None:
     """From now on, probe an endpoint densely until the last of its active watches ends."""
     until = (
         sa.select(sa.func.coalesce(sa.func.max(watch.c.expires_at), 0))
-        .where(watch.c.endpoint_id == endpoint_id, watch.c.state == State.ACTIVE.value)
+        .where(watch.c.endpoint_id == endpoint_id, watch.c.state == WatchState.ACTIVE.value)
         .scalar_subquery()
     )
     tx.execute(
@@ -321,7 +323,7 @@ def _watch(row: sa.RowMapping) -> Watch:
             sensitivity=row["sensitivity"],
             digest=row["digest"],
         ),
-        state=State(row["state"]),
+        state=WatchState(row["state"]),
         sealed_key=row["sealed_key"],
         ended_at=row["ended_at"],
         expiring_told=row["expiring_told"],

@@ -20,9 +20,11 @@ import resource
 import time
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Protocol
+
+from pydantic import PositiveInt
+from pydantic.dataclasses import dataclass
 
 from tollgauge.observe import log
 from tollgauge.web.edge.middleware import address_key
@@ -43,18 +45,13 @@ class ConnectionSettings:
     request's head; `body_ms` from there to the end of its body; `idle_ms` bounds a kept connection
     between two requests, and a client that does not read its answer. It is longer than clients
     keep a quiet connection, so that none is closed under a request. `per_address` does not hold
-    for `server.front.trusted_proxies`. Raises ValueError for a value below 1.
+    for `server.front.trusted_proxies`.
     """
 
-    head_ms: int = 10_000
-    body_ms: int = 10_000
-    idle_ms: int = 75_000
-    per_address: int = 256
-
-    def __post_init__(self) -> None:
-        for name in ("head_ms", "body_ms", "idle_ms", "per_address"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1")
+    head_ms: PositiveInt = 10_000
+    body_ms: PositiveInt = 10_000
+    idle_ms: PositiveInt = 75_000
+    per_address: PositiveInt = 256
 
 
 class Phase(Enum):

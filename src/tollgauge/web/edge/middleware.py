@@ -15,8 +15,10 @@ import math
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Annotated, Final
 
+from pydantic import AfterValidator, PositiveInt
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from throttled import Throttled
 from throttled.rate_limiter import per_min
@@ -80,23 +82,20 @@ class _Cached:
         return len(self.body) + sum(len(name) + len(value) for name, value in self.headers)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _ip_address(text: str) -> str:
+    if _address(text) is None:
+        raise ValueError(f"{text!r} is not an IP address")
+    return text
+
+
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeSettings:
     """The rate limit of one address, which may use a whole minute's at once, and the proxies whose
     `X-Forwarded-For` counts.
-
-    Raises ValueError for a limit below 1 and for a proxy that is no IP address.
     """
 
-    free_per_minute: int = 600
-    trusted_proxies: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.free_per_minute < 1:
-            raise ValueError("free_per_minute must be at least 1")
-        for proxy in self.trusted_proxies:
-            if _address(proxy) is None:
-                raise ValueError(f"trusted_proxies: {proxy!r} is not an IP address")
+    free_per_minute: PositiveInt = 600
+    trusted_proxies: tuple[Annotated[str, AfterValidator(_ip_address)], ...] = ()
 
 
 @dataclass(slots=True)

@@ -16,9 +16,9 @@ from tollgauge.monitor import reports
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid.catalogue import json_object, resource_of
 from tollgauge.web.paid.request import read_body
 from tollgauge.web.wire import examples
+from tollgauge.web.wire.request_model import RequestModel, resource_of
 
 R = TypeVar("R")
 
@@ -62,7 +62,7 @@ class FreeApi:
     async def preview_by_post(self, request: Request) -> Response:
         """The same as GET; the body is optional and takes no parameters."""
         if await request.body():
-            json_object(await read_body(request))
+            RequestModel.read(await read_body(request))
         return await self.preview()
 
     async def leaderboard(self) -> Response:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from pydantic import Field
 from starlette.responses import Response
 
-from tollgauge.core.trace import DECODERS, NETWORKS, Model
+from tollgauge.core.trace.catalogue import DECODERS, NETWORKS, Model
 from tollgauge.web import wire
 from tollgauge.web.free.api import json_response
 
@@ -17,7 +16,7 @@ class ModelShape(wire.Shape):
     comes on top of the route's.
     """
 
-    id: Annotated[str, Field(json_schema_extra={"enum": [model.value for model in Model]})]
+    id: Annotated[str, wire.OneOf(Model)]
     needs: list[str]
     gives: str
     price_usd: float

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import orjson
 from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
+from pydantic import Field
 from starlette.responses import Response
 from x402.extensions.bazaar import (
     DeclareMcpDiscoveryConfig,
@@ -40,14 +40,14 @@ from tollgauge.web.edge import problem
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.api import FreeApi
 from tollgauge.web.paid import catalogue
-from tollgauge.web.paid.catalogue import Product
+from tollgauge.web.paid.catalogue import Product, Sale
 from tollgauge.web.paid.gate import Gate
-from tollgauge.web.paid.payment_terms import Sale, payment_required
 from tollgauge.web.paid.products import bulk
-from tollgauge.web.paid.request import read_payment
+from tollgauge.web.paid.request import payment_required, read_payment
 from tollgauge.web.watches.poll import CURSOR, Polling, PollShape
 from tollgauge.web.watches.shapes import ID
 from tollgauge.web.watches.watch_auth import UnauthorizedProblem
+from tollgauge.web.wire.request_model import RequestModel
 
 PAYMENT: Final = "x402/payment"
 RECEIPT: Final = "x402/payment-response"
@@ -145,27 +145,22 @@ WATCHED: Final = Words(
         "secret belongs to the watch's owner: never repeat it anywhere else."
     ),
 )
-_CURSOR: Final = {"type": "string", "pattern": f"^{CURSOR.pattern}$", "default": "0"}
-_POLL: Final[Mapping[str, Any]] = {
-    "type": "object",
-    "required": ["watch_id", "secret"],
-    "properties": {
-        "watch_id": {
-            "type": "string",
-            "pattern": f"^{ID.pattern}$",
-            "description": "The watch's id",
-        },
-        "secret": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": 200,
-            "description": "The watch's secret, shown once, in the answer that sold the watch",
-        },
-        "since": _CURSOR | {"description": "`next_cursor` of your last poll"},
-        "watch_since": _CURSOR | {"description": "`watch_events_cursor` of your last poll"},
-    },
-}
-_SECRET: Final = re.compile(r"[\x21-\x7e]{1,200}", re.ASCII)
+
+
+_Cursor = Annotated[str, Field(json_schema_extra={"pattern": f"^{CURSOR.pattern}$"})]
+
+
+class PollArguments(RequestModel):
+    """What a watch's owner names. The rules of ids and cursors are the route's (web/watches)."""
+
+    watch_id: str = Field(
+        description="The watch's id", json_schema_extra={"pattern": f"^{ID.pattern}$"}
+    )
+    secret: Annotated[str, Field(min_length=1, max_length=200)] = Field(
+        description="The watch's secret, shown once, in the answer that sold the watch",
+    )
+    since: _Cursor = Field("0", description="`next_cursor` of your last poll")
+    watch_since: _Cursor = Field("0", description="`watch_events_cursor` of your last poll")
 
 
 class UnknownToolError(LookupError):
@@ -183,9 +178,12 @@ class Tools:
 
     def listed(self) -> list[Tool]:
         """Every tool, paid ones first."""
-        sold = [_sold(words, _chosen(sold, {})) for words, sold in self._sold().items()]
-        free = [_free(words) for words in (LEADERBOARD, PREVIEW, STATS)]
-        return [*sold, *free, _free(WATCHED, _POLL)]
+        sold = [
+            _tool(words, _chosen(products, {}).request.json_schema(), paid=True)
+            for words, products in self._sold().items()
+        ]
+        free = [_tool(words, _NOTHING) for words in (LEADERBOARD, PREVIEW, STATS)]
+        return [*sold, *free, _tool(WATCHED, PollArguments.json_schema())]
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]
@@ -230,20 +228,17 @@ class Tools:
 
     async def _poll(self, arguments: object) -> PollShape:
         """What a watch's owner reads. Raises Problem 401, 404 or 422, as the route does."""
-        catalogue.check_names(arguments, _POLL)
-        fields = arguments if isinstance(arguments, dict) else {}
-        secret = fields.get("secret")
-        if not isinstance(secret, str) or not _SECRET.fullmatch(secret):
-            raise _no_secret()
         try:
+            poll = PollArguments.read(arguments)
             return await self.polling.read(
-                _text_of(fields, "watch_id"),
-                secret,
-                since=_text_of(fields, "since", "0"),
-                watch_since=_text_of(fields, "watch_since", "0"),
+                poll.watch_id, poll.secret, since=poll.since, watch_since=poll.watch_since
             )
         except UnauthorizedProblem as error:
             raise _no_secret() from error
+        except Problem as problem:
+            if any(error.path == "secret" for error in problem.errors):
+                raise _no_secret() from problem
+            raise
 
     async def _buy(
         self,
@@ -312,65 +307,41 @@ def _chosen(products: Sequence[Product], arguments: Mapping[str, Any]) -> Produc
 def _sale(product: Product, words: Words) -> Sale:
     """A product's sale, as the tool that directories may list."""
     sale = product.sale()
-    bazaar = declare_mcp_discovery_extension(
+    extension = declare_mcp_discovery_extension(
         DeclareMcpDiscoveryConfig(
             tool_name=words.name,
-            input_schema=product.body,
+            input_schema=product.request.json_schema(),
             description=words.description,
             transport="streamable-http",
             example=product.example,
             output=OutputConfig(example=catalogue.beginning(product.answer)),
         )
-    )["bazaar"]
-    return replace(
-        sale,
-        offer=replace(sale.offer, resource=f"mcp://tool/{words.name}"),
-        info=bazaar["info"],
-        schema=bazaar["schema"],
     )
+    offer = replace(sale.offer, resource=f"mcp://tool/{words.name}")
+    return replace(sale, offer=offer, bazaar=extension["bazaar"])
 
 
-def _sold(words: Words, product: Product) -> Tool:
-    """A paid tool. It moves money, so it does not count as reading only; the same payment never
-    pays twice.
+def _tool(words: Words, arguments: Mapping[str, Any], *, paid: bool = False) -> Tool:
+    """A tool as it is listed. A paid one moves money, so it does not count as reading only; the
+    same payment never pays twice.
     """
-    return Tool(
-        name=words.name,
-        title=words.title,
-        description=words.description,
-        input_schema=product.body,
-        annotations=ToolAnnotations(
-            read_only_hint=False,
-            destructive_hint=False,
-            idempotent_hint=True,
-            open_world_hint=True,
-        ),
-    )
-
-
-def _text_of(arguments: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    """An argument that is a text. Raises Problem 422."""
-    value = arguments.get(name, default)
-    if not isinstance(value, str):
-        raise catalogue.invalid(
-            name, f"{name} {'is missing' if value is None else 'must be a string'}."
+    annotations = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    if paid:
+        annotations = ToolAnnotations(
+            read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=True
         )
-    return value
-
-
-def _no_secret() -> Problem:
-    """401 in the words of a tool: there is no header to send."""
-    return Problem(401, "unauthorized", "Pass the watch's secret as `secret`.")
-
-
-def _free(words: Words, arguments: Mapping[str, Any] = _NOTHING) -> Tool:
     return Tool(
         name=words.name,
         title=words.title,
         description=words.description,
         input_schema=dict(arguments),
-        annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False),
+        annotations=annotations,
     )
+
+
+def _no_secret() -> Problem:
+    """401 in the words of a tool: there is no header to send."""
+    return Problem(401, "unauthorized", "Pass the watch's secret as `secret`.")
 
 
 def _answered(

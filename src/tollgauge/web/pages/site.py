@@ -16,7 +16,7 @@ from tollgauge.web.pages import views
 from tollgauge.web.pages.assets import ASSETS
 from tollgauge.web.pages.upgrade import upgrade_html
 from tollgauge.web.paid import catalogue
-from tollgauge.web.paid.catalogue import resource_of
+from tollgauge.web.wire.request_model import resource_of
 
 
 @dataclass(frozen=True, slots=True)

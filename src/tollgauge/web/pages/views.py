@@ -21,9 +21,9 @@ import orjson
 from tollgauge.core.finding import Severity
 from tollgauge.core.policy import POLICIES, Policy
 from tollgauge.core.scoring import FLAG_RULES
-from tollgauge.core.signals.flag import FlagRule
+from tollgauge.core.signals.flag import Flag, FlagRule
 from tollgauge.core.units import WINDOW_MS, day_of
-from tollgauge.monitor.reports import Ecosystem, EndpointView, Flag, Leaderboard, Provider
+from tollgauge.monitor.reports import Ecosystem, EndpointView, Leaderboard, Provider
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.charts import days

@@ -36,12 +36,9 @@ class HeldClaim:
         """Run a function in a writing transaction of its own that holds the claim. Raises
         payments.ClaimLost, with nothing written, if another worker has taken the payment over.
         """
-        return await self.store.writing(_checked(self.row, work), *args, **kwargs)
 
+        def checked(tx: Connection) -> R:
+            payments.check_claim(tx, self.row)
+            return work(tx, *args, **kwargs)
 
-def _checked(row: LedgerRow, work: Work[P, R]) -> Work[P, R]:
-    def checked(tx: Connection, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        payments.check_claim(tx, row)
-        return work(tx, *args, **kwargs)
-
-    return checked
+        return await self.store.writing(checked)

@@ -1,4 +1,5 @@
-"""A request to a paid route: its handlers, how it is read, and how it is described.
+"""A paid route in HTTP: its handlers, how a request is read and answered, and how both are
+described.
 
 POST buys through the gate. GET shows the terms: directories and linters ask with GET first, and
 only 402 tells them that something is sold here. Nothing is sold by GET: a payment that comes with
@@ -6,10 +7,16 @@ it is refused with 405 and stays unused.
 
 The payment header and the body are read strictly: what two parsers could take for two things is
 refused, because a payment is bound to the bytes of its request.
+
+What is answered to a payment follows from the state of its row in the ledger (docs/payments.md).
+402 is answered only where the payment took nothing, because it makes clients sign and pay again;
+503 while nobody can tell.
 """
 
 from __future__ import annotations
 
+import base64
+import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -17,16 +24,27 @@ from typing import Any, Final
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
+from x402.schemas import PaymentRequired, PaymentRequirements, ResourceInfo, SettleResponse
 
 from tollgauge.core import strictjson
-from tollgauge.core.payment import HEADER_MAX, Offer, Payment, PaymentHeaderError, decode
+from tollgauge.core.payment import (
+    EXTENSION,
+    HEADER_MAX,
+    NEVER_PAID,
+    Offer,
+    Payment,
+    PaymentHeaderError,
+    State,
+    decode,
+)
 from tollgauge.observe import PAID_REQUESTS, log
+from tollgauge.store.ledger import payments
+from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web.edge.compress import compressed
 from tollgauge.web.edge.limits import BODY_MAX
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
-from tollgauge.web.paid.catalogue import Call, Product
-from tollgauge.web.paid.payment_terms import Sale, payment_required
+from tollgauge.web.paid.catalogue import Call, Product, Sale
 from tollgauge.web.wire import examples, openapi
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -125,6 +143,144 @@ def unpaid_reason(request: Request) -> str:
     return PAYMENT_REQUIRED
 
 
+def _ticket() -> dict[str, object]:
+    """A random text that clients repeat in their payment (x402 v2, extensions). What they signed
+    is public once it settled; the stored answer goes to those alone who know this too.
+    """
+    text = {"type": "string"}
+    schema = {"type": "object", "properties": {"ticket": text}, "required": ["ticket"]}
+    return {"info": {"ticket": secrets.token_urlsafe(16)}, "schema": schema}
+
+
+def payment_required(sale: Sale, reason: str) -> Response:
+    """402: the terms in `PAYMENT-REQUIRED` and in the body, with the reason and a new ticket."""
+    extensions: dict[str, object] = {EXTENSION: _ticket()}
+    if sale.bazaar:
+        extensions["bazaar"] = sale.bazaar
+    document = PaymentRequired(
+        error=reason,
+        resource=ResourceInfo(
+            url=sale.offer.resource,
+            description=sale.description,
+            mime_type="application/json",
+            service_name="tollgauge",
+            tags=["x402", "trust", "reliability"],
+        ),
+        accepts=[PaymentRequirements.model_validate(sale.offer.requirements)],
+        extensions=extensions,
+    ).model_dump(by_alias=True, exclude_none=True)
+    body = orjson.dumps(document)
+    return Response(
+        body,
+        status_code=402,
+        media_type="application/json",
+        headers={
+            "PAYMENT-REQUIRED": base64.b64encode(body).decode(),
+            "Cache-Control": "no-store",
+        },
+    )
+
+
+def response_for(sale: Sale, row: LedgerRow) -> Response:
+    """The answer that a row's state allows, or a 402 where the payment took nothing. Raises
+    Problem 503 while nobody can tell, and 410 when the stored answer has been dropped.
+    """
+    if row.state is State.SETTLED:
+        return _stored_answer(row)
+    if row.state in NEVER_PAID:
+        return payment_required(sale, f"payment_{row.state.value}")
+    if row.state is State.REJECTED:
+        raise Problem(
+            503,
+            "payment-released",
+            "Another request with this payment just failed. Nothing was charged; send the same "
+            "request again.",
+            retry_after=1,
+        )
+    raise pending(row.id, row.transaction)
+
+
+def _stored_answer(row: LedgerRow) -> Response:
+    """A paid answer with its receipt (x402 v2, `PAYMENT-RESPONSE`)."""
+    if row.answer is None:
+        raise Problem(410, "answer-expired", "This payment's answer was kept for 30 days.")
+    receipt = SettleResponse(
+        success=True,
+        transaction=row.transaction or "",
+        network=row.network,
+        payer=row.payer,
+        amount=str(row.amount),
+    ).model_dump_json(by_alias=True, exclude_none=True)
+    return Response(
+        row.answer.body,
+        status_code=row.answer.status,
+        media_type="application/json",
+        headers={
+            "PAYMENT-RESPONSE": base64.b64encode(receipt.encode()).decode(),
+            "Cache-Control": "no-store",
+            "Vary": "PAYMENT-SIGNATURE",
+        },
+    )
+
+
+def pending(payment_id: str, transaction: str | None = None) -> Problem:
+    """503: nobody can tell yet what became of a payment."""
+    return Problem(
+        503,
+        "payment-pending",
+        "This payment's settlement is not known yet. Do not pay again: send the same request "
+        "with the same payment until it is answered.",
+        retry_after=5,
+        extra={"paymentId": payment_id, "transaction": transaction},
+    )
+
+
+def check_same_request(payment: Payment, row: LedgerRow, digest: str) -> None:
+    """Raises Problem 409 where a payment that comes again pays for another request: it must come
+    from the same payer (signature and ticket) for the same request (`digest`). A rejected row holds
+    no payment.
+    """
+    if row.state is not State.REJECTED and not payments.same(row, payment, digest):
+        raise Problem(
+            409,
+            "payment-reused",
+            "This payment already pays for another request. Sign a new payment.",
+        )
+
+
+def facilitator_unavailable() -> Problem:
+    """503: no payment can be verified now."""
+    return Problem(
+        503,
+        "facilitator-unavailable",
+        "The payment could not be verified because our facilitator did not answer. "
+        "Nothing was charged; send the same request again.",
+        retry_after=10,
+    )
+
+
+def chain_unavailable() -> Problem:
+    """503: nobody can tell whether a refused payment has paid."""
+    return Problem(
+        503,
+        "chain-unavailable",
+        "The facilitator refused this payment and the chain could not be asked whether "
+        "it was used already. Send the same request again.",
+        retry_after=5,
+    )
+
+
+def buyer_first(head_start_s: int) -> Problem:
+    """503 for a copy that came while the request that bought is being answered."""
+    return Problem(
+        503,
+        "payment-in-flight",
+        "The request that this payment was first sent with is being answered. Do not pay again: "
+        "send the same request with the same payment in a few seconds.",
+        retry_after=head_start_s,
+    )
+
+
 def operation_suffix(product: Product) -> str:
     """The last part of a paid route's path, as operation ids have it."""
     return product.route.rsplit("/", 1)[-1].replace("-", "_")
@@ -148,14 +304,9 @@ def terms_answers(product: Product) -> openapi.Answers:
 def buy_description(product: Product) -> dict[str, Any]:
     """The request, its headers and its price, for the interface description."""
     settings = product.dependencies.settings
-    content = {"application/json": {"schema": product.body, "example": product.example}}
     return {
         **(_payment_info(settings.price(product.route)) if settings.pay_to else {}),
-        "requestBody": {
-            "required": not product.bodyless,
-            "description": catalogue.FIELDS,
-            "content": content,
-        },
+        "requestBody": product.request.body(product.example, required=not product.bodyless),
         "parameters": [_PAYMENT_HEADER, *product.path_parameters()],
     }
 

@@ -20,7 +20,9 @@ from tollgauge.clients.seal import destination_context
 from tollgauge.clients.webhooks import Sent, Signing
 from tollgauge.core import notice
 from tollgauge.core import watch as rules
+from tollgauge.core.changes import Change
 from tollgauge.core.exchange import FaultKind
+from tollgauge.core.finding import Severity
 from tollgauge.core.watch import Target
 from tollgauge.store.ledger import payer_limit
 from tollgauge.store.watches.destinations import Destination
@@ -124,10 +126,14 @@ class DeliveryTester:
 
     def _test_message(self, target: Target, watch_id: str, resource: str) -> dict[str, Any]:
         mark = hashlib.sha256(target.url.encode()).hexdigest()[:16]
-        return notice.event(
-            type_=rules.CONNECTION_TEST,
+        test = Change(
+            type=rules.CONNECTION_TEST,
             at=self.dependencies.clock(),
+            severity=Severity.INFO,
             reason="Changes of this endpoint will be told here.",
+        )
+        return notice.event(
+            test,
             event_id=rules.message_id(watch_id, f"test:{mark}:{self.dependencies.clock()}"),
             watch_id=watch_id,
             resource=resource,

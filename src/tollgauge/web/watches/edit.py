@@ -9,9 +9,9 @@ Rules:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import ConfigDict
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,14 +21,13 @@ from tollgauge.clients.seal import SealError, destination_context, watch_context
 from tollgauge.clients.webhooks import Signing
 from tollgauge.core import notice
 from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.watch import Kind, State, Target
+from tollgauge.core.watch import Kind, Target, WatchState
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.watches import destinations, outbox, watches
 from tollgauge.store.watches.destinations import Destination
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.request import read_body
 from tollgauge.web.watches.delivery_test import DeliveryTester
 from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape
@@ -41,25 +40,24 @@ from tollgauge.web.watches.watch_auth import (
     own_watch,
     unknown_watch,
 )
-from tollgauge.web.watches.watch_request import (
-    FIELDS,
-    check_count,
-    replaced_kinds,
-    targets_of,
-    watch_request_of,
-)
-from tollgauge.web.wire import openapi
+from tollgauge.web.watches.watch_request import WatchFields, check_count
+from tollgauge.web.wire import OneOf, openapi
 
-_EDIT_BODY: Final = {"type": "object", "minProperties": 1, "properties": FIELDS}
 _EDIT_EXAMPLE: Final = {"events": ["payto_change", "liveness_down"], "liveness_sensitivity_n": 3}
+
+
+class EditRequest(WatchFields):
+    """What is to be changed about a watch."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
 
 class DestinationShape(SnakeShape):
     """A destination; its URL is masked."""
 
     destination: str
-    kind: Annotated[str, Field(json_schema_extra={"enum": [kind.value for kind in Kind]})]
-    state: Annotated[str, Field(json_schema_extra={"enum": ["active", "disabled"]})]
+    kind: Annotated[str, OneOf(Kind)]
+    state: Annotated[str, OneOf(("active", "disabled"))]
     reason: str
 
 
@@ -67,7 +65,7 @@ class StateShape(SnakeShape):
     """A watch as it stands."""
 
     watch_id: str
-    state: Annotated[str, Field(json_schema_extra={"enum": ["active", "cancelled", "expired"]})]
+    state: Annotated[str, OneOf(("active", "cancelled", "expired"))]
     resource: str
     created_at: str
     expires_at: str
@@ -86,64 +84,49 @@ class Watching:
     async def edit(self, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
         """Change a watch; what is left out stays, in `delivery` too."""
         watch = await own_watch(self.dependencies, id, bearer(request))
-        document = catalogue.json_object(await read_body(request, bodyless=True))
-        catalogue.check_names(document, _EDIT_BODY)
-        if watch.state is not State.ACTIVE:
+        body = await read_body(request, bodyless=True)
+        changes = EditRequest.read(body, self.dependencies.perimeter)
+        if watch.state is not WatchState.ACTIVE:
             raise _ended()
-        if not FIELDS.keys() & document.keys():
-            raise _nothing_to_change()
-        watch_request_of(document, now=watch.watch_request)
-        targets = (
-            targets_of(document, self.dependencies.perimeter) if "delivery" in document else None
-        )
-        fresh = await self._test_new(watch, targets or (), bearer(request))
+        if not changes.model_fields_set:
+            names = ", ".join(EditRequest.model_fields)
+            raise Problem(422, "nothing-to-change", f"Name what is to be changed: {names}.")
+        fresh = await self._test_new(watch, changes.targets, bearer(request))
         sealed_key = None
         if any(target.kind is Kind.JSON for target in fresh):
             key = webhooks.secret_key(bearer(request)) or b""
             sealed_key = self.dependencies.sealer.seal(key, context=watch_context(watch.id))
-        await self.dependencies.store.writing(
-            self._edit, watch.id, document, targets, fresh, sealed_key
-        )
+        await self.dependencies.store.writing(self._edit, watch.id, changes, fresh, sealed_key)
         return await self._state(watch.id)
 
     def _edit(
         self,
         tx: Connection,
         watch_id: str,
-        document: dict[str, Any],
-        targets: tuple[Target, ...] | None,
+        changes: EditRequest,
         fresh: dict[Target, Destination],
         sealed_key: bytes | None,
     ) -> None:
-        """Change a watch as it is now; None as `targets` leaves its destinations alone."""
+        """Change a watch as it is now."""
         watch = watches.get(tx, watch_id, lock=True)
-        if watch is None or watch.state is not State.ACTIVE:
+        if watch is None or watch.state is not WatchState.ACTIVE:
             raise _ended()
         now = self.dependencies.clock()
         added: list[Destination] = []
         removed: list[str] = []
-        if targets is not None:
+        if "delivery" in changes.model_fields_set:
             old = destinations.of_watches(tx, [watch.id])[watch.id]
-            wanted = {target.url: target.kind for target in targets}
-            kinds = replaced_kinds(document)
-            removed = [
-                destination.id
-                for destination in old
-                if self._is_replaced(destination, wanted, kinds)
-            ]
+            wanted = {target.url: target.kind for target in changes.targets}
+            kinds = changes.replaced_kinds
+            removed = [row.id for row in old if self._is_replaced(row, wanted, kinds)]
             places = self._places(old)
-            new = {
-                target: destination
-                for target, destination in fresh.items()
-                if (target.url, target.kind) not in places
-            }
-            added = list(new.values())
+            added = [fresh[target] for target in fresh if (target.url, target.kind) not in places]
             check_count(len(old) - len(removed) + len(added))
             outbox.drop(tx, watch.id, now=now, to=removed)
         watches.edit(
             tx,
             watch,
-            watch_request=watch_request_of(document, now=watch.watch_request),
+            watch_request=changes.watch_request(watch.watch_request),
             sealed_key=watch.sealed_key or sealed_key,
             added=added,
             removed=removed,
@@ -231,7 +214,7 @@ class Watching:
 
 
 def _cancel(tx: Connection, watch: Watch, *, now: int) -> None:
-    if watches.end(tx, watch, State.CANCELLED, now=now) is not None:
+    if watches.end(tx, watch, WatchState.CANCELLED, now=now) is not None:
         outbox.drop(tx, watch.id, now=now)
 
 
@@ -241,10 +224,6 @@ def _watch_with_parts(
     watch = watches.get(tx, watch_id)
     endpoint = endpoints.get(tx, watch.endpoint_id) if watch else None
     return watch, destinations.of_watches(tx, [watch_id])[watch_id], endpoint
-
-
-def _nothing_to_change() -> Problem:
-    return Problem(422, "nothing-to-change", f"Name what is to be changed: {', '.join(FIELDS)}.")
 
 
 def _ended() -> Problem:
@@ -270,13 +249,7 @@ _EXAMPLE: Final = {
     ],
 }
 EDIT: Final = "Change what a watch listens to and where to"
-EDIT_REQUEST: Final = SECURITY | {
-    "requestBody": {
-        "required": True,
-        "description": catalogue.FIELDS,
-        "content": {"application/json": {"schema": _EDIT_BODY, "example": _EDIT_EXAMPLE}},
-    }
-}
+EDIT_REQUEST: Final = SECURITY | {"requestBody": EditRequest.body(_EDIT_EXAMPLE)}
 EDIT_ANSWERS: Final = openapi.free(
     StateShape,
     _EXAMPLE,

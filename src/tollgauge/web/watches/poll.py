@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from fastapi import Query
-from pydantic import Field
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,7 +21,8 @@ from tollgauge.core import watch as rules
 from tollgauge.core.changes import EVENTS
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.units import MINUTE_MS
-from tollgauge.core.watch import State
+from tollgauge.core.watch import WatchState
+from tollgauge.monitor import changes as watched_changes
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import changes
 from tollgauge.store.probes.changes import StoredChange
@@ -31,10 +31,10 @@ from tollgauge.store.watches.watch_events import WatchEvent
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.paid import catalogue
 from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape
 from tollgauge.web.watches.watch_auth import REFUSED, WatchId, answer, bearer, own_watch
 from tollgauge.web.wire import openapi
+from tollgauge.web.wire.request_model import invalid
 
 PAGE_MAX: Final = 500
 GRACE_MS: Final = MINUTE_MS
@@ -54,7 +54,7 @@ class EventShape(SnakeShape):
     """A change of the endpoint. `observed_at` is in unix seconds."""
 
     event_id: str
-    type: Annotated[str, Field(json_schema_extra={"enum": list(EVENTS)})]
+    type: Annotated[str, wire.OneOf(EVENTS)]
     severity: wire.Severity
     observed_at: int
     observed_at_iso: str
@@ -71,7 +71,7 @@ class WatchEventShape(SnakeShape):
     """Something that happened to the watch itself."""
 
     event_id: str
-    type: Annotated[str, Field(json_schema_extra={"enum": list(rules.LIFECYCLE)})]
+    type: Annotated[str, wire.OneOf(rules.LIFECYCLE)]
     observed_at: int
     observed_at_iso: str
     detail: dict[str, Any]
@@ -84,7 +84,7 @@ class PollShape(SnakeShape):
     """
 
     watch_id: str
-    state: Annotated[str, Field(json_schema_extra={"enum": ["active", "cancelled", "expired"]})]
+    state: Annotated[str, wire.OneOf(("active", "cancelled", "expired"))]
     resource: str
     expires_at: str
     events: list[EventShape]
@@ -100,13 +100,13 @@ class PollShape(SnakeShape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Checks:
-    """How often an endpoint was checked since its watch began: `made` checks in all, `scored` of
-    them with a verdict, `fresh` since the last poll.
+    """How often an endpoint was checked since its watch began: `total` checks, `scored` of them
+    with a verdict, `since_poll` since the last poll.
     """
 
-    made: int
+    total: int
     scored: int
-    fresh: int
+    since_poll: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +136,12 @@ class Polling:
             _news, watch, after=after, watched_after=watched_after
         )
         checks = await store.reading(
-            _checks, watch, last_poll_at=last_poll_at, until=min(now, watch.told_until)
+            _checks, watch, last_poll_at=last_poll_at, until=min(now, watch.reports_until)
         )
         resource = endpoint.resource if endpoint else ""
         last = events[-1].id if events else after
         probed = endpoint.last_probed if endpoint else None
-        live = watch.state is State.ACTIVE
+        live = watch.state is WatchState.ACTIVE
         return PollShape(
             watch_id=watch.id,
             state=watch.state.value,
@@ -152,15 +152,15 @@ class Polling:
             watch_events=[_own_event(event) for event in watch_changes],
             watch_events_cursor=str(watch_changes[-1].id if watch_changes else watched_after),
             checkedTimes=checks.scored,
-            excludedTimes=checks.made - checks.scored,
-            probesSinceCursor=checks.fresh,
+            excludedTimes=checks.total - checks.scored,
+            probesSinceCursor=checks.since_poll,
             lastCheckedAt=None if probed is None else notice.iso(probed),
             nextCheckBy=notice.iso(endpoint.next_due + GRACE_MS) if endpoint and live else None,
         )
 
     def _event(self, stored: StoredChange, watch: Watch, resource: str) -> EventShape:
         return EventShape(
-            **notice.change_event(
+            **notice.event(
                 stored.change,
                 event_id=rules.message_id(watch.id, f"flip:{stored.id}"),
                 watch_id=watch.id,
@@ -179,7 +179,7 @@ def _news(
     _check_cursor(after, changes.newest(tx), "since")
     _check_cursor(watched_after, watch_events.newest(tx), "watch_since")
     return (
-        changes.of_watch(tx, watch, after=after, limit=PAGE_MAX),
+        watched_changes.of_watch(tx, watch, after=after, limit=PAGE_MAX),
         watch_events.of_watch(tx, watch.id, after=watched_after, limit=PAGE_MAX),
         endpoints.get(tx, watch.endpoint_id),
     )
@@ -187,18 +187,20 @@ def _news(
 
 def _checks(tx: Connection, watch: Watch, *, last_poll_at: int, until: int) -> _Checks:
     """The checks until an instant. `last_poll_at` is when the last poll was answered, 0 if none."""
-    made, scored = changes.checks(tx, watch.endpoint_id, since=watch.created_at, until=until)
+    total, scored = changes.checks(tx, watch.endpoint_id, since=watch.created_at, until=until)
     if last_poll_at <= watch.created_at:
-        return _Checks(made=made, scored=scored, fresh=made)
-    fresh, _ = changes.checks(tx, watch.endpoint_id, since=min(last_poll_at, until), until=until)
-    return _Checks(made=made, scored=scored, fresh=fresh)
+        return _Checks(total=total, scored=scored, since_poll=total)
+    since_poll, _ = changes.checks(
+        tx, watch.endpoint_id, since=min(last_poll_at, until), until=until
+    )
+    return _Checks(total=total, scored=scored, since_poll=since_poll)
 
 
 def _cursor(text: str, name: str) -> tuple[int, int]:
     """(id, instant) of a cursor. Raises Problem 422."""
     match = CURSOR.fullmatch(text)
     if match is None:
-        raise catalogue.invalid(name, "A cursor is what an earlier poll gave.")
+        raise invalid(name, "A cursor is what an earlier poll gave.")
     return int(match.group(1)), int(match.group(2) or 0)
 
 
@@ -207,7 +209,7 @@ def _check_cursor(after: int, newest: int, name: str) -> None:
     read on from it would pass events by. Raises Problem 422.
     """
     if after > newest:
-        raise catalogue.invalid(
+        raise invalid(
             name, f"No poll here gave this cursor. Leave {name} out to read from the start."
         )
 

@@ -7,11 +7,11 @@ watch, this service and an instant, so that a signature serves here, now and onc
 
 from __future__ import annotations
 
-import re
 import secrets
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Final
 
+from pydantic import Field
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,41 +21,33 @@ from tollgauge.clients.chain.rpc import RpcError
 from tollgauge.clients.seal import watch_context
 from tollgauge.core.signature import recovered, text_digest
 from tollgauge.core.units import SECOND_MS
-from tollgauge.core.watch import State, rotation_text
+from tollgauge.core.watch import WatchState, rotation_text
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.request import read_body
 from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape, links
 from tollgauge.web.watches.watch_auth import WatchId, answer
 from tollgauge.web.wire import openapi
+from tollgauge.web.wire.request_model import RequestModel
 
 VALID_S: Final = 600
 """How far the instant of a signature may be from our clock."""
-_SIGNATURE: Final = re.compile(r"0x(?:[0-9a-fA-F]{2}){65,4096}", re.ASCII)
-_SECONDS_MAX: Final = 1 << 40
-_BODY: Final[dict[str, Any]] = {
-    "type": "object",
-    "required": ["signed_at", "signature"],
-    "properties": {
-        "signed_at": {
-            "type": "integer",
-            "minimum": 0,
-            "maximum": _SECONDS_MAX,
-            "description": "The instant in the signed text, in unix seconds",
-        },
-        "signature": {
-            "type": "string",
-            "pattern": f"^{_SIGNATURE.pattern}$",
-            "maxLength": 2 + 2 * 4096,
-            "description": "The payer's signature of the text (EIP-191, personal_sign): "
-            "`Rotate the secret of watch {id} at {service}.`, a line feed, `Signed at: "
-            "{signed_at}`",
-        },
-    },
-}
+
+
+class RotationRequest(RequestModel):
+    """The text's signature, and the instant in it."""
+
+    signed_at: Annotated[int, Field(ge=0, le=1 << 40)] = Field(
+        description="The instant in the signed text, in unix seconds"
+    )
+    signature: Annotated[
+        str, Field(pattern="^0x(?:[0-9a-fA-F]{2}){65,4096}$", max_length=2 + 2 * 4096)
+    ] = Field(
+        description="The payer's signature of the text (EIP-191, personal_sign): "
+        "`Rotate the secret of watch {id} at {service}.`, a line feed, `Signed at: {signed_at}`"
+    )
 
 
 class RotatedShape(SnakeShape):
@@ -77,7 +69,14 @@ class Rotation:
 
     async def rotate(self, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
         """Check the signature and replace the secret."""
-        signed_at, signature = self._read(await read_body(request))
+        rotation = RotationRequest.read(await read_body(request))
+        signed_at, signature = rotation.signed_at, bytes.fromhex(rotation.signature[2:])
+        if abs(self.dependencies.clock() // SECOND_MS - signed_at) > VALID_S:
+            raise Problem(
+                422,
+                "signature-too-old",
+                f"signed_at must be within {VALID_S // 60} minutes of the present time.",
+            )
         watch, payer = await self._bought(id)
         text = rotation_text(id, self.dependencies.base_url, signed_at)
         if not await self._signed_by(payer, text_digest(text), signature):
@@ -114,34 +113,15 @@ class Rotation:
         ]
         return answer(RotatedShape(watch_id=id, secret=secret, next_steps=steps, **urls))
 
-    def _read(self, document: object) -> tuple[int, bytes]:
-        """The instant and the signature of a request. Raises Problem 422."""
-        fields = catalogue.json_object(document)
-        catalogue.check_names(fields, _BODY)
-        signed_at, signature = fields.get("signed_at"), fields.get("signature")
-        if type(signed_at) is not int or not 0 <= signed_at <= _SECONDS_MAX:
-            raise catalogue.invalid("signed_at", "signed_at must be a time in unix seconds.")
-        if not isinstance(signature, str) or not _SIGNATURE.fullmatch(signature):
-            raise catalogue.invalid(
-                "signature", "signature must be hex of at least 65 bytes, with 0x."
-            )
-        if abs(self.dependencies.clock() // SECOND_MS - signed_at) > VALID_S:
-            raise Problem(
-                422,
-                "signature-too-old",
-                f"signed_at must be within {VALID_S // 60} minutes of the present time.",
-            )
-        return signed_at, bytes.fromhex(signature[2:])
-
     async def _bought(self, watch_id: str) -> tuple[Watch, tuple[str, str]]:
         """A watch, and the network and address of who paid for it. Raises Problem 404."""
         watch, payer = await self.dependencies.store.reading(_watch_and_payer, watch_id)
-        if watch is not None and watch.state is State.PENDING:
+        if watch is not None and watch.state is WatchState.PENDING:
             await self.dependencies.store.writing(
                 watch_payments.apply, now=self.dependencies.clock(), watch_id=watch_id
             )
             watch, payer = await self.dependencies.store.reading(_watch_and_payer, watch_id)
-        if watch is None or payer is None or watch.state is State.PENDING:
+        if watch is None or payer is None or watch.state is WatchState.PENDING:
             raise Problem(404, "unknown-watch", "There is no such watch.")
         return watch, payer
 
@@ -174,13 +154,7 @@ _EXAMPLE: Final = {
     "next_steps": ["Keep the secret: it is shown only once, and the old one has ended."],
 }
 ROTATE: Final = "Another secret for a watch, for whoever signs as its payer"
-REQUEST: Final = {
-    "requestBody": {
-        "required": True,
-        "description": catalogue.FIELDS,
-        "content": {"application/json": {"schema": _BODY, "example": _EXAMPLE_BODY}},
-    }
-}
+REQUEST: Final = {"requestBody": RotationRequest.body(_EXAMPLE_BODY)}
 ANSWERS: Final = openapi.free(
     RotatedShape,
     _EXAMPLE,

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tollgauge.clients import webhooks
-from tollgauge.core.watch import State
+from tollgauge.core.watch import WatchState
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web import wire
@@ -74,7 +74,7 @@ async def own_watch(dependencies: Dependencies, watch_id: str, secret: str) -> W
     if await store.reading(watch_payments.waiting, watch_id):
         await store.writing(watch_payments.apply, now=dependencies.clock(), watch_id=watch_id)
         watch = await store.reading(watches.get, watch_id) or watch
-    if watch.state is State.PENDING:
+    if watch.state is WatchState.PENDING:
         raise unknown_watch()
     return watch
 

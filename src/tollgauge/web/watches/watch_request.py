@@ -1,4 +1,4 @@
-"""What a request to watch asks for, read and validated field by field.
+"""What a request to watch asks for, as models of its body.
 
 Rules (docs/watching.md): events are of the published types; `liveness_sensitivity_n` is 1 to
 10; destinations are public https URLs, at most 5 a field and 10 in all; an unknown
@@ -7,155 +7,154 @@ name inside `delivery` is refused, because a watch that notifies nobody is not w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Annotated, Final, Self
+
+from pydantic import ConfigDict, FailFast, Field, PlainValidator, ValidationInfo, model_validator
 
 from tollgauge.core import watch as rules
 from tollgauge.core.changes import EVENTS
 from tollgauge.core.endpoint import Perimeter, ResourceError, parse_resource
+from tollgauge.core.text import clean_text
 from tollgauge.core.watch import Kind, Target, WatchRequest
 from tollgauge.web.edge.problem import Invalid, Problem
-from tollgauge.web.paid.catalogue import invalid
+from tollgauge.web.wire.request_model import RequestModel, invalid, refuse
+from tollgauge.web.wire.shape import OneOf
 
-WEBHOOK: Final = "webhook_url"
-SLACK: Final = "slack_url"
-_KINDS: Final = {WEBHOOK: (Kind.JSON,), SLACK: (Kind.SLACK, Kind.DISCORD)}
-_URL: Final = {"type": "string", "minLength": 12, "maxLength": 2048, "pattern": "^https://"}
-
-
-def _urls(words: str) -> dict[str, Any]:
-    several = {"type": "array", "items": _URL, "maxItems": rules.FIELD_MAX}
-    return {"anyOf": [_URL, several], "description": words}
+_KINDS: Final = {"webhook_url": (Kind.JSON,), "slack_url": (Kind.SLACK, Kind.DISCORD)}
+_NEW: Final = WatchRequest()
+_NAME_MAX: Final = 90
 
 
-FIELDS: Final[dict[str, Any]] = {
-    "events": {
-        "type": "array",
-        "items": {"type": "string", "enum": list(EVENTS)},
-        "minItems": 1,
-        "description": "Which changes to tell; all of them if none are named",
-    },
-    "liveness_sensitivity_n": {
-        "type": "integer",
-        "minimum": rules.SENSITIVITY_MIN,
-        "maximum": rules.SENSITIVITY_MAX,
-        "default": rules.SENSITIVITY_DEFAULT,
-        "description": "How many failed checks in a row make an outage",
-    },
-    "digest": {
-        "type": "boolean",
-        "default": False,
-        "description": "Also send a daily count of checks and events to every destination",
-    },
-    "delivery": {
-        "type": "object",
-        "description": "Where to send notices, 10 destinations in all; none: poll",
-        "additionalProperties": False,
-        "properties": {
-            WEBHOOK: _urls("Gets signed JSON; Slack and Discord URLs get their own format"),
-            SLACK: _urls("Gets Slack's format, wherever it leads"),
-        },
-    },
-}
-"""The JSON Schema of what may be asked, beside which endpoint."""
-
-
-def watch_request_of(document: Mapping[str, Any], *, now: WatchRequest) -> WatchRequest:
-    """What a request listens to; what it leaves out stays as it is `now`. Raises Problem 422."""
-    return WatchRequest(
-        events=_events(document["events"]) if "events" in document else now.events,
-        sensitivity=_sensitivity(document.get("liveness_sensitivity_n", now.sensitivity)),
-        digest=_flag(document.get("digest", now.digest)),
-    )
-
-
-def targets_of(document: Mapping[str, Any], perimeter: Perimeter) -> tuple[Target, ...]:
-    """The destinations of a request's `delivery`, each once. Raises Problem 422."""
-    delivery = document.get("delivery")
-    if delivery is None:
-        return ()
-    if not isinstance(delivery, dict):
-        raise invalid("delivery", "delivery must be an object.")
-    unknown = sorted(delivery.keys() - {WEBHOOK, SLACK})
-    if unknown:
-        raise invalid(
-            f"delivery.{unknown[0]}"[:100], f"delivery takes {WEBHOOK} and {SLACK}, nothing else."
-        )
-    targets: dict[str, Target] = {}
-    for name in (WEBHOOK, SLACK):
-        for path, url in _listed(name, delivery.get(name)):
-            target = _target(path, url, perimeter, slack=name == SLACK)
-            targets.setdefault(target.url, target)
-    check_count(len(targets))
-    return tuple(targets.values())
-
-
-def replaced_kinds(document: Mapping[str, Any]) -> frozenset[Kind]:
-    """The formats whose destinations an edit replaces: a field that `delivery` leaves out keeps
-    its own, and null names both (a merge patch, RFC 7396). Which field once named a URL is not
-    kept: signed JSON counts as `webhook_url`'s, Slack's and Discord's formats as `slack_url`'s.
-    """
-    named = document.get("delivery", {})
-    fields = _KINDS.keys() if named is None else _KINDS.keys() & named.keys()
-    return frozenset(kind for field in fields for kind in _KINDS[field])
-
-
-def check_count(count: int) -> None:
+def check_count(count: int, *, path: str = "delivery") -> None:
     """Raises Problem 422 for more destinations than a watch may have."""
     if count > rules.DESTINATIONS_MAX:
-        raise invalid("delivery", f"At most {rules.DESTINATIONS_MAX} destinations in all.")
+        raise invalid(path, f"At most {rules.DESTINATIONS_MAX} destinations in all.")
 
 
-def _events(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list) or not value:
-        raise invalid("events", "events must be a list of at least one type of event.")
-    for index, name in enumerate(value):
-        if name not in EVENTS:
-            raise invalid(f"events[{index}]", f"The types are {', '.join(EVENTS)}.")
-    return tuple(name for name in EVENTS if name in value)
-
-
-def _sensitivity(value: object) -> int:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or not rules.SENSITIVITY_MIN <= value <= rules.SENSITIVITY_MAX:  # type: ignore[operator]
-        raise invalid(
-            "liveness_sensitivity_n",
-            f"It must be a whole number from {rules.SENSITIVITY_MIN} to {rules.SENSITIVITY_MAX}.",
-        )
-    return int(value)  # type: ignore[call-overload, no-any-return]
-
-
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise invalid("digest", "digest must be true or false.")
-    return value
-
-
-def _listed(name: str, value: object) -> Iterator[tuple[str, object]]:
-    path = f"delivery.{name}"
-    if value is None:
-        return
+def _targets(value: object, info: ValidationInfo[Perimeter]) -> tuple[Target, ...]:
+    """The destinations of one field: a URL, or a list of them."""
     if isinstance(value, str):
-        yield path, value
-        return
+        return (_target(value, info, path=""),)
     if not isinstance(value, list):
-        raise invalid(path, f"{name} must be a URL or a list of URLs.")
+        refuse(invalid("", f"{info.field_name} must be a URL or a list of URLs."))
     if len(value) > rules.FIELD_MAX:
-        raise invalid(path, f"{name} takes at most {rules.FIELD_MAX} URLs.")
-    yield from ((f"{path}[{index}]", url) for index, url in enumerate(value))
+        refuse(invalid("", f"{info.field_name} takes at most {rules.FIELD_MAX} URLs."))
+    return tuple(_target(url, info, path=f"[{index}]") for index, url in enumerate(value))
 
 
-def _target(path: str, url: object, perimeter: Perimeter, *, slack: bool) -> Target:
+def _target(url: object, info: ValidationInfo[Perimeter], *, path: str) -> Target:
     """A destination; only its canonical URL is used from here on."""
     try:
-        canonical = parse_resource(url, perimeter).probe_url
+        canonical = parse_resource(url, info.context).probe_url
     except ResourceError as error:
         message = str(error).replace("resource", "destination")
-        raise Problem(
+        problem = Problem(
             422,
             error.code.replace("resource", "destination"),
             f"{message} Nothing was charged.",
             errors=(Invalid(path=path, message=message),),
             extra={"notCharged": True},
-        ) from error
-    return Target(url=canonical, kind=rules.kind_of(canonical, slack=slack), field=path)
+        )
+        refuse(problem)
+    kind = rules.kind_of(canonical, slack=info.field_name == "slack_url")
+    return Target(url=canonical, kind=kind, field=f"delivery.{info.field_name}{path}")
+
+
+_Url = Annotated[str, Field(min_length=12, max_length=2048, pattern="^https://")]
+_Destinations = Annotated[
+    tuple[Target, ...],
+    PlainValidator(
+        _targets,
+        json_schema_input_type=_Url | Annotated[list[_Url], Field(max_length=rules.FIELD_MAX)],
+    ),
+]
+
+
+class Delivery(RequestModel):
+    """Where notices are sent."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    webhook_url: _Destinations | None = Field(
+        None, description="Gets signed JSON; Slack and Discord URLs get their own format"
+    )
+    slack_url: _Destinations | None = Field(
+        None, description="Gets Slack's format, wherever it leads"
+    )
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """The destinations, each once."""
+        targets: dict[str, Target] = {}
+        for target in (*(self.webhook_url or ()), *(self.slack_url or ())):
+            targets.setdefault(target.url, target)
+        return tuple(targets.values())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_fields(cls, value: object) -> object:
+        """One unknown name is refused, however many there are."""
+        unknown = value.keys() - cls.model_fields.keys() if isinstance(value, dict) else ()
+        if unknown:
+            known = " and ".join(cls.model_fields)
+            name = clean_text(min(unknown), limit=_NAME_MAX)
+            refuse(invalid(f".{name}", f"delivery takes {known}, nothing else."))
+        return value
+
+    @model_validator(mode="after")
+    def _check_count(self) -> Self:
+        try:
+            check_count(len(self.targets), path="")
+        except Problem as problem:
+            refuse(problem)
+        return self
+
+
+class WatchFields(RequestModel):
+    """What may be asked of a watch, beside which endpoint it is of. Names are as published clients
+    know them.
+    """
+
+    events: Annotated[list[Annotated[str, OneOf(EVENTS)]], Field(min_length=1), FailFast()] = Field(
+        default_factory=lambda: [*EVENTS],
+        description="Which changes to tell; all of them if none are named",
+    )
+    liveness_sensitivity_n: Annotated[
+        int, Field(ge=rules.SENSITIVITY_MIN, le=rules.SENSITIVITY_MAX)
+    ] = Field(
+        rules.SENSITIVITY_DEFAULT, description="How many failed checks in a row make an outage"
+    )
+    digest: bool = Field(
+        default=False,
+        description="Also send a daily count of checks and events to every destination",
+    )
+    delivery: Delivery | None = Field(
+        None, description="Where to send notices, 10 destinations in all; none: poll"
+    )
+
+    def watch_request(self, now: WatchRequest = _NEW) -> WatchRequest:
+        """What the watch listens to; what the request leaves out stays as it is `now`."""
+        given = self.model_fields_set
+        return WatchRequest(
+            events=tuple(event for event in EVENTS if event in self.events)
+            if "events" in given
+            else now.events,
+            sensitivity=self.liveness_sensitivity_n
+            if "liveness_sensitivity_n" in given
+            else now.sensitivity,
+            digest=self.digest if "digest" in given else now.digest,
+        )
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """The destinations that are named."""
+        return self.delivery.targets if self.delivery else ()
+
+    @property
+    def replaced_kinds(self) -> frozenset[Kind]:
+        """The formats whose destinations an edit replaces: a field that `delivery` leaves out keeps
+        its own, and null names both (a merge patch, RFC 7396). Which field once named a URL is not
+        kept: signed JSON counts as `webhook_url`'s, Slack's and Discord's formats as `slack_url`'s.
+        """
+        fields = self.delivery.model_fields_set if self.delivery else _KINDS
+        return frozenset(kind for field in fields for kind in _KINDS[field])

@@ -11,7 +11,16 @@ from tollgauge.web.wire.claims import Checked, Difference, checked
 from tollgauge.web.wire.counts import EcosystemShape, ecosystem
 from tollgauge.web.wire.figures import day, iso, micro_usd, minute, permille, tenths
 from tollgauge.web.wire.scores import FlagShape, ScoreRange, ScoreShape, score_alone
-from tollgauge.web.wire.shape import Grade, Percent, Recommendation, Severity, Shape, camel, dump
+from tollgauge.web.wire.shape import (
+    Grade,
+    OneOf,
+    Percent,
+    Recommendation,
+    Severity,
+    Shape,
+    camel,
+    dump,
+)
 from tollgauge.web.wire.snapshots import LeaderboardShape, SnapshotShape, leaderboard, snapshot
 from tollgauge.web.wire.trust import PreviewShape, TrustReportShape, preview, trust_report
 
@@ -22,6 +31,7 @@ __all__ = [
     "FlagShape",
     "Grade",
     "LeaderboardShape",
+    "OneOf",
     "Percent",
     "PreviewShape",
     "Recommendation",

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from pydantic import Field
-
 from tollgauge.core.policy import POLICIES
 from tollgauge.core.score import Score, Settlement
 from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
-from tollgauge.web.wire.shape import Grade, Percent, Recommendation, Severity, Shape
+from tollgauge.web.wire.shape import Grade, OneOf, Percent, Recommendation, Severity, Shape
 
 VANTAGE: Final = (
     "single EU vantage point; includes network distance; only lightly weighted in the score"
@@ -89,7 +87,7 @@ class SettlementShape(Shape):
     shared_with: int
     indexed_to_block: int | None
     indexed_to_ts: int | None
-    level: Annotated[str, Field(json_schema_extra={"enum": ["endpoint", "wallet"]})]
+    level: Annotated[str, OneOf(("endpoint", "wallet"))]
 
 
 class StatsShape(Shape):

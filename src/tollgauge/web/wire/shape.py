@@ -7,32 +7,31 @@ left out when it is null.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema, core_schema
 
-Grade = Annotated[str, Field(json_schema_extra={"enum": ["A", "B", "C", "D", "F"]})]
 
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Annotates a field that takes some values alone."""
+
+    values: Iterable[str | int]
+
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: Any) -> CoreSchema:
+        return core_schema.literal_schema([*self.values])
+
+
+Grade = Annotated[str, OneOf("ABCDF")]
 Recommendation = Annotated[
-    str,
-    Field(
-        json_schema_extra={
-            "enum": [
-                "proceed",
-                "caution",
-                "avoid",
-                "unverified",
-                "not-payable",
-                "parameterize",
-            ]
-        }
-    ),
+    str, OneOf(("proceed", "caution", "avoid", "unverified", "not-payable", "parameterize"))
 ]
-
-Severity = Annotated[str, Field(json_schema_extra={"enum": ["error", "warn", "info"]})]
-
+Severity = Annotated[str, OneOf(("error", "warn", "info"))]
 Percent = Annotated[float, Field(ge=0, le=100)]
 
 
@@ -52,7 +51,7 @@ class Shape(BaseModel):
 def dump(shape: Shape) -> bytes:
     """A shape as JSON bytes; fields whose absence means something are left out when null."""
     document = shape.model_dump(by_alias=True)
-    return _bytes(_without_absent(document))
+    return orjson.dumps(_without_absent(document))
 
 
 _ABSENT: Final = frozenset({"advertised", "settlement", "liveProbe", "since", "simulated"})
@@ -68,7 +67,3 @@ def _without_absent(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_absent(item) for item in value]
     return value
-
-
-def _bytes(document: Any) -> bytes:
-    return orjson.dumps(document)

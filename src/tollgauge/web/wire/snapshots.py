@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import WithJsonSchema
 
 from tollgauge.core.endpoint import Listing
 from tollgauge.monitor.reports import Leaderboard, Snapshot
 from tollgauge.web.wire.figures import day, iso, micro_usd, minute, tenths
-from tollgauge.web.wire.shape import Grade, Percent, Recommendation, Shape
+from tollgauge.web.wire.shape import Grade, OneOf, Percent, Recommendation, Shape
 
 _NotAdvertised = Annotated[
     Literal["not advertised"],
@@ -61,9 +61,7 @@ class SnapshotShape(Shape):
     network: str | None
     first_seen: str
     last_probed: str | None
-    status: Annotated[
-        str, Field(json_schema_extra={"enum": [listing.value for listing in Listing]})
-    ]
+    status: Annotated[str, OneOf(Listing)]
     snapshot_computed: str
     age_hours: int
     advertised_description: str

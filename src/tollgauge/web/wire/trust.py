@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import Field, WithJsonSchema
+from pydantic import WithJsonSchema
 
 from tollgauge.core.terms import Quote
 from tollgauge.monitor.reports import Sample, TrustReport
@@ -21,7 +21,7 @@ from tollgauge.web.wire.scores import (
     StatsShape,
     judgement,
 )
-from tollgauge.web.wire.shape import Grade, Percent, Recommendation, Severity, Shape
+from tollgauge.web.wire.shape import Grade, OneOf, Percent, Recommendation, Severity, Shape
 
 
 class Advertised(Shape):
@@ -62,8 +62,8 @@ class LiveProbeShape(Shape):
     outcome: str
     status: int | None
     latency_ms: LatencyShape
-    envelope: Annotated[str, Field(json_schema_extra={"enum": ["v1", "v2"]})] | None
-    attribution: Annotated[str, Field(json_schema_extra={"enum": ["theirs", "ours", "unknown"]})]
+    envelope: Annotated[str, OneOf(("v1", "v2"))] | None
+    attribution: Annotated[str, OneOf(("theirs", "ours", "unknown"))]
     findings: list[FindingShape]
 
 

@@ -4,34 +4,24 @@ whole gate from a facilitator that says yes, on both databases.
 
 from __future__ import annotations
 
-import base64
-import contextlib
 import itertools
-import json
-from collections import Counter
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, cast
 
 import httpx
 import pytest
 from mcp import Client
 from mcp_types import CallToolResult, RequestParamsMeta
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
-from tests.support import http_service
-from tests.support.http_service import NOW, PAY_TO
+from tests.support.http_service import NOW
+from tests.support.paid_service import USDC, PaidService, opened
 
-from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.core.endpoint import Endpoint, endpoint_id, parse_resource
 from tollgauge.core.exchange import Timings
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
 from tollgauge.db.engine import Store
-from tollgauge.demo.serving import serve
 from tollgauge.monitor import discovery, reports, scoring
 from tollgauge.monitor.reports import Scored
 from tollgauge.store.endpoints import endpoints, scores
@@ -42,7 +32,6 @@ from tollgauge.web import wire
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.products import bulk
 
-USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 QUOTE = Quote(network="eip155:8453", asset=USDC, amount=10_000, pay_to="0x" + "cc" * 20)
 FRESH = NOW - 15 * MINUTE_MS
 STALE = FRESH - 1
@@ -57,46 +46,19 @@ def urls(count: int) -> list[str]:
     return [url(number) for number in range(count)]
 
 
-@dataclass
-class PaidServer:
+class PaidServer(PaidService):
     """A service that sells lists of scores, and what its facilitator was asked."""
-
-    running: http_service.Running
-    asked: Counter[str] = field(default_factory=Counter)
-    nonces: Any = field(default_factory=lambda: itertools.count(1))
-
-    @property
-    def store(self) -> Store:
-        return self.running.service.store
 
     async def ask(self, resources: object, *, tier: int = 10) -> httpx.Response:
         return await self.send({"resources": resources}, tier=tier)
 
     async def send(self, body: object, *, tier: int = 10) -> httpx.Response:
-        payment = base64.b64encode(json.dumps(self.payment(tier)).encode()).decode()
-        return await self.running.http.post(
-            catalogue.BULK[tier], json=body, headers={"PAYMENT-SIGNATURE": payment}
-        )
+        return await self.post(catalogue.BULK[tier], body)
 
     async def buy(self, resources: object, *, tier: int = 10) -> Any:
         answer = await self.ask(resources, tier=tier)
         assert answer.status_code == 200, answer.text
         return answer.json()
-
-    def payment(self, tier: int) -> dict[str, Any]:
-        signed = {
-            "from": "0x" + "cd" * 20,
-            "to": PAY_TO,
-            "value": str(catalogue.micro_usd(catalogue.PRICES[catalogue.BULK[tier]])),
-            "validAfter": "0",
-            "validBefore": str(self.running.clock() // 1000 + 300),
-            "nonce": f"0x{next(self.nonces):064x}",
-        }
-        return {
-            "x402Version": 2,
-            "accepted": {"scheme": "exact", "network": "eip155:8453", "asset": USDC},
-            "payload": {"signature": "0x" + "1b" * 65, "authorization": signed},
-        }
 
     async def call(
         self, arguments: dict[str, Any], payment: dict[str, Any] | None = None
@@ -107,36 +69,15 @@ class PaidServer:
             return await client.call_tool(TOOL, arguments, meta=meta)
 
 
-@contextlib.asynccontextmanager
-async def opened(database: str) -> AsyncIterator[PaidServer]:
-    asked: Counter[str] = Counter()
-
-    async def answer(request: Request) -> Response:
-        asked[request.url.path] += 1
-        if request.url.path == "/verify":
-            return JSONResponse({"isValid": True})
-        tx = f"0x{sum(asked.values()):064x}"
-        return JSONResponse({"success": True, "transaction": tx, "network": "eip155:8453"})
-
-    routes = [Route(path, answer, methods=["POST"]) for path in ("/verify", "/settle")]
-    async with serve(Starlette(routes=routes)) as port:
-        config = replace(
-            http_service.configuration(store_url=database),
-            facilitator=FacilitatorSettings(url=f"http://127.0.0.1:{port}"),
-        )
-        async with http_service.opened(config) as running:
-            yield PaidServer(running, asked)
-
-
 @pytest.fixture
 async def paid_server() -> AsyncIterator[PaidServer]:
-    async with opened("sqlite://") as found:
+    async with opened("sqlite://", PaidServer) as found:
         yield found
 
 
 @pytest.fixture
 async def each_shop(database: str) -> AsyncIterator[PaidServer]:
-    async with opened(database) as found:
+    async with opened(database, PaidServer) as found:
         yield found
 
 
@@ -409,12 +350,14 @@ async def test_the_tool_sells_the_smallest_tier_that_fits(each_shop: PaidServer)
         assert terms["accepts"][0]["amount"] == str(price), arguments
         assert terms["resource"]["url"] == f"mcp://tool/{TOOL}"
     over_http = await paid_server.buy(urls(11), tier=50)
-    result = await paid_server.call({"resources": urls(11)}, paid_server.payment(50))
+    result = await paid_server.call(
+        {"resources": urls(11)}, paid_server.payment(catalogue.BULK[50])
+    )
     assert not result.is_error, result.structured_content
     assert result.structured_content == over_http
     assert result.meta is not None
     assert result.meta["x402/payment-response"]["success"] is True
-    cheap = await paid_server.call({"resources": urls(11)}, paid_server.payment(10))
+    cheap = await paid_server.call({"resources": urls(11)}, paid_server.payment(catalogue.BULK[10]))
     assert cheap.is_error
     assert cheap.structured_content is not None
     assert "accepts" in cheap.structured_content
@@ -445,7 +388,9 @@ async def test_the_tool_refuses_arguments_that_fit_no_tier_before_it_asks_for_mo
 
 
 async def test_a_tool_call_with_a_misspelt_tier_costs_nothing(paid_server: PaidServer) -> None:
-    result = await paid_server.call({"resources": urls(1), "tiers": 50}, paid_server.payment(10))
+    result = await paid_server.call(
+        {"resources": urls(1), "tiers": 50}, paid_server.payment(catalogue.BULK[10])
+    )
     assert result.structured_content is not None
     assert result.structured_content["code"] == "unknown-field"
     assert not paid_server.asked

@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import contextlib
 import gzip
-import itertools
-import json
 import random
 import shutil
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
-from tests.support import http_service
-from tests.support.http_service import NOW, PAY_TO
+from tests.support.http_service import NOW
+from tests.support.paid_service import USDC, PaidService, header, opened
 
-from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.exchange import Timings
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
-from tollgauge.demo.serving import serve
 from tollgauge.monitor import discovery
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger import payments
@@ -43,46 +33,20 @@ from tollgauge.web.paid.products import history
 from tollgauge.web.paid.products.history import HistoryShape
 
 RESOURCE = parse_resource("https://api.example.com/v1/weather")
-USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
+PATH = "/v1/x402-history"
 QUOTE = Quote(network="eip155:8453", asset=USDC, amount=10_000, pay_to="0x" + "cc" * 20)
 
 
-@dataclass
-class PaidServer:
+class PaidServer(PaidService):
     """A shop with history to sell, and what its facilitator was asked."""
-
-    running: http_service.Running
-    asked: Counter[str] = field(default_factory=Counter)
-    nonces: Any = field(default_factory=lambda: itertools.count(1))
-
-    @property
-    def store(self) -> Any:
-        return self.running.service.store
 
     async def ask(
         self, body: object, *, payment: str | None = None, **headers: str
     ) -> httpx.Response:
-        """One paid request; each with a payment of its own unless one is given."""
-        signed = payment or self.payment()
-        return await self.running.http.post(
-            "/v1/x402-history", json=body, headers={"PAYMENT-SIGNATURE": signed, **headers}
-        )
+        return await self.post(PATH, body, paid=payment, **headers)
 
-    def payment(self) -> str:
-        signed = {
-            "from": "0x" + "cd" * 20,
-            "to": PAY_TO,
-            "value": "20000",
-            "validAfter": "0",
-            "validBefore": str(self.running.clock() // 1000 + 300),
-            "nonce": f"0x{next(self.nonces):064x}",
-        }
-        document = {
-            "x402Version": 2,
-            "accepted": {"scheme": "exact", "network": "eip155:8453", "asset": USDC},
-            "payload": {"signature": "0x" + "1b" * 65, "authorization": signed},
-        }
-        return base64.b64encode(json.dumps(document).encode()).decode()
+    def header(self) -> str:
+        return header(self.payment(PATH))
 
     async def live(self, results: Sequence[ProbeResult], *, close: bool = False) -> None:
         """Let probes have happened; with `close`, days gone by are packed."""
@@ -96,29 +60,8 @@ class PaidServer:
 
 @pytest.fixture
 async def shop(database: str) -> AsyncIterator[PaidServer]:
-    async with opened(database) as found:
+    async with opened(database, PaidServer) as found:
         yield found
-
-
-@contextlib.asynccontextmanager
-async def opened(url: str) -> AsyncIterator[PaidServer]:
-    asked: Counter[str] = Counter()
-
-    async def answer(request: Request) -> Response:
-        asked[request.url.path] += 1
-        if request.url.path == "/verify":
-            return JSONResponse({"isValid": True})
-        tx = f"0x{sum(asked.values()):064x}"
-        return JSONResponse({"success": True, "transaction": tx, "network": "eip155:8453"})
-
-    routes = [Route(path, answer, methods=["POST"]) for path in ("/verify", "/settle")]
-    async with serve(Starlette(routes=routes)) as port:
-        config = replace(
-            http_service.configuration(store_url=url),
-            facilitator=FacilitatorSettings(url=f"http://127.0.0.1:{port}"),
-        )
-        async with http_service.opened(config) as running:
-            yield PaidServer(running, asked)
 
 
 def probe(at: int, **changes: Any) -> ProbeResult:
@@ -227,7 +170,9 @@ async def test_changes_of_listing_and_price_are_told_with_their_source(shop: Pai
     for days_ago, quote in ((5, QUOTE), (2, replace(QUOTE, amount=20_000))):
         known = await shop.store.writing(endpoints.get, RESOURCE.id)
         assert known is not None
-        await shop.store.writing(discovery.observe_quote, known, quote, at=NOW - days_ago * DAY_MS)
+        await shop.store.writing(
+            discovery.observe_quotes, {known.id: (quote, NOW - days_ago * DAY_MS)}
+        )
     got = (await shop.ask({"resource": RESOURCE.url, "days": 3})).json()
     assert got["discovery"] == [
         {
@@ -278,7 +223,7 @@ async def test_infinite_days_are_refused(shop: PaidServer) -> None:
         answer = await shop.running.http.post(
             "/v1/x402-history",
             content=f'{{"resource": "{RESOURCE.url}", "days": {text}}}',
-            headers={"PAYMENT-SIGNATURE": shop.payment()},
+            headers={"PAYMENT-SIGNATURE": shop.header()},
         )
         assert answer.status_code == 400, text
     assert not shop.asked
@@ -288,7 +233,7 @@ async def test_an_unknown_resource_is_404_uncharged_and_the_payment_stays_good(
     shop: PaidServer,
 ) -> None:
     await shop.live([probe(NOW - HOUR_MS)])
-    payment = shop.payment()
+    payment = shop.header()
     unknown = await shop.ask({"resource": "https://api.example.com/never"}, payment=payment)
     assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown-resource")
     assert shop.asked["/settle"] == 0
@@ -312,7 +257,7 @@ def large_file(empty_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     shutil.copy(empty_sqlite, path)
 
     async def fill() -> None:
-        async with opened(f"sqlite:///{path}") as found:
+        async with opened(f"sqlite:///{path}", PaidServer) as found:
             await found.live(watched(90), close=True)
 
     asyncio.run(fill())
@@ -322,7 +267,7 @@ def large_file(empty_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture
 async def large(large_file: Path, tmp_path: Path) -> AsyncIterator[PaidServer]:
     path = shutil.copy(large_file, tmp_path / "large.db")
-    async with opened(f"sqlite:///{path}") as found:
+    async with opened(f"sqlite:///{path}", PaidServer) as found:
         yield found
 
 
@@ -351,7 +296,7 @@ async def test_ninety_days_of_a_watched_endpoint_are_whole_and_quick(
 async def test_a_large_answer_is_compressed_for_who_asks_and_stored_plain(
     large: PaidServer,
 ) -> None:
-    payment, body = large.payment(), {"resource": RESOURCE.url, "days": 90}
+    payment, body = large.header(), {"resource": RESOURCE.url, "days": 90}
     sent: dict[str, bytes] = {}
     for coding in ("identity", "gzip, deflate, br", "gzip;q=0, *;q=0.1"):
         headers = {"PAYMENT-SIGNATURE": payment, "Accept-Encoding": coding}

@@ -5,31 +5,19 @@ count of better alternatives, on both databases.
 from __future__ import annotations
 
 import asyncio
-import base64
-import contextlib
-import itertools
-import json
-from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 import httpx
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
-from tests.support import http_service
-from tests.support.http_service import BASE, NOW, PAY_TO
+from tests.support.http_service import BASE, NOW
+from tests.support.paid_service import USDC, PaidService, opened
 
-from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
 from tollgauge.core.evidence import Evidence
-from tollgauge.core.similarity import Terms, Wording, terms_of
+from tollgauge.core.similarity.terms import WeightedTerms, Wording, terms_of
 from tollgauge.core.terms import Quote
 from tollgauge.db.engine import Store
-from tollgauge.demo.serving import serve
 from tollgauge.jobs import similar as job
 from tollgauge.monitor import alternatives as module
 from tollgauge.monitor import reports, scoring
@@ -38,7 +26,6 @@ from tollgauge.store.endpoints import alternative_counts, endpoints, scores
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.web.paid.products.similar import SimilarShape
 
-USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 WEATHER = "Current weather and forecast for any city"
 RESULT = scoring.scored("", Evidence(resource="", as_of=NOW, first_seen=NOW)).result
 
@@ -112,66 +99,20 @@ async def market(store: Store) -> dict[str, Endpoint]:
     return {name: row[0] for name, row in rows.items()}
 
 
-@dataclass
-class PaidServer:
+class PaidServer(PaidService):
     """A shop that sells alternatives, and what its facilitator was asked."""
-
-    running: http_service.Running
-    asked: Counter[str] = field(default_factory=Counter)
-    nonces: Any = field(default_factory=lambda: itertools.count(1))
-
-    @property
-    def store(self) -> Store:
-        return self.running.service.store
 
     async def ask(self, **body: object) -> httpx.Response:
         return await self.send(body)
 
     async def send(self, body: object) -> httpx.Response:
-        signed = {
-            "from": "0x" + "cd" * 20,
-            "to": PAY_TO,
-            "value": "5000",
-            "validAfter": "0",
-            "validBefore": str(NOW // 1000 + 300),
-            "nonce": f"0x{next(self.nonces):064x}",
-        }
-        document = {
-            "x402Version": 2,
-            "accepted": {"scheme": "exact", "network": "eip155:8453", "asset": USDC},
-            "payload": {"signature": "0x" + "1b" * 65, "authorization": signed},
-        }
-        payment = base64.b64encode(json.dumps(document).encode()).decode()
-        return await self.running.http.post(
-            "/v1/similar", json=body, headers={"PAYMENT-SIGNATURE": payment}
-        )
+        return await self.post("/v1/similar", body)
 
 
 @pytest.fixture
 async def shop() -> AsyncIterator[PaidServer]:
-    async with opened("sqlite://") as found:
+    async with opened("sqlite://", PaidServer) as found:
         yield found
-
-
-@contextlib.asynccontextmanager
-async def opened(url: str) -> AsyncIterator[PaidServer]:
-    asked: Counter[str] = Counter()
-
-    async def answer(request: Request) -> Response:
-        asked[request.url.path] += 1
-        if request.url.path == "/verify":
-            return JSONResponse({"isValid": True})
-        tx = f"0x{sum(asked.values()):064x}"
-        return JSONResponse({"success": True, "transaction": tx, "network": "eip155:8453"})
-
-    routes = [Route(path, answer, methods=["POST"]) for path in ("/verify", "/settle")]
-    async with serve(Starlette(routes=routes)) as port:
-        config = replace(
-            http_service.configuration(store_url=url),
-            facilitator=FacilitatorSettings(url=f"http://127.0.0.1:{port}"),
-        )
-        async with http_service.opened(config) as running:
-            yield PaidServer(running, asked)
 
 
 async def test_the_answer_ranks_better_endpoints_of_the_same_purpose(shop: PaidServer) -> None:
@@ -317,7 +258,7 @@ async def test_what_is_new_is_found_after_a_refresh_and_only_what_changed_is_rea
     await market(store)
     read: list[str] = []
 
-    def spy(wording: Wording) -> Terms:
+    def spy(wording: Wording) -> WeightedTerms:
         read.append(wording.description)
         return terms_of(wording)
 

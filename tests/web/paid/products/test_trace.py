@@ -25,7 +25,7 @@ from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.payment import Offer, State, decode
 from tollgauge.core.terms import Quote
-from tollgauge.core.trace import NETWORKS, Model
+from tollgauge.core.trace.catalogue import NETWORKS, Model
 from tollgauge.db.engine import Store
 from tollgauge.demo.chain import run_chain
 from tollgauge.demo.envelopes import USDC
@@ -393,5 +393,5 @@ async def test_the_catalogue_of_models_is_free() -> None:
 
 
 async def test_the_products_example_fits_its_own_schemas(trace_client: TraceClient) -> None:
-    assert trace_client.product.validate(trace_client.product.example)
+    assert trace_client.product.request.read(trace_client.product.example)
     trace.PaymentTraceShape.model_validate(trace_client.product.answer | {"reason": None})

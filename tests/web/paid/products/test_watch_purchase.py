@@ -32,7 +32,7 @@ async def test_nothing_is_sent_anywhere_before_a_payment_is_verified(
 
 WRONG: list[tuple[Any, str]] = [
     ({}, "resource"),
-    ({"endpoint": "http://api.example.com/x"}, "resource"),
+    ({"endpoint": "http://api.example.com/x"}, "endpoint"),
     ({"endpoint": RESOURCE, "resource": "https://api.example.com/y"}, "endpoint"),
     ({"endpoint": RESOURCE, "events": []}, "events"),
     ({"endpoint": RESOURCE, "events": ["rain"]}, "events[0]"),
@@ -57,7 +57,7 @@ WRONG: list[tuple[Any, str]] = [
 ]
 
 
-async def test_invalid_wishes_are_422_before_any_charge(watch_service: WatchService) -> None:
+async def test_invalid_requests_are_422_before_any_charge(watch_service: WatchService) -> None:
     for body, where in WRONG:
         answer = await watch_service.ask(CREATE, body)
         assert answer.status_code == 422, body

@@ -12,11 +12,12 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Final
+from operator import attrgetter
+from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import Field, computed_field
+from pydantic import Field, PlainValidator, ValidationInfo, computed_field, create_model
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Perimeter, Resource
@@ -31,10 +32,19 @@ from tollgauge.observe import log
 from tollgauge.store.endpoints import scores
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.web import wire
-from tollgauge.web.edge.problem import Invalid, Problem
+from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.wire.request_model import (
+    RequestedResource,
+    RequestModel,
+    invalid,
+    refuse,
+    resource_of,
+)
+
+Request = TypeVar("Request", bound="BulkRequest")
 
 FRESH_MS: Final = 15 * MINUTE_MS
 """A score that is older is computed again."""
@@ -47,6 +57,14 @@ EXAMPLE: Final = {
 }
 _NOBODY_KNOWS: Final = "Nothing is known of this resource."
 _NOT_SCORED: Final = "Not scored yet: ask again in a few minutes, or buy a report of it."
+
+
+def _snake(name: str, kind: Any) -> Any:
+    """A field once more, under the name that published clients read."""
+    words = f"The same as `{wire.camel(name)}`"
+    return computed_field(return_type=kind, alias=name, description=words)(
+        property(attrgetter(name))
+    )
 
 
 class BulkRow(wire.Shape):
@@ -71,17 +89,8 @@ class BulkRow(wire.Shape):
     pay_to: str | None
     flags: dict[str, wire.FlagShape]
 
-    @computed_field(alias="probed_at", description="The same as `probedAt`")  # type: ignore[prop-decorator]
-    @property
-    def snake_probed_at(self) -> str | None:
-        """The name that published clients read."""
-        return self.probed_at
-
-    @computed_field(alias="computed_at", description="The same as `computedAt`")  # type: ignore[prop-decorator]
-    @property
-    def snake_computed_at(self) -> str | None:
-        """The name that published clients read."""
-        return self.computed_at
+    snake_probed_at = _snake("probed_at", str | None)
+    snake_computed_at = _snake("computed_at", str | None)
 
 
 class BulkShape(wire.Shape):
@@ -93,17 +102,8 @@ class BulkShape(wire.Shape):
     recompute_limit_hit: bool
     results: list[BulkRow]
 
-    @computed_field(alias="recompute_limit", description="The same as `recomputeLimit`")  # type: ignore[prop-decorator]
-    @property
-    def snake_limit(self) -> int:
-        """The name that published clients read."""
-        return self.recompute_limit
-
-    @computed_field(alias="recompute_limit_hit", description="The same as `recomputeLimitHit`")  # type: ignore[prop-decorator]
-    @property
-    def snake_limit_hit(self) -> bool:
-        """The name that published clients read."""
-        return self.recompute_limit_hit
+    snake_limit = _snake("recompute_limit", int)
+    snake_limit_hit = _snake("recompute_limit_hit", bool)
 
 
 ANSWER: Final = {
@@ -135,11 +135,71 @@ ANSWER: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What is asked for: distinct resources, in the order in which they were named."""
+def _distinct(most: int, value: object, info: ValidationInfo[Perimeter]) -> tuple[Resource, ...]:
+    """The distinct resources of a list. Where some are none, the refusal names them."""
+    if not isinstance(value, list) or not value:
+        refuse(invalid("", "resources must be a list of at least one URL."))
+    resources: dict[str, Resource] = {}
+    texts: set[str] = set()
+    refused: list[Problem] = []
+    for index, text in enumerate(value):
+        if isinstance(text, str) and text in texts:
+            continue
+        try:
+            resource = resource_of(text, info.context, path=f"[{index}]")
+        except Problem as problem:
+            refused.append(problem)
+            if len(refused) == ERRORS_MAX:
+                break
+            continue
+        texts.add(text)
+        resources.setdefault(resource.id, resource)
+        if len(resources) > most:
+            refuse(_too_many(most))
+    if refused:
+        errors = tuple(error for problem in refused for error in problem.errors)
+        detail = f"resources{errors[0].path}: {refused[0]}"
+        refuse(Problem(422, refused[0].code, detail, errors=errors))
+    return tuple(resources.values())
+
+
+def _too_many(most: int, *, path: str = "") -> Problem:
+    return invalid(path, f"resources takes at most {most} different URLs here.")
+
+
+class BulkRequest(RequestModel):
+    """Distinct resources, in the order in which they are named."""
 
     resources: tuple[Resource, ...]
+
+
+class ToolRequest(BulkRequest):
+    """The arguments of the tool, which sells all tiers."""
+
+    tier: Annotated[int | None, wire.OneOf(catalogue.BULK)] = Field(
+        None, description="The size to pay for; left out, the smallest that fits `resources`"
+    )
+
+
+def _limited(model: type[Request], most: int) -> type[Request]:
+    """A request of up to so many resources. Its schema sets no `maxItems`, because duplicates count
+    once.
+    """
+    listed = PlainValidator(
+        partial(_distinct, most),
+        json_schema_input_type=Annotated[list[RequestedResource], Field(min_length=1)],
+    )
+    words = (
+        f"Up to {most} endpoint URLs, in a body of at most 64 KB; those of the same host and path "
+        "count once"
+    )
+    resources: Any = Annotated[tuple[Resource, ...], listed, Field(description=words)]
+    return create_model(model.__name__, __base__=model, resources=resources)
+
+
+_REQUESTS: Final = {tier: _limited(BulkRequest, tier) for tier in catalogue.BULK}
+TOOL: Final = _limited(ToolRequest, max(catalogue.BULK))
+"""The model of the tool's arguments."""
 
 
 def products(dependencies: PaidDependencies) -> tuple[Product, ...]:
@@ -149,21 +209,16 @@ def products(dependencies: PaidDependencies) -> tuple[Product, ...]:
 
 def chosen(tiers: Sequence[Product], arguments: Mapping[str, Any]) -> Product:
     """What a call of the tool buys: the tier that it names, or the smallest that its resources fit;
-    without resources the smallest of all, so that everyone can see terms.
+    without resources the terms of the example, so that everyone can see some.
 
     Raises Problem 422 for arguments that fit no tier.
     """
-    sizes = dict(zip(catalogue.BULK, tiers, strict=True))
-    size = arguments.get("tier")
-    if "tier" in arguments and not (isinstance(size, int | float) and size in sizes):
-        raise catalogue.invalid("tier", f"tier must be one of {', '.join(map(str, sizes))}.")
-    most = max(sizes) if size is None else int(size)
-    if "resources" in arguments:
-        named = _resources(arguments, tiers[0].dependencies.perimeter, most=most)
-    else:
-        named = ()
-    fitting = most if size is not None else min(tier for tier in sizes if len(named) <= tier)
-    return replace(sizes[fitting], body=_tool_body(most=max(sizes)))
+    request = TOOL.read({**EXAMPLE, **arguments}, tiers[0].dependencies.perimeter)
+    count = len(request.resources)
+    if request.tier is not None and count > request.tier:
+        raise _too_many(request.tier, path="resources")
+    tier = request.tier or min(size for size in catalogue.BULK if count <= size)
+    return replace(tiers[list(catalogue.BULK).index(tier)], request=TOOL)
 
 
 async def recompute(
@@ -194,81 +249,16 @@ def _product(dependencies: PaidDependencies, tier: int) -> Product:
         description=f"Trust scores of up to {tier} pay-per-call (x402) endpoints in one call: "
         "score, grade, recommendation with its reason, confidence, flags, price and payTo of each, "
         "from stored observations; scores older than 15 minutes are computed again.",
-        body=_body(most=tier),
+        request=_REQUESTS[tier],
         example=dict(EXAMPLE),
         answer=dict(ANSWER),
         shape=BulkShape,
-        validate=partial(_order, dependencies, tier),
         compute=partial(_answer, dependencies),
     )
 
 
-def _body(*, most: int) -> dict[str, Any]:
-    """The JSON Schema of a request. It sets no `maxItems`, because duplicates count once."""
-    listed = {
-        "type": "array",
-        "minItems": 1,
-        "items": catalogue.resource_field(),
-        "description": f"Up to {most} endpoint URLs, in a body of at most 64 KB; those of the same "
-        "host and path count once",
-    }
-    return {"type": "object", "required": ["resources"], "properties": {"resources": listed}}
-
-
-def _tool_body(*, most: int) -> dict[str, Any]:
-    """The JSON Schema of the tool's arguments."""
-    body = _body(most=most)
-    body["properties"]["tier"] = {
-        "type": "integer",
-        "enum": list(catalogue.BULK),
-        "description": "The size to pay for; left out, the smallest that fits `resources`",
-    }
-    return body
-
-
-def _order(dependencies: PaidDependencies, tier: int, document: object) -> Order:
-    fields = catalogue.json_object(document)
-    return Order(resources=_resources(fields, dependencies.perimeter, most=tier))
-
-
-def _resources(
-    document: Mapping[str, Any], perimeter: Perimeter, *, most: int
-) -> tuple[Resource, ...]:
-    """The distinct resources of a request. Raises Problem 422."""
-    listed = document.get("resources")
-    if not isinstance(listed, list) or not listed:
-        raise catalogue.invalid("resources", "resources must be a list of at least one URL.")
-    resources: dict[str, Resource] = {}
-    texts: set[str] = set()
-    refused: list[Problem] = []
-    for index, text in enumerate(listed):
-        if isinstance(text, str) and text in texts:
-            continue
-        try:
-            resource = catalogue.resource_of(text, perimeter, path=f"resources[{index}]")
-        except Problem as problem:
-            refused.append(problem)
-            if len(refused) == ERRORS_MAX:
-                break
-            continue
-        texts.add(text)
-        resources.setdefault(resource.id, resource)
-        if len(resources) > most:
-            raise catalogue.invalid(
-                "resources", f"resources takes at most {most} different URLs here."
-            )
-    if refused:
-        raise _refusal([error for problem in refused for error in problem.errors], refused[0])
-    return tuple(resources.values())
-
-
-def _refusal(errors: Sequence[Invalid], first: Problem) -> Problem:
-    """Problem 422 about every resource that is none, in the words of the first."""
-    return Problem(422, first.code, f"{errors[0].path}: {first}", errors=tuple(errors))
-
-
-async def _answer(dependencies: PaidDependencies, order: Order, claim: HeldClaim) -> bytes:
-    ids = [resource.id for resource in order.resources]
+async def _answer(dependencies: PaidDependencies, request: BulkRequest, claim: HeldClaim) -> bytes:
+    ids = [resource.id for resource in request.resources]
     known = await dependencies.store.reading(reports.scored_last, ids)
     stale = _stale((known[id_] for id_ in ids if id_ in known), now=dependencies.clock())
     again = await recompute(dependencies.store, stale[:RECOMPUTE_MAX], clock=dependencies.clock)
@@ -280,7 +270,7 @@ async def _answer(dependencies: PaidDependencies, order: Order, claim: HeldClaim
         BulkShape(
             recompute_limit=RECOMPUTE_MAX,
             recompute_limit_hit=len(again) < len(stale),
-            results=[_row(resource, now_known.get(resource.id)) for resource in order.resources],
+            results=[_row(resource, now_known.get(resource.id)) for resource in request.resources],
         )
     )
 

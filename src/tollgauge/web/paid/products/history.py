@@ -8,16 +8,14 @@ shapes describe it, and tests hold it to them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Annotated, Any, Final
 
 import orjson
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from sqlalchemy import Connection
 
-from tollgauge.core.endpoint import Endpoint, Resource
+from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, day_of
@@ -29,24 +27,8 @@ from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.wire.request_model import RequestedResource, RequestModel, without_fraction
 
-DAYS_MIN: Final = 1
-DAYS_MAX: Final = 90
-DAYS_DEFAULT: Final = 30
-BODY: Final[dict[str, Any]] = {
-    "type": "object",
-    "required": ["resource"],
-    "properties": {
-        "resource": catalogue.resource_field(),
-        "days": {
-            "type": "number",
-            "minimum": DAYS_MIN,
-            "maximum": DAYS_MAX,
-            "default": DAYS_DEFAULT,
-            "description": "How many days to look back",
-        },
-    },
-}
 EXAMPLE: Final = {"resource": "https://api.example.com/weather", "days": 7}
 ANSWER: Final = {
     "resource": "https://api.example.com/weather",
@@ -87,17 +69,13 @@ _EVENTS: Final = (
 )
 
 
-def _one_of(values: Iterable[str]) -> Any:
-    return Field(json_schema_extra={"enum": list(values)})
-
-
 class HistoryEventShape(wire.Shape):
     """Something that happened to the listing or the price. `before` and `after` are absent for
     listings; of a price they are atomic amounts, followed by the asset where that changed.
     """
 
     ts: str
-    event: Annotated[str, _one_of(_EVENTS)]
+    event: Annotated[str, wire.OneOf(_EVENTS)]
     source: str
     before: str | None = None
     after: str | None = None
@@ -109,14 +87,14 @@ class ProbeShape(wire.Shape):
     """
 
     ts: str
-    outcome: Annotated[str, _one_of(Outcome)]
+    outcome: Annotated[str, wire.OneOf(Outcome)]
     up: bool
     status: int | None = None
     latency_ms: int | None = None
     amount: str | None = None
     amount_usd: float | None = None
     compliant: bool
-    attribution: Annotated[str, _one_of(Attribution)]
+    attribution: Annotated[str, wire.OneOf(Attribution)]
 
 
 class HistoryShape(wire.Shape):
@@ -134,12 +112,13 @@ class HistoryShape(wire.Shape):
     truncated: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What is asked for: a resource, and how many days back."""
+class HistoryRequest(RequestModel):
+    """Which endpoint's history is asked for, and how many days back."""
 
-    resource: Resource
-    days: float
+    resource: RequestedResource
+    days: Annotated[float, Field(ge=1, le=90), AfterValidator(without_fraction)] = Field(
+        30, description="How many days to look back"
+    )
 
 
 def product(dependencies: PaidDependencies) -> Product:
@@ -151,32 +130,24 @@ def product(dependencies: PaidDependencies) -> Product:
         description="Observation history of a pay-per-call (x402) endpoint, up to 90 days: every "
         "probe with outcome, latency and quoted amount, and every change of listing, price, payTo "
         "and network.",
-        body=BODY,
+        request=HistoryRequest,
         example=dict(EXAMPLE),
         answer=dict(ANSWER),
         shape=HistoryShape,
-        validate=partial(_order, dependencies),
         compute=partial(_answer, dependencies),
         refusals={404: "Nothing is known of this resource; nothing was charged"},
     )
 
 
-def _order(dependencies: PaidDependencies, document: object) -> Order:
-    fields = catalogue.json_object(document)
-    resource = catalogue.resource_of(fields.get("resource"), dependencies.perimeter)
-    days = fields.get("days", DAYS_DEFAULT)
-    if isinstance(days, bool) or not isinstance(days, int | float):
-        raise catalogue.invalid("days", "days must be a number.")
-    if not DAYS_MIN <= days <= DAYS_MAX:
-        raise catalogue.invalid("days", f"days must be from {DAYS_MIN} to {DAYS_MAX}.")
-    return Order(resource=resource, days=days)
-
-
-async def _answer(dependencies: PaidDependencies, order: Order, _claim: HeldClaim) -> bytes:
+async def _answer(
+    dependencies: PaidDependencies, request: HistoryRequest, _claim: HeldClaim
+) -> bytes:
     """The whole answer. Raises Problem 404 for a resource that nobody knows."""
     until = dependencies.clock()
-    since = until - round(order.days * DAY_MS)
-    stored = await dependencies.store.reading(_stored, order.resource.id, since=since, until=until)
+    since = until - round(request.days * DAY_MS)
+    stored = await dependencies.store.reading(
+        _stored, request.resource.id, since=since, until=until
+    )
     if stored is None:
         raise Problem(
             404,
@@ -189,7 +160,7 @@ async def _answer(dependencies: PaidDependencies, order: Order, _claim: HeldClai
         **({"simulated": True} if endpoint.simulated else {}),
         "from": wire.iso(since),
         "to": wire.iso(until),
-        "days": order.days,
+        "days": request.days,
         "discovery": [_event(event) for event in events],
     }
     return orjson.dumps(head)[:-1] + b',"probes":[' + probes + b'],"truncated":false}'

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import Connection
 
 from tollgauge.core import notice
-from tollgauge.core.watch import State
+from tollgauge.core.watch import WatchState
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.web import wire
@@ -18,8 +18,8 @@ from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import Call, PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.watches.shapes import EXAMPLE_ID, ID, SnakeShape, links
+from tollgauge.web.wire.request_model import RequestModel
 
-BODY: Final[dict[str, Any]] = {"type": "object"}
 _NO_WATCH: Final = "There is no such watch. Nothing was charged."
 
 
@@ -31,6 +31,10 @@ class RenewedShape(SnakeShape):
     expires_at: str
     poll_url: str
     renew_url: str
+
+
+class RenewalRequest(RequestModel):
+    """A request that says nothing: the watch is named by the path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +51,7 @@ def product(dependencies: PaidDependencies) -> Product:
         route=catalogue.RENEW,
         summary="30 more days of a watch; its secret stays",
         description="Renew a watch of a pay-per-call (x402) endpoint for 30 more days.",
-        body=BODY,
+        request=RenewalRequest,
         example={},
         answer={
             "watch_id": EXAMPLE_ID,
@@ -56,9 +60,8 @@ def product(dependencies: PaidDependencies) -> Product:
             **links("https://trust.example.com", EXAMPLE_ID, "poll_url", "renew_url"),
         },
         shape=RenewedShape,
-        validate=_no_order,
+        prepare=_prepare,
         compute=partial(_renew, dependencies),
-        place=_placed,
         parameters=(("id", "^wat_[0-9a-f]{24}$", EXAMPLE_ID),),
         refusals={
             404: "There is no such watch; nothing was charged",
@@ -67,13 +70,8 @@ def product(dependencies: PaidDependencies) -> Product:
     )
 
 
-def _no_order(document: object) -> None:
-    if document is not None and not isinstance(document, dict):
-        raise catalogue.invalid("", "The body must be a JSON object, or nothing.")
-
-
-def _placed(_order: object, call: Call) -> RenewOrder:
-    watch_id = call.parameters.get("id", "")
+def _prepare(_request: RenewalRequest, call: Call | None) -> RenewOrder:
+    watch_id = call.parameters.get("id", "") if call else ""
     if not ID.fullmatch(watch_id):
         raise Problem(404, "unknown-watch", _NO_WATCH)
     return RenewOrder(watch_id=watch_id)
@@ -98,9 +96,9 @@ def _renewed(tx: Connection, watch_id: str, *, payment_id: str, now: int) -> tup
     """
     watch_payments.apply(tx, now=now, watch_id=watch_id)
     watch = watches.get(tx, watch_id)
-    if watch is None or watch.state is State.PENDING:
+    if watch is None or watch.state is WatchState.PENDING:
         raise Problem(404, "unknown-watch", _NO_WATCH)
-    if watch.state is State.CANCELLED:
+    if watch.state is WatchState.CANCELLED:
         raise Problem(
             422,
             "watch-cancelled",

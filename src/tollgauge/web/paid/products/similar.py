@@ -1,53 +1,27 @@
 """`POST /v1/similar`: better-scored alternatives to an endpoint, ranked.
 
-Ranking and what is left out: tollgauge/alternatives (docs/similarity.md). An endpoint that is
+Ranking and what is left out: monitor/alternatives (docs/similarity.md). An endpoint that is
 down, or that nothing is better than, is a normal answer; one that nobody knows is 404 and costs
 nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from math import ceil
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
-from tollgauge.core.endpoint import Resource
-from tollgauge.monitor.alternatives import Alternative, Found, IndexBuilding
+from tollgauge.monitor.alternatives import Alternative, IndexBuilding, Ranking
 from tollgauge.web import wire
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.wire.request_model import RequestedResource, RequestModel, without_fraction
 
-LIMIT_MAX: Final = 25
-LIMIT: Final = 5
-DELTA_MAX: Final = 100
-DELTA: Final = 5
-BODY: Final[dict[str, Any]] = {
-    "type": "object",
-    "required": ["resource"],
-    "properties": {
-        "resource": catalogue.resource_field(),
-        "limit": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": LIMIT_MAX,
-            "default": LIMIT,
-            "description": "How many alternatives at most",
-        },
-        "minScoreDelta": {
-            "type": "number",
-            "minimum": 0,
-            "maximum": DELTA_MAX,
-            "default": DELTA,
-            "description": "How many points better an alternative must score",
-        },
-    },
-}
 EXAMPLE: Final = {"resource": "https://api.example.com/weather", "limit": 5, "minScoreDelta": 5}
 ANSWER: Final = {
     "resource": "https://api.example.com/weather",
@@ -92,13 +66,18 @@ class SimilarShape(wire.Shape):
     alternatives: list[AlternativeShape]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What is asked: at least `delta_tenths` better, at most `limit` of them."""
+class SimilarRequest(RequestModel):
+    """Which endpoint to replace, by how many others at most, and how much better they must be."""
 
-    resource: Resource
-    limit: int
-    delta_tenths: int
+    model_config = ConfigDict(alias_generator=wire.camel)
+
+    resource: RequestedResource
+    limit: Annotated[int, Field(ge=1, le=25), BeforeValidator(without_fraction)] = Field(
+        5, description="How many alternatives at most"
+    )
+    min_score_delta: Annotated[float, Field(ge=0, le=100)] = Field(
+        5, description="How many points better an alternative must score"
+    )
 
 
 def product(dependencies: PaidDependencies) -> Product:
@@ -109,46 +88,26 @@ def product(dependencies: PaidDependencies) -> Product:
         summary="Better-scored alternatives to an endpoint, ranked",
         description="Better-scored alternatives to a pay-per-call (x402) endpoint with a similar "
         "purpose: exact scores, prices and similarity, most similar first.",
-        body=BODY,
+        request=SimilarRequest,
         example=dict(EXAMPLE),
         answer=dict(ANSWER),
         shape=SimilarShape,
-        validate=partial(_order, dependencies),
         compute=partial(_answer, dependencies),
         refusals={404: "Nothing is known of this resource; nothing was charged"},
     )
 
 
-def _order(dependencies: PaidDependencies, document: object) -> Order:
-    fields = catalogue.json_object(document)
-    resource = catalogue.resource_of(fields.get("resource"), dependencies.perimeter)
-    limit = _number(fields, "limit", 1, LIMIT_MAX, LIMIT)
-    if limit != int(limit):
-        raise catalogue.invalid("limit", "limit must be a whole number.")
-    delta = _number(fields, "minScoreDelta", 0, DELTA_MAX, DELTA)
+async def _answer(
+    dependencies: PaidDependencies, request: SimilarRequest, _claim: HeldClaim
+) -> bytes:
     # Scores have one decimal: a delta of more decimals is met by the next tenth.
-    tenths = ceil(Decimal(str(delta)) * 10)
-    return Order(resource=resource, limit=int(limit), delta_tenths=tenths)
-
-
-def _number(
-    document: dict[Any, Any], name: str, least: int, most: int, default: int
-) -> float | int:
-    value = document.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise catalogue.invalid(name, f"{name} must be a number.")
-    if not least <= value <= most:
-        raise catalogue.invalid(name, f"{name} must be from {least} to {most}.")
-    return value
-
-
-async def _answer(dependencies: PaidDependencies, order: Order, _claim: HeldClaim) -> bytes:
+    delta_tenths = ceil(Decimal(str(request.min_score_delta)) * 10)
     try:
-        result = await dependencies.alternatives.find(
+        ranking = await dependencies.alternatives.find(
             dependencies.store,
-            order.resource.id,
-            limit=order.limit,
-            delta_tenths=order.delta_tenths,
+            request.resource.id,
+            limit=request.limit,
+            delta_tenths=delta_tenths,
         )
     except IndexBuilding as error:
         raise Problem(
@@ -157,32 +116,32 @@ async def _answer(dependencies: PaidDependencies, order: Order, _claim: HeldClai
             "The index of similar endpoints is being built. Nothing was charged; try again.",
             retry_after=10,
         ) from error
-    if result is None:
+    if ranking is None:
         raise Problem(
             404, "unknown-resource", "Nothing is known of this resource. Nothing was charged."
         )
-    return wire.dump(_shape(result, base_url=dependencies.base_url))
+    return wire.dump(_shape(ranking, base_url=dependencies.base_url))
 
 
-def _shape(result: Found, *, base_url: str) -> SimilarShape:
+def _shape(ranking: Ranking, *, base_url: str) -> SimilarShape:
     return SimilarShape(
-        resource=result.standing.endpoint.resource,
-        score=wire.tenths(result.standing.score_tenths),
-        alternatives=[_row(row, base_url=base_url) for row in result.alternatives],
+        resource=ranking.scored.endpoint.resource,
+        score=wire.tenths(ranking.scored.score_tenths),
+        alternatives=[_row(row, base_url=base_url) for row in ranking.alternatives],
     )
 
 
 def _row(row: Alternative, *, base_url: str) -> AlternativeShape:
-    standing, quote = row.standing, row.standing.endpoint.quote
+    scored, quote = row.scored, row.scored.endpoint.quote
     return AlternativeShape(
-        resource=standing.endpoint.resource,
-        score=wire.tenths(standing.score_tenths),
-        grade=standing.grade,
-        recommendation=standing.recommendation,
-        confidence=standing.confidence_hundredths / 100,
+        resource=scored.endpoint.resource,
+        score=wire.tenths(scored.score_tenths),
+        grade=scored.grade,
+        recommendation=scored.recommendation,
+        confidence=scored.confidence_hundredths / 100,
         similarity=row.percent / 100,
         amount_usd=wire.micro_usd(quote.micro_usd if quote else None),
         cheaper=row.cheaper,
         network=quote.network if quote else None,
-        endpoint_page=f"{base_url}/endpoint/{standing.endpoint.id}",
+        endpoint_page=f"{base_url}/endpoint/{scored.endpoint.id}",
     )

@@ -9,12 +9,11 @@ payment to this service is its id, route, time and state; the answer's first par
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Final
 
 import orjson
-from pydantic import Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from tollgauge.clients.chain.rpc import RpcError
 from tollgauge.clients.chain.transactions import (
@@ -25,48 +24,23 @@ from tollgauge.clients.chain.transactions import (
 from tollgauge.core.endpoint import Resource
 from tollgauge.core.payment import State
 from tollgauge.core.terms import Quote
-from tollgauge.core.trace import (
-    DEFAULT_NETWORK,
-    NETWORKS,
-    TX_HASH,
-    Method,
-    Model,
-    Status,
-    TracedPayment,
-    TraceResult,
-    trace_json,
-)
+from tollgauge.core.trace.answer import trace_json
+from tollgauge.core.trace.calldata import Method
+from tollgauge.core.trace.catalogue import DEFAULT_NETWORK, NETWORKS, Model
+from tollgauge.core.trace.result import Status, TracedPayment, TraceResult
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.ledger.payment_lookup import Booked, Key, payment_of
+from tollgauge.store.ledger.payment_lookup import Key, PaymentSummary, payment_of
 from tollgauge.web import wire
-from tollgauge.web.edge.problem import Invalid, Problem
+from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import catalogue
-from tollgauge.web.paid.catalogue import PaidDependencies, Product
+from tollgauge.web.paid.catalogue import Call, PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
+from tollgauge.web.wire.request_model import RequestedResource, RequestModel
 
 DEADLINE_S: Final = 25.0
 """How long the nodes may take: well inside a claim's lease (web/paid/gate)."""
 _RETRY_S: Final = 5
 
-BODY: Final[dict[str, Any]] = {
-    "type": "object",
-    "required": ["txHash"],
-    "properties": {
-        "txHash": {
-            "type": "string",
-            "pattern": "^0x[0-9a-fA-F]{64}$",
-            "description": "The settlement transaction's hash",
-        },
-        "hintResource": catalogue.resource_field()
-        | {"description": "The resource that the payment is believed to be for"},
-        "network": {"type": "string", "enum": list(NETWORKS), "default": DEFAULT_NETWORK},
-        "model": {
-            "type": "string",
-            "enum": [model.value for model in Model],
-            "description": "A decoder of GET /v1/models; the cheapest that does if left out",
-        },
-    },
-}
 EXAMPLE: Final = {"txHash": "0x" + "5a" * 32, "network": "base-mainnet"}
 _PAID: Final[dict[str, Any]] = {
     "payer": "0x857b06519e91e3a54538791bdbb0e22373e36b66",
@@ -109,17 +83,13 @@ ANSWER: Final[dict[str, Any]] = {
 }
 
 
-def _one_of(values: Any) -> Any:
-    return Field(json_schema_extra={"enum": [str(value) for value in values]})
-
-
 class BlockShape(wire.Shape):
     """Where the transaction was mined. `finality` is that of the block now."""
 
     number: int
     hash: str | None
     timestamp: str | None
-    finality: Annotated[str, _one_of(("latest", "safe", "finalized"))] | None
+    finality: Annotated[str, wire.OneOf(("latest", "safe", "finalized"))] | None
 
 
 class TokenShape(wire.Shape):
@@ -144,7 +114,7 @@ class PaymentShape(wire.Shape):
     while pending.
     """
 
-    method: Annotated[str, _one_of(Method)] | None
+    method: Annotated[str, wire.OneOf(Method)] | None
     payer: str
     payee: str
     amount: str
@@ -161,7 +131,7 @@ class LedgerShape(wire.Shape):
     payment_id: str | None = None
     route: str | None = None
     at: str | None = None
-    status: Annotated[str, _one_of(State)] | None = None
+    status: Annotated[str, wire.OneOf(State)] | None = None
 
 
 class HintShape(wire.Shape):
@@ -180,10 +150,10 @@ class PaymentTraceShape(wire.Shape):
     tx_hash: str
     network: str
     chain_id: int
-    status: Annotated[str, _one_of(Status)]
+    status: Annotated[str, wire.OneOf(Status)]
     block: BlockShape | None
     submitter: str | None
-    decoder: Annotated[str, _one_of(Model)]
+    decoder: Annotated[str, wire.OneOf(Model)]
     payments: list[PaymentShape]
     payer: str | None
     payee: str | None
@@ -194,19 +164,27 @@ class PaymentTraceShape(wire.Shape):
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What is asked for: a transaction on a network (CAIP-2), how to decode it, and for what."""
+class TraceRequest(RequestModel):
+    """Which transaction is to be decoded, how, and what it is believed to pay for."""
 
-    tx_hash: str
-    network: str
-    model: Model | None
-    hint: Resource | None
+    model_config = ConfigDict(alias_generator=wire.camel)
+
+    tx_hash: Annotated[
+        str,
+        Field(pattern="^0x[0-9a-fA-F]{64}$", description="The settlement transaction's hash"),
+        AfterValidator(str.lower),
+    ]
+    hint_resource: RequestedResource | None = Field(
+        None, description="The resource that the payment is believed to be for"
+    )
+    network: Annotated[str, wire.OneOf(NETWORKS)] = DEFAULT_NETWORK
+    model: Annotated[Model, wire.OneOf(Model)] | None = Field(
+        None, description="A decoder of GET /v1/models; the cheapest that does if left out"
+    )
 
 
 def product(dependencies: PaidDependencies) -> Product:
     """The payment trace of one transaction, read from the configured nodes."""
-    transactions = dependencies.transactions
     return Product(
         dependencies=dependencies,
         route=catalogue.TRACE,
@@ -214,12 +192,12 @@ def product(dependencies: PaidDependencies) -> Product:
         description="Decodes a settlement transaction (EIP-3009): payer, payee, amount, token, "
         "method and authorization of every payment in it, from the chain; also batched, proxied "
         "and nested ones.",
-        body=BODY,
+        request=TraceRequest,
         example=dict(EXAMPLE),
         answer=dict(ANSWER),
         shape=PaymentTraceShape,
-        validate=partial(_order, dependencies, transactions),
-        compute=partial(_answer, dependencies, transactions),
+        prepare=partial(_prepare, dependencies),
+        compute=partial(_answer, dependencies),
         refusals={
             404: "The chain does not know this transaction; nothing was charged",
             503: "The network has no configured node, or we cannot tell; nothing was charged "
@@ -228,48 +206,20 @@ def product(dependencies: PaidDependencies) -> Product:
     )
 
 
-def _order(dependencies: PaidDependencies, transactions: Transactions, document: object) -> Order:
-    fields = catalogue.json_object(document)
-    tx_hash = fields.get("txHash")
-    if not isinstance(tx_hash, str) or not TX_HASH.fullmatch(tx_hash):
-        raise catalogue.invalid("txHash", "txHash must be 0x and 64 hex digits.")
-    name = fields.get("network", DEFAULT_NETWORK)
-    if not isinstance(name, str) or name not in NETWORKS:
-        raise catalogue.invalid("network", f"network must be one of {', '.join(NETWORKS)}.")
-    network = NETWORKS[name]
-    model = _model(fields.get("model"))
-    hint = _hint_resource(dependencies, fields.get("hintResource"))
-    if not transactions.configured(network):
-        raise _not_configured(name)
-    return Order(tx_hash=tx_hash.lower(), network=network, model=model, hint=hint)
-
-
-def _model(value: object) -> Model | None:
-    if value is None:
-        return None
-    model = next((known for known in Model if known == value), None)
-    if model is None:
-        raise catalogue.invalid("model", "There is no such model: GET /v1/models lists them.")
-    return model
-
-
-def _hint_resource(dependencies: PaidDependencies, value: object) -> Resource | None:
-    if value is None:
-        return None
-    try:
-        return catalogue.resource_of(value, dependencies.perimeter)
-    except Problem as problem:
-        problem.errors = tuple(
-            Invalid(path="hintResource", message=error.message) for error in problem.errors
-        )
-        raise
+def _prepare(
+    dependencies: PaidDependencies, request: TraceRequest, _call: Call | None
+) -> TraceRequest:
+    """Raises Problem 503 where the network has no node."""
+    if not dependencies.transactions.configured(NETWORKS[request.network]):
+        raise _not_configured(request.network)
+    return request
 
 
 async def _answer(
-    dependencies: PaidDependencies, transactions: Transactions, order: Order, _claim: HeldClaim
+    dependencies: PaidDependencies, request: TraceRequest, _claim: HeldClaim
 ) -> bytes:
     """The whole answer. Raises Problem 404 for an unknown hash, 503 where nobody can tell."""
-    result = await _traced(transactions, order)
+    result = await _traced(dependencies.transactions, request)
     if result.status is Status.NOT_FOUND:
         raise Problem(
             404,
@@ -281,20 +231,22 @@ async def _answer(
         for payment in result.payments
     ]
     store = dependencies.store
-    row = await store.reading(payment_of, keys, network=result.network, transaction=order.tx_hash)
+    row = await store.reading(payment_of, keys, network=result.network, transaction=request.tx_hash)
     hint = None
-    if order.hint is not None:
-        endpoint = await store.reading(endpoints.get, order.hint.id)
-        hint = hinted(order.hint, endpoint.quote if endpoint else None, result)
+    if request.hint_resource is not None:
+        endpoint = await store.reading(endpoints.get, request.hint_resource.id)
+        hint = hinted(request.hint_resource, endpoint.quote if endpoint else None, result)
     return orjson.dumps(trace_json(result, ledger=_ledger(row), hint=hint))
 
 
-async def _traced(transactions: Transactions, order: Order) -> TraceResult:
+async def _traced(transactions: Transactions, request: TraceRequest) -> TraceResult:
     try:
         async with asyncio.timeout(DEADLINE_S):
-            return await transactions.trace(order.network, order.tx_hash, order.model)
+            return await transactions.trace(
+                NETWORKS[request.network], request.tx_hash, request.model
+            )
     except NetworkNotConfiguredError as error:
-        raise _not_configured(order.network) from error
+        raise _not_configured(request.network) from error
     except DecoderUnavailable as error:
         raise Problem(
             503,
@@ -320,7 +272,7 @@ def _not_configured(name: str) -> Problem:
     )
 
 
-def _ledger(row: Booked | None) -> dict[str, Any]:
+def _ledger(row: PaymentSummary | None) -> dict[str, Any]:
     if row is None:
         return {"match": False}
     return {

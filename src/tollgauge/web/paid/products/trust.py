@@ -7,11 +7,10 @@ less than what was sold.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import Connection
 
-from tollgauge.core.endpoint import Resource
 from tollgauge.monitor import reports
 from tollgauge.store.endpoints import scores
 from tollgauge.store.ledger import payer_limit
@@ -20,13 +19,15 @@ from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.live_probe import known_now
+from tollgauge.web.wire.request_model import RequestedResource, RequestModel
 
-BODY: Final[dict[str, Any]] = {
-    "type": "object",
-    "required": ["resource"],
-    "properties": {"resource": catalogue.resource_field()},
-}
 EXAMPLE: Final = {"resource": "https://api.example.com/weather"}
+
+
+class TrustRequest(RequestModel):
+    """Which endpoint a report is asked for."""
+
+    resource: RequestedResource
 
 
 def product(dependencies: PaidDependencies) -> Product:
@@ -37,26 +38,22 @@ def product(dependencies: PaidDependencies) -> Product:
         summary="The live-probed trust report of an endpoint",
         description="Trust report of a pay-per-call (x402) endpoint, from a live probe: "
         "score 0 to 100, grade, breakdown, flags, price and payTo history, settlements.",
-        body=BODY,
+        request=TrustRequest,
         example=dict(EXAMPLE),
         answer=EXAMPLE | {"score": 84.2, "grade": "A", "recommendation": "proceed"},
         shape=wire.TrustReportShape,
-        validate=partial(_order, dependencies),
         compute=partial(_answer, dependencies),
-        hosts=lambda order: (payer_limit.for_probe(order.host),),
-        check=dependencies.live.check,
+        hosts=lambda request: (payer_limit.for_probe(request.resource.host),),
+        check=lambda tx, request: dependencies.live.check(tx, request.resource),
     )
 
 
-def _order(dependencies: PaidDependencies, document: object) -> Resource:
-    fields = catalogue.json_object(document)
-    return catalogue.resource_of(fields.get("resource"), dependencies.perimeter)
-
-
-async def _answer(dependencies: PaidDependencies, order: Resource, claim: HeldClaim) -> bytes:
-    report = await dependencies.store.reading(_shared, order.id, now=dependencies.clock())
+async def _answer(dependencies: PaidDependencies, request: TrustRequest, claim: HeldClaim) -> bytes:
+    report = await dependencies.store.reading(
+        _shared, request.resource.id, now=dependencies.clock()
+    )
     if report is None:
-        endpoint, probe = await dependencies.live.fresh_result(order, claim)
+        endpoint, probe = await dependencies.live.fresh_result(request.resource, claim)
         report = await dependencies.store.reading(
             reports.live, endpoint, probe, now=dependencies.clock()
         )

@@ -18,12 +18,11 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 
 import orjson
-from pydantic import Field
+from pydantic import ConfigDict, model_validator
 from sqlalchemy import Connection
 
 from tollgauge.clients import webhooks
@@ -35,7 +34,7 @@ from tollgauge.core.changes import EVENTS
 from tollgauge.core.endpoint import Endpoint, Listing, Resource
 from tollgauge.core.exchange import FaultKind
 from tollgauge.core.probe import Outcome, ProbeResult
-from tollgauge.core.watch import Kind, Target, WatchRequest
+from tollgauge.core.watch import Kind, WatchRequest
 from tollgauge.monitor import discovery
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger import payer_limit
@@ -45,21 +44,14 @@ from tollgauge.store.watches.destinations import Destination
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.paid import catalogue
-from tollgauge.web.paid.catalogue import PaidDependencies, Product
+from tollgauge.web.paid.catalogue import Call, PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.watches.delivery_test import DeliveryTester
 from tollgauge.web.watches.shapes import EXAMPLE_ID, SnakeShape, links
-from tollgauge.web.watches.watch_request import FIELDS, targets_of, watch_request_of
+from tollgauge.web.watches.watch_request import WatchFields
+from tollgauge.web.wire import OneOf
+from tollgauge.web.wire.request_model import RequestedResource, RequestModel, invalid, refuse
 
-BODY: Final[dict[str, Any]] = {
-    "type": "object",
-    "anyOf": [{"required": ["endpoint"]}, {"required": ["resource"]}],
-    "properties": {
-        "endpoint": catalogue.resource_field(),
-        "resource": catalogue.resource_field(),
-        **FIELDS,
-    },
-}
 EXAMPLE: Final[dict[str, Any]] = {
     "endpoint": "https://api.example.com/weather",
     "events": ["payto_change", "price_change", "liveness_down", "liveness_recovered"],
@@ -96,7 +88,7 @@ class TestShape(SnakeShape):
 
     __test__ = False
     destination: str
-    kind: Annotated[str, Field(json_schema_extra={"enum": [kind.value for kind in Kind]})]
+    kind: Annotated[str, OneOf(Kind)]
     ok: bool
     tries: int
     result: str
@@ -131,13 +123,35 @@ class WatchShape(SnakeShape):
     delivery: DeliveryShape
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreateOrder:
-    """What a watch was asked for."""
+class _Watched(RequestModel):
+    """The endpoint of a watch, which has two names: published clients use either."""
 
-    resource: Resource
-    watch_request: WatchRequest
-    targets: tuple[Target, ...]
+    endpoint: RequestedResource | None = None
+    resource: RequestedResource | None = None
+
+
+class CreateRequest(WatchFields, _Watched):
+    """A watch of an endpoint."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [{"required": ["endpoint"]}, {"required": ["resource"]}]}
+    )
+
+    @model_validator(mode="after")
+    def _check_names_one(self) -> Self:
+        named = {resource.url for resource in (self.endpoint, self.resource) if resource}
+        if not named:
+            refuse(invalid("resource", "The resource is missing."))
+        if len(named) > 1:
+            refuse(invalid("endpoint", "endpoint and resource name different endpoints."))
+        return self
+
+    @property
+    def watched(self) -> Resource:
+        """The endpoint to watch."""
+        resource = self.endpoint or self.resource
+        assert resource is not None  # noqa: S101 - checked when it was read
+        return resource
 
 
 def product(dependencies: PaidDependencies) -> Product:
@@ -149,11 +163,11 @@ def product(dependencies: PaidDependencies) -> Product:
         description="Watch a pay-per-call (x402) endpoint for 30 days: alerts on payTo, price, "
         "asset or network changes, spec regressions, delisting, downtime, slow answers; checked "
         "every 5 minutes; webhooks, Slack, Discord, or polling.",
-        body=BODY,
+        request=CreateRequest,
         example=dict(EXAMPLE),
         answer=_example(),
         shape=WatchShape,
-        validate=partial(_order, dependencies),
+        prepare=partial(_prepare, dependencies),
         compute=partial(_create, dependencies),
         reveal=partial(_reveal, dependencies),
         hosts=_hosts,
@@ -164,14 +178,10 @@ def product(dependencies: PaidDependencies) -> Product:
     )
 
 
-def _order(dependencies: PaidDependencies, document: object) -> CreateOrder:
-    fields = catalogue.json_object(document)
-    named = [fields[key] for key in ("endpoint", "resource") if fields.get(key) is not None]
-    resources = {catalogue.resource_of(url, dependencies.perimeter).url for url in named}
-    if len(resources) > 1:
-        raise catalogue.invalid("endpoint", "endpoint and resource name different endpoints.")
-    resource = catalogue.resource_of(named[0] if named else None, dependencies.perimeter)
-    targets = targets_of(fields, dependencies.perimeter)
+def _prepare(
+    dependencies: PaidDependencies, request: CreateRequest, _call: Call | None
+) -> CreateRequest:
+    """Raises Problem 503 where no secret can be kept."""
     if not dependencies.sealer.ready:
         raise Problem(
             503,
@@ -181,45 +191,43 @@ def _order(dependencies: PaidDependencies, document: object) -> CreateOrder:
             retry_after=3600,
             extra={"notCharged": True},
         )
-    return CreateOrder(
-        resource=resource,
-        watch_request=watch_request_of(fields, now=WatchRequest()),
-        targets=targets,
-    )
+    return request
 
 
-def _hosts(order: CreateOrder) -> tuple[str, ...]:
-    deliveries = (payer_limit.for_delivery(target.host) for target in order.targets)
-    return (payer_limit.for_probe(order.resource.host), *deliveries)
+def _hosts(request: CreateRequest) -> tuple[str, ...]:
+    deliveries = (payer_limit.for_delivery(target.host) for target in request.targets)
+    return (payer_limit.for_probe(request.watched.host), *deliveries)
 
 
-async def _create(dependencies: PaidDependencies, order: CreateOrder, claim: HeldClaim) -> bytes:
+async def _create(
+    dependencies: PaidDependencies, request: CreateRequest, claim: HeldClaim
+) -> bytes:
     watch_id = f"wat_{secrets.token_hex(12)}"
     key = secrets.token_bytes(webhooks.SECRET_BYTES)
     secret = webhooks.new_secret(key)
     signing = Signing(key=key, secret_hash=webhooks.secret_hash(secret))
     tester = DeliveryTester(dependencies)
     tested = await tester.test(
-        order.targets, watch_id=watch_id, resource=order.resource.url, signing=signing
+        request.targets, watch_id=watch_id, resource=request.watched.url, signing=signing
     )
-    warnings = await _contact(dependencies, order.resource, claim)
+    warnings = await _contact(dependencies, request.watched, claim)
     now = dependencies.clock()
-    signed = any(target.kind is Kind.JSON for target in order.targets)
+    signed = any(target.kind is Kind.JSON for target in request.targets)
     watch = Watch(
         id=watch_id,
         secret_hash=signing.secret_hash,
         sealed_key=dependencies.sealer.seal(key, context=watch_context(watch_id))
         if signed
         else None,
-        endpoint_id=order.resource.id,
+        endpoint_id=request.watched.id,
         created_at=now,
         expires_at=now + rules.PERIOD_MS,
-        watch_request=order.watch_request,
+        watch_request=request.watch_request(),
     )
-    destinations = tester.sealed(order.targets, watch_id=watch_id, now=now)
-    await claim.writing(_add, order.resource, watch, destinations, payment_id=claim.payment_id)
+    destinations = tester.sealed(request.targets, watch_id=watch_id, now=now)
+    await claim.writing(_add, request.watched, watch, destinations, payment_id=claim.payment_id)
     document = bought(
-        watch, resource=order.resource.url, secret=secret, base_url=dependencies.base_url
+        watch, resource=request.watched.url, secret=secret, base_url=dependencies.base_url
     )
     document["delivery"] = {"connection_test": tested}
     document["next_steps"] = warnings + document["next_steps"]

@@ -1,8 +1,7 @@
-"""Methodology: the page that explains a policy, generated from its table and its rules.
+"""docs/methodology.md: the page that explains a policy, generated from its table and its rules.
 
 Nothing here is written twice: numbers come from core/policy, questions and flag rules from the
-docstrings in core/signals and core/verdict. docs/methodology.md holds the
-output, and a test says when it is out of date.
+docstrings in core/signals and core/verdict. A test says when the page is out of date.
 """
 
 from __future__ import annotations
@@ -26,8 +25,9 @@ from tollgauge.core.policy import Policy, Table
 from tollgauge.core.probe import LATE_HERE, LATE_MS, Outcome
 from tollgauge.core.rounding import half_up
 from tollgauge.core.scoring import FLAG_RULES, recommend
-from tollgauge.core.signals import activity, age, compliance, envelope, latency, stability, uptime
-from tollgauge.core.signals.settled import settled
+from tollgauge.core.signals import envelope
+from tollgauge.core.signals.components import SUBSCORES
+from tollgauge.core.signals.volume import volume_of
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.core.verdict import verdict
 
@@ -49,15 +49,6 @@ _UNPROVEN: Final = (
     f"a private address; TLS or a certificate when {TLS_SITES_MIN} or more unrelated sites failed "
     f"so within {RECENT_MS // MINUTE_MS} minutes and nobody answered since"
 )
-
-_QUESTIONS: Final[dict[str, Callable[..., Fraction]]] = {
-    "uptime": uptime.subscore,
-    "compliance": compliance.subscore,
-    "latency": latency.subscore,
-    "age": age.subscore,
-    "activity": activity.subscore,
-    "stability": stability.subscore,
-}
 
 
 def methodology(policy: Policy) -> str:
@@ -117,7 +108,7 @@ def _whose_fault() -> str:
 def _components(policy: Policy) -> str:
     rows = [(row.name, row.weight, row.measures, row.absent) for row in policy.rows]
     parts = ["## Components", _table(("component", "weight", "subscore 0 to 100", "absence"), rows)]
-    parts += [f"**{row.name}.** {_words(_QUESTIONS[row.name])}" for row in policy.rows]
+    parts += [f"**{row.name}.** {_words(SUBSCORES[row.name])}" for row in policy.rows]
     return "\n\n".join(parts)
 
 
@@ -134,7 +125,7 @@ def _tables(policy: Policy) -> str:
 
 
 def _settlements() -> str:
-    return "## Organic settlement\n\n" + (inspect.getdoc(settled) or "")
+    return "## Organic settlement\n\n" + (inspect.getdoc(volume_of) or "")
 
 
 def _grades(policy: Policy) -> str:

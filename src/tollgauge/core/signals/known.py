@@ -28,7 +28,7 @@ def injection_suspected(facts: Facts) -> Fired | None:
 
 def first_contact(facts: Facts) -> Fired | None:
     """First seen less than 24 hours ago, or at most one scored probe in the window."""
-    new = facts.evidence.as_of - facts.evidence.first_seen < facts.policy.new_span
+    new = facts.evidence.as_of - facts.evidence.first_seen < facts.policy.new_ms
     few = facts.totals.scored <= 1
     if not new and not few:
         return None

@@ -1,6 +1,6 @@
-"""Settled: who paid a payTo, and how much of it is organic.
+"""Volume: who paid a payTo, and how much of it is organic.
 
-The rules are those of docs/methodology.md, *organic settlement*; `settled` states them.
+The rules are those of docs/methodology.md, *organic settlement*; `volume_of` states them.
 Raw figures leave nothing out and divide by nothing. Hex addresses compare without case.
 """
 
@@ -14,7 +14,7 @@ from tollgauge.core.evidence import ChainEvidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class Volume:
     """Settlements of the window in atomic USDC (6 decimals).
 
     `payers` counts those with organic volume. `effective` and `organic_usd` are already divided
@@ -49,7 +49,7 @@ class Settled:
         return Fraction(self.raw, 10**6)
 
 
-def settled(chain: ChainEvidence | None) -> Settled:
+def volume_of(chain: ChainEvidence | None) -> Volume:
     """Only USDC that an EIP-3009 authorization moved to the payTo counts, and of that:
 
     - a payment of the payTo to itself is left out;
@@ -60,7 +60,7 @@ def settled(chain: ChainEvidence | None) -> Settled:
     - a payTo that k monitored hosts share gives each of them one k-th.
     """
     if chain is None:
-        return Settled()
+        return Volume()
     pay_to = _key(chain.pay_to)
     paid: dict[str, int] = {}
     back: dict[str, int] = {}
@@ -70,7 +70,7 @@ def settled(chain: ChainEvidence | None) -> Settled:
         back[payer] = back.get(payer, 0) + row.returned
     others = {payer: volume for payer, volume in paid.items() if payer != pay_to}
     organic = [left for payer, volume in others.items() if (left := volume - back[payer]) > 0]
-    return Settled(
+    return Volume(
         raw=sum(paid.values()),
         organic=sum(organic),
         own=paid.get(pay_to, 0),

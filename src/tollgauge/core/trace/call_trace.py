@@ -4,7 +4,7 @@ Rules:
 - a token keeps its own balances, so it is reached by CALL: a DELEGATECALL frame is a proxy's
   implementation running the same call a second time and is not counted;
 - a frame with an `error` changed nothing, and neither did any frame inside it;
-- a frame that lacks a type, or whose parts have other types, raises CaptureError;
+- a frame that lacks a type, or whose parts have other types, raises TraceInputError;
 - frames are walked without recursion, so that depth costs nothing.
 
 Wrappers need no knowledge here: the node itself says which calls were made.
@@ -15,12 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tollgauge.core.trace.calldata import SELECTORS, Authorized, read_call
-from tollgauge.core.trace.captured import CaptureError
+from tollgauge.core.trace.calldata import SELECTORS, AuthorizedTransfer, read_call
+from tollgauge.core.trace.transaction import TraceInputError
 from tollgauge.core.units import EVM_ADDRESS_PATTERN
 
 _PREFIXES: Final = tuple("0x" + selector.hex() for selector in SELECTORS)
-_PREFIX_LENGTH: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,19 +27,19 @@ class CallTrace:
     """What a trace says: whether the outermost call held, and the transfers asked for, in order."""
 
     ok: bool
-    calls: tuple[Authorized, ...]
+    calls: tuple[AuthorizedTransfer, ...]
 
 
 def read_call_trace(value: object) -> CallTrace:
-    """The outermost frame of a call trace. Raises CaptureError."""
+    """The outermost frame of a call trace. Raises TraceInputError."""
     if not isinstance(value, dict):
-        raise CaptureError("The call trace is no JSON object.")
+        raise TraceInputError("The call trace is no JSON object.")
     transfers = []
     waiting: list[Any] = [value]
     while waiting:
         frame = waiting.pop()
         if not isinstance(frame, dict) or not isinstance(frame.get("type"), str):
-            raise CaptureError("A frame of the call trace has no type.")
+            raise TraceInputError("A frame of the call trace has no type.")
         if frame.get("error") is not None:
             continue
         transfer = _transfer(frame)
@@ -48,21 +47,21 @@ def read_call_trace(value: object) -> CallTrace:
             transfers.append(transfer)
         inner = frame.get("calls")
         if not isinstance(inner, list | None):
-            raise CaptureError("A frame's calls are no list.")
+            raise TraceInputError("A frame's calls are no list.")
         waiting += reversed(inner or [])
     return CallTrace(ok=value.get("error") is None, calls=tuple(transfers))
 
 
-def _transfer(frame: dict[str, Any]) -> Authorized | None:
+def _transfer(frame: dict[str, Any]) -> AuthorizedTransfer | None:
     """The EIP-3009 transfer that a frame calls, if it is one."""
     data, target = frame.get("input"), frame.get("to")
     if frame["type"] != "CALL" or not isinstance(data, str):
         return None
-    if data[:_PREFIX_LENGTH].lower() not in _PREFIXES:
+    if not data[:10].lower().startswith(_PREFIXES):
         return None
     if not isinstance(target, str) or not EVM_ADDRESS_PATTERN.fullmatch(target):
-        raise CaptureError("A frame's address is malformed.")
+        raise TraceInputError("A frame's address is malformed.")
     try:
         return read_call(bytes.fromhex(data[2:]), target.lower())
     except ValueError as error:
-        raise CaptureError("A frame's input is not hex.") from error
+        raise TraceInputError("A frame's input is not hex.") from error

@@ -1,4 +1,4 @@
-"""Captured: a transaction, its receipt and its logs, read from what a node or a client wrote.
+"""A transaction, its receipt and its logs, read from what a node or a client wrote.
 
 Rules:
 - what a node sent, or what somebody saved of it, is read once into the small types below; hex is
@@ -6,8 +6,8 @@ Rules:
   of explorers (core/trace/forms);
 - a part that is missing is None, because absence and emptiness differ: a receipt without `logs`
   tells nothing about transfers, one with an empty list says that there were none;
-- a part that is present and malformed raises CaptureError, except call data that is no hex, which
-  is unreadable and hence None.
+- a part that is present and malformed raises TraceInputError, except call data that is no hex,
+  which is unreadable and hence None.
 
 What the parts mean is the other modules' work.
 """
@@ -17,34 +17,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.trace import forms
-from tollgauge.core.trace.forms import TX_HASH
-
-__all__ = [
-    "TX_HASH",
-    "Block",
-    "CaptureError",
-    "Log",
-    "Receipt",
-    "Transaction",
-    "completed",
-    "own_receipt",
-    "read_receipt",
-    "read_transaction",
-    "unwrapped",
-]
 
 T = TypeVar("T")
 
 _CUT: Final = re.compile(r"0x[0-9a-fA-F]|[0-9a-fA-F]{8}", re.ASCII)
 _TOPICS_MAX: Final = 4
+_ENVELOPE: Final = frozenset({"jsonrpc", "id", "result", "error", "status", "message"})
+_hash: Final = partial(forms.hexadecimal, pattern=forms.TX_HASH)
+_bytes: Final = partial(forms.hexadecimal, pattern=forms.BYTES)
 _OF_RECEIPT: Final = frozenset({*forms.STATUS, *forms.HASH, "isError", "logs", "items"})
 
 
-class CaptureError(TollgaugeError):
+class TraceInputError(TollgaugeError):
     """Something that is no transaction, receipt or call trace of an Ethereum node."""
 
 
@@ -106,47 +95,52 @@ class Receipt:
 
 
 def unwrapped(value: object) -> object:
-    """The result of a saved reply, or the value itself. Raises CaptureError for a saved error."""
-    try:
-        return forms.unwrapped(value)
-    except ValueError as error:
-        raise CaptureError(
+    """What a saved reply holds: the `result` of JSON-RPC or of an explorer's API, else the value
+    itself. Raises TraceInputError for a reply that tells an error.
+    """
+    if not isinstance(value, dict):
+        return value
+    if "jsonrpc" not in value and not ("result" in value and value.keys() <= _ENVELOPE):
+        return value
+    if value.get("error") is not None or isinstance(value.get("result"), str):
+        raise TraceInputError(
             "The saved reply is an error and not an answer.", hint="Ask the node again."
-        ) from error
+        )
+    return value.get("result")
 
 
 def read_transaction(value: object) -> Transaction:
-    """A transaction object. Raises CaptureError."""
+    """A transaction object. Raises TraceInputError."""
     fields = _object(value, "The transaction")
     if not fields.keys() & {*forms.HASH, *forms.DATA} or "topics" in fields:
-        raise CaptureError("The object has neither a hash nor an input: it is no transaction.")
-    _, data = forms.named(fields, forms.DATA)
-    readable = _data(data)
+        raise TraceInputError("The object has neither a hash nor an input: it is no transaction.")
+    _, written = forms.named(fields, forms.DATA)
+    data = _data(written)
     mined = [fields[name] for name in forms.BLOCK if name in fields]
     return Transaction(
         hash=_read(fields, forms.HASH, _hash),
         chain_id=_read(fields, forms.CHAIN, forms.number),
         sender=_read(fields, ("from",), forms.address),
         to=_read(fields, ("to",), forms.address),
-        data=readable,
+        data=data,
         pending=all(value is None for value in mined) if mined else None,
         block=_block(fields),
-        cut=readable is None and isinstance(data, str) and bool(_CUT.match(data)),
+        cut=data is None and isinstance(written, str) and bool(_CUT.match(written)),
     )
 
 
 def read_receipt(value: object) -> Receipt:
     """A receipt object, or a transaction's logs alone: a list of them, or a page of Blockscout.
-    Raises CaptureError.
+    Raises TraceInputError.
     """
     if isinstance(value, list) and value:
         value = {"logs": value, forms.MORE: {}}  # there may be more of them
     fields = _object(value, "The receipt")
     if not fields.keys() & _OF_RECEIPT:
-        raise CaptureError("The object has neither a status nor logs: it is no receipt.")
+        raise TraceInputError("The object has neither a status nor logs: it is no receipt.")
     name, logs = forms.named(fields, ("logs", "items"))
     if logs is not None and not isinstance(logs, list):
-        raise CaptureError("The receipt's logs are no list.")
+        raise TraceInputError("The receipt's logs are no list.")
     read = [_log(item) for item in logs or ()]
     if name == "items" and all(log.index is not None for log in read):
         read.sort(key=lambda log: log.index or 0)  # an explorer may show the newest first
@@ -162,7 +156,7 @@ def read_receipt(value: object) -> Receipt:
 
 def own_receipt(value: object) -> Receipt | None:
     """What a transaction object itself says of its outcome, as explorers' objects do; None where
-    it says nothing. Raises CaptureError.
+    it says nothing. Raises TraceInputError.
     """
     fields = _object(value, "The transaction")
     if not fields.keys() & {*forms.STATUS, "isError", "logs"}:
@@ -171,12 +165,12 @@ def own_receipt(value: object) -> Receipt | None:
     return None if receipt.ok is None and receipt.logs is None else receipt
 
 
-def completed(receipt: Receipt, other: Receipt) -> Receipt:
-    """A receipt with what only another one of the same transaction says. Raises CaptureError
+def merged(receipt: Receipt, other: Receipt) -> Receipt:
+    """A receipt with what only another one of the same transaction says. Raises TraceInputError
     where they disagree.
     """
     if None not in (receipt.ok, other.ok) and receipt.ok != other.ok:
-        raise CaptureError("The receipt and the transaction tell different outcomes.")
+        raise TraceInputError("The receipt and the transaction tell different outcomes.")
     logs = receipt if receipt.logs is not None else other
     return replace(
         receipt,
@@ -193,22 +187,22 @@ def _log(value: object) -> Log:
     fields = _object(value, "A log")
     topics = fields.get("topics")
     if not isinstance(topics, list) or len(topics) > _TOPICS_MAX:
-        raise CaptureError("A log's topics are no list of at most four.")
+        raise TraceInputError("A log's topics are no list of at most four.")
     if fields.get("removed") is True:
-        raise CaptureError("A log was removed: its block is not part of the chain any more.")
+        raise TraceInputError("A log was removed: its block is not part of the chain any more.")
     while topics and topics[-1] is None:
         topics = topics[:-1]
     address = _read(fields, ("address",), forms.address)
     data = _read(fields, ("data",), _bytes)
     if address is None or data is None:
-        raise CaptureError("A log has no address or no data.")
+        raise TraceInputError("A log has no address or no data.")
     try:
-        read = tuple(forms.hexadecimal(topic, TX_HASH) for topic in topics)
+        hashes = tuple(_hash(topic) for topic in topics)
     except ValueError as error:
-        raise CaptureError("A log's topic is not 32 bytes of hex.") from error
+        raise TraceInputError("A log's topic is not 32 bytes of hex.") from error
     return Log(
         address=address,
-        topics=read,
+        topics=hashes,
         data=data,
         index=_read(fields, forms.LOG_INDEX, _index),
         tx_hash=_read(fields, forms.HASH, _hash),
@@ -216,7 +210,7 @@ def _log(value: object) -> Log:
 
 
 def _block(fields: Mapping[str, Any]) -> Block | None:
-    number, at = _read(fields, forms.BLOCK, forms.number), None
+    number = _read(fields, forms.BLOCK, forms.number)
     if number is None:
         return None
     at = _read(fields, forms.TIME, forms.milliseconds)
@@ -225,27 +219,27 @@ def _block(fields: Mapping[str, Any]) -> Block | None:
 
 def _object(value: object, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise CaptureError(f"{what} is no JSON object.")
+        raise TraceInputError(f"{what} is no JSON object.")
     return value
 
 
 def _read(
     fields: Mapping[str, Any], names: tuple[str, ...], form: Callable[[object], T]
 ) -> T | None:
-    """The value under one of some names, None where there is none. Raises CaptureError."""
+    """The value under one of some names, None where there is none. Raises TraceInputError."""
     name, value = forms.named(fields, names)
     try:
         return None if value is None else form(value)
     except ValueError as error:
         words = str(error) if str(error).startswith("is ") else "is malformed"
-        raise CaptureError(f"The field {name} {words}.") from error
+        raise TraceInputError(f"The field {name} {words}.") from error
 
 
 def _outcome(fields: Mapping[str, Any]) -> bool | None:
     try:
         return forms.outcome(fields)
     except ValueError as error:
-        raise CaptureError(
+        raise TraceInputError(
             "The receipt's status is neither 0 nor 1, and no word for it."
         ) from error
 
@@ -256,14 +250,6 @@ def _data(value: object) -> bytes | None:
         return bytes.fromhex(_bytes(value)[2:])
     except ValueError:
         return None
-
-
-def _hash(value: object) -> str:
-    return forms.hexadecimal(value, TX_HASH)
-
-
-def _bytes(value: object) -> str:
-    return forms.hexadecimal(value, forms.BYTES)
 
 
 def _index(value: object) -> int:

@@ -1,0 +1,145 @@
+"""Models of requests: what is invalid is refused by its place, in the words of the published
+schema; of the fields that a route does not know misspelt ones are refused, others are nobody's
+business.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from tollgauge.web.edge.problem import Problem
+from tollgauge.web.paid.products import history, renewal, similar, trace, trust, watch
+from tollgauge.web.watches import shapes
+from tollgauge.web.wire.request_model import RequestModel
+
+RESOURCE = "https://api.example.com/weather"
+
+
+def refused(document: object, request: type[RequestModel]) -> Problem:
+    with pytest.raises(Problem) as caught:
+        request.read(document)
+    assert (caught.value.status, caught.value.code) == (422, "unknown-field")
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("request_model", "name", "meant"),
+    [
+        (history.HistoryRequest, "day", "days"),
+        (history.HistoryRequest, "Days", "days"),
+        (similar.SimilarRequest, "min_score_delta", "minScoreDelta"),
+        (similar.SimilarRequest, "minScoreDetla", "minScoreDelta"),
+        (similar.SimilarRequest, "limits", "limit"),
+        (trace.TraceRequest, "hint_resource", "hintResource"),
+        (trace.TraceRequest, "Network", "network"),
+        (watch.CreateRequest, "event", "events"),
+        (watch.CreateRequest, "livenessSensitivityN", "liveness_sensitivity_n"),
+    ],
+)
+def test_a_misspelt_field_is_refused_with_the_name_that_was_meant(
+    request_model: type[RequestModel], name: str, meant: str
+) -> None:
+    required = request_model.json_schema().get("required", ["endpoint"])
+    problem = refused({**dict.fromkeys(required, RESOURCE), name: 7}, request_model)
+    assert str(problem) == (f"There is no field {name}: did you mean {meant}? Nothing was charged.")
+    assert [error.path for error in problem.errors] == [name]
+
+
+@pytest.mark.parametrize("name", ["webhook_url", "slack_url"])
+def test_a_destination_beside_delivery_is_refused(name: str) -> None:
+    """The watch would be sold, and tell nobody."""
+    problem = refused(
+        {"endpoint": RESOURCE, name: "https://hooks.example.com/x"}, watch.CreateRequest
+    )
+    assert "belongs inside delivery" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("request_model", "more"),
+    [
+        (
+            trust.TrustRequest,
+            {"why": "before paying it", "source": "an-agent", "Resource": RESOURCE},
+        ),
+        (history.HistoryRequest, {"days": 7, "day": 1}),
+        (similar.SimilarRequest, {"metadata": {}, "agent": "x", "session_id": "1"}),
+        (renewal.RenewalRequest, {"watch_id": shapes.EXAMPLE_ID, "days": 30}),
+    ],
+)
+def test_what_is_near_no_field_that_is_left_out_is_ignored(
+    request_model: type[RequestModel], more: dict[str, Any]
+) -> None:
+    request_model.read({"resource": RESOURCE, **more})
+
+
+@pytest.mark.parametrize("document", [None, [], 7, "resource", {}])
+def test_what_has_no_fields_has_no_misspelt_ones(document: object) -> None:
+    with pytest.raises(Problem) as caught:
+        trust.TrustRequest.read(document)
+    assert (caught.value.status, caught.value.code) == (422, "invalid-input")
+
+
+def test_hostile_names_are_cut_and_cleaned() -> None:
+    for name in ("re\u202esource", "resource\ud800", "resource\x00", "days\n"):
+        problem = refused({name: 1}, history.HistoryRequest)
+        document = orjson.loads(bytes(problem.response().body))
+        assert document["errors"][0]["path"] in ("resource", "days")
+
+
+def test_the_number_of_names_that_are_compared_has_an_end() -> None:
+    trust.TrustRequest.check_names({f"x{number}": 0 for number in range(50)} | {"resourcee": 1})
+    refused({f"x{number}": 0 for number in range(49)} | {"resourcee": 1}, trust.TrustRequest)
+    trust.TrustRequest.check_names({"resource" * 8_000: 1})
+
+
+@pytest.mark.parametrize(
+    ("request_model", "wrong", "words"),
+    [
+        (history.HistoryRequest, {"days": "7"}, "days must be a number from 1 to 90."),
+        (similar.SimilarRequest, {"limit": 2.5}, "limit must be a whole number from 1 to 25."),
+        (trace.TraceRequest, {"txHash": "0x1"}, "txHash must be a text that matches ^0x"),
+        (trace.TraceRequest, {"model": "guess"}, "model must be one of receipt-logs, calldata,"),
+        (watch.CreateRequest, {"digest": 1}, "digest must be true or false."),
+        (watch.CreateRequest, {"events": []}, "events must be a list that is not empty."),
+        (watch.CreateRequest, {"events": ["x", "y"]}, "events[0] must be one of payto_change,"),
+        (watch.CreateRequest, {"delivery": "https://x.com"}, "delivery must be an object."),
+        (watch.CreateRequest, {"delivery": {"url": 1}}, "delivery takes webhook_url and slack"),
+    ],
+)
+def test_what_is_wrong_is_said_in_the_words_of_the_schema(
+    request_model: type[RequestModel], wrong: dict[str, Any], words: str
+) -> None:
+    given = {"resource": RESOURCE}
+    if request_model is trace.TraceRequest:
+        given = {"txHash": "0x" + "5a" * 32}
+    with pytest.raises(Problem) as caught:
+        request_model.read(given | wrong)
+    assert (caught.value.status, caught.value.code) == (422, "invalid-input")
+    (error,) = caught.value.errors
+    assert error.message == str(caught.value)
+    assert error.message.startswith(words)
+
+
+def test_every_invalid_field_is_named() -> None:
+    with pytest.raises(Problem) as caught:
+        similar.SimilarRequest.read({"resource": "http://x.com", "limit": 0, "minScoreDelta": "5"})
+    assert caught.value.code == "resource-not-https"
+    paths = [error.path for error in caught.value.errors]
+    assert paths == ["resource", "limit", "minScoreDelta"]
+
+
+def test_a_hostile_delivery_is_refused_with_few_words() -> None:
+    names = {f"x{number}\ud800": 0 for number in range(5_000)}
+    with pytest.raises(Problem) as caught:
+        watch.CreateRequest.read({"resource": RESOURCE, "delivery": names})
+    assert len(caught.value.errors) == 1
+    assert len(bytes(caught.value.response().body)) < 1_000
+
+
+def test_what_is_published_has_no_titles_nulls_or_references() -> None:
+    text = orjson.dumps(watch.CreateRequest.json_schema()).decode()
+    for word in ('"title"', "null", "$ref", "$defs"):
+        assert word not in text
