@@ -95,7 +95,7 @@ async def test_what_was_asked_before_goes_on_while_the_database_is_gone(
     for path in READS[:-1]:
         assert (await running.get(path)).status_code == 200
     running.app._cache = type(running.app._cache)(
-        (key, replace(kept, until=0.0)) for key, kept in running.app._cache.items()
+        (key, replace(kept, fresh_until=0.0)) for key, kept in running.app._cache.items()
     )
     async with gone(running, tmp_path / "service.db"):
         for path in READS[:-1]:

@@ -16,10 +16,10 @@ from tollgauge.cli.config import config_app
 from tollgauge.cli.database import backup, migrate, restore
 from tollgauge.cli.demo import demo_app
 from tollgauge.cli.discover import discover
-from tollgauge.cli.examine import lint_command, probe, score
+from tollgauge.cli.examine import lint, probe, score
 from tollgauge.cli.payments import payments
 from tollgauge.cli.serve import mcp, run, serve, work
-from tollgauge.cli.terminal import FAILED, errors, plain
+from tollgauge.cli.terminal import FAILED, print_error
 from tollgauge.cli.trace import trace
 from tollgauge.cli.watch import watch_app
 from tollgauge.core.errors import TollgaugeError
@@ -31,20 +31,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(run)
-app.command()(serve)
-app.command()(work)
-app.command()(mcp)
-app.command()(migrate)
-app.command()(backup)
-app.command()(restore)
-app.command()(probe)
-app.command(name="lint")(lint_command)
-app.command()(score)
-app.command()(trace)
-app.command()(discover)
-app.command()(bench)
-app.command()(payments)
+for command in (
+    *(run, serve, work, mcp, migrate, backup, restore, probe, lint, score, trace),
+    *(discover, bench, payments),
+):
+    app.command()(command)
 app.add_typer(demo_app, name="demo")
 app.add_typer(config_app, name="config")
 app.add_typer(watch_app, name="watch")
@@ -55,9 +46,7 @@ def main() -> None:
     try:
         app()
     except TollgaugeError as error:
-        errors.print(f"[bold]tollgauge:[/] {plain(str(error))}", soft_wrap=True)
-        if error.hint:
-            errors.print(f"  {plain(error.hint)}", soft_wrap=True)
+        print_error(error)
         sys.exit(FAILED)
     except (KeyboardInterrupt, asyncio.CancelledError):
         sys.exit(130)

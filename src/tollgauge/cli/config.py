@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tollgauge.cli.inputs import load_config
-from tollgauge.cli.terminal import BAD, FAILED, ConfigFile, Json, errors, plain, show
+from tollgauge.cli.terminal import BAD, FAILED, ConfigFile, Json, errors, plain, print_error, show
 
 if TYPE_CHECKING:
     from tollgauge.config import Config
@@ -34,7 +34,7 @@ def config_check(config: ConfigFile = None, as_json: Json = False) -> None:
     except ConfigError as error:
         show({"good": False, "problems": error.problems, "warnings": []}, (), as_json=as_json)
         if not as_json:
-            errors.print(f"[bold]tollgauge:[/] {plain(str(error))}", soft_wrap=True)
+            print_error(error)
         raise typer.Exit(FAILED if error.unread else BAD) from error
     warnings = advised(loaded)
     sells = "sells reports" if loaded.sale.pay_to else "sells nothing (sale.pay_to is not set)"

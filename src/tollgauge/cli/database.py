@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tollgauge.cli.inputs import load_config
-from tollgauge.cli.terminal import BAD, ConfigFile, Json, errors, plain, progress_bar, show
+from tollgauge.cli.inputs import load_config, with_service
+from tollgauge.cli.terminal import BAD, ConfigFile, Json, errors, print_error, progress_bar, show
 
 if TYPE_CHECKING:
-    from tollgauge.config import Config
-    from tollgauge.db.backup import BackupDamagedError, Copy
+    from tollgauge.db.backup import Copy
 
 
 def migrate(config: ConfigFile = None, as_json: Json = False) -> None:
@@ -24,7 +23,7 @@ def migrate(config: ConfigFile = None, as_json: Json = False) -> None:
 
     with progress_bar() as progress:
         progress("bringing the database up to date", 0, 0)
-        asyncio.run(_migrate(load_config(config)))
+        with_service(load_config(config), lambda service: service.store.migrate())
     newest = versions()[-1]
     words = f"The database is up to date (version {newest})."
     show({"version": newest}, [words], as_json=as_json)
@@ -48,17 +47,14 @@ def backup(
     try:
         if is_sqlite(parse_url(url)):
             with progress_bar() as progress:
-                copy = files.save(
-                    files.database_file(url),
-                    file,
-                    force=force,
-                    progress=lambda done, total: progress("pages copied", done, total),
-                )
+                pages = partial(progress, "pages copied")
+                copy = files.save(files.database_file(url), file, force=force, progress=pages)
         else:
             errors.print("pg_dump writes the copy.")
             copy = postgres_backup.dump(url, file, force=force)
     except files.BackupDamagedError as error:
-        raise _damaged(error) from error
+        print_error(error)
+        raise typer.Exit(BAD) from error
     _show_copy(copy, as_json=as_json)
 
 
@@ -85,7 +81,7 @@ def restore(
                     file,
                     files.database_file(url),
                     stamp=datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"),
-                    progress=lambda done, total: progress("pages copied", done, total),
+                    progress=partial(progress, "pages copied"),
                 )
         elif sqlite_to_postgres.is_sqlite_file(file):
             with progress_bar() as progress:
@@ -95,14 +91,9 @@ def restore(
             errors.print("pg_restore reads the copy.")
             copy = asyncio.run(postgres_backup.restore(file, url))
     except files.BackupDamagedError as error:
-        raise _damaged(error) from error
+        print_error(error)
+        raise typer.Exit(BAD) from error
     _show_copy(copy, as_json=as_json, restored=True, replaced=replaced)
-
-
-def _damaged(error: BackupDamagedError) -> typer.Exit:
-    errors.print(f"[bold]tollgauge:[/] {plain(str(error))}", soft_wrap=True)
-    errors.print(f"  {plain(error.hint)}", soft_wrap=True)
-    return typer.Exit(BAD)
 
 
 def _show_copy(
@@ -126,10 +117,3 @@ def _show_copy(
     if restored and not copy.newest:
         lines.append("The next start, or tollgauge migrate, brings it to the newest version.")
     show(document | more, lines, as_json=as_json)
-
-
-async def _migrate(config: Config) -> None:
-    from tollgauge import app as root
-
-    async with root.opened(config):
-        pass

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from tollgauge.cli.inputs import load_config
+from tollgauge.cli.inputs import load_config, with_service
 from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, progress_bar, show
 from tollgauge.core.errors import TollgaugeError
 
 if TYPE_CHECKING:
-    from tollgauge.config import Config
-    from tollgauge.jobs.discover import Tally
+    from tollgauge.app import Opened
+    from tollgauge.jobs.discover import Source, Tally
 
 
 def discover(
@@ -44,9 +45,13 @@ def discover(
     crawl of a directory to the next is told if both have one name.
     """
     _check_sources(sources)
-    loaded = load_config(config)
+    settings, directory = load_config(config), _directory(sources[0], name, kind)
     with progress_bar() as progress:
-        tallies = asyncio.run(_discover(loaded, sources, name, kind, progress))
+        progress("reading", 0, 0)
+        entries_read = partial(progress, "entries read")
+        tallies = with_service(
+            settings, lambda service: _discover(service, sources, directory, name, entries_read)
+        )
     documents = [_document(tally) for tally in tallies]
     show(
         documents if len(sources) > 1 else documents[0],
@@ -80,20 +85,8 @@ def _check_sources(sources: list[str]) -> None:
 
 
 def _document(tally: Tally) -> dict[str, object]:
-    return {
-        "source": tally.source,
-        "items": tally.items,
-        "new": tally.new,
-        "seen": tally.seen,
-        "merged": tally.merged,
-        "skipped": dict(tally.skipped),
-        "examples": dict(tally.examples),
-        "events": dict(tally.events),
-        "delisted": tally.delisted,
-        "complete": tally.complete,
-        "suspicious": tally.suspicious,
-        "problem": tally.problem or None,
-    }
+    mappings = {name: dict(getattr(tally, name)) for name in ("skipped", "examples", "events")}
+    return asdict(tally) | mappings | {"problem": tally.problem or None}
 
 
 _NOT_WHOLE: Final = "The source says itself that this is not all of it, or holds nothing."
@@ -116,47 +109,40 @@ def _lines(tally: Tally) -> Iterator[str]:
 
 
 async def _discover(
-    config: Config,
+    service: Opened,
     sources: list[str],
+    directory: Source | None,
     name: str,
-    kind: str,
-    progress: Callable[[str, int, int], None],
+    progress: Callable[[int, int], None],
 ) -> tuple[Tally, ...]:
-    from tollgauge import app as root
-    from tollgauge.jobs.discover import Source
-    from tollgauge.jobs.discover import run as crawl
+    from tollgauge.jobs.discover import run
     from tollgauge.jobs.discovery_files import load_files
 
-    perimeter = config.egress.perimeter
-    url = sources[0] if "://" in sources[0] else ""
-    directory = Source(name=name or _host(url), kind=kind, location=url) if url else None
-
-    def entries_read(items: int, total: int) -> None:
-        progress("entries read", items, total)
-
-    progress("reading", 0, 0)
-    async with root.opened(config) as service:
-        now = service.clock()
-        if directory is not None:
-            return (
-                await crawl(
-                    service.store,
-                    service.egress,
-                    directory,
-                    now=now,
-                    perimeter=perimeter,
-                    progress=entries_read,
-                ),
-            )
+    now, perimeter = service.clock(), service.config.egress.perimeter
+    if directory is None:
         return await load_files(
             service.store,
             [Path(source) for source in sources],
             source=name or None,
             now=now,
             perimeter=perimeter,
-            progress=entries_read,
+            progress=progress,
         )
+    tally = await run(
+        service.store,
+        service.egress,
+        directory,
+        now=now,
+        perimeter=perimeter,
+        progress=progress,
+    )
+    return (tally,)
 
 
-def _host(url: str) -> str:
-    return url.split("://", 1)[1].split("/", 1)[0]
+def _directory(source: str, name: str, kind: str) -> Source | None:
+    """The directory behind a URL, None for a file."""
+    from tollgauge.jobs.discover import Source
+
+    _, is_url, rest = source.partition("://")
+    name = name or rest.split("/", 1)[0]
+    return Source(name=name, kind=kind, location=source) if is_url else None

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 def probe(url: str, config: ConfigFile = None, as_json: Json = False) -> None:
     """Probe one URL now and say what it is worth; stores nothing. Exit 1 when it is down."""
-    from tollgauge.core.lint import lint, lint_json
+    from tollgauge.core import lint as linter
     from tollgauge.core.probe import judge
 
     exchange = _exchange(load_config(config), url)
-    verdict = lint(exchange)
+    verdict = linter.lint(exchange)
     result = judge(exchange, verdict)
     document = {
         "url": exchange.url,
@@ -39,7 +39,7 @@ def probe(url: str, config: ConfigFile = None, as_json: Json = False) -> None:
         "status": result.status,
         "latencyMs": result.timings.total,
         "reason": result.reason or None,
-        **lint_json(verdict),
+        **linter.lint_json(verdict),
     }
     why = ", ".join(str(part) for part in (result.status, result.reason) if part)
     line = f"{result.outcome.value} ({why}) in {result.timings.total} ms"
@@ -48,7 +48,7 @@ def probe(url: str, config: ConfigFile = None, as_json: Json = False) -> None:
     raise typer.Exit(GOOD if result.up else BAD)
 
 
-def lint_command(
+def lint(
     source: Annotated[str, typer.Argument(help="A saved exchange, a https:// URL, or -.")],
     config: ConfigFile = None,
     as_json: Json = False,
@@ -58,14 +58,14 @@ def lint_command(
     A saved exchange is what `curl -i` prints, or JSON: {status, headers,
     body, url?, method?}.
     """
-    from tollgauge.core.lint import lint, lint_json
+    from tollgauge.core import lint as linter
 
     if source.startswith("https://"):
         exchange = _exchange(load_config(config), source)
     else:
         exchange = exchange_input(source)
-    verdict = lint(exchange)
-    show(lint_json(verdict), _lint_lines(verdict), as_json=as_json)
+    verdict = linter.lint(exchange)
+    show(linter.lint_json(verdict), _lint_lines(verdict), as_json=as_json)
     raise typer.Exit(GOOD if verdict.payable else BAD)
 
 
@@ -112,18 +112,12 @@ async def _probe(config: Config, url: str) -> Exchange:
     from tollgauge import app as root
     from tollgauge.clients import x402
     from tollgauge.clients.egress.client import Egress
-    from tollgauge.core.endpoint import Endpoint, parse_resource
+    from tollgauge.core.endpoint import parse_resource
+    from tollgauge.monitor.discovery import new_endpoint
 
     resource = parse_resource(url, config.egress.perimeter)
     now = root.now_ms()
-    endpoint = Endpoint(
-        id=resource.id,
-        resource=resource.url,
-        host=resource.host,
-        query=resource.query,
-        first_seen=now,
-        last_seen=now,
-    )
+    endpoint = new_endpoint(resource, now=now, spread_ms=0)
     egress = Egress(config.egress)
     egress.start()
     try:

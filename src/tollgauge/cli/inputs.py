@@ -1,22 +1,27 @@
-"""What commands read: the configuration, a file, standard input."""
+"""What commands read: the configuration, the service behind it, a file, standard input."""
 
 from __future__ import annotations
 
+import asyncio
 import codecs
 import gzip
 import os
 import sys
 import zlib
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 
 from tollgauge.core.errors import TollgaugeError
 
 if TYPE_CHECKING:
+    from tollgauge.app import Opened
     from tollgauge.config import Config
     from tollgauge.core.exchange import Exchange
+
+R = TypeVar("R")
 
 INPUT_MAX: Final = 16 * 1024 * 1024
 
@@ -27,9 +32,7 @@ def load_config(path: Path | None) -> Config:
     from tollgauge.config import load
 
     default = Path("tollgauge.toml")
-    if path is None and default.exists():
-        path = default
-    return load(path, os.environ)
+    return load(default if path is None and default.exists() else path, os.environ)
 
 
 def load_existing(path: Path | None) -> Config:
@@ -50,6 +53,17 @@ def load_existing(path: Path | None) -> Config:
     return config
 
 
+def with_service(config: Config, work: Callable[[Opened], Awaitable[R]]) -> R:
+    """What `work` gives while the resources that a configuration names are open."""
+    from tollgauge.app import opened
+
+    async def run() -> R:
+        async with opened(config) as service:
+            return await work(service)
+
+    return asyncio.run(run())
+
+
 def read_input(source: str) -> bytes:
     """The bytes of a file (unpacked where its name ends in .gz), or of standard input for -; a
     text that begins with a byte order mark comes as UTF-8 without it.
@@ -65,18 +79,14 @@ def read_input(source: str) -> bytes:
         ) from error
     if len(data) > INPUT_MAX:
         raise TollgaugeError(f"{source} is larger than {INPUT_MAX // 1024 // 1024} MB.")
+    if not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.removeprefix(codecs.BOM_UTF8)
     try:
-        return _unmarked(data)
+        return data.decode("utf-16").encode()
     except UnicodeError as error:
         raise TollgaugeError(
             f"{source} begins as UTF-16 and does not go on so.", hint="Save it as UTF-8."
         ) from error
-
-
-def _unmarked(data: bytes) -> bytes:
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return data.decode("utf-16").encode()
-    return data.removeprefix(codecs.BOM_UTF8)
 
 
 def _file(path: Path) -> bytes:
@@ -95,13 +105,12 @@ def exchange_input(source: str) -> Exchange:
         raise TollgaugeError(f"{source}: {error}", hint=error.hint) from error
 
 
-def captured(source: str) -> object | None:
+def json_input(source: str) -> Any:
     """The JSON document of a file, None if `source` is empty. Raises TollgaugeError."""
     if not source:
         return None
     try:
-        document: object = orjson.loads(read_input(source))
-        return document
+        return orjson.loads(read_input(source))
     except orjson.JSONDecodeError as error:
         raise TollgaugeError(
             f"{source} is not JSON.",

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from tollgauge.cli.inputs import load_existing
+from tollgauge.cli.inputs import load_existing, with_service
 from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, errors, show
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
     from sqlalchemy import Connection
 
-    from tollgauge.config import Config
     from tollgauge.core.books import Account, Day
     from tollgauge.store.ledger.books import UnattributedDeposit
     from tollgauge.store.ledger.payments import Attempt, LedgerRow
     from tollgauge.web.paid.catalogue import SaleSettings
+
+_COLUMNS: Final = ("sales", "settled", "received", "unattributed", "awaited", "difference")
 
 
 def payments(
@@ -35,139 +35,115 @@ def payments(
     Each payment comes with every attempt to verify, settle or prove it; transfers that paid for
     nothing follow. With --books each day's sums stand beside the chain's.
     """
+    settings = load_existing(config)
     if books:
-        _show_books(load_existing(config), days, as_json=as_json)
-        return
-    rows, attempts, deposits = asyncio.run(_newest(load_existing(config), limit))
-    document = {
-        "payments": [_payment(row, attempts[row.id]) for row in rows],
-        "unattributed": [_unattributed(deposit) for deposit in deposits],
-    }
-    lines = [*_payment_lines(rows, attempts), *_unattributed_lines(deposits)]
-    show(document, lines, as_json=as_json)
+        document = with_service(
+            settings,
+            lambda service: service.store.reading(
+                _read_books, settings.sale, days=days, now=service.clock()
+            ),
+        )
+        _show_books(document, as_json=as_json)
+    else:
+        document = with_service(
+            settings, lambda service: service.store.reading(_read_ledger, limit=limit)
+        )
+        show(document, _ledger_lines(document), as_json=as_json)
 
 
-def _payment_lines(
-    rows: tuple[LedgerRow, ...], attempts: dict[str, tuple[Attempt, ...]]
-) -> Iterator[str]:
-    from tollgauge.web import wire
-
-    if not rows:
+def _ledger_lines(document: dict[str, Any]) -> Iterator[str]:
+    if not document["payments"]:
         yield "The ledger is empty: nobody has paid for anything yet."
-    for row in rows:
-        words = (row.id, row.state.value, row.amount, row.route, row.transaction or "")
-        yield _line(wire.iso(row.created_at), *words)
-        for attempt in attempts[row.id]:
-            outcome = (attempt.kind, attempt.outcome, attempt.transaction or "")
-            yield _line(" ", wire.iso(attempt.at), *outcome)
+    for payment in document["payments"]:
+        figures = (payment[name] for name in ("createdAt", "paymentId", "state", "amount", "route"))
+        yield _line(*figures, payment["transaction"] or "")
+        for attempt in payment["attempts"]:
+            steps = (attempt[name] for name in ("at", "kind", "outcome"))
+            yield _line(" ", *steps, attempt["transaction"] or "")
+    if document["unattributed"]:
+        yield "Transfers to us that paid for nothing (unattributed; they unlock nothing):"
+    for deposit in document["unattributed"]:
+        sale = deposit["payment"]
+        words = f"payment {sale['paymentId']} is {sale['state']}" if sale else ""
+        transfer = (deposit["at"], deposit["amount"], "from", deposit["payer"])
+        yield _line(*transfer, deposit["transaction"], words)
 
 
 def _line(*words: object) -> str:
     return " ".join(map(str, words))
 
 
-def _unattributed_lines(deposits: tuple[UnattributedDeposit, ...]) -> Iterator[str]:
-    from tollgauge.web import wire
-
-    if deposits:
-        yield "Transfers to us that paid for nothing (unattributed; they unlock nothing):"
-    for deposit in deposits:
-        payment = f"payment {deposit.payment_id} is {deposit.state}" if deposit.payment_id else ""
-        yield _line(
-            wire.iso(deposit.at), deposit.value, "from", deposit.payer, deposit.transaction, payment
-        )
-
-
-def _show_books(config: Config, days: int, *, as_json: bool) -> None:
+def _show_books(document: dict[str, Any], *, as_json: bool) -> None:
     """Print the books and exit: 1 when a complete day's sums do not match."""
-    accounts, book_days = asyncio.run(_books(config, days))
-    unexplained = [day for day in book_days if day.unexplained]
-    document = {
-        "accounts": [_account(account) for account in accounts],
-        "days": [_day(day) for day in book_days],
-        "unexplained": len(unexplained),
-    }
-    show(document, _day_lines(accounts, book_days), as_json=as_json)
-    if unexplained and not as_json:
+    show(document, _book_lines(document), as_json=as_json)
+    if document["unexplained"] and not as_json:
         errors.print(
             "A complete day's sales are not what the chain brought. `tollgauge payments` shows "
             "them; docs/payments.md (Books) says what it can mean.",
             soft_wrap=True,
         )
-    raise typer.Exit(BAD if unexplained else GOOD)
+    raise typer.Exit(BAD if document["unexplained"] else GOOD)
 
 
-_COLUMNS = ("sales", "settled", "received", "unattributed", "awaited", "difference")
-
-
-def _day_lines(accounts: tuple[Account, ...], days: tuple[Day, ...]) -> Iterator[str]:
-    from tollgauge.web import wire
-
-    if not accounts:
+def _book_lines(document: dict[str, Any]) -> Iterator[str]:
+    if not document["accounts"]:
         yield "There are no books: sale.pay_to is not set, and nobody has paid for anything yet."
-    for account in accounts:
-        yield f"{account.address}, atomic units of {account.asset} on {account.network}"
-        if account.read_to is None:
+    for account in document["accounts"]:
+        yield f"{account['payTo']}, atomic units of {account['asset']} on {account['network']}"
+        if account["readTo"] is None:
             yield "  The chain is not read for it: set rpc.url, and let the index loop run."
         else:
-            yield f"  The chain is read, for good, up to {wire.iso(account.read_to)}."
+            yield f"  The chain is read, for good, up to {account['readTo']}."
         yield _line(" ", "day".ljust(10), *(name.rjust(12) for name in _COLUMNS))
-        for day in days:
-            if day.account != account:
-                continue
-            document = _day(day)
-            state = "complete" if day.complete else "open"
-            figures = (str(document[name]).rjust(12) for name in _COLUMNS)
-            yield _line(
-                " ", document["day"], *figures, "NOT EXPLAINED" if day.unexplained else state
-            )
+        for day in document["days"]:
+            if all(day[name] == account[name] for name in ("network", "asset", "payTo")):
+                state = "complete" if day["complete"] else "open"
+                figures = (str(day[name]).rjust(12) for name in _COLUMNS)
+                yield _line(
+                    " ", day["day"], *figures, "NOT EXPLAINED" if day["unexplained"] else state
+                )
 
 
-async def _newest(
-    config: Config, limit: int
-) -> tuple[tuple[LedgerRow, ...], dict[str, tuple[Attempt, ...]], tuple[UnattributedDeposit, ...]]:
-    from tollgauge import app as root
+def _read_ledger(tx: Connection, *, limit: int) -> dict[str, Any]:
+    """The newest payments with their attempts, and the newest transfers that paid for nothing."""
     from tollgauge.store.ledger import books
     from tollgauge.store.ledger import payments as ledger
 
-    async with root.opened(config) as service:
-        store = service.store
-        rows = await store.reading(ledger.latest, limit=limit)
-        attempts = await store.reading(ledger.attempts, [row.id for row in rows])
-        return rows, attempts, await store.reading(books.unattributed, limit=limit)
+    rows = ledger.latest(tx, limit=limit)
+    attempts = ledger.attempts(tx, [row.id for row in rows])
+    deposits = books.unattributed(tx, limit=limit)
+    return {
+        "payments": [_payment(row, attempts[row.id]) for row in rows],
+        "unattributed": [_unattributed(deposit) for deposit in deposits],
+    }
 
 
-async def _books(config: Config, days: int) -> tuple[tuple[Account, ...], tuple[Day, ...]]:
-    from tollgauge import app as root
-    from tollgauge.core.units import day_of
-
-    async with root.opened(config) as service:
-        today = day_of(service.clock())
-        return await service.store.reading(_read_books, config.sale, days=days, today=today)
-
-
-def _read_books(
-    tx: Connection, sale: SaleSettings, *, days: int, today: int
-) -> tuple[tuple[Account, ...], tuple[Day, ...]]:
+def _read_books(tx: Connection, sale: SaleSettings, *, days: int, now: int) -> dict[str, Any]:
     """The addresses that take or took payments, and their newest days, together with older days
     that were out of balance when they were checked.
     """
     from tollgauge.core.books import Account
+    from tollgauge.core.units import day_of
     from tollgauge.store.ledger import books
 
     accounts = books.accounts(tx)
     current = Account(network=sale.network, asset=sale.asset.lower(), address=sale.pay_to.lower())
     if sale.pay_to and not any(account.same_as(current) for account in accounts):
         accounts = (*accounts, current)
+    newest = range(day_of(now) - days + 1, day_of(now) + 1)
     book_days: list[Day] = []
     for account in accounts:
         checked = books.checked(tx, account)
         older = {day for day, difference in checked.items() if difference}
-        for number in sorted({*range(today - days + 1, today + 1), *older}, reverse=True):
+        for number in sorted({*newest, *older}, reverse=True):
             day = books.of_day(tx, account, number)
             if day.complete or day.transfers or day.sales or account.same_as(current):
                 book_days.append(day)
-    return accounts, tuple(book_days)
+    return {
+        "accounts": [_account(account) for account in accounts],
+        "days": [_day(day) for day in book_days],
+        "unexplained": sum(day.unexplained for day in book_days),
+    }
 
 
 def _account(account: Account) -> dict[str, Any]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tollgauge.cli.config import advised
-from tollgauge.cli.inputs import load_config, load_existing
+from tollgauge.cli.inputs import load_config, load_existing, with_service
 from tollgauge.cli.terminal import ConfigFile, errors
 from tollgauge.core.errors import TollgaugeError
 
@@ -21,12 +20,12 @@ if TYPE_CHECKING:
 
 def run(config: ConfigFile = None) -> None:
     """API, pages and workers together, on one machine."""
-    _run_until_stopped(_run(load_config(config), serve=True, only=None))
+    _run_until_stopped(config, serve=True, only=None)
 
 
 def serve(config: ConfigFile = None) -> None:
     """API and pages only; workers run elsewhere."""
-    _run_until_stopped(_run(load_config(config), serve=True, only=()))
+    _run_until_stopped(config, serve=True, only=())
 
 
 def work(
@@ -39,22 +38,28 @@ def work(
     discover; with a chain's node (TOLLGAUGE_RPC_URL) index and settle.
     """
     names = tuple(name.strip() for name in only.split(",") if name.strip())
-    _run_until_stopped(_run(load_config(config), serve=False, only=names or None))
+    _run_until_stopped(config, serve=False, only=names or None)
 
 
 def mcp(config: ConfigFile = None) -> None:
     """Tools for an agent on this machine: MCP over standard input and output."""
+    from tollgauge.app import speak
+    from tollgauge.observe import configure_logs
+
     # Nothing can interrupt a read of standard input, and the ledger is made for a sudden end.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    asyncio.run(_mcp(load_existing(config)))
+    settings = load_existing(config)
+    configure_logs(json_lines=settings.server.json_logs, level="warning")
+    with_service(settings, speak)
 
 
-def _run_until_stopped(serving: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine on uvloop, the faster event loop."""
+def _run_until_stopped(config: ConfigFile, *, serve: bool, only: tuple[str, ...] | None) -> None:
+    """Run on uvloop, the faster event loop; `only` None turns every loop."""
     import uvloop
 
+    settings = load_config(config)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serving)
+        runner.run(_run(settings, serve=serve, only=only))
 
 
 async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> None:
@@ -85,12 +90,3 @@ async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> 
                 errors.print(f"tollgauge serves {config.server.base_url}")
 
         await root.run(service, listeners, jobs=jobs, on_ready=ready)
-
-
-async def _mcp(config: Config) -> None:
-    from tollgauge import app as root
-    from tollgauge.observe import configure_logs
-
-    configure_logs(json_lines=config.server.json_logs, level="warning")
-    async with root.opened(config) as service:
-        await root.speak(service)

@@ -17,6 +17,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from tollgauge.core.errors import TollgaugeError
+
 GOOD: Final = 0
 BAD: Final = 1
 FAILED: Final = 2
@@ -52,6 +54,13 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
             bar.update(task, description=words, completed=done, total=total or None)
 
         yield report
+
+
+def print_error(error: TollgaugeError) -> None:
+    """Print what is wrong, and below it what to do about it."""
+    errors.print(f"[bold]tollgauge:[/] {plain(str(error))}", soft_wrap=True)
+    if error.hint:
+        errors.print(f"  {plain(error.hint)}", soft_wrap=True)
 
 
 def plain(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tollgauge.cli.inputs import captured, load_config
+from tollgauge.cli.inputs import json_input, load_config
 from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, progress_bar, show
 from tollgauge.core.errors import TollgaugeError
 
@@ -44,7 +44,7 @@ def trace(
             hint="tollgauge trace TXHASH, or tollgauge trace --tx FILE [--receipt FILE].",
         )
     if tx:
-        transaction, logs, call_trace = (captured(source) for source in (tx, receipt, calls))
+        transaction, logs, call_trace = (json_input(source) for source in (tx, receipt, calls))
         result = trace_files(transaction, logs, model, calls=call_trace, network=network)
     else:
         with progress_bar() as progress:

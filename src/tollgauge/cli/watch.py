@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tollgauge.cli.inputs import load_existing
+from tollgauge.cli.inputs import load_existing, with_service
 from tollgauge.cli.terminal import BAD, GOOD, ConfigFile, Json, show
 from tollgauge.core.errors import TollgaugeError
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
-    from tollgauge.config import Config
+    from sqlalchemy import Connection
+
     from tollgauge.store.watches import outbox
 
 watch_app = typer.Typer(help="Look after watches and their deliveries.", no_args_is_help=True)
@@ -27,7 +27,9 @@ def watch_list(
     as_json: Json = False,
 ) -> None:
     """The newest watches, or the deliveries that were given up. Exit 1 when any was."""
-    document = asyncio.run(_watches(load_existing(config), limit))
+    document = with_service(
+        load_existing(config), lambda service: service.store.reading(_watches, limit=limit)
+    )
     rows = document["dead"] if dead else document["watches"]
     lines = (
         " ".join(str(value) for value in row.values() if not isinstance(value, list))
@@ -41,7 +43,9 @@ def watch_list(
 @watch_app.command(name="show")
 def watch_show(watch_id: str, config: ConfigFile = None, as_json: Json = False) -> None:
     """One watch: what it listens to, where to, and its newest deliveries. URLs are masked."""
-    document = asyncio.run(_watch(load_existing(config), watch_id))
+    document = with_service(
+        load_existing(config), lambda service: service.store.reading(_watch, watch_id)
+    )
     show(document, _lines(document), as_json=as_json)
 
 
@@ -59,26 +63,25 @@ def watch_resend(
     as_json: Json = False,
 ) -> None:
     """Queue dead letters again, with all their tries. Exit 1 when there was none."""
-    again = asyncio.run(_resend(load_existing(config), tuple(ids)))
-    show({"queued": again}, [f"{again} queued again."], as_json=as_json)
-    raise typer.Exit(GOOD if again else BAD)
+    queued = with_service(
+        load_existing(config),
+        lambda service: service.store.writing(_resend, ids, now=service.clock()),
+    )
+    show({"queued": queued}, [f"{queued} queued again."], as_json=as_json)
+    raise typer.Exit(GOOD if queued else BAD)
 
 
-async def _watches(config: Config, limit: int) -> dict[str, Any]:
-    from tollgauge import app as root
+def _watches(tx: Connection, *, limit: int) -> dict[str, Any]:
     from tollgauge.store.endpoints import endpoints
     from tollgauge.store.watches import outbox, watches
     from tollgauge.web import wire
 
-    async with root.opened(config) as service:
-        store = service.store
-        rows = await store.reading(watches.latest, limit=limit)
-        known = await store.reading(endpoints.get_many, {row.endpoint_id for row in rows})
-        depth = await store.reading(outbox.depth)
-        dead_letters = await store.reading(outbox.dead, limit=limit)
+    rows = watches.latest(tx, limit=limit)
+    known = endpoints.get_many(tx, {row.endpoint_id for row in rows})
+    depth = outbox.depth(tx)
     return {
         "queued": depth.queued,
-        "oldestDue": None if depth.oldest_due is None else wire.iso(depth.oldest_due),
+        "oldestDue": wire.iso(depth.oldest_due),
         "watches": [
             {
                 "watchId": row.id,
@@ -88,27 +91,24 @@ async def _watches(config: Config, limit: int) -> dict[str, Any]:
             }
             for row in rows
         ],
-        "dead": [_delivery(letter) for letter in dead_letters],
+        "dead": [_delivery(letter) for letter in outbox.dead(tx, limit=limit)],
     }
 
 
-async def _watch(config: Config, watch_id: str) -> dict[str, Any]:
-    from tollgauge import app as root
+def _watch(tx: Connection, watch_id: str) -> dict[str, Any]:
+    """A watch as the operator sees it. Raises TollgaugeError if there is none."""
     from tollgauge.store.endpoints import endpoints
     from tollgauge.store.watches import destinations, outbox, watch_events, watches
     from tollgauge.web import wire
 
-    async with root.opened(config) as service:
-        store = service.store
-        watch = await store.reading(watches.get, watch_id)
-        if watch is None:
-            raise TollgaugeError(
-                f"There is no watch {watch_id}.", hint="tollgauge watch list names them."
-            )
-        endpoint = await store.reading(endpoints.get, watch.endpoint_id)
-        targets = (await store.reading(destinations.of_watches, [watch_id]))[watch_id]
-        deliveries = await store.reading(outbox.of_watch, watch_id, limit=50)
-        lifecycle = await store.reading(watch_events.of_watch, watch_id, after=0, limit=500)
+    watch = watches.get(tx, watch_id)
+    if watch is None:
+        raise TollgaugeError(
+            f"There is no watch {watch_id}.", hint="tollgauge watch list names them."
+        )
+    endpoint = endpoints.get(tx, watch.endpoint_id)
+    lifecycle = watch_events.of_watch(tx, watch_id, after=0, limit=500)
+    deliveries = outbox.of_watch(tx, watch_id, limit=50)
     return {
         "watchId": watch.id,
         "state": watch.state.value,
@@ -125,24 +125,24 @@ async def _watch(config: Config, watch_id: str) -> dict[str, Any]:
                 "failures": target.failures,
                 "disabled": target.disabled_reason or None,
             }
-            for target in targets
+            for target in destinations.of_watches(tx, [watch_id])[watch_id]
         ],
         "lifecycle": [{"at": wire.iso(event.at), "type": event.type} for event in lifecycle],
         "deliveries": [_delivery(delivery) for delivery in deliveries],
     }
 
 
-async def _resend(config: Config, ids: tuple[str, ...]) -> int:
-    from tollgauge import app as root
+def _resend(tx: Connection, ids: list[str], *, now: int) -> int:
     from tollgauge.store.watches import outbox
 
-    async with root.opened(config) as service:
-        store = service.store
-        delivery_ids = {id_ for id_ in ids if not id_.startswith("wat_")}
-        for watch_id in set(ids) - delivery_ids:
-            dead_letters = await store.reading(outbox.dead, limit=10_000, watch_id=watch_id)
-            delivery_ids |= {letter.notice.id for letter in dead_letters}
-        return await store.writing(outbox.resend, delivery_ids, now=service.clock())
+    watch_ids = {id_ for id_ in ids if id_.startswith("wat_")}
+    letters = [
+        letter
+        for watch_id in watch_ids
+        for letter in outbox.dead(tx, limit=10_000, watch_id=watch_id)
+    ]
+    delivery_ids = {letter.notice.id for letter in letters} | set(ids) - watch_ids
+    return outbox.resend(tx, delivery_ids, now=now)
 
 
 def _delivery(delivery: outbox.Delivery) -> dict[str, Any]:

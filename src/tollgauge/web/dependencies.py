@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tollgauge.db.engine import Store
 from tollgauge.web.edge.middleware import EdgeSettings
 from tollgauge.web.paid.catalogue import PaidDependencies
 from tollgauge.web.paid.gate import Gate
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,3 +23,7 @@ class Dependencies(PaidDependencies):
     store: Store
     gate: Gate
     edge: EdgeSettings
+
+    async def read_now(self, read: Callable[..., R], *arguments: object) -> R:
+        """What a function of monitor/reports gives as of now."""
+        return await self.store.reading(read, *arguments, now=self.clock())

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -33,9 +34,8 @@ from tollgauge.web.free.discovery_files import LLMS, WELL_KNOWN, DiscoveryFiles,
 from tollgauge.web.free.feeds import ATOM, Feeds
 from tollgauge.web.mcp import transport
 from tollgauge.web.mcp.tools import Tools
-from tollgauge.web.pages import views
 from tollgauge.web.pages.site import Site
-from tollgauge.web.pages.upgrade import Upgrade
+from tollgauge.web.pages.views import DocumentedRoute
 from tollgauge.web.paid import request as paid
 from tollgauge.web.paid.catalogue import Product
 from tollgauge.web.paid.products import bulk, history, similar, trace, trust
@@ -53,33 +53,31 @@ _UNKNOWN_PAGE: Final = {404: "Nothing is known of it"}
 _INVALID: Final = {
     422: "The resource is missing, or no public https URL, or there is an unknown query parameter"
 }
+_NO_OBJECT: Final = {
+    400: "The body is not JSON",
+    422: "The body is not a JSON object, or an unknown query parameter",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class Route(DocumentedRoute):
     """One row of the table.
 
-    `answers` are the response models and statuses, and `request` whatever else OpenAPI says of the
-    operation. `cached` keeps the answer ready for some seconds, with an `ETag`; `unlimited` exempts
-    from the rate limit. `price` is in millionths of a dollar. The documentation page shows the
-    routes that have an `example`: the query of a GET (empty, or with its `?`), or the JSON body of
-    a POST. An `internal` route is no part of the interface description.
-    Where `strict_query`, a query parameter that the route does not take is refused.
+    The documentation shows the routes that have an `example`. `answers` are the response models
+    and statuses, and `request` whatever else OpenAPI says of the operation. `cached` keeps the
+    answer ready for some seconds, with an `ETag`; `unlimited` exempts from the rate limit. An
+    `internal` route is no part of the interface description. Where `strict_query`, a query
+    parameter that the route does not take is refused.
     """
 
-    method: str
-    path: str
     handler: Callable[..., Awaitable[Response]]
-    summary: str
-    tag: str
     operation_id: str
     answers: openapi.Answers
     _: KW_ONLY
+    tag: str
     request: Mapping[str, Any] = field(default_factory=dict)
     cached: bool = False
     unlimited: bool = False
-    price: int | None = None
-    example: str | None = None
     internal: bool = False
     strict_query: bool = False
 
@@ -93,7 +91,7 @@ def table(dependencies: Dependencies) -> tuple[Route, ...]:
         *_tool_routes(dependencies),
         *_paid_routes(dependencies),
     )
-    documented = tuple(_documented(route) for route in sold if route.example is not None)
+    documented = tuple(route for route in sold if route.example is not None)
     return (
         *sold,
         *_page_routes(dependencies, documented),
@@ -156,70 +154,49 @@ def _free_routes(dependencies: Dependencies) -> Iterable[Route]:
     """JSON and feeds that cost nothing."""
     base_url = dependencies.base_url
     api, feeds = FreeApi(dependencies), Feeds(dependencies)
-    snapshot = examples.snapshot(base_url)
     board = openapi.free(wire.LeaderboardShape, examples.leaderboard(base_url))
     counts = openapi.free(wire.EcosystemShape, examples.stats())
-    by_url = openapi.free(wire.SnapshotShape, snapshot, _UNKNOWN | _INVALID)
-    by_id = openapi.free(wire.SnapshotShape, snapshot, _UNKNOWN)
+    snapshot = partial(openapi.free, wire.SnapshotShape, examples.snapshot(base_url))
+    by_url, by_id = snapshot(_UNKNOWN | _INVALID), snapshot(_UNKNOWN)
     samples = openapi.free(wire.PreviewShape, examples.preview())
-    decoders = openapi.free(models.ModelsShape, models.example())
+    decoders = openapi.free(models.ModelsShape, models.CATALOGUE.model_dump(by_alias=True))
     feed = openapi.page(ATOM, own=_UNKNOWN_PAGE)
     query = f"?resource={examples.RESOURCE}"
     best, known = "The best 25 listed endpoints", "Counts over everything that is known"
     decoding = "The decoders that a payment trace can name"
-    for path, handle, answers, summary, example in (
-        ("/trust/leaderboard", api.leaderboard, board, best, ""),
-        ("/trust/stats", api.stats, counts, known, ""),
-        ("/trust/snapshot", api.snapshot, by_url, "The cached snapshot of an endpoint", query),
-        ("/trust/snapshot/{id}", api.snapshot_by_id, by_id, "The same by the endpoint's id", None),
-        (PREVIEW_PATH, api.preview, samples, PREVIEW, ""),
-        ("/v1/models", models.models, decoders, decoding, None),
+    get = partial(Route, "GET", tag="free", cached=True)
+    for path, summary, handler, answers, example in (
+        ("/trust/leaderboard", best, api.leaderboard, board, ""),
+        ("/trust/stats", known, api.stats, counts, ""),
+        ("/trust/snapshot", "The cached snapshot of an endpoint", api.snapshot, by_url, query),
+        ("/trust/snapshot/{id}", "The same by the endpoint's id", api.snapshot_by_id, by_id, None),
+        (PREVIEW_PATH, PREVIEW, api.preview, samples, ""),
+        ("/v1/models", decoding, models.models, decoders, None),
     ):
-        id_ = f"get_{handle.__name__}"
-        yield Route(
-            "GET",
-            path,
-            handle,
-            summary,
-            "free",
-            id_,
-            answers,
-            cached=True,
-            example=example,
-            strict_query=True,
-        )
+        id_ = f"get_{handler.__name__}"
+        yield get(path, summary, handler, id_, answers, example=example, strict_query=True)
     yield Route(
         "POST",
         PREVIEW_PATH,
-        api.preview_by_post,
         PREVIEW,
-        "free",
+        api.preview_by_post,
         "post_preview",
-        samples
-        | openapi.problems(
-            {
-                400: "The body is not JSON",
-                422: "The body is not a JSON object, or an unknown query parameter",
-            }
-        ),
+        samples | openapi.problems(_NO_OBJECT),
+        tag="free",
         request={"requestBody": EMPTY_OBJECT},
         strict_query=True,
     )
-    for path, read, summary in (
-        ("/endpoint/{id}/feed.xml", feeds.of_endpoint, "An endpoint's incidents, as Atom"),
-        ("/provider/{host}/feed.xml", feeds.of_provider, "A provider's incidents, as Atom"),
+    for path, summary, read in (
+        ("/endpoint/{id}/feed.xml", "An endpoint's incidents, as Atom", feeds.of_endpoint),
+        ("/provider/{host}/feed.xml", "A provider's incidents, as Atom", feeds.of_provider),
     ):
-        id_ = f"feed_{read.__name__}"
-        yield Route("GET", path, read, summary, "free", id_, feed, cached=True)
-    yield Route(
-        "GET",
+        yield get(path, summary, read, f"feed_{read.__name__}", feed)
+    yield get(
         "/openapi.json",
-        _interface_description,
         "The interface description",
-        "free",
+        _interface_description,
         "get_openapi",
         {},
-        cached=True,
         example="",
         internal=True,
     )
@@ -231,11 +208,11 @@ def _tool_routes(dependencies: Dependencies) -> Iterable[Route]:
     yield Route(
         "POST",
         transport.PATH,
-        transport.HttpTransport(server, transport.security(dependencies.base_url)).exchange,
         transport.PURPOSE,
-        "mcp",
+        transport.HttpTransport(server, transport.security(dependencies.base_url)).exchange,
         "post_mcp",
         transport.answers(),
+        tag="mcp",
         request=transport.REQUEST,
         example=orjson.dumps(_LIST_TOOLS).decode(),
     )
@@ -243,134 +220,103 @@ def _tool_routes(dependencies: Dependencies) -> Iterable[Route]:
 
 def _paid_routes(dependencies: Dependencies) -> Iterable[Route]:
     """What is sold: a POST for each product, and a GET that shows its terms."""
-    for product in products(dependencies):
+    sold = products(dependencies)
+    for product in sold:
         yield Route(
             "POST",
             product.route,
-            paid.buy(product, dependencies.gate.serve),
             product.summary,
-            "paid",
+            paid.buy(product, dependencies.gate.serve),
             f"post_{paid.operation_suffix(product)}",
             paid.buy_answers(product),
+            tag="paid",
             request=paid.buy_description(product),
-            price=dependencies.settings.micro_usd(product.route),
+            micro_usd=dependencies.settings.micro_usd(product.route),
             example=orjson.dumps(product.example).decode(),
         )
-    for product in products(dependencies):
+    for product in sold:
         yield Route(
             "GET",
             product.route,
-            paid.show_terms(product),
             "What the same path asks by POST",
-            "paid",
+            paid.show_terms(product),
             f"look_{paid.operation_suffix(product)}",
             paid.terms_answers(product),
+            tag="paid",
             request={"parameters": product.path_parameters()},
         )
 
 
 def _page_routes(
-    dependencies: Dependencies, documented: tuple[views.Route, ...]
+    dependencies: Dependencies, documented: tuple[DocumentedRoute, ...]
 ) -> Iterable[Route]:
     """Pages for people, and the files that they load."""
     site = Site(dependencies, documented)
     page, known = openapi.page(), openapi.page(own=_UNKNOWN_PAGE)
     badge = openapi.page("image/svg+xml", own=_UNKNOWN_PAGE)
     paying = "Where a wallet in the browser pays for the live report"
-    for path, handle, answers, summary, id_ in (
-        ("/", site.home, page, "The first page", "page_home"),
-        ("/leaderboard", site.leaderboard, page, "The leaderboard as a page", "page_leaderboard"),
-        ("/provider/{host}", site.provider, known, "One host's endpoints", "page_provider"),
-        ("/methodology", site.methodology, page, "How scores come about", "page_methodology"),
-        ("/docs", site.docs, page, "How to ask", "page_docs"),
-        ("/endpoint/{id}", site.endpoint, known, "A snapshot as a page", "page_endpoint"),
-        ("/endpoint/{id}/badge.svg", site.badge, badge, "The badge of an endpoint", "page_badge"),
-        ("/endpoint/{id}/upgrade", Upgrade(dependencies).page, known, paying, "page_upgrade"),
+    get = partial(Route, "GET", tag="pages")
+    for path, summary, handler, answers in (
+        ("/", "The first page", site.home, page),
+        ("/leaderboard", "The leaderboard as a page", site.leaderboard, page),
+        ("/provider/{host}", "One host's endpoints", site.provider, known),
+        ("/methodology", "How scores come about", site.methodology, page),
+        ("/docs", "How to ask", site.docs, page),
+        ("/endpoint/{id}", "A snapshot as a page", site.endpoint, known),
+        ("/endpoint/{id}/badge.svg", "The badge of an endpoint", site.badge, badge),
+        ("/endpoint/{id}/upgrade", paying, site.upgrade, known),
     ):
-        yield Route("GET", path, handle, summary, "pages", id_, answers, cached=True)
-    to_page, answers = "From a resource's URL to its page", openapi.redirect()
-    yield Route("GET", "/endpoint", site.find, to_page, "pages", "page_find", answers)
+        yield get(path, summary, handler, f"page_{handler.__name__}", answers, cached=True)
+    redirect = openapi.redirect()
+    yield get("/endpoint", "From a resource's URL to its page", site.find, "page_find", redirect)
     for path, file in (("/static/{name}", site.static), ("/favicon.ico", site.favicon)):
-        yield Route("GET", path, file, "", "pages", "", {}, cached=True, internal=True)
+        yield get(path, "", file, "", {}, cached=True, internal=True)
 
 
 def _discovery_routes(
-    dependencies: Dependencies, documented: tuple[views.Route, ...]
+    dependencies: Dependencies, documented: tuple[DocumentedRoute, ...]
 ) -> Iterable[Route]:
     """The two files that a machine looks for first."""
-    settings = dependencies.settings
-    files = DiscoveryFiles(
-        base_url=dependencies.base_url,
-        routes=documented,
-        network=settings.network if settings.pay_to else "",
-    )
+    files = DiscoveryFiles(dependencies, documented)
     sold = openapi.free(ResourcesShape, {"version": 1, "resources": files.sold()})
-    text, words = openapi.page("text/plain"), "What this is, for language models"
-    for path, handle, answers, summary in (
-        (WELL_KNOWN, files.well_known, sold, "What is sold here"),
-        (LLMS, files.llms, text, words),
+    text = openapi.page("text/plain")
+    for path, summary, handler, answers in (
+        (WELL_KNOWN, "What is sold here", files.well_known, sold),
+        (LLMS, "What this is, for language models", files.llms, text),
     ):
-        id_ = f"get_{handle.__name__}"
-        yield Route("GET", path, handle, summary, "free", id_, answers, cached=True)
+        id_ = f"get_{handler.__name__}"
+        yield Route("GET", path, summary, handler, id_, answers, tag="free", cached=True)
 
 
 def _watch_routes(dependencies: Dependencies) -> Iterable[Route]:
     """What the owner of a watch reads and changes."""
     watch, events = "/v1/watch/{id}", poll.Polling(dependencies).poll
-    watching = edit.Watching(dependencies)
-    for method, path, handle, summary, answers, request in (
-        ("GET", f"{watch}/events", events, "What a watch has seen", poll.ANSWERS, SECURITY),
-        ("PATCH", watch, watching.edit, edit.EDIT, edit.EDIT_ANSWERS, edit.EDIT_REQUEST),
-        ("DELETE", watch, watching.cancel, edit.CANCEL, edit.CANCEL_ANSWERS, SECURITY),
-        (
-            "POST",
-            f"{watch}/rotate",
-            rotate.Rotation(dependencies).rotate,
-            rotate.ROTATE,
-            rotate.ANSWERS,
-            rotate.REQUEST,
-        ),
+    watching, rotation = edit.Watching(dependencies), rotate.Rotation(dependencies)
+    row = partial(Route, tag="watch", strict_query=True)
+    for method, path, summary, handler, answers, request in (
+        ("GET", f"{watch}/events", "What a watch has seen", events, poll.ANSWERS, SECURITY),
+        ("PATCH", watch, edit.EDIT, watching.edit, edit.EDIT_ANSWERS, edit.EDIT_REQUEST),
+        ("DELETE", watch, edit.CANCEL, watching.cancel, edit.CANCEL_ANSWERS, SECURITY),
+        ("POST", f"{watch}/rotate", rotate.ROTATE, rotation.rotate, rotate.ANSWERS, rotate.REQUEST),
     ):
-        id_ = f"watch_{handle.__name__}"
-        yield Route(
-            method,
-            path,
-            handle,
-            summary,
-            "watch",
-            id_,
-            answers,
-            request=request,
-            strict_query=True,
-        )
+        id_ = f"watch_{handler.__name__}"
+        yield row(method, path, summary, handler, id_, answers, request=request)
 
 
 def _health_routes(dependencies: Dependencies) -> Iterable[Route]:
     """What load balancers ask."""
     ready = "Whether it can sell: its database takes what a sale writes"
-    for path, handle, summary, status in (
-        ("/healthz", healthz, "Whether the process lives", "ok"),
-        ("/readyz", Readiness(dependencies.store, dependencies.clock).readyz, ready, "ready"),
+    readyz = Readiness(dependencies.store, dependencies.clock).readyz
+    for path, summary, handler, status in (
+        ("/healthz", "Whether the process lives", healthz, "ok"),
+        ("/readyz", ready, readyz, "ready"),
     ):
-        id_ = f"get_{handle.__name__}"
-        yield Route(
-            "GET", path, handle, summary, "health", id_, openapi.health(status), unlimited=True
-        )
+        answers, id_ = openapi.health(status), f"get_{handler.__name__}"
+        yield Route("GET", path, summary, handler, id_, answers, tag="health", unlimited=True)
 
 
 async def _interface_description(request: Request) -> Response:
     return JSONResponse(await asyncio.to_thread(openapi.description, request.app))
-
-
-def _documented(route: Route) -> views.Route:
-    """A row as the documentation page and /llms.txt show it."""
-    return views.Route(
-        method=route.method,
-        path=route.path,
-        purpose=route.summary,
-        micro_usd=route.price,
-        example=route.example or "",
-    )
 
 
 def _add(app: FastAPI, route: Route) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from starlette.types import Scope
 from tests.support.http_service import (
     WEATHER_ID,
     Running,
@@ -24,7 +26,6 @@ from tollgauge.web.edge.middleware import (
     CACHE_SECONDS,
     Edge,
     EdgeSettings,
-    Scope,
     client_key,
 )
 
@@ -328,10 +329,10 @@ class Route:
 
 
 class Asked:
-    """One GET through a front, without a server."""
+    """One GET through the edge, without a server."""
 
-    def __init__(self, front: Edge) -> None:
-        self.front = front
+    def __init__(self, edge: Edge) -> None:
+        self.edge = edge
 
     async def __call__(self, path: str = "/kept/a") -> tuple[int, bytes]:
         sent: list[Any] = []
@@ -343,7 +344,7 @@ class Asked:
             return {"type": "http.request", "body": b"", "more_body": False}
 
         scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode()}
-        await self.front(
+        await self.edge(
             scope | {"query_string": b"", "headers": [], "client": ("192.0.2.1", 1)}, receive, send
         )
         return sent[0]["status"], sent[1]["body"].strip()
@@ -359,39 +360,36 @@ def ask(route: Route) -> Asked:
     return Asked(Edge(route, EdgeSettings(free_per_minute=10_000), cached_under=("/kept/",)))
 
 
-def age(front: Edge, seconds: float) -> None:
-    """Let kept answers grow older."""
-    for key, kept in front._cache.items():
-        front._cache[key] = type(kept)(
-            kept.status,
-            kept.headers,
-            kept.body,
-            kept.etag,
-            kept.until - seconds,
-            kept.stale - seconds,
+def age(edge: Edge, seconds: float) -> None:
+    """Let cached responses grow older."""
+    for key, cached in edge._cache.items():
+        edge._cache[key] = replace(
+            cached,
+            fresh_until=cached.fresh_until - seconds,
+            stale_until=cached.stale_until - seconds,
         )
 
 
 async def test_a_hot_answer_is_made_once_in_five_seconds(route: Route, ask: Asked) -> None:
     assert [await ask() for _ in range(3)] == [(200, b"1")] * 3
-    age(ask.front, CACHE_SECONDS)
+    age(ask.edge, CACHE_SECONDS)
     assert await ask() == (200, b"2")
 
 
 async def test_an_answer_goes_on_when_it_cannot_be_made_anew(route: Route, ask: Asked) -> None:
     await ask()
     route.status = 503
-    age(ask.front, CACHE_SECONDS)
+    age(ask.edge, CACHE_SECONDS)
     assert await ask() == (200, b"1"), "free reads go on while the database is gone"
     assert await ask("/kept/b") == (503, b"3"), "what was never made cannot go on"
-    age(ask.front, 3_600)
+    age(ask.edge, 3_600)
     assert (await ask())[0] == 503, "an hour is enough"
 
 
 async def test_an_answer_that_is_gone_is_forgotten(route: Route, ask: Asked) -> None:
     await ask()
     route.status = 404
-    age(ask.front, CACHE_SECONDS)
+    age(ask.edge, CACHE_SECONDS)
     assert (await ask())[0] == 404
 
 
@@ -399,13 +397,13 @@ async def test_the_cache_holds_no_more_than_its_bytes(route: Route, ask: Asked) 
     route.size = 400_000
     for number in range(200):
         await ask(f"/kept/{number}")
-    front = ask.front
-    assert front._cache_bytes <= CACHE_BYTES
-    assert len(front._cache) > 100
-    assert front._cache_bytes == sum(
-        len(key) + len(kept.body) + sum(len(n) + len(v) for n, v in kept.headers)
-        for key, kept in front._cache.items()
+    edge = ask.edge
+    assert edge._cache_bytes <= CACHE_BYTES
+    assert len(edge._cache) > 100
+    assert edge._cache_bytes == sum(
+        len(key) + len(cached.body) + sum(len(n) + len(v) for n, v in cached.headers)
+        for key, cached in edge._cache.items()
     )
     route.size = 600_000
     await ask("/kept/huge")
-    assert b"/kept/huge?" not in front._cache
+    assert b"/kept/huge?" not in edge._cache

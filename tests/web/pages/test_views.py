@@ -36,6 +36,7 @@ from tollgauge.monitor.reports import (
     Provider,
     TimelineEvent,
 )
+from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.badge import badge_svg
 from tollgauge.web.pages import views
 from tollgauge.web.pages.assets import ASSETS
@@ -46,16 +47,26 @@ def endpoint(shown: EndpointView) -> bytes:
 
 
 ROUTES = (
-    views.Route(method="GET", path="/trust/leaderboard", purpose="The best endpoints."),
-    views.Route(
+    views.DocumentedRoute(method="GET", path="/trust/leaderboard", summary="The best endpoints."),
+    views.DocumentedRoute(
         method="POST",
         path="/v1/x402-trust",
-        purpose="A live report.",
+        summary="A live report.",
         micro_usd=5_000,
         example='{"resource": "https://api.example.com/it\'s"}',
     ),
 )
-FLAGS = tuple((rule.code, rule.severity.value, rule.words) for rule in FLAG_RULES)
+
+
+def docs(
+    routes: tuple[views.DocumentedRoute, ...], *, resource: str | None = None, sells: bool = True
+) -> bytes:
+    return views.docs_html(routes, base_url=BASE, resource=resource, sells=sells)
+
+
+def error(problem: Problem) -> bytes:
+    return views.error_html(problem, base_url=BASE)
+
 
 PAGES: dict[str, Callable[[], bytes]] = {
     "home": lambda: views.home_html(board(snapshot()), stats(), base_url=BASE),
@@ -70,14 +81,10 @@ PAGES: dict[str, Callable[[], bytes]] = {
     "provider-empty": lambda: views.provider_html(
         Provider(host="api.example.com", rows=()), base_url=BASE
     ),
-    "methodology": lambda: views.methodology_html(POLICY_1, flags=FLAGS, base_url=BASE),
-    "docs": lambda: views.docs_html(ROUTES, base_url=BASE),
-    "not-found": lambda: views.error_html(
-        status=404, title="Not found", detail="There is no page here.", base_url=BASE
-    ),
-    "error": lambda: views.error_html(
-        status=429, title="Too many requests", detail="Slow down.", code="slow", base_url=BASE
-    ),
+    "methodology": lambda: views.methodology_html(base_url=BASE),
+    "docs": lambda: docs(ROUTES),
+    "not-found": lambda: error(Problem(404, "not-found", "There is no page here.")),
+    "error": lambda: error(Problem(429, "rate-limited", "Slow down.")),
 }
 
 
@@ -120,7 +127,7 @@ def hostile_pages(text: str) -> list[bytes]:
         views.home_html(board(*rows), stats(grades=((text, 3),)), base_url=BASE),
         views.leaderboard_html(board(*rows), stats(), base_url=BASE),
         views.provider_html(Provider(host=text, rows=rows), base_url=BASE),
-        views.error_html(status=422, title=text, detail=text, hint=text, code=text, base_url=BASE),
+        error(Problem(422, text, text)),
     ]
 
 
@@ -344,9 +351,9 @@ def test_a_server_that_sells_nothing_offers_nothing() -> None:
     free = views.endpoint_html(view(), now=NOW, base_url=BASE, report_micro_usd=None)
     assert "Buy a live report" in check_structure(sold).words
     assert "Buy a live report" not in check_structure(free).words
-    docs = check_structure(views.docs_html(ROUTES, base_url=BASE, sells=False)).words
-    assert "This server sells nothing now" in docs
-    assert "/v1/x402-trust " not in docs
+    words = check_structure(docs(ROUTES, sells=False)).words
+    assert "This server sells nothing now" in words
+    assert "/v1/x402-trust " not in words
 
 
 def test_a_simulated_past_is_announced_and_a_real_one_is_not() -> None:
@@ -372,8 +379,8 @@ def test_the_methodology_names_every_number_of_the_policy() -> None:
         assert f"Grade {letter} {least}.0" in words
     for cap in POLICY_1.caps:
         assert f"{cap.code} {cap.limit} {cap.reason}" in words
-    for code, severity, _ in FLAGS:
-        assert f"{code} {severity}" in words
+    for rule in FLAG_RULES:
+        assert f"{rule.code} {rule.severity}" in words
 
 
 def test_docs_give_a_command_that_a_shell_reads_as_meant() -> None:
@@ -387,22 +394,22 @@ def test_docs_give_a_command_that_a_shell_reads_as_meant() -> None:
 
 def test_docs_ask_about_an_endpoint_that_is_there() -> None:
     routes = (
-        views.Route(
+        views.DocumentedRoute(
             method="GET",
             path="/trust/snapshot",
-            purpose="The snapshot.",
+            summary="The snapshot.",
             example="?resource=https://api.example.com/weather",
         ),
-        views.Route(
+        views.DocumentedRoute(
             method="POST",
             path="/v1/x402-trust",
-            purpose="A live report.",
+            summary="A live report.",
             micro_usd=5_000,
             example='{"resource":"https://api.example.com/weather","days":7}',
         ),
     )
     known = "https://shop.dev/a&b=it's"
-    page = views.docs_html(routes, base_url=BASE, resource=known)
+    page = docs(routes, resource=known)
     free, paid = check_structure(page).pieces["pre"]
     asked = parse_qs(urlsplit(shlex.split(free)[-1]).query)
     assert asked == {"resource": [known]}
@@ -412,7 +419,7 @@ def test_docs_ask_about_an_endpoint_that_is_there() -> None:
 
 @pytest.mark.parametrize("status", [400, 404, 413, 422, 429, 500, 503])
 def test_every_error_page_says_what_to_do(status: int) -> None:
-    page = views.error_html(status=status, title="No", detail="It failed.", base_url=BASE)
+    page = error(Problem(status, "no", "It failed."))
     reader = check_structure(page)
     assert re.search(r"What to do [A-Z][a-z]+", reader.words)
     assert f"Status {status}" in reader.words

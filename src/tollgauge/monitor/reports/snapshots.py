@@ -23,7 +23,7 @@ PROVIDER_ROWS: Final = 200
 class Snapshot:
     """The free, cached view of one endpoint.
 
-    `score_tenths` and `grade` are None while nothing was measured. `uptime_tenths` is tenths of a
+    The defaults are those of an endpoint that has no score. `uptime_tenths` is tenths of a
     percent. `latency_ms` is the exact mean, rounded half up; None when every probe failed.
     `price_micro_usd` is None when no price in a known dollar is advertised. `sources` are the
     directories that list it now. Texts under `advertised_` are the provider's own and untrusted.
@@ -32,28 +32,28 @@ class Snapshot:
     id: str
     resource: str
     host: str
-    recommendation: str
-    grade: str | None
-    score_tenths: int | None
-    confidence_hundredths: int
-    uptime_tenths: int | None
-    latency_ms: int | None
-    p50_latency_ms: int | None
-    p95_latency_ms: int | None
-    probes: int
-    scored: int
-    excluded: tuple[tuple[str, int], ...]
+    recommendation: str = "unverified"
+    grade: str | None = None
+    score_tenths: int | None = None
+    confidence_hundredths: int = 0
+    uptime_tenths: int | None = None
+    latency_ms: int | None = None
+    p50_latency_ms: int | None = None
+    p95_latency_ms: int | None = None
+    probes: int = 0
+    scored: int = 0
+    excluded: tuple[tuple[str, int], ...] = ()
     price_micro_usd: int | None
-    price_changes: int
-    payto_changes: int
+    price_changes: int = 0
+    payto_changes: int = 0
     network: str | None
     pay_to: str | None
     first_seen: int
     last_probed: int | None
     status: str
     computed_at: int
-    verdict: str
-    summary: str
+    verdict: str = ""
+    summary: str = UNPROBED
     sources: tuple[str, ...]
     advertised_name: str
     advertised_description: str
@@ -125,32 +125,18 @@ def snapshot_of(
     """The snapshot of an endpoint and its latest score, None while it has none. The count of
     better alternatives is None until it was counted.
     """
+    quote = endpoint.quote
     blank = Snapshot(
         id=endpoint.id,
         resource=endpoint.resource,
         host=endpoint.host,
-        recommendation="unverified",
-        grade=None,
-        score_tenths=None,
-        confidence_hundredths=0,
-        uptime_tenths=None,
-        latency_ms=None,
-        p50_latency_ms=None,
-        p95_latency_ms=None,
-        probes=0,
-        scored=0,
-        excluded=(),
-        price_micro_usd=endpoint.quote.micro_usd if endpoint.quote else None,
-        price_changes=0,
-        payto_changes=0,
-        network=endpoint.quote.network if endpoint.quote else None,
-        pay_to=endpoint.quote.pay_to if endpoint.quote else None,
+        price_micro_usd=quote.micro_usd if quote else None,
+        network=quote.network if quote else None,
+        pay_to=quote.pay_to if quote else None,
         first_seen=endpoint.first_seen,
         last_probed=endpoint.last_probed,
         status=endpoint.status.value,
         computed_at=now,
-        verdict="",
-        summary=UNPROBED,
         sources=() if endpoint.status is Listing.UNLISTED else endpoint.sources,
         advertised_name=endpoint.service_name,
         advertised_description=endpoint.description,

@@ -49,27 +49,20 @@ class Readiness:
     clock: Callable[[], int]
     _trial: asyncio.Task[Cause | None] | None = None
     _at: int = 0
-    _known: Cause | None = None
+    _logged: Cause | None = None
 
     async def readyz(self) -> Response:
         """200 where the database takes what a sale writes, else 503 with the cause."""
-        await self.check()
-        return _status("ready")
-
-    async def check(self) -> None:
-        """Raises Problem 503 with the cause where it cannot."""
-        cause = await self._cause()
-        if cause is not None:
-            extra: dict[str, object] = {"cause": cause.value}
-            raise Problem(503, "store-unavailable", CAUSES[cause], retry_after=5, extra=extra)
-
-    async def _cause(self) -> Cause | None:
         now = self.clock()
         old = not self._at <= now < self._at + EVERY_MS
         if self._trial is None or (old and self._trial.done()):
             self._at = now
             self._trial = asyncio.create_task(self._try())
-        return await asyncio.shield(self._trial)
+        cause = await asyncio.shield(self._trial)
+        if cause is not None:
+            extra: dict[str, object] = {"cause": cause.value}
+            raise Problem(503, "store-unavailable", CAUSES[cause], retry_after=5, extra=extra)
+        return _status("ready")
 
     async def _try(self) -> Cause | None:
         cause = None
@@ -77,16 +70,13 @@ class Readiness:
             await self.store.try_write(rehearse_sale, seconds=TRY_SECONDS)
         except StoreUnavailable as error:
             cause = error.cause
-        if cause is not self._known:
-            self._known = cause
-            self._log(cause)
+        if cause is not self._logged:
+            self._logged = cause
+            if cause is None:
+                log().info("store.ready")
+            else:
+                log().error("store.unready", cause=cause.value, detail=CAUSES[cause])
         return cause
-
-    def _log(self, cause: Cause | None) -> None:
-        if cause is None:
-            log().info("store.ready")
-        else:
-            log().error("store.unready", cause=cause.value, detail=CAUSES[cause])
 
 
 def _status(status: str) -> Response:

@@ -1,10 +1,9 @@
 """The edge of the server: what happens to a request before any route sees it.
 
-In order: the Host header, preflights, size caps (refused before parsing), the rate limit,
-and a small cache of ready-made bytes for the hot free routes, plain and gzipped, with `ETag` and
-`If-None-Match`. It also puts the CORS and security headers on every answer, whoever made it, and
-answers HEAD as GET without the body. Pure ASGI, because a cached answer should cost no more than
-its bytes.
+In order: the Host header, preflights, size caps (refused before parsing), the rate limit, and a
+small cache of the responses of hot free routes, plain and gzipped, with `ETag` and `If-None-Match`.
+It also puts the CORS and security headers on every response, and answers HEAD as GET without the
+body. Pure ASGI, because a cached response should cost no more than its bytes.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ import ipaddress
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, PositiveInt
 from pydantic.dataclasses import dataclass as pydantic_dataclass
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from throttled import Throttled
 from throttled.rate_limiter import per_min
 from throttled.store import MemoryStore
@@ -30,19 +29,13 @@ from tollgauge.web.edge.compress import MIN_BYTES, accepts_gzip, gzipped
 from tollgauge.web.edge.limits import BODY_MAX, HEADERS_MAX, URL_MAX
 from tollgauge.web.edge.problem import Problem, fault
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
 ADDRESSES: Final = 50_000
 """How many addresses the rate limit remembers: those that came last."""
 HEALTH_ONLY: Final = "health_only"
 """In the state of a request: its connection was taken above a cap, for the health routes alone."""
 CACHE_SECONDS: Final = 5.0
 STALE_SECONDS: Final = 3_600.0
-"""How long a kept answer stands in for one that cannot be made (free reads go on)."""
+"""How long a cached response stands in for one that cannot be made (free reads go on)."""
 CACHE_BYTES: Final = 64 * 1024 * 1024
 CACHE_BODY_MAX: Final = 512 * 1024
 
@@ -71,17 +64,22 @@ PREFLIGHT: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
-    """An answer that can be sent as it is; no `etag` unless it is a 200. Fresh until `until`, of
-    use until `stale`.
+class _Cached:
+    """A response that can be sent as it is; no `etag` unless it is a 200. It is sent until
+    `fresh_until`, and until `stale_until` where no new one can be made; both are monotonic seconds.
     """
 
     status: int
     headers: tuple[tuple[bytes, bytes], ...]
     body: bytes
     etag: bytes = b""
-    until: float = 0.0
-    stale: float = 0.0
+    fresh_until: float = 0.0
+    stale_until: float = 0.0
+
+    @property
+    def size(self) -> int:
+        """The bytes of the body and the headers."""
+        return len(self.body) + sum(len(name) + len(value) for name, value in self.headers)
 
 
 def _ip_address(text: str) -> str:
@@ -106,12 +104,12 @@ class Edge:
     paths in `unlimited` have no rate limit.
     """
 
-    app: App
+    app: ASGIApp
     settings: EdgeSettings
     cached: frozenset[str] = frozenset()
     cached_under: tuple[str, ...] = ()
     unlimited: frozenset[str] = frozenset()
-    _cache: OrderedDict[bytes, _Ready] = field(default_factory=OrderedDict)
+    _cache: OrderedDict[bytes, _Cached] = field(default_factory=OrderedDict)
     _cache_bytes: int = 0
     _limiter: Throttled = field(init=False)
 
@@ -163,49 +161,46 @@ class Edge:
             )
 
     async def _from_cache(self, scope: Scope, receive: Receive, send: Send) -> None:
-        ready = await self._ready(scope, receive)
-        if ready.etag and _etag_matches(_header(scope, b"if-none-match"), ready.etag):
-            headers = (pair for pair in ready.headers if pair[0] not in _OF_BODY)
+        response = await self._cached_or_new(scope, receive)
+        if response.etag and _etag_matches(_header(scope, b"if-none-match"), response.etag):
+            headers = (pair for pair in response.headers if pair[0] not in _OF_BODY)
             await _send(send, 304, tuple(headers))
             return
-        await _send(send, ready.status, ready.headers, ready.body)
+        await _send(send, response.status, response.headers, response.body)
 
-    async def _ready(self, scope: Scope, receive: Receive) -> _Ready:
-        """The kept answer, or a new one. While one caller makes it anew, and when that fails, the
-        kept one goes on.
+    async def _cached_or_new(self, scope: Scope, receive: Receive) -> _Cached:
+        """The cached response, or a new one. While one request makes it anew, and when that fails,
+        the others get the cached one.
         """
-        accepted = (_header(scope, b"accept-encoding") or b"").decode("latin-1")
-        gzip = accepts_gzip(accepted)
+        gzip = accepts_gzip((_header(scope, b"accept-encoding") or b"").decode("latin-1"))
         key = (b"gzip " if gzip else b"") + scope["path"].encode() + b"?" + scope["query_string"]
         now = time.monotonic()
-        kept = self._cache.get(key)
-        if kept is not None and now < kept.until:
+        cached = self._cache.get(key)
+        if cached is not None and now < cached.fresh_until:
             self._cache.move_to_end(key)
-            return kept
-        if kept is not None and now < kept.stale:
-            self._cache[key] = replace(kept, until=now + CACHE_SECONDS)
-        fresh = await _run_route(self.app, scope, receive, gzip=gzip)
-        if kept is not None and fresh.status >= 500 and now < kept.stale:
-            return kept
-        self._forget(key)
-        if fresh.status == 200 and len(fresh.body) <= CACHE_BODY_MAX:
-            fresh = replace(fresh, until=now + CACHE_SECONDS, stale=now + STALE_SECONDS)
-            self._keep(key, fresh)
-        return fresh
+            return cached
+        if cached is not None and now < cached.stale_until:
+            self._cache[key] = replace(cached, fresh_until=now + CACHE_SECONDS)
+        new = await _run_route(self.app, scope, receive, gzip=gzip)
+        if cached is not None and new.status >= 500 and now < cached.stale_until:
+            return cached
+        self._drop(key)
+        if new.status == 200 and len(new.body) <= CACHE_BODY_MAX:
+            self._cache[key] = replace(
+                new, fresh_until=now + CACHE_SECONDS, stale_until=now + STALE_SECONDS
+            )
+            self._cache_bytes += len(key) + new.size
+            while self._cache_bytes > CACHE_BYTES:
+                self._drop(next(iter(self._cache)))
+        return new
 
-    def _keep(self, key: bytes, ready: _Ready) -> None:
-        self._cache[key] = ready
-        self._cache_bytes += _weight(key, ready)
-        while self._cache_bytes > CACHE_BYTES:
-            self._forget(next(iter(self._cache)))
-
-    def _forget(self, key: bytes) -> None:
-        gone = self._cache.pop(key, None)
-        if gone is not None:
-            self._cache_bytes -= _weight(key, gone)
+    def _drop(self, key: bytes) -> None:
+        cached = self._cache.pop(key, None)
+        if cached is not None:
+            self._cache_bytes -= len(key) + cached.size
 
 
-async def _answer(app: App, scope: Scope, receive: Receive, send: Send) -> None:
+async def _answer(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
     """Run a route. What nobody expected has been answered and logged by the table of errors when
     Starlette raises it once more for a server's own log, which would hold foreign texts.
     """
@@ -222,7 +217,7 @@ async def _answer(app: App, scope: Scope, receive: Receive, send: Send) -> None:
         await fault().response()(scope, receive, send)
 
 
-async def _run_route(app: App, scope: Scope, receive: Receive, *, gzip: bool) -> _Ready:
+async def _run_route(app: ASGIApp, scope: Scope, receive: Receive, *, gzip: bool) -> _Cached:
     """Run the route once and collect its whole answer; a 200 gets an `ETag`, a large one is gzipped
     where that is wanted.
     """
@@ -241,7 +236,7 @@ async def _run_route(app: App, scope: Scope, receive: Receive, *, gzip: bool) ->
     await _answer(app, scope, receive, collect)
     body = b"".join(parts)
     if status != 200:
-        return _Ready(status, tuple(headers), body)
+        return _Cached(status, tuple(headers), body)
     if len(body) >= MIN_BYTES:
         headers.append((b"vary", b"Accept-Encoding"))
         if gzip:
@@ -251,16 +246,16 @@ async def _run_route(app: App, scope: Scope, receive: Receive, *, gzip: bool) ->
             headers.append((b"content-length", str(len(body)).encode()))
     etag = b'"' + hashlib.sha256(body).hexdigest()[:32].encode() + b'"'
     headers += [(b"etag", etag), (b"cache-control", b"public, max-age=60")]
-    return _Ready(status, tuple(headers), body, etag)
+    return _Cached(status, tuple(headers), body, etag)
 
 
 def check_host(scope: Scope) -> None:
     """Refuse a request that does not name exactly one host: Problem 400 (RFC 9112 section 3.2).
     Two readers of one request could each take another of several names. HTTP/1.0 may name none.
     """
-    named = sum(name == b"host" for name, _ in scope["headers"])
-    if named > 1 or (not named and scope.get("http_version") == "1.1"):
-        raise Problem(400, "host-invalid", f"Send exactly one Host header, not {named}.")
+    hosts = sum(name == b"host" for name, _ in scope["headers"])
+    if hosts > 1 or (not hosts and scope.get("http_version") == "1.1"):
+        raise Problem(400, "host-invalid", f"Send exactly one Host header, not {hosts}.")
 
 
 def check_sizes(scope: Scope) -> None:
@@ -286,19 +281,16 @@ def client_key(scope: Scope, trusted: tuple[str, ...]) -> str:
     last address that the proxy itself saw. An IPv4 address that a dual-stack socket wrote as IPv6
     is that IPv4 address.
     """
-    peer = _address(scope["client"][0] if scope.get("client") else "")
+    peer = scope["client"][0] if scope.get("client") else ""
     forwarded = _header(scope, b"x-forwarded-for")
-    if forwarded and peer is not None and peer in [_address(proxy) for proxy in trusted]:
-        peer = _address(forwarded.decode("latin-1").rsplit(",", 1)[-1].strip())
-    return _key(peer)
+    if forwarded and _address(peer) in [_address(proxy) for proxy in trusted]:
+        peer = forwarded.decode("latin-1").rsplit(",", 1)[-1].strip()
+    return address_key(peer)
 
 
 def address_key(text: str) -> str:
     """Whose an address is: IPv4 as it is, IPv6 by /64, `unknown` for anything else."""
-    return _key(_address(text))
-
-
-def _key(address: ipaddress.IPv4Address | ipaddress.IPv6Address | None) -> str:
+    address = _address(text)
     if isinstance(address, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((address, 64), strict=False))
     return "unknown" if address is None else str(address)
@@ -325,19 +317,15 @@ def _etag_matches(known: bytes | None, etag: bytes) -> bool:
     return etag in tags or tags == [b"*"]
 
 
-def _weight(key: bytes, ready: _Ready) -> int:
-    return len(key) + len(ready.body) + sum(len(name) + len(value) for name, value in ready.headers)
-
-
 def _capped(receive: Receive) -> Receive:
     """A body that passes the cap without having announced its length ends the request."""
-    seen = 0
+    received = 0
 
     async def counted() -> Message:
-        nonlocal seen
+        nonlocal received
         message = await receive()
-        seen += len(message.get("body", b""))
-        if seen > BODY_MAX:
+        received += len(message.get("body", b""))
+        if received > BODY_MAX:
             raise Problem(413, "body-too-large", f"Keep the body under {BODY_MAX} bytes.")
         return message
 

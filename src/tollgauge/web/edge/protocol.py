@@ -1,8 +1,8 @@
 """Protocol: uvicorn's HTTP/1.1 connection with deadlines for the client, and counted.
 
-uvicorn bounds a kept connection between two requests and nothing else. Here each wait for the
-client has its deadline (web/edge/connections): a request that is late gets 408 (RFC 9110 section
-15.5.9), one that was never begun is closed without a word.
+uvicorn limits how long a connection idles between two requests, and nothing else. Here each wait
+for the client has its deadline (web/edge/connections): a request that is late gets 408 (RFC 9110
+section 15.5.9), a connection without one is closed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class CountedProtocol(HttpToolsProtocol):
     def __init__(self, connections: Connections, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.key = "unknown"
-        self._counted_in = connections
+        self._connections = connections
         self._reading: Phase | None = Phase.HEAD
-        self._heard = False
+        self._got_data = False
         self._phase: Phase | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -37,17 +37,17 @@ class CountedProtocol(HttpToolsProtocol):
         """Count it, and wait for a request."""
         super().connection_made(transport)
         self.key = address_key(self.client[0] if self.client else "")
-        admission = self._counted_in.admit(self)
+        admission = self._connections.admit(self)
         if admission is Admission.NOTHING:
             transport.abort()
             return
         if admission is Admission.HEALTH_ONLY:
             self.app_state = {**self.app_state, HEALTH_ONLY: True}
-        self._turn()
+        self._update_phase()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
-        self._counted_in.leave(self)
+        self._connections.leave(self)
         self._stop_deadline()
         super().connection_lost(exc)
 
@@ -57,11 +57,11 @@ class CountedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the client, which begin a request where none was begun."""
-        self._heard = True
+        self._got_data = True
         if self._reading is None:
             self._reading = Phase.HEAD
         super().data_received(data)
-        self._turn()
+        self._update_phase()
 
     def on_message_begin(self) -> None:
         """The parser meets a request."""
@@ -84,35 +84,35 @@ class CountedProtocol(HttpToolsProtocol):
         """An answer is handed over."""
         super().on_response_complete()
         self._unset_keepalive_if_required()  # the deadline here stands for uvicorn's
-        self._turn()
+        self._update_phase()
 
     def pause_writing(self) -> None:
         """The client does not read."""
         super().pause_writing()
-        self._turn()
+        self._update_phase()
 
     def resume_writing(self) -> None:
         """The client reads again."""
         super().resume_writing()
-        self._turn()
+        self._update_phase()
 
-    def _turn(self) -> None:
-        """Find out what it is at now, and set the deadline of that where it is something new."""
-        phase = self._found_phase()
+    def _update_phase(self) -> None:
+        """Where the connection is at something new, set the deadline of that."""
+        phase = self._current_phase()
         if phase is self._phase:
             return
         self._phase = phase
         self._stop_deadline()
         if phase is Phase.ANSWERED:
-            self._counted_in.answer(self)
+            self._connections.answer(self)
             return
-        self._counted_in.wait(self)
-        settings = self._counted_in.settings
+        self._connections.wait(self)
+        settings = self._connections.settings
         wait_ms = {Phase.HEAD: settings.head_ms, Phase.BODY: settings.body_ms}
         seconds = wait_ms.get(phase, settings.idle_ms) / 1_000
         self._deadline = self.loop.call_later(seconds, self._expire)
 
-    def _found_phase(self) -> Phase:
+    def _current_phase(self) -> Phase:
         if self.transport.is_closing():
             return Phase.CLOSING
         answering = self.cycle is not None and not self.cycle.response_complete
@@ -125,18 +125,17 @@ class CountedProtocol(HttpToolsProtocol):
         return Phase.BODY if waits else Phase.ANSWERED
 
     def _expire(self) -> None:
-        """The client was too slow."""
-        begun = self._phase is Phase.BODY or (self._phase is Phase.HEAD and self._heard)
-        if not begun or self._answer_begun():
+        """The client was too slow. 408 is no answer to a request that has one already."""
+        if self._phase is Phase.BODY:
+            unanswered = not self.cycle.response_started
+        else:
+            unanswered = self._phase is Phase.HEAD and self._got_data
+        if not unanswered:
             self.end()
             return
         self.transport.write(_LATE)
         self.transport.close()
-        self._turn()
-
-    def _answer_begun(self) -> bool:
-        """Whether the answer to the request that is late was begun, so that no other can be."""
-        return self._phase is Phase.BODY and self.cycle.response_started
+        self._update_phase()
 
     def _stop_deadline(self) -> None:
         if self._deadline is not None:

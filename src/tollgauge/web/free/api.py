@@ -1,10 +1,11 @@
-"""The free JSON routes: each asks reports for its numbers and wire for their shape."""
+"""The free JSON routes: numbers come from monitor/reports, and their JSON from web/wire."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 from fastapi import Path, Query
 from starlette.requests import Request
@@ -16,11 +17,12 @@ from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.body import read_body
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.paid.catalogue import PaidDependencies
 from tollgauge.web.wire import examples
 from tollgauge.web.wire.request_model import RequestModel, resource_of
 
-ID: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
+R = TypeVar("R")
+
+_ID: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
 ResourceQuery = Annotated[
     str,
     Query(
@@ -37,6 +39,7 @@ EndpointId = Annotated[
         json_schema_extra={"pattern": "^[0-9a-f]{16}$"},
     ),
 ]
+Host = Annotated[str, Path(description="A host name", examples=["api.example.com"])]
 PREVIEW_PATH: Final = "/v1/x402-trust-preview"
 PREVIEW: Final = "Three full sample reports: the best, the median and the worst endpoint"
 EMPTY_OBJECT: Final = {
@@ -54,7 +57,7 @@ class FreeApi:
     async def preview(self) -> Response:
         """The best, the median and the worst endpoint, as they were scored last."""
         samples = await self.dependencies.store.reading(reports.preview)
-        return _json(wire.preview(samples))
+        return json_response(wire.preview(samples))
 
     async def preview_by_post(self, request: Request) -> Response:
         """The same as GET; the body is optional and takes no parameters."""
@@ -64,52 +67,47 @@ class FreeApi:
 
     async def leaderboard(self) -> Response:
         """The leaderboard."""
-        board = await self.dependencies.store.reading(
-            reports.leaderboard, now=self.dependencies.clock()
-        )
-        return _json(wire.leaderboard(board, base_url=self.dependencies.base_url))
+        board = await self.dependencies.read_now(reports.leaderboard)
+        return json_response(wire.leaderboard(board, base_url=self.dependencies.base_url))
 
     async def stats(self) -> Response:
         """The ecosystem's counts."""
-        counts = await self.dependencies.store.reading(
-            reports.ecosystem, now=self.dependencies.clock()
-        )
-        return _json(wire.ecosystem(counts))
+        return json_response(wire.ecosystem(await self.dependencies.read_now(reports.ecosystem)))
 
     async def snapshot(self, resource: ResourceQuery) -> Response:
         """A snapshot by resource URL; a query in it is ignored, as identity is host plus path."""
-        return await self._snapshot(resource_of(resource, self.dependencies.perimeter).id)
+        return await self.snapshot_by_id(resource_of(resource, self.dependencies.perimeter).id)
 
     async def snapshot_by_id(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """A snapshot by endpoint id."""
-        return await self._snapshot(id)
-
-    async def _snapshot(self, endpoint_id: str) -> Response:
-        now = self.dependencies.clock()
-        snapshot = await snapshot_of_id(self.dependencies, endpoint_id, now=now)
-        return _json(wire.snapshot(snapshot, now=now, base_url=self.dependencies.base_url))
+        now, base_url = self.dependencies.clock(), self.dependencies.base_url
+        snapshot = await read_endpoint(self.dependencies, reports.snapshot, id, now=now)
+        return json_response(wire.snapshot(snapshot, now=now, base_url=base_url))
 
 
-async def snapshot_of_id(
-    dependencies: PaidDependencies, endpoint_id: str, *, now: int
-) -> reports.Snapshot:
-    """The snapshot of an endpoint. Raises Problem 404 for an id of none that is known."""
-    snapshot = None
-    if ID.fullmatch(endpoint_id):
-        snapshot = await dependencies.store.reading(reports.snapshot, endpoint_id, now=now)
-    if snapshot is None:
-        raise unknown_resource()
-    return snapshot
+async def read_endpoint(
+    dependencies: Dependencies, read: Callable[..., R | None], endpoint_id: str, **arguments: int
+) -> R:
+    """What a function of the read side gives for an endpoint's id. Raises Problem 404 for None,
+    and for a text that is no id.
+    """
+    result = None
+    if _ID.fullmatch(endpoint_id):
+        result = await dependencies.store.reading(read, endpoint_id, **arguments)
+    if result is None:
+        raise Problem(
+            404,
+            "unknown-resource",
+            "Nothing is known of this resource. POST it to /v1/x402-trust to have it probed now.",
+        )
+    return result
 
 
-def unknown_resource() -> Problem:
-    """404 for an endpoint that nobody has seen."""
-    return Problem(
-        404,
-        "unknown-resource",
-        "Nothing is known of this resource. POST it to /v1/x402-trust to have it probed now.",
-    )
+def unknown_host() -> Problem:
+    """404 for a host of no endpoint."""
+    return Problem(404, "unknown-host", "No endpoint of this host is known.")
 
 
-def _json(shape: wire.Shape) -> Response:
+def json_response(shape: wire.Shape) -> Response:
+    """A shape as the body of a response."""
     return Response(wire.dump(shape), media_type="application/json")

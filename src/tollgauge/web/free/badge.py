@@ -30,29 +30,26 @@ def badge_svg(grade: str | None, score_tenths: int | None) -> bytes:
     scored = grade is not None and score_tenths is not None
     value = f"{plain(grade or '')[:2]} {tenths(score_tenths)}" if scored else "no score yet"
     ground, ink = _COLOURS.get(grade or "", _NO_GRADE)
-    left, right = _width(_NAME) + 26, _width(value) + 16
+    left = _width(_NAME) + 26
+    width = left + _width(value) + 16
+    right_half = f"M{left} 0H{width - 4}a4 4 0 0 1 4 4V16a4 4 0 0 1-4 4H{left}z"
     return str(
         element(
             "svg",
             title(f"{_NAME}: {value}"),
-            element("rect", width=left + right, height=20, rx=4, fill="#14212b"),
-            element("path", d=_right_half(left, right), fill=ground),
+            element("rect", width=width, height=20, rx=4, fill="#14212b"),
+            element("path", d=right_half, fill=ground),
             *_barrier(),
             _text(_NAME, 20, "#ffffff", _width(_NAME)),
             _text(value, left + 8, ink, _width(value)),
             xmlns="http://www.w3.org/2000/svg",
-            width=left + right,
+            width=width,
             height=20,
-            viewBox=f"0 0 {left + right} 20",
+            viewBox=f"0 0 {width} 20",
             role="img",
             aria_label=f"{_NAME}: {value}",
         )
     ).encode()
-
-
-def _right_half(left: int, right: int) -> str:
-    end = left + right
-    return f"M{left} 0H{end - 4}a4 4 0 0 1 4 4V16a4 4 0 0 1-4 4H{left}z"
 
 
 def _barrier() -> list[Markup]:

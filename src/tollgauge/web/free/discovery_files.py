@@ -10,15 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from tollgauge.web import wire
+from tollgauge.web.free.api import json_response
 from tollgauge.web.pages import labels
-from tollgauge.web.pages.views import Route
+from tollgauge.web.pages.views import DocumentedRoute
+from tollgauge.web.paid.catalogue import PaidDependencies
 
 WELL_KNOWN: Final = "/.well-known/x402"
 LLMS: Final = "/llms.txt"
-_MARKDOWN: Final = "text/plain; charset=utf-8"
 
 
 class ResourcesShape(wire.Shape):
@@ -28,56 +29,56 @@ class ResourcesShape(wire.Shape):
     resources: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DiscoveryFiles:
-    """The handlers of both files. `routes` are the documented ones; `network` (CAIP-2) is where
-    payments go, empty while nothing is for sale.
-    """
+    """The handlers of both files. `routes` are those that the documentation shows."""
 
-    base_url: str
-    routes: tuple[Route, ...]
-    network: str
+    dependencies: PaidDependencies
+    routes: tuple[DocumentedRoute, ...]
 
     async def well_known(self) -> Response:
         """The paid routes."""
-        body = wire.dump(ResourcesShape(version=1, resources=self.sold()))
-        return Response(body, media_type="application/json")
+        return json_response(ResourcesShape(version=1, resources=self.sold()))
 
     async def llms(self) -> Response:
         """Everything in words."""
-        return Response(self._words().encode(), media_type=_MARKDOWN)
+        return PlainTextResponse(self._words())
 
     def sold(self) -> list[str]:
         """Every paid route that can be called as it is written."""
         return [
-            f"{route.method} {self.base_url}{route.path}"
+            f"{route.method} {self.dependencies.base_url}{route.path}"
             for route in self._paid()
             if "{" not in route.path
         ]
 
-    def _paid(self) -> list[Route]:
-        return [route for route in self.routes if route.micro_usd is not None and self.network]
+    def _paid(self) -> list[DocumentedRoute]:
+        """The routes that are for sale: none without an address to be paid at."""
+        sells = bool(self.dependencies.settings.pay_to)
+        return [route for route in self.routes if route.micro_usd is not None and sells]
 
     def _words(self) -> str:
         free = [self._line(route) for route in self.routes if route.micro_usd is None]
         paid = [self._line(route) for route in self._paid()]
-        how = _HOW.format(network=self.network) if paid else _NOT_FOR_SALE
+        network, base_url = self.dependencies.settings.network, self.dependencies.base_url
+        how = _HOW.format(network=network) if paid else _NOT_FOR_SALE
         more = (
-            f"- [Interface description]({self.base_url}/openapi.json): OpenAPI 3.1, with examples",
-            f"- [How to ask]({self.base_url}/docs): the same for people, with commands to copy",
-            f"- [Methodology]({self.base_url}/methodology): how a score comes about",
-            f"- [What is sold]({self.base_url}{WELL_KNOWN}): as JSON",
+            f"- [Interface description]({base_url}/openapi.json): OpenAPI 3.1, with examples",
+            f"- [How to ask]({base_url}/docs): the same for people, with commands to copy",
+            f"- [Methodology]({base_url}/methodology): how a score comes about",
+            f"- [What is sold]({base_url}{WELL_KNOWN}): as JSON",
         )
         parts = (_WHAT, "## Free", *free, "", "## Paid", *paid, "", how, "## More", *more)
         return "\n".join(parts) + "\n"
 
-    def _line(self, route: Route) -> str:
+    def _line(self, route: DocumentedRoute) -> str:
         query = route.example if route.method == "GET" else ""
-        line = f"- [{route.method} {route.path}]({self.base_url}{route.path}{query})"
+        url = f"{self.dependencies.base_url}{route.path}{query}"
+        line = f"- [{route.method} {route.path}]({url})"
         if route.micro_usd is None:
-            return f"{line}: {route.purpose}"
+            return f"{line}: {route.summary}"
         price = labels.dollars(route.micro_usd)
-        return f"{line}: {price}. {route.purpose}. Body: `{route.example}`"
+        return f"{line}: {price}. {route.summary}. Body: `{route.example}`"
 
 
 _WHAT: Final = """\

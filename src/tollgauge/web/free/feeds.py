@@ -1,7 +1,7 @@
 """Feeds: the public incidents of an endpoint and of a provider, as Atom (RFC 4287).
 
-An incident is what a watch with the default sensitivity is told. Entries have stable ids, newest
-first; texts from the endpoint are text content, escaped by the XML writer, never markup.
+An incident is a change that a watch with the default sensitivity reports. Entries have stable ids,
+newest first; texts from the endpoint are text content, escaped by the XML writer, never markup.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from tollgauge.store.endpoints import endpoints, public
 from tollgauge.store.probes import changes
 from tollgauge.store.probes.changes import StoredChange
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.edge.problem import Problem
-from tollgauge.web.free.api import ID, EndpointId, unknown_resource
-from tollgauge.web.pages.site import Host
+from tollgauge.web.free.api import EndpointId, Host, read_endpoint, unknown_host
 
 ATOM: Final = "application/atom+xml"
 NAMESPACE: Final = "http://www.w3.org/2005/Atom"
@@ -37,34 +35,28 @@ class Feeds:
 
     async def of_endpoint(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """The feed of one endpoint."""
-        store = self.dependencies.store
-        endpoint = await store.reading(public.get, id) if ID.fullmatch(id) else None
-        if endpoint is None:
-            raise unknown_resource()
-        incidents = await store.reading(changes.public, endpoint_id=id, limit=ENTRIES)
-        return self._feed(
-            f"/endpoint/{id}", f"Incidents of {endpoint.resource}", endpoint.first_seen, incidents
+        endpoint = await read_endpoint(self.dependencies, public.get, id)
+        incidents = await self.dependencies.store.reading(
+            changes.public, endpoint_id=id, limit=ENTRIES
         )
+        return self._feed(f"/endpoint/{id}", endpoint.resource, endpoint.first_seen, incidents)
 
     async def of_provider(self, host: Host) -> Response:
         """The feed of a host's endpoints."""
-        name = host.lower()
-        store = self.dependencies.store
-        known = await store.reading(endpoints.of_host, name, limit=1)
-        if not known:
-            raise Problem(404, "unknown-host", "No endpoint of this host is known.")
+        name, store = host.lower(), self.dependencies.store
+        host_endpoints = await store.reading(endpoints.of_host, name, limit=1)
+        if not host_endpoints:
+            raise unknown_host()
         incidents = await store.reading(changes.public, host=name, limit=ENTRIES)
-        return self._feed(
-            f"/provider/{name}", f"Incidents of {name}", known[0].first_seen, incidents
-        )
+        return self._feed(f"/provider/{name}", name, host_endpoints[0].first_seen, incidents)
 
     def _feed(
-        self, path: str, title: str, first_seen: int, incidents: Sequence[tuple[str, StoredChange]]
+        self, path: str, name: str, first_seen: int, incidents: Sequence[tuple[str, StoredChange]]
     ) -> Response:
         url = f"{self.dependencies.base_url}{path}"
         feed = ET.Element("feed", xmlns=NAMESPACE)
         _add(feed, "id", f"{url}/feed.xml")
-        _add(feed, "title", title)
+        _add(feed, "title", f"Incidents of {name}")
         newest = max((stored.change.at for _, stored in incidents), default=first_seen)
         _add(feed, "updated", notice.iso(newest))
         ET.SubElement(feed, "link", rel="self", type=ATOM, href=f"{url}/feed.xml")

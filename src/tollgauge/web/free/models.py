@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from starlette.responses import Response
 
 from tollgauge.core.trace.catalogue import DECODERS, NETWORKS, Model
 from tollgauge.web import wire
+from tollgauge.web.free.api import json_response
 
 
 class ModelShape(wire.Shape):
@@ -28,30 +29,20 @@ class ModelsShape(wire.Shape):
     networks: list[str]
 
 
-def catalogue() -> ModelsShape:
-    """The catalogue as JSON shape."""
-    return ModelsShape(
-        models=[
-            ModelShape(
-                id=decoder.model.value,
-                needs=list(decoder.needs),
-                gives=decoder.gives,
-                price_usd=decoder.price_usd,
-            )
-            for decoder in DECODERS
-        ],
-        networks=list(NETWORKS),
-    )
+CATALOGUE: Final = ModelsShape(
+    models=[
+        ModelShape(
+            id=decoder.model.value,
+            needs=list(decoder.needs),
+            gives=decoder.gives,
+            price_usd=decoder.price_usd,
+        )
+        for decoder in DECODERS
+    ],
+    networks=list(NETWORKS),
+)
 
 
 async def models() -> Response:
     """Each decoder with what it needs of a node, and its price."""
-    return Response(_BODY, media_type="application/json")
-
-
-def example() -> dict[str, Any]:
-    """The whole answer as JSON value, for the interface description."""
-    return catalogue().model_dump(mode="json", by_alias=True)
-
-
-_BODY: Final = wire.dump(catalogue())
+    return json_response(CATALOGUE)

@@ -7,6 +7,7 @@ use, so that a browser may keep a file for ever.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 from typing import Final
@@ -18,28 +19,22 @@ _MEDIA_TYPES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Asset:
-    """One file: its bytes, its media type, and a digest that changes with the bytes."""
+    """One file: its media type, its bytes, and a digest that changes with the bytes."""
 
-    name: str
     media_type: str
     body: bytes
     digest: str
 
 
-def _load() -> dict[str, Asset]:
-    assets: dict[str, Asset] = {}
+def _load() -> Iterator[tuple[str, Asset]]:
     for entry in resources.files("tollgauge.web.pages").joinpath("static").iterdir():
-        media_type = _MEDIA_TYPES.get(entry.name.rsplit(".", 1)[-1])
+        media_type = _MEDIA_TYPES.get(entry.name.rpartition(".")[2])
         if media_type is not None:
             body = entry.read_bytes()
-            digest = hashlib.sha256(body).hexdigest()[:12]
-            assets[entry.name] = Asset(
-                name=entry.name, media_type=media_type, body=body, digest=digest
-            )
-    return assets
+            yield entry.name, Asset(media_type, body, hashlib.sha256(body).hexdigest()[:12])
 
 
-ASSETS: Final[dict[str, Asset]] = _load()
+ASSETS: Final[dict[str, Asset]] = dict(_load())
 """Every asset by its name."""

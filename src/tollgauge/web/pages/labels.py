@@ -1,27 +1,27 @@
 """Labels: how figures of the read side are written for people.
 
-Rules: dates are `YYYY-MM-DD`,
-shares have one decimal, confidence two, a price is dollars without trailing noise or `not
-advertised`. Whatever is unknown is a dash, never a zero. Texts of others are made plain here:
-control, bidi, zero-width and tag characters are removed and the length is capped; escaping is the
-template engine's work.
+Rules: dates are `YYYY-MM-DD`, shares have one decimal, confidence two, a price is dollars without
+trailing zeros or `not advertised`. Whatever is unknown is a dash, never a zero. Texts of others
+lose control, bidi, zero-width and tag characters here, and their length is capped; escaping is the
+template engine's work. The templates know these functions as filters (web/pages/render).
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import re
 from typing import Final
 from urllib.parse import urlsplit
 
 from tollgauge.core.text import clean_text
 from tollgauge.core.units import DAY_MS, HOUR_MS, LEGACY_NETWORKS
 from tollgauge.monitor.reports import Snapshot
+from tollgauge.web import wire
 
 DASH: Final = "\N{EM DASH}"
 """Stands for a figure that nobody measured."""
 
 _LONGEST: Final = 4_000
-
+_DOLLARS: Final = re.compile(r"\$\d+\.\d{1,6}")
 _NETWORK_NAMES: Final = {caip2: name for name, caip2 in LEGACY_NETWORKS.items()}
 
 RECOMMENDATIONS: Final[dict[str, str]] = {
@@ -34,15 +34,10 @@ RECOMMENDATIONS: Final[dict[str, str]] = {
 }
 """What each recommendation means, in one sentence."""
 
-VERDICTS: Final[dict[str, str]] = {
-    "flawless": "Flawless: it answered every check of the last 30 days.",
-    "near-perfect": "Near-perfect: it missed hardly any check of the last 30 days.",
-    "occasional misses": "Occasional misses: it answered most checks of the last 30 days.",
-    "frequent outages": "Frequent outages: it was down again and again in the last 30 days.",
-    "unreliable": "Unreliable: it was down for much of the last 30 days.",
-    "failed every check": "Failed every check: it answered none of the last 30 days' checks.",
+_REASONS: Final = {
+    "ours": "our own network or limits",
+    "unknown": "nobody can tell whose fault it was",
 }
-"""The wording classes of an uptime as sentences."""
 
 
 def plain(text: str) -> str:
@@ -55,22 +50,12 @@ def plain(text: str) -> str:
 
 def date(at: int | None) -> str:
     """`YYYY-MM-DD` of an instant in milliseconds UTC."""
-    return DASH if at is None else _moment(at).strftime("%Y-%m-%d")
+    return DASH if at is None else wire.day(at)
 
 
 def day_date(day: int) -> str:
     """`YYYY-MM-DD` of a UTC day."""
     return date(day * DAY_MS)
-
-
-def minute(at: int) -> str:
-    """`YYYY-MM-DD HH:MM UTC` of an instant."""
-    return _moment(at).strftime("%Y-%m-%d %H:%M UTC")
-
-
-def iso(at: int) -> str:
-    """The instant for a `datetime` attribute."""
-    return _moment(at).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def age(at: int, now: int) -> str:
@@ -107,7 +92,7 @@ def count(value: int) -> str:
 
 
 def dollars(micro: int) -> str:
-    """Millionths of a dollar without trailing noise: `$0.005`, `$0.10`, `$2`."""
+    """Millionths of a dollar without trailing zeros: `$0.005`, `$0.10`, `$2`."""
     whole, rest = divmod(micro, 10**6)
     if rest == 0:
         return f"${count(whole)}"
@@ -115,11 +100,11 @@ def dollars(micro: int) -> str:
 
 
 def amount(text: str) -> str:
-    """The text of a change; where it is dollars, without trailing noise."""
-    whole, dot, rest = text.removeprefix("$").partition(".")
-    if not (text.startswith("$") and dot and whole.isdecimal() and rest.isdecimal()):
+    """The text of a change; where it is dollars, without trailing zeros."""
+    if not _DOLLARS.fullmatch(text):
         return text
-    return dollars(int(whole) * 10**6 + int(rest[:6].ljust(6, "0"))) if len(rest) <= 6 else text
+    whole, _, decimals = text.removeprefix("$").partition(".")
+    return dollars(int(whole) * 10**6 + int(decimals.ljust(6, "0")))
 
 
 def price(snapshot: Snapshot) -> str:
@@ -146,22 +131,22 @@ def network_name(network: str | None) -> str:
     return _NETWORK_NAMES.get(network or "", "")
 
 
-def path_of(resource: str) -> str:
+def path(resource: str) -> str:
     """What follows scheme and authority in a canonical resource."""
     parts = urlsplit(resource)
     return resource[len(f"{parts.scheme}://{parts.netloc}") :] if parts.netloc else resource
 
 
-def authority_of(snapshot: Snapshot) -> str:
+def authority(snapshot: Snapshot) -> str:
     """Host and, where it is not the default one, port."""
     return urlsplit(snapshot.resource).netloc or snapshot.host
 
 
-def verdict_sentence(verdict: str) -> str:
-    """The wording class of an uptime as a sentence."""
-    known = VERDICTS.get(verdict.lower())
-    return known if known is not None else verdict
+def reason(slug: str) -> str:
+    """Why probes were left out, in words."""
+    return _REASONS.get(slug, slug.replace("-", " "))
 
 
-def _moment(at: int) -> datetime:
-    return datetime.fromtimestamp(at / 1_000, UTC)
+def grade_class(grade: str | None) -> str:
+    """The style class of a grade."""
+    return f"grade-{grade.lower()}" if grade in {"A", "B", "C", "D", "F"} else "grade-none"

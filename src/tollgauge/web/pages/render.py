@@ -1,25 +1,23 @@
 """Render: the template engine of the pages.
 
 Rules: every expression is escaped by the engine, and cleaned of unseen characters before that; a
-name that a template misspells is an error; figures become words by the filters of web/pages/labels.
+name that a template misspells is an error; each function of web/pages/labels is a filter.
 """
 
 from __future__ import annotations
 
+import inspect
 from typing import Final
 from urllib.parse import urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from tollgauge.core.notice import iso
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.assets import ASSETS
-from tollgauge.web.pages.charts import days
-
-_REASONS: Final = {
-    "ours": "our own network or limits",
-    "unknown": "nobody can tell whose fault it was",
-}
+from tollgauge.web.pages.charts.days import day_uptime
+from tollgauge.web.wire import minute
 
 
 def render(name: str, base_url: str, **values: object) -> bytes:
@@ -31,9 +29,9 @@ def render(name: str, base_url: str, **values: object) -> bytes:
 
 def _visible(value: object) -> object:
     """What every expression of a template passes: text without unseen characters."""
-    return (
-        labels.plain(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
-    )
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return labels.plain(value)
+    return value
 
 
 def _ticked(text: str) -> Markup:
@@ -51,10 +49,6 @@ def _dots(host: str) -> Markup:
     return Markup(".<wbr>").join(labels.plain(host).split("."))
 
 
-def _grade_class(grade: str | None) -> str:
-    return f"grade-{grade.lower()}" if grade in {"A", "B", "C", "D", "F"} else "grade-none"
-
-
 def _asset(name: str) -> str:
     return f"/static/{name}?v={ASSETS[name].digest}"
 
@@ -69,33 +63,10 @@ def _engine() -> Environment:
         auto_reload=False,
         finalize=_visible,
     )
-    engine.filters.update(
-        age=labels.age,
-        amount=labels.amount,
-        authority=labels.authority_of,
-        changes=labels.changes,
-        count=labels.count,
-        day_date=labels.day_date,
-        day_uptime=days.day_uptime,
-        dollars=labels.dollars,
-        dots=_dots,
-        grade_class=_grade_class,
-        hundredths=labels.hundredths,
-        instant=labels.date,
-        iso=labels.iso,
-        minute=labels.minute,
-        ms=labels.milliseconds,
-        network_name=labels.network_name,
-        path=labels.path_of,
-        percent=labels.percent,
-        price=labels.price,
-        price_stability=labels.price_stability,
-        reason=lambda slug: _REASONS.get(slug, slug.replace("-", " ")),
-        tenths=labels.tenths,
-        ticked=_ticked,
-        verdict=labels.verdict_sentence,
-    )
-    engine.globals.update(asset=_asset, dash=labels.DASH, meanings=labels.RECOMMENDATIONS)
+    engine.filters |= dict(inspect.getmembers(labels, inspect.isfunction))
+    engine.filters |= {"day_uptime": day_uptime, "dots": _dots, "iso": iso, "minute": minute}
+    engine.filters["ticked"] = _ticked
+    engine.globals |= {"asset": _asset, "dash": labels.DASH, "meanings": labels.RECOMMENDATIONS}
     return engine
 
 

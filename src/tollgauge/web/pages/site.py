@@ -1,34 +1,22 @@
-"""The handlers of the pages: which view each page asks for, and what it does without one."""
+"""The handlers of the pages: what each page is made from, and what is answered without it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Final
 
-from fastapi import Path
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from tollgauge.core.policy import POLICIES
-from tollgauge.core.scoring import FLAG_RULES
+from tollgauge.core.payment import Offer
 from tollgauge.monitor import reports
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.free.api import (
-    ID,
-    EndpointId,
-    ResourceQuery,
-    snapshot_of_id,
-    unknown_resource,
-)
+from tollgauge.web.free.api import EndpointId, Host, ResourceQuery, read_endpoint, unknown_host
 from tollgauge.web.free.badge import badge_svg
 from tollgauge.web.pages import views
 from tollgauge.web.pages.assets import ASSETS
+from tollgauge.web.pages.upgrade import upgrade_html
 from tollgauge.web.paid import catalogue
 from tollgauge.web.wire.request_model import resource_of
-
-HTML: Final = "text/html; charset=utf-8"
-Host = Annotated[str, Path(description="A host name", examples=["api.example.com"])]
-FLAGS: Final = tuple((rule.code, rule.severity.value, rule.words) for rule in FLAG_RULES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,84 +24,72 @@ class Site:
     """The handlers of the pages. `documented` are the routes that the documentation shows."""
 
     dependencies: Dependencies
-    documented: tuple[views.Route, ...]
+    documented: tuple[views.DocumentedRoute, ...]
 
     async def home(self) -> Response:
         """The first page."""
-        store, now = self.dependencies.store, self.dependencies.clock()
-        board = await store.reading(reports.leaderboard, now=now)
-        stats = await store.reading(reports.ecosystem, now=now)
-        return Response(
-            views.home_html(board, stats, base_url=self.dependencies.base_url), media_type=HTML
-        )
+        board = await self.dependencies.read_now(reports.leaderboard)
+        stats = await self.dependencies.read_now(reports.ecosystem)
+        return HTMLResponse(views.home_html(board, stats, base_url=self.dependencies.base_url))
 
     async def leaderboard(self) -> Response:
         """The whole leaderboard."""
-        store, now = self.dependencies.store, self.dependencies.clock()
-        board = await store.reading(reports.leaderboard, now=now)
-        stats = await store.reading(reports.ecosystem, now=now)
-        return Response(
-            views.leaderboard_html(board, stats, base_url=self.dependencies.base_url),
-            media_type=HTML,
-        )
+        board = await self.dependencies.read_now(reports.leaderboard)
+        stats = await self.dependencies.read_now(reports.ecosystem)
+        html = views.leaderboard_html(board, stats, base_url=self.dependencies.base_url)
+        return HTMLResponse(html)
 
     async def provider(self, host: Host) -> Response:
         """One host's endpoints."""
-        provider = await self.dependencies.store.reading(
-            reports.provider, host.lower(), now=self.dependencies.clock()
-        )
+        provider = await self.dependencies.read_now(reports.provider, host.lower())
         if provider is None:
-            raise Problem(404, "unknown-host", "No endpoint of this host is known.")
-        return Response(
-            views.provider_html(provider, base_url=self.dependencies.base_url), media_type=HTML
-        )
+            raise unknown_host()
+        return HTMLResponse(views.provider_html(provider, base_url=self.dependencies.base_url))
 
     async def methodology(self) -> Response:
         """How scores come about, written from the newest policy."""
-        html = views.methodology_html(
-            POLICIES[max(POLICIES)], flags=FLAGS, base_url=self.dependencies.base_url
-        )
-        return Response(html, media_type=HTML)
+        return HTMLResponse(views.methodology_html(base_url=self.dependencies.base_url))
 
     async def docs(self) -> Response:
         """How to ask, with examples about the best endpoint."""
-        board = await self.dependencies.store.reading(
-            reports.leaderboard, now=self.dependencies.clock()
-        )
-        best = board.rows[0].resource if board.rows else None
-        sells = bool(self.dependencies.settings.pay_to)
+        board = await self.dependencies.read_now(reports.leaderboard)
         html = views.docs_html(
-            self.documented, base_url=self.dependencies.base_url, resource=best, sells=sells
+            self.documented,
+            base_url=self.dependencies.base_url,
+            resource=board.rows[0].resource if board.rows else None,
+            sells=bool(self.dependencies.settings.pay_to),
         )
-        return Response(html, media_type=HTML)
+        return HTMLResponse(html)
 
     async def find(self, resource: ResourceQuery) -> Response:
         """From a resource's URL to its page."""
-        wanted = resource_of(resource, self.dependencies.perimeter)
-        return RedirectResponse(
-            f"{self.dependencies.base_url}/endpoint/{wanted.id}", status_code=307
-        )
+        id_ = resource_of(resource, self.dependencies.perimeter).id
+        return RedirectResponse(f"{self.dependencies.base_url}/endpoint/{id_}", status_code=307)
 
     async def endpoint(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """The page of one endpoint."""
-        view = None
         now = self.dependencies.clock()
-        if ID.fullmatch(id):
-            view = await self.dependencies.store.reading(reports.view, id, now=now)
-        if view is None:
-            raise unknown_resource()
+        view = await read_endpoint(self.dependencies, reports.view, id, now=now)
+        offer = self._report_offer()
         html = views.endpoint_html(
             view,
             now=now,
             base_url=self.dependencies.base_url,
-            report_micro_usd=self._report_micro_usd(),
+            report_micro_usd=offer.amount if offer else None,
         )
-        return Response(html, media_type=HTML)
+        return HTMLResponse(html)
+
+    async def upgrade(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
+        """The wallet page of one endpoint."""
+        now = self.dependencies.clock()
+        snapshot = await read_endpoint(self.dependencies, reports.snapshot, id, now=now)
+        html = upgrade_html(snapshot, self._report_offer(), base_url=self.dependencies.base_url)
+        return HTMLResponse(html)
 
     async def badge(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """The badge of one endpoint, grey while it has no score."""
         now = self.dependencies.clock()
-        snapshot = await snapshot_of_id(self.dependencies, id, now=now)
+        snapshot = await read_endpoint(self.dependencies, reports.snapshot, id, now=now)
         image = badge_svg(snapshot.grade, snapshot.score_tenths)
         return Response(image, media_type="image/svg+xml")
 
@@ -128,7 +104,9 @@ class Site:
         """The icon, for browsers that ask by habit."""
         return await self.static("favicon.svg")
 
-    def _report_micro_usd(self) -> int | None:
-        """The price of a live report, None while nothing is for sale."""
-        settings = self.dependencies.settings
-        return settings.micro_usd(catalogue.TRUST) if settings.pay_to else None
+    def _report_offer(self) -> Offer | None:
+        """What a live report costs, None while nothing is for sale."""
+        try:
+            return self.dependencies.offer(catalogue.TRUST)
+        except Problem:
+            return None

@@ -1,8 +1,8 @@
-"""Pages: views of the read side as HTML for people.
+"""Pages: what the read side knows (monitor/reports) as HTML for people.
 
 Rules:
-- a page is a pure function of its view: same view, same bytes; routes, caching and headers are
-  web/routes's;
+- a page is a pure function of its arguments: the same arguments give the same bytes; routes,
+  caching and headers are web/routes's;
 - no script, no inline style, nothing loaded from elsewhere: `default-src 'none'; style-src
   'self'; img-src 'self'` is enough for every page;
 - everything is escaped by the engine, and cleaned of unseen characters on its way out; provider
@@ -12,28 +12,30 @@ Rules:
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 from urllib.parse import quote
 
 import orjson
-from markupsafe import Markup
 
+from tollgauge.core.finding import Severity
 from tollgauge.core.policy import POLICIES, Policy
-from tollgauge.core.score import Component
+from tollgauge.core.scoring import FLAG_RULES
+from tollgauge.core.signals.flag import Flag, FlagRule
 from tollgauge.core.units import WINDOW_MS, day_of
 from tollgauge.monitor.reports import Ecosystem, EndpointView, Leaderboard, Provider
+from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.charts import days
 from tollgauge.web.pages.charts.gauge import gauge
-from tollgauge.web.pages.charts.timeline import event_lanes
+from tollgauge.web.pages.charts.timeline import timeline
 from tollgauge.web.pages.render import render
 from tollgauge.web.wire.examples import RESOURCE
 
 HOME_ROWS: Final = 10
 """How many endpoints the home page shows; the leaderboard shows all it is given."""
 
-_SEVERITIES: Final = ("error", "warn", "info")
+_SEVERITIES: Final[dict[str, int]] = {severity: rank for rank, severity in enumerate(Severity)}
 _NEXT_STEPS: Final = {
     404: "Check the address, or look for the host on the leaderboard.",
     422: "Give the full https:// address of a public endpoint, as it is listed in a directory.",
@@ -43,70 +45,83 @@ _NEXT_STEPS: Final = {
 _ANY_STEP: Final = "Try again in a minute."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
-    """One route as the docs page shows it: `micro_usd` None is free; `example` is the query of a
-    GET (with its `?`) or the JSON body of a POST; `path` may hold a placeholder for reading only.
+@dataclass(frozen=True, slots=True)
+class DocumentedRoute:
+    """A route as the docs page shows it: `micro_usd` None is free; `example` is the query of a GET
+    (empty, or with its `?`) or the JSON body of a POST; `path` may hold a placeholder.
     """
 
     method: str
     path: str
-    purpose: str
+    summary: str
+    _: KW_ONLY
     micro_usd: int | None = None
-    example: str = ""
+    example: str | None = None
 
 
 def home_html(board: Leaderboard, stats: Ecosystem, *, base_url: str) -> bytes:
     """The first page: what this is, the ecosystem in numbers, the head of the leaderboard."""
-    shown = board.rows[:HOME_ROWS]
-    simulated = stats.simulated or any(row.simulated for row in shown)
+    rows = board.rows[:HOME_ROWS]
     return render(
         "home.html",
         base_url,
         board=board,
         stats=stats,
-        rows=shown,
-        simulated=simulated,
+        rows=rows,
+        simulated=stats.simulated or any(row.simulated for row in rows),
         strip=days.grade_strip(stats.grades),
     )
 
 
 def leaderboard_html(board: Leaderboard, stats: Ecosystem, *, base_url: str) -> bytes:
     """The best listed endpoints."""
-    simulated = stats.simulated or any(row.simulated for row in board.rows)
     return render(
         "leaderboard.html",
         base_url,
         board=board,
         stats=stats,
         rows=board.rows,
-        simulated=simulated,
+        simulated=stats.simulated or any(row.simulated for row in board.rows),
     )
 
 
 def endpoint_html(
     view: EndpointView, *, now: int, base_url: str, report_micro_usd: int | None
 ) -> bytes:
-    """The snapshot of one endpoint with its pictures. `now` ages it; `report_micro_usd` is what
+    """The snapshot of one endpoint with its charts. `now` ages it; `report_micro_usd` is what
     a live report costs, None while nothing is sold.
     """
     snapshot = view.snapshot
     policy = POLICIES.get(snapshot.policy_version)
+    last_day = view.days[-1].day if view.days else day_of(snapshot.computed_at)
+    first_day = view.days[0].day if view.days else last_day - day_of(WINDOW_MS) + 1
+    heaviest = max((part.weight for part in view.components), default=1)
     return render(
         "endpoint.html",
         base_url,
         view=view,
-        s=snapshot,
+        snapshot=snapshot,
         now=now,
         simulated=snapshot.simulated,
-        gauge=_dial(view, policy),
-        bars=_breakdown(view.components),
+        gauge=gauge(
+            _grades(policy) if policy else (),
+            score=snapshot.score_tenths,
+            grade=snapshot.grade,
+            low=view.low_tenths,
+            high=view.high_tenths,
+        ),
+        uptime=days.uptime_bars(view.days),
+        latency=days.latency_lines(view.days),
+        timeline=timeline(view.events, first_day=first_day, last_day=last_day),
+        bars=[
+            (part, days.component_bar(part.weight, part.tenths, heaviest=heaviest))
+            for part in view.components
+        ],
         total=sum(part.weight * part.tenths for part in view.components),
-        flags=sorted(view.flags, key=lambda flag: _severity(flag.severity, flag.code)),
+        flags=sorted(view.flags, key=_worst_first),
         events=sorted(view.events, key=lambda event: event.at, reverse=True),
         report_price=None if report_micro_usd is None else labels.dollars(report_micro_usd),
-        order=_post(base_url, "/v1/x402-trust", {"resource": snapshot.resource}),
-        **_pictures(view),
+        command=_post(base_url, "/v1/x402-trust", {"resource": snapshot.resource}),
     )
 
 
@@ -121,59 +136,50 @@ def provider_html(provider: Provider, *, base_url: str) -> bytes:
     )
 
 
-def methodology_html(
-    policy: Policy, *, flags: tuple[tuple[str, str, str], ...], base_url: str
-) -> bytes:
-    """How scores come about, written from the policy itself; `flags` are (code, severity, when
-    it is raised).
-    """
-    tables = (
-        ("Latency: median in milliseconds", policy.latency),
-        ("Activity P: effective payers", policy.payers),
-        ("Activity V: organic dollars settled", policy.volume),
-    )
+def methodology_html(*, base_url: str) -> bytes:
+    """How scores come about, written from the newest policy and the rules of the flags."""
+    policy = POLICIES[max(POLICIES)]
+    heaviest = max(row.weight for row in policy.rows)
     return render(
         "methodology.html",
         base_url,
         policy=policy,
         grades=_grades(policy),
-        flags=sorted(flags, key=lambda rule: _severity(rule[1], rule[0])),
-        tables=tables,
-        bars=[
-            days.component_bar(
-                Component(name=row.name, weight=row.weight, tenths=1_000),
-                heaviest=max(row.weight for row in policy.rows),
-            )
-            for row in policy.rows
-        ],
+        flags=sorted(FLAG_RULES, key=_worst_first),
+        tables=(
+            ("Latency: median in milliseconds", policy.latency),
+            ("Activity P: effective payers", policy.payers),
+            ("Activity V: organic dollars settled", policy.volume),
+        ),
+        bars=[days.component_bar(row.weight, 1_000, heaviest=heaviest) for row in policy.rows],
     )
 
 
 def docs_html(
-    routes: tuple[Route, ...], *, base_url: str, resource: str | None = None, sells: bool = True
+    routes: tuple[DocumentedRoute, ...], *, base_url: str, resource: str | None, sells: bool
 ) -> bytes:
     """How to ask, with a command for each free route and the price of each paid one, or a word
     that nothing is sold. Examples ask about `resource`, which is monitored here; without one,
     about an invented one.
     """
-    offered = [route for route in routes if sells or route.micro_usd is None]
-    shown = [(route, _command(base_url, _about(route, resource))) for route in offered]
-    return render("docs.html", base_url, routes=shown, resource=resource, sells=sells)
+    commands = [
+        (route, _command(base_url, route, resource or RESOURCE))
+        for route in routes
+        if sells or route.micro_usd is None
+    ]
+    return render("docs.html", base_url, routes=commands, resource=resource, sells=sells)
 
 
-def error_html(
-    *, status: int, title: str, detail: str, hint: str = "", code: str = "", base_url: str
-) -> bytes:
-    """A page that says what is wrong and what to do; `hint` replaces the usual advice."""
-    step = hint or _NEXT_STEPS.get(status, _ANY_STEP)
+def error_html(problem: Problem, *, base_url: str) -> bytes:
+    """A page that says what is wrong and what to do."""
     return render(
         "error.html",
         base_url,
-        status=status,
-        title=title,
-        detail=detail,
-        step=step,
-        code=code,
+        status=problem.status,
+        title=problem.code.replace("-", " ").capitalize(),
+        detail=str(problem),
+        step=_NEXT_STEPS.get(problem.status, _ANY_STEP),
+        code=problem.code,
     )
 
 
@@ -182,54 +188,19 @@ def _grades(policy: Policy) -> tuple[tuple[str, int], ...]:
     return (*((letter, least * 10) for letter, least in policy.grades), ("F", 0))
 
 
-def _dial(view: EndpointView, policy: Policy | None) -> Markup:
-    return gauge(
-        _grades(policy) if policy else (),
-        score=view.snapshot.score_tenths,
-        grade=view.snapshot.grade,
-        low=view.low_tenths,
-        high=view.high_tenths,
-    )
+def _worst_first(flag: Flag | FlagRule) -> tuple[int, str]:
+    """The order of flags."""
+    return (_SEVERITIES.get(flag.severity, len(_SEVERITIES)), flag.code)
 
 
-def _breakdown(components: tuple[Component, ...]) -> list[tuple[Component, Markup]]:
-    heaviest = max((part.weight for part in components), default=1)
-    return [(part, days.component_bar(part, heaviest=heaviest)) for part in components]
-
-
-def _pictures(view: EndpointView) -> dict[str, object]:
-    """The three charts over the view's days."""
-    last = view.days[-1].day if view.days else day_of(view.snapshot.computed_at)
-    first = view.days[0].day if view.days else last - day_of(WINDOW_MS) + 1
-    return {
-        "uptime": days.uptime_bars(view.days),
-        "latency": days.latency_lines(view.days),
-        "lanes": event_lanes(view.events, first_day=first, last_day=last),
-    }
-
-
-def _severity(severity: str, code: str) -> tuple[int, str]:
-    """The order of flags: the worst first."""
-    known = severity in _SEVERITIES
-    return (_SEVERITIES.index(severity) if known else len(_SEVERITIES), code)
-
-
-def _about(route: Route, resource: str | None) -> Route:
-    """The route with an example that this server can answer."""
-    if resource is None or RESOURCE not in route.example:
-        return route
+def _command(base_url: str, route: DocumentedRoute, resource: str) -> str:
+    """What to type for a route, quoted for a shell; its example asks about `resource`."""
+    example = route.example or ""
     if route.method == "GET":
-        return replace(route, example=route.example.replace(RESOURCE, quote(resource, safe="/:")))
-    body = orjson.loads(route.example)
-    example = {key: resource if value == RESOURCE else value for key, value in body.items()}
-    return replace(route, example=orjson.dumps(example).decode())
-
-
-def _command(base_url: str, route: Route) -> str:
-    """What to type for a route: quoted for a shell, whatever the example holds."""
-    if route.method == "GET":
-        return f"curl -s {shlex.quote(base_url.rstrip('/') + route.path + route.example)}"
-    body = orjson.loads(route.example) if route.example else {}
+        query = example.replace(RESOURCE, quote(resource, safe="/:"))
+        return f"curl -s {shlex.quote(base_url.rstrip('/') + route.path + query)}"
+    body = orjson.loads(example) if example else {}
+    body = {name: resource if value == RESOURCE else value for name, value in body.items()}
     return _post(base_url, route.path, body)
 
 

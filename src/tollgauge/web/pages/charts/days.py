@@ -7,13 +7,12 @@ pages repeat the figures in a table.
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import groupby
 from typing import Final
 
 from markupsafe import Markup
 
 from tollgauge.core.rollup import SLOTS_PER_DAY
-from tollgauge.core.score import Component
 from tollgauge.monitor.reports import DayBar
 from tollgauge.web.pages.charts.svg import element, label, picture, points, title
 from tollgauge.web.pages.labels import count, day_date, milliseconds, percent
@@ -33,16 +32,18 @@ def uptime_bars(days: tuple[DayBar, ...]) -> Markup:
     is as long as the share of the day that was measured.
     """
     bottom = _BAR_TOP + _BAR_HEIGHT
-    measured = [bar for bar in days if bar.scored > 0]
-    words = f"{len(measured)} of {len(days)} days have data."
-    body = [
+    measured = sum(bar.scored > 0 for bar in days)
+    return picture(
+        "uptime",
+        "Uptime by day",
+        f"{measured} of {len(days)} days have data.",
+        (WIDTH, bottom + 42),
         element("defs", _hatch()),
         label("100%", LEFT - 8, _BAR_TOP + 10, anchor="end"),
         label("0%", LEFT - 8, bottom, anchor="end"),
         *(_day(bar, LEFT + index * _step(days)) for index, bar in enumerate(days)),
         *_dates(days, bottom + 32),
-    ]
-    return picture("uptime", "Uptime by day", words, (WIDTH, bottom + 42), *body)
+    )
 
 
 def uptime_text(bar: DayBar) -> str:
@@ -51,11 +52,8 @@ def uptime_text(bar: DayBar) -> str:
     if bar.scored == 0:
         return f"{day_date(bar.day)}: no data{left_out}"
     partial = " (part of the day)" if bar.scored < SLOTS_PER_DAY else ""
-    share = percent(day_uptime(bar))
-    return (
-        f"{day_date(bar.day)}: {share} up, {count(bar.up)} of {count(bar.scored)} probes"
-        f"{left_out}{partial}"
-    )
+    share = f"{percent(day_uptime(bar))} up, {count(bar.up)} of {count(bar.scored)} probes"
+    return f"{day_date(bar.day)}: {share}{left_out}{partial}"
 
 
 def day_uptime(bar: DayBar) -> int | None:
@@ -67,23 +65,25 @@ def latency_lines(days: tuple[DayBar, ...]) -> Markup:
     """p50 and p95 a day over the 30 days, with gaps where no probe succeeded."""
     bottom = _LINE_TOP + _LINE_HEIGHT
     size = (WIDTH, bottom + 32)
-    seen = [v for bar in days for v in (bar.p50_ms, bar.p95_ms) if v is not None]
-    if not seen:
+    values = [ms for bar in days for ms in (bar.p50_ms, bar.p95_ms) if ms is not None]
+    if not values:
         probed = any(bar.scored for bar in days)
         note = f"{'No probe succeeded' if probed else 'Nothing was measured'} in these 30 days."
         body = label(note, WIDTH / 2, size[1] / 2, anchor="middle", kind="note")
         return picture("latency", "Latency by day", note, size, body)
-    marks = ticks(max(seen))
+    marks, step = ticks(max(values)), _step(days)
     top = marks[-1]
-    words = f"Median and 95th percentile a day, from {min(seen)} to {max(seen)} ms."
-    body_parts = [
+    return picture(
+        "latency",
+        "Latency by day",
+        f"Median and 95th percentile a day, from {min(values)} to {max(values)} ms.",
+        size,
         *_grid(marks, top),
-        *_series([bar.p95_ms for bar in days], top, _step(days), "p95"),
-        *_series([bar.p50_ms for bar in days], top, _step(days), "p50"),
-        *(_latency_day(bar, LEFT + i * _step(days), _step(days)) for i, bar in enumerate(days)),
+        *_series([bar.p95_ms for bar in days], top, step, "p95"),
+        *_series([bar.p50_ms for bar in days], top, step, "p50"),
+        *(_latency_day(bar, LEFT + index * step, step) for index, bar in enumerate(days)),
         *_dates(days, bottom + 22),
-    ]
-    return picture("latency", "Latency by day", words, size, *body_parts)
+    )
 
 
 def ticks(largest: int) -> tuple[int, ...]:
@@ -96,12 +96,12 @@ def ticks(largest: int) -> tuple[int, ...]:
     return tuple(step * index for index in range(last + 1))
 
 
-def component_bar(component: Component, *, heaviest: int) -> Markup:
+def component_bar(weight: int, tenths: int, *, heaviest: int) -> Markup:
     """A track as long as the weight, filled as far as the subscore reaches. Decoration: the
     figures stand beside it.
     """
-    track = 300 * component.weight / max(1, heaviest)
-    fill = track * min(1_000, max(0, component.tenths)) / 1_000
+    track = 300 * weight / max(1, heaviest)
+    fill = track * min(1_000, max(0, tenths)) / 1_000
     return element(
         "svg",
         element("rect", x=0, y=2, width=track, height=10, rx=2, class_="track"),
@@ -153,10 +153,10 @@ def _day(bar: DayBar, x: float) -> Markup:
         )
         return element("g", tip, hollow)
     down = _down_height(bar)
+    up = _BAR_HEIGHT - down
     parts = [tip]
-    if down < _BAR_HEIGHT:
-        height = _BAR_HEIGHT - down
-        parts.append(element("rect", y=_BAR_TOP + down, height=height, class_="up", **place))
+    if up:
+        parts.append(element("rect", y=_BAR_TOP + down, height=up, class_="up", **place))
     if down:
         parts.append(element("rect", y=_BAR_TOP, height=down, class_="down", **place))
     cover = place["width"] * min(1.0, bar.scored / SLOTS_PER_DAY)
@@ -205,37 +205,26 @@ def _series(values: list[int | None], top: int, step: float, kind: str) -> list[
         None if value is None else (LEFT + (index + 0.5) * step, _y(value, top))
         for index, value in enumerate(values)
     ]
-    elements: list[Markup] = []
-    run: list[tuple[float, float]] = []
-    for place, after in pairwise([*places, None]):
-        if place is not None:
-            run.append(place)
-        if after is None and len(run) > 1:
-            elements.append(element("polyline", points=points(run), class_=f"line {kind}"))
-        if after is None:
-            run = []
-    dots = [
-        element("circle", cx=place[0], cy=place[1], r=2.4, class_=f"dot {kind}")
-        for place in places
-        if place is not None
+    runs = [
+        [place for place in run if place is not None]
+        for measured, run in groupby(places, key=lambda place: place is not None)
+        if measured
     ]
-    return elements + dots
+    lines = [
+        element("polyline", points=points(run), class_=f"line {kind}")
+        for run in runs
+        if len(run) > 1
+    ]
+    dots = [
+        element("circle", cx=x, cy=y, r=2.4, class_=f"dot {kind}") for run in runs for x, y in run
+    ]
+    return lines + dots
 
 
 def _latency_day(bar: DayBar, x: float, step: float) -> Markup:
     """A tooltip over the whole height of a day."""
+    words = f"p50 {milliseconds(bar.p50_ms)}, p95 {milliseconds(bar.p95_ms)}"
     if bar.p50_ms is None and bar.p95_ms is None:
-        text = f"{day_date(bar.day)}: no data"
-    else:
-        text = (
-            f"{day_date(bar.day)}: p50 {milliseconds(bar.p50_ms)}, p95 {milliseconds(bar.p95_ms)}"
-        )
-    return element(
-        "rect",
-        title(text),
-        x=x,
-        y=_LINE_TOP,
-        width=step,
-        height=_LINE_HEIGHT,
-        class_="hover",
-    )
+        words = "no data"
+    tip = title(f"{day_date(bar.day)}: {words}")
+    return element("rect", tip, x=x, y=_LINE_TOP, width=step, height=_LINE_HEIGHT, class_="hover")

@@ -30,30 +30,26 @@ def gauge(
     high: int | None = None,
 ) -> Markup:
     """The barrier for a score in tenths; `grades` are (letter, least tenths), best first."""
+    name = "No trust score yet"
+    if score is not None:
+        name = f"Trust score {tenths(score)} of 100, grade {grade or 'none'}"
+    description = "A toll barrier that opens from 0, shut, to 100, upright."
+    score_range = []
+    if low is not None and high is not None:
+        description += f" The score lies between {tenths(low)} and {tenths(high)}."
+        arc = _arc(_RANGE_RADIUS, min(low, high) - 3, max(low, high) + 3)
+        score_range = [element("path", d=arc, class_="range")]
     return picture(
         "dial",
-        _name(score, grade),
-        _description(low, high),
+        name,
+        description,
         SIZE,
         *_bands(grades),
         *_ticks(),
-        *_range(low, high),
+        *score_range,
         *_barrier(score),
         kind="dial",
     )
-
-
-def _name(score: int | None, grade: str | None) -> str:
-    if score is None:
-        return "No trust score yet"
-    return f"Trust score {tenths(score)} of 100, grade {grade or 'none'}"
-
-
-def _description(low: int | None, high: int | None) -> str:
-    scale = "A toll barrier that opens from 0, shut, to 100, upright."
-    if low is None or high is None:
-        return scale
-    return f"{scale} The score lies between {tenths(low)} and {tenths(high)}."
 
 
 def _bands(grades: tuple[tuple[str, int], ...]) -> list[Markup]:
@@ -61,17 +57,11 @@ def _bands(grades: tuple[tuple[str, int], ...]) -> list[Markup]:
     elements: list[Markup] = []
     top = 1_000
     for letter, least in grades:
-        elements.append(
-            element(
-                "path",
-                d=_arc(_SCALE_RADIUS, least + 4, top - 4),
-                class_=f"band grade-{letter.lower()}",
-            )
-        )
+        arc, style = _arc(_SCALE_RADIUS, least + 4, top - 4), letter.lower()
+        elements.append(element("path", d=arc, class_=f"band grade-{style}"))
         x, y = _at(_SCALE_RADIUS, (least + top) / 2)
-        elements.append(
-            label(letter, x, y + 4, anchor="middle", kind=f"band-letter on-{letter.lower()}")
-        )
+        kind = f"band-letter on-{style}"
+        elements.append(label(letter, x, y + 4, anchor="middle", kind=kind))
         top = least
     return elements
 
@@ -81,39 +71,23 @@ def _ticks() -> list[Markup]:
     elements: list[Markup] = []
     for value in range(0, 1_001, 50):
         long = value % 200 == 0
-        inner, outer = _at(157, value), _at(166 if long else 162, value)
-        elements.append(
-            element("line", x1=inner[0], y1=inner[1], x2=outer[0], y2=outer[1], class_="mark")
-        )
+        (x1, y1), (x2, y2) = _at(157, value), _at(166 if long else 162, value)
+        elements.append(element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_="mark"))
         if long:
             x, y = _at(178, value)
             elements.append(label(str(value // 10), x, y + 4, anchor="middle"))
     return elements
 
 
-def _range(low: int | None, high: int | None) -> list[Markup]:
-    if low is None or high is None:
-        return []
-    arc = _arc(_RANGE_RADIUS, min(low, high) - 3, max(low, high) + 3)
-    return [element("path", d=arc, class_="range")]
-
-
 def _barrier(score: int | None) -> list[Markup]:
     """Post, arm and pivot."""
     x, y = _PIVOT
-    tip = _at(_BOOM, 0 if score is None else score)
-    place = {"x1": x, "y1": y, "x2": tip[0], "y2": tip[1]}
-    arms = [element("line", class_="boom-none", **place)]
-    if score is not None:
-        arms = [
-            element("line", class_="boom-edge", **place),
-            element("line", class_="boom", **place),
-            element("line", class_="boom-stripes", **place),
-        ]
+    x2, y2 = _at(_BOOM, 0 if score is None else score)
+    arms = ("boom-none",) if score is None else ("boom-edge", "boom", "boom-stripes")
     return [
         element("rect", x=x - 12, y=y - 4, width=24, height=28, rx=3, class_="post"),
         element("line", x1=8, y1=y + 25, x2=SIZE[0] - 8, y2=y + 25, class_="road"),
-        *arms,
+        *(element("line", class_=arm, x1=x, y1=y, x2=x2, y2=y2) for arm in arms),
         element("circle", cx=x, cy=y, r=9, class_="pivot"),
         element("circle", cx=x, cy=y, r=3, class_="pivot-eye"),
     ]

@@ -19,7 +19,7 @@ _LANES: Final = (
 )
 
 
-def event_lanes(events: tuple[TimelineEvent, ...], *, first_day: int, last_day: int) -> Markup:
+def timeline(events: tuple[TimelineEvent, ...], *, first_day: int, last_day: int) -> Markup:
     """Changes of price, payTo and listing as marks on three lanes over the same days."""
     span = max(1, last_day - first_day + 1)
     step = (WIDTH - LEFT) / span
@@ -45,9 +45,6 @@ def _mark(lane: str, event: TimelineEvent, x: float, y: float) -> Markup:
     tip = title(f"{day_date(day_of(event.at))}: {event.kind} ({event.source})")
     if lane == "price":
         return element("circle", tip, cx=x, cy=y, r=6, class_="event price")
-    if lane == "payTo":
-        turn = f"rotate(45 {number(x)} {number(y)})"
-        return element(
-            "rect", tip, x=x - 5, y=y - 5, width=10, height=10, transform=turn, class_="event payto"
-        )
-    return element("rect", tip, x=x - 5, y=y - 5, width=10, height=10, class_="event listing")
+    turn = f"rotate(45 {number(x)} {number(y)})" if lane == "payTo" else None
+    square = {"x": x - 5, "y": y - 5, "width": 10, "height": 10}
+    return element("rect", tip, **square, transform=turn, class_=f"event {lane.lower()}")
