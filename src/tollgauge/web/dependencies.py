@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from tollgauge.db.engine import Store
 from tollgauge.web.edge.middleware import EdgeSettings
+from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.catalogue import PaidDependencies
 from tollgauge.web.paid.gate import Gate
 
 R = TypeVar("R")
+
+_ID: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,3 +31,26 @@ class Dependencies(PaidDependencies):
     async def read_now(self, read: Callable[..., R], *arguments: object) -> R:
         """What a function of monitor/reports gives as of now."""
         return await self.store.reading(read, *arguments, now=self.clock())
+
+    async def read_endpoint(
+        self, read: Callable[..., R | None], endpoint_id: str, **arguments: int
+    ) -> R:
+        """What a function of the read side gives for an endpoint's id. Raises Problem 404 for None,
+        and for a text that is no id.
+        """
+        result = None
+        if _ID.fullmatch(endpoint_id):
+            result = await self.store.reading(read, endpoint_id, **arguments)
+        if result is None:
+            raise Problem(
+                404,
+                "unknown-resource",
+                "Nothing is known of this resource. POST it to /v1/x402-trust to have it probed "
+                "now.",
+            )
+        return result
+
+
+def unknown_host() -> Problem:
+    """404 for a host of no endpoint."""
+    return Problem(404, "unknown-host", "No endpoint of this host is known.")

@@ -251,7 +251,7 @@ def _page_routes(
     dependencies: Dependencies, documented: tuple[DocumentedRoute, ...]
 ) -> Iterable[Route]:
     """Pages for people, and the files that they load."""
-    site = Site(dependencies, documented)
+    site, api = Site(dependencies, documented), FreeApi(dependencies)
     page, known = openapi.page(), openapi.page(own=_UNKNOWN_PAGE)
     badge = openapi.page("image/svg+xml", own=_UNKNOWN_PAGE)
     paying = "Where a wallet in the browser pays for the live report"
@@ -263,7 +263,12 @@ def _page_routes(
         ("/methodology", "How scores come about", site.methodology, page),
         ("/docs", "How to ask", site.docs, page),
         ("/endpoint/{id}", "A snapshot as a page", site.endpoint, known),
-        ("/endpoint/{id}/badge.svg", "The badge of an endpoint", site.badge, badge),
+        (
+            "/endpoint/{id}/badge.svg",
+            "The badge of an endpoint",
+            api.badge,
+            badge,
+        ),
         ("/endpoint/{id}/upgrade", paying, site.upgrade, known),
     ):
         yield get(path, summary, handler, f"page_{handler.__name__}", answers, cached=True)

@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Final, TypeVar
+from typing import Final
 
-from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tollgauge.core.endpoint import parse_resource
 from tollgauge.monitor import reports
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.body import read_body
-from tollgauge.web.edge.problem import Problem
-from tollgauge.web.wire import examples
+from tollgauge.web.free.badge import badge_svg
+from tollgauge.web.wire.parameters import EndpointId, ResourceQuery
 from tollgauge.web.wire.request_model import RequestModel, resource_of
 
-R = TypeVar("R")
-
-_ID: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
-ResourceQuery = Annotated[
-    str,
-    Query(
-        description="Full endpoint URL starting with https://, as listed in discovery",
-        examples=[examples.RESOURCE],
-        json_schema_extra={"maxLength": 2048, "pattern": "^https://"},
-    ),
-]
-EndpointId = Annotated[
-    str,
-    Path(
-        description="First 16 hex digits of SHA-256 of the canonical resource URL",
-        examples=[parse_resource(examples.RESOURCE).id],
-        json_schema_extra={"pattern": "^[0-9a-f]{16}$"},
-    ),
-]
-Host = Annotated[str, Path(description="A host name", examples=["api.example.com"])]
 PREVIEW_PATH: Final = "/v1/x402-trust-preview"
 PREVIEW: Final = "Three full sample reports: the best, the median and the worst endpoint"
 EMPTY_OBJECT: Final = {
@@ -81,31 +57,15 @@ class FreeApi:
     async def snapshot_by_id(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """A snapshot by endpoint id."""
         now, base_url = self.dependencies.clock(), self.dependencies.base_url
-        snapshot = await read_endpoint(self.dependencies, reports.snapshot, id, now=now)
+        snapshot = await self.dependencies.read_endpoint(reports.snapshot, id, now=now)
         return json_response(wire.snapshot(snapshot, now=now, base_url=base_url))
 
-
-async def read_endpoint(
-    dependencies: Dependencies, read: Callable[..., R | None], endpoint_id: str, **arguments: int
-) -> R:
-    """What a function of the read side gives for an endpoint's id. Raises Problem 404 for None,
-    and for a text that is no id.
-    """
-    result = None
-    if _ID.fullmatch(endpoint_id):
-        result = await dependencies.store.reading(read, endpoint_id, **arguments)
-    if result is None:
-        raise Problem(
-            404,
-            "unknown-resource",
-            "Nothing is known of this resource. POST it to /v1/x402-trust to have it probed now.",
-        )
-    return result
-
-
-def unknown_host() -> Problem:
-    """404 for a host of no endpoint."""
-    return Problem(404, "unknown-host", "No endpoint of this host is known.")
+    async def badge(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
+        """The badge of one endpoint, grey while it has no score."""
+        now = self.dependencies.clock()
+        snapshot = await self.dependencies.read_endpoint(reports.snapshot, id, now=now)
+        image = badge_svg(snapshot.grade, snapshot.score_tenths)
+        return Response(image, media_type="image/svg+xml")
 
 
 def json_response(shape: wire.Shape) -> Response:

@@ -18,8 +18,8 @@ from tollgauge.core.text import clean_text
 from tollgauge.store.endpoints import endpoints, public
 from tollgauge.store.probes import changes
 from tollgauge.store.probes.changes import StoredChange
-from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.free.api import EndpointId, Host, read_endpoint, unknown_host
+from tollgauge.web.dependencies import Dependencies, unknown_host
+from tollgauge.web.wire.parameters import EndpointId, Host
 
 ATOM: Final = "application/atom+xml"
 NAMESPACE: Final = "http://www.w3.org/2005/Atom"
@@ -35,7 +35,7 @@ class Feeds:
 
     async def of_endpoint(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """The feed of one endpoint."""
-        endpoint = await read_endpoint(self.dependencies, public.get, id)
+        endpoint = await self.dependencies.read_endpoint(public.get, id)
         incidents = await self.dependencies.store.reading(
             changes.public, endpoint_id=id, limit=ENTRIES
         )

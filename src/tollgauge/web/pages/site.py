@@ -8,14 +8,13 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tollgauge.core.payment import Offer
 from tollgauge.monitor import reports
-from tollgauge.web.dependencies import Dependencies
+from tollgauge.web.dependencies import Dependencies, unknown_host
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.free.api import EndpointId, Host, ResourceQuery, read_endpoint, unknown_host
-from tollgauge.web.free.badge import badge_svg
 from tollgauge.web.pages import views
 from tollgauge.web.pages.assets import ASSETS
 from tollgauge.web.pages.upgrade import upgrade_html
 from tollgauge.web.paid import catalogue
+from tollgauge.web.wire.parameters import EndpointId, Host, ResourceQuery
 from tollgauge.web.wire.request_model import resource_of
 
 
@@ -69,7 +68,7 @@ class Site:
     async def endpoint(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """The page of one endpoint."""
         now = self.dependencies.clock()
-        view = await read_endpoint(self.dependencies, reports.view, id, now=now)
+        view = await self.dependencies.read_endpoint(reports.view, id, now=now)
         offer = self._report_offer()
         html = views.endpoint_html(
             view,
@@ -82,16 +81,9 @@ class Site:
     async def upgrade(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """The wallet page of one endpoint."""
         now = self.dependencies.clock()
-        snapshot = await read_endpoint(self.dependencies, reports.snapshot, id, now=now)
+        snapshot = await self.dependencies.read_endpoint(reports.snapshot, id, now=now)
         html = upgrade_html(snapshot, self._report_offer(), base_url=self.dependencies.base_url)
         return HTMLResponse(html)
-
-    async def badge(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
-        """The badge of one endpoint, grey while it has no score."""
-        now = self.dependencies.clock()
-        snapshot = await read_endpoint(self.dependencies, reports.snapshot, id, now=now)
-        image = badge_svg(snapshot.grade, snapshot.score_tenths)
-        return Response(image, media_type="image/svg+xml")
 
     async def static(self, name: str) -> Response:
         """One of the files that pages load."""

@@ -1,0 +1,28 @@
+"""The parameters of paths and queries, as the interface description shows them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Path, Query
+
+from tollgauge.core.endpoint import parse_resource
+from tollgauge.web.wire import examples
+
+ResourceQuery = Annotated[
+    str,
+    Query(
+        description="Full endpoint URL starting with https://, as listed in discovery",
+        examples=[examples.RESOURCE],
+        json_schema_extra={"maxLength": 2048, "pattern": "^https://"},
+    ),
+]
+EndpointId = Annotated[
+    str,
+    Path(
+        description="First 16 hex digits of SHA-256 of the canonical resource URL",
+        examples=[parse_resource(examples.RESOURCE).id],
+        json_schema_extra={"pattern": "^[0-9a-f]{16}$"},
+    ),
+]
+Host = Annotated[str, Path(description="A host name", examples=["api.example.com"])]
