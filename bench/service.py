@@ -48,6 +48,7 @@ from tollgauge.monitor import scoring
 from tollgauge.observe import configure_logs
 from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.probes import archive, probes
+from tollgauge.store.probes.probes import NewProbe
 from tollgauge.web.edge.middleware import EdgeSettings
 from tollgauge.web.paid.catalogue import SaleSettings
 from tollgauge.web.settings import ServerSettings
@@ -174,9 +175,11 @@ def _probe(endpoint: Endpoint, at: int) -> ProbeResult:
 
 async def probed_now(service: root.Opened) -> None:
     """Record a probe of every known endpoint as of now."""
-    for endpoint in known():
-        result = _probe(endpoint, service.clock())
-        await service.store.writing(probes.record, endpoint.id, result)
+    new = [
+        NewProbe(endpoint_id=endpoint.id, result=_probe(endpoint, service.clock()))
+        for endpoint in known()
+    ]
+    await service.store.writing(probes.record_each, new)
 
 
 class SwitchableFacilitator(Facilitator):

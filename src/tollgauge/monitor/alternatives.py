@@ -21,11 +21,12 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from tollgauge.core.endpoint import Listing
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.similarity import Entry, Index, Match, Terms, terms_of, wording_of
 from tollgauge.db.engine import ReadOnlyStore
 from tollgauge.store.endpoints import alternative_counts
-from tollgauge.store.endpoints.alternative_counts import Standing
+from tollgauge.store.endpoints.alternative_counts import ScoredEndpoint
 
 PAGE: Final = 500
 REST: Final = 20
@@ -37,6 +38,7 @@ FIRST_S: Final = 20.0
 """How long a search waits for an index to search at all."""
 AGAIN_S: Final = 0.25
 """How long a search waits for a fresher index."""
+AVOID: Final = "avoid"
 PROPOSALS: Final = 15
 """How many more endpoints the index proposes than are wanted: some may have changed since."""
 
@@ -51,7 +53,7 @@ class Alternative:
     dollars, and is False where either has none.
     """
 
-    standing: Standing
+    scored: ScoredEndpoint
     percent: int
     cheaper: bool
 
@@ -60,7 +62,7 @@ class Alternative:
 class Found:
     """What was asked for, and its alternatives, best first."""
 
-    standing: Standing
+    target: ScoredEndpoint
     alternatives: tuple[Alternative, ...]
 
 
@@ -144,7 +146,7 @@ def _found(
     tx: Connection, index: Index, endpoint_id: str, *, limit: int, delta_tenths: int
 ) -> Found | None:
     """What an index proposes, as it stands in the store now."""
-    target = alternative_counts.standing(tx, endpoint_id)
+    target = alternative_counts.get(tx, endpoint_id)
     if target is None:
         return None
     least = (target.score_tenths or 0) + delta_tenths
@@ -155,9 +157,9 @@ def _found(
         least_tenths=least,
         limit=limit + PROPOSALS,
     )
-    known = alternative_counts.standings(tx, [match.id for match in proposed])
+    known = alternative_counts.get_many(tx, [match.id for match in proposed])
     rows = _judged(target, proposed, known, least=least)
-    return Found(standing=target, alternatives=tuple(rows[:limit]))
+    return Found(target=target, alternatives=tuple(rows[:limit]))
 
 
 def _ignore_failure(task: asyncio.Task[Index]) -> None:
@@ -167,7 +169,7 @@ def _ignore_failure(task: asyncio.Task[Index]) -> None:
 
 
 def _entries(
-    rows: tuple[Standing, ...],
+    rows: tuple[ScoredEndpoint, ...],
     before: dict[str, tuple[int, Terms]],
     after: dict[str, tuple[int, Terms]],
 ) -> list[Entry]:
@@ -186,7 +188,7 @@ def _entries(
                 pay_to=_pay_to(row),
                 score_tenths=row.score_tenths,
                 price=_price(row),
-                offered=row.offered,
+                offered=offered(row),
                 terms=terms,
             )
         )
@@ -194,17 +196,21 @@ def _entries(
 
 
 def _judged(
-    target: Standing, proposed: tuple[Match, ...], known: dict[str, Standing], *, least: int
+    target: ScoredEndpoint,
+    proposed: tuple[Match, ...],
+    known: dict[str, ScoredEndpoint],
+    *,
+    least: int,
 ) -> list[Alternative]:
     """What the index proposed, judged and ranked by the rows as they are now."""
     pay_to = _pay_to(target)
     rows = [
         Alternative(
-            standing=row, percent=match.percent, cheaper=_cheaper(_price(row), _price(target))
+            scored=row, percent=match.percent, cheaper=_cheaper(_price(row), _price(target))
         )
         for match in proposed
         if (row := known.get(match.id)) is not None
-        and row.offered
+        and offered(row)
         and (row.score_tenths or 0) >= least
         and row.endpoint.host != target.endpoint.host
         and (pay_to is None or _pay_to(row) != pay_to)
@@ -214,18 +220,26 @@ def _judged(
 
 
 def _rank(row: Alternative) -> tuple[int, int, bool, int, str]:
-    price = _price(row.standing)
-    score = row.standing.score_tenths or 0
-    return (-row.percent, -score, price is None, price or 0, row.standing.endpoint.id)
+    price = _price(row.scored)
+    score = row.scored.score_tenths or 0
+    return (-row.percent, -score, price is None, price or 0, row.scored.endpoint.id)
 
 
 def _cheaper(price: int | None, than: int | None) -> bool:
     return price is not None and than is not None and price < than
 
 
-def _price(row: Standing) -> int | None:
+def offered(row: ScoredEndpoint) -> bool:
+    """Whether an endpoint may be an alternative to others: a directory lists it, and it has a score
+    that does not recommend to avoid it (docs/similarity.md).
+    """
+    listed = row.endpoint.status is Listing.LISTED
+    return listed and row.score_tenths is not None and row.recommendation != AVOID
+
+
+def _price(row: ScoredEndpoint) -> int | None:
     return row.endpoint.quote.micro_usd if row.endpoint.quote else None
 
 
-def _pay_to(row: Standing) -> str | None:
+def _pay_to(row: ScoredEndpoint) -> str | None:
     return (row.endpoint.quote.pay_to or None) if row.endpoint.quote else None

@@ -38,6 +38,7 @@ from tollgauge.core.units import MINUTE_MS
 from tollgauge.db import meta
 from tollgauge.db.codec import clean_quote, clean_terms
 from tollgauge.monitor import changes as watched_changes
+from tollgauge.store import rows
 from tollgauge.store.endpoints import crawls, endpoints, listings
 from tollgauge.store.endpoints.crawls import Crawl
 from tollgauge.store.endpoints.listings import DiscoveryEvent, LockedEndpoint, StoredListing
@@ -145,7 +146,7 @@ def finish_crawl(
         return 0
     at = crawl.at(now)
     delisted = 0
-    for ids in endpoints.chunks(listings.remove_unseen(tx, crawl, at=at)):
+    for ids in rows.chunks(listings.remove_unseen(tx, crawl, at=at)):
         delisted += _remove_source(tx, ids, crawl.source, now=now, at=at)
     return delisted
 

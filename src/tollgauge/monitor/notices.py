@@ -65,7 +65,7 @@ def _dispatch_changes(tx: Connection, *, base_url: str, now: int) -> Counter[str
     listeners = watches.listeners(tx, ids, since=oldest)
     targets = destinations.of_watches(tx, [watch.id for watch in listeners])
     edited = watch_events.edited_since(tx, targets, since=oldest)
-    requests = watch_events.wishes(tx, edited)
+    requests = watch_events.request_history(tx, edited)
     watches_by_endpoint: dict[str, list[Watch]] = {}
     for watch in listeners:
         watches_by_endpoint.setdefault(watch.endpoint_id, []).append(watch)

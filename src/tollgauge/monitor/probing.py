@@ -42,8 +42,8 @@ from tollgauge.core.schedule import Cadence, next_due, pause_ms
 from tollgauge.core.units import DAY_MS
 from tollgauge.db.engine import Store
 from tollgauge.monitor import changes, discovery
-from tollgauge.store.endpoints import endpoints
-from tollgauge.store.endpoints.endpoints import HostState
+from tollgauge.store.endpoints import endpoints, hosts
+from tollgauge.store.endpoints.hosts import HostState
 from tollgauge.store.probes import probes
 from tollgauge.store.probes.probes import NewProbe
 
@@ -125,7 +125,7 @@ class Prober:
         (observation,) = await self.attributed((await self.ask(endpoint, first=first),))
         never_sold = endpoint.status is Listing.UNLISTED and endpoint.learned is None
         if observation.sells and (first or never_sold):
-            host = await self.store.reading(endpoints.host_state, endpoint.host)
+            host = await self.store.reading(hosts.get, endpoint.host)
             if host.wildcard_at is None:
                 return await self.with_wildcard_test(observation)
         return observation
@@ -213,11 +213,11 @@ def record(
         discovery.observe_quotes(tx, quotes)
     for seen in observations:
         if seen.wildcard is not None:
-            endpoints.set_wildcard(tx, seen.endpoint.host, wildcard=seen.wildcard, at=now)
+            hosts.set_wildcard(tx, seen.endpoint.host, wildcard=seen.wildcard, at=now)
     free_at = {
         seen.endpoint.host: now + max(cadence.host_gap_ms, seen.pause_ms) for seen in observations
     }
-    endpoints.release_hosts(tx, free_at, owner=owner, now=now)
+    hosts.release(tx, free_at, owner=owner, now=now)
 
 
 def record_requested(

@@ -19,7 +19,7 @@ from tollgauge.core.units import WINDOW_MS
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery
 from tollgauge.store.chain import volumes
-from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.endpoints import endpoints, hosts, scores
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.probes import window
 
@@ -51,8 +51,8 @@ def scored(endpoint_id: str, evidence: Evidence) -> ScoreRow:
 
 def gather(tx: Connection, endpoint: Endpoint, *, as_of: int) -> Evidence:
     """Everything that a score of `endpoint` may depend on, as of `as_of`."""
-    host = endpoints.host_state(tx, endpoint.host)
-    seen = window.seen(tx, endpoint.id, as_of=as_of, recent_ms=RECENT_MS)
+    host = hosts.get(tx, endpoint.host)
+    seen = window.read(tx, endpoint.id, as_of=as_of, recent_ms=RECENT_MS)
     return Evidence(
         resource=endpoint.resource,
         as_of=as_of,

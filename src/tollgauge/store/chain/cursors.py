@@ -27,6 +27,7 @@ from tollgauge.core.settlement import Deposit, Entry
 from tollgauge.db import upsert
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
+from tollgauge.store import rows
 from tollgauge.store.chain import deposits, transfers
 from tollgauge.store.chain.deposits import Owed
 from tollgauge.store.endpoints import endpoints
@@ -273,14 +274,17 @@ def advance(
         tx.execute(
             chain_wallet.update()
             .where(chain_wallet.c.chain == before.chain, chain_wallet.c.low > common + 1)
-            .values(low=common + 1, low_at=endpoints.least(chain_wallet.c.low_at, headers[0].at))
+            .values(low=common + 1, low_at=rows.least(chain_wallet.c.low_at, headers[0].at))
         )
         deposits.rewind(tx, before.chain, above=common, at=headers[0].at)
     deposits.add(tx, before.chain, came)
-    rows = [
-        {"chain": before.chain, "number": header.number, "hash": header.hash} for header in headers
-    ]
-    tx.execute(chain_header.insert(), rows)
+    tx.execute(
+        chain_header.insert(),
+        [
+            {"chain": before.chain, "number": header.number, "hash": header.hash}
+            for header in headers
+        ],
+    )
     floor = min(final, to.number)
     tx.execute(
         chain_header.delete().where(

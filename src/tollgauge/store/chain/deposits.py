@@ -27,7 +27,7 @@ from tollgauge.core.blocks import Span
 from tollgauge.core.settlement import Deposit
 from tollgauge.db import upsert
 from tollgauge.db.schema import metadata
-from tollgauge.store.endpoints import endpoints
+from tollgauge.store import rows
 
 account = sa.Table(
     "account",
@@ -167,7 +167,7 @@ def rewind(tx: Connection, chain: int, *, above: int, at: int) -> None:
     tx.execute(
         account.update()
         .where(account.c.chain == chain, account.c.low > above + 1)
-        .values(low=above + 1, low_at=endpoints.least(account.c.low_at, at))
+        .values(low=above + 1, low_at=rows.least(account.c.low_at, at))
     )
 
 

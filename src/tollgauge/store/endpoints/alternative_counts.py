@@ -1,8 +1,5 @@
 """Endpoints with their scores, as the similarity index reads them, and how many better alternatives
-each endpoint has.
-
-An endpoint is offered as an alternative while a directory lists it, it has a score, and that
-score's recommendation is not `avoid` (docs/similarity.md; what nobody lists is on no ranking).
+each endpoint has. Which endpoint is offered to whom is decided in monitor/alternatives.
 """
 
 from __future__ import annotations
@@ -14,15 +11,14 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.endpoint import Endpoint, Listing
+from tollgauge.core.endpoint import Endpoint
 from tollgauge.db import schema, upsert
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import score as score_table
+from tollgauge.store import rows
 from tollgauge.store.endpoints.endpoint_rows import from_row
-from tollgauge.store.endpoints.endpoints import chunks, lock
-
-AVOID: Final = "avoid"
+from tollgauge.store.endpoints.endpoints import lock
 
 alternative_count = sa.Table(
     "alternative_count",
@@ -44,38 +40,32 @@ _ONE: Final = Prepared(_ROWS.where(endpoint_table.c.id == sa.bindparam("id")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """An endpoint with its latest score; `recommendation` is empty without one. `offered` says
-    whether it may be an alternative to others.
-    """
+class ScoredEndpoint:
+    """An endpoint with its latest score; `recommendation` is empty without one."""
 
     endpoint: Endpoint
     score_tenths: int | None
     grade: str | None
     recommendation: str
     confidence_hundredths: int
-    offered: bool
 
 
-def page(tx: Connection, *, after: str, limit: int) -> tuple[Standing, ...]:
+def page(tx: Connection, *, after: str, limit: int) -> tuple[ScoredEndpoint, ...]:
     """A page of all endpoints in the order of ids, those after an id."""
     query = _ROWS.where(endpoint_table.c.id > after).order_by(endpoint_table.c.id).limit(limit)
-    return tuple(_standing(row) for row in tx.execute(query).mappings())
+    return tuple(_scored_endpoint(row) for row in tx.execute(query))
 
 
-def standing(tx: Connection, endpoint_id: str) -> Standing | None:
+def get(tx: Connection, endpoint_id: str) -> ScoredEndpoint | None:
     """An endpoint with its latest score, or None."""
     row = _ONE.first(tx, {"id": endpoint_id})
-    return None if row is None else _standing(row._asdict())
+    return None if row is None else _scored_endpoint(row)
 
 
-def standings(tx: Connection, ids: Iterable[str]) -> dict[str, Standing]:
+def get_many(tx: Connection, ids: Iterable[str]) -> dict[str, ScoredEndpoint]:
     """Endpoints with their latest scores, by id; unknown ids are left out."""
-    by_id: dict[str, Standing] = {}
-    for chunk in chunks(ids):
-        rows = tx.execute(_ROWS.where(endpoint_table.c.id.in_(chunk)))
-        by_id.update((row["id"], _standing(row)) for row in rows.mappings())
-    return by_id
+    known = rows.with_any(tx, _ROWS, endpoint_table.c.id, ids)
+    return {row.id: _scored_endpoint(row) for row in known}
 
 
 def save_counts(tx: Connection, counts: Mapping[str, int]) -> None:
@@ -85,35 +75,26 @@ def save_counts(tx: Connection, counts: Mapping[str, int]) -> None:
     existing = lock(tx, counts)
     if not existing:
         return
-    row = upsert.insert(tx, alternative_count)
-    row = row.on_conflict_do_update(
-        index_elements=["endpoint_id"], set_={"better": row.excluded.better}
+    statement = upsert.insert(tx, alternative_count)
+    tx.execute(
+        statement.on_conflict_do_update(
+            index_elements=["endpoint_id"], set_={"better": statement.excluded.better}
+        ),
+        [{"endpoint_id": id_, "better": counts[id_]} for id_ in sorted(existing)],
     )
-    rows = [{"endpoint_id": id_, "better": counts[id_]} for id_ in sorted(existing)]
-    tx.execute(row, rows)
 
 
 def counts(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
     """How many better alternatives some endpoints have; those not counted yet are left out."""
-    by_id: dict[str, int] = {}
-    for chunk in chunks(ids):
-        rows = tx.execute(
-            sa.select(alternative_count.c.endpoint_id, alternative_count.c.better).where(
-                alternative_count.c.endpoint_id.in_(chunk)
-            )
-        )
-        by_id.update((id_, better) for id_, better in rows)
-    return by_id
+    query, id_ = sa.select(alternative_count), alternative_count.c.endpoint_id
+    return {row.endpoint_id: row.better for row in rows.with_any(tx, query, id_, ids)}
 
 
-def _standing(row: Mapping[Any, Any]) -> Standing:
-    score, recommendation = row["score_tenths"], row["recommendation"] or ""
-    listed = row["status"] == Listing.LISTED.value and not row["adopted"]
-    return Standing(
+def _scored_endpoint(row: Any) -> ScoredEndpoint:
+    return rows.from_columns(
+        ScoredEndpoint,
+        row,
         endpoint=from_row(row),
-        score_tenths=score,
-        grade=row["grade"],
-        recommendation=recommendation,
-        confidence_hundredths=row["confidence_hundredths"] or 0,
-        offered=listed and score is not None and recommendation != AVOID,
+        recommendation=row.recommendation or "",
+        confidence_hundredths=row.confidence_hundredths or 0,
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final
 
 import sqlalchemy as sa
@@ -24,7 +24,7 @@ from tollgauge.db import upsert
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import score as score_table
-from tollgauge.store.endpoints.endpoints import chunks
+from tollgauge.store import rows
 
 _ONE: Final = Prepared(
     sa.select(score_table).where(score_table.c.endpoint_id == sa.bindparam("id"))
@@ -122,37 +122,29 @@ def save(tx: Connection, row: ScoreRow) -> bool:
     # First, because it locks the endpoint's row: the endpoint cannot be removed meanwhile.
     if not _END_CLAIM.run(tx, {"id_": row.endpoint_id}):
         return False
-    return _SAVE.run(tx, {field.name: getattr(row, field.name) for field in fields(row)}) > 0
+    return _SAVE.run(tx, rows.to_columns(row)) > 0
 
 
 def get(tx: Connection, endpoint_id: str) -> ScoreRow | None:
     """The score of an endpoint, or None."""
     row = _ONE.first(tx, {"id": endpoint_id})
-    return None if row is None else ScoreRow(**row._asdict())
+    return None if row is None else rows.from_columns(ScoreRow, row)
 
 
 def get_many(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, ScoreRow]:
     """The scores of some endpoints, by endpoint id; those without are left out."""
-    by_id: dict[str, ScoreRow] = {}
-    for chunk in chunks(endpoint_ids):
-        rows = tx.execute(sa.select(score_table).where(score_table.c.endpoint_id.in_(chunk)))
-        by_id.update((row["endpoint_id"], ScoreRow(**row)) for row in rows.mappings())
-    return by_id
+    query = sa.select(score_table)
+    known = rows.with_any(tx, query, score_table.c.endpoint_id, endpoint_ids)
+    return {row.endpoint_id: rows.from_columns(ScoreRow, row) for row in known}
 
 
 def results(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Score]:
     """The scores of some endpoints without their evidence, which can be large, by endpoint id;
     those without are left out.
     """
-    by_id: dict[str, Score] = {}
-    for chunk in chunks(endpoint_ids):
-        rows = tx.execute(
-            sa.select(score_table.c.endpoint_id, score_table.c.result).where(
-                score_table.c.endpoint_id.in_(chunk)
-            )
-        )
-        by_id.update((row.endpoint_id, score_from_json(row.result)) for row in rows)
-    return by_id
+    query = sa.select(score_table.c.endpoint_id, score_table.c.result)
+    known = rows.with_any(tx, query, score_table.c.endpoint_id, endpoint_ids)
+    return {row.endpoint_id: score_from_json(row.result) for row in known}
 
 
 def top(tx: Connection, *, limit: int) -> tuple[ScoreRow, ...]:
@@ -169,24 +161,24 @@ def at_rank(tx: Connection, *, rank: int) -> ScoreRow | None:
 
 def population(tx: Connection) -> Population:
     """Counts over the ranked population."""
-    query = sa.select(
-        score_table.c.grade,
-        sa.func.count(),
-        sa.func.count().filter(score_table.c.uptime_tenths > 0),
-        sa.func.count().filter(score_table.c.compliant),
-    )
     query = (
-        query.join(endpoint_table)
+        sa.select(
+            score_table.c.grade,
+            sa.func.count().label("scored"),
+            sa.func.count().filter(score_table.c.uptime_tenths > 0).label("reachable"),
+            sa.func.count().filter(score_table.c.compliant).label("compliant"),
+        )
+        .join(endpoint_table)
         .where(*_RANKED)
         .group_by(score_table.c.grade)
         .order_by(score_table.c.grade)
     )
-    rows = tx.execute(query).all()
+    by_grade = tx.execute(query).all()
     return Population(
-        scored=sum(row[1] for row in rows),
-        reachable=sum(row[2] for row in rows),
-        compliant=sum(row[3] for row in rows),
-        grades=tuple((row[0], row[1]) for row in rows if row[0] is not None),
+        scored=sum(row.scored for row in by_grade),
+        reachable=sum(row.reachable for row in by_grade),
+        compliant=sum(row.compliant for row in by_grade),
+        grades=tuple((row.grade, row.scored) for row in by_grade if row.grade is not None),
     )
 
 
@@ -199,4 +191,4 @@ def _ranked(tx: Connection, *, limit: int, offset: int) -> tuple[ScoreRow, ...]:
         .limit(limit)
         .offset(offset)
     )
-    return tuple(ScoreRow(**row) for row in tx.execute(query).mappings())
+    return tuple(rows.from_columns(ScoreRow, row) for row in tx.execute(query))

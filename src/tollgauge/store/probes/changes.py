@@ -142,7 +142,7 @@ def of_watch(
     """The changes that a watch is about, after a change's id, oldest first. What it listened to
     when a change was seen counts: an edit changes nothing of what was there to be read before.
     """
-    requests = watch_events.wishes(tx, [watch.id]).get(watch.id, ())
+    requests = watch_events.request_history(tx, [watch.id]).get(watch.id, ())
     heard: list[StoredChange] = []
     while len(heard) < limit:
         query = sa.select(change).where(change.c.id > after, *_of_watch_in_time(watch))
@@ -157,7 +157,7 @@ def of_watch(
 
 def count_of_watch(tx: Connection, watch: watches.Watch, *, since: int) -> int:
     """How many changes after an instant a watch is about."""
-    requests = watch_events.wishes(tx, [watch.id]).get(watch.id, ())
+    requests = watch_events.request_history(tx, [watch.id]).get(watch.id, ())
     query = sa.select(change).where(change.c.at > since, *_of_watch_in_time(watch))
     rows = tx.execute(query).mappings()
     return sum(hears(watch, _stored(row), requests) for row in rows)
@@ -176,7 +176,7 @@ def hears(
         watch.endpoint_id == stored.endpoint_id
         and seen.type in request.events
         and seen.sensitivity in (None, request.sensitivity)
-        and watch.created_at < seen.at <= watch.told_until
+        and watch.created_at < seen.at <= watch.reports_until
     )
 
 
@@ -251,7 +251,7 @@ def _of_watch_in_time(watch: watches.Watch) -> tuple[sa.ColumnElement[bool], ...
     return (
         change.c.endpoint_id == watch.endpoint_id,
         change.c.at > watch.created_at,
-        change.c.at <= watch.told_until,
+        change.c.at <= watch.reports_until,
     )
 
 

@@ -136,7 +136,7 @@ class Polling:
             _news, watch, after=after, watched_after=watched_after
         )
         checks = await store.reading(
-            _checks, watch, last_poll_at=last_poll_at, until=min(now, watch.told_until)
+            _checks, watch, last_poll_at=last_poll_at, until=min(now, watch.reports_until)
         )
         resource = endpoint.resource if endpoint else ""
         last = events[-1].id if events else after

@@ -23,6 +23,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from tests.support import http_service
 from tests.support.http_service import NOW, PAY_TO
+from tests.support.record_probe import record_probe
 
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.core.endpoint import Endpoint, endpoint_id, parse_resource
@@ -173,7 +174,7 @@ async def known(store: Store, numbers: Iterable[int], *, scored_at: int | None =
     """Endpoints with one probe each, an hour old; scored at an instant, where one is given."""
     for one in map(endpoint, numbers):
         await store.writing(endpoints.insert, one)
-        await store.writing(probes.record, one.id, probe(NOW - 60 * MINUTE_MS))
+        await store.writing(record_probe, one.id, probe(NOW - 60 * MINUTE_MS))
         if scored_at is not None:
             seen = await store.writing(scoring.gather, one, as_of=scored_at)
             await store.writing(scores.save, scoring.scored(one.id, seen))
@@ -250,7 +251,7 @@ async def test_who_names_an_endpoint_that_is_not_public_gets_its_score(
 ) -> None:
     resource = parse_resource(url(1))
     await paid_server.store.writing(discovery.adopt, resource, source="request", now=NOW - DAY_MS)
-    await paid_server.store.writing(probes.record, resource.id, probe(NOW - 60 * MINUTE_MS))
+    await paid_server.store.writing(record_probe, resource.id, probe(NOW - 60 * MINUTE_MS))
     assert await paid_server.store.reading(reports.snapshot, resource.id, now=NOW) is None
     (row,) = (await paid_server.buy([url(1)]))["results"]
     assert (row["found"], row["recomputed"]) == (True, True)

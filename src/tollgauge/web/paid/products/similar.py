@@ -166,23 +166,23 @@ async def _answer(dependencies: PaidDependencies, order: Order, _claim: HeldClai
 
 def _shape(result: Found, *, base_url: str) -> SimilarShape:
     return SimilarShape(
-        resource=result.standing.endpoint.resource,
-        score=wire.tenths(result.standing.score_tenths),
+        resource=result.target.endpoint.resource,
+        score=wire.tenths(result.target.score_tenths),
         alternatives=[_row(row, base_url=base_url) for row in result.alternatives],
     )
 
 
 def _row(row: Alternative, *, base_url: str) -> AlternativeShape:
-    standing, quote = row.standing, row.standing.endpoint.quote
+    scored, quote = row.scored, row.scored.endpoint.quote
     return AlternativeShape(
-        resource=standing.endpoint.resource,
-        score=wire.tenths(standing.score_tenths),
-        grade=standing.grade,
-        recommendation=standing.recommendation,
-        confidence=standing.confidence_hundredths / 100,
+        resource=scored.endpoint.resource,
+        score=wire.tenths(scored.score_tenths),
+        grade=scored.grade,
+        recommendation=scored.recommendation,
+        confidence=scored.confidence_hundredths / 100,
         similarity=row.percent / 100,
         amount_usd=wire.micro_usd(quote.micro_usd if quote else None),
         cheaper=row.cheaper,
         network=quote.network if quote else None,
-        endpoint_page=f"{base_url}/endpoint/{standing.endpoint.id}",
+        endpoint_page=f"{base_url}/endpoint/{scored.endpoint.id}",
     )
