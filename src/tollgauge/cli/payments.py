@@ -16,8 +16,9 @@ if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --he
 
     from tollgauge.config import Config
     from tollgauge.core.books import Account, Day
+    from tollgauge.store.ledger.attempts import Attempt
     from tollgauge.store.ledger.books import UnattributedDeposit
-    from tollgauge.store.ledger.payments import Attempt, LedgerRow
+    from tollgauge.store.ledger.payments import LedgerRow
     from tollgauge.web.paid.catalogue import SaleSettings
 
 
@@ -127,14 +128,13 @@ async def _newest(
     config: Config, limit: int
 ) -> tuple[tuple[LedgerRow, ...], dict[str, tuple[Attempt, ...]], tuple[UnattributedDeposit, ...]]:
     from tollgauge import app as root
-    from tollgauge.store.ledger import books
-    from tollgauge.store.ledger import payments as ledger
+    from tollgauge.store.ledger import attempts, books, payments
 
     async with root.opened(config) as service:
         store = service.store
-        rows = await store.reading(ledger.latest, limit=limit)
-        attempts = await store.reading(ledger.attempts, [row.id for row in rows])
-        return rows, attempts, await store.reading(books.unattributed, limit=limit)
+        rows = await store.reading(payments.latest, limit=limit)
+        by_payment = await store.reading(attempts.of_payments, [row.id for row in rows])
+        return rows, by_payment, await store.reading(books.unattributed, limit=limit)
 
 
 async def _books(config: Config, days: int) -> tuple[tuple[Account, ...], tuple[Day, ...]]:

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from tollgauge.core.units import MINUTE_MS, day_of
 from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import public
-from tollgauge.store.ledger import payments
+from tollgauge.store.ledger import retention
 from tollgauge.store.probes import archive
 from tollgauge.store.watches import outbox, watch_payments
 
@@ -44,8 +44,8 @@ def _forget(tx: Connection, *, before_day: int, now: int) -> dict[str, int]:
     """Drop packed days of probes before a day, and what else is too old; the counts to report."""
     counts = {
         "dropped": archive.prune(tx, before_day=before_day),
-        "forgotten": payments.forget_answers(tx, now=now),
-        "rejected": payments.forget_rejected(tx, now=now),
+        "forgotten": retention.forget_answers(tx, now=now),
+        "rejected": retention.forget_rejected(tx, now=now),
     }
     outbox.forget(tx, now=now)
     watch_payments.forget(tx, now=now)

@@ -25,7 +25,8 @@ from tollgauge.core.units import HOUR_MS
 from tollgauge.db.engine import Store
 from tollgauge.observe import alarm
 from tollgauge.store.ledger import books, payments
-from tollgauge.store.ledger.payments import Attempt, LedgerRow
+from tollgauge.store.ledger.attempts import Attempt
+from tollgauge.store.ledger.payments import LedgerRow
 
 BATCH: Final = 100
 SILENT_MAX: Final = 3

@@ -8,7 +8,7 @@ from tollgauge.db import leases
 from tollgauge.db.schema import metadata
 from tollgauge.store.chain import cursors, deposits, transfers
 from tollgauge.store.endpoints import alternative_counts
-from tollgauge.store.ledger import books, payments
+from tollgauge.store.ledger import attempts, books, payments
 from tollgauge.store.probes import changes
 from tollgauge.store.watches import destinations, outbox, watch_events, watch_payments, watches
 
@@ -16,7 +16,7 @@ _BESIDE_CODE: Final = (
     leases.lease,
     alternative_counts.alternative_count,
     payments.payment,
-    payments.payment_attempt,
+    attempts.payment_attempt,
     cursors.chain_cursor,
     cursors.chain_header,
     cursors.chain_wallet,

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, and_, or_, select
+import sqlalchemy as sa
+from sqlalchemy import Connection
 
 from tollgauge.core.payment import State
 from tollgauge.store.ledger.payments import payment
@@ -30,7 +31,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Booked:
+class LedgerPayment:
     """A payment without its secrets. `at` is when it was first seen (ms UTC)."""
 
     id: str
@@ -44,15 +45,15 @@ _COLUMNS: Final = (payment.c.id, payment.c.route, payment.c.state, payment.c.cre
 
 def payment_of(
     tx: Connection, keys: Sequence[Key], *, network: str, transaction: str
-) -> Booked | None:
+) -> LedgerPayment | None:
     """The oldest payment on a network that has one of these keys, else the oldest whose
     settlement named the transaction; None without either.
     """
     for start in range(0, min(len(keys), KEYS_MAX), _KEYS_A_QUERY):
         chunk = keys[start : start + _KEYS_A_QUERY]
-        matches = or_(
+        matches = sa.or_(
             *(
-                and_(
+                sa.and_(
                     payment.c.asset == key.asset,
                     payment.c.payer == key.payer,
                     payment.c.nonce == key.nonce,
@@ -60,16 +61,16 @@ def payment_of(
                 for key in chunk
             )
         )
-        oldest = _oldest(tx, and_(payment.c.network == network, matches))
+        oldest = _oldest(tx, sa.and_(payment.c.network == network, matches))
         if oldest is not None:
             return oldest
-    settled_by = and_(payment.c.network == network, payment.c.tx_hash == transaction)
+    settled_by = sa.and_(payment.c.network == network, payment.c.tx_hash == transaction)
     return _oldest(tx, settled_by)
 
 
-def _oldest(tx: Connection, where: ColumnElement[bool]) -> Booked | None:
-    query = select(*_COLUMNS).where(where).order_by(payment.c.created_at).limit(1)
+def _oldest(tx: Connection, where: sa.ColumnElement[bool]) -> LedgerPayment | None:
+    query = sa.select(*_COLUMNS).where(where).order_by(payment.c.created_at).limit(1)
     row = tx.execute(query).first()
     if row is None:
         return None
-    return Booked(id=row.id, route=row.route, state=State(row.state), at=row.created_at)
+    return LedgerPayment(id=row.id, route=row.route, state=State(row.state), at=row.created_at)

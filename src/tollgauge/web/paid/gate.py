@@ -41,14 +41,15 @@ from tollgauge.core.payment import (
 )
 from tollgauge.db.engine import Store
 from tollgauge.store.ledger import payments
-from tollgauge.store.ledger.payments import Attempt, Claim, LedgerRow, StoredAnswer
+from tollgauge.store.ledger.attempts import Attempt
+from tollgauge.store.ledger.payments import Claim, LedgerRow, StoredAnswer
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import admission
 from tollgauge.web.paid.claim import HeldClaim
 from tollgauge.web.paid.ledger_writer import LedgerWriter, OvertakenError
 from tollgauge.web.paid.payment_terms import Sale, payment_required
 from tollgauge.web.paid.request import read_body, read_payment, unpaid_reason
-from tollgauge.web.paid.response import pending, replay_row, response_for
+from tollgauge.web.paid.response import pending, replay_row, response_for, same_request
 from tollgauge.web.paid.settlement import Settlement
 
 LEASE_MS: Final = 60_000
@@ -156,7 +157,7 @@ class Gate:
         claim = await self._claim(sale, payment, order, digest)
         row = claim.row
         try:
-            if not claim.mine:
+            if not claim.claimed:
                 return await self._replay(sale, payment, row, digest)
             verified = await self._verify(sale, payment, row)
             if isinstance(verified, Response):
@@ -187,7 +188,7 @@ class Gate:
             now=self.clock(),
             lease_ms=LEASE_MS,
         )
-        if claim.mine:
+        if claim.claimed:
             admission.check_payer(tx, claim.row, now=self.clock())
             admission.check_hosts(tx, sale.hosts(order), now=self.clock())
             sale.check(tx, order)
@@ -264,7 +265,7 @@ class Gate:
         """The same payment once more: its row, after a wait for the worker that has it. Raises
         Problem 409 if it pays for another request.
         """
-        if row.state is State.REJECTED or not payments.same(row, payment, digest):
+        if row.state is State.REJECTED or not same_request(row, payment, digest):
             return _Outcome(replay_row(payment, row, digest), settled_here=False)
         row = await self._wait_for_worker(row)
         if row.state in (State.SETTLING, State.UNKNOWN):

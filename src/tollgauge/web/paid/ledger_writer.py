@@ -13,7 +13,8 @@ from typing import NoReturn
 from tollgauge.core.payment import State
 from tollgauge.db.engine import Store
 from tollgauge.store.ledger import payments
-from tollgauge.store.ledger.payments import Attempt, LedgerRow, StoredAnswer
+from tollgauge.store.ledger.attempts import Attempt
+from tollgauge.store.ledger.payments import LedgerRow, StoredAnswer
 
 
 class OvertakenError(Exception):

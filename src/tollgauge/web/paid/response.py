@@ -11,8 +11,7 @@ import base64
 from starlette.responses import Response
 from x402.schemas import SettleResponse
 
-from tollgauge.core.payment import Payment, State
-from tollgauge.store.ledger import payments
+from tollgauge.core.payment import Payment, State, decode
 from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.payment_terms import Sale, payment_required
@@ -76,10 +75,20 @@ def replay_row(payment: Payment, row: LedgerRow, digest: str) -> LedgerRow:
     """The row of a payment that comes again. Raises Problem 409 unless it comes from the same payer
     (signature and ticket) for the same request (`digest`), or the row holds no payment.
     """
-    if row.state is not State.REJECTED and not payments.same(row, payment, digest):
+    if row.state is not State.REJECTED and not same_request(row, payment, digest):
         raise Problem(
             409,
             "payment-reused",
             "This payment already pays for another request. Sign a new payment.",
         )
     return row
+
+
+def same_request(row: LedgerRow, payment: Payment, digest: str) -> bool:
+    """Whether a payment is the one of a row: the same signature and ticket, sent for the same
+    request. A settled signature alone proves nothing, because anyone can read it on the chain; the
+    ticket is known to the payer alone. Not for rejected rows, whose header is not kept.
+    """
+    stored = decode(row.header)
+    same_payer = (stored.signer_mark, stored.ticket) == (payment.signer_mark, payment.ticket)
+    return row.digest == digest and same_payer

@@ -24,7 +24,8 @@ from tollgauge.core.payment import (
     resolved,
 )
 from tollgauge.observe import alarm
-from tollgauge.store.ledger.payments import Attempt, LedgerRow
+from tollgauge.store.ledger.attempts import Attempt
+from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web.paid.ledger_writer import LedgerWriter
 from tollgauge.web.paid.payment_terms import Sale
 

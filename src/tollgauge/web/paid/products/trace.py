@@ -37,7 +37,7 @@ from tollgauge.core.trace import (
     trace_json,
 )
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.ledger.payment_lookup import Booked, Key, payment_of
+from tollgauge.store.ledger.payment_lookup import Key, LedgerPayment, payment_of
 from tollgauge.web import wire
 from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.paid import catalogue
@@ -320,7 +320,7 @@ def _not_configured(name: str) -> Problem:
     )
 
 
-def _ledger(row: Booked | None) -> dict[str, Any]:
+def _ledger(row: LedgerPayment | None) -> dict[str, Any]:
     if row is None:
         return {"match": False}
     return {
