@@ -33,7 +33,7 @@ from tollgauge.jobs.index_visit import IndexSettings, Visit
 from tollgauge.monitor import settlement
 from tollgauge.observe import log
 from tollgauge.store.chain import cursors as chains
-from tollgauge.store.chain import deposits, volumes
+from tollgauge.store.chain import deposits, volumes, wallets
 from tollgauge.store.chain.cursors import Cursor
 
 Clock = Callable[[], int]
@@ -134,7 +134,7 @@ async def _begin(visit: Visit) -> Cursor:
 async def _learn(visit: Visit, cursor: Cursor) -> Cursor:
     """Whom to watch: with the wallets that endpoints are newly paid at, and our own."""
     state = visit.chain.state
-    new = await visit.store.reading(chains.unknown, visit.id)
+    new = await visit.store.reading(wallets.unknown, visit.id)
     if new:
         cursor = await visit.store.writing(chains.join, cursor, new)
         visit.tally["wallets"] += len(new)
@@ -147,7 +147,7 @@ async def _learn(visit: Visit, cursor: Cursor) -> Cursor:
 
 def _watched(tx: Connection, chain: int, token: str) -> Watched:
     """The wallets that endpoints are paid at, and the addresses that we sell to."""
-    return Watched(frozenset(chains.wallets(tx, chain)), frozenset(deposits.lows(tx, chain, token)))
+    return Watched(frozenset(wallets.lows(tx, chain)), frozenset(deposits.lows(tx, chain, token)))
 
 
 async def _learn_own(visit: Visit, cursor: Cursor) -> Cursor:
@@ -256,7 +256,7 @@ async def _publish(visit: Visit) -> None:
     last = next((volume for volume in published if volume.chain == visit.id), None)
     pause = max(visit.settings.volume_every_ms, SHARE * visit.chain.state.volume_ms)
     marked = await visit.store.writing(
-        chains.mark_dirty, visit.id, now=now, every_ms=visit.settings.dirty_every_ms
+        wallets.mark_dirty, visit.id, now=now, every_ms=visit.settings.dirty_every_ms
     )
     visit.tally["told"] += marked
     if last is not None and now - max(last.as_of, visit.chain.state.volume_at) < pause:

@@ -14,7 +14,7 @@ from tollgauge.core.blocks import Header, Span, previous_span
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.jobs.index_visit import PATIENCE, Visit
 from tollgauge.store.chain import cursors as chains
-from tollgauge.store.chain import deposits
+from tollgauge.store.chain import deposits, wallets
 from tollgauge.store.chain.cursors import Cursor
 
 BACK_MS: Final = WINDOW_MS + DAY_MS
@@ -23,7 +23,9 @@ BACK_MS: Final = WINDOW_MS + DAY_MS
 
 async def fill_wallets(visit: Visit, cursor: Cursor) -> bool:
     """One step into the past of the wallets that need it; whether there was one."""
-    missing = await visit.store.reading(chains.backlog, visit.id, limit=visit.settings.fill_wallets)
+    missing = await visit.store.reading(
+        wallets.backlog, visit.id, limit=visit.settings.fill_wallets
+    )
     if missing is None:
         return False
     past = await _past(visit, missing.low, Watched(missing.wallets), floor=missing.floor)

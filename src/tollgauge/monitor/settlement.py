@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 from tollgauge.core.blocks import Span
 from tollgauge.core.settlement import Deposit, Entry
 from tollgauge.core.units import DAY_MS, HOUR_MS
-from tollgauge.store.chain import cursors, deposits, transfers, volumes
+from tollgauge.store.chain import cursors, deposits, transfers, volumes, wallets
 from tollgauge.store.chain.cursors import Cursor
 from tollgauge.store.chain.volumes import ChainVolume
 from tollgauge.store.ledger import books
@@ -49,7 +49,7 @@ def new_accounts(
     ledger is searched from `since` on.
     """
     named, began = books.named(tx, f"eip155:{chain}", token, since=since)
-    ours = {address for address in {*named, pay_to} if cursors.ADDRESS.fullmatch(address)}
+    ours = {address for address in {*named, pay_to} if wallets.ADDRESS.fullmatch(address)}
     first = max(now if began is None else min(began, now), now - ACCOUNT_PAST_MS)
     return NewAccounts(
         addresses=deposits.unopened(tx, chain, token, ours),
@@ -72,7 +72,7 @@ def add_missing(
     and the first look lacked; how many were added. Transfers of wallets that are not indexed that
     far back are left to the filling in of their past.
     """
-    wallet_lows = cursors.wallets(tx, cursor.chain)
+    wallet_lows = wallets.lows(tx, cursor.chain)
     account_lows = deposits.lows(tx, cursor.chain, token)
     never = span.last + 1
     return cursors.audited(

@@ -37,10 +37,10 @@ def _names(kind: type[DataclassInstance], *without: str) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind) if field.name not in without)
 
 
-def chunks(values: Iterable[T]) -> Iterator[list[T]]:
+def chunks(values: Iterable[T], size: int = CHUNK) -> Iterator[list[T]]:
     """Values in lists that fit into one statement."""
     whole = list(values)
-    return (whole[start : start + CHUNK] for start in range(0, len(whole), CHUNK))
+    return (whole[start : start + size] for start in range(0, len(whole), size))
 
 
 def with_any(

@@ -6,7 +6,7 @@ from typing import Final
 
 from tollgauge.db import leases
 from tollgauge.db.schema import metadata
-from tollgauge.store.chain import cursors, deposits, transfers
+from tollgauge.store.chain import cursors, deposits, transfers, wallets
 from tollgauge.store.endpoints import alternative_counts
 from tollgauge.store.ledger import attempts, books, payments
 from tollgauge.store.probes import changes
@@ -19,7 +19,7 @@ _BESIDE_CODE: Final = (
     attempts.payment_attempt,
     cursors.chain_cursor,
     cursors.chain_header,
-    cursors.chain_wallet,
+    wallets.chain_wallet,
     transfers.transfer,
     transfers.transfer_day,
     deposits.account,

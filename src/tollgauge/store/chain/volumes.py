@@ -22,8 +22,8 @@ from tollgauge.core.evidence import PayerVolume
 from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
 from tollgauge.db import meta
 from tollgauge.store.chain import cursors as chains
-from tollgauge.store.chain.cursors import chain_wallet
 from tollgauge.store.chain.transfers import transfer, transfer_day
+from tollgauge.store.chain.wallets import chain_wallet
 
 MOST_PAYERS: Final = 5_000
 """Evidence names at most this many payers. The smallest ones beyond are added up as one payer: the
@@ -257,8 +257,8 @@ def _covered(tx: Connection, chain: int, *, as_of: int) -> tuple[int, int]:
     cursor = chains.cursor(tx, chain)
     if cursor is None:
         return 0, 0
-    low_at = chains.chain_wallet.c.low_at
-    query = sa.select(low_at, sa.func.count()).where(chains.chain_wallet.c.chain == chain)
+    low_at = chain_wallet.c.low_at
+    query = sa.select(low_at, sa.func.count()).where(chain_wallet.c.chain == chain)
     count = covered = 0
     for since, wallets in tx.execute(query.group_by(low_at)):
         count += wallets

@@ -22,6 +22,7 @@ from tollgauge.core.payment import State
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.db import upsert
 from tollgauge.db.schema import metadata
+from tollgauge.store import rows
 from tollgauge.store.chain.cursors import chain_cursor
 from tollgauge.store.chain.deposits import account, deposit
 from tollgauge.store.chain.volumes import chain_of
@@ -87,10 +88,10 @@ def accounts(tx: Connection) -> tuple[Account, ...]:
         account.c.low_at,
         chain_cursor.c.audited_at,
     )
-    rows = tx.execute(query.join(chain_cursor, chain_cursor.c.chain == account.c.chain))
+    query = query.join(chain_cursor, chain_cursor.c.chain == account.c.chain)
     indexed = {
         (f"eip155:{chain}", asset, address): (low_at, read_to)
-        for chain, asset, address, low_at, read_to in rows
+        for chain, asset, address, low_at, read_to in tx.execute(query)
     }
     sold = sa.select(payment.c.network, payment.c.asset, payment.c.pay_to).distinct()
     for network, asset, pay_to in tx.execute(sold.where(payment.c.state == State.SETTLED.value)):
@@ -107,9 +108,7 @@ def of_day(tx: Connection, book_account: Account, day: int) -> Day:
     chain = chain_of(book_account.network)
     paid = sa.and_(
         payment.c.network == book_account.network,
-        payment.c.asset == deposit.c.asset,
-        payment.c.payer == deposit.c.payer,
-        payment.c.nonce == deposit.c.nonce,
+        *_same_key(),
         payment.c.state == State.SETTLED.value,
     )
     transfers = (
@@ -151,7 +150,7 @@ def unattributed(tx: Connection, *, limit: int) -> tuple[UnattributedDeposit, ..
         .order_by(deposit.c.at.desc(), deposit.c.number.desc(), deposit.c.log_index)
         .limit(limit)
     )
-    return tuple(_unattributed_deposit(row) for row in tx.execute(query).mappings())
+    return tuple(_unattributed_deposit(row) for row in tx.execute(query))
 
 
 def checked(tx: Connection, book_account: Account) -> dict[int, int]:
@@ -201,17 +200,12 @@ def _of(book_account: Account) -> tuple[sa.ColumnElement[bool], ...]:
 
 
 def _unattributed_deposit(row: Any) -> UnattributedDeposit:
-    return UnattributedDeposit(
-        network=f"eip155:{row['chain']}",
-        asset=row["asset"],
-        pay_to=row["pay_to"],
-        payer=row["payer"],
-        value=int(row["value"]),
-        nonce=row["nonce"],
-        transaction=row["transaction"],
-        log_index=row["log_index"],
-        block=row["number"],
-        at=row["at"],
-        payment_id=row["id"],
-        state=None if row["state"] is None else State(row["state"]),
+    return rows.from_columns(
+        UnattributedDeposit,
+        row,
+        network=f"eip155:{row.chain}",
+        value=int(row.value),
+        block=row.number,
+        payment_id=row.id,
+        state=None if row.state is None else State(row.state),
     )

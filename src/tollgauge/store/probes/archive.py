@@ -63,19 +63,17 @@ def _close(tx: Connection, day: int, endpoint_ids: Sequence[str]) -> None:
         probe_day_table.c.day == day, probe_day_table.c.endpoint_id.in_(endpoint_ids)
     )
     closed = {row.endpoint_id: row for row in tx.execute(known)}
-    rows = [
+    merged = [
         _merged(day, endpoint_id, results, closed.get(endpoint_id))
         for endpoint_id, results in sorted(fresh.items())
     ]
-    if rows:
-        _put(tx, rows)
-
-
-def _put(tx: Connection, rows: Sequence[dict[str, Any]]) -> None:
-    statement = upsert.insert(tx, probe_day_table)
-    changed = {name: statement.excluded[name] for name in rows[0]}
-    insert = statement.on_conflict_do_update(index_elements=["day", "endpoint_id"], set_=changed)
-    tx.execute(insert, rows)
+    if merged:
+        insert = upsert.insert(tx, probe_day_table)
+        changes = {name: insert.excluded[name] for name in merged[0]}
+        tx.execute(
+            insert.on_conflict_do_update(index_elements=["day", "endpoint_id"], set_=changes),
+            merged,
+        )
 
 
 def _merged(

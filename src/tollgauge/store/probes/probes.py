@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -127,7 +127,12 @@ def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> Sequence[NewProbe
 
 def days(tx: Connection, endpoint_id: str, *, first_day: int, last_day: int) -> tuple[Rollup, ...]:
     """The sums of whole UTC days, one entry for each day that has any probe, oldest first."""
-    parts = [day_from_row(row) for row in _closed(tx, endpoint_id, range(first_day, last_day + 1))]
+    columns = [column for column in probe_day_table.c if column.name != "packed"]
+    closed = sa.select(*columns).where(
+        probe_day_table.c.day.in_(range(first_day, last_day + 1)),
+        probe_day_table.c.endpoint_id == endpoint_id,
+    )
+    parts = [day_from_row(row) for row in tx.execute(closed)]
     since, until = first_day * DAY_MS - 1, (last_day + 1) * DAY_MS - 1
     by_day: dict[int, list[ProbeResult]] = {}
     for result in _fresh(tx, endpoint_id, since=since, until=until):
@@ -140,8 +145,17 @@ def history(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tupl
     and severity; their messages only in the last scored probe of a day and in the last one with
     an envelope.
     """
-    packed = _unpacked(tx, endpoint_id, range(day_of(since + 1), day_of(until) + 1))
-    results = [result for result in packed if since < result.at <= until]
+    closed = sa.select(probe_day_table.c.packed).where(
+        probe_day_table.c.day.in_(range(day_of(since + 1), day_of(until) + 1)),
+        probe_day_table.c.endpoint_id == endpoint_id,
+        probe_day_table.c.packed.is_not(None),
+    )
+    results = [
+        result
+        for packed in tx.execute(closed).scalars()
+        for result in unpack(packed)
+        if since < result.at <= until
+    ]
     results += _fresh(tx, endpoint_id, since=since, until=until)
     return tuple(sorted(results, key=lambda result: result.at))
 
@@ -213,22 +227,3 @@ def _fresh(tx: Connection, endpoint_id: str, *, since: int, until: int) -> list[
     span = list(range(day_of(since + 1), day_of(until) + 1))
     values = {"days_": span, "id_": endpoint_id, "since_": since, "until_": until}
     return [result_from_row(row) for row in tx.execute(_FRESH, values)]
-
-
-def _closed(tx: Connection, endpoint_id: str, span: Sequence[int]) -> Sequence[sa.Row[Any]]:
-    columns = [column for column in probe_day_table.c if column.name != "packed"]
-    query = sa.select(*columns).where(
-        probe_day_table.c.day.in_(span), probe_day_table.c.endpoint_id == endpoint_id
-    )
-    return tx.execute(query).all()
-
-
-def _unpacked(tx: Connection, endpoint_id: str, span: Sequence[int]) -> list[ProbeResult]:
-    query = sa.select(probe_day_table.c.packed).where(
-        probe_day_table.c.day.in_(span), probe_day_table.c.endpoint_id == endpoint_id
-    )
-    results: list[ProbeResult] = []
-    for packed in tx.execute(query).scalars():
-        if packed is not None:
-            results += unpack(packed)
-    return results

@@ -13,7 +13,7 @@ store/watches/outbox's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import orjson
@@ -250,9 +250,9 @@ def any_due(tx: Connection, *, now: int) -> bool:
 
 def reschedule(tx: Connection, subject: Watch, *, expiring_told: bool, digest_at: int) -> None:
     """Remember which notices have been sent, and when the watch is due next."""
-    values = {"expiring_told": expiring_told, "digest_at": digest_at}
-    next_due = _due(subject, expiring_told=expiring_told, digest_at=digest_at)
-    tx.execute(watch.update().where(watch.c.id == subject.id).values(**values, due=next_due))
+    due_next = _due(replace(subject, expiring_told=expiring_told, digest_at=digest_at))
+    values = {"expiring_told": expiring_told, "digest_at": digest_at, "due": due_next}
+    tx.execute(watch.update().where(watch.c.id == subject.id).values(values))
 
 
 def note(tx: Connection, watch_id: str, type_: str, detail: Mapping[str, Any], *, now: int) -> int:
@@ -282,13 +282,13 @@ def _watched(tx: Connection, endpoint_id: str, *, now: int) -> None:
     tx.execute(endpoint_table.update().where(*soon).values(next_due=now))
 
 
-def _due(subject: Watch, *, expiring_told: bool = False, digest_at: int | None = None) -> int:
+def _due(subject: Watch) -> int:
     """When a watch is due next (ms UTC)."""
     instants = [subject.expires_at]
-    if not expiring_told:
+    if not subject.expiring_told:
         instants.append(subject.expires_at - rules.EXPIRING_MS)
     if subject.watch_request.digest:
-        instants.append(subject.digest_at if digest_at is None else digest_at)
+        instants.append(subject.digest_at)
     return min(instants)
 
 
