@@ -124,7 +124,7 @@ def _one_a_host() -> tuple[Endpoint, ...]:
 async def fill(store: Store, *, now: int) -> None:
     """The catalogue with scores, and the month of those that are known."""
     rows = offers()
-    await store.writing(endpoints.insert_many, [offer.endpoint for offer in rows])
+    await store.writing(endpoints.insert, *[offer.endpoint for offer in rows])
     step = 30 * MINUTE_MS
     for endpoint in known():
         month = range(now - DAYS * DAY_MS, now - step, step)

@@ -124,7 +124,7 @@ def record_page(
                 at=at,
                 spread_ms=spread_ms,
             )
-    endpoints.insert_many(tx, page.new)
+    endpoints.insert(tx, *page.new)
     listings.save_listed(tx, page.changed)
     listings.save(tx, page.listings)
     listings.add_events(tx, page.events)

@@ -67,7 +67,7 @@ def score_row(id_: str, as_of: int) -> ScoreRow:
 
 
 async def add(store: Store, *rows: Endpoint) -> None:
-    await store.writing(endpoints.insert_many, rows)
+    await store.writing(endpoints.insert, *rows)
 
 
 async def claim(store: Store, *, owner: str = "w", now: int = NOW, limit: int = 9) -> list[str]:

@@ -94,7 +94,7 @@ async def test_the_order_is_score_then_confidence_then_id_of_listed_endpoints(
     store: Store,
 ) -> None:
     listed = {"/90": (900, 50), "/80a": (800, 50), "/80b": (800, 60), "/0": (0, 99)}
-    await store.writing(endpoints.insert_many, [endpoint(path) for path in [*listed, "/none"]])
+    await store.writing(endpoints.insert, *[endpoint(path) for path in [*listed, "/none"]])
     await store.writing(endpoints.insert, replace(endpoint("/gone"), status=Listing.DELISTED))
     await store.writing(endpoints.insert, endpoint("/asked"), adopted=True)
     hidden = [row("/none", None), row("/gone", 999), row("/asked", 999)]
@@ -111,7 +111,7 @@ async def test_the_order_is_score_then_confidence_then_id_of_listed_endpoints(
 
 async def test_equal_scores_are_ordered_by_id(store: Store) -> None:
     paths = [f"/{i}" for i in range(9)]
-    await store.writing(endpoints.insert_many, [endpoint(path) for path in paths])
+    await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
     await save(store, *(row(path, 500) for path in paths))
     found = [one.endpoint_id for one in await store.reading(scores.top, limit=9)]
     assert found == sorted(endpoint(path).id for path in paths)
@@ -127,8 +127,8 @@ async def test_nothing_scored_is_an_empty_population(store: Store) -> None:
 
 async def test_a_hosts_endpoints_come_best_first_and_unscored_last(store: Store) -> None:
     await store.writing(
-        endpoints.insert_many,
-        [endpoint("/low"), endpoint("/high"), endpoint("/none"), endpoint("/new")],
+        endpoints.insert,
+        *[endpoint(path) for path in ("/low", "/high", "/none", "/new")],
     )
     await store.writing(endpoints.insert, endpoint("/other", host="b.com"))
     await save(store, row("/low", 100), row("/high", 900), row("/none", None))

@@ -127,7 +127,7 @@ def stripped(results: list[ProbeResult]) -> list[ProbeResult]:
 
 
 async def prepare(store: Store, results: list[ProbeResult], *others: ProbeResult) -> None:
-    await store.writing(endpoints.insert_many, [A, B])
+    await store.writing(endpoints.insert, A, B)
     await store.writing(probes.record_many, A.id, results)
     await store.writing(probes.record_many, B.id, others)
 
@@ -449,7 +449,7 @@ async def test_recent_results_are_those_of_all_endpoints_across_midnight(store: 
     )
     midnight = START + DAY_MS
     instants = [midnight - 2 * MINUTE_MS, midnight - MINUTE_MS, midnight + MINUTE_MS]
-    await store.writing(endpoints.insert_many, [A, B, other])
+    await store.writing(endpoints.insert, A, B, other)
     await store.writing(probes.record_many, A.id, [replace(GOOD, at=at) for at in instants])
     await store.writing(probes.record_many, B.id, [replace(DOWN, at=instants[0])])
     await store.writing(probes.record_many, other.id, [replace(OURS, at=midnight)])

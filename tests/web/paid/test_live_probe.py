@@ -86,7 +86,7 @@ class Ours:
             )
             for url in urls
         ]
-        await self.store.writing(endpoints.insert_many, added)
+        await self.store.writing(endpoints.insert, *added)
         settings = ProbeSettings(references=self.references)
         await probe.run(
             self.store, self.egress, settings=settings, clock=self.clock, owner="worker"

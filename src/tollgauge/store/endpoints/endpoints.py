@@ -58,16 +58,11 @@ def get_many(tx: Connection, ids: Iterable[str]) -> dict[str, Endpoint]:
     return {row.id: from_row(row) for row in known}
 
 
-def insert(tx: Connection, endpoint: Endpoint, *, adopted: bool = False) -> None:
-    """Add an endpoint, and its host if that is new; its score is due at once.
+def insert(tx: Connection, *endpoints: Endpoint, adopted: bool = False) -> None:
+    """Add endpoints, and their hosts if those are new; their scores are due at once.
 
-    `adopted` means that no directory lists it: its status is unlisted until one does.
+    `adopted` means that no directory lists them: their status is unlisted until one does.
     """
-    insert_many(tx, (endpoint,), adopted=adopted)
-
-
-def insert_many(tx: Connection, endpoints: Iterable[Endpoint], *, adopted: bool = False) -> None:
-    """Add several endpoints, as `insert` does one."""
     ordered = sorted(endpoints, key=lambda endpoint: endpoint.id)
     if not ordered:
         return
@@ -155,12 +150,11 @@ def claim_dirty(
     now: int,
     limit: int,
     max_age_ms: int,
-    lease_ms: int = SCORE_LEASE_MS,
 ) -> tuple[str, ...]:
     """Claim the ids of endpoints whose score is due, longest overdue first: their evidence changed
     since it was computed, or it is older than `max_age_ms`.
 
-    A claim holds for `lease_ms`; `scores.save` ends it, unless the evidence changed meanwhile.
+    A claim holds for SCORE_LEASE_MS; `scores.save` ends it, unless the evidence changed meanwhile.
     """
     wanted = (
         sa.select(endpoint_table.c.id)
@@ -174,7 +168,7 @@ def claim_dirty(
         tx.execute(
             endpoint_table.update()
             .where(endpoint_table.c.id.in_(chunk))
-            .values(score_due=now + lease_ms, score_next=now + max_age_ms)
+            .values(score_due=now + SCORE_LEASE_MS, score_next=now + max_age_ms)
         )
     return ids
 

@@ -9,7 +9,6 @@ Rules:
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -18,8 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Listing
-from tollgauge.core.evidence import Evidence, to_json
-from tollgauge.core.score import Score, score_from_json, score_to_json
+from tollgauge.core.score import Score, score_from_json
 from tollgauge.db import upsert
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
@@ -61,8 +59,9 @@ _RANKED: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreRow:
-    """A score as it was saved. `evidence` is the canonical JSON whose SHA-256 is `digest`;
-    `result` the JSON of the whole score. None where nothing was measured.
+    """A score as it was saved. `compliant`: at least half of the scored probes were. `evidence` is
+    the canonical JSON whose SHA-256 is `digest`; `result` the JSON of the whole score. None where
+    nothing was measured.
     """
 
     endpoint_id: str
@@ -82,7 +81,7 @@ class ScoreRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Population:
     """The ranked population: how many endpoints it has, how many of them were ever up in their
-    window (`reachable`), how many were mostly `compliant` (see `row_of`), and (grade, count) from
+    window (`reachable`), how many were mostly `compliant`, and (grade, count) from
     the best grade down.
     """
 
@@ -90,28 +89,6 @@ class Population:
     reachable: int
     compliant: int
     grades: tuple[tuple[str, int], ...]
-
-
-def row_of(endpoint_id: str, evidence: Evidence, computed: Score) -> ScoreRow:
-    """The row of a score that was computed from evidence. `compliant`: at least half of the scored
-    probes were compliant.
-    """
-    stats = computed.stats
-    document = to_json(evidence)
-    return ScoreRow(
-        endpoint_id=endpoint_id,
-        as_of=computed.as_of,
-        policy_version=computed.policy_version,
-        score_tenths=computed.score_tenths,
-        grade=computed.grade,
-        recommendation=computed.recommendation,
-        confidence_hundredths=computed.confidence_hundredths,
-        uptime_tenths=stats.uptime_tenths,
-        compliant=stats.scored > 0 and 2 * stats.compliant >= stats.scored,
-        evidence=document,
-        digest=hashlib.sha256(document).hexdigest(),
-        result=score_to_json(computed),
-    )
 
 
 def save(tx: Connection, row: ScoreRow) -> bool:
