@@ -102,8 +102,11 @@ async def test_the_order_is_score_then_confidence_then_id_of_listed_endpoints(
     wanted = [endpoint(path).id for path in ("/90", "/80b", "/80a", "/0")]
     assert [one.endpoint_id for one in await store.reading(scores.top, limit=25)] == wanted
     assert [one.endpoint_id for one in await store.reading(scores.top, limit=2)] == wanted[:2]
-    places = [await store.reading(scores.at_rank, rank=rank) for rank in range(6)]
-    assert [one and one.endpoint_id for one in places] == [None, *wanted, None]
+    places = [await store.reading(scores.top, limit=1, offset=offset) for offset in range(5)]
+    assert [[one.endpoint_id for one in place] for place in places] == [
+        *([id_] for id_ in wanted),
+        [],
+    ]
     assert await store.reading(scores.population) == Population(
         scored=4, reachable=3, compliant=1, grades=(("A", 1), ("B", 3))
     )
@@ -119,7 +122,7 @@ async def test_equal_scores_are_ordered_by_id(store: Store) -> None:
 
 async def test_nothing_scored_is_an_empty_population(store: Store) -> None:
     assert await store.reading(scores.top, limit=5) == ()
-    assert await store.reading(scores.at_rank, rank=1) is None
+    assert await store.reading(scores.top, limit=1, offset=1) == ()
     assert await store.reading(scores.population) == Population(
         scored=0, reachable=0, compliant=0, grades=()
     )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -123,7 +123,7 @@ def join(tx: Connection, before: Cursor, addresses: Sequence[str]) -> Cursor:
     """
     if not addresses:
         return before
-    after = _with_new_version(tx, before)
+    after = _move(tx, before, version=chain_cursor.c.version + 1)
     wallets.add(tx, before.chain, addresses, after=before.number, at=before.at)
     return after
 
@@ -141,7 +141,7 @@ def join_accounts(
     """
     if not addresses:
         return before
-    after = _with_new_version(tx, before)
+    after = _move(tx, before, version=chain_cursor.c.version + 1)
     deposits.open_accounts(
         tx,
         before.chain,
@@ -152,18 +152,6 @@ def join_accounts(
         wanted_from=wanted_from,
     )
     return after
-
-
-def _with_new_version(tx: Connection, before: Cursor) -> Cursor:
-    """Increment the version of the cursor, because the sets of wallets and accounts change. Raises
-    OvertakenError.
-    """
-    changed = tx.execute(
-        chain_cursor.update().where(*_at(before)).values(version=chain_cursor.c.version + 1)
-    )
-    if changed.rowcount != 1:
-        raise OvertakenError
-    return _reread(tx, before.chain)
 
 
 def advance(
@@ -185,10 +173,7 @@ def advance(
     """
     to, common = headers[-1], before.number if common is None else common
     final = max(before.finalized, finalized)
-    moved = {"number": to.number, "hash": to.hash, "at": to.at, "finalized": final}
-    done = tx.execute(chain_cursor.update().where(*_at(before)).values(moved))
-    if done.rowcount != 1:
-        raise OvertakenError
+    after = _move(tx, before, number=to.number, hash=to.hash, at=to.at, finalized=final)
     touched = transfers.replace(
         tx, before.chain, entries, above=common if common < before.number else None
     )
@@ -208,14 +193,13 @@ def advance(
             for header in headers
         ],
     )
-    floor = min(final, to.number)
-    tx.execute(
-        chain_header.delete().where(
-            chain_header.c.chain == before.chain, chain_header.c.number < floor
-        )
+    final_headers = (
+        chain_header.c.chain == before.chain,
+        chain_header.c.number < min(final, to.number),
     )
+    tx.execute(chain_header.delete().where(*final_headers))
     wallets.touch(tx, before.chain, touched)
-    return _reread(tx, before.chain)
+    return after
 
 
 def fill(
@@ -275,19 +259,22 @@ def audited(
     """Record that a final span, whose last block is of time `at` (ms UTC), was read again, and add
     the entries and deposits that were missing; returns how many. Raises OvertakenError.
     """
-    change = chain_cursor.update().where(*_at(before), chain_cursor.c.audited == before.audited)
-    if tx.execute(change.values(audited=span.last, audited_at=at)).rowcount != 1:
-        raise OvertakenError
+    not_audited = chain_cursor.c.audited == before.audited
+    _move(tx, before, not_audited, audited=span.last, audited_at=at)
     missing = transfers.missing(tx, before.chain, span, entries)
     wallets.touch(tx, before.chain, transfers.replace(tx, before.chain, missing))
     return len(missing) + deposits.correct(tx, before.chain, span, came)
 
 
-def _reread(tx: Connection, chain: int) -> Cursor:
-    current = cursor(tx, chain)
-    if current is None:
+def _move(
+    tx: Connection, before: Cursor, *conditions: sa.ColumnElement[bool], **values: Any
+) -> Cursor:
+    """Change a cursor, and return it as it is then. Raises OvertakenError if it is not `before`."""
+    change = chain_cursor.update().where(*_at(before), *conditions).values(values)
+    row = tx.execute(change.returning(*chain_cursor.c)).one_or_none()
+    if row is None:
         raise OvertakenError
-    return current
+    return rows.from_columns(Cursor, row)
 
 
 def _lock(tx: Connection, before: Cursor) -> None:

@@ -75,13 +75,7 @@ def replace(
     sums: dict[Key, list[int]] = {}
     if above is not None:
         removed = (transfer.c.chain == chain, transfer.c.number > above)
-        columns = (
-            transfer.c.wallet,
-            transfer.c.at,
-            transfer.c.other,
-            transfer.c.incoming,
-            transfer.c.value,
-        )
+        columns = transfer.c["wallet", "at", "other", "incoming", "value"]
         for wallet, at, other, incoming, value in tx.execute(sa.select(*columns).where(*removed)):
             _add(sums, (wallet, day_of(at), other), int(value), incoming=incoming, sign=-1)
         tx.execute(transfer.delete().where(*removed))

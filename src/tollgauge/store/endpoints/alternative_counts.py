@@ -31,10 +31,7 @@ alternative_count = sa.Table(
 
 _ROWS: Final = sa.select(
     endpoint_table,
-    score_table.c.score_tenths,
-    score_table.c.grade,
-    score_table.c.recommendation,
-    score_table.c.confidence_hundredths,
+    *score_table.c["score_tenths", "grade", "recommendation", "confidence_hundredths"],
 ).outerjoin(score_table, score_table.c.endpoint_id == endpoint_table.c.id)
 _ONE: Final = Prepared(_ROWS.where(endpoint_table.c.id == sa.bindparam("id")))
 

@@ -124,16 +124,17 @@ def results(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Score]:
     return {row.endpoint_id: score_from_json(row.result) for row in known}
 
 
-def top(tx: Connection, *, limit: int) -> tuple[ScoreRow, ...]:
-    """The best of the ranked population, best first."""
-    return _ranked(tx, limit=limit, offset=0)
-
-
-def at_rank(tx: Connection, *, rank: int) -> ScoreRow | None:
-    """The score at a rank of the ranked population, from 1; None beyond its ends."""
-    if rank < 1:
-        return None
-    return next(iter(_ranked(tx, limit=1, offset=rank - 1)), None)
+def top(tx: Connection, *, limit: int, offset: int = 0) -> tuple[ScoreRow, ...]:
+    """The best of the ranked population after the first `offset`, best first."""
+    query = (
+        sa.select(score_table)
+        .join(endpoint_table)
+        .where(*_RANKED)
+        .order_by(*_ORDER)
+        .limit(limit)
+        .offset(offset)
+    )
+    return tuple(rows.from_columns(ScoreRow, row) for row in tx.execute(query))
 
 
 def population(tx: Connection) -> Population:
@@ -157,15 +158,3 @@ def population(tx: Connection) -> Population:
         compliant=sum(row.compliant for row in by_grade),
         grades=tuple((row.grade, row.scored) for row in by_grade if row.grade is not None),
     )
-
-
-def _ranked(tx: Connection, *, limit: int, offset: int) -> tuple[ScoreRow, ...]:
-    query = (
-        sa.select(score_table)
-        .join(endpoint_table)
-        .where(*_RANKED)
-        .order_by(*_ORDER)
-        .limit(limit)
-        .offset(offset)
-    )
-    return tuple(rows.from_columns(ScoreRow, row) for row in tx.execute(query))

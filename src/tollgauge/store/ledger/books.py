@@ -82,16 +82,11 @@ def accounts(tx: Connection) -> tuple[Account, ...]:
     that only the ledger names.
     """
     query = sa.select(
-        account.c.chain,
-        account.c.asset,
-        account.c.address,
-        account.c.low_at,
-        chain_cursor.c.audited_at,
-    )
-    query = query.join(chain_cursor, chain_cursor.c.chain == account.c.chain)
+        *account.c["chain", "asset", "address", "low_at"], chain_cursor.c.audited_at
+    ).join(chain_cursor, chain_cursor.c.chain == account.c.chain)
     indexed = {
-        (f"eip155:{chain}", asset, address): (low_at, read_to)
-        for chain, asset, address, low_at, read_to in tx.execute(query)
+        (f"eip155:{row.chain}", row.asset, row.address): (row.low_at, row.audited_at)
+        for row in tx.execute(query)
     }
     sold = sa.select(payment.c.network, payment.c.asset, payment.c.pay_to).distinct()
     for network, asset, pay_to in tx.execute(sold.where(payment.c.state == State.SETTLED.value)):

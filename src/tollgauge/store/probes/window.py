@@ -40,18 +40,8 @@ _SCORED: Final = Attribution.THEIRS.value
 
 _FRESH: Final = Prepared(
     sa.select(
-        probe_table.c.at,
-        probe_table.c.attribution,
-        probe_table.c.reason,
-        probe_table.c.up,
-        probe_table.c.total,
-        probe_table.c.compliant,
-        probe_table.c.payable,
-        probe_table.c.compliance,
-        probe_table.c.outcome,
-        probe_table.c.accepts,
-        probe_table.c.tls_not_after,
-        probe_table.c.rules,
+        *probe_table.c["at", "attribution", "reason", "up", "total", "compliant", "payable"],
+        *probe_table.c["compliance", "outcome", "accepts", "tls_not_after", "rules"],
     ).where(
         probe_table.c.day.in_(_DAYS),
         probe_table.c.endpoint_id == _ID,
