@@ -150,7 +150,7 @@ def _claim(
         limit=limit,
         failing=max(settings.in_flight // FAILING_SHARE - failing, 0),
         lease_ms=settings.lease_ms,
-        flying=hosts,
+        in_flight=hosts,
         host_max=settings.in_flight // HOST_SHARE,
     )
     if idle and not claimed:

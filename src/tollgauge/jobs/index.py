@@ -134,9 +134,9 @@ async def _begin(visit: Visit) -> Cursor:
 async def _learn(visit: Visit, cursor: Cursor) -> Cursor:
     """Whom to watch: with the wallets that endpoints are newly paid at, and our own."""
     state = visit.chain.state
-    new = await visit.store.reading(wallets.unknown, visit.id)
+    new = await visit.store.reading(wallets.new_addresses, visit.id)
     if new:
-        cursor = await visit.store.writing(chains.join, cursor, new)
+        cursor = await visit.store.writing(chains.add_wallets, cursor, new)
         visit.tally["wallets"] += len(new)
     cursor = await _learn_own(visit, cursor)
     if state.version != cursor.version:
@@ -163,7 +163,7 @@ async def _learn_own(visit: Visit, cursor: Cursor) -> Cursor:
     )
     if new.addresses:
         cursor = await visit.store.writing(
-            chains.join_accounts,
+            chains.add_accounts,
             cursor,
             visit.chain.token,
             new.addresses,
@@ -193,7 +193,7 @@ async def _forward(visit: Visit, cursor: Cursor) -> Cursor | None:
         cursor,
         headers,
         fetched.entries,
-        came=fetched.deposits,
+        received=fetched.deposits,
         finalized=visit.view.finalized,
         common=common,
     )
@@ -234,7 +234,7 @@ async def _common(visit: Visit, cursor: Cursor) -> tuple[int | None, bytes]:
     """
     if (visit.view.head.number, visit.view.head.hash) == (cursor.number, cursor.hash):
         return None, b""
-    kept = await visit.store.reading(chains.kept, visit.id)
+    kept = await visit.store.reading(chains.kept_hashes, visit.id)
     on_node: dict[int, bytes] = {}
     candidates = sorted((n for n in kept if n <= visit.view.head.number), reverse=True)
     for start in range(0, len(candidates), _FORKS):

@@ -41,7 +41,7 @@ async def look(visit: Visit) -> bool:
 
 def _indexed(tx: Connection, chain: int) -> tuple[Cursor | None, dict[int, bytes]]:
     """Where a chain is indexed to, and the hashes of its newest blocks by number."""
-    return chains.cursor(tx, chain), chains.kept(tx, chain)
+    return chains.cursor(tx, chain), chains.kept_hashes(tx, chain)
 
 
 async def _add_missing(visit: Visit, cursor: Cursor, span: Span, views: list[View]) -> bool:

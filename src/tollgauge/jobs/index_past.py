@@ -113,7 +113,7 @@ async def _confirmed(visit: Visit, span: Span, whose: Watched) -> Fetched | None
 async def _indexed(visit: Visit, span: Span) -> list[Header] | None:
     """The node's headers of a span, None unless they are those that are indexed."""
     headers = await visit.chain.nodes.headers(visit.view, range(span.first, span.last + 1))
-    kept = await visit.store.reading(chains.kept, visit.id)
+    kept = await visit.store.reading(chains.kept_hashes, visit.id)
     same = len(headers) == span.blocks and all(
         kept.get(header.number) == header.hash for header in headers
     )

@@ -52,7 +52,7 @@ def new_accounts(
     ours = {address for address in {*named, pay_to} if wallets.ADDRESS.fullmatch(address)}
     first = max(now if began is None else min(began, now), now - ACCOUNT_PAST_MS)
     return NewAccounts(
-        addresses=deposits.unopened(tx, chain, token, ours),
+        addresses=deposits.new_addresses(tx, chain, token, ours),
         # An hour more than whole days, because clocks differ.
         wanted_from=first - first % DAY_MS - HOUR_MS,
     )
@@ -75,13 +75,13 @@ def add_missing(
     wallet_lows = wallets.lows(tx, cursor.chain)
     account_lows = deposits.lows(tx, cursor.chain, token)
     never = span.last + 1
-    return cursors.audited(
+    return cursors.record_audit(
         tx,
         cursor,
         span,
         [entry for entry in entries if entry.number >= wallet_lows.get(entry.wallet, never)],
         at=at,
-        came=[
+        received=[
             deposit
             for deposit in received
             if deposit.number >= account_lows.get(deposit.pay_to, never)

@@ -78,7 +78,9 @@ async def started(store: Store, *addresses: bytes, at: int = NOW) -> Cursor:
     """A chain that is indexed up to block 100, with these wallets."""
     await listed(store, *addresses)
     cursor = await store.writing(chains.start, CHAIN, header(100, at=at))
-    return await store.writing(chains.join, cursor, await store.writing(wallets.unknown, CHAIN))
+    return await store.writing(
+        chains.add_wallets, cursor, await store.writing(wallets.new_addresses, CHAIN)
+    )
 
 
 async def advanced(
@@ -120,7 +122,9 @@ async def test_a_step_from_where_nobody_is_changes_nothing(store: Store) -> None
 async def test_a_step_that_did_not_know_a_new_wallet_is_not_applied(store: Store) -> None:
     cursor = await started(store, SELLER)
     await listed(store, SHOP)
-    after = await store.writing(chains.join, cursor, await store.writing(wallets.unknown, CHAIN))
+    after = await store.writing(
+        chains.add_wallets, cursor, await store.writing(wallets.new_addresses, CHAIN)
+    )
     with pytest.raises(OvertakenError):
         await advanced(store, cursor, [header(101)])
     await advanced(store, after, [header(101)])
@@ -146,7 +150,7 @@ async def test_a_reorganisation_takes_back_exactly_what_its_blocks_brought(store
         (SELLER, 20_500, ANN): (1, "10", "0"),
         (SELLER, 20_500, BEN): (1, "80", "0"),
     }
-    kept = await store.reading(chains.kept, CHAIN)
+    kept = await store.reading(chains.kept_hashes, CHAIN)
     assert kept == {101: old[0].hash, **{each.number: each.hash for each in new}}
     assert cursor.finalized == 101
 
@@ -179,7 +183,9 @@ async def test_history_is_filled_downwards_and_wallets_meet_on_the_way(store: St
     cursor = await started(store, SELLER)
     cursor = await advanced(store, cursor, [header(101), header(102)])
     await listed(store, SHOP)
-    cursor = await store.writing(chains.join, cursor, await store.writing(wallets.unknown, CHAIN))
+    cursor = await store.writing(
+        chains.add_wallets, cursor, await store.writing(wallets.new_addresses, CHAIN)
+    )
     missing = await store.writing(wallets.backlog, CHAIN, limit=10)
     assert missing is not None
     assert (missing.low, missing.floor, missing.wallets) == (103, 101, frozenset({SHOP}))
@@ -217,7 +223,9 @@ async def test_a_wallet_that_joined_on_a_lost_block_is_indexed_from_the_fork(sto
     cursor = await started(store, SELLER)
     cursor = await advanced(store, cursor, [header(101), header(102), header(103)])
     await listed(store, SHOP)
-    cursor = await store.writing(chains.join, cursor, await store.writing(wallets.unknown, CHAIN))
+    cursor = await store.writing(
+        chains.add_wallets, cursor, await store.writing(wallets.new_addresses, CHAIN)
+    )
     fork = [header(n, fork="b", at=NOW + n) for n in (102, 103, 104)]
     await advanced(store, cursor, fork, common=101)
     assert (await store.reading(wallets.lows, CHAIN))[SHOP] == 102
@@ -230,13 +238,13 @@ async def test_a_second_look_adds_what_is_missing_and_nothing_twice(store: Store
     hidden = entry(blocks[1], 1, SELLER, BEN, 6)
     cursor = await advanced(store, cursor, blocks, seen, finalized=102)
     added = await store.writing(
-        chains.audited, cursor, Span(101, 102, final=True), [seen, hidden], at=NOW
+        chains.record_audit, cursor, Span(101, 102, final=True), [seen, hidden], at=NOW
     )
     assert added == 1
     assert await rows(store) == [(101, "5"), (102, "6")]
     with pytest.raises(OvertakenError):
         await store.writing(
-            chains.audited, cursor, Span(101, 102, final=True), [seen, hidden], at=NOW
+            chains.record_audit, cursor, Span(101, 102, final=True), [seen, hidden], at=NOW
         )
 
 
@@ -272,7 +280,7 @@ async def test_only_evm_addresses_of_the_chain_become_wallets(store: Store) -> N
                 quote_at=0,
             ),
         )
-    assert await store.writing(wallets.unknown, CHAIN) == (text(SELLER),)
+    assert await store.writing(wallets.new_addresses, CHAIN) == (text(SELLER),)
 
 
 @pytest.mark.parametrize("shift", [0, 1, DAY_MS // 2, DAY_MS - 1])

@@ -111,13 +111,13 @@ def start(tx: Connection, chain: int, header: Header) -> Cursor:
     return started
 
 
-def kept(tx: Connection, chain: int) -> dict[int, bytes]:
+def kept_hashes(tx: Connection, chain: int) -> dict[int, bytes]:
     """The hashes of the indexed blocks that may still change, and of the last final one."""
     query = sa.select(chain_header).where(chain_header.c.chain == chain)
     return {row.number: row.hash for row in tx.execute(query)}
 
 
-def join(tx: Connection, before: Cursor, addresses: Sequence[str]) -> Cursor:
+def add_wallets(tx: Connection, before: Cursor, addresses: Sequence[str]) -> Cursor:
     """Add wallets. They are indexed from the cursor on, and their past is to be back-filled. Raises
     OvertakenError.
     """
@@ -128,7 +128,7 @@ def join(tx: Connection, before: Cursor, addresses: Sequence[str]) -> Cursor:
     return after
 
 
-def join_accounts(
+def add_accounts(
     tx: Connection,
     before: Cursor,
     asset: str,
@@ -142,7 +142,7 @@ def join_accounts(
     if not addresses:
         return before
     after = _move(tx, before, version=chain_cursor.c.version + 1)
-    deposits.open_accounts(
+    deposits.add_accounts(
         tx,
         before.chain,
         asset,
@@ -162,10 +162,10 @@ def advance(
     *,
     finalized: int,
     common: int | None = None,
-    came: Sequence[Deposit] = (),
+    received: Sequence[Deposit] = (),
 ) -> Cursor:
     """Move the cursor to the last of `headers`, and write what their blocks hold: the entries of
-    wallets, and the deposits that `came` to our accounts.
+    wallets, and the deposits that our accounts `received`.
 
     `headers` are those to keep, in order; a final span may give its last one alone. `common` is
     the last indexed block that is also in the new chain: everything above it is replaced. Raises
@@ -185,7 +185,7 @@ def advance(
         )
         wallets.rewind(tx, before.chain, above=common, at=headers[0].at)
         deposits.rewind(tx, before.chain, above=common, at=headers[0].at)
-    deposits.add(tx, before.chain, came)
+    deposits.add(tx, before.chain, received)
     tx.execute(
         chain_header.insert(),
         [
@@ -232,29 +232,29 @@ def fill_account(
     before: Cursor,
     asset: str,
     missing: deposits.Backlog,
-    came: Sequence[Deposit],
+    received: Sequence[Deposit],
     *,
     low: int,
     low_at: int,
 ) -> None:
     """Move the `low` of an account down to a block of time `low_at`, and write the deposits that
-    `came` to it.
+    it `received`.
 
     Raises OvertakenError.
     """
     _lock(tx, before)
-    if not deposits.fill(tx, before.chain, asset, missing, came, low=low, low_at=low_at):
+    if not deposits.fill(tx, before.chain, asset, missing, received, low=low, low_at=low_at):
         raise OvertakenError
 
 
-def audited(
+def record_audit(
     tx: Connection,
     before: Cursor,
     span: Span,
     entries: list[Entry],
     *,
     at: int,
-    came: Sequence[Deposit] = (),
+    received: Sequence[Deposit] = (),
 ) -> int:
     """Record that a final span, whose last block is of time `at` (ms UTC), was read again, and add
     the entries and deposits that were missing; returns how many. Raises OvertakenError.
@@ -263,7 +263,7 @@ def audited(
     _move(tx, before, not_audited, audited=span.last, audited_at=at)
     missing = transfers.missing(tx, before.chain, span, entries)
     wallets.touch(tx, before.chain, transfers.replace(tx, before.chain, missing))
-    return len(missing) + deposits.correct(tx, before.chain, span, came)
+    return len(missing) + deposits.correct(tx, before.chain, span, received)
 
 
 def _move(

@@ -73,7 +73,9 @@ class Backlog:
     wanted_from: int
 
 
-def unopened(tx: Connection, chain: int, asset: str, addresses: Iterable[str]) -> tuple[str, ...]:
+def new_addresses(
+    tx: Connection, chain: int, asset: str, addresses: Iterable[str]
+) -> tuple[str, ...]:
     """Which of these addresses (0x-hex, lower case) are no accounts yet."""
     wanted = set(addresses)
     query = sa.select(account.c.address).where(
@@ -82,7 +84,7 @@ def unopened(tx: Connection, chain: int, asset: str, addresses: Iterable[str]) -
     return tuple(sorted(wanted - set(tx.execute(query).scalars())))
 
 
-def open_accounts(
+def add_accounts(
     tx: Connection,
     chain: int,
     asset: str,

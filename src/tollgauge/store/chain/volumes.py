@@ -203,7 +203,7 @@ def _window(
         parts = [_single(chain, *end).where(transfer.c.wallet == wallet) for end in ends]
         return sa.union_all(whole.where(transfer_day.c.wallet == wallet), *parts)
     # No index orders the transfers of all wallets by time, but the key does by block number.
-    numbers = [(_after(tx, chain, a), _after(tx, chain, b)) for a, b in ends]
+    numbers = [(_after(tx, chain, after), _after(tx, chain, until)) for after, until in ends]
     parts = [
         _single(chain, *end).where(transfer.c.number >= low, transfer.c.number < high)
         for end, (low, high) in zip(ends, numbers, strict=True)

@@ -1,6 +1,6 @@
 """Wallets: the addresses that endpoints are paid to, each with the first block indexed for it.
 
-A wallet joins when an endpoint first names it. Its rows change together with the chain's cursor,
+A wallet is added when an endpoint first names it. Its rows change together with the chain's cursor,
 so the functions here that move a `low` are called by store/chain/cursors.
 """
 
@@ -53,7 +53,7 @@ class Backlog:
     wallets: frozenset[bytes]
 
 
-def unknown(tx: Connection, chain: int) -> tuple[str, ...]:
+def new_addresses(tx: Connection, chain: int) -> tuple[str, ...]:
     """The payTo addresses of endpoints on this chain that are not wallets yet."""
     is_wallet = sa.exists().where(
         chain_wallet.c.chain == chain, chain_wallet.c.address == endpoint_table.c.quote_pay_to

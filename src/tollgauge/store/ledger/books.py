@@ -130,7 +130,10 @@ def of_day(tx: Connection, book_account: Account, day: int) -> Day:
         payment.c.created_at < end,
         ~has_deposit,
     )
-    unseen = [UnmatchedSale(int(a), at, int(until)) for a, at, until in tx.execute(sales)]
+    unseen = [
+        UnmatchedSale(int(sale.amount), sale.created_at, int(sale.valid_before))
+        for sale in tx.execute(sales)
+    ]
     return books_of_day(book_account, day, deposits, unseen)
 
 

@@ -70,7 +70,7 @@ def pack(results: Sequence[ProbeResult]) -> bytes:
         "kinds": [orjson.Fragment(kind) for kind in kinds],
         "full": _full_findings(results),
         "kind": index,
-        "at": [results[0].at, *(b.at - a.at for a, b in pairwise(results))],
+        "at": [results[0].at, *(later.at - result.at for result, later in pairwise(results))],
         **columns,
         "rest": [_rest(result.timings) for result in results],
     }

@@ -68,5 +68,9 @@ def day_to_row(
 
 def day_from_row(row: Any) -> Rollup:
     """The rollup of a closed day."""
-    excluded = () if row.excluded == "[]" else tuple((r, n) for r, n in orjson.loads(row.excluded))
-    return rows.from_columns(Rollup, row, latency=unpack_histogram(row.latency), excluded=excluded)
+    return rows.from_columns(
+        Rollup,
+        row,
+        latency=unpack_histogram(row.latency),
+        excluded=() if row.excluded == "[]" else tuple(map(tuple, orjson.loads(row.excluded))),
+    )

@@ -74,14 +74,14 @@ def claim(
     limit: int,
     failing: int,
     lease_ms: int,
-    flying: Mapping[str, int] = _NONE,
+    in_flight: Mapping[str, int] = _NONE,
     host_max: int | None = None,
 ) -> tuple[ClaimedDelivery, ...]:
     """Claim due deliveries: at most one of each destination, at most `failing` of them to
     destinations whose last delivery failed, and at most `host_max` to one host, counting the
-    `flying` ones that are being sent to it now.
+    `in_flight` ones that are being sent to it now.
     """
-    hosts = Counter(flying)
+    hosts = Counter(in_flight)
     full = () if host_max is None else [host for host in hosts if hosts[host] >= host_max]
     candidates = _due(tx, now=now, limit=limit, healthy=True, without=full)
     share = min(failing, limit - len(candidates))
