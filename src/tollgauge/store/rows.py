@@ -27,9 +27,12 @@ def to_columns(record: DataclassInstance, /, *without: str, **converted: Any) ->
 
 
 def from_columns(kind: type[R], row: Any, /, **converted: Any) -> R:
-    """A dataclass whose fields are columns of a row, but for those that are `converted`."""
-    names = _names(kind, *converted)
-    return kind(**{name: getattr(row, name) for name in names}, **converted)
+    """A dataclass whose fields are columns of a row, of SQLAlchemy or of db/prepared, but for those
+    that are `converted`.
+    """
+    # Not by attribute, which takes SQLAlchemy four times as long.
+    columns = row._mapping if isinstance(row, sa.Row) else row._asdict()  # noqa: SLF001 - documented
+    return kind(**{name: columns[name] for name in _names(kind, *converted)}, **converted)
 
 
 @cache
