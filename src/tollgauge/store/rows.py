@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
+
+from tollgauge.db import upsert
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -52,6 +54,24 @@ def with_any(
     """The rows of a query whose column has any of these values, however many those are."""
     for chunk in chunks(values):
         yield from tx.execute(query.where(column.in_(chunk)))
+
+
+def put(
+    tx: Connection,
+    table: sa.Table,
+    columns: Sequence[Mapping[str, Any]],
+    *,
+    keep: Collection[str] = (),
+) -> None:
+    """Insert rows. Of those whose primary key is there, every given column is replaced, but those
+    to `keep`.
+    """
+    if not columns:
+        return
+    insert = upsert.insert(tx, table)
+    keys = [column.name for column in table.primary_key]
+    changes = {name: insert.excluded[name] for name in columns[0] if name not in {*keys, *keep}}
+    tx.execute(insert.on_conflict_do_update(index_elements=keys, set_=changes), columns)
 
 
 def exist(tx: Connection, *conditions: sa.ColumnElement[bool]) -> bool:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
-from tollgauge.db import schema, upsert
+from tollgauge.db import schema
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import score as score_table
@@ -69,16 +69,9 @@ def save_counts(tx: Connection, counts: Mapping[str, int]) -> None:
     """Store how many better alternatives some endpoints have, except for those that were removed
     meanwhile.
     """
-    existing = lock(tx, counts)
-    if not existing:
-        return
-    statement = upsert.insert(tx, alternative_count)
-    tx.execute(
-        statement.on_conflict_do_update(
-            index_elements=["endpoint_id"], set_={"better": statement.excluded.better}
-        ),
-        [{"endpoint_id": id_, "better": counts[id_]} for id_ in sorted(existing)],
-    )
+    existing = sorted(lock(tx, counts))
+    columns = [{"endpoint_id": id_, "better": counts[id_]} for id_ in existing]
+    rows.put(tx, alternative_count, columns)
 
 
 def counts(tx: Connection, ids: Iterable[str]) -> dict[str, int]:

@@ -88,12 +88,7 @@ def set_wildcard(tx: Connection, host: str, *, wildcard: bool, at: int) -> None:
     endpoints of the host are due.
     """
     before = get(tx, host)
-    statement = upsert.insert(tx, host_table).values(host=host, wildcard=wildcard, wildcard_at=at)
-    tx.execute(
-        statement.on_conflict_do_update(
-            index_elements=["host"], set_={"wildcard": wildcard, "wildcard_at": at}
-        )
-    )
+    rows.put(tx, host_table, [{"host": host, "wildcard": wildcard, "wildcard_at": at}])
     if bool(before.wildcard) != wildcard:
         ids = tx.execute(
             sa.select(endpoint_table.c.id).where(endpoint_table.c.host == host)

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.terms import Advertised
-from tollgauge.db import schema, upsert
+from tollgauge.db import schema
 from tollgauge.db.codec import terms_from_json, terms_to_json
 from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
@@ -84,12 +84,7 @@ class StoredListing:
 def lock(tx: Connection, ids: Iterable[str]) -> dict[str, LockedEndpoint]:
     """Endpoints by id, locked in the order of their ids; unknown ids are left out."""
     return {
-        id_: LockedEndpoint(
-            endpoint=from_row(row),
-            quote_source=row.quote_source,
-            score_due=row.score_due,
-            score_next=row.score_next,
-        )
+        id_: rows.from_columns(LockedEndpoint, row, endpoint=from_row(row))
         for id_, row in endpoints.lock(tx, ids).items()
     }
 
@@ -105,20 +100,11 @@ def of_source(tx: Connection, source: str, ids: Iterable[str]) -> dict[str, Stor
 
 def save(tx: Connection, listings: Sequence[StoredListing]) -> None:
     """Keep listings; one that is there keeps its `first_seen`."""
-    if not listings:
-        return
-    statement = upsert.insert(tx, schema.listing)
-    replaced = ("crawl_id", "last_seen", "gone_at", "quote")
-    tx.execute(
-        statement.on_conflict_do_update(
-            index_elements=["endpoint_id", "source"],
-            set_={name: statement.excluded[name] for name in replaced},
-        ),
-        [
-            rows.to_columns(listing, "terms", quote=terms_to_json(listing.terms))
-            for listing in listings
-        ],
-    )
+    columns = [
+        rows.to_columns(listing, "terms", quote=terms_to_json(listing.terms))
+        for listing in listings
+    ]
+    rows.put(tx, schema.listing, columns, keep=("first_seen",))
 
 
 def save_listed(tx: Connection, listed: Sequence[LockedEndpoint]) -> None:

@@ -20,7 +20,6 @@ from sqlalchemy import Connection
 from tollgauge.core.books import Account, Day, ReceivedTransfer, UnmatchedSale, books_of_day
 from tollgauge.core.payment import State
 from tollgauge.core.units import DAY_MS, day_of
-from tollgauge.db import upsert
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.chain.cursors import chain_cursor
@@ -161,12 +160,15 @@ def checked(tx: Connection, book_account: Account) -> dict[int, int]:
 
 def check(tx: Connection, day: Day, *, now: int) -> None:
     """Keep the difference of a complete day."""
-    chain = chain_of(day.account.network)
-    place = {"chain": chain, "asset": day.account.asset, "pay_to": day.account.address}
-    values: dict[str, Any] = {"difference": str(day.difference), "checked_at": now}
-    keys = [book_day.c.chain, book_day.c.asset, book_day.c.pay_to, book_day.c.day]
-    row = upsert.insert(tx, book_day).values(**place, day=day.day, **values)
-    tx.execute(row.on_conflict_do_update(index_elements=keys, set_=values))
+    columns = {
+        "chain": chain_of(day.account.network),
+        "asset": day.account.asset,
+        "pay_to": day.account.address,
+        "day": day.day,
+        "difference": str(day.difference),
+        "checked_at": now,
+    }
+    rows.put(tx, book_day, [columns])
 
 
 def recheck(tx: Connection, row: LedgerRow) -> None:

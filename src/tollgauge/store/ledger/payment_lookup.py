@@ -40,9 +40,6 @@ class LedgerPayment:
     at: int
 
 
-_COLUMNS: Final = (payment.c.id, payment.c.route, payment.c.state, payment.c.created_at)
-
-
 def payment_of(
     tx: Connection, keys: Sequence[Key], *, network: str, transaction: str
 ) -> LedgerPayment | None:
@@ -69,7 +66,12 @@ def payment_of(
 
 
 def _oldest(tx: Connection, where: sa.ColumnElement[bool]) -> LedgerPayment | None:
-    query = sa.select(*_COLUMNS).where(where).order_by(payment.c.created_at).limit(1)
+    query = (
+        sa.select(*payment.c["id", "route", "state", "created_at"])
+        .where(where)
+        .order_by(payment.c.created_at)
+        .limit(1)
+    )
     row = tx.execute(query).first()
     if row is None:
         return None

@@ -18,9 +18,10 @@ from sqlalchemy import Connection
 
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import merge, rollup
-from tollgauge.db import meta, upsert
+from tollgauge.db import meta
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
+from tollgauge.store import rows
 from tollgauge.store.probes.packing import unpack
 from tollgauge.store.probes.probe_rows import day_from_row, day_to_row, result_from_row
 
@@ -67,13 +68,7 @@ def _close(tx: Connection, day: int, endpoint_ids: Sequence[str]) -> None:
         _merged(day, endpoint_id, results, closed.get(endpoint_id))
         for endpoint_id, results in sorted(fresh.items())
     ]
-    if merged:
-        insert = upsert.insert(tx, probe_day_table)
-        changes = {name: insert.excluded[name] for name in merged[0]}
-        tx.execute(
-            insert.on_conflict_do_update(index_elements=["day", "endpoint_id"], set_=changes),
-            merged,
-        )
+    rows.put(tx, probe_day_table, merged)
 
 
 def _merged(

@@ -25,7 +25,7 @@ from tollgauge.core.probe import Attribution
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.core.watch import WatchRequest
-from tollgauge.db import meta, schema, upsert
+from tollgauge.db import meta, schema
 from tollgauge.db.schema import ForeignText, Serial, metadata
 from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
@@ -90,18 +90,11 @@ def change_states(tx: Connection, ids: Iterable[str]) -> dict[str, ChangeState]:
 
 def save_change_states(tx: Connection, states: Mapping[str, ChangeState]) -> None:
     """Remember the states of endpoints, by id."""
-    if not states:
-        return
-    statement = upsert.insert(tx, change_state_row)
-    tx.execute(
-        statement.on_conflict_do_update(
-            index_elements=["endpoint_id"], set_={"state": statement.excluded["state"]}
-        ),
-        [
-            {"endpoint_id": id_, "state": orjson.dumps(change_state.to_json(states[id_])).decode()}
-            for id_ in sorted(states)
-        ],
-    )
+    columns = [
+        {"endpoint_id": id_, "state": orjson.dumps(change_state.to_json(states[id_])).decode()}
+        for id_ in sorted(states)
+    ]
+    rows.put(tx, change_state_row, columns)
 
 
 def rule_sets(tx: Connection, ids: Iterable[str | None]) -> dict[str | None, RuleSet]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -27,7 +26,6 @@ from tollgauge.store.watches.destinations import Destination, destination
 from tollgauge.store.watches.outbox import DEAD, QUEUED, SENT, Delivery, delivery, delivery_from_row
 from tollgauge.store.watches.watches import watch
 
-_NONE: Final[Mapping[str, int]] = MappingProxyType({})
 _OF_DESTINATION: Final = (
     *(column for column in destination.c if column.name not in delivery.c),
     destination.c.created_at.label("destination_created_at"),
@@ -74,7 +72,7 @@ def claim(
     limit: int,
     failing: int,
     lease_ms: int,
-    in_flight: Mapping[str, int] = _NONE,
+    in_flight: Mapping[str, int] | None = None,
     host_max: int | None = None,
 ) -> tuple[ClaimedDelivery, ...]:
     """Claim due deliveries: at most one of each destination, at most `failing` of them to
