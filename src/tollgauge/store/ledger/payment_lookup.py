@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.payment import State
+from tollgauge.store import rows
 from tollgauge.store.ledger.payments import payment
 
 KEYS_MAX: Final = 500
@@ -46,8 +47,7 @@ def payment_of(
     """The oldest payment on a network that has one of these keys, else the oldest whose
     settlement named the transaction; None without either.
     """
-    for start in range(0, min(len(keys), KEYS_MAX), _KEYS_A_QUERY):
-        chunk = keys[start : start + _KEYS_A_QUERY]
+    for chunk in rows.chunks(keys[:KEYS_MAX], _KEYS_A_QUERY):
         matches = sa.or_(
             *(
                 sa.and_(
