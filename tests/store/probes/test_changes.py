@@ -1,4 +1,4 @@
-"""An upgrade alarms nobody: standings of other versions of the rules, on both databases."""
+"""An upgrade alarms nobody: change states of other versions of the rules, on both databases."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OLD_FORM: dict[str, object] = {
     "slow": [],
     "calm": None,
 }
-"""A standing as it was written before it named its rules."""
+"""A change state as it was written before it named its rules."""
 
 
 def answer(number: int, *broken: str) -> ProbeResult:
