@@ -28,7 +28,6 @@ from tollgauge.db.codec import findings_from_json
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
-from tollgauge.store import rows
 from tollgauge.store.probes.packing import unpack
 from tollgauge.store.probes.probe_rows import day_from_row
 
@@ -178,9 +177,12 @@ def _recent(window: _Rows, *, since: int) -> tuple[int, int]:
 
 def _last_probe(probe: Any, findings: Iterable[Finding]) -> LastProbe:
     """What evidence keeps of a row or a result."""
-    return rows.from_columns(
-        LastProbe,
-        probe,
+    return LastProbe(
+        at=probe.at,
         outcome=Outcome(probe.outcome).value,
+        up=probe.up,
+        payable=probe.payable,
+        accepts=probe.accepts,
+        tls_not_after=probe.tls_not_after,
         rules=tuple((rule.rule, rule.severity.value, rule.message) for rule in findings),
     )
