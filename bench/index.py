@@ -284,7 +284,7 @@ async def _list_sellers(store: Store, wallets: int) -> None:
             )
         )
     for start in range(0, len(rows), 1_000):
-        await store.writing(endpoints.insert_many, rows[start : start + 1000])
+        await store.writing(endpoints.insert, *rows[start : start + 1000])
 
 
 def _memory_mb() -> float:

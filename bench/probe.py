@@ -123,7 +123,7 @@ async def insert_endpoints(store: Store, hosts: int) -> None:
         )
         for n in range(hosts)
     ]
-    await store.writing(endpoints.insert_many, rows)
+    await store.writing(endpoints.insert, *rows)
 
 
 @contextlib.asynccontextmanager

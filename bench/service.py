@@ -49,6 +49,7 @@ from tollgauge.monitor import scoring
 from tollgauge.observe import configure_logs
 from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.probes import archive, probes
+from tollgauge.store.probes.probes import NewProbe
 from tollgauge.web.edge.middleware import EdgeSettings
 from tollgauge.web.paid.catalogue import SaleSettings
 from tollgauge.web.settings import ServerSettings
@@ -124,7 +125,7 @@ def _one_a_host() -> tuple[Endpoint, ...]:
 async def fill(store: Store, *, now: int) -> None:
     """The catalogue with scores, and the month of those that are known."""
     rows = offers()
-    await store.writing(endpoints.insert_many, [offer.endpoint for offer in rows])
+    await store.writing(endpoints.insert, *[offer.endpoint for offer in rows])
     step = 30 * MINUTE_MS
     for endpoint in known():
         month = range(now - DAYS * DAY_MS, now - step, step)
@@ -175,9 +176,11 @@ def _probe(endpoint: Endpoint, at: int) -> ProbeResult:
 
 async def probed_now(service: root.Opened) -> None:
     """Record a probe of every known endpoint as of now."""
-    for endpoint in known():
-        result = _probe(endpoint, service.clock())
-        await service.store.writing(probes.record, endpoint.id, result)
+    new = [
+        NewProbe(endpoint_id=endpoint.id, result=_probe(endpoint, service.clock()))
+        for endpoint in known()
+    ]
+    await service.store.writing(probes.record_each, new)
 
 
 class SwitchableFacilitator(Facilitator):

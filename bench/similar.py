@@ -101,7 +101,7 @@ def measure(offers: Sequence[Offer]) -> dict[str, Any]:
 
 
 def _insert(tx: Connection, offers: Sequence[Offer]) -> None:
-    endpoints.insert_many(tx, [offer.endpoint for offer in offers])
+    endpoints.insert(tx, *[offer.endpoint for offer in offers])
     tx.execute(schema.score.insert(), [_score(offer) for offer in offers])
 
 

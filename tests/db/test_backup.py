@@ -24,7 +24,7 @@ from tollgauge.db.engine import Store
 from tollgauge.db.migrations import upgrade, versions
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger import payments
-from tollgauge.store.ledger.payments import payment_attempt
+from tollgauge.store.ledger.attempts import payment_attempt
 
 STAMP = "20260102T030405Z"
 PAIRS = 40

@@ -14,7 +14,7 @@ from tests.support.open_transaction import open_transaction
 from tollgauge.db.engine import Store, StoreUnavailable
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.upsert import either
-from tollgauge.store.ledger.payments import payment_attempt
+from tollgauge.store.ledger.attempts import payment_attempt
 
 THING = sa.Table(
     "thing",

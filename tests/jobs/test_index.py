@@ -29,8 +29,7 @@ from tests.support.statements import fetch
 from tollgauge.core.blocks import DeepReorgError
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.monitor import scoring
-from tollgauge.store.chain import cursors as chains
-from tollgauge.store.chain import deposits, volumes
+from tollgauge.store.chain import deposits, volumes, wallets
 from tollgauge.store.endpoints import endpoints
 
 
@@ -101,7 +100,7 @@ async def test_an_empty_answer_of_a_node_that_is_behind_is_not_believed(database
         await indexer.watch(*WALLETS)
         for _ in range(4):
             await indexer.round()
-        lows = await indexer.store.reading(chains.wallets, 8453)
+        lows = await indexer.store.reading(wallets.lows, 8453)
         assert set(lows.values()) == {161}, "the replica's silence about blocks to 160 was believed"
         assert await indexer.rows() <= chain.expected(WALLETS)
     async with FakeNode(chain).served() as url, Indexer(database, [url], chain) as indexer:

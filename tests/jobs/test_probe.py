@@ -29,7 +29,7 @@ from tollgauge.demo.sellers import SELLERS
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.monitor import reports
 from tollgauge.monitor.probing import Prober
-from tollgauge.store.endpoints import endpoints
+from tollgauge.store.endpoints import hosts
 from tollgauge.web.paid.live_probe import LiveProbe
 
 Mapped = dict[str, tuple[str, int]]
@@ -181,8 +181,7 @@ async def test_a_host_that_asks_for_payment_everywhere_is_found_out_once_a_day(
         clock.now = START + hours * HOUR_MS
         await loop.probe()
         states = [
-            await loop.store.reading(endpoints.host_state, each.host)
-            for each in (everywhere, honest, lost)
+            await loop.store.reading(hosts.get, each.host) for each in (everywhere, honest, lost)
         ]
         assert [state.wildcard for state in states] == [True, False, None]
         asked.append(states[0].wildcard_at)
@@ -218,7 +217,7 @@ async def test_a_bought_report_makes_public_what_sells_and_no_other_path(loop: L
     assert provider is not None
     assert [row.resource for row in provider.rows] == [honest.url]
     assert await loop.store.reading(reports.provider, wild.host, now=loop.clock()) is None
-    states = await loop.store.reading(endpoints.host_states, [honest.host, wild.host])
+    states = await loop.store.reading(hosts.get_many, [honest.host, wild.host])
     assert [states[each.host].wildcard for each in (honest, wild)] == [False, True]
 
 

@@ -68,7 +68,7 @@ async def test_two_workers_never_probe_one_host_at_once(
 async def test_an_endpoint_that_cannot_be_scored_stops_nobody_else(empty: Store) -> None:
     odd = replace(endpoint("https://api.site-0.example/paid"), first_seen=2**60)
     others = [endpoint(f"https://api.site-{number}.example/paid") for number in range(1, 6)]
-    await empty.writing(endpoints.insert_many, [odd, *others])
+    await empty.writing(endpoints.insert, odd, *others)
     await empty.writing(endpoints.mark_dirty, [odd.id], now=START)
     clock = Clock(START + DAY_MS)
     tally = await score.run(empty, settings=ScoreSettings(), clock=clock)

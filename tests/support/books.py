@@ -56,7 +56,7 @@ async def opened(store: Store, *addresses: str, at: int = NOON) -> Cursor:
     cursor = await store.writing(chains.start, CHAIN, header(100, at=at))
     own_addresses = addresses or (PAY_TO,)
     cursor = await store.writing(
-        chains.join_accounts, cursor, USDC, own_addresses, wanted_from=at - DAY_MS
+        chains.add_accounts, cursor, USDC, own_addresses, wanted_from=at - DAY_MS
     )
     await execute(store, deposits.account.update().values(low=0, low_at=at - 2 * DAY_MS))
     return cursor
@@ -66,7 +66,7 @@ async def advanced(
     store: Store, cursor: Cursor, headers: Sequence[Header], *found: Deposit, **rest: Any
 ) -> Cursor:
     return await store.writing(
-        chains.advance, cursor, headers, [], came=found, finalized=100, **rest
+        chains.advance, cursor, headers, [], received=found, finalized=100, **rest
     )
 
 

@@ -193,7 +193,7 @@ async def agrees(indexer: Indexer, wallets: Sequence[bytes]) -> None:
         came, payment_of = indexer.chain.deposits(indexer.own), await indexer.deposits()
         assert payment_of == came, {"extra": payment_of - came, "missing": came - payment_of}
     cursor = await indexer.store.reading(chains.cursor, 8453)
-    kept = await indexer.store.reading(chains.kept, 8453)
+    kept = await indexer.store.reading(chains.kept_hashes, 8453)
     assert cursor is not None
     assert (cursor.number, cursor.hash) == (indexer.chain.head.number, indexer.chain.head.hash)
     assert all(indexer.chain.blocks[n].hash == each for n, each in kept.items())

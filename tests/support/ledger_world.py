@@ -397,7 +397,7 @@ async def held_claim(store: Store, *, now: int) -> HeldClaim:
         now=now,
         lease_ms=60_000,
     )
-    assert claim.acquired
+    assert claim.claimed
     return HeldClaim(store=store, row=claim.row)
 
 

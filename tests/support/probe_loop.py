@@ -67,7 +67,7 @@ class Loop:
             pass
 
     async def add(self, *added: Endpoint) -> None:
-        await self.store.writing(endpoints.insert_many, added)
+        await self.store.writing(endpoints.insert, *added)
 
     async def get(self, endpoint_id: str) -> Endpoint:
         found = await self.store.reading(endpoints.get, endpoint_id)

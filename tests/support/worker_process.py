@@ -27,7 +27,7 @@ async def main(url: str, port: int, ca_file: str, deadline_ms: int) -> None:
     known = Endpoint(id=endpoint_id(url), resource=url, host=host, first_seen=now, last_seen=now)
     store = Store.open("sqlite://")
     await store.migrate()
-    await store.writing(endpoints.insert_many, [known])
+    await store.writing(endpoints.insert, known)
     mapped = {host: ("127.0.0.1", port)}
     egress = Egress(EgressSettings(mapped=mapped, ca_file=ca_file, deadline_ms=deadline_ms))
     egress.start()

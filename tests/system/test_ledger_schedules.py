@@ -23,7 +23,7 @@ from tests.support.ledger_world import OTHER, VALID_S, Answer, Crash, LedgerWorl
 from tollgauge.core.payment import EXPIRY_GRACE_S, FINAL_MS, State
 from tollgauge.db.engine import Store
 from tollgauge.jobs import settle
-from tollgauge.store.ledger import payer_limit, payments
+from tollgauge.store.ledger import attempts, payer_limit, payments
 from tollgauge.web.paid import gate as gate_module
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
@@ -266,7 +266,7 @@ async def play(store: Store, steps: list[Step]) -> None:
     served = [answer.body for answer in played.answers if answer.status == 200]
     state = None if row is None else row.state
     event(f"ends {state}")
-    tried = (await store.reading(payments.attempts, [payment_id(world)]))[payment_id(world)]
+    tried = (await store.reading(attempts.of_payments, [payment_id(world)]))[payment_id(world)]
 
     # A transfer of before the claim is somebody else's, unless a facilitator vouched for it or a
     # reorganisation moved it behind the claim.

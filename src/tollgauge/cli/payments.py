@@ -14,8 +14,9 @@ if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --he
     from sqlalchemy import Connection
 
     from tollgauge.core.books import Account, Day
+    from tollgauge.store.ledger.attempts import Attempt
     from tollgauge.store.ledger.books import UnattributedDeposit
-    from tollgauge.store.ledger.payments import Attempt, LedgerRow
+    from tollgauge.store.ledger.payments import LedgerRow
     from tollgauge.web.paid.catalogue import SaleSettings
 
 _COLUMNS: Final = ("sales", "settled", "received", "unattributed", "awaited", "difference")
@@ -106,14 +107,14 @@ def _book_lines(document: dict[str, Any]) -> Iterator[str]:
 
 def _read_ledger(tx: Connection, *, limit: int) -> dict[str, Any]:
     """The newest payments with their attempts, and the newest transfers that paid for nothing."""
-    from tollgauge.store.ledger import books
+    from tollgauge.store.ledger import attempts, books
     from tollgauge.store.ledger import payments as ledger
 
     rows = ledger.latest(tx, limit=limit)
-    attempts = ledger.attempts(tx, [row.id for row in rows])
+    by_payment = attempts.of_payments(tx, [row.id for row in rows])
     deposits = books.unattributed(tx, limit=limit)
     return {
-        "payments": [_payment(row, attempts[row.id]) for row in rows],
+        "payments": [_payment(row, by_payment[row.id]) for row in rows],
         "unattributed": [_unattributed(deposit) for deposit in deposits],
     }
 

@@ -128,7 +128,7 @@ async def _start_deliveries(
             limit=free,
             failing=max(settings.in_flight // FAILING_SHARE - failing, 0),
             lease_ms=settings.lease_ms,
-            flying=hosts,
+            in_flight=hosts,
             host_max=most,
         )
         if not in_flight and not claimed:

@@ -33,7 +33,7 @@ from tollgauge.jobs import books, index_past
 from tollgauge.jobs.index_visit import PATIENCE, IndexSettings, IndexState, Visit
 from tollgauge.monitor import settlement
 from tollgauge.observe import log
-from tollgauge.store.chain import cursors, deposits, volumes
+from tollgauge.store.chain import cursors, deposits, volumes, wallets
 from tollgauge.store.chain.cursors import Cursor
 
 Clock = Callable[[], int]
@@ -141,9 +141,9 @@ async def _begin(visit: Visit) -> Cursor:
 async def _learn(visit: Visit, cursor: Cursor) -> Cursor:
     """Whom to watch: with the wallets that endpoints are newly paid at, and our own."""
     state = visit.state
-    new = await visit.store.reading(cursors.unknown, visit.id)
+    new = await visit.store.reading(wallets.new_addresses, visit.id)
     if new:
-        cursor = await visit.store.writing(cursors.join, cursor, new)
+        cursor = await visit.store.writing(cursors.add_wallets, cursor, new)
         visit.tally["wallets"] += len(new)
     cursor = await _learn_own(visit, cursor)
     if state.version != cursor.version:
@@ -154,9 +154,7 @@ async def _learn(visit: Visit, cursor: Cursor) -> Cursor:
 
 def _watched(tx: Connection, chain: int, token: str) -> Watched:
     """The wallets that endpoints are paid at, and the addresses that we sell to."""
-    return Watched(
-        frozenset(cursors.wallets(tx, chain)), frozenset(deposits.lows(tx, chain, token))
-    )
+    return Watched(frozenset(wallets.lows(tx, chain)), frozenset(deposits.lows(tx, chain, token)))
 
 
 async def _learn_own(visit: Visit, cursor: Cursor) -> Cursor:
@@ -172,7 +170,7 @@ async def _learn_own(visit: Visit, cursor: Cursor) -> Cursor:
     )
     if addresses:
         cursor = await visit.store.writing(
-            cursors.join_accounts, cursor, visit.chain.token, addresses, wanted_from=wanted_from
+            cursors.add_accounts, cursor, visit.chain.token, addresses, wanted_from=wanted_from
         )
         visit.tally["accounts"] += len(addresses)
     state.ledger_at = now
@@ -198,7 +196,7 @@ async def _forward(visit: Visit, cursor: Cursor) -> Cursor | None:
         cursor,
         headers,
         fetched.entries,
-        came=fetched.deposits,
+        received=fetched.deposits,
         finalized=visit.view.finalized,
         common=common,
     )
@@ -239,7 +237,7 @@ async def _common(visit: Visit, cursor: Cursor) -> tuple[int | None, bytes]:
     """
     if (visit.view.head.number, visit.view.head.hash) == (cursor.number, cursor.hash):
         return None, b""
-    kept = await visit.store.reading(cursors.kept, visit.id)
+    kept = await visit.store.reading(cursors.kept_hashes, visit.id)
     on_node: dict[int, bytes] = {}
     candidates = sorted((n for n in kept if n <= visit.view.head.number), reverse=True)
     for start in range(0, len(candidates), _FORKS):
@@ -277,7 +275,7 @@ async def _look_again(visit: Visit) -> bool:
 
 def _indexed(tx: Connection, chain: int) -> tuple[Cursor | None, dict[int, bytes]]:
     """Where a chain is indexed to, and the hashes of its newest blocks by number."""
-    return cursors.cursor(tx, chain), cursors.kept(tx, chain)
+    return cursors.cursor(tx, chain), cursors.kept_hashes(tx, chain)
 
 
 async def _add_missing(visit: Visit, cursor: Cursor, span: Span, views: list[View]) -> bool:
@@ -303,7 +301,7 @@ async def _publish(visit: Visit) -> None:
     last = next((volume for volume in published if volume.chain == visit.id), None)
     pause = max(visit.settings.volume_every_ms, SHARE * visit.state.volume_ms)
     marked = await visit.store.writing(
-        cursors.mark_dirty, visit.id, now=now, every_ms=visit.settings.dirty_every_ms
+        wallets.mark_dirty, visit.id, now=now, every_ms=visit.settings.dirty_every_ms
     )
     visit.tally["told"] += marked
     if last is not None and now - max(last.as_of, visit.state.volume_at) < pause:

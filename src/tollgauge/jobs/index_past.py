@@ -13,7 +13,7 @@ from tollgauge.clients.chain.logs import Fetched, UnconfirmedError, Watched
 from tollgauge.core.blocks import Header, Span, previous_span
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.jobs.index_visit import PATIENCE, Visit
-from tollgauge.store.chain import cursors, deposits
+from tollgauge.store.chain import cursors, deposits, wallets
 from tollgauge.store.chain.cursors import Cursor
 
 BACK_MS: Final = WINDOW_MS + DAY_MS
@@ -23,7 +23,7 @@ BACK_MS: Final = WINDOW_MS + DAY_MS
 async def fill_wallets(visit: Visit, cursor: Cursor) -> bool:
     """One step into the past of the wallets that need it; whether there was one."""
     missing = await visit.store.reading(
-        cursors.backlog, visit.id, limit=visit.settings.fill_wallets
+        wallets.backlog, visit.id, limit=visit.settings.fill_wallets
     )
     if missing is None:
         return False
@@ -106,7 +106,7 @@ async def _confirmed(visit: Visit, span: Span, whose: Watched) -> Fetched | None
 async def _indexed(visit: Visit, span: Span) -> list[Header] | None:
     """The node's headers of a span, None unless they are those that are indexed."""
     headers = await visit.chain.nodes.headers(visit.view, range(span.first, span.last + 1))
-    kept = await visit.store.reading(cursors.kept, visit.id)
+    kept = await visit.store.reading(cursors.kept_hashes, visit.id)
     same = len(headers) == span.blocks and all(
         kept.get(header.number) == header.hash for header in headers
     )

@@ -25,8 +25,8 @@ from tollgauge.core.units import SECOND_MS
 from tollgauge.monitor import changes, probing
 from tollgauge.monitor.probing import Observation, Prober
 from tollgauge.observe import PROBES
-from tollgauge.store.endpoints import endpoints
-from tollgauge.store.endpoints.endpoints import HostState
+from tollgauge.store.endpoints import endpoints, hosts
+from tollgauge.store.endpoints.hosts import HostState
 
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,4 +135,4 @@ def _claim(
     due = endpoints.claim_due(
         tx, owner=owner, now=now, limit=settings.wave, lease_ms=settings.lease_ms
     )
-    return due, endpoints.host_states(tx, {endpoint.host for endpoint in due})
+    return due, hosts.get_many(tx, {endpoint.host for endpoint in due})

@@ -15,8 +15,8 @@ from sqlalchemy import Connection
 from tollgauge.core.units import MINUTE_MS, day_of
 from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import public
-from tollgauge.store.ledger import payments
-from tollgauge.store.probes import probes
+from tollgauge.store.ledger import retention
+from tollgauge.store.probes import archive
 from tollgauge.store.watches import outbox, watch_payments
 
 KEEP_DAYS: Final = 90
@@ -29,7 +29,7 @@ async def run(store: Store, *, clock: Callable[[], int]) -> dict[str, object]:
     """Close up to a batch of endpoint-days, drop old packed days and old answers."""
     now = clock()
     today = day_of(now - MINUTE_MS)  # callers of the last seconds still share its last probes
-    closed = await store.writing(probes.close_days, before_day=today, limit=BATCH)
+    closed = await store.writing(archive.close_days, before_day=today, limit=BATCH)
     forgotten = await store.writing(_forget, before_day=today - KEEP_DAYS, now=now)
     unlisted = await store.writing(public.forget, now=now, limit=ENDPOINTS)
     return {
@@ -43,9 +43,9 @@ async def run(store: Store, *, clock: Callable[[], int]) -> dict[str, object]:
 def _forget(tx: Connection, *, before_day: int, now: int) -> dict[str, int]:
     """Drop packed days of probes before a day, and what else is too old; the counts to report."""
     counts = {
-        "dropped": probes.prune(tx, before_day=before_day),
-        "forgotten": payments.forget_answers(tx, now=now),
-        "rejected": payments.forget_rejected(tx, now=now),
+        "dropped": archive.prune(tx, before_day=before_day),
+        "forgotten": retention.forget_answers(tx, now=now),
+        "rejected": retention.forget_rejected(tx, now=now),
     }
     outbox.forget(tx, now=now)
     watch_payments.forget(tx, now=now)

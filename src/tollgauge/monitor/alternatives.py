@@ -32,7 +32,6 @@ from tollgauge.store.endpoints import alternative_counts
 from tollgauge.store.endpoints.alternative_counts import ScoredEndpoint
 
 PAGE: Final = 500
-AVOID: Final = "avoid"
 REST: Final = 20
 REST_S: Final = 1.0
 """The least time between two refreshes, in seconds."""
@@ -42,6 +41,7 @@ FIRST_S: Final = 20.0
 """How long a search waits for an index to search at all."""
 AGAIN_S: Final = 0.25
 """How long a search waits for a fresher index."""
+AVOID: Final = "avoid"
 PROPOSALS: Final = 15
 """How many more endpoints the index proposes than are wanted: some may have changed since."""
 
@@ -149,7 +149,7 @@ def _ranked(
     tx: Connection, index: Index, endpoint_id: str, *, limit: int, delta_tenths: int
 ) -> Ranking | None:
     """What an index proposes, judged and ranked by the rows as they are now."""
-    target = alternative_counts.scored_endpoint(tx, endpoint_id)
+    target = alternative_counts.get(tx, endpoint_id)
     if target is None:
         return None
     least = (target.score_tenths or 0) + delta_tenths
@@ -160,7 +160,7 @@ def _ranked(
         least_tenths=least,
         limit=limit + PROPOSALS,
     )
-    known = alternative_counts.scored_endpoints(tx, [match.id for match in proposed])
+    known = alternative_counts.get_many(tx, [match.id for match in proposed])
     pay_to = _pay_to(target)
     alternatives = [
         Alternative(

@@ -37,6 +37,7 @@ from tollgauge.core.units import MINUTE_MS
 from tollgauge.db import meta
 from tollgauge.db.codec import clean_quote, clean_terms
 from tollgauge.monitor import changes as watched_changes
+from tollgauge.store import rows
 from tollgauge.store.endpoints import crawls, endpoints, listings
 from tollgauge.store.endpoints.crawls import Crawl
 from tollgauge.store.endpoints.listings import DiscoveryEvent, LockedEndpoint, StoredListing
@@ -149,7 +150,7 @@ def record_page(
         listing = listed.get(id_)
         if listing is None or listing.gone_at is not None or listing.crawl_id < crawl.id:
             page.merge(item, locked.get(id_), listing)
-    endpoints.insert_many(tx, page.new)
+    endpoints.insert(tx, *page.new)
     listings.save_listed(tx, page.changed)
     listings.save(tx, page.listings)
     listings.add_events(tx, page.events)
@@ -171,7 +172,7 @@ def finish_crawl(
         return 0
     at = crawl.at(now)
     delisted = 0
-    for ids in endpoints.chunks(listings.remove_unseen(tx, crawl, at=at)):
+    for ids in rows.chunks(listings.remove_unseen(tx, crawl, at=at)):
         delisted += _remove_source(tx, ids, crawl.source, now=now, at=at)
     return delisted
 

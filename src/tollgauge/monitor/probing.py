@@ -43,8 +43,8 @@ from tollgauge.core.schedule import Cadence, next_due, pause_ms
 from tollgauge.core.units import DAY_MS
 from tollgauge.db.engine import Store
 from tollgauge.monitor import changes, discovery
-from tollgauge.store.endpoints import endpoints
-from tollgauge.store.endpoints.endpoints import HostState
+from tollgauge.store.endpoints import endpoints, hosts
+from tollgauge.store.endpoints.hosts import HostState
 from tollgauge.store.probes import probes
 from tollgauge.store.probes.probes import NewProbe
 
@@ -116,7 +116,7 @@ class Prober:
         """
         (observation,) = await self.attributed((await self._ask(endpoint, first=first),))
         if observation.makes_public(first=first):
-            host = await self.store.reading(endpoints.host_state, endpoint.host)
+            host = await self.store.reading(hosts.get, endpoint.host)
             if host.wildcard_at is None:
                 return await self._with_wildcard_test(observation)
         return observation
@@ -231,11 +231,11 @@ def record(
         discovery.observe_quotes(tx, quotes)
     for seen in observations:
         if seen.wildcard is not None:
-            endpoints.set_wildcard(tx, seen.endpoint.host, wildcard=seen.wildcard, at=now)
+            hosts.set_wildcard(tx, seen.endpoint.host, wildcard=seen.wildcard, at=now)
     free_at = {
         seen.endpoint.host: now + max(cadence.host_gap_ms, seen.pause_ms) for seen in observations
     }
-    endpoints.release_hosts(tx, free_at, owner=owner, now=now)
+    hosts.release(tx, free_at, owner=owner, now=now)
 
 
 def record_requested(

@@ -6,20 +6,21 @@ paid reports (monitor/reports) use the same steps.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint, Listing
-from tollgauge.core.evidence import RECENT_MS, ChainEvidence, Evidence
-from tollgauge.core.score import Score
+from tollgauge.core.evidence import RECENT_MS, ChainEvidence, Evidence, to_json
+from tollgauge.core.score import Score, score_to_json
 from tollgauge.core.scoring import score
 from tollgauge.core.text import injection_suspected
 from tollgauge.core.units import WINDOW_MS
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery
 from tollgauge.store.chain import volumes
-from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.endpoints import endpoints, hosts, scores
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.probes import window
 
@@ -41,18 +42,38 @@ def compute(tx: Connection, endpoint: Endpoint, *, as_of: int) -> tuple[Score, S
     """
     evidence = gather(tx, endpoint, as_of=as_of)
     result = score(evidence)
-    return result, scores.row_of(endpoint.id, evidence, result)
+    return result, _row(endpoint.id, evidence, result)
 
 
 def scored(endpoint_id: str, evidence: Evidence) -> ScoreRow:
     """The row of an endpoint's score under the newest policy."""
-    return scores.row_of(endpoint_id, evidence, score(evidence))
+    return _row(endpoint_id, evidence, score(evidence))
+
+
+def _row(endpoint_id: str, evidence: Evidence, computed: Score) -> ScoreRow:
+    """The row of a score that was computed from evidence."""
+    stats = computed.stats
+    document = to_json(evidence)
+    return ScoreRow(
+        endpoint_id=endpoint_id,
+        as_of=computed.as_of,
+        policy_version=computed.policy_version,
+        score_tenths=computed.score_tenths,
+        grade=computed.grade,
+        recommendation=computed.recommendation,
+        confidence_hundredths=computed.confidence_hundredths,
+        uptime_tenths=stats.uptime_tenths,
+        compliant=stats.scored > 0 and 2 * stats.compliant >= stats.scored,
+        evidence=document,
+        digest=hashlib.sha256(document).hexdigest(),
+        result=score_to_json(computed),
+    )
 
 
 def gather(tx: Connection, endpoint: Endpoint, *, as_of: int) -> Evidence:
     """Everything that a score of `endpoint` may depend on, as of `as_of`."""
-    host = endpoints.host_state(tx, endpoint.host)
-    seen = window.seen(tx, endpoint.id, as_of=as_of, recent_ms=RECENT_MS)
+    host = hosts.get(tx, endpoint.host)
+    seen = window.read(tx, endpoint.id, as_of=as_of, recent_ms=RECENT_MS)
     return Evidence(
         resource=endpoint.resource,
         as_of=as_of,

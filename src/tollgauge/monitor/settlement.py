@@ -26,11 +26,12 @@ from tollgauge.core.blocks import Span
 from tollgauge.core.payment import FINAL_MS, REST_MS, State, proven_state
 from tollgauge.core.settlement import Deposit, Entry
 from tollgauge.core.units import DAY_MS, HOUR_MS
-from tollgauge.store.chain import cursors, deposits, transfers, volumes
+from tollgauge.store.chain import cursors, deposits, transfers, volumes, wallets
 from tollgauge.store.chain.cursors import Cursor
 from tollgauge.store.chain.volumes import ChainVolume
 from tollgauge.store.ledger import books, payments
-from tollgauge.store.ledger.payments import Attempt, LedgerRow
+from tollgauge.store.ledger.attempts import Attempt
+from tollgauge.store.ledger.payments import LedgerRow
 
 KEEP_MS: Final = 40 * DAY_MS
 """How long single transfers are kept."""
@@ -47,10 +48,10 @@ def new_accounts(
     yet, and since when (ms UTC) their deposits are wanted. The ledger is searched from `since` on.
     """
     named, began = books.named(tx, f"eip155:{chain}", token, since=since)
-    ours = {address for address in {*named, pay_to} if cursors.ADDRESS.fullmatch(address)}
+    ours = {address for address in {*named, pay_to} if wallets.ADDRESS.fullmatch(address)}
     first = max(now if began is None else min(began, now), now - ACCOUNT_PAST_MS)
     # An hour more than whole days, because clocks differ.
-    return deposits.unopened(tx, chain, token, ours), first - first % DAY_MS - HOUR_MS
+    return deposits.new_addresses(tx, chain, token, ours), first - first % DAY_MS - HOUR_MS
 
 
 def add_missing(
@@ -67,12 +68,12 @@ def add_missing(
     and the first look lacked; how many were added. Transfers of wallets that are not indexed that
     far back are left to the filling in of their past.
     """
-    wallet_lows = cursors.wallets(tx, cursor.chain)
+    wallet_lows = wallets.lows(tx, cursor.chain)
     account_lows = deposits.lows(tx, cursor.chain, token)
     never = span.last + 1
     entries = [entry for entry in entries if entry.number >= wallet_lows.get(entry.wallet, never)]
     received = [new for new in received if new.number >= account_lows.get(new.pay_to, never)]
-    return cursors.audited(tx, cursor, span, entries, at=at, came=received)
+    return cursors.record_audit(tx, cursor, span, entries, at=at, received=received)
 
 
 def publish_volume(tx: Connection, volume: ChainVolume, *, now: int) -> None:

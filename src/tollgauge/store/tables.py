@@ -6,32 +6,15 @@ from typing import Final
 
 from tollgauge.db import leases
 from tollgauge.db.schema import metadata
-from tollgauge.store.chain import cursors, deposits, transfers
+from tollgauge.store.chain import cursors, deposits, transfers, wallets
 from tollgauge.store.endpoints import alternative_counts
-from tollgauge.store.ledger import books, payments
+from tollgauge.store.ledger import attempts, books, payments
 from tollgauge.store.probes import changes
 from tollgauge.store.watches import destinations, outbox, watch_events, watch_payments, watches
 
-_BESIDE_CODE: Final = (
-    leases.lease,
-    alternative_counts.alternative_count,
-    payments.payment,
-    payments.payment_attempt,
-    cursors.chain_cursor,
-    cursors.chain_header,
-    cursors.chain_wallet,
-    transfers.transfer,
-    transfers.transfer_day,
-    deposits.account,
-    deposits.deposit,
-    books.book_day,
-    watches.watch,
-    watch_payments.watch_payment,
-    watch_events.watch_event,
-    destinations.destination,
-    changes.change_state_row,
-    changes.change,
-    outbox.delivery,
+_MODULES: Final = (
+    *(leases, alternative_counts, attempts, books, payments, cursors, deposits, transfers, wallets),
+    *(changes, destinations, outbox, watch_events, watch_payments, watches),
 )
-"""Tables that are defined beside the code that uses them; the others are db/schema's."""
+"""The modules that define tables beside the code that uses them; the others are db/schema's."""
 TABLES: Final = tuple(metadata.sorted_tables)

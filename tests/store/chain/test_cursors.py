@@ -20,7 +20,7 @@ from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring
 from tollgauge.store.chain import cursors as chains
-from tollgauge.store.chain import transfers, volumes
+from tollgauge.store.chain import transfers, volumes, wallets
 from tollgauge.store.chain.cursors import Cursor, OvertakenError
 from tollgauge.store.endpoints import endpoints
 
@@ -74,11 +74,13 @@ async def listed(store: Store, *wallets: bytes, host: str = "seller") -> None:
         )
 
 
-async def started(store: Store, *wallets: bytes, at: int = NOW) -> Cursor:
+async def started(store: Store, *addresses: bytes, at: int = NOW) -> Cursor:
     """A chain that is indexed up to block 100, with these wallets."""
-    await listed(store, *wallets)
+    await listed(store, *addresses)
     cursor = await store.writing(chains.start, CHAIN, header(100, at=at))
-    return await store.writing(chains.join, cursor, await store.writing(chains.unknown, CHAIN))
+    return await store.writing(
+        chains.add_wallets, cursor, await store.writing(wallets.new_addresses, CHAIN)
+    )
 
 
 async def advanced(
@@ -120,7 +122,9 @@ async def test_a_step_from_where_nobody_is_changes_nothing(store: Store) -> None
 async def test_a_step_that_did_not_know_a_new_wallet_is_not_applied(store: Store) -> None:
     cursor = await started(store, SELLER)
     await listed(store, SHOP)
-    after = await store.writing(chains.join, cursor, await store.writing(chains.unknown, CHAIN))
+    after = await store.writing(
+        chains.add_wallets, cursor, await store.writing(wallets.new_addresses, CHAIN)
+    )
     with pytest.raises(OvertakenError):
         await advanced(store, cursor, [header(101)])
     await advanced(store, after, [header(101)])
@@ -146,7 +150,7 @@ async def test_a_reorganisation_takes_back_exactly_what_its_blocks_brought(store
         (SELLER, 20_500, ANN): (1, "10", "0"),
         (SELLER, 20_500, BEN): (1, "80", "0"),
     }
-    kept = await store.reading(chains.kept, CHAIN)
+    kept = await store.reading(chains.kept_hashes, CHAIN)
     assert kept == {101: old[0].hash, **{each.number: each.hash for each in new}}
     assert cursor.finalized == 101
 
@@ -179,8 +183,10 @@ async def test_history_is_filled_downwards_and_wallets_meet_on_the_way(store: St
     cursor = await started(store, SELLER)
     cursor = await advanced(store, cursor, [header(101), header(102)])
     await listed(store, SHOP)
-    cursor = await store.writing(chains.join, cursor, await store.writing(chains.unknown, CHAIN))
-    missing = await store.writing(chains.backlog, CHAIN, limit=10)
+    cursor = await store.writing(
+        chains.add_wallets, cursor, await store.writing(wallets.new_addresses, CHAIN)
+    )
+    missing = await store.writing(wallets.backlog, CHAIN, limit=10)
     assert missing is not None
     assert (missing.low, missing.floor, missing.wallets) == (103, 101, frozenset({SHOP}))
     block = header(102)
@@ -188,23 +194,23 @@ async def test_history_is_filled_downwards_and_wallets_meet_on_the_way(store: St
     await store.writing(
         chains.fill, cursor, missing, found, low=101, low_at=NOW - 5, wanted_from=NOW - WINDOW_MS
     )
-    missing = await store.writing(chains.backlog, CHAIN, limit=10)
+    missing = await store.writing(wallets.backlog, CHAIN, limit=10)
     assert missing is not None
     assert (missing.low, missing.floor) == (101, 0)
     assert missing.wallets == {SELLER, SHOP}
     await store.writing(chains.fill, cursor, missing, [], low=0, low_at=NOW - 9, wanted_from=0)
-    assert await store.writing(chains.backlog, CHAIN, limit=10) is None
+    assert await store.writing(wallets.backlog, CHAIN, limit=10) is None
     covered = await store.writing(volumes.coverage, CHAIN, text(SHOP), as_of=NOW)
     assert covered is not None
     assert covered.indexed_ms == WINDOW_MS  # nothing was before the chain's first block
-    assert await store.writing(chains.wallets, CHAIN) == {SELLER: 0, SHOP: 0}
+    assert await store.writing(wallets.lows, CHAIN) == {SELLER: 0, SHOP: 0}
     assert await rows(store) == [(102, "7")]
 
 
 async def test_the_same_history_is_not_filled_in_twice(store: Store) -> None:
     cursor = await started(store, SELLER)
     block = header(100)
-    missing = await store.writing(chains.backlog, CHAIN, limit=10)
+    missing = await store.writing(wallets.backlog, CHAIN, limit=10)
     assert missing is not None
     rest: dict[str, Any] = {"low": 100, "low_at": NOW, "wanted_from": 0}
     await store.writing(chains.fill, cursor, missing, [entry(block, 1, SELLER, ANN, 7)], **rest)
@@ -217,10 +223,12 @@ async def test_a_wallet_that_joined_on_a_lost_block_is_indexed_from_the_fork(sto
     cursor = await started(store, SELLER)
     cursor = await advanced(store, cursor, [header(101), header(102), header(103)])
     await listed(store, SHOP)
-    cursor = await store.writing(chains.join, cursor, await store.writing(chains.unknown, CHAIN))
+    cursor = await store.writing(
+        chains.add_wallets, cursor, await store.writing(wallets.new_addresses, CHAIN)
+    )
     fork = [header(n, fork="b", at=NOW + n) for n in (102, 103, 104)]
     await advanced(store, cursor, fork, common=101)
-    assert (await store.reading(chains.wallets, CHAIN))[SHOP] == 102
+    assert (await store.reading(wallets.lows, CHAIN))[SHOP] == 102
 
 
 async def test_a_second_look_adds_what_is_missing_and_nothing_twice(store: Store) -> None:
@@ -230,13 +238,13 @@ async def test_a_second_look_adds_what_is_missing_and_nothing_twice(store: Store
     hidden = entry(blocks[1], 1, SELLER, BEN, 6)
     cursor = await advanced(store, cursor, blocks, seen, finalized=102)
     added = await store.writing(
-        chains.audited, cursor, Span(101, 102, final=True), [seen, hidden], at=NOW
+        chains.record_audit, cursor, Span(101, 102, final=True), [seen, hidden], at=NOW
     )
     assert added == 1
     assert await rows(store) == [(101, "5"), (102, "6")]
     with pytest.raises(OvertakenError):
         await store.writing(
-            chains.audited, cursor, Span(101, 102, final=True), [seen, hidden], at=NOW
+            chains.record_audit, cursor, Span(101, 102, final=True), [seen, hidden], at=NOW
         )
 
 
@@ -245,12 +253,12 @@ async def test_endpoints_are_told_of_changes_at_most_so_often(store: Store) -> N
     await listed(store, SELLER, host="other")
     block = header(101)
     cursor = await advanced(store, cursor, [block], entry(block, 0, SELLER, ANN, 1))
-    assert await store.writing(chains.mark_dirty, CHAIN, now=NOW, every_ms=1_000) == 2
-    assert await store.writing(chains.mark_dirty, CHAIN, now=NOW, every_ms=1_000) == 0
+    assert await store.writing(wallets.mark_dirty, CHAIN, now=NOW, every_ms=1_000) == 2
+    assert await store.writing(wallets.mark_dirty, CHAIN, now=NOW, every_ms=1_000) == 0
     block = header(102)
     await advanced(store, cursor, [block], entry(block, 0, SELLER, ANN, 1))
-    assert await store.writing(chains.mark_dirty, CHAIN, now=NOW + 999, every_ms=1_000) == 0
-    assert await store.writing(chains.mark_dirty, CHAIN, now=NOW + 1_000, every_ms=1_000) == 2
+    assert await store.writing(wallets.mark_dirty, CHAIN, now=NOW + 999, every_ms=1_000) == 0
+    assert await store.writing(wallets.mark_dirty, CHAIN, now=NOW + 1_000, every_ms=1_000) == 2
 
 
 async def test_only_evm_addresses_of_the_chain_become_wallets(store: Store) -> None:
@@ -272,7 +280,7 @@ async def test_only_evm_addresses_of_the_chain_become_wallets(store: Store) -> N
                 quote_at=0,
             ),
         )
-    assert await store.writing(chains.unknown, CHAIN) == (text(SELLER),)
+    assert await store.writing(wallets.new_addresses, CHAIN) == (text(SELLER),)
 
 
 @pytest.mark.parametrize("shift", [0, 1, DAY_MS // 2, DAY_MS - 1])

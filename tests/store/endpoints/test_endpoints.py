@@ -9,13 +9,14 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy import Connection
+from tests.support.record_probe import record_probe
 
 from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
 from tollgauge.core.exchange import Timings
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.terms import Quote
 from tollgauge.db.engine import Store
-from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.endpoints import endpoints, hosts, scores
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.probes import probes
 
@@ -66,7 +67,7 @@ def score_row(id_: str, as_of: int) -> ScoreRow:
 
 
 async def add(store: Store, *rows: Endpoint) -> None:
-    await store.writing(endpoints.insert_many, rows)
+    await store.writing(endpoints.insert, *rows)
 
 
 async def claim(store: Store, *, owner: str = "w", now: int = NOW, limit: int = 9) -> list[str]:
@@ -148,11 +149,9 @@ async def test_a_limit_takes_the_longest_overdue(store: Store) -> None:
 async def test_a_released_host_waits_for_its_gap(store: Store) -> None:
     await add(store, endpoint(path="/1", due=-2), endpoint(path="/2", due=-1))
     assert await claim(store, owner="w") == ["a.com/1"]
-    await store.writing(probes.record, endpoint(path="/1").id, probe(NOW), next_due=NOW + 10**6)
-    assert await store.writing(
-        endpoints.release_host, "a.com", owner="w", now=NOW + 10, free_at=NOW + 1_000
-    )
-    assert (await store.writing(endpoints.host_state, "a.com")).free_at == NOW + 1_000
+    await store.writing(record_probe, endpoint(path="/1").id, probe(NOW), next_due=NOW + 10**6)
+    await store.writing(hosts.release, {"a.com": NOW + 1_000}, owner="w", now=NOW + 10)
+    assert (await store.writing(hosts.get, "a.com")).free_at == NOW + 1_000
     assert await claim(store, now=NOW + 999) == []
     assert await claim(store, now=NOW + 1_000) == ["a.com/2"]
 
@@ -162,15 +161,16 @@ async def test_a_dead_workers_endpoint_is_claimed_again_when_its_lease_ends(stor
     assert await claim(store, owner="dead") == ["a.com/"]
     assert await claim(store, now=NOW + LEASE - 1) == []
     assert await claim(store, owner="w", now=NOW + LEASE) == ["a.com/"]
-    late = await store.writing(endpoints.release_host, "a.com", owner="dead", now=NOW, free_at=NOW)
-    assert not late
+    before = await store.reading(hosts.get, "a.com")
+    await store.writing(hosts.release, {"a.com": NOW + 10**6}, owner="dead", now=NOW)
+    assert await store.reading(hosts.get, "a.com") == before
     assert await claim(store, now=NOW + LEASE + 1) == []
 
 
 async def test_a_host_is_taken_for_a_probe_that_is_wanted_now(store: Store) -> None:
     await add(store, endpoint())
     taken = [
-        await store.writing(endpoints.claim_host, "a.com", owner=owner, now=NOW, lease_ms=LEASE)
+        await store.writing(hosts.claim, "a.com", owner=owner, now=NOW, lease_ms=LEASE)
         for owner in ("one", "two")
     ]
     assert taken == [True, False]
@@ -191,18 +191,16 @@ async def test_many_workers_claim_every_due_endpoint_once_and_never_two_of_one_h
             found = await own.writing(
                 endpoints.claim_due, owner=owner, now=NOW, limit=4, lease_ms=LEASE
             )
-            hosts = [one.host for one in found]
-            assert len(set(hosts)) == len(hosts)
-            assert busy.isdisjoint(hosts)
-            busy.update(hosts)
+            names = [one.host for one in found]
+            assert len(set(names)) == len(names)
+            assert busy.isdisjoint(names)
+            busy.update(names)
             await asyncio.sleep(0.005)
             for one in found:
                 probed[one.id] += 1
                 busy.remove(one.host)
-                await own.writing(probes.record, one.id, probe(NOW), next_due=NOW + 10**6)
-                await own.writing(
-                    endpoints.release_host, one.host, owner=owner, now=NOW, free_at=NOW
-                )
+                await own.writing(record_probe, one.id, probe(NOW), next_due=NOW + 10**6)
+                await own.writing(hosts.release, {one.host: NOW}, owner=owner, now=NOW)
             idle = 0 if found else idle + 1
 
     async with asyncio.TaskGroup() as group:
@@ -218,7 +216,7 @@ async def test_evidence_next_due_time_and_dirty_mark_are_one_transaction(store: 
     await store.writing(scores.save, score_row(id_, NOW))
 
     def interrupted(tx: Connection) -> None:
-        probes.record(tx, id_, probe(NOW + 1), next_due=NOW + 99, learned="POST")
+        record_probe(tx, id_, probe(NOW + 1), next_due=NOW + 99, learned="POST")
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
@@ -226,10 +224,8 @@ async def test_evidence_next_due_time_and_dirty_mark_are_one_transaction(store: 
     assert await store.reading(endpoints.get, id_) == endpoint()
     assert await store.reading(probes.history, id_, since=0, until=NOW + 1) == ()
     assert await claim_dirty(store, now=NOW + 2) == ()
-    assert await store.writing(
-        probes.record, id_, probe(NOW + 1), next_due=NOW + 99, learned="POST"
-    )
-    again = await store.writing(probes.record, id_, probe(NOW + 1), next_due=NOW + 7, learned="PUT")
+    assert await store.writing(record_probe, id_, probe(NOW + 1), next_due=NOW + 99, learned="POST")
+    again = await store.writing(record_probe, id_, probe(NOW + 1), next_due=NOW + 7, learned="PUT")
     assert not again
     found = await store.reading(endpoints.get, id_)
     assert found == replace(endpoint(), last_probed=NOW + 1, next_due=NOW + 99, learned="POST")
@@ -282,13 +278,13 @@ async def test_many_workers_claim_each_dirty_endpoint_once(
 async def test_a_hosts_wildcard_is_remembered_and_its_change_owes_scores(store: Store) -> None:
     await add(store, endpoint())
     id_ = endpoint().id
-    assert (await store.writing(endpoints.host_state, "a.com")).wildcard is None
-    assert (await store.writing(endpoints.host_state, "unknown.com")).wildcard is None
+    assert (await store.writing(hosts.get, "a.com")).wildcard is None
+    assert (await store.writing(hosts.get, "unknown.com")).wildcard is None
     for wildcard, owed in ((False, False), (True, True), (True, False), (False, True)):
         await claim_dirty(store, now=NOW + 10**7)
         await store.writing(scores.save, score_row(id_, NOW))
-        await store.writing(endpoints.set_wildcard, "a.com", wildcard=wildcard, at=NOW)
-        state = await store.writing(endpoints.host_state, "a.com")
+        await store.writing(hosts.set_wildcard, "a.com", wildcard=wildcard, at=NOW)
+        state = await store.writing(hosts.get, "a.com")
         assert (state.wildcard, state.wildcard_at) == (wildcard, NOW)
         assert bool(await claim_dirty(store, now=NOW)) is owed
 

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 from tests.support.http_service import NOW, WEATHER, Running, configuration, opened
 from tests.support.open_transaction import open_transaction
+from tests.support.record_probe import record_probe
 from tests.support.statements import execute, fetch
 
 from tollgauge.core import changes as rules
@@ -31,7 +32,7 @@ from tollgauge.jobs import prune, score
 from tollgauge.monitor import alternatives, discovery, probing, reports
 from tollgauge.monitor.probing import Observation
 from tollgauge.store.endpoints import alternative_counts as similar_rows
-from tollgauge.store.endpoints import crawls, endpoints, public, scores
+from tollgauge.store.endpoints import crawls, endpoints, hosts, public, scores
 from tollgauge.store.probes import changes, probes
 from tollgauge.store.watches import watches
 from tollgauge.store.watches.watches import Watch
@@ -178,7 +179,7 @@ async def test_its_buyer_still_gets_the_report(running: Running) -> None:
 async def test_it_is_offered_and_sampled_to_nobody(running: Running) -> None:
     store = running.service.store
     await store.writing(asked_for, DEFAMING, at=NOW, sells=True, wildcard=False)
-    scored = await store.reading(similar_rows.scored_endpoint, DEFAMING.id)
+    scored = await store.reading(similar_rows.get, DEFAMING.id)
     assert scored is not None
     assert not alternatives.is_offered(scored)
     samples = await store.reading(reports.preview)
@@ -236,7 +237,7 @@ async def test_it_shares_nobodys_address(store: Store) -> None:
     await store.writing(endpoints.insert, replace(listed, quote=QUOTE))
     await store.writing(asked_for, DEFAMING, at=NOW, sells=True, wildcard=True)
     assert await store.writing(endpoints.count_hosts_sharing, QUOTE.network, QUOTE.pay_to) == 1
-    await store.writing(endpoints.set_wildcard, HOST, wildcard=False, at=NOW)
+    await store.writing(hosts.set_wildcard, HOST, wildcard=False, at=NOW)
     assert await store.writing(endpoints.count_hosts_sharing, QUOTE.network, QUOTE.pay_to) == 2
 
 
@@ -284,7 +285,7 @@ async def test_after_a_week_it_is_forgotten_with_all_that_belongs_to_it(store: S
 async def test_a_probe_of_the_day_before_it_was_adopted_goes_too(store: Store) -> None:
     midnight = NOW // DAY_MS * DAY_MS
     await store.writing(asked_for, DEFAMING, at=midnight)
-    await store.writing(probes.record, DEFAMING.id, seen(midnight - 5, sells=False))
+    await store.writing(record_probe, DEFAMING.id, seen(midnight - 5, sells=False))
     await pruned(store, now=midnight + WEEK_MS)
     assert await left_of(store, DEFAMING.id) == {}
     assert await store.reading(endpoints.get, DEFAMING.id) is None

@@ -150,7 +150,7 @@ async def test_an_address_that_only_the_ledger_knows_has_books_without_a_chain(
 async def test_an_account_is_filled_downwards_and_only_once(store: Store) -> None:
     cursor = await store.writing(chains.start, CHAIN, header(100))
     cursor = await store.writing(
-        chains.join_accounts, cursor, USDC, [PAY_TO], wanted_from=NOON - 2 * HOUR_MS
+        chains.add_accounts, cursor, USDC, [PAY_TO], wanted_from=NOON - 2 * HOUR_MS
     )
     owed = await store.writing(deposits.backlog, CHAIN, USDC)
     assert owed is not None
@@ -177,7 +177,7 @@ def of_rows(tx: Connection) -> int:
 
 async def test_a_step_that_did_not_know_an_address_of_ours_is_not_applied(store: Store) -> None:
     cursor = await store.writing(chains.start, CHAIN, header(100))
-    after = await store.writing(chains.join_accounts, cursor, USDC, [PAY_TO], wanted_from=0)
+    after = await store.writing(chains.add_accounts, cursor, USDC, [PAY_TO], wanted_from=0)
     with pytest.raises(OvertakenError):
         await advanced(store, cursor, [header(101)])
     await advanced(store, after, [header(101)])
@@ -190,7 +190,9 @@ async def test_a_second_look_adds_what_lacked_and_tells_what_made_a_transfer(
     cursor = await advanced(store, cursor, [block], came(block, 1), came(block, 2, 60))
     seen = [came(block, 1, by=nonce(1)), came(block, 2, 60), came(block, 3, 70)]
     span = Span(101, 101, final=True)
-    assert await store.writing(chains.audited, cursor, span, [], at=block.at, came=seen) == 2
+    assert (
+        await store.writing(chains.record_audit, cursor, span, [], at=block.at, received=seen) == 2
+    )
     again = await store.writing(chains.cursor, CHAIN)
     assert again is not None
     assert (again.audited, again.audited_at) == (101, block.at)

@@ -1,4 +1,4 @@
-"""An upgrade alarms nobody: standings of other versions of the rules, on both databases."""
+"""An upgrade alarms nobody: change states of other versions of the rules, on both databases."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OLD_FORM: dict[str, object] = {
     "slow": [],
     "calm": None,
 }
-"""A standing as it was written before it named its rules."""
+"""A change state as it was written before it named its rules."""
 
 
 def answer(number: int, *broken: str) -> ProbeResult:
@@ -112,7 +112,6 @@ async def test_the_sets_of_rules_are_kept_once_each(store: Store) -> None:
         )
     )
     assert kept == sorted(f"rules:{each.id}" for each in (FEWER, ERROR_RULES))
-    found = await store.reading(changes.get_change_state, endpoint.id)
-    assert found is not None
+    found = (await store.reading(changes.change_states, [endpoint.id]))[endpoint.id]
     assert found.rules == ERROR_RULES.id
     assert change_state.from_json(change_state.to_json(found)) == found

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
+from tests.support.record_probe import record_probe
 from tests.support.statements import fetch
 
 from tollgauge.core.endpoint import Endpoint, endpoint_id
@@ -22,7 +23,7 @@ from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.probes import probes, window
+from tollgauge.store.probes import archive, probes, window
 from tollgauge.store.probes.packing import pack, pack_histogram, unpack, unpack_histogram
 
 DAY = 20_000
@@ -126,7 +127,7 @@ def stripped(results: list[ProbeResult]) -> list[ProbeResult]:
 
 
 async def prepare(store: Store, results: list[ProbeResult], *others: ProbeResult) -> None:
-    await store.writing(endpoints.insert_many, [A, B])
+    await store.writing(endpoints.insert, A, B)
     await store.writing(probes.record_many, A.id, results)
     await store.writing(probes.record_many, B.id, others)
 
@@ -134,7 +135,7 @@ async def prepare(store: Store, results: list[ProbeResult], *others: ProbeResult
 async def close_all(store: Store, before_day: int, limit: int = 40) -> int:
     total = 0
     while True:
-        closed = await store.writing(probes.close_days, before_day=before_day, limit=limit)
+        closed = await store.writing(archive.close_days, before_day=before_day, limit=limit)
         if not closed:
             return total
         total += closed
@@ -187,7 +188,7 @@ def test_a_packed_probe_takes_a_few_tens_of_bytes() -> None:
 
 async def test_a_probe_comes_back_as_it_was_recorded(store: Store) -> None:
     await prepare(store, [])
-    assert await store.writing(probes.record, A.id, GOOD)
+    assert await store.writing(record_probe, A.id, GOOD)
     assert await store.reading(probes.history, A.id, since=START - 1, until=START) == (GOOD,)
     assert await store.reading(probes.history, A.id, since=START, until=START + DAY_MS) == ()
     assert await store.reading(probes.history, B.id, since=0, until=START) == ()
@@ -209,13 +210,13 @@ async def test_the_window_is_exact_open_closed_and_with_late_rows(
     await prepare(store, early, *lively(9, first=first, last=as_of, number=50))
 
     async def sums() -> tuple[Rollup, ...]:
-        return (await store.reading(window.seen, A.id, as_of=as_of, recent_ms=HOUR_MS)).days
+        return (await store.reading(window.read, A.id, as_of=as_of, recent_ms=HOUR_MS)).days
 
     assert await sums() == naive(early, as_of)
     assert await close_all(store, today, limit=40) > 30
     assert await sums() == naive(early, as_of)
     for one in late:
-        assert await store.writing(probes.record, A.id, one)
+        assert await store.writing(record_probe, A.id, one)
     assert await sums() == naive(results, as_of)
     assert await close_all(store, today) > 0
     assert await sums() == naive(results, as_of)
@@ -250,7 +251,7 @@ async def test_a_window_is_seen_alike_whatever_part_of_it_is_closed(
         await close_all(store, DAY + closed)
         for hours in (3, 30, 300):
             since = as_of - hours * HOUR_MS
-            found = await store.reading(window.seen, A.id, as_of=as_of, recent_ms=as_of - since)
+            found = await store.reading(window.read, A.id, as_of=as_of, recent_ms=as_of - since)
             scored = [one for one in results if since < one.at <= as_of and one.scored]
             assert found.days == naive(results, as_of)
             assert found.recent == (len(scored), sum(one.up for one in scored))
@@ -269,7 +270,7 @@ async def test_an_instant_on_the_edge_counts_as_the_arithmetic_says(store: Store
     edges = (as_of - WINDOW_MS, as_of - WINDOW_MS + 1, as_of, as_of + 1)
     await prepare(store, [replace(GOOD, at=at) for at in edges])
     for _ in range(2):
-        found = (await store.reading(window.seen, A.id, as_of=as_of, recent_ms=HOUR_MS)).days
+        found = (await store.reading(window.read, A.id, as_of=as_of, recent_ms=HOUR_MS)).days
         assert [(one.day, one.probes) for one in found] == [(DAY + 1, 1), (DAY + 31, 1)]
         await close_all(store, DAY + 40)
 
@@ -305,22 +306,22 @@ async def test_closing_is_all_or_nothing(store: Store) -> None:
     await prepare(store, [GOOD])
 
     def interrupted(tx: Connection) -> None:
-        assert probes.close_days(tx, before_day=DAY + 1, limit=9) == 1
+        assert archive.close_days(tx, before_day=DAY + 1, limit=9) == 1
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
         await store.writing(interrupted)
     assert await fresh_rows(store) == 1
-    assert len((await store.reading(window.seen, A.id, as_of=START, recent_ms=1)).days) == 1
+    assert len((await store.reading(window.read, A.id, as_of=START, recent_ms=1)).days) == 1
 
 
 async def test_a_repeated_record_changes_nothing_open_or_closed(store: Store) -> None:
     other = replace(DOWN, at=GOOD.at)
     await prepare(store, [GOOD])
     for _ in range(2):
-        assert not await store.writing(probes.record, A.id, other, next_due=5)
+        assert not await store.writing(record_probe, A.id, other, next_due=5)
         assert await store.writing(probes.record_many, A.id, [other, GOOD]) == 0
-        assert (await store.reading(window.seen, A.id, as_of=START, recent_ms=1)).days[0].up == 1
+        assert (await store.reading(window.read, A.id, as_of=START, recent_ms=1)).days[0].up == 1
         found = await store.reading(endpoints.get, A.id)
         assert found is not None
         assert found.next_due == A.next_due
@@ -338,12 +339,12 @@ async def test_record_many_counts_what_was_new(store: Store) -> None:
     found = await store.writing(endpoints.get, A.id)
     assert found is not None
     assert found.last_probed == results[-1].at
-    seen = await store.reading(window.seen, A.id, as_of=results[-1].at, recent_ms=1)
+    seen = await store.reading(window.read, A.id, as_of=results[-1].at, recent_ms=1)
     assert sum(day.probes for day in seen.days) == len(results)
 
 
 def last(tx: Connection, endpoint_id: str, *, as_of: int) -> LastProbe | None:
-    return (window.seen(tx, endpoint_id, as_of=as_of, recent_ms=1)).last
+    return (window.read(tx, endpoint_id, as_of=as_of, recent_ms=1)).last
 
 
 async def test_the_last_scored_probe_is_found_fresh_and_packed_alike(store: Store) -> None:
@@ -375,7 +376,7 @@ async def test_the_last_scored_probe_is_found_fresh_and_packed_alike(store: Stor
 
 def recent(tx: Connection, endpoint_id: str, *, since: int) -> tuple[int, int]:
     as_of = START + 2 * HOUR_MS
-    return (window.seen(tx, endpoint_id, as_of=as_of, recent_ms=as_of - since)).recent
+    return (window.read(tx, endpoint_id, as_of=as_of, recent_ms=as_of - since)).recent
 
 
 async def test_recent_counts_scored_and_up_across_midnight(store: Store) -> None:
@@ -395,13 +396,13 @@ async def test_pruning_drops_the_probes_of_old_days_and_keeps_their_sums(store: 
     await prepare(store, results)
     await close_all(store, DAY + 3)
     before = await store.reading(probes.days, A.id, first_day=DAY, last_day=DAY + 2)
-    assert await store.writing(probes.prune, before_day=DAY + 1) == 1
-    assert await store.writing(probes.prune, before_day=DAY + 1) == 0
+    assert await store.writing(archive.prune, before_day=DAY + 1) == 1
+    assert await store.writing(archive.prune, before_day=DAY + 1) == 0
     assert await store.reading(probes.days, A.id, first_day=DAY, last_day=DAY + 2) == before
     found = await store.reading(probes.history, A.id, since=0, until=START + 3 * DAY_MS)
     assert {day_of(one.at) for one in found} == {DAY + 1, DAY + 2}
     late = replace(GOOD, at=results[0].at + 1)
-    assert await store.writing(probes.record, A.id, late)
+    assert await store.writing(record_probe, A.id, late)
     await close_all(store, DAY + 3)
     days = await store.reading(probes.days, A.id, first_day=DAY, last_day=DAY)
     assert days[0].probes == before[0].probes + 1
@@ -417,7 +418,7 @@ async def test_a_hostile_envelope_is_evidence_like_any_other(store: Store) -> No
         reason="\ud800",
         findings=(replace(WARNING, message="a\0b"),),
     )
-    assert await store.writing(probes.record, A.id, hostile)
+    assert await store.writing(record_probe, A.id, hostile)
     kept: set[tuple[int | None, str]] = set()
     for _ in range(2):
         (found,) = await store.reading(probes.history, A.id, since=0, until=START)
@@ -448,7 +449,7 @@ async def test_recent_results_are_those_of_all_endpoints_across_midnight(store: 
     )
     midnight = START + DAY_MS
     instants = [midnight - 2 * MINUTE_MS, midnight - MINUTE_MS, midnight + MINUTE_MS]
-    await store.writing(endpoints.insert_many, [A, B, other])
+    await store.writing(endpoints.insert, A, B, other)
     await store.writing(probes.record_many, A.id, [replace(GOOD, at=at) for at in instants])
     await store.writing(probes.record_many, B.id, [replace(DOWN, at=instants[0])])
     await store.writing(probes.record_many, other.id, [replace(OURS, at=midnight)])

@@ -20,8 +20,8 @@ from tests.support.statements import execute
 
 from tollgauge.core.payment import State
 from tollgauge.db.engine import Store
-from tollgauge.store.ledger import payments
-from tollgauge.store.ledger.payments import KEEP_REJECTED_MS
+from tollgauge.store.ledger import attempts, payments, retention
+from tollgauge.store.ledger.retention import KEEP_REJECTED_MS
 from tollgauge.web.paid import gate as gate_module
 
 
@@ -244,8 +244,8 @@ async def test_of_a_rejected_payment_no_header_is_kept_and_after_a_day_nothing(
     client.world.verify = lambda: JSONResponse({"isValid": False})
     client.world.now += KEEP_REJECTED_MS + 1
     await client.buy(payment(3, signed={"validBefore": str(client.world.now // 1000 + 300)}))
-    assert await client.store.writing(payments.forget_rejected, now=client.world.now) == 1
+    assert await client.store.writing(retention.forget_rejected, now=client.world.now) == 1
     kept = await client.store.writing(payments.latest, limit=5)
-    counted = await execute(client.store, payments.payment_attempt.select())
+    counted = await execute(client.store, attempts.payment_attempt.select())
     assert {row.nonce[-1] for row in kept} == {"2", "3"}
     assert {row["payment_id"] for row in counted.mappings()} == {row.id for row in kept}

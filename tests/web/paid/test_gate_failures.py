@@ -13,7 +13,7 @@ from tests.support.statements import fetch
 
 from tollgauge.core.payment import State, decode
 from tollgauge.db.engine import Store
-from tollgauge.store.ledger import payer_limit, payments
+from tollgauge.store.ledger import attempts, payer_limit, payments
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import gate as gate_module
 from tollgauge.web.paid.gate import LEASE_MS, SETTLE_LEASE_MS
@@ -268,7 +268,7 @@ async def test_every_attempt_is_recorded(client: GateClient) -> None:
     await client.buy(payment())
     rows = (
         await fetch(
-            client.store, payments.payment_attempt.select().order_by(payments.payment_attempt.c.id)
+            client.store, attempts.payment_attempt.select().order_by(attempts.payment_attempt.c.id)
         )
     ).mappings()
     found = [(row["kind"], row["outcome"]) for row in rows]

@@ -89,7 +89,7 @@ class Ours:
             )
             for url in urls
         ]
-        await self.store.writing(endpoints.insert_many, added)
+        await self.store.writing(endpoints.insert, *added)
         await probe.run(self.prober, settings=ProbeSettings(), owner="worker")
 
     async def history(self, url: str) -> list[ProbeResult]:

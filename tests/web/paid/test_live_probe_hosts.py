@@ -16,7 +16,7 @@ from tests.support.statements import fetch
 from tests.support.watch_service import WatchService
 
 from tollgauge.core.units import HOUR_MS, MINUTE_MS, SECOND_MS
-from tollgauge.store.ledger import payer_limit, payments
+from tollgauge.store.ledger import attempts, payer_limit
 from tollgauge.web.paid import live_probe
 
 TRUST = "/v1/x402-trust"
@@ -145,8 +145,8 @@ async def test_a_hold_that_is_met_after_the_claim_counts_for_payer_and_host(
     assert (await first).status_code == 200
     refused = await second
     assert (refused.status_code, refused.json()["code"]) == (503, "host-busy")
-    attempts = await fetch(watch_service.store, payments.payment_attempt.select())
-    vain = [row for row in attempts.mappings() if row["kind"] == "answer"]
+    rows = await fetch(watch_service.store, attempts.payment_attempt.select())
+    vain = [row for row in rows.mappings() if row["kind"] == "answer"]
     assert [(row["outcome"], row["host"]) for row in vain] == [("host-busy", f"probe:{SELLER}")]
 
 

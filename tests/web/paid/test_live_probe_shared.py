@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy import Connection
+from tests.support.record_probe import record_probe
 
 from tollgauge.core.endpoint import Endpoint, endpoint_id
 from tollgauge.core.exchange import Timings
@@ -14,7 +15,6 @@ from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import reports
 from tollgauge.store.endpoints import endpoints, scores
-from tollgauge.store.probes import probes
 
 NOW = 1_760_000_000_000
 URL = "https://api.shop.com/a"
@@ -37,7 +37,7 @@ async def sold(store: Store) -> reports.TrustReport:
 
     def sell(tx: Connection) -> reports.TrustReport:
         endpoints.insert(tx, ENDPOINT)
-        probes.record(tx, ENDPOINT.id, PROBE)
+        record_probe(tx, ENDPOINT.id, PROBE)
         made = reports.live(tx, ENDPOINT, PROBE, now=NOW + 2_000)
         scores.save(tx, made.row)
         return made

@@ -25,7 +25,7 @@ from tests.support.http_service import (
 from tollgauge.core.endpoint import endpoint_id, parse_resource
 from tollgauge.core.scoring import recompute
 from tollgauge.monitor import discovery, reports
-from tollgauge.store.endpoints import endpoints
+from tollgauge.store.endpoints import endpoints, hosts
 from tollgauge.web import wire
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -225,7 +225,7 @@ async def test_what_no_directory_lists_is_not_called_listed(running: Running) ->
         endpoints.update, replace(asked, learned="GET")
     )  # it answered 402 once
     await running.service.store.writing(
-        endpoints.set_wildcard, asked.host, wildcard=False, at=running.clock()
+        hosts.set_wildcard, asked.host, wildcard=False, at=running.clock()
     )
     found = (await running.get(f"/trust/snapshot/{resource.id}")).json()
     assert (found["status"], found["sources"]) == ("unlisted", [])

@@ -106,10 +106,10 @@ def preview(tx: Connection) -> tuple[Sample, ...]:
         roles.setdefault(rank, role)
     samples = []
     for rank, role in roles.items():
-        row = scores.at_rank(tx, rank=rank)
-        endpoint = None if row is None else endpoints.get(tx, row.endpoint_id)
-        if row is not None and endpoint is not None:
-            samples.append(Sample(role=role, rank=rank, report=_cached(tx, endpoint, row)))
+        for row in scores.top(tx, limit=1, offset=rank - 1):
+            endpoint = endpoints.get(tx, row.endpoint_id)
+            if endpoint is not None:
+                samples.append(Sample(role=role, rank=rank, report=_cached(tx, endpoint, row)))
     return tuple(samples)
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -27,7 +27,7 @@ from tollgauge.core.blocks import Span
 from tollgauge.core.settlement import Deposit
 from tollgauge.db import upsert
 from tollgauge.db.schema import metadata
-from tollgauge.store.endpoints import endpoints
+from tollgauge.store import rows
 
 account = sa.Table(
     "account",
@@ -63,11 +63,9 @@ deposit = sa.Table(
     sqlite_with_rowid=False,
 )
 
-_ROWS: Final = 1_000
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owed:
+class Backlog:
     """An account whose past is missing below block `low`, back to `wanted_from` (ms UTC)."""
 
     address: bytes
@@ -75,7 +73,9 @@ class Owed:
     wanted_from: int
 
 
-def unopened(tx: Connection, chain: int, asset: str, addresses: Iterable[str]) -> tuple[str, ...]:
+def new_addresses(
+    tx: Connection, chain: int, asset: str, addresses: Iterable[str]
+) -> tuple[str, ...]:
     """Which of these addresses (0x-hex, lower case) are no accounts yet."""
     wanted = set(addresses)
     query = sa.select(account.c.address).where(
@@ -84,7 +84,7 @@ def unopened(tx: Connection, chain: int, asset: str, addresses: Iterable[str]) -
     return tuple(sorted(wanted - set(tx.execute(query).scalars())))
 
 
-def open_accounts(
+def add_accounts(
     tx: Connection,
     chain: int,
     asset: str,
@@ -99,8 +99,8 @@ def open_accounts(
     (store/chain/cursors).
     """
     place = {"chain": chain, "asset": asset, "low": after + 1, "low_at": at}
-    rows = [{**place, "address": address, "wanted_from": wanted_from} for address in addresses]
-    tx.execute(upsert.insert(tx, account).on_conflict_do_nothing(), rows)
+    added = [{**place, "address": address, "wanted_from": wanted_from} for address in addresses]
+    tx.execute(upsert.insert(tx, account).on_conflict_do_nothing(), added)
 
 
 def lows(tx: Connection, chain: int, asset: str) -> dict[bytes, int]:
@@ -111,7 +111,7 @@ def lows(tx: Connection, chain: int, asset: str) -> dict[bytes, int]:
     return {bytes.fromhex(address[2:]): low for address, low in tx.execute(query)}
 
 
-def backlog(tx: Connection, chain: int, asset: str) -> Owed | None:
+def backlog(tx: Connection, chain: int, asset: str) -> Backlog | None:
     """The account to back-fill next, the one nearest to the cursor; None if all are done."""
     query = (
         sa.select(account.c.address, account.c.low, account.c.wanted_from)
@@ -123,15 +123,14 @@ def backlog(tx: Connection, chain: int, asset: str) -> Owed | None:
     row = tx.execute(query).one_or_none()
     if row is None:
         return None
-    address, low, wanted_from = row
-    return Owed(address=bytes.fromhex(address[2:]), low=low, wanted_from=wanted_from)
+    return rows.from_columns(Backlog, row, address=bytes.fromhex(row.address[2:]))
 
 
 def fill(
     tx: Connection,
     chain: int,
     asset: str,
-    owed: Owed,
+    missing: Backlog,
     deposits: Sequence[Deposit],
     *,
     low: int,
@@ -143,8 +142,8 @@ def fill(
     change = account.update().where(
         account.c.chain == chain,
         account.c.asset == asset,
-        account.c.address == _text(owed.address),
-        account.c.low == owed.low,
+        account.c.address == _text(missing.address),
+        account.c.low == missing.low,
     )
     moved = tx.execute(change.values(low=low, low_at=low_at if low else 0)).rowcount == 1
     if moved:
@@ -154,9 +153,8 @@ def fill(
 
 def add(tx: Connection, chain: int, deposits: Sequence[Deposit]) -> None:
     """Add deposits that are not stored yet."""
-    for start in range(0, len(deposits), _ROWS):
-        rows = [_row(chain, added) for added in deposits[start : start + _ROWS]]
-        tx.execute(deposit.insert(), rows)
+    if deposits:
+        tx.execute(deposit.insert(), [_row(chain, added) for added in deposits])
 
 
 def rewind(tx: Connection, chain: int, *, above: int, at: int) -> None:
@@ -167,7 +165,7 @@ def rewind(tx: Connection, chain: int, *, above: int, at: int) -> None:
     tx.execute(
         account.update()
         .where(account.c.chain == chain, account.c.low > above + 1)
-        .values(low=above + 1, low_at=endpoints.least(account.c.low_at, at))
+        .values(low=above + 1, low_at=rows.least(account.c.low_at, at))
     )
 
 
@@ -192,18 +190,14 @@ def correct(tx: Connection, chain: int, span: Span, deposits: Sequence[Deposit])
 
 
 def _row(chain: int, added: Deposit) -> dict[str, Any]:
-    return {
+    return added._asdict() | {
         "chain": chain,
-        "number": added.number,
-        "block_hash": added.block_hash,
-        "log_index": added.log_index,
         "asset": _text(added.asset),
         "pay_to": _text(added.pay_to),
         "payer": _text(added.payer),
         "value": str(added.value),
         "nonce": _optional(added.nonce),
         "transaction": _text(added.transaction),
-        "at": added.at,
     }
 
 

@@ -14,9 +14,8 @@ Which blocks are indexed is store/chain/cursors's, what the sums mean core/signa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Any, Final, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -25,6 +24,7 @@ from tollgauge.core.blocks import Span
 from tollgauge.core.settlement import Entry
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.db.schema import metadata
+from tollgauge.store import rows
 
 transfer = sa.Table(
     "transfer",
@@ -64,8 +64,6 @@ _ROWS: Final = 2_000
 Key = tuple[bytes, int, bytes]
 """Wallet, day, counterparty."""
 
-Item = TypeVar("Item")
-
 
 def replace(
     tx: Connection, chain: int, entries: Sequence[Entry], *, above: int | None = None
@@ -77,20 +75,14 @@ def replace(
     sums: dict[Key, list[int]] = {}
     if above is not None:
         removed = (transfer.c.chain == chain, transfer.c.number > above)
-        columns = (
-            transfer.c.wallet,
-            transfer.c.at,
-            transfer.c.other,
-            transfer.c.incoming,
-            transfer.c.value,
-        )
+        columns = transfer.c["wallet", "at", "other", "incoming", "value"]
         for wallet, at, other, incoming, value in tx.execute(sa.select(*columns).where(*removed)):
             _add(sums, (wallet, day_of(at), other), int(value), incoming=incoming, sign=-1)
         tx.execute(transfer.delete().where(*removed))
     for entry in entries:
         key = (entry.wallet, day_of(entry.at), entry.other)
         _add(sums, key, entry.value, incoming=entry.incoming, sign=1)
-    for batch in _batched(entries, _ROWS):
+    for batch in rows.chunks(entries, _ROWS):
         _execute_many(tx, _INSERT, [_row(chain, entry) for entry in batch])
     _apply(tx, chain, {key: change for key, change in sums.items() if any(change)})
     return {key[0] for key in sums}
@@ -157,12 +149,12 @@ def _row(chain: int, entry: Entry) -> tuple[Any, ...]:
     return (*place, incoming, str(value), nonce, transaction, at)
 
 
-def _execute_many(tx: Connection, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Execute one statement for many rows, without SQLAlchemy's conversion of each value, which
-    would take three times as long as the database.
+def _execute_many(tx: Connection, statement: str, values: Sequence[tuple[Any, ...]]) -> None:
+    """Execute one statement many times, without SQLAlchemy's conversion of each value, which would
+    take three times as long as the database.
     """
     marks = _placeholders(tx, statement.count("{}"))
-    tx.exec_driver_sql(statement.format(*marks), list(rows))
+    tx.exec_driver_sql(statement.format(*marks), list(values))
 
 
 def _placeholders(tx: Connection, count: int) -> list[str]:
@@ -184,24 +176,21 @@ def _add(sums: dict[Key, list[int]], key: Key, value: int, *, incoming: bool, si
 
 def _apply(tx: Connection, chain: int, sums: dict[Key, list[int]]) -> None:
     """Add changes to the stored sums; those that become zero are removed."""
-    for keys in _batched(sorted(sums), _KEYS):
+    for keys in rows.chunks(sorted(sums), _KEYS):
         known = _known(tx, chain, keys)
-        rows: list[tuple[Any, ...]] = []
+        changed: list[tuple[Any, ...]] = []
         empty: list[tuple[Any, ...]] = []
         for key in keys:
-            stored, change = known.get(key, _ZERO), sums[key]
+            stored, change = known.get(key, (0, 0, 0)), sums[key]
             count, paid, back = (stored[i] + change[i] for i in range(3))
             if count or paid or back:
-                rows.append((chain, *key, count, str(paid), str(back)))
+                changed.append((chain, *key, count, str(paid), str(back)))
             elif key in known:
                 empty.append((chain, *key))
-        if rows:
-            _execute_many(tx, _UPSERT, rows)
+        if changed:
+            _execute_many(tx, _UPSERT, changed)
         if empty:
             _execute_many(tx, _REMOVE, empty)
-
-
-_ZERO: Final = (0, 0, 0)
 
 
 def _known(tx: Connection, chain: int, keys: Sequence[Key]) -> dict[Key, tuple[int, int, int]]:
@@ -210,14 +199,8 @@ def _known(tx: Connection, chain: int, keys: Sequence[Key]) -> dict[Key, tuple[i
     list_of = "VALUES " if tx.dialect.name == "sqlite" else ""
     query = _SUMS.format(first, list_of, ", ".join(triples))
     values = (chain, *(part for key in keys for part in key))
-    rows: Iterable[Any] = tx.exec_driver_sql(query, values)
+    stored: Iterable[Any] = tx.exec_driver_sql(query, values)
     return {
         (wallet, day, other): (count, int(paid), int(back))
-        for wallet, day, other, count, paid, back in rows
+        for wallet, day, other, count, paid, back in stored
     }
-
-
-def _batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    rest = iter(items)
-    while batch := list(islice(rest, size)):
-        yield batch

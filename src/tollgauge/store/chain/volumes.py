@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final
 
 import orjson
@@ -22,8 +24,8 @@ from tollgauge.core.evidence import PayerVolume
 from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
 from tollgauge.db import meta
 from tollgauge.store.chain import cursors as chains
-from tollgauge.store.chain.cursors import chain_wallet
 from tollgauge.store.chain.transfers import transfer, transfer_day
+from tollgauge.store.chain.wallets import chain_wallet
 
 MOST_PAYERS: Final = 5_000
 """Evidence names at most this many payers. The smallest ones beyond are added up as one payer: the
@@ -90,10 +92,7 @@ def payers(tx: Connection, chain: int, address: str, *, as_of: int) -> tuple[Pay
     to each of them, in the order of addresses; the smallest beyond MOST_PAYERS as one.
     """
     wallet = bytes.fromhex(address[2:])
-    sums: dict[bytes, list[int]] = {}
-    query = _window(tx, chain, as_of=as_of, wallet=wallet)
-    for _, other, count, paid, returned in tx.execute(query):
-        _count(sums, other, count, paid, returned)
+    sums = _by_counterparty(tx.execute(_window(tx, chain, as_of=as_of, wallet=wallet)))
     return _named((other, row) for other, row in sums.items() if row[0])
 
 
@@ -167,27 +166,20 @@ def _wallets(
 ) -> Iterator[tuple[bytes, dict[bytes, list[int]]]]:
     """Every wallet with its sums by counterparty, one wallet in memory at a time."""
     query = _window(tx, chain, as_of=as_of, wallet=None)
-    current: bytes | None = None
-    sums: dict[bytes, list[int]] = {}
     result = tx.execute(query, execution_options={"yield_per": _ROWS})
-    for rows in result.partitions():
-        for wallet, other, count, paid, returned in rows:
-            if wallet != current:
-                if current is not None:
-                    yield current, sums
-                current, sums = wallet, {}
-            _count(sums, other, count, paid, returned)
-    if current is not None:
-        yield current, sums
+    for wallet, group in groupby(result, key=itemgetter(0)):
+        yield wallet, _by_counterparty(group)
 
 
-def _count(
-    sums: dict[bytes, list[int]], other: bytes, count: int, paid: str, returned: str
-) -> None:
-    row = sums.setdefault(other, [0, 0, 0])
-    row[0] += count
-    row[1] += int(paid)
-    row[2] += int(returned)
+def _by_counterparty(window_rows: Iterable[Any]) -> dict[bytes, list[int]]:
+    """The sums (transfers, paid, returned) of one wallet."""
+    sums: dict[bytes, list[int]] = {}
+    for _, other, count, paid, returned in window_rows:
+        row = sums.setdefault(other, [0, 0, 0])
+        row[0] += count
+        row[1] += int(paid)
+        row[2] += int(returned)
+    return sums
 
 
 def _window(
@@ -204,18 +196,14 @@ def _window(
         ends.append((last * DAY_MS - 1, as_of))
         last -= 1
     whole: sa.Select[Any] = sa.select(
-        transfer_day.c.wallet,
-        transfer_day.c.other,
-        transfer_day.c.transfers,
-        transfer_day.c.paid,
-        transfer_day.c.returned,
+        *transfer_day.c["wallet", "other", "transfers", "paid", "returned"],
     )
     whole = whole.where(transfer_day.c.chain == chain, transfer_day.c.day.between(first, last))
     if wallet is not None:
         parts = [_single(chain, *end).where(transfer.c.wallet == wallet) for end in ends]
         return sa.union_all(whole.where(transfer_day.c.wallet == wallet), *parts)
     # No index orders the transfers of all wallets by time, but the key does by block number.
-    numbers = [(_after(tx, chain, a), _after(tx, chain, b)) for a, b in ends]
+    numbers = [(_after(tx, chain, after), _after(tx, chain, until)) for after, until in ends]
     parts = [
         _single(chain, *end).where(transfer.c.number >= low, transfer.c.number < high)
         for end, (low, high) in zip(ends, numbers, strict=True)
@@ -257,8 +245,8 @@ def _covered(tx: Connection, chain: int, *, as_of: int) -> tuple[int, int]:
     cursor = chains.cursor(tx, chain)
     if cursor is None:
         return 0, 0
-    low_at = chains.chain_wallet.c.low_at
-    query = sa.select(low_at, sa.func.count()).where(chains.chain_wallet.c.chain == chain)
+    low_at = chain_wallet.c.low_at
+    query = sa.select(low_at, sa.func.count()).where(chain_wallet.c.chain == chain)
     count = covered = 0
     for since, wallets in tx.execute(query.group_by(low_at)):
         count += wallets

@@ -1,5 +1,5 @@
 """Endpoints with their scores, as the similarity index reads them, and how many better alternatives
-each endpoint has. Who may be an alternative is decided in monitor/alternatives.
+each endpoint has. Which endpoint is offered to whom is decided in monitor/alternatives.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
-from tollgauge.db import schema, upsert
+from tollgauge.db import schema
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import score as score_table
+from tollgauge.store import rows
 from tollgauge.store.endpoints.endpoint_rows import from_row
-from tollgauge.store.endpoints.endpoints import chunks, lock
+from tollgauge.store.endpoints.endpoints import lock
 
 alternative_count = sa.Table(
     "alternative_count",
@@ -30,10 +31,7 @@ alternative_count = sa.Table(
 
 _ROWS: Final = sa.select(
     endpoint_table,
-    score_table.c.score_tenths,
-    score_table.c.grade,
-    score_table.c.recommendation,
-    score_table.c.confidence_hundredths,
+    *score_table.c["score_tenths", "grade", "recommendation", "confidence_hundredths"],
 ).outerjoin(score_table, score_table.c.endpoint_id == endpoint_table.c.id)
 _ONE: Final = Prepared(_ROWS.where(endpoint_table.c.id == sa.bindparam("id")))
 
@@ -52,57 +50,41 @@ class ScoredEndpoint:
 def page(tx: Connection, *, after: str, limit: int) -> tuple[ScoredEndpoint, ...]:
     """A page of all endpoints in the order of ids, those after an id."""
     query = _ROWS.where(endpoint_table.c.id > after).order_by(endpoint_table.c.id).limit(limit)
-    return tuple(_scored(row) for row in tx.execute(query).mappings())
+    return tuple(_scored_endpoint(row) for row in tx.execute(query))
 
 
-def scored_endpoint(tx: Connection, endpoint_id: str) -> ScoredEndpoint | None:
+def get(tx: Connection, endpoint_id: str) -> ScoredEndpoint | None:
     """An endpoint with its latest score, or None."""
     row = _ONE.first(tx, {"id": endpoint_id})
-    return None if row is None else _scored(row._asdict())
+    return None if row is None else _scored_endpoint(row)
 
 
-def scored_endpoints(tx: Connection, ids: Iterable[str]) -> dict[str, ScoredEndpoint]:
+def get_many(tx: Connection, ids: Iterable[str]) -> dict[str, ScoredEndpoint]:
     """Endpoints with their latest scores, by id; unknown ids are left out."""
-    by_id: dict[str, ScoredEndpoint] = {}
-    for chunk in chunks(ids):
-        rows = tx.execute(_ROWS.where(endpoint_table.c.id.in_(chunk)))
-        by_id.update((row["id"], _scored(row)) for row in rows.mappings())
-    return by_id
+    known = rows.with_any(tx, _ROWS, endpoint_table.c.id, ids)
+    return {row.id: _scored_endpoint(row) for row in known}
 
 
 def save_counts(tx: Connection, counts: Mapping[str, int]) -> None:
     """Store how many better alternatives some endpoints have, except for those that were removed
     meanwhile.
     """
-    existing = lock(tx, counts)
-    if not existing:
-        return
-    row = upsert.insert(tx, alternative_count)
-    row = row.on_conflict_do_update(
-        index_elements=["endpoint_id"], set_={"better": row.excluded.better}
-    )
-    rows = [{"endpoint_id": id_, "better": counts[id_]} for id_ in sorted(existing)]
-    tx.execute(row, rows)
+    existing = sorted(lock(tx, counts))
+    columns = [{"endpoint_id": id_, "better": counts[id_]} for id_ in existing]
+    rows.put(tx, alternative_count, columns)
 
 
 def counts(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
     """How many better alternatives some endpoints have; those not counted yet are left out."""
-    by_id: dict[str, int] = {}
-    for chunk in chunks(ids):
-        rows = tx.execute(
-            sa.select(alternative_count.c.endpoint_id, alternative_count.c.better).where(
-                alternative_count.c.endpoint_id.in_(chunk)
-            )
-        )
-        by_id.update((id_, better) for id_, better in rows)
-    return by_id
+    query, id_ = sa.select(alternative_count), alternative_count.c.endpoint_id
+    return {row.endpoint_id: row.better for row in rows.with_any(tx, query, id_, ids)}
 
 
-def _scored(row: Mapping[Any, Any]) -> ScoredEndpoint:
-    return ScoredEndpoint(
+def _scored_endpoint(row: Any) -> ScoredEndpoint:
+    return rows.from_columns(
+        ScoredEndpoint,
+        row,
         endpoint=from_row(row),
-        score_tenths=row["score_tenths"],
-        grade=row["grade"],
-        recommendation=row["recommendation"] or "",
-        confidence_hundredths=row["confidence_hundredths"] or 0,
+        recommendation=row.recommendation or "",
+        confidence_hundredths=row.confidence_hundredths or 0,
     )

@@ -21,9 +21,14 @@ from tollgauge.core.units import DAY_MS
 from tollgauge.db import upsert
 from tollgauge.db.schema import crawl as crawl_table
 from tollgauge.db.schema import listing as listing_table
-from tollgauge.store.endpoints import endpoints
+from tollgauge.store import rows
 
 _RESUME_MS: Final = DAY_MS
+_LISTED: Final = (
+    sa.select(listing_table.c.source, sa.func.count().label("listed"))
+    .where(listing_table.c.gone_at.is_(None))
+    .group_by(listing_table.c.source)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +75,7 @@ def set_offset(tx: Connection, crawl: Crawl, offset: int) -> None:
 def end_crawl(tx: Connection, crawl: Crawl, *, complete: bool, suspicious: bool, now: int) -> None:
     """Close a crawl and keep how many listings it saw."""
     row = crawl_table.update().where(crawl_table.c.id == crawl.id)
-    listed = seen_by(tx, crawl.source, crawl.id)
+    listed = _seen_by(tx, crawl.source, crawl.id)
     tx.execute(row.values(finished_at=now, complete=complete, suspicious=suspicious, listed=listed))
 
 
@@ -99,20 +104,14 @@ def last_taken(tx: Connection, source: str) -> int | None:
 
 def listed_by(tx: Connection) -> dict[str, int]:
     """How many endpoints each source lists now."""
-    query = sa.select(listing_table.c.source, sa.func.count()).where(
-        listing_table.c.gone_at.is_(None)
-    )
-    return dict(tx.execute(query.group_by(listing_table.c.source)).all())
+    return {row.source: row.listed for row in tx.execute(_LISTED)}
 
 
 def shared_with(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
     """How many of some endpoints each source lists now; a source that lists none is left out."""
     by_source: Counter[str] = Counter()
-    for chunk in endpoints.chunks(ids):
-        query = sa.select(listing_table.c.source, sa.func.count()).where(
-            listing_table.c.endpoint_id.in_(chunk), listing_table.c.gone_at.is_(None)
-        )
-        by_source.update(dict(tx.execute(query.group_by(listing_table.c.source)).all()))
+    for row in rows.with_any(tx, _LISTED, listing_table.c.endpoint_id, ids):
+        by_source[row.source] += row.listed
     return dict(by_source)
 
 
@@ -123,22 +122,21 @@ def census(tx: Connection, crawl: Crawl) -> Census:
         crawl_table.c.id < crawl.id,
         crawl_table.c.complete.is_(True) | crawl_table.c.suspicious.is_(True),
     )
-    rows = tx.execute(ended.order_by(crawl_table.c.id.desc()).limit(1)).mappings().all()
-    suspicious = rows[0] if rows and not rows[0]["complete"] else None
-    complete = tx.execute(
-        ended.where(crawl_table.c.complete.is_(True)).order_by(crawl_table.c.id.desc()).limit(1)
-    ).mappings()
+    ended = ended.order_by(crawl_table.c.id.desc()).limit(1)
+    newest = tx.execute(ended).first()
+    complete = tx.execute(ended.where(crawl_table.c.complete.is_(True))).first()
+    suspicious = newest if newest and not newest.complete else None
     return Census(
-        listed=seen_by(tx, crawl.source, crawl.id),
-        complete=next((row["listed"] for row in complete), None),
-        suspicious=suspicious["listed"] if suspicious else None,
+        listed=_seen_by(tx, crawl.source, crawl.id),
+        complete=complete.listed if complete else None,
+        suspicious=suspicious.listed if suspicious else None,
         repeated=(
-            suspicious["listed"] - seen_by(tx, crawl.source, suspicious["id"]) if suspicious else 0
+            suspicious.listed - _seen_by(tx, crawl.source, suspicious.id) if suspicious else 0
         ),
     )
 
 
-def seen_by(tx: Connection, source: str, crawl_id: int) -> int:
+def _seen_by(tx: Connection, source: str, crawl_id: int) -> int:
     """How many listings of a source were seen by a crawl, and by none after it."""
     query = sa.select(sa.func.count()).where(
         listing_table.c.source == source, listing_table.c.crawl_id == crawl_id

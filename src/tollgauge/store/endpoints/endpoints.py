@@ -1,4 +1,4 @@
-"""Endpoints and their hosts: rows, due work and its leases.
+"""Rows of endpoints, which of them are due, and the claims of due work.
 
 Rules:
 - a due endpoint is claimed by leasing its host, so that no two probes run at one host at once, in
@@ -7,13 +7,13 @@ Rules:
 - a score is due at `score_due`; claiming it moves that time past a lease, so that it becomes due
   again if the worker dies (see the columns in db/schema).
 
-Listings are store/endpoints/listings'; evidence is store/probes/probes'.
+Hosts are store/endpoints/hosts', listings store/endpoints/listings', probes
+store/probes/probes'.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -26,10 +26,10 @@ from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.db.schema import score as score_table
+from tollgauge.store import rows
 from tollgauge.store.endpoints.endpoint_rows import from_row, to_row
 
 SCORE_LEASE_MS: Final = 5 * MINUTE_MS
-_CHUNK: Final = 5_000
 _NO_WILDCARD: Final = sa.exists().where(
     host_table.c.host == endpoint_table.c.host, host_table.c.wildcard.is_(False)
 )
@@ -38,16 +38,7 @@ PUBLIC: Final = sa.or_(
     sa.and_(endpoint_table.c.learned.is_not(None), _NO_WILDCARD),
 )
 """Which endpoints anyone may see (store/endpoints/public)."""
-_STATE: Final = (
-    host_table.c.host,
-    host_table.c.wildcard,
-    host_table.c.wildcard_at,
-    host_table.c.free_at,
-    host_table.c.lease_until,
-)
 _ONE: Final = Prepared(sa.select(endpoint_table).where(endpoint_table.c.id == sa.bindparam("id")))
-# Frequent statements are built once: building one takes longer than executing it.
-_HOST: Final = sa.select(*_STATE).where(host_table.c.host == sa.bindparam("host"))
 _SHARING: Final = sa.select(sa.func.count(endpoint_table.c.host.distinct())).where(
     endpoint_table.c.quote_pay_to == sa.bindparam("pay_to"),
     endpoint_table.c.quote_network == sa.bindparam("network"),
@@ -55,61 +46,41 @@ _SHARING: Final = sa.select(sa.func.count(endpoint_table.c.host.distinct())).whe
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostState:
-    """What is known of a host. `wildcard`: whether a random path answered 402 too, None while
-    untried. The host is not probed before `free_at`, and before `lease_until` only by the worker
-    with its lease. Instants are ms UTC.
-    """
-
-    host: str
-    wildcard: bool | None = None
-    wildcard_at: int | None = None
-    free_at: int = 0
-    lease_until: int = 0
-
-
 def get(tx: Connection, endpoint_id: str) -> Endpoint | None:
     """The endpoint with an id, or None."""
     row = _ONE.first(tx, {"id": endpoint_id})
-    return None if row is None else from_row(row._asdict())
+    return None if row is None else from_row(row)
 
 
 def get_many(tx: Connection, ids: Iterable[str]) -> dict[str, Endpoint]:
     """The endpoints with these ids, by id; unknown ids are left out."""
-    by_id: dict[str, Endpoint] = {}
-    for chunk in chunks(ids):
-        rows = tx.execute(sa.select(endpoint_table).where(endpoint_table.c.id.in_(chunk)))
-        by_id.update((row["id"], from_row(row)) for row in rows.mappings())
-    return by_id
+    known = rows.with_any(tx, sa.select(endpoint_table), endpoint_table.c.id, ids)
+    return {row.id: from_row(row) for row in known}
 
 
-def insert(tx: Connection, endpoint: Endpoint, *, adopted: bool = False) -> None:
-    """Add an endpoint, and its host if that is new; its score is due at once.
+def insert(tx: Connection, *endpoints: Endpoint, adopted: bool = False) -> None:
+    """Add endpoints, and their hosts if those are new; their scores are due at once.
 
-    `adopted` means that no directory lists it: its status is unlisted until one does.
+    `adopted` means that no directory lists them: their status is unlisted until one does.
     """
-    insert_many(tx, (endpoint,), adopted=adopted)
-
-
-def insert_many(tx: Connection, endpoints: Iterable[Endpoint], *, adopted: bool = False) -> None:
-    """Add several endpoints, as `insert` does one."""
     ordered = sorted(endpoints, key=lambda endpoint: endpoint.id)
     if not ordered:
         return
     hosts = [{"host": host} for host in sorted({endpoint.host for endpoint in ordered})]
     tx.execute(upsert.insert(tx, host_table).on_conflict_do_nothing(), hosts)
-    extra = {"adopted": adopted, "score_next": None}
-    rows = [
-        to_row(endpoint)
-        | extra
-        | {
-            "score_due": endpoint.first_seen,
-            "quote_source": next(iter(endpoint.sources), "") if endpoint.quote else None,
-        }
-        for endpoint in ordered
-    ]
-    tx.execute(endpoint_table.insert(), rows)
+    tx.execute(
+        endpoint_table.insert(),
+        [
+            to_row(endpoint)
+            | {
+                "adopted": adopted,
+                "quote_source": next(iter(endpoint.sources), "") if endpoint.quote else None,
+                "score_due": endpoint.first_seen,
+                "score_next": None,
+            }
+            for endpoint in ordered
+        ],
+    )
 
 
 def update(tx: Connection, endpoint: Endpoint) -> None:
@@ -151,71 +122,17 @@ def claim_due(
     return tuple(claimed)
 
 
-def claim_host(tx: Connection, host: str, *, owner: str, now: int, lease_ms: int) -> bool:
-    """Lease one host for a probe that is wanted now; False if it is leased, or not free before
-    `free_at`. An unknown host is added.
-    """
-    tx.execute(upsert.insert(tx, host_table).values(host=host).on_conflict_do_nothing())
-    done = tx.execute(
-        host_table.update()
-        .where(
-            host_table.c.host == host, host_table.c.lease_until <= now, host_table.c.free_at <= now
-        )
-        .values(lease_owner=owner, lease_until=now + lease_ms)
-    )
-    return done.rowcount > 0
-
-
-def release_host(tx: Connection, host: str, *, owner: str, now: int, free_at: int) -> bool:
-    """End a lease; the host is not probed before `free_at`. False, and nothing changed, if the
-    lease is no longer the owner's.
-    """
-    done = tx.execute(
-        host_table.update()
-        .where(host_table.c.host == host, host_table.c.lease_owner == owner)
-        .values(
-            lease_owner=None,
-            lease_until=least(host_table.c.lease_until, now),
-            free_at=greatest(host_table.c.free_at, free_at),
-        )
-    )
-    return done.rowcount > 0
-
-
-def release_hosts(tx: Connection, free_at: Mapping[str, int], *, owner: str, now: int) -> None:
-    """End the owner's leases of hosts; `free_at` has the instant by host, as in `release_host`."""
-    statement = (
-        host_table.update()
-        .where(host_table.c.host == sa.bindparam("host_"), host_table.c.lease_owner == owner)
-        .values(
-            lease_owner=None,
-            lease_until=least(host_table.c.lease_until, now),
-            free_at=greatest(host_table.c.free_at, sa.bindparam("free_at_", type_=sa.BigInteger)),
-        )
-    )
-    rows = [{"host_": host, "free_at_": free_at[host]} for host in sorted(free_at)]
-    tx.execute(statement, rows)
-
-
-def lock(tx: Connection, ids: Iterable[str]) -> dict[str, sa.RowMapping]:
+def lock(tx: Connection, ids: Iterable[str]) -> dict[str, sa.Row[Any]]:
     """The rows of endpoints by id, locked in the order of their ids, so that no two transactions
     wait for each other.
     """
-    by_id: dict[str, sa.RowMapping] = {}
-    for chunk in chunks(sorted(ids)):
-        query = (
-            sa.select(endpoint_table)
-            .where(endpoint_table.c.id.in_(chunk))
-            .order_by(endpoint_table.c.id)
-            .with_for_update()
-        )
-        by_id.update((row["id"], row) for row in tx.execute(query).mappings())
-    return by_id
+    query = sa.select(endpoint_table).order_by(endpoint_table.c.id).with_for_update()
+    return {row.id: row for row in rows.with_any(tx, query, endpoint_table.c.id, sorted(ids))}
 
 
 def mark_dirty(tx: Connection, ids: Iterable[str], *, now: int) -> None:
     """Make the scores of endpoints due, because their evidence changed."""
-    for chunk in chunks(sorted(set(ids))):
+    for chunk in rows.chunks(sorted(set(ids))):
         locked = (
             sa.select(endpoint_table.c.id)
             .where(endpoint_table.c.id.in_(chunk))
@@ -233,12 +150,11 @@ def claim_dirty(
     now: int,
     limit: int,
     max_age_ms: int,
-    lease_ms: int = SCORE_LEASE_MS,
 ) -> tuple[str, ...]:
     """Claim the ids of endpoints whose score is due, longest overdue first: their evidence changed
     since it was computed, or it is older than `max_age_ms`.
 
-    A claim holds for `lease_ms`; `scores.save` ends it, unless the evidence changed meanwhile.
+    A claim holds for SCORE_LEASE_MS; `scores.save` ends it, unless the evidence changed meanwhile.
     """
     wanted = (
         sa.select(endpoint_table.c.id)
@@ -248,46 +164,13 @@ def claim_dirty(
         .with_for_update(skip_locked=True)
     )
     ids = tuple(tx.execute(wanted).scalars())
-    for chunk in chunks(ids):
+    for chunk in rows.chunks(ids):
         tx.execute(
             endpoint_table.update()
             .where(endpoint_table.c.id.in_(chunk))
-            .values(score_due=now + lease_ms, score_next=now + max_age_ms)
+            .values(score_due=now + SCORE_LEASE_MS, score_next=now + max_age_ms)
         )
     return ids
-
-
-def set_wildcard(tx: Connection, host: str, *, wildcard: bool, at: int) -> None:
-    """Store whether a random path of a host answers 402. If that changed, the scores of all
-    endpoints of the host are due.
-    """
-    before = host_state(tx, host)
-    statement = upsert.insert(tx, host_table).values(host=host, wildcard=wildcard, wildcard_at=at)
-    tx.execute(
-        statement.on_conflict_do_update(
-            index_elements=["host"], set_={"wildcard": wildcard, "wildcard_at": at}
-        )
-    )
-    if bool(before.wildcard) != wildcard:
-        ids = tx.execute(
-            sa.select(endpoint_table.c.id).where(endpoint_table.c.host == host)
-        ).scalars()
-        mark_dirty(tx, ids, now=at)
-
-
-def host_state(tx: Connection, host: str) -> HostState:
-    """What is known of a host; the defaults of HostState for an unknown one."""
-    row = tx.execute(_HOST, {"host": host}).mappings().one_or_none()
-    return HostState(host=host) if row is None else HostState(**row)
-
-
-def host_states(tx: Connection, hosts: Iterable[str]) -> dict[str, HostState]:
-    """What is known of hosts, by name; unknown hosts are left out."""
-    by_host: dict[str, HostState] = {}
-    for chunk in chunks(hosts):
-        rows = tx.execute(sa.select(*_STATE).where(host_table.c.host.in_(chunk)))
-        by_host.update((row["host"], HostState(**row)) for row in rows.mappings())
-    return by_host
 
 
 def count_hosts_sharing(tx: Connection, network: str, pay_to: str) -> int:
@@ -306,7 +189,7 @@ def of_host(tx: Connection, host: str, *, limit: int) -> tuple[Endpoint, ...]:
         .order_by(score_table.c.score_tenths.desc().nulls_last(), endpoint_table.c.id)
         .limit(limit)
     )
-    return tuple(from_row(row) for row in tx.execute(query).mappings())
+    return tuple(from_row(row) for row in tx.execute(query))
 
 
 def counts(tx: Connection) -> dict[str, int]:
@@ -378,24 +261,4 @@ def _watched(now: int, *, watched: bool) -> tuple[sa.ColumnElement[bool], ...]:
 
 def dirty(now: int | sa.ColumnElement[int]) -> dict[str, Any]:
     """The column values that make a score due at `now`."""
-    return {"score_due": least(endpoint_table.c.score_due, now), "score_next": None}
-
-
-def least(
-    column: sa.ColumnElement[int], value: int | sa.ColumnElement[int]
-) -> sa.ColumnElement[int]:
-    """The smaller of a column and a value: LEAST exists in PostgreSQL only."""
-    return sa.case((column < value, column), else_=value)
-
-
-def greatest(
-    column: sa.ColumnElement[Any], value: int | sa.ColumnElement[int]
-) -> sa.ColumnElement[Any]:
-    """The greater of a column and a value; the value where the column is NULL."""
-    return sa.case((column > value, column), else_=value)
-
-
-def chunks(ids: Iterable[str]) -> Iterable[list[str]]:
-    """Ids in lists that fit the databases' limits on parameters."""
-    whole = list(ids)
-    return (whole[start : start + _CHUNK] for start in range(0, len(whole), _CHUNK))
+    return {"score_due": rows.least(endpoint_table.c.score_due, now), "score_next": None}

@@ -7,7 +7,7 @@ decided in monitor/discovery; crawls themselves are in store/endpoints/crawls.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -16,15 +16,17 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.terms import Advertised
-from tollgauge.db import schema, upsert
-from tollgauge.db.codec import terms_from_json, terms_to_json, texts_to_json
+from tollgauge.db import schema
+from tollgauge.db.codec import terms_from_json, terms_to_json
+from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.endpoints.crawls import Crawl
-from tollgauge.store.endpoints.endpoint_rows import from_row, quote_columns, to_row
+from tollgauge.store.endpoints.endpoint_rows import from_row, to_row
 
 LISTINGS_TURN: Final = "listings"
 """The turn of whoever adds or removes endpoints or changes listings."""
 
+_SCORE: Final = ("score_due", "score_next")
 _event: Final = schema.discovery_event
 _EVENTS: Final = (
     sa.select(_event.c.at, _event.c.event, _event.c.source, _event.c.before, _event.c.after)
@@ -82,106 +84,43 @@ class StoredListing:
 def lock(tx: Connection, ids: Iterable[str]) -> dict[str, LockedEndpoint]:
     """Endpoints by id, locked in the order of their ids; unknown ids are left out."""
     return {
-        id_: LockedEndpoint(
-            endpoint=from_row(row),
-            quote_source=row["quote_source"],
-            score_due=row["score_due"],
-            score_next=row["score_next"],
-        )
+        id_: rows.from_columns(LockedEndpoint, row, endpoint=from_row(row))
         for id_, row in endpoints.lock(tx, ids).items()
     }
 
 
 def of_source(tx: Connection, source: str, ids: Iterable[str]) -> dict[str, StoredListing]:
     """What a source says of endpoints, by their ids; those that it never listed are left out."""
-    listings: dict[str, StoredListing] = {}
-    for chunk in endpoints.chunks(ids):
-        query = sa.select(schema.listing).where(
-            schema.listing.c.endpoint_id.in_(chunk), schema.listing.c.source == source
-        )
-        for row in tx.execute(query).mappings():
-            listings[row["endpoint_id"]] = StoredListing(
-                endpoint_id=row["endpoint_id"],
-                source=row["source"],
-                crawl_id=row["crawl_id"],
-                first_seen=row["first_seen"],
-                last_seen=row["last_seen"],
-                gone_at=row["gone_at"],
-                terms=terms_from_json(row["quote"]),
-            )
-    return listings
+    query = sa.select(schema.listing).where(schema.listing.c.source == source)
+    return {
+        row.endpoint_id: rows.from_columns(StoredListing, row, terms=terms_from_json(row.quote))
+        for row in rows.with_any(tx, query, schema.listing.c.endpoint_id, ids)
+    }
 
 
 def save(tx: Connection, listings: Sequence[StoredListing]) -> None:
     """Keep listings; one that is there keeps its `first_seen`."""
-    if not listings:
-        return
-    statement = upsert.insert(tx, schema.listing)
-    replaced = ("crawl_id", "last_seen", "gone_at", "quote")
-    tx.execute(
-        statement.on_conflict_do_update(
-            index_elements=["endpoint_id", "source"],
-            set_={name: statement.excluded[name] for name in replaced},
-        ),
-        [
-            {
-                "endpoint_id": listing.endpoint_id,
-                "source": listing.source,
-                "crawl_id": listing.crawl_id,
-                "first_seen": listing.first_seen,
-                "last_seen": listing.last_seen,
-                "gone_at": listing.gone_at,
-                "quote": terms_to_json(listing.terms),
-            }
-            for listing in listings
-        ],
-    )
+    columns = [
+        rows.to_columns(listing, "terms", quote=terms_to_json(listing.terms))
+        for listing in listings
+    ]
+    rows.put(tx, schema.listing, columns, keep=("first_seen",))
 
 
 def save_listed(tx: Connection, listed: Sequence[LockedEndpoint]) -> None:
     """Write every column of endpoints that a directory lists."""
-    _update_many(
-        tx,
-        [
-            to_row(locked.endpoint)
-            | {"adopted": False, "quote_source": locked.quote_source}
-            | _score_columns(locked)
-            for locked in listed
-        ],
-    )
+    _update(tx, listed, tuple(column.name for column in schema.endpoint.c if column.name != "id"))
 
 
 def save_sources(tx: Connection, changed: Sequence[LockedEndpoint]) -> None:
     """Write which sources list endpoints, whether any does, and the score that is owed."""
-    _update_many(
-        tx,
-        [
-            {
-                "id": locked.endpoint.id,
-                "sources": texts_to_json(locked.endpoint.sources),
-                "status": locked.endpoint.status.value,
-            }
-            | _score_columns(locked)
-            for locked in changed
-        ],
-    )
+    _update(tx, changed, ("sources", "status", *_SCORE))
 
 
 def save_quotes(tx: Connection, quoted: Sequence[LockedEndpoint]) -> None:
     """Write the prices of endpoints, who named them, and the score that is owed."""
-    _update_many(
-        tx,
-        [
-            {
-                "id": locked.endpoint.id,
-                "quote_at": locked.endpoint.quote_at,
-                "quote_source": locked.quote_source,
-            }
-            | quote_columns(locked.endpoint.quote)
-            | _score_columns(locked)
-            for locked in quoted
-        ],
-    )
+    quote = ("quote_network", "quote_asset", "quote_amount", "quote_pay_to")
+    _update(tx, quoted, (*quote, "quote_at", "quote_source", *_SCORE))
 
 
 def remove_unseen(tx: Connection, crawl: Crawl, *, at: int) -> tuple[str, ...]:
@@ -205,17 +144,7 @@ def add_events(tx: Connection, events: Sequence[tuple[str, DiscoveryEvent]]) -> 
     if events:
         tx.execute(
             schema.discovery_event.insert(),
-            [
-                {
-                    "endpoint_id": endpoint_id,
-                    "at": event.at,
-                    "event": event.event,
-                    "source": event.source,
-                    "before": event.before,
-                    "after": event.after,
-                }
-                for endpoint_id, event in events
-            ],
+            [rows.to_columns(event, endpoint_id=endpoint_id) for endpoint_id, event in events],
         )
 
 
@@ -224,22 +153,24 @@ def events(
 ) -> tuple[DiscoveryEvent, ...]:
     """What happened to an endpoint with `since < at <= until`, oldest first."""
     bounds = {"id": endpoint_id, "since": since, "until": until}
-    return tuple(DiscoveryEvent(**row) for row in tx.execute(_EVENTS, bounds).mappings())
+    return tuple(rows.from_columns(DiscoveryEvent, row) for row in tx.execute(_EVENTS, bounds))
 
 
-def _score_columns(locked: LockedEndpoint) -> dict[str, int | None]:
-    return {"score_due": locked.score_due, "score_next": locked.score_next}
-
-
-def _update_many(tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows of the table `endpoint` that all name the same columns, by their ids."""
-    if not rows:
+def _update(tx: Connection, changed: Sequence[LockedEndpoint], names: Sequence[str]) -> None:
+    """Write some columns of endpoints, by their ids."""
+    if not changed:
         return
-    endpoint = schema.endpoint
-    names = [name for name in rows[0] if name != "id"]
+    columns = schema.endpoint.c
     statement = (
-        endpoint.update()
-        .where(endpoint.c.id == sa.bindparam("id_"))
-        .values({name: sa.bindparam(f"{name}_", type_=endpoint.c[name].type) for name in names})
+        schema.endpoint.update()
+        .where(columns.id == sa.bindparam("id_"))
+        .values({name: sa.bindparam(f"{name}_", type_=columns[name].type) for name in names})
     )
-    tx.execute(statement, [{f"{name}_": row[name] for name in row} for row in rows])
+    updates = [_columns(locked) for locked in changed]
+    tx.execute(statement, [{f"{name}_": row[name] for name in ("id", *names)} for row in updates])
+
+
+def _columns(locked: LockedEndpoint) -> dict[str, Any]:
+    """The columns of an endpoint that a directory lists."""
+    own = rows.to_columns(locked, "endpoint", adopted=False)
+    return to_row(locked.endpoint) | own

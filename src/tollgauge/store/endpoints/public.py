@@ -54,7 +54,7 @@ _ONE: Final = Prepared(
 def get(tx: Connection, endpoint_id: str) -> Endpoint | None:
     """The endpoint with an id; None for an unknown id and for an endpoint that is not public."""
     row = _ONE.first(tx, {"id": endpoint_id})
-    return None if row is None else from_row(row._asdict())
+    return None if row is None else from_row(row)
 
 
 def forget(tx: Connection, *, now: int, limit: int) -> int:

@@ -9,22 +9,20 @@ Rules:
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Listing
-from tollgauge.core.evidence import Evidence, to_json
-from tollgauge.core.score import Score, score_from_json, score_to_json
+from tollgauge.core.score import Score, score_from_json
 from tollgauge.db import upsert
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import score as score_table
-from tollgauge.store.endpoints.endpoints import chunks
+from tollgauge.store import rows
 
 _ONE: Final = Prepared(
     sa.select(score_table).where(score_table.c.endpoint_id == sa.bindparam("id"))
@@ -61,8 +59,9 @@ _RANKED: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreRow:
-    """A score as it was saved. `evidence` is the canonical JSON whose SHA-256 is `digest`;
-    `result` the JSON of the whole score. None where nothing was measured.
+    """A score as it was saved. `compliant`: at least half of the scored probes were. `evidence` is
+    the canonical JSON whose SHA-256 is `digest`; `result` the JSON of the whole score. None where
+    nothing was measured.
     """
 
     endpoint_id: str
@@ -82,7 +81,7 @@ class ScoreRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Population:
     """The ranked population: how many endpoints it has, how many of them were ever up in their
-    window (`reachable`), how many were mostly `compliant` (see `row_of`), and (grade, count) from
+    window (`reachable`), how many were mostly `compliant`, and (grade, count) from
     the best grade down.
     """
 
@@ -90,28 +89,6 @@ class Population:
     reachable: int
     compliant: int
     grades: tuple[tuple[str, int], ...]
-
-
-def row_of(endpoint_id: str, evidence: Evidence, computed: Score) -> ScoreRow:
-    """The row of a score that was computed from evidence. `compliant`: at least half of the scored
-    probes were compliant.
-    """
-    stats = computed.stats
-    document = to_json(evidence)
-    return ScoreRow(
-        endpoint_id=endpoint_id,
-        as_of=computed.as_of,
-        policy_version=computed.policy_version,
-        score_tenths=computed.score_tenths,
-        grade=computed.grade,
-        recommendation=computed.recommendation,
-        confidence_hundredths=computed.confidence_hundredths,
-        uptime_tenths=stats.uptime_tenths,
-        compliant=stats.scored > 0 and 2 * stats.compliant >= stats.scored,
-        evidence=document,
-        digest=hashlib.sha256(document).hexdigest(),
-        result=score_to_json(computed),
-    )
 
 
 def save(tx: Connection, row: ScoreRow) -> bool:
@@ -122,75 +99,33 @@ def save(tx: Connection, row: ScoreRow) -> bool:
     # First, because it locks the endpoint's row: the endpoint cannot be removed meanwhile.
     if not _END_CLAIM.run(tx, {"id_": row.endpoint_id}):
         return False
-    return _SAVE.run(tx, {field.name: getattr(row, field.name) for field in fields(row)}) > 0
+    return _SAVE.run(tx, rows.to_columns(row)) > 0
 
 
 def get(tx: Connection, endpoint_id: str) -> ScoreRow | None:
     """The score of an endpoint, or None."""
     row = _ONE.first(tx, {"id": endpoint_id})
-    return None if row is None else ScoreRow(**row._asdict())
+    return None if row is None else rows.from_columns(ScoreRow, row)
 
 
 def get_many(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, ScoreRow]:
     """The scores of some endpoints, by endpoint id; those without are left out."""
-    by_id: dict[str, ScoreRow] = {}
-    for chunk in chunks(endpoint_ids):
-        rows = tx.execute(sa.select(score_table).where(score_table.c.endpoint_id.in_(chunk)))
-        by_id.update((row["endpoint_id"], ScoreRow(**row)) for row in rows.mappings())
-    return by_id
+    query = sa.select(score_table)
+    known = rows.with_any(tx, query, score_table.c.endpoint_id, endpoint_ids)
+    return {row.endpoint_id: rows.from_columns(ScoreRow, row) for row in known}
 
 
 def results(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Score]:
     """The scores of some endpoints without their evidence, which can be large, by endpoint id;
     those without are left out.
     """
-    by_id: dict[str, Score] = {}
-    for chunk in chunks(endpoint_ids):
-        rows = tx.execute(
-            sa.select(score_table.c.endpoint_id, score_table.c.result).where(
-                score_table.c.endpoint_id.in_(chunk)
-            )
-        )
-        by_id.update((row.endpoint_id, score_from_json(row.result)) for row in rows)
-    return by_id
+    query = sa.select(score_table.c.endpoint_id, score_table.c.result)
+    known = rows.with_any(tx, query, score_table.c.endpoint_id, endpoint_ids)
+    return {row.endpoint_id: score_from_json(row.result) for row in known}
 
 
-def top(tx: Connection, *, limit: int) -> tuple[ScoreRow, ...]:
-    """The best of the ranked population, best first."""
-    return _ranked(tx, limit=limit, offset=0)
-
-
-def at_rank(tx: Connection, *, rank: int) -> ScoreRow | None:
-    """The score at a rank of the ranked population, from 1; None beyond its ends."""
-    if rank < 1:
-        return None
-    return next(iter(_ranked(tx, limit=1, offset=rank - 1)), None)
-
-
-def population(tx: Connection) -> Population:
-    """Counts over the ranked population."""
-    query = sa.select(
-        score_table.c.grade,
-        sa.func.count(),
-        sa.func.count().filter(score_table.c.uptime_tenths > 0),
-        sa.func.count().filter(score_table.c.compliant),
-    )
-    query = (
-        query.join(endpoint_table)
-        .where(*_RANKED)
-        .group_by(score_table.c.grade)
-        .order_by(score_table.c.grade)
-    )
-    rows = tx.execute(query).all()
-    return Population(
-        scored=sum(row[1] for row in rows),
-        reachable=sum(row[2] for row in rows),
-        compliant=sum(row[3] for row in rows),
-        grades=tuple((row[0], row[1]) for row in rows if row[0] is not None),
-    )
-
-
-def _ranked(tx: Connection, *, limit: int, offset: int) -> tuple[ScoreRow, ...]:
+def top(tx: Connection, *, limit: int, offset: int = 0) -> tuple[ScoreRow, ...]:
+    """The best of the ranked population after the first `offset`, best first."""
     query = (
         sa.select(score_table)
         .join(endpoint_table)
@@ -199,4 +134,27 @@ def _ranked(tx: Connection, *, limit: int, offset: int) -> tuple[ScoreRow, ...]:
         .limit(limit)
         .offset(offset)
     )
-    return tuple(ScoreRow(**row) for row in tx.execute(query).mappings())
+    return tuple(rows.from_columns(ScoreRow, row) for row in tx.execute(query))
+
+
+def population(tx: Connection) -> Population:
+    """Counts over the ranked population."""
+    query = (
+        sa.select(
+            score_table.c.grade,
+            sa.func.count().label("scored"),
+            sa.func.count().filter(score_table.c.uptime_tenths > 0).label("reachable"),
+            sa.func.count().filter(score_table.c.compliant).label("compliant"),
+        )
+        .join(endpoint_table)
+        .where(*_RANKED)
+        .group_by(score_table.c.grade)
+        .order_by(score_table.c.grade)
+    )
+    by_grade = tx.execute(query).all()
+    return Population(
+        scored=sum(row.scored for row in by_grade),
+        reachable=sum(row.reachable for row in by_grade),
+        compliant=sum(row.compliant for row in by_grade),
+        grades=tuple((row.grade, row.scored) for row in by_grade if row.grade is not None),
+    )

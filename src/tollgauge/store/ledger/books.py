@@ -20,8 +20,8 @@ from sqlalchemy import Connection
 from tollgauge.core.books import Account, Day, ReceivedTransfer, UnmatchedSale, books_of_day
 from tollgauge.core.payment import State
 from tollgauge.core.units import DAY_MS, day_of
-from tollgauge.db import upsert
 from tollgauge.db.schema import metadata
+from tollgauge.store import rows
 from tollgauge.store.chain.cursors import chain_cursor
 from tollgauge.store.chain.deposits import account, deposit
 from tollgauge.store.chain.volumes import chain_of
@@ -81,16 +81,11 @@ def accounts(tx: Connection) -> tuple[Account, ...]:
     that only the ledger names.
     """
     query = sa.select(
-        account.c.chain,
-        account.c.asset,
-        account.c.address,
-        account.c.low_at,
-        chain_cursor.c.audited_at,
-    )
-    rows = tx.execute(query.join(chain_cursor, chain_cursor.c.chain == account.c.chain))
+        *account.c["chain", "asset", "address", "low_at"], chain_cursor.c.audited_at
+    ).join(chain_cursor, chain_cursor.c.chain == account.c.chain)
     indexed = {
-        (f"eip155:{chain}", asset, address): (low_at, read_to)
-        for chain, asset, address, low_at, read_to in rows
+        (f"eip155:{row.chain}", row.asset, row.address): (row.low_at, row.audited_at)
+        for row in tx.execute(query)
     }
     sold = sa.select(payment.c.network, payment.c.asset, payment.c.pay_to).distinct()
     for network, asset, pay_to in tx.execute(sold.where(payment.c.state == State.SETTLED.value)):
@@ -107,9 +102,7 @@ def of_day(tx: Connection, book_account: Account, day: int) -> Day:
     chain = chain_of(book_account.network)
     paid = sa.and_(
         payment.c.network == book_account.network,
-        payment.c.asset == deposit.c.asset,
-        payment.c.payer == deposit.c.payer,
-        payment.c.nonce == deposit.c.nonce,
+        *_same_key(),
         payment.c.state == State.SETTLED.value,
     )
     transfers = (
@@ -136,7 +129,10 @@ def of_day(tx: Connection, book_account: Account, day: int) -> Day:
         payment.c.created_at < end,
         ~has_deposit,
     )
-    unseen = [UnmatchedSale(int(a), at, int(until)) for a, at, until in tx.execute(sales)]
+    unseen = [
+        UnmatchedSale(int(sale.amount), sale.created_at, int(sale.valid_before))
+        for sale in tx.execute(sales)
+    ]
     return books_of_day(book_account, day, deposits, unseen)
 
 
@@ -151,7 +147,7 @@ def unattributed(tx: Connection, *, limit: int) -> tuple[UnattributedDeposit, ..
         .order_by(deposit.c.at.desc(), deposit.c.number.desc(), deposit.c.log_index)
         .limit(limit)
     )
-    return tuple(_unattributed_deposit(row) for row in tx.execute(query).mappings())
+    return tuple(_unattributed_deposit(row) for row in tx.execute(query))
 
 
 def checked(tx: Connection, book_account: Account) -> dict[int, int]:
@@ -164,12 +160,15 @@ def checked(tx: Connection, book_account: Account) -> dict[int, int]:
 
 def check(tx: Connection, day: Day, *, now: int) -> None:
     """Keep the difference of a complete day."""
-    chain = chain_of(day.account.network)
-    place = {"chain": chain, "asset": day.account.asset, "pay_to": day.account.address}
-    values: dict[str, Any] = {"difference": str(day.difference), "checked_at": now}
-    keys = [book_day.c.chain, book_day.c.asset, book_day.c.pay_to, book_day.c.day]
-    row = upsert.insert(tx, book_day).values(**place, day=day.day, **values)
-    tx.execute(row.on_conflict_do_update(index_elements=keys, set_=values))
+    columns = {
+        "chain": chain_of(day.account.network),
+        "asset": day.account.asset,
+        "pay_to": day.account.address,
+        "day": day.day,
+        "difference": str(day.difference),
+        "checked_at": now,
+    }
+    rows.put(tx, book_day, [columns])
 
 
 def recheck(tx: Connection, row: LedgerRow) -> None:
@@ -201,17 +200,12 @@ def _of(book_account: Account) -> tuple[sa.ColumnElement[bool], ...]:
 
 
 def _unattributed_deposit(row: Any) -> UnattributedDeposit:
-    return UnattributedDeposit(
-        network=f"eip155:{row['chain']}",
-        asset=row["asset"],
-        pay_to=row["pay_to"],
-        payer=row["payer"],
-        value=int(row["value"]),
-        nonce=row["nonce"],
-        transaction=row["transaction"],
-        log_index=row["log_index"],
-        block=row["number"],
-        at=row["at"],
-        payment_id=row["id"],
-        state=None if row["state"] is None else State(row["state"]),
+    return rows.from_columns(
+        UnattributedDeposit,
+        row,
+        network=f"eip155:{row.chain}",
+        value=int(row.value),
+        block=row.number,
+        payment_id=row.id,
+        state=None if row.state is None else State(row.state),
     )

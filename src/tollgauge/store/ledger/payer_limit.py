@@ -8,23 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Integer,
-    Select,
-    and_,
-    bindparam,
-    literal_column,
-    or_,
-    select,
-    union_all,
-)
+import sqlalchemy as sa
+from sqlalchemy import Connection
 
 from tollgauge.core.payment import BEFORE_SETTLEMENT, NEVER_PAID, State
 from tollgauge.core.units import HOUR_MS, MINUTE_MS
 from tollgauge.db.prepared import Prepared
-from tollgauge.store.ledger.payments import LedgerRow, payment, payment_attempt
+from tollgauge.store.ledger.attempts import payment_attempt
+from tollgauge.store.ledger.payments import LedgerRow, payment
 
 MOST: Final = 10
 """At most this many unpaid answers are computed for one payer within WITHIN_MS."""
@@ -37,40 +28,42 @@ HOST_WITHIN_MS: Final = 10 * MINUTE_MS
 _UNPAID: Final = NEVER_PAID | {State.UNKNOWN}
 
 
-def _oldest_counted() -> Select[int]:
+def _oldest_counted() -> sa.Select[int]:
     """When the oldest of the `others` + 1 newest unpaid answers of a payer was computed."""
-    of_payer = and_(
-        payment.c.payer == bindparam("payer"), payment.c.created_at > bindparam("since")
+    of_payer = sa.and_(
+        payment.c.payer == sa.bindparam("payer"), payment.c.created_at > sa.bindparam("since")
     )
-    abandoned = and_(_in({State.SETTLING}), payment.c.lease_until <= bindparam("now"))
-    unpaid = select(payment.c.created_at.label("at")).where(
+    abandoned = sa.and_(_in({State.SETTLING}), payment.c.lease_until <= sa.bindparam("now"))
+    unpaid = sa.select(payment.c.created_at.label("at")).where(
         of_payer,
         _in(_UNPAID | {State.SETTLING}),
-        or_(_in(_UNPAID), abandoned),
-        payment.c.id != bindparam("row"),
+        sa.or_(_in(_UNPAID), abandoned),
+        payment.c.id != sa.bindparam("row"),
     )
     wasted = (
-        select(payment_attempt.c.at)
+        sa.select(payment_attempt.c.at)
         .join(payment, payment.c.id == payment_attempt.c.payment_id)
         .where(of_payer, _in(BEFORE_SETTLEMENT), payment_attempt.c.kind == "answer")
     )
-    both = union_all(unpaid, wasted).subquery()
-    newest = select(both.c.at).order_by(both.c.at.desc())
-    return newest.offset(bindparam("others", type_=Integer)).limit(1)
+    both = sa.union_all(unpaid, wasted).subquery()
+    newest = sa.select(both.c.at).order_by(both.c.at.desc())
+    return newest.offset(sa.bindparam("others", type_=sa.Integer)).limit(1)
 
 
-def _in(states: Iterable[State]) -> ColumnElement[bool]:
+def _in(states: Iterable[State]) -> sa.ColumnElement[bool]:
     """The state is one of some. They are literals of the statement, because SQLAlchemy would
     compile a list of parameters anew for each execution.
     """
-    return payment.c.state.in_([literal_column(f"'{state.value}'") for state in sorted(states)])
+    return payment.c.state.in_([sa.literal_column(f"'{state.value}'") for state in sorted(states)])
 
 
 _OLDEST_COUNTED: Final = Prepared(_oldest_counted())
 _NEWEST_OF_HOST: Final = Prepared(
-    select(payment_attempt.c.at, payment.c.payer)
+    sa.select(payment_attempt.c.at, payment.c.payer)
     .join(payment, payment.c.id == payment_attempt.c.payment_id)
-    .where(payment_attempt.c.host == bindparam("host"), payment_attempt.c.at > bindparam("since"))
+    .where(
+        payment_attempt.c.host == sa.bindparam("host"), payment_attempt.c.at > sa.bindparam("since")
+    )
     .order_by(payment_attempt.c.at.desc())
     .limit(HOST_MOST)
 )

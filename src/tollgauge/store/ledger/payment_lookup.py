@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import ColumnElement, Connection, and_, or_, select
+import sqlalchemy as sa
+from sqlalchemy import Connection
 
 from tollgauge.core.payment import State
+from tollgauge.store import rows
 from tollgauge.store.ledger.payments import payment
 
 KEYS_MAX: Final = 500
@@ -39,20 +41,16 @@ class PaymentSummary:
     at: int
 
 
-_COLUMNS: Final = (payment.c.id, payment.c.route, payment.c.state, payment.c.created_at)
-
-
 def payment_of(
     tx: Connection, keys: Sequence[Key], *, network: str, transaction: str
 ) -> PaymentSummary | None:
     """The oldest payment on a network that has one of these keys, else the oldest whose
     settlement named the transaction; None without either.
     """
-    for start in range(0, min(len(keys), KEYS_MAX), _KEYS_A_QUERY):
-        chunk = keys[start : start + _KEYS_A_QUERY]
-        matches = or_(
+    for chunk in rows.chunks(keys[:KEYS_MAX], _KEYS_A_QUERY):
+        matches = sa.or_(
             *(
-                and_(
+                sa.and_(
                     payment.c.asset == key.asset,
                     payment.c.payer == key.payer,
                     payment.c.nonce == key.nonce,
@@ -60,15 +58,20 @@ def payment_of(
                 for key in chunk
             )
         )
-        oldest = _oldest(tx, and_(payment.c.network == network, matches))
+        oldest = _oldest(tx, sa.and_(payment.c.network == network, matches))
         if oldest is not None:
             return oldest
-    settled_by = and_(payment.c.network == network, payment.c.tx_hash == transaction)
+    settled_by = sa.and_(payment.c.network == network, payment.c.tx_hash == transaction)
     return _oldest(tx, settled_by)
 
 
-def _oldest(tx: Connection, where: ColumnElement[bool]) -> PaymentSummary | None:
-    query = select(*_COLUMNS).where(where).order_by(payment.c.created_at).limit(1)
+def _oldest(tx: Connection, where: sa.ColumnElement[bool]) -> PaymentSummary | None:
+    query = (
+        sa.select(*payment.c["id", "route", "state", "created_at"])
+        .where(where)
+        .order_by(payment.c.created_at)
+        .limit(1)
+    )
     row = tx.execute(query).first()
     if row is None:
         return None

@@ -18,9 +18,10 @@ from sqlalchemy import Connection
 
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import merge, rollup
-from tollgauge.db import meta, upsert
+from tollgauge.db import meta
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
+from tollgauge.store import rows
 from tollgauge.store.probes.packing import unpack
 from tollgauge.store.probes.probe_rows import day_from_row, day_to_row, result_from_row
 
@@ -63,19 +64,11 @@ def _close(tx: Connection, day: int, endpoint_ids: Sequence[str]) -> None:
         probe_day_table.c.day == day, probe_day_table.c.endpoint_id.in_(endpoint_ids)
     )
     closed = {row.endpoint_id: row for row in tx.execute(known)}
-    rows = [
+    merged = [
         _merged(day, endpoint_id, results, closed.get(endpoint_id))
         for endpoint_id, results in sorted(fresh.items())
     ]
-    if rows:
-        _put(tx, rows)
-
-
-def _put(tx: Connection, rows: Sequence[dict[str, Any]]) -> None:
-    statement = upsert.insert(tx, probe_day_table)
-    changed = {name: statement.excluded[name] for name in rows[0]}
-    insert = statement.on_conflict_do_update(index_elements=["day", "endpoint_id"], set_=changed)
-    tx.execute(insert, rows)
+    rows.put(tx, probe_day_table, merged)
 
 
 def _merged(

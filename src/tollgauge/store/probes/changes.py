@@ -23,8 +23,9 @@ from tollgauge.core.lint import RuleSet
 from tollgauge.core.probe import Attribution
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.units import DAY_MS, day_of
-from tollgauge.db import meta, schema, upsert
+from tollgauge.db import meta, schema
 from tollgauge.db.schema import ForeignText, Serial, metadata
+from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
 from tollgauge.store.watches import watches
@@ -72,37 +73,22 @@ class StoredChange:
 def add(tx: Connection, changes: Sequence[tuple[str, Change]]) -> None:
     """Append changes, each with the id of its endpoint, whose row this transaction has locked."""
     if changes:
-        tx.execute(change.insert(), [_values(id_, new) for id_, new in changes])
-
-
-def get_change_state(tx: Connection, endpoint_id: str) -> ChangeState | None:
-    """What is remembered of an endpoint, None before its first scored probe."""
-    return change_states(tx, (endpoint_id,)).get(endpoint_id)
+        tx.execute(change.insert(), [_columns(id_, new) for id_, new in changes])
 
 
 def change_states(tx: Connection, ids: Iterable[str]) -> dict[str, ChangeState]:
     """What is remembered of endpoints, by id; those without a scored probe are left out."""
     query = sa.select(change_state_row).where(change_state_row.c.endpoint_id.in_(list(ids)))
-    return {
-        row["endpoint_id"]: change_state.from_json(row["state"])
-        for row in tx.execute(query).mappings()
-    }
+    return {row.endpoint_id: change_state.from_json(row.state) for row in tx.execute(query)}
 
 
 def save_change_states(tx: Connection, states: Mapping[str, ChangeState]) -> None:
     """Remember the states of endpoints, by id."""
-    if not states:
-        return
-    statement = upsert.insert(tx, change_state_row)
-    tx.execute(
-        statement.on_conflict_do_update(
-            index_elements=["endpoint_id"], set_={"state": statement.excluded["state"]}
-        ),
-        [
-            {"endpoint_id": id_, "state": change_state.to_json(states[id_]).decode()}
-            for id_ in sorted(states)
-        ],
-    )
+    columns = [
+        {"endpoint_id": id_, "state": change_state.to_json(states[id_]).decode()}
+        for id_ in sorted(states)
+    ]
+    rows.put(tx, change_state_row, columns)
 
 
 def rule_sets(tx: Connection, ids: Iterable[str | None]) -> dict[str | None, RuleSet]:
@@ -155,7 +141,7 @@ def while_watched(
         .order_by(change.c.id)
         .limit(limit)
     )
-    return tuple(_stored(row) for row in tx.execute(query).mappings())
+    return tuple(_stored(row) for row in tx.execute(query))
 
 
 def newest(tx: Connection) -> int:
@@ -179,12 +165,12 @@ def public(
     query = (
         sa.select(change, schema.endpoint.c.resource)
         .join(schema.endpoint, schema.endpoint.c.id == change.c.endpoint_id)
-        .where(of_subject, endpoints.PUBLIC, _of_sensitivity(PUBLIC_N))
+        .where(of_subject, endpoints.PUBLIC)
+        .where(sa.or_(change.c.sensitivity.is_(None), change.c.sensitivity == PUBLIC_N))
         .order_by(change.c.id.desc())
         .limit(limit)
     )
-    rows = tx.execute(query).mappings().all()
-    return tuple((row["resource"], _stored(row)) for row in rows)
+    return tuple((row.resource, _stored(row)) for row in tx.execute(query))
 
 
 def undispatched(tx: Connection, *, limit: int) -> tuple[StoredChange, ...]:
@@ -196,13 +182,12 @@ def undispatched(tx: Connection, *, limit: int) -> tuple[StoredChange, ...]:
         .limit(limit)
         .with_for_update(skip_locked=True)
     )
-    return tuple(_stored(row) for row in tx.execute(query).mappings())
+    return tuple(_stored(row) for row in tx.execute(query))
 
 
 def waiting(tx: Connection) -> bool:
     """Whether any change is to be dispatched."""
-    query = sa.select(sa.literal(1)).where(change.c.dispatched_at.is_(None)).limit(1)
-    return tx.execute(query).first() is not None
+    return rows.exist(tx, change.c.dispatched_at.is_(None))
 
 
 def dispatched(tx: Connection, ids: Sequence[int], *, now: int) -> None:
@@ -224,41 +209,28 @@ def checks(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple
     return count, sum(result.scored for result in results) + sum(day.scored for day in days)
 
 
-def _of_sensitivity(n: int) -> sa.ColumnElement[bool]:
-    return sa.or_(change.c.sensitivity.is_(None), change.c.sensitivity == n)
-
-
-def _values(endpoint_id: str, new: Change) -> dict[str, Any]:
-    return {
-        "endpoint_id": endpoint_id,
-        "at": new.at,
-        "type": new.type,
-        "severity": new.severity.value,
-        "sensitivity": new.sensitivity,
-        "reason": new.reason,
-        "before": _json(new.before),
-        "after": _json(new.after),
-        "evidence": _json(new.evidence),
-        "dispatched_at": None,
-    }
+def _columns(endpoint_id: str, new: Change) -> dict[str, Any]:
+    return rows.to_columns(
+        new,
+        endpoint_id=endpoint_id,
+        severity=new.severity.value,
+        before=_json(new.before),
+        after=_json(new.after),
+        evidence=_json(new.evidence),
+    )
 
 
 def _json(value: Mapping[str, Any]) -> str:
     return orjson.dumps(value).decode()
 
 
-def _stored(row: sa.RowMapping) -> StoredChange:
-    return StoredChange(
-        id=row["id"],
-        endpoint_id=row["endpoint_id"],
-        change=Change(
-            type=row["type"],
-            at=row["at"],
-            severity=Severity(row["severity"]),
-            reason=row["reason"],
-            before=orjson.loads(row["before"]),
-            after=orjson.loads(row["after"]),
-            evidence=orjson.loads(row["evidence"]),
-            sensitivity=row["sensitivity"],
-        ),
+def _stored(row: Any) -> StoredChange:
+    seen = rows.from_columns(
+        Change,
+        row,
+        severity=Severity(row.severity),
+        before=orjson.loads(row.before),
+        after=orjson.loads(row.after),
+        evidence=orjson.loads(row.evidence),
     )
+    return StoredChange(id=row.id, endpoint_id=row.endpoint_id, change=seen)

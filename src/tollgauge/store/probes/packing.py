@@ -42,6 +42,10 @@ from tollgauge.db.codec import (
 _VERSION: Final = 1
 _LEVEL: Final = 9
 _PHASES: Final = ("dns", "connect", "tls", "ttfb")
+_KIND: Final = (
+    *("outcome", "attribution", "up", "status", "compliance", "compliant", "payable"),
+    *("version", "quote", "accepts", "findings", "reason", "method", "tls_not_after"),
+)
 _MAX_BYTES: Final = 64 * 1024 * 1024
 _PRIMER: Final = zstandard.ZstdCompressionDict(
     b'["server-error","theirs",0,500,0,0,0,null,null,null,[],"","GET",null]'
@@ -60,13 +64,13 @@ def pack(results: Sequence[ProbeResult]) -> bytes:
     """The bytes of a day's probes, which must be in ascending order of time, at least one."""
     kinds: dict[bytes, int] = {}
     index = [kinds.setdefault(_kind(result), len(kinds)) for result in results]
-    columns = {name: [_phase(result, name) for result in results] for name in _PHASES}
+    columns = {name: [getattr(result.timings, name) for result in results] for name in _PHASES}
     document = {
         "v": _VERSION,
         "kinds": [orjson.Fragment(kind) for kind in kinds],
         "full": _full_findings(results),
         "kind": index,
-        "at": [results[0].at, *(b.at - a.at for a, b in pairwise(results))],
+        "at": [results[0].at, *(later.at - result.at for result, later in pairwise(results))],
         **columns,
         "rest": [_rest(result.timings) for result in results],
     }
@@ -158,27 +162,13 @@ def _kind(result: ProbeResult) -> bytes:
 
 
 def _from_kind(kind: Sequence[Any]) -> dict[str, Any]:
-    return {
-        "outcome": Outcome(kind[0]),
-        "attribution": Attribution(kind[1]),
-        "up": kind[2],
-        "status": kind[3],
-        "compliance": kind[4],
-        "compliant": kind[5],
-        "payable": kind[6],
-        "version": kind[7],
-        "quote": quote_from_fields(kind[8]),
-        "accepts": kind[9],
-        "findings": tuple(finding_from_fields(fields) for fields in kind[10]),
-        "reason": kind[11],
-        "method": kind[12],
-        "tls_not_after": kind[13],
+    fields = dict(zip(_KIND, kind, strict=True))
+    return fields | {
+        "outcome": Outcome(fields["outcome"]),
+        "attribution": Attribution(fields["attribution"]),
+        "quote": quote_from_fields(fields["quote"]),
+        "findings": tuple(finding_from_fields(finding) for finding in fields["findings"]),
     }
-
-
-def _phase(result: ProbeResult, name: str) -> int | None:
-    value: int | None = getattr(result.timings, name)
-    return value
 
 
 def _rest(timings: Timings) -> int:

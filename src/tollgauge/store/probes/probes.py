@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -30,30 +30,17 @@ from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
-from tollgauge.store.endpoints.endpoints import dirty, greatest, lock
-from tollgauge.store.probes.archive import close_days, prune
+from tollgauge.store import rows
+from tollgauge.store.endpoints.endpoints import dirty, lock
 from tollgauge.store.probes.packing import unpack
 from tollgauge.store.probes.probe_rows import day_from_row, result_from_row, result_to_row
-
-__all__ = [
-    "NewProbe",
-    "close_days",
-    "days",
-    "history",
-    "latest",
-    "prune",
-    "recent",
-    "record",
-    "record_each",
-    "record_many",
-]
 
 _AT: Final = sa.bindparam("at_", type_=sa.BigInteger)
 _PROBED: Final = (
     endpoint_table.update()
     .where(endpoint_table.c.id == sa.bindparam("id_"))
     .values(
-        last_probed=greatest(endpoint_table.c.last_probed, _AT),
+        last_probed=rows.greatest(endpoint_table.c.last_probed, _AT),
         next_due=sa.func.coalesce(
             sa.bindparam("due_", type_=sa.BigInteger), endpoint_table.c.next_due
         ),
@@ -92,65 +79,60 @@ class NewProbe:
     learned: str | None = None
 
 
-def record(
-    tx: Connection,
-    endpoint_id: str,
-    result: ProbeResult,
-    *,
-    next_due: int | None = None,
-    learned: str | None = None,
-) -> bool:
-    """Record one probe. False, and nothing changed, if the archive already has one of this endpoint
-    at this instant.
-    """
-    new = NewProbe(endpoint_id=endpoint_id, result=result, next_due=next_due, learned=learned)
-    return bool(record_each(tx, (new,)))
-
-
 def record_each(tx: Connection, probes: Sequence[NewProbe]) -> frozenset[str]:
     """Record one probe each of different endpoints, and make their scores due, in as many
     statements as for one. Returns the ids of the endpoints whose probe is new; nothing of the
     others changes. A probe whose endpoint was removed meanwhile is dropped.
     """
-    existing = lock(tx, [probe.endpoint_id for probe in probes])
-    probes = [probe for probe in probes if probe.endpoint_id in existing]
-    known = _known(tx, probes)
-    new = [probe for probe in probes if (probe.endpoint_id, probe.result.at) not in known]
-    if not new:
-        return frozenset()
-    rows = [result_to_row(probe.endpoint_id, probe.result) for probe in new]
-    tx.execute(upsert.insert(tx, probe_table).on_conflict_do_nothing(), rows)
-    tx.execute(
-        _PROBED,
-        [
-            {
-                "id_": probe.endpoint_id,
-                "at_": probe.result.at,
-                "due_": probe.next_due,
-                "learned_": probe.learned,
-            }
-            for probe in new
-        ],
-    )
-    return frozenset(probe.endpoint_id for probe in new)
+    return frozenset(probe.endpoint_id for probe in _record_new(tx, probes))
 
 
 def record_many(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]) -> int:
     """Add many past probes of one endpoint at once (imported or simulated), and make its score due.
     Returns how many of them were new.
     """
-    if not results:
-        return 0
-    added = _add(tx, endpoint_id, results)
-    newest = max(result.at for result in results)
-    values = {"last_probed": greatest(endpoint_table.c.last_probed, newest), **dirty(newest)}
-    tx.execute(endpoint_table.update().where(endpoint_table.c.id == endpoint_id).values(values))
-    return added
+    probes = [NewProbe(endpoint_id=endpoint_id, result=result) for result in results]
+    return len(_record_new(tx, probes))
+
+
+def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> Sequence[NewProbe]:
+    """Record those probes that the archive does not have, and return them."""
+    existing = lock(tx, {probe.endpoint_id for probe in probes})
+    known = _known(tx, probes)
+    new = {
+        place: probe
+        for probe in sorted(probes, key=lambda probe: probe.result.at)
+        if (place := (probe.endpoint_id, probe.result.at)) not in known
+        and probe.endpoint_id in existing
+    }
+    if not new:
+        return ()
+    columns = [result_to_row(probe.endpoint_id, probe.result) for probe in new.values()]
+    tx.execute(upsert.insert(tx, probe_table).on_conflict_do_nothing(), columns)
+    newest = {probe.endpoint_id: probe for probe in new.values()}
+    tx.execute(
+        _PROBED,
+        [
+            {
+                "id_": id_,
+                "at_": probe.result.at,
+                "due_": probe.next_due,
+                "learned_": probe.learned,
+            }
+            for id_, probe in newest.items()
+        ],
+    )
+    return tuple(new.values())
 
 
 def days(tx: Connection, endpoint_id: str, *, first_day: int, last_day: int) -> tuple[Rollup, ...]:
     """The sums of whole UTC days, one entry for each day that has any probe, oldest first."""
-    parts = [day_from_row(row) for row in _closed(tx, endpoint_id, range(first_day, last_day + 1))]
+    columns = [column for column in probe_day_table.c if column.name != "packed"]
+    closed = sa.select(*columns).where(
+        probe_day_table.c.day.in_(range(first_day, last_day + 1)),
+        probe_day_table.c.endpoint_id == endpoint_id,
+    )
+    parts = [day_from_row(row) for row in tx.execute(closed)]
     since, until = first_day * DAY_MS - 1, (last_day + 1) * DAY_MS - 1
     by_day: dict[int, list[ProbeResult]] = {}
     for result in _fresh(tx, endpoint_id, since=since, until=until):
@@ -163,8 +145,17 @@ def history(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tupl
     and severity; their messages only in the last scored probe of a day and in the last one with
     an envelope.
     """
-    packed = _unpacked(tx, endpoint_id, range(day_of(since + 1), day_of(until) + 1))
-    results = [result for result in packed if since < result.at <= until]
+    closed = sa.select(probe_day_table.c.packed).where(
+        probe_day_table.c.day.in_(range(day_of(since + 1), day_of(until) + 1)),
+        probe_day_table.c.endpoint_id == endpoint_id,
+        probe_day_table.c.packed.is_not(None),
+    )
+    results = [
+        result
+        for packed in tx.execute(closed).scalars()
+        for result in unpack(packed)
+        if since < result.at <= until
+    ]
     results += _fresh(tx, endpoint_id, since=since, until=until)
     return tuple(sorted(results, key=lambda result: result.at))
 
@@ -190,7 +181,7 @@ def recent(tx: Connection, *, since: int, until: int) -> tuple[tuple[str, ProbeR
         .limit(RECENT_MAX)
     )
     hosts = {row.id: row.host for row in tx.execute(lately)}
-    rows = tx.execute(
+    fresh = tx.execute(
         sa.select(probe_table).where(
             probe_table.c.day.in_(range(day_of(since + 1), day_of(until) + 1)),
             probe_table.c.endpoint_id.in_(hosts),
@@ -198,7 +189,7 @@ def recent(tx: Connection, *, since: int, until: int) -> tuple[tuple[str, ProbeR
             probe_table.c.at <= until,
         )
     ).all()
-    results = [(hosts[row.endpoint_id], result_from_row(row)) for row in rows]
+    results = [(hosts[row.endpoint_id], result_from_row(row)) for row in fresh]
     return tuple(sorted(results, key=lambda item: item[1].at))
 
 
@@ -208,11 +199,12 @@ def _known(tx: Connection, probes: Sequence[NewProbe]) -> set[tuple[str, int]]:
     """
     ids = {probe.endpoint_id for probe in probes}
     touched = {day_of(probe.result.at) for probe in probes}
-    at = {probe.result.at for probe in probes}
+    instants = {probe.result.at for probe in probes}
     fresh = sa.select(probe_table.c.endpoint_id, probe_table.c.at).where(
-        probe_table.c.day.in_(touched), probe_table.c.endpoint_id.in_(ids), probe_table.c.at.in_(at)
+        probe_table.c.day.in_(touched), probe_table.c.endpoint_id.in_(ids)
     )
-    known = {(id_, instant) for id_, instant in tx.execute(fresh)}
+    recorded = rows.with_any(tx, fresh, probe_table.c.at, instants)
+    known = {(row.endpoint_id, row.at) for row in recorded}
     closed = sa.select(probe_day_table.c.endpoint_id, probe_day_table.c.packed).where(
         probe_day_table.c.day.in_(touched),
         probe_day_table.c.endpoint_id.in_(ids),
@@ -221,50 +213,6 @@ def _known(tx: Connection, probes: Sequence[NewProbe]) -> set[tuple[str, int]]:
     for id_, packed in tx.execute(closed).all():
         known |= {(id_, result.at) for result in unpack(packed)}
     return known
-
-
-def _add(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]) -> int:
-    """Insert what is new; returns how many. Rows are inserted before they are compared with closed
-    days, so that a day that another process closes meanwhile is compared too.
-    """
-    before = _count_fresh(tx, endpoint_id, results)
-    statement = upsert.insert(tx, probe_table).on_conflict_do_nothing()
-    tx.execute(statement, [result_to_row(endpoint_id, result) for result in results])
-    added = _count_fresh(tx, endpoint_id, results) - before
-    return added - _drop_repeated(tx, endpoint_id, results)
-
-
-def _drop_repeated(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]) -> int:
-    """Remove the fresh rows whose instants a closed day already has; returns how many."""
-    wanted = {result.at for result in results}
-    query = sa.select(probe_day_table.c.day, probe_day_table.c.packed).where(
-        probe_day_table.c.day.in_({day_of(at) for at in wanted}),
-        probe_day_table.c.endpoint_id == endpoint_id,
-    )
-    dropped = 0
-    for day, packed in tx.execute(query).all():
-        known = {result.at for result in unpack(packed)} if packed else set()
-        repeated = wanted & known
-        if repeated:
-            deleted = tx.execute(
-                probe_table.delete().where(
-                    probe_table.c.day == day,
-                    probe_table.c.endpoint_id == endpoint_id,
-                    probe_table.c.at.in_(repeated),
-                )
-            )
-            dropped += deleted.rowcount
-    return dropped
-
-
-def _count_fresh(tx: Connection, endpoint_id: str, results: Iterable[ProbeResult]) -> int:
-    touched = {day_of(result.at) for result in results}
-    query = (
-        sa.select(sa.func.count())
-        .select_from(probe_table)
-        .where(probe_table.c.day.in_(touched), probe_table.c.endpoint_id == endpoint_id)
-    )
-    return tx.execute(query).scalar_one()
 
 
 def _merged(parts: Iterable[Rollup]) -> tuple[Rollup, ...]:
@@ -276,29 +224,6 @@ def _merged(parts: Iterable[Rollup]) -> tuple[Rollup, ...]:
 
 
 def _fresh(tx: Connection, endpoint_id: str, *, since: int, until: int) -> list[ProbeResult]:
-    values = _between(endpoint_id, since=since, until=until)
-    return [result_from_row(row) for row in tx.execute(_FRESH, values)]
-
-
-def _between(endpoint_id: str, *, since: int, until: int) -> dict[str, Any]:
     span = list(range(day_of(since + 1), day_of(until) + 1))
-    return {"days_": span, "id_": endpoint_id, "since_": since, "until_": until}
-
-
-def _closed(tx: Connection, endpoint_id: str, span: Sequence[int]) -> Sequence[sa.Row[Any]]:
-    columns = [column for column in probe_day_table.c if column.name != "packed"]
-    query = sa.select(*columns).where(
-        probe_day_table.c.day.in_(span), probe_day_table.c.endpoint_id == endpoint_id
-    )
-    return tx.execute(query).all()
-
-
-def _unpacked(tx: Connection, endpoint_id: str, span: Sequence[int]) -> list[ProbeResult]:
-    query = sa.select(probe_day_table.c.packed).where(
-        probe_day_table.c.day.in_(span), probe_day_table.c.endpoint_id == endpoint_id
-    )
-    results: list[ProbeResult] = []
-    for packed in tx.execute(query).scalars():
-        if packed is not None:
-            results += unpack(packed)
-    return results
+    values = {"days_": span, "id_": endpoint_id, "since_": since, "until_": until}
+    return [result_from_row(row) for row in tx.execute(_FRESH, values)]

@@ -12,6 +12,7 @@ Reading several tables is exact only inside one transaction, which sees one mome
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +20,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.evidence import LastProbe
-from tollgauge.core.probe import Attribution, ProbeResult
+from tollgauge.core.finding import Finding
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import Rollup, Sample, merge, rollup_of_samples, sample
 from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
 from tollgauge.db.codec import findings_from_json
@@ -37,18 +39,8 @@ _SCORED: Final = Attribution.THEIRS.value
 
 _FRESH: Final = Prepared(
     sa.select(
-        probe_table.c.at,
-        probe_table.c.attribution,
-        probe_table.c.reason,
-        probe_table.c.up,
-        probe_table.c.total,
-        probe_table.c.compliant,
-        probe_table.c.payable,
-        probe_table.c.compliance,
-        probe_table.c.outcome,
-        probe_table.c.accepts,
-        probe_table.c.tls_not_after,
-        probe_table.c.rules,
+        *probe_table.c["at", "attribution", "reason", "up", "total", "compliant", "payable"],
+        *probe_table.c["compliance", "outcome", "accepts", "tls_not_after", "rules"],
     ).where(
         probe_table.c.day.in_(_DAYS),
         probe_table.c.endpoint_id == _ID,
@@ -72,7 +64,7 @@ _PACKED: Final = Prepared(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Window:
     """The probes of a window: their sums (`days`), one entry for each UTC day that has any, oldest
     first; (scored, up) of the most `recent`; the `last` scored one; and, if that had no payment
     envelope, the last scored one that had (`envelope`). `last` may be earlier than the window, on
@@ -85,15 +77,15 @@ class Seen:
     envelope: LastProbe | None
 
 
-def seen(tx: Connection, endpoint_id: str, *, as_of: int, recent_ms: int) -> Seen:
+def read(tx: Connection, endpoint_id: str, *, as_of: int, recent_ms: int) -> Window:
     """The window of an endpoint up to `as_of` (ms UTC); `recent` reaches `recent_ms` back."""
-    rows = _Rows(tx, endpoint_id, as_of=as_of, since=as_of - recent_ms)
-    last = rows.latest(envelope=False)
-    envelope = rows.latest(envelope=True) if last is not None and last.accepts is None else None
+    window = _Rows(tx, endpoint_id, as_of=as_of, since=as_of - recent_ms)
+    last = window.latest(envelope=False)
+    envelope = window.latest(envelope=True) if last is not None and last.accepts is None else None
     inside = envelope is not None and envelope.at > as_of - WINDOW_MS
-    return Seen(
-        days=_sums(rows, first=as_of - WINDOW_MS + 1),
-        recent=_recent(rows, since=as_of - recent_ms),
+    return Window(
+        days=_sums(window, first=as_of - WINDOW_MS + 1),
+        recent=_recent(window, since=as_of - recent_ms),
         last=last,
         envelope=envelope if inside else None,
     )
@@ -129,16 +121,16 @@ class _Rows:
 
     def latest(self, *, envelope: bool) -> LastProbe | None:
         """The latest scored probe, of all or of those with an envelope."""
-        rows = (r for r in self.fresh if _counts(r, envelope=envelope))
-        row = max(rows, key=lambda row: row.at, default=None)
+        fresh = (row for row in self.fresh if _counts(row, envelope=envelope))
+        row = max(fresh, key=lambda row: row.at, default=None)
         days = [day for day in self.closed if row is None or day >= day_of(row.at)]
         for day in sorted(days, reverse=True):
             sums = self.closed[day]
             packed = self.unpacked(day) if (sums.up if envelope else sums.scored) else ()
             for result in reversed(packed):
                 if _counts(result, envelope=envelope) and (row is None or result.at > row.at):
-                    return _of_result(result)
-        return None if row is None else _of_row(row)
+                    return _last_probe(result, result.findings)
+        return None if row is None else _last_probe(row, findings_from_json(row.rules))
 
 
 def _counts(probe: Any, *, envelope: bool) -> bool:
@@ -146,21 +138,21 @@ def _counts(probe: Any, *, envelope: bool) -> bool:
     return probe.attribution == Attribution.THEIRS and not (envelope and probe.accepts is None)
 
 
-def _sums(rows: _Rows, *, first: int) -> tuple[Rollup, ...]:
+def _sums(window: _Rows, *, first: int) -> tuple[Rollup, ...]:
     """The sums of the window that begins at `first`, by day."""
     samples: dict[int, list[Sample]] = {}
-    for at, attribution, reason, up, total, compliant, payable, compliance, *_ in rows.fresh:
+    for at, attribution, reason, up, total, compliant, payable, compliance, *_ in window.fresh:
         if at >= first:
             excluded = None if attribution == _SCORED else reason or attribution
             latency_ms = total if up else None
             probe = Sample(at, excluded, latency_ms, compliant, payable, compliance)
             samples.setdefault(day_of(at), []).append(probe)
     parts: dict[int, Rollup] = {}
-    for day, row in rows.closed.items():
-        if day * DAY_MS >= first and (day + 1) * DAY_MS - 1 <= rows.as_of:
+    for day, row in window.closed.items():
+        if day * DAY_MS >= first and (day + 1) * DAY_MS - 1 <= window.as_of:
             parts[day] = day_from_row(row)
         else:
-            inside = [sample(result) for result in rows.unpacked(day) if result.at >= first]
+            inside = [sample(result) for result in window.unpacked(day) if result.at >= first]
             samples[day] = samples.get(day, []) + inside
     for day, probes in samples.items():
         if probes:
@@ -169,36 +161,24 @@ def _sums(rows: _Rows, *, first: int) -> tuple[Rollup, ...]:
     return tuple(parts[day] for day in sorted(parts))
 
 
-def _recent(rows: _Rows, *, since: int) -> tuple[int, int]:
+def _recent(window: _Rows, *, since: int) -> tuple[int, int]:
     """(scored, up) of the probes after `since`."""
-    late = [row for row in rows.fresh if row.at > since]
-    near = [day for day, row in rows.closed.items() if day >= day_of(since) and row.scored]
-    packed = [probe for day in near for probe in rows.unpacked(day) if probe.at > since]
+    late = [row for row in window.fresh if row.at > since]
+    near = [day for day, row in window.closed.items() if day >= day_of(since) and row.scored]
+    packed = [probe for day in near for probe in window.unpacked(day) if probe.at > since]
     both: tuple[Any, ...] = (*late, *packed)
     scored = [probe for probe in both if _counts(probe, envelope=False)]
     return len(scored), sum(probe.up for probe in scored)
 
 
-def _of_row(row: Any) -> LastProbe:
-    findings = findings_from_json(row.rules)
+def _last_probe(probe: Any, findings: Iterable[Finding]) -> LastProbe:
+    """What evidence keeps of a row or a result."""
     return LastProbe(
-        at=row.at,
-        outcome=row.outcome,
-        up=row.up,
-        payable=row.payable,
-        accepts=row.accepts,
-        tls_not_after=row.tls_not_after,
-        rules=tuple((f.rule, f.severity.value, f.message) for f in findings),
-    )
-
-
-def _of_result(result: ProbeResult) -> LastProbe:
-    return LastProbe(
-        at=result.at,
-        outcome=result.outcome.value,
-        up=result.up,
-        payable=result.payable,
-        accepts=result.accepts,
-        tls_not_after=result.tls_not_after,
-        rules=tuple((f.rule, f.severity.value, f.message) for f in result.findings),
+        at=probe.at,
+        outcome=Outcome(probe.outcome).value,
+        up=probe.up,
+        payable=probe.payable,
+        accepts=probe.accepts,
+        tls_not_after=probe.tls_not_after,
+        rules=tuple((rule.rule, rule.severity.value, rule.message) for rule in findings),
     )

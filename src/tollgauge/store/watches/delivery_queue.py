@@ -14,19 +14,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.watch import WatchState, masked_host
-from tollgauge.store.watches import destinations
+from tollgauge.core.watch import Kind, WatchState, masked_host
+from tollgauge.store import rows
 from tollgauge.store.watches.destinations import Destination, destination
 from tollgauge.store.watches.outbox import DEAD, QUEUED, SENT, Delivery, delivery, delivery_from_row
 from tollgauge.store.watches.watches import watch
 
-_NONE: Final[Mapping[str, int]] = MappingProxyType({})
+_OF_DESTINATION: Final = (
+    *(column for column in destination.c if column.name not in delivery.c),
+    destination.c.created_at.label("destination_created_at"),
+)
 _DELIVERING: Final = (WatchState.ACTIVE.value, WatchState.EXPIRED.value)
 """Of an expired watch, the notice of its end and what happened before are still delivered."""
 
@@ -69,14 +71,14 @@ def claim(
     limit: int,
     failing: int,
     lease_ms: int,
-    flying: Mapping[str, int] = _NONE,
+    in_flight: Mapping[str, int] | None = None,
     host_max: int | None = None,
 ) -> tuple[ClaimedDelivery, ...]:
     """Claim due deliveries: at most one of each destination, at most `failing` of them to
     destinations whose last delivery failed, and at most `host_max` to one host, counting the
-    `flying` ones that are being sent to it now.
+    `in_flight` ones that are being sent to it now.
     """
-    hosts = Counter(flying)
+    hosts = Counter(in_flight)
     full = () if host_max is None else [host for host in hosts if hosts[host] >= host_max]
     candidates = _due(tx, now=now, limit=limit, healthy=True, without=full)
     share = min(failing, limit - len(candidates))
@@ -152,9 +154,8 @@ def _conclude_failed(tx: Connection, result: DeliveryResult, *, owner: str) -> b
 def _due(
     tx: Connection, *, now: int, limit: int, healthy: bool, without: Sequence[str]
 ) -> list[ClaimedDelivery]:
-    columns = [column.label(f"d_{column.name}") for column in delivery.c]
     query = (
-        sa.select(*columns, destination, watch.c.sealed_key, watch.c.secret_hash)
+        sa.select(delivery, *_OF_DESTINATION, watch.c.sealed_key, watch.c.secret_hash)
         .join(destination, destination.c.id == delivery.c.destination_id)
         .join(watch, watch.c.id == delivery.c.watch_id)
         .where(
@@ -182,17 +183,20 @@ def _due(
         if not ids:
             return []
         query = query.where(delivery.c.destination_id.in_(ids)).limit(limit)
-    rows = tx.execute(query).mappings().all()
     return [
         ClaimedDelivery(
-            delivery=delivery_from_row(
-                {name[2:]: row[name] for name in row if name.startswith("d_")}
+            delivery=delivery_from_row(row),
+            destination=rows.from_columns(
+                Destination,
+                row,
+                id=row.destination_id,
+                kind=Kind(row.kind),
+                created_at=row.destination_created_at,
             ),
-            destination=destinations.from_row(row),
-            sealed_key=row["sealed_key"],
-            secret_hash=row["secret_hash"],
+            sealed_key=row.sealed_key,
+            secret_hash=row.secret_hash,
         )
-        for row in rows
+        for row in tx.execute(query)
     ]
 
 

@@ -11,8 +11,8 @@ What is sent is store/watches/outbox's, how each attempt ends store/watches/deli
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 from urllib.parse import urlsplit
 
 import sqlalchemy as sa
@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.watch import Kind
 from tollgauge.db.schema import metadata
-from tollgauge.store.endpoints.endpoints import chunks
+from tollgauge.store import rows
 
 _FAILING: Final = sa.text("failures > 0")
 
@@ -73,7 +73,10 @@ class Destination:
 def add(tx: Connection, destinations: Sequence[Destination]) -> None:
     """Add destinations to their watches."""
     if destinations:
-        tx.execute(destination.insert(), [_values(added) for added in destinations])
+        columns = [
+            rows.to_columns(added, kind=added.kind.value, lease_until=0) for added in destinations
+        ]
+        tx.execute(destination.insert(), columns)
 
 
 def remove(tx: Connection, ids: Sequence[str], *, now: int) -> None:
@@ -86,22 +89,12 @@ def of_watches(tx: Connection, watch_ids: Iterable[str]) -> dict[str, tuple[Dest
     """The destinations of some watches by watch id, oldest first, without removed ones."""
     ids = list(watch_ids)
     by_watch: dict[str, list[Destination]] = {watch_id: [] for watch_id in ids}
-    for chunk in chunks(ids):
-        query = (
-            sa.select(destination)
-            .where(destination.c.watch_id.in_(chunk), destination.c.removed_at.is_(None))
-            .order_by(destination.c.created_at, destination.c.id)
-        )
-        for row in tx.execute(query).mappings():
-            by_watch[row["watch_id"]].append(from_row(row))
-    return {watch_id: tuple(rows) for watch_id, rows in by_watch.items()}
-
-
-def from_row(row: sa.RowMapping) -> Destination:
-    """The destination of a row."""
-    names = (field.name for field in fields(Destination))
-    return Destination(**{name: row[name] for name in names} | {"kind": Kind(row["kind"])})
-
-
-def _values(added: Destination) -> dict[str, Any]:
-    return {**asdict(added), "kind": added.kind.value, "lease_owner": None, "lease_until": 0}
+    query = (
+        sa.select(destination)
+        .where(destination.c.removed_at.is_(None))
+        .order_by(destination.c.created_at, destination.c.id)
+    )
+    for row in rows.with_any(tx, query, destination.c.watch_id, ids):
+        stored = rows.from_columns(Destination, row, kind=Kind(row.kind))
+        by_watch[row.watch_id].append(stored)
+    return {watch_id: tuple(destinations) for watch_id, destinations in by_watch.items()}

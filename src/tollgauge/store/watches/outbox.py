@@ -11,8 +11,8 @@ Which worker sends which delivery when is store/watches/delivery_queue's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -22,6 +22,7 @@ from tollgauge.core.units import DAY_MS
 from tollgauge.core.watch import WatchState
 from tollgauge.db import upsert
 from tollgauge.db.schema import ForeignText, metadata
+from tollgauge.store import rows
 from tollgauge.store.watches.destinations import destination
 from tollgauge.store.watches.watches import watch
 
@@ -53,6 +54,8 @@ delivery = sa.Table(
     sa.Index("ix_delivery_destination_id_state", "destination_id", "state"),
     sa.Index("ix_delivery_watch_id", "watch_id"),
 )
+
+_NEWEST: Final = sa.select(delivery).order_by(delivery.c.created_at.desc(), delivery.c.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,19 +101,11 @@ def put(tx: Connection, notices: Sequence[Notice], *, now: int) -> None:
     """Queue deliveries; those that exist already stay as they are."""
     if not notices:
         return
-    rows = [
-        {
-            **asdict(notice),
-            "state": QUEUED,
-            "attempts": 0,
-            "due": now,
-            "last_status": None,
-            "last_error": "",
-            "done_at": None,
-        }
+    queued = [
+        rows.to_columns(notice, state=QUEUED, attempts=0, due=now, last_error="")
         for notice in notices
     ]
-    tx.execute(upsert.insert(tx, delivery).on_conflict_do_nothing(), rows)
+    tx.execute(upsert.insert(tx, delivery).on_conflict_do_nothing(), queued)
 
 
 def drop(tx: Connection, watch_id: str, *, now: int, to: Iterable[str] | None = None) -> None:
@@ -143,28 +138,21 @@ def sweep(tx: Connection, *, now: int) -> int:
 
 def waiting(tx: Connection, *, now: int) -> bool:
     """Whether any delivery is due."""
-    query = sa.select(sa.literal(1)).where(delivery.c.state == QUEUED, delivery.c.due <= now)
-    return tx.execute(query.limit(1)).first() is not None
+    return rows.exist(tx, delivery.c.state == QUEUED, delivery.c.due <= now)
 
 
 def dead(tx: Connection, *, limit: int, watch_id: str | None = None) -> tuple[Delivery, ...]:
     """The newest dead letters, of one watch or of all."""
-    query = sa.select(delivery).where(delivery.c.state == DEAD)
+    query = _NEWEST.where(delivery.c.state == DEAD).limit(limit)
     if watch_id is not None:
         query = query.where(delivery.c.watch_id == watch_id)
-    query = query.order_by(delivery.c.created_at.desc(), delivery.c.id).limit(limit)
-    return tuple(delivery_from_row(row) for row in tx.execute(query).mappings())
+    return tuple(delivery_from_row(row) for row in tx.execute(query))
 
 
 def of_watch(tx: Connection, watch_id: str, *, limit: int) -> tuple[Delivery, ...]:
     """The newest deliveries of a watch."""
-    query = (
-        sa.select(delivery)
-        .where(delivery.c.watch_id == watch_id)
-        .order_by(delivery.c.created_at.desc(), delivery.c.id)
-        .limit(limit)
-    )
-    return tuple(delivery_from_row(row) for row in tx.execute(query).mappings())
+    query = _NEWEST.where(delivery.c.watch_id == watch_id).limit(limit)
+    return tuple(delivery_from_row(row) for row in tx.execute(query))
 
 
 def resend(tx: Connection, ids: Iterable[str], *, now: int) -> int:
@@ -209,22 +197,6 @@ def forget(tx: Connection, *, now: int) -> int:
     return tx.execute(delivery.delete().where(*old)).rowcount
 
 
-def delivery_from_row(row: sa.RowMapping | Mapping[str, Any]) -> Delivery:
+def delivery_from_row(row: Any) -> Delivery:
     """The delivery of a row."""
-    return Delivery(
-        notice=Notice(
-            id=row["id"],
-            watch_id=row["watch_id"],
-            destination_id=row["destination_id"],
-            event_id=row["event_id"],
-            type=row["type"],
-            body=row["body"],
-            created_at=row["created_at"],
-        ),
-        state=row["state"],
-        attempts=row["attempts"],
-        due=row["due"],
-        last_status=row["last_status"],
-        last_error=row["last_error"],
-        done_at=row["done_at"],
-    )
+    return rows.from_columns(Delivery, row, notice=rows.from_columns(Notice, row))

@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from tollgauge.core import watch as rules
 from tollgauge.core.watch import WatchRequest
 from tollgauge.db.schema import Serial, metadata
-from tollgauge.store.endpoints.endpoints import chunks
+from tollgauge.store import rows
 
 watch_event = sa.Table(
     "watch_event",
@@ -69,8 +69,8 @@ def of_watch(tx: Connection, watch_id: str, *, after: int, limit: int) -> tuple[
         .limit(limit)
     )
     return tuple(
-        WatchEvent(**{**row, "detail": orjson.loads(row["detail"])})
-        for row in tx.execute(query).mappings()
+        rows.from_columns(WatchEvent, row, detail=orjson.loads(row.detail))
+        for row in tx.execute(query)
     )
 
 
@@ -81,33 +81,26 @@ def request_history(
     oldest first.
     """
     by_watch: dict[str, list[tuple[int, WatchRequest]]] = {}
-    for chunk in chunks(watch_ids):
-        query = (
-            sa.select(watch_event)
-            .where(watch_event.c.watch_id.in_(chunk))
-            .where(watch_event.c.type.in_((rules.CREATED, rules.EDITED)))
-            .order_by(watch_event.c.id)
-        )
-        for row in tx.execute(query).mappings():
-            requests = by_watch.setdefault(row["watch_id"], [])
-            last = requests[-1][1] if requests else WatchRequest()
-            watch_request = _request_after(last, orjson.loads(row["detail"]))
-            if not requests or watch_request != last:
-                requests.append((row["at"], watch_request))
+    query = (
+        sa.select(watch_event)
+        .where(watch_event.c.type.in_((rules.CREATED, rules.EDITED)))
+        .order_by(watch_event.c.id)
+    )
+    for row in rows.with_any(tx, query, watch_event.c.watch_id, watch_ids):
+        requests = by_watch.setdefault(row.watch_id, [])
+        last = requests[-1][1] if requests else WatchRequest()
+        watch_request = _request_after(last, orjson.loads(row.detail))
+        if not requests or watch_request != last:
+            requests.append((row.at, watch_request))
     return {watch_id: tuple(requests) for watch_id, requests in by_watch.items()}
 
 
 def edited_since(tx: Connection, watch_ids: Iterable[str], *, since: int) -> set[str]:
     """Those of some watches that were edited at `since` or later."""
-    edited: set[str] = set()
-    for chunk in chunks(watch_ids):
-        query = sa.select(watch_event.c.watch_id).where(
-            watch_event.c.watch_id.in_(chunk),
-            watch_event.c.type == rules.EDITED,
-            watch_event.c.at >= since,
-        )
-        edited.update(tx.execute(query).scalars())
-    return edited
+    query = sa.select(watch_event.c.watch_id).where(
+        watch_event.c.type == rules.EDITED, watch_event.c.at >= since
+    )
+    return {row.watch_id for row in rows.with_any(tx, query, watch_event.c.watch_id, watch_ids)}
 
 
 def request_json(watch_request: WatchRequest) -> dict[str, Any]:

@@ -11,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -21,6 +21,7 @@ from tollgauge.core.payment import CONCLUDED
 from tollgauge.core.payment import State as PaymentState
 from tollgauge.core.watch import WatchState
 from tollgauge.db.schema import metadata
+from tollgauge.store import rows
 from tollgauge.store.ledger.payments import payment
 from tollgauge.store.watches import destinations, watches
 from tollgauge.store.watches.destinations import Destination, destination
@@ -94,12 +95,12 @@ def apply(tx: Connection, *, now: int, watch_id: str | None = None) -> int:
     if watch_id is not None:
         query = query.where(watch_payment.c.watch_id == watch_id)
     applied = 0
-    for row in tx.execute(query).mappings().all():
-        if row["paid"] == PaymentState.SETTLED.value:
+    for row in tx.execute(query).all():
+        if row.paid == PaymentState.SETTLED.value:
             _apply(tx, row, now=now)
             applied += 1
         else:
-            _undo_pending(tx, row["payment_id"])
+            _undo_pending(tx, row.payment_id)
     return applied
 
 
@@ -116,18 +117,15 @@ def payer(tx: Connection, watch_id: str) -> tuple[str, str] | None:
 
 def ready(tx: Connection) -> bool:
     """Whether `apply` has anything to do."""
-    joined = watch_payment.join(payment, payment.c.id == watch_payment.c.payment_id)
-    query = sa.select(sa.literal(1)).select_from(joined)
-    query = query.where(watch_payment.c.applied.is_(False), payment.c.state.in_(CONCLUDED))
-    return tx.execute(query.limit(1)).first() is not None
+    same_payment = payment.c.id == watch_payment.c.payment_id
+    concluded = payment.c.state.in_(CONCLUDED)
+    return rows.exist(tx, watch_payment.c.applied.is_(False), same_payment, concluded)
 
 
 def waiting(tx: Connection, watch_id: str) -> bool:
     """Whether a payment of a watch is not applied yet."""
-    query = sa.select(sa.literal(1)).where(
-        watch_payment.c.watch_id == watch_id, watch_payment.c.applied.is_(False)
-    )
-    return tx.execute(query.limit(1)).first() is not None
+    unapplied = watch_payment.c.applied.is_(False)
+    return rows.exist(tx, watch_payment.c.watch_id == watch_id, unapplied)
 
 
 def forget(tx: Connection, *, now: int, limit: int = _BATCH) -> int:
@@ -147,16 +145,16 @@ def forget(tx: Connection, *, now: int, limit: int = _BATCH) -> int:
     return len(ids)
 
 
-def _apply(tx: Connection, row: sa.RowMapping, *, now: int) -> None:
-    same_payment = watch_payment.c.payment_id == row["payment_id"]
+def _apply(tx: Connection, row: sa.Row[Any], *, now: int) -> None:
+    same_payment = watch_payment.c.payment_id == row.payment_id
     tx.execute(watch_payment.update().where(same_payment).values(applied=True))
-    paid_watch = watches.get(tx, row["watch_id"], lock=True)
+    paid_watch = watches.get(tx, row.watch_id, lock=True)
     if paid_watch is None:
         return
-    if row["kind"] == CREATE:
+    if row.kind == CREATE:
         watches.start(tx, paid_watch, now=now)
     else:
-        watches.extend(tx, paid_watch, paid_at=row["at"], now=now)
+        watches.extend(tx, paid_watch, paid_at=row.at, now=now)
 
 
 def _add(tx: Connection, payment_id: str, watch_id: str, kind: str, *, at: int) -> None:

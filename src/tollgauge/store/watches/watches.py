@@ -13,7 +13,7 @@ store/watches/outbox's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import orjson
@@ -25,6 +25,7 @@ from tollgauge.core.units import DAY_MS
 from tollgauge.core.watch import WatchRequest, WatchState
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
+from tollgauge.store import rows
 from tollgauge.store.watches import destinations, watch_events
 from tollgauge.store.watches.destinations import Destination
 
@@ -83,20 +84,28 @@ class Watch:
 
 def add(tx: Connection, added: Watch) -> None:
     """Add a watch."""
-    tx.execute(watch.insert().values(**_values(added)))
+    columns = rows.to_columns(
+        added,
+        "watch_request",
+        state=added.state.value,
+        due=_due(added),
+        digest_at=added.digest_at or added.created_at + DAY_MS,
+        **_request_values(added.watch_request),
+    )
+    tx.execute(watch.insert().values(columns))
 
 
 def get(tx: Connection, watch_id: str, *, lock: bool = False) -> Watch | None:
     """One watch, or None. `lock` keeps others from changing it until the transaction ends."""
     query = sa.select(watch).where(watch.c.id == watch_id)
-    row = tx.execute(query.with_for_update() if lock else query).mappings().first()
+    row = tx.execute(query.with_for_update() if lock else query).first()
     return _watch(row) if row else None
 
 
 def by_secret(tx: Connection, secret_hash: str) -> Watch | None:
     """The watch of a bearer secret's hash, or None."""
     query = sa.select(watch).where(watch.c.secret_hash == secret_hash)
-    row = tx.execute(query).mappings().first()
+    row = tx.execute(query).first()
     return _watch(row) if row else None
 
 
@@ -109,7 +118,7 @@ def listeners(tx: Connection, endpoint_ids: Iterable[str], *, since: int) -> tup
         watch.c.endpoint_id.in_(list(endpoint_ids)),
         sa.or_(watch.c.state.in_(LIVE), sa.and_(*expired)),
     )
-    return tuple(_watch(row) for row in tx.execute(query).mappings())
+    return tuple(_watch(row) for row in tx.execute(query))
 
 
 def sensitivities(tx: Connection, endpoint_id: str) -> frozenset[int]:
@@ -125,7 +134,7 @@ def sensitivities(tx: Connection, endpoint_id: str) -> frozenset[int]:
 def latest(tx: Connection, *, limit: int) -> tuple[Watch, ...]:
     """The newest watches, for the operator."""
     query = sa.select(watch).order_by(watch.c.created_at.desc(), watch.c.id).limit(limit)
-    return tuple(_watch(row) for row in tx.execute(query).mappings())
+    return tuple(_watch(row) for row in tx.execute(query))
 
 
 def start(tx: Connection, subject: Watch, *, now: int) -> None:
@@ -231,22 +240,19 @@ def due(tx: Connection, *, now: int, limit: int = _BATCH) -> tuple[Watch, ...]:
         .limit(limit)
         .with_for_update(skip_locked=True)
     )
-    return tuple(_watch(row) for row in tx.execute(query).mappings())
+    return tuple(_watch(row) for row in tx.execute(query))
 
 
 def any_due(tx: Connection, *, now: int) -> bool:
     """Whether an active watch is due."""
-    query = sa.select(sa.literal(1)).where(
-        watch.c.state == WatchState.ACTIVE.value, watch.c.due <= now
-    )
-    return tx.execute(query.limit(1)).first() is not None
+    return rows.exist(tx, watch.c.state == WatchState.ACTIVE.value, watch.c.due <= now)
 
 
 def reschedule(tx: Connection, subject: Watch, *, expiring_told: bool, digest_at: int) -> None:
     """Remember which notices have been sent, and when the watch is due next."""
-    values = {"expiring_told": expiring_told, "digest_at": digest_at}
-    next_due = _due(subject, expiring_told=expiring_told, digest_at=digest_at)
-    tx.execute(watch.update().where(watch.c.id == subject.id).values(**values, due=next_due))
+    due_next = _due(replace(subject, expiring_told=expiring_told, digest_at=digest_at))
+    values = {"expiring_told": expiring_told, "digest_at": digest_at, "due": due_next}
+    tx.execute(watch.update().where(watch.c.id == subject.id).values(values))
 
 
 def note(tx: Connection, watch_id: str, type_: str, detail: Mapping[str, Any], *, now: int) -> int:
@@ -276,31 +282,14 @@ def _watched(tx: Connection, endpoint_id: str, *, now: int) -> None:
     tx.execute(endpoint_table.update().where(*soon).values(next_due=now))
 
 
-def _due(subject: Watch, *, expiring_told: bool = False, digest_at: int | None = None) -> int:
+def _due(subject: Watch) -> int:
     """When a watch is due next (ms UTC)."""
     instants = [subject.expires_at]
-    if not expiring_told:
+    if not subject.expiring_told:
         instants.append(subject.expires_at - rules.EXPIRING_MS)
     if subject.watch_request.digest:
-        instants.append(subject.digest_at if digest_at is None else digest_at)
+        instants.append(subject.digest_at)
     return min(instants)
-
-
-def _values(added: Watch) -> dict[str, Any]:
-    return {
-        "id": added.id,
-        "secret_hash": added.secret_hash,
-        "sealed_key": added.sealed_key,
-        "endpoint_id": added.endpoint_id,
-        "state": added.state.value,
-        "created_at": added.created_at,
-        "expires_at": added.expires_at,
-        "ended_at": added.ended_at,
-        "due": _due(added),
-        "expiring_told": added.expiring_told,
-        "digest_at": added.digest_at or added.created_at + DAY_MS,
-        **_request_values(added.watch_request),
-    }
 
 
 def _request_values(watch_request: WatchRequest) -> dict[str, Any]:
@@ -311,22 +300,12 @@ def _request_values(watch_request: WatchRequest) -> dict[str, Any]:
     }
 
 
-def _watch(row: sa.RowMapping) -> Watch:
-    return Watch(
-        id=row["id"],
-        secret_hash=row["secret_hash"],
-        endpoint_id=row["endpoint_id"],
-        created_at=row["created_at"],
-        expires_at=row["expires_at"],
+def _watch(row: Any) -> Watch:
+    return rows.from_columns(
+        Watch,
+        row,
+        state=WatchState(row.state),
         watch_request=WatchRequest(
-            events=tuple(orjson.loads(row["events"])),
-            sensitivity=row["sensitivity"],
-            digest=row["digest"],
+            events=tuple(orjson.loads(row.events)), sensitivity=row.sensitivity, digest=row.digest
         ),
-        state=WatchState(row["state"]),
-        sealed_key=row["sealed_key"],
-        ended_at=row["ended_at"],
-        expiring_told=row["expiring_told"],
-        digest_at=row["digest_at"],
-        rotated_at=row["rotated_at"],
     )

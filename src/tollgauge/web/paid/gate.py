@@ -62,7 +62,8 @@ from tollgauge.core.payment import (
 from tollgauge.db.engine import Store, Work
 from tollgauge.observe import alarm
 from tollgauge.store.ledger import payments
-from tollgauge.store.ledger.payments import Attempt, Claim, LedgerRow, StoredAnswer
+from tollgauge.store.ledger.attempts import Attempt
+from tollgauge.store.ledger.payments import Claim, LedgerRow, StoredAnswer
 from tollgauge.web.edge.body import read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import admission
@@ -197,7 +198,7 @@ class Gate:
         claim = await self._claim(sale, payment, order, digest)
         row = claim.row
         try:
-            if not claim.acquired:
+            if not claim.claimed:
                 return await self._replay(sale, payment, row, digest)
             verified = await self._verify(sale, payment, row)
             if isinstance(verified, Response):
@@ -226,7 +227,7 @@ class Gate:
                 now=now,
                 lease_ms=LEASE_MS,
             )
-            if claim.acquired:
+            if claim.claimed:
                 admission.check_payer(tx, claim.row, now=now)
                 admission.check_hosts(tx, sale.hosts(order), now=now)
                 sale.check(tx, order)

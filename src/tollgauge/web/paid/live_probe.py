@@ -32,8 +32,8 @@ from tollgauge.monitor import probing
 from tollgauge.monitor.discovery import new_endpoint
 from tollgauge.monitor.probing import Prober
 from tollgauge.observe import LIVE_PROBES
-from tollgauge.store.endpoints import endpoints
-from tollgauge.store.endpoints.endpoints import HostState
+from tollgauge.store.endpoints import endpoints, hosts
+from tollgauge.store.endpoints.hosts import HostState
 from tollgauge.store.ledger import payer_limit
 from tollgauge.store.probes import probes
 from tollgauge.web.edge.problem import Problem
@@ -135,7 +135,7 @@ class LiveProbe:
         503 for a host on hold without such a result.
         """
         now = self.prober.clock()
-        host = endpoints.host_state(tx, resource.host)
+        host = hosts.get(tx, resource.host)
         on_hold = host.free_at > now + HOLD_MS
         known, usable = known_now(
             tx, resource.id, now=now, age_ms=STAND_IN_MS if on_hold else SHARE_MS
@@ -205,7 +205,7 @@ class LiveProbe:
             now = self.prober.clock()
             free_at = now + self.prober.cadence.host_gap_ms
             await self.prober.store.writing(
-                endpoints.release_host, endpoint.host, owner=owner, now=now, free_at=free_at
+                hosts.release, {endpoint.host: free_at}, owner=owner, now=now
             )
             raise
 
@@ -223,7 +223,7 @@ class LiveProbe:
             now = self.prober.clock()
             free = max(host.free_at, host.lease_until) <= now
             if free and await self.prober.store.writing(
-                endpoints.claim_host, resource.host, owner=owner, now=now, lease_ms=LEASE_MS
+                hosts.claim, resource.host, owner=owner, now=now, lease_ms=LEASE_MS
             ):
                 return None
             wait = max((host.free_at - now) / 1000, pause)

@@ -37,7 +37,6 @@ from tollgauge.core.payment import (
     decode,
 )
 from tollgauge.observe import PAID_REQUESTS, log
-from tollgauge.store.ledger import payments
 from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web.edge.compress import compressed
 from tollgauge.web.edge.problem import Problem
@@ -221,7 +220,13 @@ def check_same_request(payment: Payment, row: LedgerRow, digest: str) -> None:
     from the same payer (signature and ticket) for the same request (`digest`). A rejected row holds
     no payment.
     """
-    if row.state is not State.REJECTED and not payments.same(row, payment, digest):
+    if row.state is State.REJECTED:
+        return
+    # A settled signature alone proves nothing, because anyone can read it on the chain; the ticket
+    # is known to the payer alone.
+    stored = decode(row.header)
+    same_payer = (stored.signer_mark, stored.ticket) == (payment.signer_mark, payment.ticket)
+    if row.digest != digest or not same_payer:
         raise Problem(
             409,
             "payment-reused",

@@ -256,7 +256,7 @@ async def _contact(
     """
     store = dependencies.store
     endpoint = await store.reading(endpoints.get, resource.id)
-    state = await store.reading(changes.get_change_state, resource.id) if endpoint else None
+    state = (await store.reading(changes.change_states, [resource.id])).get(resource.id)
     listed = endpoint is not None and _was_listed(endpoint)
     if state is not None and state.seen_up and (listed or state.quote is not None):
         return [] if state.recent.endswith("1") else [_DOWN.format(what="the last check failed")]

@@ -15,6 +15,7 @@ from mcp import Client
 from mcp_types import CallToolResult, RequestParamsMeta
 from tests.support.http_service import NOW
 from tests.support.paid_service import USDC, PaidService, opened
+from tests.support.record_probe import record_probe
 
 from tollgauge.core.endpoint import Endpoint, endpoint_id, parse_resource
 from tollgauge.core.exchange import Timings
@@ -114,7 +115,7 @@ async def known(store: Store, numbers: Iterable[int], *, scored_at: int | None =
     """Endpoints with one probe each, an hour old; scored at an instant, where one is given."""
     for one in map(endpoint, numbers):
         await store.writing(endpoints.insert, one)
-        await store.writing(probes.record, one.id, probe(NOW - 60 * MINUTE_MS))
+        await store.writing(record_probe, one.id, probe(NOW - 60 * MINUTE_MS))
         if scored_at is not None:
             seen = await store.writing(scoring.gather, one, as_of=scored_at)
             await store.writing(scores.save, scoring.scored(one.id, seen))
@@ -191,7 +192,7 @@ async def test_who_names_an_endpoint_that_is_not_public_gets_its_score(
 ) -> None:
     resource = parse_resource(url(1))
     await paid_server.store.writing(discovery.adopt, resource, source="request", now=NOW - DAY_MS)
-    await paid_server.store.writing(probes.record, resource.id, probe(NOW - 60 * MINUTE_MS))
+    await paid_server.store.writing(record_probe, resource.id, probe(NOW - 60 * MINUTE_MS))
     assert await paid_server.store.reading(reports.snapshot, resource.id, now=NOW) is None
     (row,) = (await paid_server.buy([url(1)]))["results"]
     assert (row["found"], row["recomputed"]) == (True, True)

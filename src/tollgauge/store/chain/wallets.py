@@ -1,0 +1,176 @@
+"""Wallets: the addresses that endpoints are paid to, each with the first block indexed for it.
+
+A wallet is added when an endpoint first names it. Its rows change together with the chain's cursor,
+so the functions here that move a `low` are called by store/chain/cursors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.db import upsert
+from tollgauge.db.schema import endpoint as endpoint_table
+from tollgauge.db.schema import metadata
+from tollgauge.store import rows
+from tollgauge.store.endpoints import endpoints
+
+chain_wallet = sa.Table(
+    "chain_wallet",
+    metadata,
+    sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("address", sa.Text, primary_key=True),
+    # The first block that is indexed for it, and that block's time (ms).
+    sa.Column("low", sa.BigInteger, nullable=False),
+    sa.Column("low_at", sa.BigInteger, nullable=False),
+    # Back-filled as far as wanted.
+    sa.Column("done", sa.Boolean, nullable=False),
+    # Its settlements changed after `marked_at`, when its endpoints were last marked dirty.
+    sa.Column("touched", sa.Boolean, nullable=False),
+    sa.Column("marked_at", sa.BigInteger, nullable=False),
+    sa.Index("ix_chain_wallet_low", "chain", "done", "low"),
+    sa.Index("ix_chain_wallet_touched", "chain", "touched"),
+    sqlite_with_rowid=False,
+)
+
+ADDRESS: Final = re.compile(r"0x[0-9a-f]{40}", re.ASCII)
+"""An EVM address in lower case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """Wallets whose past is missing below block `low`. They are back-filled together down to
+    `floor`, where the next wallets' missing past begins.
+    """
+
+    low: int
+    floor: int
+    wallets: frozenset[bytes]
+
+
+def new_addresses(tx: Connection, chain: int) -> tuple[str, ...]:
+    """The payTo addresses of endpoints on this chain that are not wallets yet."""
+    is_wallet = sa.exists().where(
+        chain_wallet.c.chain == chain, chain_wallet.c.address == endpoint_table.c.quote_pay_to
+    )
+    query = (
+        sa.select(endpoint_table.c.quote_pay_to)
+        .distinct()
+        .where(endpoint_table.c.quote_network == f"eip155:{chain}", ~is_wallet)
+        .order_by(endpoint_table.c.quote_pay_to)
+    )
+    addresses = tx.execute(query).scalars()
+    return tuple(address for address in addresses if ADDRESS.fullmatch(address))
+
+
+def add(tx: Connection, chain: int, addresses: Iterable[str], *, after: int, at: int) -> None:
+    """Add wallets. They are indexed after block `after` of time `at` (ms UTC)."""
+    values = {"chain": chain, "low": after + 1, "low_at": at, "done": False}
+    added = [
+        {**values, "address": address, "touched": False, "marked_at": 0} for address in addresses
+    ]
+    tx.execute(upsert.insert(tx, chain_wallet).on_conflict_do_nothing(), added)
+
+
+def lows(tx: Connection, chain: int) -> dict[bytes, int]:
+    """Every wallet of a chain, with the first block that is indexed for it."""
+    query = sa.select(chain_wallet.c.address, chain_wallet.c.low)
+    addresses = tx.execute(query.where(chain_wallet.c.chain == chain))
+    return {bytes.fromhex(address[2:]): low for address, low in addresses}
+
+
+def backlog(tx: Connection, chain: int, *, limit: int) -> Backlog | None:
+    """The wallets to back-fill next, those nearest to the cursor first; None if all are done."""
+    unfinished = (chain_wallet.c.chain == chain, chain_wallet.c.done.is_(False))
+    low = tx.execute(sa.select(sa.func.max(chain_wallet.c.low)).where(*unfinished)).scalar_one()
+    if low is None:
+        return None
+    below = sa.select(sa.func.max(chain_wallet.c.low)).where(*unfinished, chain_wallet.c.low < low)
+    query = (
+        sa.select(chain_wallet.c.address)
+        .where(*unfinished, chain_wallet.c.low == low)
+        .order_by(chain_wallet.c.address)
+    )
+    addresses = tx.execute(query.limit(limit)).scalars()
+    return Backlog(
+        low=low,
+        floor=tx.execute(below).scalar_one() or 0,
+        wallets=frozenset(bytes.fromhex(address[2:]) for address in addresses),
+    )
+
+
+def fill(
+    tx: Connection, chain: int, missing: Backlog, *, low: int, low_at: int, done: bool
+) -> bool:
+    """Move the `low` of wallets down to a block of time `low_at` (ms UTC); False, if another worker
+    moved one of them meanwhile.
+    """
+    values = {"low": low, "low_at": low_at, "done": done} | ({"touched": True} if done else {})
+    moved = 0
+    for chunk in rows.chunks(map(_text, sorted(missing.wallets))):
+        change = chain_wallet.update().where(
+            chain_wallet.c.chain == chain,
+            chain_wallet.c.address.in_(chunk),
+            chain_wallet.c.low == missing.low,
+        )
+        moved += tx.execute(change.values(values)).rowcount
+    return moved == len(missing.wallets)
+
+
+def rewind(tx: Connection, chain: int, *, above: int, at: int) -> None:
+    """Index wallets that were added on blocks above `above` from the next block on, of time `at`
+    (ms UTC), because those blocks are gone.
+    """
+    tx.execute(
+        chain_wallet.update()
+        .where(chain_wallet.c.chain == chain, chain_wallet.c.low > above + 1)
+        .values(low=above + 1, low_at=rows.least(chain_wallet.c.low_at, at))
+    )
+
+
+def touch(tx: Connection, chain: int, changed: Iterable[bytes]) -> None:
+    """Record that the settlements of some wallets changed."""
+    for chunk in rows.chunks(map(_text, sorted(changed))):
+        tx.execute(
+            chain_wallet.update()
+            .where(
+                chain_wallet.c.chain == chain,
+                chain_wallet.c.address.in_(chunk),
+                chain_wallet.c.touched.is_(False),
+            )
+            .values(touched=True)
+        )
+
+
+def mark_dirty(tx: Connection, chain: int, *, now: int, every_ms: int) -> int:
+    """Mark the endpoints of touched wallets as dirty, and return how many. A wallet's are marked at
+    most once in `every_ms`, because thousands of endpoints may have the same wallet.
+    """
+    query = sa.select(chain_wallet.c.address).where(
+        chain_wallet.c.chain == chain,
+        chain_wallet.c.touched.is_(True),
+        chain_wallet.c.marked_at <= now - every_ms,
+    )
+    marked = 0
+    for chunk in rows.chunks(tx.execute(query).scalars()):
+        paid = sa.select(endpoint_table.c.id).where(
+            endpoint_table.c.quote_pay_to.in_(chunk),
+            endpoint_table.c.quote_network == f"eip155:{chain}",
+        )
+        ids = list(tx.execute(paid).scalars())
+        endpoints.mark_dirty(tx, ids, now=now)
+        touched = chain_wallet.update().where(
+            chain_wallet.c.chain == chain, chain_wallet.c.address.in_(chunk)
+        )
+        tx.execute(touched.values(touched=False, marked_at=now))
+        marked += len(ids)
+    return marked
+
+
+def _text(address: bytes) -> str:
+    return "0x" + address.hex()

@@ -1,0 +1,96 @@
+"""Rows of hosts: leases, when a host is free, and whether its random paths answer 402.
+
+A lease keeps two probes from running at one host at once, in any process. Those of due endpoints
+are taken in store/endpoints/endpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.db import upsert
+from tollgauge.db.schema import endpoint as endpoint_table
+from tollgauge.db.schema import host as host_table
+from tollgauge.store import rows
+from tollgauge.store.endpoints import endpoints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostState:
+    """What is known of a host. `wildcard`: whether a random path answered 402 too, None while
+    untried. The host is not probed before `free_at`, and before `lease_until` only by the worker
+    with its lease. Instants are ms UTC.
+    """
+
+    host: str
+    wildcard: bool | None = None
+    wildcard_at: int | None = None
+    free_at: int = 0
+    lease_until: int = 0
+
+
+_STATES: Final = sa.select(*(host_table.c[field.name] for field in fields(HostState)))
+_ONE: Final = _STATES.where(host_table.c.host == sa.bindparam("host"))
+
+
+def get(tx: Connection, host: str) -> HostState:
+    """What is known of a host; the defaults of HostState for an unknown one."""
+    row = tx.execute(_ONE, {"host": host}).one_or_none()
+    return HostState(host=host) if row is None else rows.from_columns(HostState, row)
+
+
+def get_many(tx: Connection, hosts: Iterable[str]) -> dict[str, HostState]:
+    """What is known of hosts, by name; unknown hosts are left out."""
+    known = rows.with_any(tx, _STATES, host_table.c.host, hosts)
+    return {row.host: rows.from_columns(HostState, row) for row in known}
+
+
+def claim(tx: Connection, host: str, *, owner: str, now: int, lease_ms: int) -> bool:
+    """Lease one host for a probe that is wanted now; False if it is leased, or not free before
+    `free_at`. An unknown host is added.
+    """
+    tx.execute(upsert.insert(tx, host_table).values(host=host).on_conflict_do_nothing())
+    done = tx.execute(
+        host_table.update()
+        .where(
+            host_table.c.host == host, host_table.c.lease_until <= now, host_table.c.free_at <= now
+        )
+        .values(lease_owner=owner, lease_until=now + lease_ms)
+    )
+    return done.rowcount > 0
+
+
+def release(tx: Connection, free_at: Mapping[str, int], *, owner: str, now: int) -> None:
+    """End the owner's leases of hosts; none of them is probed before its instant in `free_at`.
+    Leases that are no longer the owner's stay.
+    """
+    statement = (
+        host_table.update()
+        .where(host_table.c.host == sa.bindparam("host_"), host_table.c.lease_owner == owner)
+        .values(
+            lease_owner=None,
+            lease_until=rows.least(host_table.c.lease_until, now),
+            free_at=rows.greatest(
+                host_table.c.free_at, sa.bindparam("free_at_", type_=sa.BigInteger)
+            ),
+        )
+    )
+    tx.execute(statement, [{"host_": host, "free_at_": free_at[host]} for host in sorted(free_at)])
+
+
+def set_wildcard(tx: Connection, host: str, *, wildcard: bool, at: int) -> None:
+    """Store whether a random path of a host answers 402. If that changed, the scores of all
+    endpoints of the host are due.
+    """
+    before = get(tx, host)
+    rows.put(tx, host_table, [{"host": host, "wildcard": wildcard, "wildcard_at": at}])
+    if bool(before.wildcard) != wildcard:
+        ids = tx.execute(
+            sa.select(endpoint_table.c.id).where(endpoint_table.c.host == host)
+        ).scalars()
+        endpoints.mark_dirty(tx, ids, now=at)

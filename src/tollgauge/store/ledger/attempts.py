@@ -1,0 +1,78 @@
+"""Attempts to verify, answer or settle a payment: one row each, never changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.db.prepared import Prepared
+from tollgauge.db.schema import Serial, metadata
+from tollgauge.store import rows
+
+payment_attempt = sa.Table(
+    "payment_attempt",
+    metadata,
+    sa.Column("id", Serial, primary_key=True, autoincrement=True),
+    sa.Column("payment_id", sa.String(32), nullable=False),
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("at", sa.BigInteger, nullable=False),
+    sa.Column("ended_at", sa.BigInteger, nullable=False),
+    sa.Column("outcome", sa.String(200), nullable=False),
+    sa.Column("tx_hash", sa.String(66)),
+    # The host that made the work of an attempt vain.
+    sa.Column("host", sa.Text),
+    sa.Index("payment_attempt_of", "payment_id"),
+    sa.Index(
+        "payment_attempt_host",
+        "host",
+        "at",
+        sqlite_where=sa.text("host IS NOT NULL"),
+        postgresql_where=sa.text("host IS NOT NULL"),
+    ),
+)
+
+_INSERT: Final = Prepared(payment_attempt.insert().inline())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One attempt: `kind` is verify, answer (only one that failed because of the request or its
+    target), intent (written before settle is called), settle or chain; `outcome` is a short text,
+    `host` the one because of which an answer failed.
+    """
+
+    kind: str
+    at: int
+    ended_at: int
+    outcome: str
+    transaction: str | None = None
+    host: str | None = None
+
+
+def add(tx: Connection, payment_id: str, attempts: Iterable[Attempt]) -> None:
+    """Append attempts to those of a payment."""
+    columns = [
+        rows.to_columns(
+            attempt,
+            "transaction",
+            payment_id=payment_id,
+            outcome=attempt.outcome[:200],
+            tx_hash=attempt.transaction,
+        )
+        for attempt in attempts
+    ]
+    _INSERT.run_each(tx, columns)
+
+
+def of_payments(tx: Connection, ids: Sequence[str]) -> dict[str, tuple[Attempt, ...]]:
+    """The attempts of some payments by payment id, oldest first."""
+    by_payment: dict[str, list[Attempt]] = {payment_id: [] for payment_id in ids}
+    query = sa.select(payment_attempt).order_by(payment_attempt.c.id)
+    for row in rows.with_any(tx, query, payment_attempt.c.payment_id, ids):
+        attempt = rows.from_columns(Attempt, row, transaction=row.tx_hash)
+        by_payment[row.payment_id].append(attempt)
+    return {payment_id: tuple(attempts) for payment_id, attempts in by_payment.items()}

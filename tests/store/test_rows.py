@@ -1,0 +1,77 @@
+"""Rows ↔ dataclasses, and the queries that many tables share, on both databases."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.db import schema
+from tollgauge.db.engine import Store
+from tollgauge.db.prepared import Prepared
+from tollgauge.store import rows
+from tollgauge.store.endpoints.hosts import HostState
+
+HOST = HostState(host="a.com", wildcard=True, wildcard_at=7, free_at=8, lease_until=9)
+
+
+async def test_a_dataclass_comes_back_as_it_was(store: Store) -> None:
+    def kept(tx: Connection) -> tuple[HostState, HostState]:
+        tx.execute(schema.host.insert(), rows.to_columns(HOST))
+        query = sa.select(schema.host)
+        return (
+            rows.from_columns(HostState, tx.execute(query).one()),
+            rows.from_columns(HostState, Prepared(query).first(tx, {})),
+        )
+
+    assert await store.writing(kept) == (HOST, HOST)
+
+
+async def test_fields_are_left_out_or_converted() -> None:
+    columns = rows.to_columns(HOST, "wildcard", "wildcard_at", host="b.com", lease_owner="one")
+    assert columns == {"host": "b.com", "free_at": 8, "lease_until": 9, "lease_owner": "one"}
+
+
+async def test_any_number_of_values_is_looked_up(store: Store) -> None:
+    names = [f"{number}.com" for number in range(2 * rows.CHUNK + 1)]
+
+    def known(tx: Connection) -> list[str]:
+        hosts = [{"host": host} for host in (names[0], names[-1], "other.com")]
+        tx.execute(schema.host.insert(), hosts)
+        query = sa.select(schema.host.c.host)
+        return [row.host for row in rows.with_any(tx, query, schema.host.c.host, names)]
+
+    assert await store.writing(known) == [names[0], names[-1]]
+
+
+async def test_what_is_put_replaces_all_but_what_is_to_be_kept(store: Store) -> None:
+    def state(tx: Connection) -> HostState:
+        rows.put(tx, schema.host, [{"host": "a.com", "free_at": 1, "wildcard_at": 1}])
+        rows.put(
+            tx, schema.host, [{"host": "a.com", "free_at": 2, "wildcard_at": 2}], keep=("free_at",)
+        )
+        rows.put(tx, schema.host, [])
+        return rows.from_columns(HostState, tx.execute(sa.select(schema.host)).one())
+
+    assert await store.writing(state) == HostState(host="a.com", free_at=1, wildcard_at=2)
+
+
+async def test_whether_a_row_exists(store: Store) -> None:
+    await store.writing(rows.put, schema.host, [{"host": "a.com", "free_at": 5}])
+    assert await store.reading(rows.exist, schema.host.c.host == "a.com", schema.host.c.free_at > 4)
+    assert not await store.reading(rows.exist, schema.host.c.free_at > 5)
+
+
+async def test_the_smaller_and_the_greater(store: Store) -> None:
+    def both(tx: Connection) -> tuple[int, int, int]:
+        tx.execute(schema.host.insert(), {"host": "a.com", "free_at": 5})
+        columns = schema.host.c
+        least, greatest, known = tx.execute(
+            sa.select(
+                rows.least(columns.free_at, 4),
+                rows.greatest(columns.free_at, 4),
+                rows.greatest(columns.wildcard_at, 3),
+            )
+        ).one()
+        return least, greatest, known
+
+    assert await store.writing(both) == (4, 5, 3)
