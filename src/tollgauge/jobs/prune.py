@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.units import MINUTE_MS, day_of
 from tollgauge.db.engine import Store
-from tollgauge.store.endpoints import public
+from tollgauge.store import never_public
 from tollgauge.store.ledger import retention
 from tollgauge.store.probes import archive
 from tollgauge.store.watches import outbox, watch_payments
@@ -31,7 +31,7 @@ async def run(store: Store, *, clock: Callable[[], int]) -> dict[str, object]:
     today = day_of(now - MINUTE_MS)  # callers of the last seconds still share its last probes
     closed = await store.writing(archive.close_days, before_day=today, limit=BATCH)
     forgotten = await store.writing(_forget, before_day=today - KEEP_DAYS, now=now)
-    unlisted = await store.writing(public.forget, now=now, limit=ENDPOINTS)
+    unlisted = await store.writing(never_public.forget, now=now, limit=ENDPOINTS)
     return {
         "closed": closed,
         **forgotten,

@@ -31,6 +31,7 @@ from tollgauge.db.migrations import upgrade
 from tollgauge.jobs import prune, score
 from tollgauge.monitor import alternatives, discovery, probing, reports
 from tollgauge.monitor.probing import Observation
+from tollgauge.store import never_public
 from tollgauge.store.endpoints import alternative_counts as similar_rows
 from tollgauge.store.endpoints import crawls, endpoints, hosts, public, scores
 from tollgauge.store.probes import changes, probes
@@ -352,7 +353,7 @@ async def test_a_watch_that_is_bought_meanwhile_keeps_what_it_watches(
     async with open_transaction(buyer, writing=True) as run:
         await run(discovery.adopt, DEFAMING, source="request", now=NOW + WEEK_MS)
         forgetting = asyncio.create_task(
-            worker.writing(public.forget, now=NOW + WEEK_MS, limit=prune.ENDPOINTS)
+            worker.writing(never_public.forget, now=NOW + WEEK_MS, limit=prune.ENDPOINTS)
         )
         await asyncio.wait((forgetting,), timeout=0.2)  # time enough to do wrong
         await run(watches.add, made)

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 
 from tollgauge.db.engine import Cause, Store, StoreUnavailable
 from tollgauge.observe import log
-from tollgauge.store.ledger.readiness import rehearse_sale
+from tollgauge.store.readiness import rehearse_sale
 from tollgauge.web.edge.problem import Problem
 
 EVERY_MS: Final = 5_000

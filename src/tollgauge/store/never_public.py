@@ -1,0 +1,75 @@
+"""Removing endpoints that have not been public for a week (store/endpoints/public), with all that
+belongs to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.units import DAY_MS, day_of
+from tollgauge.db import meta, schema
+from tollgauge.db.schema import endpoint as endpoint_table
+from tollgauge.db.schema import host as host_table
+from tollgauge.store.endpoints.alternative_counts import alternative_count
+from tollgauge.store.endpoints.listings import LISTINGS_TURN
+from tollgauge.store.probes.changes import change, change_state_row
+from tollgauge.store.watches.watches import watch
+
+KEEP_MS: Final = 7 * DAY_MS
+_BY_DAY: Final = (schema.probe, schema.probe_day)
+_BY_ENDPOINT: Final = (
+    schema.score,
+    schema.discovery_event,
+    schema.listing,
+    alternative_count,
+    change_state_row,
+    change,
+)
+_ADOPTED: Final = sa.text("adopted")
+"""As a literal, so that both databases use the partial index."""
+_WILDCARD: Final = sa.exists().where(
+    host_table.c.host == endpoint_table.c.host, host_table.c.wildcard.is_(True)
+)
+_WATCHED: Final = sa.exists().where(watch.c.endpoint_id == endpoint_table.c.id)
+
+
+def forget(tx: Connection, *, now: int, limit: int) -> int:
+    """Remove endpoints that have not been public for KEEP_MS, with all that belongs to them, and
+    their hosts if these have no other endpoint; returns how many endpoints.
+
+    It takes the turn of whoever adds endpoints, so that none gets a watch while it is removed.
+    """
+    meta.take_turn(tx, LISTINGS_TURN)
+    not_seen_to_sell = sa.or_(endpoint_table.c.learned.is_(None), _WILDCARD)
+    query = (
+        sa.select(endpoint_table.c.id, endpoint_table.c.host, endpoint_table.c.first_seen)
+        .where(_ADOPTED, endpoint_table.c.first_seen <= now - KEEP_MS, not_seen_to_sell, ~_WATCHED)
+        .order_by(endpoint_table.c.first_seen)
+        .limit(limit)
+        .with_for_update(skip_locked=True, of=endpoint_table)
+    )
+    rows = tx.execute(query).all()
+    if not rows:
+        return 0
+    ids = [row.id for row in rows]
+    # A probe begins up to a minute before its endpoint is adopted, maybe on the day before.
+    first = day_of(min(row.first_seen for row in rows)) - 1
+    days = list(range(first, day_of(now) + 2))
+    for by_day in _BY_DAY:
+        tx.execute(by_day.delete().where(by_day.c.day.in_(days), by_day.c.endpoint_id.in_(ids)))
+    for table in _BY_ENDPOINT:
+        tx.execute(table.delete().where(table.c.endpoint_id.in_(ids)))
+    tx.execute(endpoint_table.delete().where(endpoint_table.c.id.in_(ids)))
+    _forget_hosts(tx, sorted({row.host for row in rows}), now=now)
+    return len(ids)
+
+
+def _forget_hosts(tx: Connection, hosts: Sequence[str], *, now: int) -> None:
+    """Remove hosts without endpoints, unless they are leased or not free yet."""
+    empty = ~sa.exists().where(endpoint_table.c.host == host_table.c.host)
+    idle = (host_table.c.lease_until <= now, host_table.c.free_at <= now)
+    tx.execute(host_table.delete().where(host_table.c.host.in_(hosts), empty, *idle))
