@@ -57,3 +57,27 @@ def moved(value: int = 5, payee: str = PAYEE, token: str = USDC, index: int = 4)
         "data": f"0x{value:064x}",
         "logIndex": hex(index),
     }
+
+
+def sent(data: str = "0x", to: str = USDC, **changes: Any) -> dict[str, Any]:
+    tx = {
+        "hash": TX,
+        "chainId": "0x2105",
+        "from": OTHER,
+        "to": to,
+        "input": data,
+        "blockNumber": "0x10",
+        "blockHash": BLOCK,
+    }
+    return tx | changes
+
+
+def receipt_with(*logs: dict[str, Any], status: str = "0x1", **changes: Any) -> dict[str, Any]:
+    receipt = {
+        "transactionHash": TX,
+        "status": status,
+        "logs": list(logs),
+        "blockNumber": "0x10",
+        "blockHash": BLOCK,
+    }
+    return receipt | changes

@@ -27,7 +27,7 @@ from tollgauge.store.ledger import attempts, payer_limit, payments
 from tollgauge.web.paid import gate as gate_module
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
-SCHEDULES = 10_000 if NIGHTLY else int(os.environ.get("TOLLGAUGE_SCHEDULES", "40"))
+SCHEDULES = 10_000 if NIGHTLY else int(os.environ.get("TOLLGAUGE_SCHEDULES", "20"))
 """On each database. `make test-all` sets 300."""
 
 VERIFY = (

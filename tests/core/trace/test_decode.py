@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tests.support.trace_capture import (
     _TRANSFER,
     _USED,
-    BLOCK,
     OTHER,
     PAYEE,
     PAYER,
@@ -21,6 +20,8 @@ from tests.support.trace_capture import (
     USDC,
     call,
     moved,
+    receipt_with,
+    sent,
     used,
     word,
 )
@@ -48,30 +49,6 @@ def encoded_list() -> str:
     selector = function_signature_to_4byte_selector(ARRAYS).hex()
     kinds = [*types.split(), "bytes32[]", "bytes32[]", "uint256"]
     return f"0x{selector}{encode(kinds, (*columns, *rest)).hex()}"
-
-
-def sent(data: str = "0x", to: str = USDC, **changes: Any) -> dict[str, Any]:
-    tx = {
-        "hash": TX,
-        "chainId": "0x2105",
-        "from": OTHER,
-        "to": to,
-        "input": data,
-        "blockNumber": "0x10",
-        "blockHash": BLOCK,
-    }
-    return tx | changes
-
-
-def receipt_with(*logs: dict[str, Any], status: str = "0x1", **changes: Any) -> dict[str, Any]:
-    receipt = {
-        "transactionHash": TX,
-        "status": status,
-        "logs": list(logs),
-        "blockNumber": "0x10",
-        "blockHash": BLOCK,
-    }
-    return receipt | changes
 
 
 def frame(data: str, to: str = USDC, **changes: Any) -> dict[str, Any]:
@@ -405,53 +382,6 @@ def test_unknown_names_are_said_plainly() -> None:
     assert "base-mainnet" in caught.value.hint
     assert [decoder.model for decoder in DECODERS] == list(Model)
     assert all(decoder.price_usd == 0 for decoder in DECODERS)
-
-
-def test_the_json_has_the_contracts_fields() -> None:
-    shown = trace_json(
-        trace_files(
-            sent(call(12_345)), receipt_with(used(), moved(12_345), blockTimestamp="0x65000000")
-        ),
-        hint={"resource": "https://a.example/", "payToMatches": True, "amountMatches": None},
-    )
-    token = {"address": USDC, "symbol": "USDC", "decimals": 6}
-    payer = PAYER.address.lower()
-    assert shown == {
-        "txHash": TX,
-        "network": "base-mainnet",
-        "chainId": 8453,
-        "status": "success",
-        "block": {
-            "number": 16,
-            "hash": BLOCK,
-            "timestamp": "2023-09-12T06:06:56Z",
-            "finality": None,
-        },
-        "submitter": OTHER,
-        "decoder": "calldata",
-        "payments": [
-            {
-                "method": "transferWithAuthorization",
-                "payer": payer,
-                "payee": PAYEE,
-                "amount": "12345",
-                "amountUsd": 0.012345,
-                "token": token,
-                "authorization": {
-                    "nonce": f"0x{1:064x}",
-                    "validAfter": "0",
-                    "validBefore": str(2**256 - 1),
-                },
-                "logIndex": 4,
-            }
-        ],
-        "payer": payer,
-        "payee": PAYEE,
-        "amount": "12345",
-        "token": token,
-        "ledger": None,
-        "hint": {"resource": "https://a.example/", "payToMatches": True, "amountMatches": None},
-    }
 
 
 KEYS = (

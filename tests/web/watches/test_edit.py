@@ -6,12 +6,14 @@ import datetime as dt
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from standardwebhooks import Webhook
 from tests.support.http_service import NOW
 from tests.support.receivers import ALERTS, OTHER, SLACK
 from tests.support.watch_service import (
     QUOTE,
     WatchService,
+    bearer,
     path,
 )
 
@@ -105,3 +107,34 @@ async def test_an_endpoint_falls_back_when_its_last_watch_ends(watch_service: Wa
     assert (await watch_service.endpoint()).watched_until == NOW + 30 * DAY_MS
     await watch_service.cancel(two)
     assert (await watch_service.endpoint()).watched_until == 0
+
+
+async def test_an_edit_that_is_misspelt_is_refused_instead_of_ignored(
+    watch_service: WatchService,
+) -> None:
+    bought = await watch_service.buy()
+    for body, name in (
+        ({"webhook_url": f"https://{ALERTS}/a"}, "webhook_url"),
+        ({"liveness_sensitivity": 3}, "liveness_sensitivity"),
+    ):
+        answer = await watch_service.patch(bought, body)
+        assert (answer.status_code, answer.json()["code"]) == (422, "unknown-field")
+        assert answer.json()["errors"][0]["path"] == name
+    assert (
+        await watch_service.patch(bought, {"salt": "ignored", "digest": True})
+    ).status_code == 200
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"salt": "ignored"}'])
+async def test_an_edit_that_changes_nothing_is_told_what_can_be_changed(
+    watch_service: WatchService, body: bytes
+) -> None:
+    bought = await watch_service.buy()
+    answer = await watch_service.running.http.patch(
+        path(bought), content=body, headers=bearer(bought["secret"])
+    )
+    assert (answer.status_code, answer.json()["code"]) == (422, "nothing-to-change")
+    for name in ("events", "liveness_sensitivity_n", "digest", "delivery"):
+        assert name in answer.json()["detail"]
+    polled = await watch_service.poll(bought)
+    assert [each["type"] for each in polled["watch_events"]] == ["created"]

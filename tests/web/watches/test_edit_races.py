@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from tests.support.http_service import NOW
 from tests.support.receivers import ALERTS, OTHER, SLACK
 from tests.support.statements import execute
-from tests.support.watch_service import QUOTE, RESOURCE, WatchService, bearer, opened, path
+from tests.support.watch_service import QUOTE, RESOURCE, WatchService, opened, path
 
 from tollgauge.clients.webhooks import Signing
 from tollgauge.core.payment import State as PaymentState
@@ -474,34 +474,3 @@ async def test_a_host_that_never_answers_delays_no_other(watch_service: WatchSer
     sending.cancel()
     with pytest.raises(asyncio.CancelledError):
         await sending
-
-
-async def test_an_edit_that_is_misspelt_is_refused_instead_of_ignored(
-    watch_service: WatchService,
-) -> None:
-    bought = await watch_service.buy()
-    for body, name in (
-        ({"webhook_url": A}, "webhook_url"),
-        ({"liveness_sensitivity": 3}, "liveness_sensitivity"),
-    ):
-        answer = await watch_service.patch(bought, body)
-        assert (answer.status_code, answer.json()["code"]) == (422, "unknown-field")
-        assert answer.json()["errors"][0]["path"] == name
-    assert (
-        await watch_service.patch(bought, {"salt": "ignored", "digest": True})
-    ).status_code == 200
-
-
-@pytest.mark.parametrize("body", [b"", b"{}", b'{"salt": "ignored"}'])
-async def test_an_edit_that_changes_nothing_is_told_what_can_be_changed(
-    watch_service: WatchService, body: bytes
-) -> None:
-    bought = await watch_service.buy()
-    answer = await watch_service.running.http.patch(
-        path(bought), content=body, headers=bearer(bought["secret"])
-    )
-    assert (answer.status_code, answer.json()["code"]) == (422, "nothing-to-change")
-    for name in ("events", "liveness_sensitivity_n", "digest", "delivery"):
-        assert name in answer.json()["detail"]
-    polled = await watch_service.poll(bought)
-    assert [each["type"] for each in polled["watch_events"]] == ["created"]

@@ -1,7 +1,7 @@
 """Health: whether the database takes what a sale needs, and if not, why.
 
 Rules:
-- what a sale writes is tried and taken back (store/ledger/readiness), at most every five seconds
+- what a sale writes is tried and taken back (store/readiness), at most every five seconds
   however many ask; those who ask meanwhile share the result;
 - the cause is said in words of ours: no path, no address, no text of a driver;
 - the log has a line when the cause changes, and one when it is over.
