@@ -37,20 +37,10 @@ def asyncpg_connection(connection: AsyncConnection) -> Any:
     return sync.connection.driver_connection
 
 
-def open_sqlite_connection(connection: sa.Connection) -> sqlite3.Connection:
-    """The same, for a statement. Raises RuntimeError if SQLite has ended the transaction itself, as
-    it does when the disk is full: what the statement writes would be committed alone.
-    """
-    driver = sqlite_connection(connection)
-    if not driver.in_transaction:
-        raise RuntimeError("this transaction has ended: nothing of it was written")
-    return driver
-
-
 def fetch(connection: sa.Connection, text: str, arguments: Arguments) -> Sequence[Any]:
     """The rows of a SELECT, as the driver returns them."""
     if connection.dialect.name == "sqlite":
-        return open_sqlite_connection(connection).execute(text, arguments).fetchall()
+        return sqlite_connection(connection).execute(text, arguments).fetchall()
     rows: Sequence[Any] = _await_asyncpg(connection, "fetch", text, *arguments)
     return rows
 
@@ -58,7 +48,7 @@ def fetch(connection: sa.Connection, text: str, arguments: Arguments) -> Sequenc
 def execute(connection: sa.Connection, text: str, arguments: Arguments) -> int:
     """Run an INSERT, UPDATE or DELETE; the number of rows that it changed."""
     if connection.dialect.name == "sqlite":
-        return open_sqlite_connection(connection).execute(text, arguments).rowcount
+        return sqlite_connection(connection).execute(text, arguments).rowcount
     status: str = _await_asyncpg(connection, "execute", text, *arguments)
     return int(status.rpartition(" ")[2])  # such as "INSERT 0 1"
 
@@ -66,7 +56,7 @@ def execute(connection: sa.Connection, text: str, arguments: Arguments) -> int:
 def execute_many(connection: sa.Connection, text: str, rows: Sequence[Arguments]) -> None:
     """Run one statement for several rows."""
     if connection.dialect.name == "sqlite":
-        open_sqlite_connection(connection).executemany(text, rows)
+        sqlite_connection(connection).executemany(text, rows)
     else:
         _await_asyncpg(connection, "executemany", text, rows)
 

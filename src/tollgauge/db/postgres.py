@@ -65,11 +65,10 @@ class Postgres:
     @asynccontextmanager
     async def _transaction(self, *, writing: bool) -> AsyncIterator[AsyncConnection]:
         async with self._write_lock if writing else nullcontext():
-            pool = self._engine.pool
             with translated(connecting=True):
-                connection = await self._engine.connect()
+                connection = await self._begin(_WRITE if writing else _READ)
+            pool = self._engine.pool
             try:
-                await _execute(connection, _WRITE if writing else _READ)
                 yield connection
                 await _commit(connection)
             except Exception:  # whatever the work raised
@@ -82,6 +81,26 @@ class Postgres:
                 if self._engine.pool is not pool:  # it was closed, and would leave this one open
                     await connection.invalidate()
                 await connection.close()
+
+    async def _begin(self, statement: str) -> AsyncConnection:
+        """A connection with a transaction begun. BEGIN is the test of an idle connection: where it
+        was lost, the server restarted, and all idle ones are lost.
+        """
+        try:
+            return await self._begun(statement)
+        except (StoreUnavailable, asyncpg.PostgresError):
+            await self._engine.dispose()
+            return await self._begun(statement)
+
+    async def _begun(self, statement: str) -> AsyncConnection:
+        connection = await self._engine.connect()
+        try:
+            await _execute(connection, statement)
+        except BaseException:
+            await _discard(connection)
+            await connection.close()
+            raise
+        return connection
 
 
 async def _execute(connection: AsyncConnection, statement: str) -> str:
@@ -127,7 +146,6 @@ def _engine(url: URL, connections: int) -> AsyncEngine:
         pool_size=connections,
         max_overflow=0,
         pool_timeout=_STATEMENT_MS / 1_000,
-        pool_pre_ping=True,
         pool_reset_on_return=None,  # every transaction is ended above
         connect_args={
             "timeout": 10,

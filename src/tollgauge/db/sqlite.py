@@ -10,7 +10,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import shutil
 import sqlite3
@@ -28,9 +27,8 @@ from sqlalchemy.engine import URL
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
-from tollgauge.db.driver import open_sqlite_connection
 from tollgauge.db.errors import Cause, StoreUnavailable
-from tollgauge.db.sqlite_transaction import run_transaction
+from tollgauge.db.sqlite_transaction import CheckedConnection, run_transaction
 from tollgauge.db.write_queue import WriteQueue
 
 R = TypeVar("R")
@@ -49,19 +47,6 @@ WAIT_S: Final = 30.0
 _STATEMENTS: Final = 512
 """How many compiled statements a connection keeps; the driver's default is 128."""
 _IN_MEMORY: Final = frozenset({None, "", ":memory:"})
-
-
-class _Connection(sqlite3.Connection):
-    """A connection whose `close` ends the transaction at once. SQLite would keep it open, with its
-    lock on the database, as long as a statement of it exists, and a traceback may refer to one
-    until the next garbage collection.
-    """
-
-    def close(self) -> None:
-        with contextlib.suppress(sqlite3.Error):
-            if self.in_transaction:
-                self.rollback()
-        super().close()
 
 
 class Sqlite:
@@ -179,7 +164,7 @@ def _engine(url: URL, *, pool_size: int | None, lasting: bool, busy_ms: int = BU
     closed after its transaction. A database that is not `lasting` need not survive a power cut.
     """
     options = {
-        "factory": _Connection,
+        "factory": CheckedConnection,
         "check_same_thread": False,
         "cached_statements": _STATEMENTS,
     }
@@ -190,12 +175,7 @@ def _engine(url: URL, *, pool_size: int | None, lasting: bool, busy_ms: int = BU
     )
     engine = sa.create_engine(url, connect_args=options, isolation_level="AUTOCOMMIT", **pool)
     sa.event.listen(engine, "connect", partial(_prepare, "FULL" if lasting else "OFF", busy_ms))
-    sa.event.listen(engine, "before_cursor_execute", _check_transaction)
     return engine
-
-
-def _check_transaction(connection: sa.Connection, *_: object) -> None:
-    open_sqlite_connection(connection)
 
 
 def _use_wal(cursor: DBAPICursor, busy_ms: int) -> None:

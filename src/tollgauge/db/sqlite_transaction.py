@@ -6,16 +6,44 @@ begins none either.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import traceback
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import sqlalchemy as sa
 
 from tollgauge.db.driver import sqlite_connection
 
 R = TypeVar("R")
+
+
+class CheckedConnection(sqlite3.Connection):
+    """A connection for transactions that are whole.
+
+    - While `checked`, a statement after the end of the transaction raises RuntimeError: SQLite ends
+      one itself when the disk is full, and what came after it would be committed alone.
+    - `close` ends the transaction at once. SQLite would keep it open, with its lock on the
+      database, as long as a statement of it exists, and a traceback may refer to one until the next
+      garbage collection.
+    """
+
+    checked = False
+
+    def cursor(self, *arguments: Any) -> Any:
+        """A cursor; `execute` takes one too."""
+        if self.checked and not self.in_transaction:
+            raise RuntimeError("this transaction has ended: nothing of it was written")
+        return super().cursor(*arguments)
+
+    def close(self) -> None:
+        """Roll back what is open, and close."""
+        self.checked = False
+        with contextlib.suppress(sqlite3.Error):
+            if self.in_transaction:
+                self.rollback()
+        super().close()
 
 
 def run_transaction(
@@ -25,15 +53,18 @@ def run_transaction(
     `keep` or an exception is raised.
     """
     with engine.connect() as connection:
-        driver = sqlite_connection(connection)
+        driver = cast("CheckedConnection", sqlite_connection(connection))
         try:
             driver.execute(begin)
+            driver.checked = True
             result = work(connection)
             driver.execute("COMMIT" if keep else "ROLLBACK")
         except BaseException as error:
             release_frames(error)
             _roll_back(connection, driver)
             raise
+        finally:
+            driver.checked = False
     return result
 
 
