@@ -28,7 +28,7 @@ _Work = Callable[[sa.Connection], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WorkOutcome:
     """What one of several functions returned or raised."""
 
     value: Any = None
@@ -78,27 +78,27 @@ class WriteQueue:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(_set_outcome, future, outcome)
 
-    def _run_batch(self, works: Sequence[_Work]) -> Sequence[Outcome]:
+    def _run_batch(self, works: Sequence[_Work]) -> Sequence[WorkOutcome]:
         """On the thread: run several functions in one transaction. If one fails, nothing of it is
         written and the others go on; if the transaction fails, it fails for all of them.
         """
 
-        def run_all(connection: sa.Connection) -> Sequence[Outcome]:
+        def run_all(connection: sa.Connection) -> Sequence[WorkOutcome]:
             if len(works) == 1:
-                return [Outcome(value=works[0](connection))]
+                return [WorkOutcome(value=works[0](connection))]
             return [_run_in_savepoint(connection, work) for work in works]
 
         try:
             return run_transaction(self._engine, run_all, begin="BEGIN IMMEDIATE")
         except BaseException as error:  # noqa: BLE001 - it is raised to the callers
-            return [Outcome(error=error)] * len(works)
+            return [WorkOutcome(error=error)] * len(works)
 
 
 def _writer_thread() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, "tollgauge-sqlite-writer")
 
 
-def _set_outcome(future: asyncio.Future[Any], outcome: Outcome) -> None:
+def _set_outcome(future: asyncio.Future[Any], outcome: WorkOutcome) -> None:
     if future.done():
         return
     if outcome.error is not None:
@@ -107,18 +107,18 @@ def _set_outcome(future: asyncio.Future[Any], outcome: Outcome) -> None:
         future.set_result(outcome.value)
 
 
-def _run_in_savepoint(connection: sa.Connection, work: _Work) -> Outcome:
+def _run_in_savepoint(connection: sa.Connection, work: _Work) -> WorkOutcome:
     """Run work in a savepoint. Raises what the work raised if SQLite ended the whole transaction
     with it, as it does when the disk is full.
     """
     driver = sqlite_connection(connection)
     driver.execute("SAVEPOINT part")
     try:
-        outcome = Outcome(value=work(connection))
+        outcome = WorkOutcome(value=work(connection))
     except Exception as error:  # it is raised to the caller of this work alone
         if not driver.in_transaction:
             raise
         driver.execute("ROLLBACK TO part")
-        outcome = Outcome(error=release_frames(error))
+        outcome = WorkOutcome(error=release_frames(error))
     driver.execute("RELEASE part")
     return outcome
