@@ -9,47 +9,22 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.probe_results import QUOTE, START, STEP, probe
 
 from tollgauge.core import changes
 from tollgauge.core.attribution import shared_slowness
 from tollgauge.core.change_state import CALM, HEAL, ChangeState, Probed, advance, from_json, to_json
 from tollgauge.core.changes import EVENTS, Baseline, Change
-from tollgauge.core.exchange import Timings
-from tollgauge.core.finding import Finding, Severity
+from tollgauge.core.finding import Severity
 from tollgauge.core.lint import ALL_RULES, ERROR_RULES, RuleSet
 from tollgauge.core.liveness import STEADY, turns
-from tollgauge.core.probe import LATE_MS, Attribution, Outcome, ProbeResult
+from tollgauge.core.probe import LATE_MS, Outcome, ProbeResult
 from tollgauge.core.terms import Quote
-from tollgauge.core.units import DAY_MS, MINUTE_MS
+from tollgauge.core.units import DAY_MS
 
-BASE = "eip155:8453"
 POLYGON = "eip155:137"
-USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 USDC_POLYGON = "0x3c499c542cef5e3811e1192ce70d8cc03d5c3359"
 OTHER_TOKEN = "0x" + "99" * 20
-QUOTE = Quote(network=BASE, asset=USDC, amount=10_000, pay_to="0x" + "aa" * 20)
-STEP = 5 * MINUTE_MS
-START = 1_795_000_000_000
-
-
-def probe(number: int, *, up: bool = True, ms: int = 100, **more: object) -> ProbeResult:
-    rules = more.pop("broken", ())
-    findings = tuple(
-        Finding(rule=rule, severity=Severity.ERROR, message="Mend it.")
-        for rule in rules  # type: ignore[attr-defined]
-    )
-    result = ProbeResult(
-        at=START + number * STEP,
-        outcome=Outcome.PAYMENT_REQUIRED if up else Outcome.SERVER_ERROR,
-        attribution=Attribution.THEIRS,
-        up=up,
-        status=402 if up else 502,
-        timings=Timings(total=ms),
-        payable=up,
-        quote=QUOTE if up else None,
-        findings=findings,
-    )
-    return replace(result, **more)  # type: ignore[arg-type]
 
 
 def lived(

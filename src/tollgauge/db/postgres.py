@@ -65,9 +65,9 @@ class Postgres:
     @asynccontextmanager
     async def _transaction(self, *, writing: bool) -> AsyncIterator[AsyncConnection]:
         async with self._write_lock if writing else nullcontext():
+            pool = self._engine.pool  # a close while we connect counts too
             with translated(connecting=True):
                 connection = await self._begin(_WRITE if writing else _READ)
-            pool = self._engine.pool
             try:
                 yield connection
                 await _commit(connection)

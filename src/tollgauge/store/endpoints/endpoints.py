@@ -252,11 +252,11 @@ def _due_endpoints(tx: Connection, hosts: list[str], *, now: int, watched: bool)
     return sorted(by_id.values(), key=lambda endpoint: (endpoint.next_due, endpoint.id))
 
 
-def _watched(now: int, *, watched: bool) -> tuple[sa.ColumnElement[bool], ...]:
+def _watched(now: int, *, watched: bool) -> tuple[sa.ColumnExpressionArgument[bool], ...]:
     """The condition for watched endpoints, with a literal, so that both databases use the partial
     index.
     """
-    return (sa.text("watched_until > 0"), endpoint_table.c.watched_until > now) if watched else ()  # type: ignore[return-value]
+    return (sa.text("watched_until > 0"), endpoint_table.c.watched_until > now) if watched else ()
 
 
 def dirty(now: int | sa.ColumnElement[int]) -> dict[str, Any]:
