@@ -24,7 +24,7 @@ from tollgauge.core.finding import Severity
 from tollgauge.core.policy import Policy, Table
 from tollgauge.core.probe import LATE_HERE, LATE_MS, Outcome
 from tollgauge.core.rounding import half_up
-from tollgauge.core.scoring import FLAG_RULES, recommend
+from tollgauge.core.scoring import RULES
 from tollgauge.core.signals import envelope
 from tollgauge.core.signals.components import SUBSCORES
 from tollgauge.core.signals.volume import volume_of
@@ -61,7 +61,7 @@ def methodology(policy: Policy) -> str:
         _settlements(),
         _grades(policy),
         _flags(policy),
-        _recommendation(),
+        _recommendation(policy),
         _range(policy),
         _arithmetic(),
     )
@@ -108,7 +108,7 @@ def _whose_fault() -> str:
 def _components(policy: Policy) -> str:
     rows = [(row.name, row.weight, row.measures, row.absent) for row in policy.rows]
     parts = ["## Components", _table(("component", "weight", "subscore 0 to 100", "absence"), rows)]
-    parts += [f"**{row.name}.** {_words(SUBSCORES[row.name])}" for row in policy.rows]
+    parts += [f"**{row.name}.** {_words(SUBSCORES[row.rule])}" for row in policy.rows]
     return "\n\n".join(parts)
 
 
@@ -130,7 +130,7 @@ def _settlements() -> str:
 
 def _grades(policy: Policy) -> str:
     grades = ", ".join(f"{letter} from {least}" for letter, least in policy.grades)
-    caps = [(f"`{cap.code}`", cap.limit, cap.reason) for cap in policy.caps]
+    caps = [(f"`{cap.code}`", f"{cap.limit_tenths / 10:g}", cap.reason) for cap in policy.caps]
     return "\n\n".join(
         (
             "## Grades and caps",
@@ -142,19 +142,19 @@ def _grades(policy: Policy) -> str:
 
 
 def _flags(policy: Policy) -> str:
-    limits = {cap.code: str(cap.limit) for cap in policy.caps}
+    limits = {cap.code: f"{cap.limit_tenths / 10:g}" for cap in policy.caps}
     rows = [
         (f"`{rule.code}`", rule.severity.value, rule.words, limits.get(rule.code, ""))
         for severity in Severity
-        for rule in sorted(FLAG_RULES, key=lambda rule: rule.code)
+        for rule in sorted(RULES[policy.version].flags, key=lambda rule: rule.code)
         if rule.severity is severity
     ]
     rows.append(("`lint:<rule>`", "the rule's", _words(envelope.lint_flags), ""))
     return "\n\n".join(("## Flags", _table(("flag", "severity", "fires when", "cap"), rows)))
 
 
-def _recommendation() -> str:
-    return "## Recommendation\n\n" + (inspect.getdoc(recommend) or "")
+def _recommendation(policy: Policy) -> str:
+    return "## Recommendation\n\n" + (inspect.getdoc(RULES[policy.version].advise) or "")
 
 
 def _range(policy: Policy) -> str:

@@ -22,7 +22,7 @@ from tollgauge.core.evidence import (
     to_document,
     to_json,
 )
-from tollgauge.core.evidence_schema import EVIDENCE_SCHEMA
+from tollgauge.core.evidence_schema import EVIDENCE_SCHEMAS
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.terms import Quote
 
@@ -188,7 +188,8 @@ def test_amounts_are_decimal_strings() -> None:
 
 
 def test_the_schema_is_a_valid_schema() -> None:
-    Draft202012Validator.check_schema(EVIDENCE_SCHEMA)
+    for schema in EVIDENCE_SCHEMAS.values():
+        Draft202012Validator.check_schema(schema)
 
 
 def with_value(path: str, value: Any) -> dict[str, Any]:

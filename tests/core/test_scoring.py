@@ -23,7 +23,7 @@ from tollgauge.core.policy import POLICIES, POLICY_1
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.rounding import half_up
 from tollgauge.core.score import Score, ScoreError, score_from_json
-from tollgauge.core.scoring import FLAG_RULES, recompute, score
+from tollgauge.core.scoring import RULES, recompute, score
 from tollgauge.core.signals.envelope import MISMATCH_RULE
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, WINDOW_MS
@@ -171,7 +171,7 @@ def test_a_payto_change_alarms_for_seven_days_unless_templated(
     result = score(perfect(changes=(change("payto-changed", ago),), templated=templated))
     assert ("payto-changed-recently" in codes(result)) is fires
     assert ("payto-varies" in codes(result)) is templated
-    assert ([cap.limit for cap in result.caps] == [64]) is fires
+    assert ([cap.limit_tenths for cap in result.caps] == [640]) is fires
 
 
 @pytest.mark.parametrize(
@@ -330,13 +330,13 @@ def test_flags_come_in_order_of_severity_then_code() -> None:
 
 
 def test_every_flag_has_a_rule_in_words_and_one_slug() -> None:
-    assert len({rule.code for rule in FLAG_RULES}) == len(FLAG_RULES) == 23
-    assert all(rule.words.endswith(".") for rule in FLAG_RULES)
+    assert len({rule.code for rule in RULES[1].flags}) == len(RULES[1].flags) == 23
+    assert all(rule.words.endswith(".") for rule in RULES[1].flags)
 
 
 def test_the_weights_of_a_policy_add_up_to_a_hundred() -> None:
     assert all(sum(policy.weights.values()) == 100 for policy in POLICIES.values())
-    assert {rule.code for rule in FLAG_RULES} >= {cap.code for cap in POLICY_1.caps}
+    assert {rule.code for rule in RULES[1].flags} >= {cap.code for cap in POLICY_1.caps}
 
 
 @pytest.mark.parametrize(

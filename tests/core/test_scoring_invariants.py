@@ -349,14 +349,14 @@ def test_a_score_survives_the_json_form_of_its_evidence(
 
 @given(st.fractions(0, 1), st.integers(1, 20_000))
 def test_wilson_bounds_hold_the_share(share: Fraction, n: int) -> None:
-    low, high = bounds(share, n, z=POLICY_1.z, autocorrelation=3)
+    low, high = bounds(share, Fraction(n, 3), z=POLICY_1.z)
     assert 0 <= low <= share <= high <= 1
 
 
 @given(st.fractions(0, 1), st.integers(1, 20_000))
 def test_wilson_bounds_solve_their_equation(share: Fraction, n: int) -> None:
     """|p - x| = z * sqrt(x(1 - x) / n_eff) at both bounds, within the cut of the root."""
-    for bound in bounds(share, n, z=POLICY_1.z, autocorrelation=3):
+    for bound in bounds(share, Fraction(n, 3), z=POLICY_1.z):
         left = (share - bound) ** 2
         right = POLICY_1.z**2 * bound * (1 - bound) * 3 / n
         assert abs(left - right) < Fraction(1, 10**4)

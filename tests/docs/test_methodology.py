@@ -12,7 +12,7 @@ from tollgauge.core.evidence_schema import schema_text
 from tollgauge.core.exchange import FaultKind
 from tollgauge.core.policy import CURRENT, POLICY_1
 from tollgauge.core.probe import LATE_HERE, LATE_MS, Outcome
-from tollgauge.core.scoring import FLAG_RULES
+from tollgauge.core.scoring import RULES
 
 DOCS = Path(__file__).parents[2] / "docs"
 ADVICE = "run: .venv/bin/python docs/generate.py"
@@ -33,10 +33,10 @@ def test_the_methodology_names_every_component_flag_and_cap() -> None:
     page = methodology(POLICY_1)
     for row in POLICY_1.rows:
         assert f"| {row.name} | {row.weight} | {row.measures} | {row.absent} |" in page
-    for rule in FLAG_RULES:
+    for rule in RULES[1].flags:
         assert f"| `{rule.code}` | {rule.severity.value} | {rule.words} |" in page
     for cap in POLICY_1.caps:
-        assert f"| `{cap.code}` | {cap.limit} | {cap.reason} |" in page
+        assert f"| `{cap.code}` | {cap.limit_tenths / 10:g} | {cap.reason} |" in page
 
 
 def test_the_methodology_names_every_reason_that_is_not_the_target_s() -> None:

@@ -25,13 +25,17 @@ from pydantic import BeforeValidator, ConfigDict, PlainSerializer, TypeAdapter
 from pydantic.alias_generators import to_camel
 
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.evidence_schema import EVIDENCE_SCHEMA
+from tollgauge.core.evidence_schema import EVIDENCE_SCHEMAS
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.terms import Amount, Quote
-from tollgauge.core.units import HOUR_MS
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 
-FORMAT: Final = 1
-"""Version of the JSON form."""
+FORMAT: Final = 2
+"""Version of the JSON form of new evidence."""
+FORMATS: Final = frozenset(EVIDENCE_SCHEMAS)
+"""Versions that can be scored again. Format 1 was made for policy 1; both can be scored by it."""
+_SINCE_2: Final = frozenset({"state", "interval", "siteMedianTenths", "paidNotDelivered"})
+"""What format 1 lacks; its days lack `spans`, and its chain `sums`."""
 RECENT_MS: Final = 3 * HOUR_MS
 """How far back from `as_of` the counts of `Evidence.recent` reach. It belongs to the form, not to
 a policy: the counts cannot be cut again afterwards."""
@@ -80,9 +84,42 @@ class PayerVolume:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PayerSums:
+    """Sums over payers of one reading of who counts: how many `payers`, their `volume` and the
+    `squares` of their volumes in atomic USDC, the largest one (`top`), and the sum of their weights
+    in millionths (a payer who counts whole is 1,000,000).
+    """
+
+    payers: int = 0
+    volume: Amount = 0
+    squares: Amount = 0
+    top: Amount = 0
+    weight: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainSums:
+    """What the payers of a payTo add up to: `raw` leaves nobody out; `organic` leaves out the
+    payTo itself and round trips (policy 1); `high` and `low` are the ends of the organic interval
+    (core/organic). `own` is what the payTo paid itself, `returned` what round trips cancelled,
+    atomic USDC; `clusters` counts the groups of payTo addresses that its payers pay elsewhere.
+    """
+
+    transfers: int = 0
+    own: Amount = 0
+    returned: Amount = 0
+    clusters: int = 0
+    raw: PayerSums = PayerSums()
+    organic: PayerSums = PayerSums()
+    high: PayerSums = PayerSums()
+    low: PayerSums = PayerSums()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChainEvidence:
     """Settlements to the endpoint's payTo in the window. `indexed_ms` is how much of the window
-    is indexed; `shared_hosts` how many monitored hosts name the same payTo (at least 1).
+    is indexed; `shared_hosts` how many monitored hosts name the same payTo (at least 1). Format 1
+    lists the `payers`; since format 2 there are `sums` instead.
     """
 
     network: str
@@ -92,6 +129,21 @@ class ChainEvidence:
     indexed_to: int | None = None
     shared_hosts: int = 1
     payers: tuple[PayerVolume, ...] = ()
+    sums: ChainSums | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatestState:
+    """What the latest probe that speaks says (core/spans): a scored one, a 429, or one that
+    confirms a failure. `unconfirmed` says that it is the first failure of an endpoint that was
+    payable, and that nobody asked again yet.
+    """
+
+    at: int
+    outcome: str
+    up: bool
+    payable: bool
+    unconfirmed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +178,12 @@ class Evidence:
     `last` is the latest scored probe. `envelope` is the latest scored probe of the window that
     carried a payment envelope (`accepts` is not None), where that is an older one: a probe that
     failed says nothing about the envelope, and must not lift a cap that an envelope set.
+
+    Since format 2: `days` are whole UTC days with their spans, the current one and the 30 before
+    it; `state` is the latest that is known; `interval` how often the endpoint is probed now (ms);
+    `site_median_tenths` the median score of its site's other endpoints, where this one is a new
+    path of a site that is known for longer, else None; `paid_not_delivered` that a purchase settled
+    and was not delivered.
     """
 
     __pydantic_config__ = ConfigDict(alias_generator=to_camel, serialize_by_alias=True)
@@ -144,6 +202,11 @@ class Evidence:
     envelope: LastProbe | None = None
     changes: tuple[TermChange, ...] = ()
     chain: ChainEvidence | None = None
+    state: LatestState | None = None
+    interval: int = 30 * MINUTE_MS
+    site_median_tenths: int | None = None
+    paid_not_delivered: bool = False
+    format: int = FORMAT
 
 
 _FORM: Final = TypeAdapter(Evidence)
@@ -192,19 +255,29 @@ def parse(text: bytes) -> object:
 def to_document(evidence: Evidence) -> dict[str, Any]:
     """The JSON object of an evidence, everything without order sorted."""
     document: dict[str, Any] = _FORM.dump_python(evidence)
+    if evidence.format == 1:
+        for name in _SINCE_2:
+            del document[name]
     for day in document["days"]:
         day |= {"latency": sorted(day["latency"]), "excluded": sorted(day["excluded"])}
+        if evidence.format == 1:
+            del day["spans"]
     for probe in filter(None, (document["last"], document["envelope"])):
         probe["rules"] = sorted(probe["rules"])
-    if document["chain"] is not None:
-        document["chain"]["payers"] = _sorted(document["chain"]["payers"])
+    if (chain := document["chain"]) is not None:
+        chain["payers"] = _sorted(chain["payers"])
+        del chain["sums" if evidence.format == 1 else "payers"]
     document["days"], document["changes"] = map(_sorted, (document["days"], document["changes"]))
-    return {"format": FORMAT, **document}
+    return document
 
 
 def _sorted(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows by their values, property after property."""
-    return sorted(rows, key=lambda row: tuple(row.values()))
+    return sorted(rows, key=lambda row: tuple(map(_comparable, row.values())))
+
+
+def _comparable(value: Any) -> Any:
+    return tuple(value.values()) if isinstance(value, dict) else value
 
 
 def _strict_integer(_checker: object, value: object) -> bool:
@@ -214,13 +287,17 @@ def _strict_integer(_checker: object, value: object) -> bool:
 
 _TYPES: Final = Draft202012Validator.TYPE_CHECKER.redefine("integer", _strict_integer)
 _STRICT: Final = extend(Draft202012Validator, type_checker=_TYPES)  # type: ignore[no-untyped-call]
-_VALIDATOR: Final = _STRICT(EVIDENCE_SCHEMA)
+_VALIDATORS: Final = {number: _STRICT(schema) for number, schema in EVIDENCE_SCHEMAS.items()}
 
 
 def _checked(document: object) -> dict[str, Any]:
-    """The document when the schema accepts it, else EvidenceError."""
+    """The document when the schema of its format accepts it, else EvidenceError."""
+    number = document.get("format") if isinstance(document, dict) else None
+    if _strict_integer(None, number) and number not in FORMATS:
+        raise EvidenceError("format", f"{_short(str(number))} is none of {sorted(FORMATS)}.")
+    validator = _VALIDATORS[1 if number == 1 else FORMAT]
     try:
-        error = best_match(islice(_VALIDATOR.iter_errors(document), 1))
+        error = best_match(islice(validator.iter_errors(document), 1))
     except RecursionError as cause:
         raise EvidenceError("$", "This is nested too deeply.") from cause
     if error is not None:
@@ -248,6 +325,9 @@ def _contradictions(evidence: Evidence) -> Iterator[tuple[str, str]]:
             ("compliance", row.compliance, "100 x scored", 100 * row.scored),
             ("slots", row.slots.bit_count(), "scored", row.scored),
             ("latency", sum(count for _, count in row.latency), "up", row.up),
+            ("spans.up + spans.down", row.spans.up + row.spans.down, "a day", DAY_MS),
+            ("spans.payable", row.spans.payable, "up", row.spans.up),
+            ("spans.compliance", row.spans.compliance, "100 x up", 100 * row.spans.up),
         ):
             if value > bound:
                 yield f"days[{index}].{name}", f"{value} is more than {limit} ({bound})."

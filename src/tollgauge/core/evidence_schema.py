@@ -14,6 +14,7 @@ _Schema = dict[str, Any]
 
 SAFE_INTEGER: Final = 2**53 - 1
 _SLOTS_MAX: Final = 2**48 - 1
+_DAY_MS: Final = 86_400_000
 _BUCKET_MAX: Final = 4_096
 _DAY_MAX: Final = 104_249_991
 """The last day whose milliseconds stay below 2^53."""
@@ -73,7 +74,7 @@ _QUOTE: Final = _object(
     },
 )
 
-_DAY: Final = _object(
+_DAY_1: Final = _object(
     "The sums of the probes of one UTC day inside the window.",
     {
         "day": _integer("Days since the epoch, UTC", most=_DAY_MAX),
@@ -91,6 +92,33 @@ _DAY: Final = _object(
         "excluded": _pairs(
             "How many probes are not scored: [reason, count]", _text("Reason", most=256)
         ),
+    },
+)
+
+_SPANS: Final = _object(
+    "For how long the endpoint was what, that day.",
+    {
+        "up": _integer("Milliseconds up", most=_DAY_MS),
+        "payable": _integer("Milliseconds payable", most=_DAY_MS),
+        "down": _integer("Milliseconds not up", most=_DAY_MS),
+        "compliance": _integer("Sum of compliance (0 to 100) x milliseconds"),
+        "failures": _integer("Changes from payable to not payable"),
+        "repairs": _integer("Changes from not payable to payable"),
+    },
+)
+
+_DAY: Final = _object(
+    "The sums of the probes of one UTC day.", _DAY_1["properties"] | {"spans": _SPANS}
+)
+
+_STATE: Final = _object(
+    "What the latest probe that speaks says: a scored one, a 429, or one that confirms a failure.",
+    {
+        "at": _instant("When"),
+        "outcome": _text("What the probe met", most=64),
+        "up": _flag("Whether it was up; a refusal (429, 401, 403) is not"),
+        "payable": _flag("Whether a stock client could have paid"),
+        "unconfirmed": _flag("Whether it is a first failure that nobody confirmed yet"),
     },
 )
 
@@ -130,7 +158,32 @@ _CHANGE: Final = _object(
     },
 )
 
-_CHAIN: Final = _object(
+_PAYER_SUMS: Final = _object(
+    "Sums over payers.",
+    {
+        "payers": _integer("How many"),
+        "volume": _amount("Sum of their atomic USDC"),
+        "squares": _amount("Sum of the squares of their atomic USDC"),
+        "top": _amount("The largest of them, atomic USDC"),
+        "weight": _integer("Sum of their weights; who counts whole is 1000000"),
+    },
+)
+
+_CHAIN_SUMS: Final = _object(
+    "What the payers add up to.",
+    {
+        "transfers": _integer("Transfers to the payTo"),
+        "own": _amount("Atomic USDC that the payTo paid itself"),
+        "returned": _amount("Atomic USDC that round trips cancelled"),
+        "clusters": _integer("Clusters of payTo addresses that the payers pay elsewhere"),
+        "raw": _PAYER_SUMS,
+        "organic": _PAYER_SUMS,
+        "high": _PAYER_SUMS,
+        "low": _PAYER_SUMS,
+    },
+)
+
+_CHAIN_1: Final = _object(
     "USDC settlements by EIP-3009 authorization to the payTo in the window.",
     {
         "network": _text("CAIP-2 network"),
@@ -154,37 +207,72 @@ _CHAIN: Final = _object(
     },
 )
 
-EVIDENCE_SCHEMA: Final[_Schema] = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "$id": "urn:tollgauge:evidence:1",
-    "title": "Evidence of a trust score",
-    **_object(
-        "All that a score depends on. Its RFC 8785 form has the SHA-256 digest that a report "
-        "names. Order inside arrays means nothing; the canonical form sorts them.",
-        {
-            "format": {"type": "integer", "const": 1, "description": "Version of this form"},
-            "resource": _text("Canonical URL of the endpoint"),
-            "asOf": _instant("End of the 30-day window"),
-            "firstSeen": _instant("When the endpoint was first known"),
-            "listed": _flag("Whether any directory lists it now"),
-            "templated": _flag("Whether its path holds a placeholder that nobody filled in"),
-            "wildcard": _flag("Whether a random path of its host answered 402"),
-            "injection": _flag("Whether its texts look like instructions to an agent"),
-            "quote": _maybe(_QUOTE),
-            "days": _list("Probes of the window, one row a UTC day", _DAY, most=4_096),
-            "recent": _object(
-                "Scored probes of the last 3 hours.",
-                {"scored": _integer("All of them"), "up": _integer("Those that were up")},
-            ),
-            "last": _maybe(_PROBE),
-            "envelope": _maybe(_PROBE),
-            "changes": _list("Changes in the window", _CHANGE),
-            "chain": _maybe(_CHAIN),
-        },
+_CHAIN: Final = _object(
+    "USDC settlements by EIP-3009 authorization to the payTo in the window.",
+    {name: value for name, value in _CHAIN_1["properties"].items() if name != "payers"}
+    | {"sums": _maybe(_CHAIN_SUMS)},
+)
+
+
+def _evidence(number: int, day: _Schema, chain: _Schema, **since: _Schema) -> _Schema:
+    """The schema of a format, with the properties that it has since."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:tollgauge:evidence:{number}",
+        "title": "Evidence of a trust score",
+        **_object(
+            "All that a score depends on. Its RFC 8785 form has the SHA-256 digest that a report "
+            "names. Order inside arrays means nothing; the canonical form sorts them.",
+            {
+                "format": {
+                    "type": "integer",
+                    "const": number,
+                    "description": "Version of this form",
+                },
+                "resource": _text("Canonical URL of the endpoint"),
+                "asOf": _instant("End of the window"),
+                "firstSeen": _instant("When the endpoint was first known"),
+                "listed": _flag("Whether any directory lists it now"),
+                "templated": _flag("Whether its path holds a placeholder that nobody filled in"),
+                "wildcard": _flag("Whether a random path of its host answered 402"),
+                "injection": _flag("Whether its texts look like instructions to an agent"),
+                "quote": _maybe(_QUOTE),
+                "days": _list("Probes of the window, one row a UTC day", day, most=4_096),
+                "recent": _object(
+                    "Scored probes of the last 3 hours.",
+                    {"scored": _integer("All of them"), "up": _integer("Those that were up")},
+                ),
+                "last": _maybe(_PROBE),
+                "envelope": _maybe(_PROBE),
+                "changes": _list("Changes in the window", _CHANGE),
+                "chain": _maybe(chain),
+                **since,
+            },
+        ),
+    }
+
+
+EVIDENCE_SCHEMAS: Final[dict[int, _Schema]] = {
+    1: _evidence(1, _DAY_1, _CHAIN_1),
+    2: _evidence(
+        2,
+        _DAY,
+        _CHAIN,
+        state=_maybe(_STATE),
+        interval=_integer("How often the endpoint is probed, in milliseconds"),
+        siteMedianTenths=_maybe(
+            _integer(
+                "Median score of its site's other endpoints, where it is a new path", most=1_000
+            )
+        ),
+        paidNotDelivered=_flag("Whether a purchase settled and was not delivered"),
     ),
 }
+"""The schema of each format. Format 1 ends its window in the middle of its first day and lists
+payers; format 2 has whole days with their spans, and sums over payers.
+"""
 
 
 def schema_text() -> str:
-    """The schema as it is published."""
-    return json.dumps(EVIDENCE_SCHEMA, indent=2) + "\n"
+    """The schema of new evidence as it is published."""
+    return json.dumps(EVIDENCE_SCHEMAS[max(EVIDENCE_SCHEMAS)], indent=2) + "\n"

@@ -8,11 +8,11 @@ core/scoring's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
 
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.units import DAY_MS, HOUR_MS
 
 Table = tuple[tuple[int, int], ...]
 """Points (x, subscore) of a piecewise-linear function, x ascending."""
@@ -20,9 +20,12 @@ Table = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One component: its weight in points, what it measures, and what its absence means."""
+    """One component: its weight in points, what it measures, and what its absence means. `rule` is
+    the function in core/signals/components that measures it.
+    """
 
     name: str
+    rule: str
     weight: int
     measures: str
     absent: str
@@ -30,11 +33,22 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cap:
-    """A flag that limits the score: `limit` in points."""
+    """What limits the score, most often a flag: `limit_tenths` in tenths of a point."""
 
     code: str
-    limit: int
+    limit_tenths: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastCap:
+    """A forecast that limits the score: `cap` holds where the chance of being payable is below
+    `now` in the next half hour and below `day` in 24 hours; 1 where that one does not matter.
+    """
+
+    now: Fraction
+    day: Fraction
+    cap: Cap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +57,12 @@ class Policy:
 
     `grades` are (letter, least score), best first; below the last one is `F`. `slots_full` is
     the number of half hours that make confidence 1. `z` and `autocorrelation` shape the score
-    range: the Wilson bounds take one of `autocorrelation` probes as independent.
+    range: the Wilson bounds take one of `autocorrelation` probes as independent. `age` is in days.
+
+    What follows belongs to policies of time: `day_weights[k]` weighs the day that is k days ago;
+    with fewer half hours than `slots_min` the advice is caution; without a probe that speaks for
+    `stale_ms` and `stale_intervals` times the cadence an endpoint is stale; `activity_gap` is how
+    far the score may lie above the activity of its low end.
     """
 
     version: int
@@ -51,10 +70,11 @@ class Policy:
     grades: tuple[tuple[str, int], ...]
     caps: tuple[Cap, ...]
     latency: Table
+    age: Table
     payers: Table
     volume: Table
-    age_days: int
     price_step: int
+    price_jump_step: int
     price_max: int
     payto_step: int
     slots_full: int
@@ -69,6 +89,15 @@ class Policy:
     new_ms: int
     concentrated_payers: int
     concentrated_transfers: int
+    forecast_caps: tuple[ForecastCap, ...] = ()
+    day_weights: tuple[int, ...] = ()
+    slots_min: int = 0
+    payto_caution_ms: int = 0
+    price_jump_ms: int = 0
+    stale_ms: int = 0
+    stale_intervals: int = 0
+    refusing_ms: int = 0
+    activity_gap: int = 0
 
     def grade(self, tenths: int) -> str:
         """The letter of a score in tenths of a point, as it is published."""
@@ -97,12 +126,14 @@ POLICY_1: Final = Policy(
     rows=(
         Row(
             name="uptime",
+            rule="uptime",
             weight=35,
             measures="up / scored probes of the last 30 days, linear",
             absent="no scored probe: no score, `unverified`",
         ),
         Row(
             name="compliance",
+            rule="compliance",
             weight=20,
             measures="mean over scored probes: 100 - min(20, 4 x warnings) without errors; 50 when "
             "a stock client could still pay; 0 when it could not",
@@ -110,18 +141,21 @@ POLICY_1: Final = Policy(
         ),
         Row(
             name="latency",
+            rule="latency",
             weight=5,
             measures="the median of up probes, read from the table below",
             absent="never up: 0",
         ),
         Row(
             name="age",
+            rule="age",
             weight=10,
             measures="time since first seen, linear to 100 at 30 days",
             absent="always known",
         ),
         Row(
             name="activity",
+            rule="activity",
             weight=15,
             measures="min(P, (P + V) / 2): P from effective payers, V from organic settled USD, "
             "both read from the tables below; volume without independent payers buys nothing",
@@ -129,6 +163,7 @@ POLICY_1: Final = Policy(
         ),
         Row(
             name="stability",
+            rule="stability",
             weight=15,
             measures="100 - 20 for each advertised price change (at most 60) - 50 for each payTo "
             "change, not below 0",
@@ -139,19 +174,22 @@ POLICY_1: Final = Policy(
     caps=(
         Cap(
             code="payto-changed-recently",
-            limit=64,
+            limit_tenths=640,
             reason="The payTo address changed in the last 7 days.",
         ),
-        Cap(code="decoy-price", limit=49, reason="The advertised price is $1,000 or more."),
-        Cap(code="not-payable", limit=49, reason="The endpoint names no way to pay."),
-        Cap(code="wildcard-402", limit=49, reason="Any path of the host asks for a payment."),
-        Cap(code="down-now", limit=49, reason="No probe of the last 3 hours was answered."),
+        Cap(code="decoy-price", limit_tenths=490, reason="The advertised price is $1,000 or more."),
+        Cap(code="not-payable", limit_tenths=490, reason="The endpoint names no way to pay."),
+        Cap(
+            code="wildcard-402", limit_tenths=490, reason="Any path of the host asks for a payment."
+        ),
+        Cap(code="down-now", limit_tenths=490, reason="No probe of the last 3 hours was answered."),
     ),
     latency=((200, 100), (500, 85), (1_000, 60), (2_000, 30), (5_000, 0)),
     payers=((0, 0), (1, 5), (3, 30), (10, 60), (30, 80), (100, 100)),
     volume=((0, 0), (1, 20), (10, 40), (100, 60), (1_000, 80), (10_000, 100)),
-    age_days=30,
+    age=((0, 0), (30, 100)),
     price_step=20,
+    price_jump_step=20,
     price_max=60,
     payto_step=50,
     slots_full=1_440,
@@ -168,7 +206,136 @@ POLICY_1: Final = Policy(
     concentrated_transfers=10,
 )
 
-POLICIES: Final[dict[int, Policy]] = {POLICY_1.version: POLICY_1}
+_BY_TIME: Final = {
+    "uptime": (
+        "uptime_by_time",
+        (
+            "time up / time that probes speak for, of the last 31 days, each day weighed by its "
+            "age: 1000 x 2^(-k/7) for the day that is k days ago"
+        ),
+        "no probe that speaks: no score, `unverified`",
+    ),
+    "compliance": (
+        "compliance_by_time",
+        "the probes' compliance, as in policy 1, weighed by their time and the age of the day",
+        "no probe that speaks: no score, `unverified`",
+    ),
+    "age": ("age", "time since first seen, read from the table below", "always known"),
+    "activity": (
+        "bounded_activity",
+        "the organic interval: min(act(high), act(low) + 20), each end read from policy 1's tables",
+        "no settlement known: 0",
+    ),
+    "stability": (
+        "stability_by_size",
+        (
+            "100 - 20 for each advertised price that more than doubled, 10 for every other price "
+            "change (at most 60) - 50 for each payTo change, not below 0"
+        ),
+        "no change known: 100",
+    ),
+}
+"""What policy 2 measures in another way than policy 1: rule, measure, absence."""
+
+
+def _by_time(row: Row) -> Row:
+    if row.name not in _BY_TIME:
+        return row
+    rule, measures, absent = _BY_TIME[row.name]
+    return replace(row, rule=rule, measures=measures, absent=absent)
+
+
+POLICY_2: Final = replace(
+    POLICY_1,
+    version=2,
+    rows=tuple(map(_by_time, POLICY_1.rows)),
+    caps=(
+        Cap(
+            code="payto-changed-recently",
+            limit_tenths=490,
+            reason="The payTo address changed in the last 7 days.",
+        ),
+        Cap(code="decoy-price", limit_tenths=490, reason="The advertised price is $1,000 or more."),
+        Cap(code="not-payable", limit_tenths=490, reason="The endpoint names no way to pay."),
+        Cap(
+            code="never-compliant",
+            limit_tenths=490,
+            reason="It never answered with a 402 that a stock client could pay.",
+        ),
+        Cap(
+            code="wildcard-402", limit_tenths=490, reason="Any path of the host asks for a payment."
+        ),
+        Cap(
+            code="paid-not-delivered",
+            limit_tenths=490,
+            reason="A purchase was settled and not delivered.",
+        ),
+        Cap(
+            code="lint-error",
+            limit_tenths=490,
+            reason="A stock client could not pay by its last envelope.",
+        ),
+        Cap(
+            code="price-jumped",
+            limit_tenths=649,
+            reason="The advertised price more than doubled within 7 days.",
+        ),
+    ),
+    forecast_caps=(
+        ForecastCap(
+            now=Fraction(1, 5),
+            day=Fraction(1, 5),
+            cap=Cap(
+                code="dead",
+                limit_tenths=349,
+                reason="It is not payable, and is not expected to be within a day.",
+            ),
+        ),
+        ForecastCap(
+            now=Fraction(2, 5),
+            day=Fraction(1),
+            cap=Cap(
+                code="not-payable-soon",
+                limit_tenths=490,
+                reason="It is not payable, and is not expected to be within half an hour.",
+            ),
+        ),
+        ForecastCap(
+            now=Fraction(1),
+            day=Fraction(17, 20),
+            cap=Cap(
+                code="doubtful-tomorrow",
+                limit_tenths=649,
+                reason="The chance that it is payable in 24 hours is below 85 %.",
+            ),
+        ),
+        ForecastCap(
+            now=Fraction(1),
+            day=Fraction(19, 20),
+            cap=Cap(
+                code="unsure-tomorrow",
+                limit_tenths=809,
+                reason="The chance that it is payable in 24 hours is below 95 %.",
+            ),
+        ),
+    ),
+    age=((0, 0), (1, 20), (3, 35), (7, 55), (14, 75), (30, 100)),
+    price_step=10,
+    price_jump_step=20,
+    day_weights=(
+        *(1_000, 906, 820, 743, 673, 610, 552, 500, 453, 410, 371, 336, 305, 276, 250, 226),
+        *(205, 186, 168, 152, 138, 125, 113, 103, 93, 84, 76, 69, 63, 57, 51),
+    ),
+    slots_min=24,
+    payto_caution_ms=30 * DAY_MS,
+    price_jump_ms=7 * DAY_MS,
+    stale_ms=3 * HOUR_MS,
+    stale_intervals=6,
+    refusing_ms=6 * HOUR_MS,
+    activity_gap=20,
+)
+
+POLICIES: Final[dict[int, Policy]] = {policy.version: policy for policy in (POLICY_1, POLICY_2)}
 """Every policy that a stored score may name, by version."""
 CURRENT: Final = POLICY_1
 """The policy of new scores."""

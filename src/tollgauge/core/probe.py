@@ -20,10 +20,13 @@ from typing import Final
 from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind, Timings
 from tollgauge.core.finding import Finding, Lint
 from tollgauge.core.terms import Quote, preferred
+from tollgauge.core.units import HOUR_MS
 
 WARNING_COST: Final = 4
 WARNINGS_COST_MAX: Final = 20
 PAYABLE_WITH_ERRORS: Final = 50
+HOLDS_MIN_MS: Final = 2 * HOUR_MS
+"""How long a payable probe speaks at most, and every other one at least."""
 LATE_MS: Final = 250
 """A longer scheduling delay of our own, in milliseconds, may be what made a probe fail."""
 LATE_HERE: Final = "late-here"
@@ -118,7 +121,9 @@ class ProbeResult:
     `up` is meaningful where the attribution is `theirs`. `compliance` is 0..100. `version` and
     `quote` come from the envelope, None without one. `reason` says why a result is not scored,
     what fault ended it, or what else was wrong with the answer: a slug of FaultKind, of Defect, or
-    REDIRECT_TO_HTTP. `findings` are the linter's; the store keeps their slugs.
+    REDIRECT_TO_HTTP. `findings` are the linter's; the store keeps their slugs. `holds` is for how
+    many milliseconds it speaks at most (core/spans). One that `confirms` asks a failure again soon
+    after it: it speaks for time, and is no part of any count.
     """
 
     at: int
@@ -137,6 +142,8 @@ class ProbeResult:
     reason: str = ""
     method: str = "GET"
     tls_not_after: int | None = None
+    holds: int = HOLDS_MIN_MS
+    confirms: bool = False
 
     @property
     def scored(self) -> bool:

@@ -2,7 +2,8 @@
 
 Rollups merge exactly: counts and sums add, the latency histogram adds bucket by bucket, the
 half-hour slots of a day are a bitmap. Thirty of them give the exact 30-day statistics
-(docs/methodology.md, *arithmetic*).
+(docs/methodology.md, *arithmetic*). Probes that confirm a failure are in no count; what they say is
+in the spans, which whoever knows the probes before and after adds (core/spans).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tollgauge.core import latency as latency_histogram
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.latency import Histogram
 from tollgauge.core.probe import ProbeResult
+from tollgauge.core.spans import NO_SPANS, Spans
 from tollgauge.core.units import DAY_MS, day_of
 
 SLOT_MS: Final = 30 * 60 * 1_000
@@ -47,6 +49,7 @@ class Rollup:
     latency_sum: int = 0
     latency: Histogram = ()
     excluded: tuple[tuple[str, int], ...] = ()
+    spans: Spans = NO_SPANS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +69,7 @@ class Totals:
     latency_sum: int = 0
     latency: Histogram = ()
     excluded: tuple[tuple[str, int], ...] = ()
+    spans: Spans = NO_SPANS
 
 
 class Sample(NamedTuple):
@@ -99,8 +103,10 @@ def slot_of(at: int) -> int:
 
 
 def rollup(day: int, results: Iterable[ProbeResult]) -> Rollup:
-    """The sums of a day's probes, in any order. Raises RollupError for a probe of another day."""
-    return rollup_of_samples(day, map(sample, results))
+    """The sums of a day's probes, in any order, without their spans. Raises RollupError for a
+    probe of another day.
+    """
+    return rollup_of_samples(day, (sample(result) for result in results if not result.confirms))
 
 
 def rollup_of_samples(day: int, probes: Iterable[Sample]) -> Rollup:
@@ -147,6 +153,7 @@ def merge(a: Rollup, b: Rollup) -> Rollup:
         latency_sum=a.latency_sum + b.latency_sum,
         latency=latency_histogram.merge((a.latency, b.latency)),
         excluded=_reasons((a, b)),
+        spans=a.spans + b.spans,
     )
 
 
@@ -169,6 +176,7 @@ def totals(days: Iterable[Rollup]) -> Totals:
         latency_sum=sum(row.latency_sum for row in rows),
         latency=latency,
         excluded=_reasons(rows),
+        spans=sum((row.spans for row in rows), NO_SPANS),
     )
 
 

@@ -8,10 +8,10 @@ core/scoring makes scores; turning them into answers and pages is the read side'
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Any, Final
 
 import orjson
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.policy import Cap
@@ -87,6 +87,29 @@ class Settlement:
     level: str
 
 
+def _caps(rows: Any) -> Any:
+    """Caps as they are stored; until policy 2 the limit was kept in whole points."""
+    if not isinstance(rows, list):
+        return rows
+    return [
+        {"code": row["code"], "reason": row["reason"], "limit_tenths": 10 * row["limit"]}
+        if isinstance(row, dict) and "limit" in row
+        else row
+        for row in rows
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """The ends of the organic interval as subscores in tenths (0..1000), and how many clusters of
+    sellers the payers pay elsewhere.
+    """
+
+    low_tenths: int
+    high_tenths: int
+    clusters: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
     """One endpoint's score under one policy as of a moment.
@@ -95,6 +118,11 @@ class Score:
     `components` is empty: nothing was measured. `low_tenths <= score_tenths <= high_tenths`
     otherwise. `caps` are those that applied, lowest first. Flags are in order of severity, then
     code. `economic_hundredths` is the share of the window that is indexed on chain.
+
+    Since policy 2: `reason` says in one sentence why the recommendation is what it is;
+    `payable_now_permille` and `payable_24h_permille` are the chances that a probe in half an hour
+    and in 24 hours finds it payable, None before anything was measured; `activity` is the organic
+    interval, None where settlements are not known.
     """
 
     policy_version: int
@@ -108,9 +136,13 @@ class Score:
     economic_hundredths: int
     components: tuple[Component, ...]
     flags: tuple[Flag, ...]
-    caps: tuple[Cap, ...]
+    caps: Annotated[tuple[Cap, ...], BeforeValidator(_caps)]
     stats: Stats
     settlement: Settlement | None = None
+    reason: str = ""
+    payable_now_permille: int | None = None
+    payable_24h_permille: int | None = None
+    activity: Activity | None = None
 
 
 _FORM: Final = TypeAdapter(Score)

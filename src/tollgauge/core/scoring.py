@@ -13,48 +13,86 @@ What each figure means is core/signals' work, the numbers are core/policy's.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
 from tollgauge.core import evidence as evidence_form
+from tollgauge.core.advice import Advice, Judgement, by_flags, by_grade
 from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, EvidenceError
 from tollgauge.core.finding import Severity
+from tollgauge.core.forecast import DAY_HOURS, NOW_HOURS, forecast
 from tollgauge.core.latency import percentile
 from tollgauge.core.policy import CURRENT, POLICIES, POLICY_1, Cap, Policy
 from tollgauge.core.rounding import half_up
-from tollgauge.core.score import Component, Score, ScoreError, Settlement, Stats
+from tollgauge.core.score import Activity, Component, Score, ScoreError, Settlement, Stats
 from tollgauge.core.signals import envelope, known, reach, settlements, terms
-from tollgauge.core.signals.components import SUBSCORES, raw_activity
+from tollgauge.core.signals.components import SUBSCORES, activity_ends, raw_activity
 from tollgauge.core.signals.facts import Facts, facts_of
 from tollgauge.core.signals.flag import Flag, FlagRule
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.core.verdict import verdict
 from tollgauge.core.wilson import bounds
 
-FLAG_RULES: Final[tuple[FlagRule, ...]] = (
-    *reach.FLAGS,
-    *envelope.FLAGS,
-    *terms.FLAGS,
-    *settlements.FLAGS,
-    *known.FLAGS,
-)
-"""Every flag with a rule of its own; lint findings add one `lint:<rule>` each."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The code of a policy: its flags (lint findings add one `lint:<rule>` each), the chance of
+    being payable, how it advises, and how sure it is.
+    """
+
+    flags: tuple[FlagRule, ...]
+    lint_flags: Callable[[Facts], tuple[Flag, ...]]
+    advise: Callable[[Judgement], Advice]
+    by_time: bool
+
+
+RULES: Final[dict[int, Rules]] = {
+    1: Rules(
+        flags=(
+            *reach.FLAGS,
+            *envelope.FLAGS,
+            *terms.FLAGS,
+            *settlements.FLAGS,
+            *known.FLAGS,
+        ),
+        lint_flags=envelope.lint_flags,
+        advise=by_flags,
+        by_time=False,
+    ),
+    2: Rules(
+        flags=(
+            *reach.FLAGS_BY_TIME,
+            *envelope.FLAGS,
+            *terms.FLAGS_BY_TIME,
+            *settlements.FLAGS,
+            *known.FLAGS_BY_TIME,
+        ),
+        lint_flags=envelope.demoted_lint_flags,
+        advise=by_grade,
+        by_time=True,
+    ),
+}
+"""The rules of each policy, by its version."""
 
 _SEVERITIES: Final = tuple(Severity)
-_TEMPLATE_SHADOWS: Final = frozenset({"down-now", "never-compliant"})
-"""Error flags that an unfilled placeholder causes by itself."""
 
 
 def score(evidence: Evidence, policy: Policy = CURRENT) -> Score:
     """The score of an evidence: pure, exact, independent of the order of its parts."""
+    rules = RULES[policy.version]
     facts = facts_of(evidence, policy)
-    flags = _flags(facts)
-    caps = _caps(flags, policy)
-    exact = {row.name: SUBSCORES[row.name](facts) for row in policy.rows}
-    scored = facts.totals.scored > 0
-    low, point, high = _range(exact, facts, caps) if scored else (None, None, None)
+    flags = _flags(facts, rules)
+    exact = {row.name: SUBSCORES[row.rule](facts) for row in policy.rows}
+    measured = evidence.state is not None if rules.by_time else facts.totals.scored > 0
+    caps = _caps(facts, flags) if measured or not rules.by_time else ()
+    low, point, high = _range(exact, facts, caps) if measured else (None, None, None)
     grade = None if point is None else policy.grade(point)
+    advice = rules.advise(
+        Judgement(facts=facts, flags=flags, caps=caps, grade=grade, subscores=exact)
+    )
     indexed_ms = evidence.chain.indexed_ms if evidence.chain else 0
     return Score(
         policy_version=policy.version,
@@ -63,17 +101,21 @@ def score(evidence: Evidence, policy: Policy = CURRENT) -> Score:
         grade=grade,
         low_tenths=low,
         high_tenths=high,
-        recommendation=recommend(facts, grade=grade, flags=flags),
+        recommendation=advice.recommendation,
         confidence_hundredths=half_up(facts.confidence, 100),
         economic_hundredths=half_up(min(Fraction(indexed_ms, WINDOW_MS), Fraction(1)), 100),
         components=tuple(
             Component(name=row.name, weight=row.weight, tenths=half_up(exact[row.name], 10))
-            for row in (policy.rows if scored else ())
+            for row in (policy.rows if measured else ())
         ),
         flags=flags,
         caps=caps,
         stats=_stats(facts),
         settlement=_settlement(facts),
+        reason=advice.reason,
+        payable_now_permille=_chance(facts, NOW_HOURS),
+        payable_24h_permille=_chance(facts, DAY_HOURS),
+        activity=_activity(facts),
     )
 
 
@@ -95,31 +137,6 @@ def recompute(document: bytes) -> Score:
     return score(evidence, _policy(report.get("policyVersion", POLICY_1.version)))
 
 
-def recommend(facts: Facts, *, grade: str | None, flags: tuple[Flag, ...]) -> str:
-    """What to do, the most useful answer first:
-
-    1. `not-payable`: nobody can pay, whatever else is true;
-    2. `parameterize`: the URL is a template, whatever it answers as it stands, and no error
-       speaks against the host itself: fill the placeholder in and ask again;
-    3. `avoid`: an error flag, or grade D or F;
-    4. `unverified`: nothing was measured;
-    5. `caution`: grade C, or confidence below 0.20;
-    6. `proceed`.
-    """
-    errors = {flag.code for flag in flags if flag.severity is Severity.ERROR}
-    if "not-payable" in errors:
-        return "not-payable"
-    own = {code for code in errors if not code.startswith("lint:")} - _TEMPLATE_SHADOWS
-    if facts.evidence.templated and not own:
-        return "parameterize"
-    if errors or grade in ("D", "F"):
-        return "avoid"
-    if grade is None:
-        return "unverified"
-    unsure = grade == "C" or facts.confidence < facts.policy.low_confidence
-    return "caution" if unsure else "proceed"
-
-
 def _policy(version: object) -> Policy:
     policy = POLICIES.get(version) if type(version) is int else None
     if policy is None:
@@ -130,16 +147,47 @@ def _policy(version: object) -> Policy:
     return policy
 
 
-def _flags(facts: Facts) -> tuple[Flag, ...]:
-    flags = [flag for rule in FLAG_RULES if (flag := rule.apply(facts)) is not None]
-    flags += envelope.lint_flags(facts)
+def _flags(facts: Facts, rules: Rules) -> tuple[Flag, ...]:
+    flags = [flag for rule in rules.flags if (flag := rule.apply(facts)) is not None]
+    flags += rules.lint_flags(facts)
     return tuple(sorted(flags, key=lambda flag: (_SEVERITIES.index(flag.severity), flag.code)))
 
 
-def _caps(flags: tuple[Flag, ...], policy: Policy) -> tuple[Cap, ...]:
+def _caps(facts: Facts, flags: tuple[Flag, ...]) -> tuple[Cap, ...]:
+    policy = facts.policy
     codes = {flag.code for flag in flags}
-    caps = (cap for cap in policy.caps if cap.code in codes)
-    return tuple(sorted(caps, key=lambda cap: (cap.limit, cap.code)))
+    if any(flag.severity is Severity.ERROR and flag.code.startswith("lint:") for flag in flags):
+        codes.add("lint-error")
+    caps = [cap for cap in policy.caps if cap.code in codes]
+    # Until a first failure is confirmed, the forecast that limits is the one from before it.
+    payable = facts.is_payable or facts.is_unconfirmed
+    now, day = (_forecast(facts, hours, payable=payable) for hours in (NOW_HOURS, DAY_HOURS))
+    caps += [rule.cap for rule in policy.forecast_caps if now < rule.now and day < rule.day]
+    if (median := facts.evidence.site_median_tenths) is not None and policy.forecast_caps:
+        reason = "A new path is not taken for better than its site for 7 days."
+        caps.append(Cap(code="new-path-of-known-site", limit_tenths=median, reason=reason))
+    return tuple(sorted(caps, key=lambda cap: (cap.limit_tenths, cap.code)))
+
+
+def _forecast(facts: Facts, hours: Fraction, *, payable: bool) -> Fraction:
+    return forecast(facts.totals.spans, payable=payable, hours=hours)
+
+
+def _chance(facts: Facts, hours: Fraction) -> int | None:
+    """A forecast in thousandths, None under a policy without, or where nothing was measured."""
+    if not facts.policy.forecast_caps or facts.evidence.state is None:
+        return None
+    return half_up(_forecast(facts, hours, payable=facts.is_payable), 1_000)
+
+
+def _activity(facts: Facts) -> Activity | None:
+    chain = facts.evidence.chain
+    if not facts.policy.forecast_caps or chain is None or chain.sums is None:
+        return None
+    low, high = activity_ends(facts)
+    return Activity(
+        low_tenths=half_up(low, 10), high_tenths=half_up(high, 10), clusters=chain.sums.clusters
+    )
 
 
 def _range(exact: dict[str, Fraction], facts: Facts, caps: tuple[Cap, ...]) -> tuple[int, int, int]:
@@ -147,23 +195,37 @@ def _range(exact: dict[str, Fraction], facts: Facts, caps: tuple[Cap, ...]) -> t
     policy = facts.policy
     low, high = dict(exact), dict(exact)
     for name in ("uptime", "compliance"):
-        share = exact[name] / 100
-        ends = bounds(
-            share, facts.totals.scored, z=policy.z, autocorrelation=policy.autocorrelation
-        )
+        ends = bounds(exact[name] / 100, _observations(facts), z=policy.z)
         low[name], high[name] = 100 * ends[0], 100 * ends[1]
-    high["activity"] = raw_activity(facts)
-    limit = min((cap.limit for cap in caps), default=100)
+    if RULES[policy.version].by_time:
+        least, most = activity_ends(facts)
+        low["activity"], high["activity"] = min(least, exact["activity"]), most
+    else:
+        high["activity"] = raw_activity(facts)
+    limit = min((cap.limit_tenths for cap in caps), default=1_000)
 
     def points(subscores: dict[str, Fraction]) -> int:
         total = sum((row.weight * subscores[row.name] for row in policy.rows), Fraction(0))
-        return half_up(min(total / 100, Fraction(limit)), 10)
+        return half_up(min(total / 10, Fraction(limit)))
 
     return points(low), points(exact), points(high)
 
 
+def _observations(facts: Facts) -> Fraction:
+    """How many independent observations the shares of uptime and compliance rest on."""
+    policy, spans = facts.policy, facts.totals.spans
+    if not RULES[policy.version].by_time:
+        return Fraction(facts.totals.scored, policy.autocorrelation)
+    changes = spans.failures + spans.repairs
+    days = Fraction(spans.up + spans.down, DAY_MS)
+    return Fraction(1, policy.autocorrelation) + days / policy.autocorrelation + changes
+
+
 def _stats(facts: Facts) -> Stats:
     sums, evidence = facts.totals, facts.evidence
+    up, payable, whole = sums.up, sums.payable, sums.scored
+    if RULES[facts.policy.version].by_time:
+        up, payable, whole = sums.spans.up, sums.spans.payable, sums.spans.up + sums.spans.down
     mean = Fraction(sums.latency_sum, sums.latency_count) if sums.latency_count else None
     return Stats(
         probes=sums.probes,
@@ -173,9 +235,9 @@ def _stats(facts: Facts) -> Stats:
         payable=sums.payable,
         slots=sums.slots,
         excluded=sums.excluded,
-        uptime_tenths=_share(sums.up, sums.scored),
+        uptime_tenths=_share(up, whole),
         compliant_tenths=_share(sums.compliant, sums.scored),
-        payable_tenths=_share(sums.payable, sums.scored),
+        payable_tenths=_share(payable, whole),
         avg_latency_ms=None if mean is None else half_up(mean),
         p50_latency_ms=percentile(sums.latency, 50),
         p95_latency_ms=percentile(sums.latency, 95),
@@ -184,7 +246,7 @@ def _stats(facts: Facts) -> Stats:
         first_seen=evidence.first_seen,
         last_probed=None if evidence.last is None else evidence.last.at,
         observed_days=max(evidence.as_of - evidence.first_seen, 0) // DAY_MS,
-        verdict=verdict(sums.up, sums.scored),
+        verdict=verdict(up, whole),
     )
 
 
@@ -197,14 +259,15 @@ def _settlement(facts: Facts) -> Settlement | None:
     chain, volume = facts.evidence.chain, facts.volume
     if chain is None:
         return None
-    top = half_up(Fraction(volume.top, volume.organic), 1_000) if volume.organic else None
+    raw, organic = volume.sums.raw, volume.sums.organic
+    top = half_up(Fraction(organic.top, organic.volume), 1_000) if organic.volume else None
     return Settlement(
         network=chain.network,
         pay_to=chain.pay_to,
-        volume=volume.raw,
-        organic=volume.organic,
-        transfers=volume.transfers,
-        distinct_payers=volume.payers,
+        volume=raw.volume,
+        organic=organic.volume,
+        transfers=volume.sums.transfers,
+        distinct_payers=organic.payers,
         effective_hundredths=half_up(volume.wallet_effective, 100),
         top_permille=top,
         shared_hosts=volume.shared_hosts,

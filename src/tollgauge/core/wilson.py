@@ -12,14 +12,12 @@ from fractions import Fraction
 from math import isqrt
 
 
-def bounds(
-    share: Fraction, n: int, *, z: Fraction, autocorrelation: int
-) -> tuple[Fraction, Fraction]:
-    """Lower and upper Wilson bound of a share (0..1) seen in `n` > 0 observations.
+def bounds(share: Fraction, effective: Fraction, *, z: Fraction) -> tuple[Fraction, Fraction]:
+    """Lower and upper Wilson bound of a share (0..1) seen in `effective` > 0 independent
+    observations.
 
-    (p + z^2/2n -+ z * sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n) with n = n_eff.
+    (p + z^2/2n -+ z * sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n) with n = `effective`.
     """
-    effective = Fraction(n, autocorrelation)
     z2 = z * z
     middle = share + z2 / (2 * effective)
     spread = z * root(share * (1 - share) / effective + z2 / (4 * effective * effective))

@@ -28,7 +28,7 @@ from tests.support.page_reader import (
 from tollgauge.core.finding import Severity
 from tollgauge.core.policy import POLICY_1, Cap
 from tollgauge.core.score import Component
-from tollgauge.core.scoring import FLAG_RULES
+from tollgauge.core.scoring import RULES
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.units import HOUR_MS
 from tollgauge.monitor.reports import (
@@ -114,7 +114,7 @@ def hostile_view(text: str) -> EndpointView:
         shown,
         components=(Component(name=text, weight=10, tenths=10),),
         flags=(Flag(code=text, severity=cast("Severity", text), message=text),),
-        caps=(Cap(code=text, limit=1, reason=text),),
+        caps=(Cap(code=text, limit_tenths=1, reason=text),),
         events=(TimelineEvent(at=NOW, kind=text, source=text, before=text, after=text),),
     )
 
@@ -378,8 +378,8 @@ def test_the_methodology_names_every_number_of_the_policy() -> None:
     for letter, least in POLICY_1.grades:
         assert f"Grade {letter} {least}.0" in words
     for cap in POLICY_1.caps:
-        assert f"{cap.code} {cap.limit} {cap.reason}" in words
-    for rule in FLAG_RULES:
+        assert f"{cap.code} {cap.limit_tenths / 10:g} {cap.reason}" in words
+    for rule in RULES[1].flags:
         assert f"{rule.code} {rule.severity}" in words
 
 

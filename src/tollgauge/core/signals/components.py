@@ -14,6 +14,7 @@ from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.latency import percentile
 from tollgauge.core.policy import Policy, interpolate
 from tollgauge.core.signals.facts import Facts
+from tollgauge.core.signals.volume import PayerVolumes
 from tollgauge.core.units import DAY_MS
 
 
@@ -35,6 +36,30 @@ def compliance(facts: Facts) -> Fraction:
     return Fraction(sums.compliance, sums.scored) if sums.scored else Fraction(0)
 
 
+def uptime_by_time(facts: Facts) -> Fraction:
+    """How much of the time did it answer? A probe speaks for the time until the next one. Up is an
+    HTTP answer in time with status 402, 2xx, 400 or 422; a refusal (429, 401, 403) is not. Days
+    count less the older they are: half as much every 7 days. What nobody spoke for, and what our
+    own failures would say, counts neither way.
+    """
+    return _share_of_time(facts, facts.weighted.up, now=100 if facts.is_up else 0)
+
+
+def compliance_by_time(facts: Facts) -> Fraction:
+    """Does it ask for payment the way the protocol says? What each probe's envelope is worth (100
+    for a 402 without errors, less 4 for each warning, at most 20; 50 when there are errors but a
+    stock client could still pay; 0 when it could not, or nothing was answered) for the time that
+    the probe speaks for, recent days more than old ones.
+    """
+    share = _share_of_time(facts, facts.weighted.compliance, now=0)
+    return share / 100 if facts.spoken else Fraction(100 if facts.is_payable else 0)
+
+
+def _share_of_time(facts: Facts, part: int, *, now: int) -> Fraction:
+    """Percent of the weighed time; `now` where no time has passed since the first probe."""
+    return Fraction(100 * part, facts.spoken) if facts.spoken else Fraction(now)
+
+
 def latency(facts: Facts) -> Fraction:
     """How fast does it answer? The median of the probes that were up, network distance included,
     on a table: 200 ms or less is 100, 5 seconds or more is 0. Never up is 0.
@@ -44,11 +69,11 @@ def latency(facts: Facts) -> Fraction:
 
 
 def age(facts: Facts) -> Fraction:
-    """How long has it been known? The time since it was first seen, growing evenly to 100 at 30
-    days.
+    """How long has it been known? The time since it was first seen, on a table that reaches 100
+    at 30 days.
     """
     known = max(facts.evidence.as_of - facts.evidence.first_seen, 0)
-    return min(Fraction(100 * known, facts.policy.age_days * DAY_MS), Fraction(100))
+    return interpolate(facts.policy.age, Fraction(known, DAY_MS))
 
 
 def activity(facts: Facts) -> Fraction:
@@ -57,7 +82,25 @@ def activity(facts: Facts) -> Fraction:
     pays, it is at most one effective payer: alone it brings at most 5 (0.75 points of the score).
     What the seller pays itself brings nothing.
     """
-    return _activity(facts.volume.effective, facts.volume.organic_usd, facts.policy)
+    return _activity(facts.volume.organic, facts.policy)
+
+
+def bounded_activity(facts: Facts) -> Fraction:
+    """Do independent buyers really pay it? Nobody can know from outside which payers are
+    independent, so there are two readings of who counts: the high end leaves out round trips,
+    payments among related sellers and payers born in a batch; the low end counts only payers who
+    are known for a while and spend money at unrelated sellers too. The subscore is the high end,
+    but at most 20 above the low one, so wallets that cost nothing bring at most 3 points.
+    """
+    low, high = activity_ends(facts)
+    return min(high, low + facts.policy.activity_gap)
+
+
+def activity_ends(facts: Facts) -> tuple[Fraction, Fraction]:
+    """The subscores of the low and of the high end of the organic interval."""
+    policy, ends = facts.policy, facts.volume.ends
+    low, high = (_activity(end, policy) for end in ends)
+    return min(low, high), high
 
 
 def raw_activity(facts: Facts) -> Fraction:
@@ -65,13 +108,13 @@ def raw_activity(facts: Facts) -> Fraction:
     score range. Never below the organic value, although leaving out a dominant payer can raise
     the number of effective ones.
     """
-    raw = _activity(facts.volume.raw_effective, facts.volume.raw_usd, facts.policy)
+    raw = _activity(facts.volume.raw, facts.policy)
     return max(raw, activity(facts))
 
 
-def _activity(payers: Fraction, usd: Fraction, policy: Policy) -> Fraction:
-    by_payers = interpolate(policy.payers, payers)
-    by_volume = interpolate(policy.volume, usd)
+def _activity(volumes: PayerVolumes, policy: Policy) -> Fraction:
+    by_payers = interpolate(policy.payers, volumes.effective)
+    by_volume = interpolate(policy.volume, volumes.usd)
     return min(by_payers, (by_payers + by_volume) / 2)
 
 
@@ -85,8 +128,21 @@ def stability(facts: Facts) -> Fraction:
     return Fraction(max(100 - price - payto, 0))
 
 
+def stability_by_size(facts: Facts) -> Fraction:
+    """Do its price and its payTo stay what they are? 100, less 20 for each advertised price of the
+    last 30 days that more than doubled and 10 for every other price change (at most 60), less 50
+    for each change of the payTo address.
+    """
+    policy = facts.policy
+    payto = policy.payto_step * facts.changed(PAYTO_CHANGED)
+    return Fraction(max(100 - min(policy.price_max, facts.price_steps) - payto, 0))
+
+
 SUBSCORES: Final[dict[str, Callable[[Facts], Fraction]]] = {
     function.__name__: function
-    for function in (uptime, compliance, latency, age, activity, stability)
+    for function in (
+        *(uptime, compliance, latency, age, activity, stability),
+        *(uptime_by_time, compliance_by_time, bounded_activity, stability_by_size),
+    )
 }
-"""The function of each component, by its name in a policy's rows."""
+"""The function of each component, by the `rule` of a policy's row."""

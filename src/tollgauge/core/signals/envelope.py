@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from tollgauge.core.finding import Severity
@@ -95,4 +96,19 @@ def lint_flags(facts: Facts) -> tuple[Flag, ...]:
     return tuple(
         Flag(code=f"lint:{rule}", severity=order[rank], message=message, since=last.at)
         for rule, (rank, message) in sorted(worst.items())
+    )
+
+
+def demoted_lint_flags(facts: Facts) -> tuple[Flag, ...]:
+    """As `lint_flags`, but an error is only a warning unless a stock client could not pay by the
+    envelope of the last scored probe, and that was not the first failure of an endpoint that was
+    payable.
+    """
+    last = facts.evidence.last
+    unpaid = last is not None and last.accepts is not None and not last.payable
+    if unpaid and not facts.is_unconfirmed:
+        return lint_flags(facts)
+    return tuple(
+        replace(flag, severity=Severity.WARN) if flag.severity is Severity.ERROR else flag
+        for flag in lint_flags(facts)
     )

@@ -2,7 +2,8 @@
 
 Rules:
 - only what lies in the window `as_of - 30 d < at <= as_of` counts; a day rollup counts when any
-  instant of its day does (the store cuts the oldest day exactly);
+  instant of its day does (evidence of format 1 has cut its oldest day exactly, later evidence has
+  it whole);
 - a change that several sources report is one change: changes are counted for each source, and the
   largest count stands, so a directory and our own probe never add up.
 """
@@ -12,22 +13,59 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+from tollgauge.core.discovery import PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, LastProbe, TermChange
 from tollgauge.core.policy import Policy
 from tollgauge.core.rollup import Totals, totals
 from tollgauge.core.signals.volume import Volume, volume_of
-from tollgauge.core.units import DAY_MS, WINDOW_MS
+from tollgauge.core.spans import Spans
+from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """The evidence with its sums. `changes` are those of the window, without repetitions."""
+    """The evidence with its sums. `changes` are those of the window, without repetitions;
+    `weighted` the spans of its days times the weight of each day's age.
+    """
 
     evidence: Evidence
     policy: Policy
     totals: Totals
     changes: frozenset[TermChange]
     volume: Volume
+    weighted: Spans
+
+    @property
+    def spoken(self) -> int:
+        """The weighed time that probes speak for."""
+        return self.weighted.up + self.weighted.down
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the latest probe that speaks was up."""
+        state = self.evidence.state
+        return state is not None and state.up
+
+    @property
+    def is_payable(self) -> bool:
+        """Whether the latest probe that speaks was payable."""
+        state = self.evidence.state
+        return state is not None and state.payable
+
+    @property
+    def is_unconfirmed(self) -> bool:
+        """Whether the latest probe is a first failure that nobody confirmed yet."""
+        state = self.evidence.state
+        return state is not None and state.unconfirmed
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether no probe spoke for so long that nothing is known of now."""
+        state, policy = self.evidence.state, self.policy
+        if state is None:
+            return False
+        limit = max(policy.stale_ms, policy.stale_intervals * self.evidence.interval)
+        return self.evidence.as_of - state.at > limit
 
     @property
     def confidence(self) -> Fraction:
@@ -50,6 +88,17 @@ class Facts:
                 counts[change.source] = counts.get(change.source, 0) + 1
         return max(counts.values(), default=0)
 
+    @property
+    def price_steps(self) -> int:
+        """What the window's price changes cost, each by its size: the most of any one source."""
+        costs: dict[str, int] = {}
+        for change in self.changes:
+            if change.kind == PRICE_CHANGED:
+                jumped = 2 * int(change.before) < int(change.after)
+                cost = self.policy.price_jump_step if jumped else self.policy.price_step
+                costs[change.source] = costs.get(change.source, 0) + cost
+        return max(costs.values(), default=0)
+
     def latest(self, kind: str) -> int | None:
         """When the latest change of a kind was seen, None without one."""
         return max((change.at for change in self.changes if change.kind == kind), default=None)
@@ -58,6 +107,8 @@ class Facts:
 def facts_of(evidence: Evidence, policy: Policy) -> Facts:
     """The facts of an evidence under a policy."""
     start = evidence.as_of - WINDOW_MS
+    today = day_of(evidence.as_of)
+    weights = {today - back: weight for back, weight in enumerate(policy.day_weights)}
     return Facts(
         evidence=evidence,
         policy=policy,
@@ -68,4 +119,7 @@ def facts_of(evidence: Evidence, policy: Policy) -> Facts:
         ),
         changes=frozenset(item for item in evidence.changes if start < item.at <= evidence.as_of),
         volume=volume_of(evidence.chain),
+        weighted=sum(
+            (row.spans * weights[row.day] for row in evidence.days if row.day in weights), Spans()
+        ),
     )

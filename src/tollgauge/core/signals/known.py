@@ -51,9 +51,34 @@ def low_confidence(facts: Facts) -> Fired | None:
     )
 
 
+def new_path_of_known_site(facts: Facts) -> Fired | None:
+    """First seen less than 7 days ago, on a site of which other paths are known for longer."""
+    median = facts.evidence.site_median_tenths
+    if median is None:
+        return None
+    return Fired(
+        "It is a new path of a site that is known: for 7 days it is not taken for better than "
+        f"what the site's other endpoints score ({median // 10}.{median % 10} in the middle).",
+        since=facts.evidence.first_seen,
+    )
+
+
+def paid_not_delivered(facts: Facts) -> Fired | None:
+    """One of the last purchases settled on chain and was not delivered."""
+    if not facts.evidence.paid_not_delivered:
+        return None
+    return Fired("It took a payment and did not deliver what was bought. Do not pay it.")
+
+
 FLAGS: Final = (
     FlagRule("delisted", Severity.WARN, delisted),
     FlagRule("injection-suspected", Severity.WARN, injection_suspected),
     FlagRule("first-contact", Severity.INFO, first_contact),
     FlagRule("low-confidence", Severity.INFO, low_confidence),
 )
+FLAGS_BY_TIME: Final = (
+    *FLAGS,
+    FlagRule("paid-not-delivered", Severity.ERROR, paid_not_delivered),
+    FlagRule("new-path-of-known-site", Severity.INFO, new_path_of_known_site),
+)
+"""The same with what policies of time ask besides."""

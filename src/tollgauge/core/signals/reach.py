@@ -8,7 +8,7 @@ from tollgauge.core.finding import Severity
 from tollgauge.core.probe import Outcome
 from tollgauge.core.signals.facts import Facts
 from tollgauge.core.signals.flag import Fired, FlagRule
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.units import DAY_MS, HOUR_MS
 
 
 def down_now(facts: Facts) -> Fired | None:
@@ -46,8 +46,77 @@ def tls_expiring(facts: Facts) -> Fired | None:
     return Fired(f"The certificate {when}. The owner should renew it now.")
 
 
+def not_payable_now(facts: Facts) -> Fired | None:
+    """The latest probe that speaks was not payable, whatever the cause."""
+    state = facts.evidence.state
+    if state is None or state.payable:
+        return None
+    again = " It is being asked again." if state.unconfirmed else ""
+    return Fired(
+        f"It could not be paid when it was last checked: {_OUTCOMES[state.outcome]}.{again} "
+        "Use an alternative and look again later.",
+        since=state.at,
+    )
+
+
+def refuses_probes(facts: Facts) -> Fired | None:
+    """For 6 hours or longer it has answered every check with 429."""
+    state, last = facts.evidence.state, facts.evidence.last
+    if state is None or state.outcome != Outcome.THROTTLED:
+        return None
+    since = facts.evidence.first_seen if last is None else last.at
+    if state.at - since < facts.policy.refusing_ms:
+        return None
+    return Fired(
+        "For hours it has refused to answer our checks (429), so nobody knows whether it can be "
+        "paid. The owner should let one request in five minutes pass.",
+        since=since,
+    )
+
+
+def stale(facts: Facts) -> Fired | None:
+    """No probe has said anything for 3 hours or 6 times the usual pause, whichever is longer."""
+    state = facts.evidence.state
+    if state is None or not facts.is_stale:
+        return None
+    hours = (facts.evidence.as_of - state.at) // HOUR_MS
+    return Fired(
+        f"Nothing was heard of it for {hours} hours, so what it is now is not known. "
+        "Ask for a live report before you pay.",
+        since=state.at,
+    )
+
+
+_OUTCOMES: Final[dict[str, str]] = {
+    Outcome.PAYMENT_REQUIRED: "a stock client cannot pay by its 402",
+    Outcome.OPEN: "it answered without asking for a payment",
+    Outcome.VALIDATES: "it checks the request before it asks for payment",
+    Outcome.FORBIDDEN: "it refused the request (401 or 403)",
+    Outcome.THROTTLED: "it refused the request (429)",
+    Outcome.NOT_FOUND: "nothing was found there (404 or 410)",
+    Outcome.METHOD_REFUSED: "it refused the method (405)",
+    Outcome.REDIRECT: "it redirects elsewhere",
+    Outcome.CLIENT_ERROR: "it called the request wrong (4xx)",
+    Outcome.SERVER_ERROR: "it failed (5xx)",
+    Outcome.DNS: "its name was not found",
+    Outcome.CONNECT: "it took no connection",
+    Outcome.TLS: "its certificate or TLS failed",
+    Outcome.TIMEOUT: "it did not answer in time",
+    Outcome.BROKEN: "what it answered is no HTTP",
+    Outcome.LOCAL: "this machine could not ask",
+}
+"""What an outcome means to a buyer."""
+
 FLAGS: Final = (
     FlagRule("down-now", Severity.ERROR, down_now),
     FlagRule("tls-invalid", Severity.ERROR, tls_invalid),
     FlagRule("tls-expiring", Severity.WARN, tls_expiring),
 )
+FLAGS_BY_TIME: Final = (
+    FlagRule("down-now", Severity.WARN, not_payable_now),
+    FlagRule("tls-invalid", Severity.WARN, tls_invalid),
+    FlagRule("tls-expiring", Severity.WARN, tls_expiring),
+    FlagRule("refuses-probes", Severity.WARN, refuses_probes),
+    FlagRule("stale", Severity.WARN, stale),
+)
+"""The same for policies of time, where the forecast is what limits the score."""

@@ -14,12 +14,12 @@ from tollgauge.core.units import WINDOW_MS, usd_text
 
 def self_paid(facts: Facts) -> Fired | None:
     """The payTo paid itself, or round trips cancel at least half of what others paid."""
-    volume = facts.volume
-    others = volume.raw - volume.own
-    if not volume.own and (not volume.returned or 2 * volume.returned < others):
+    sums = facts.volume.sums
+    others = sums.raw.volume - sums.own
+    if not sums.own and (not sums.returned or 2 * sums.returned < others):
         return None
     return Fired(
-        f"${usd_text(volume.own + volume.returned)} of ${usd_text(volume.raw)} went from the "
+        f"${usd_text(sums.own + sums.returned)} of ${usd_text(sums.raw.volume)} went from the "
         "receiving wallet to itself or back to the payer. It does not count as activity; "
         "do not read the volume as demand."
     )
@@ -28,11 +28,12 @@ def self_paid(facts: Facts) -> Fired | None:
 def concentrated_payers(facts: Facts) -> Fired | None:
     """More than 10 transfers, yet organic volume of fewer than 2 effective payers."""
     volume, policy = facts.volume, facts.policy
-    if not volume.organic or volume.transfers <= policy.concentrated_transfers:
+    organic = volume.sums.organic
+    if not organic.volume or volume.sums.transfers <= policy.concentrated_transfers:
         return None
     if volume.wallet_effective >= policy.concentrated_payers:
         return None
-    share = half_up(Fraction(100 * volume.top, volume.organic))
+    share = half_up(Fraction(100 * organic.top, organic.volume))
     return Fired(
         f"{share} % of the organic volume comes from one wallet. "
         "Do not read the number of payments as independent demand."
@@ -52,7 +53,7 @@ def shared_payto(facts: Facts) -> Fired | None:
 
 def no_settlements(facts: Facts) -> Fired | None:
     """No organic settlement to the payTo is known, be it that none was made or none indexed."""
-    if facts.volume.organic:
+    if facts.volume.sums.organic.volume:
         return None
     chain = facts.evidence.chain
     if chain is None:
@@ -65,7 +66,7 @@ def no_settlements(facts: Facts) -> Fired | None:
             "Settlements to its payTo are not indexed: whether there are any is not known. "
             "Activity counts as 0 until they are."
         )
-    who = "from an independent payer " if facts.volume.raw else ""
+    who = "from an independent payer " if facts.volume.sums.raw.volume else ""
     percent = half_up(min(Fraction(100 * chain.indexed_ms, WINDOW_MS), Fraction(100)))
     if percent < 100:
         share = f"{percent} %" if percent else "less than 1 %"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Final
 
 from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
+from tollgauge.core.evidence import TermChange
 from tollgauge.core.finding import Severity
 from tollgauge.core.signals.facts import Facts
 from tollgauge.core.signals.flag import Fired, FlagRule
@@ -56,6 +58,37 @@ def price_changed(facts: Facts) -> Fired | None:
         f"The advertised price changed {_times(count)} in 30 days. Set a limit on what you pay.",
         since=facts.latest(PRICE_CHANGED),
     )
+
+
+def price_jumped(facts: Facts) -> Fired | None:
+    """The advertised price is more than twice what it was within the last 7 days, and the URL is
+    not a template.
+    """
+    if facts.evidence.templated:
+        return None
+    since = facts.evidence.as_of - facts.policy.price_jump_ms
+    jumps = [jump for changes in _price_changes(facts, since) if (jump := _jump(changes))]
+    if not jumps:
+        return None
+    return Fired(
+        "The advertised price more than doubled within the last 7 days. "
+        "Set a limit on what you pay, and make sure that the price is meant.",
+        since=max(jumps),
+    )
+
+
+def _price_changes(facts: Facts, since: int) -> Iterator[list[TermChange]]:
+    """The price changes after an instant, oldest first, of each source."""
+    changes = [item for item in facts.changes if item.kind == PRICE_CHANGED and item.at > since]
+    for source in {item.source for item in changes}:
+        of_source = (item for item in changes if item.source == source)
+        yield sorted(of_source, key=lambda item: (item.at, item.before, item.after))
+
+
+def _jump(changes: list[TermChange]) -> int | None:
+    """When the last change was made that left the price above twice its least, else None."""
+    least = min(int(change.before) for change in changes)
+    return changes[-1].at if 2 * least < int(changes[-1].after) else None
 
 
 def price_varies(facts: Facts) -> Fired | None:
@@ -118,3 +151,5 @@ FLAGS: Final = (
     FlagRule("payto-varies", Severity.INFO, payto_varies),
     FlagRule("price-varies", Severity.INFO, price_varies),
 )
+FLAGS_BY_TIME: Final = (*FLAGS, FlagRule("price-jumped", Severity.WARN, price_jumped))
+"""The same with what policies of time ask besides."""

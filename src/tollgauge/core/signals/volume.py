@@ -6,47 +6,65 @@ Raw figures leave nothing out and divide by nothing. Hex addresses compare witho
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Final
 
-from tollgauge.core.evidence import ChainEvidence
+from tollgauge.core.evidence import ChainEvidence, ChainSums, PayerSums, PayerVolume
+
+WHOLE_WEIGHT: Final = 10**6
+"""The weight of a payer who counts whole."""
+
+
+NO_SUMS: Final = ChainSums()
+
+
+@dataclass(frozen=True, slots=True)
+class PayerVolumes:
+    """One reading of who counts, for one of the hosts that share the payTo: how many `effective`
+    payers there are, and how many dollars (`usd`) they paid.
+    """
+
+    effective: Fraction
+    usd: Fraction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """Settlements of the window in atomic USDC (6 decimals).
+    """Settlements of the window: `sums` of the whole wallet, which `shared_hosts` share."""
 
-    `payers` counts those with organic volume. `effective` and `organic_usd` are already divided
-    by `shared_hosts`; `wallet_effective` is not. `top` is the largest organic volume of a payer.
-    `own` is what the payTo paid itself, `returned` what round trips cancelled.
-    """
-
-    raw: int = 0
-    organic: int = 0
-    own: int = 0
-    returned: int = 0
-    transfers: int = 0
-    payers: int = 0
-    top: int = 0
-    raw_effective: Fraction = Fraction(0)
-    wallet_effective: Fraction = Fraction(0)
+    sums: ChainSums = NO_SUMS
     shared_hosts: int = 1
 
     @property
-    def effective(self) -> Fraction:
-        """Effective organic payers of one of the hosts that share the payTo."""
-        return self.wallet_effective / self.shared_hosts
+    def wallet_effective(self) -> Fraction:
+        """Effective organic payers of the whole wallet."""
+        return _effective(self.sums.organic)
 
     @property
-    def organic_usd(self) -> Fraction:
-        """Organic dollars of one of the hosts that share the payTo."""
-        return Fraction(self.organic, 10**6 * self.shared_hosts)
+    def raw(self) -> PayerVolumes:
+        """Everybody and everything, of the whole wallet."""
+        sums = self.sums.raw
+        return PayerVolumes(_effective(sums), Fraction(sums.volume, 10**6))
 
     @property
-    def raw_usd(self) -> Fraction:
-        """All dollars that the payTo received."""
-        return Fraction(self.raw, 10**6)
+    def organic(self) -> PayerVolumes:
+        """Without the payTo itself and round trips (policy 1)."""
+        return self._shared(self.sums.organic, _effective(self.sums.organic))
+
+    @property
+    def ends(self) -> tuple[PayerVolumes, PayerVolumes]:
+        """The low and the high end of the organic interval (policy 2). At the low end payers are no
+        more than their weights add up to.
+        """
+        low, high = self.sums.low, self.sums.high
+        weighed = min(_effective(low), Fraction(low.weight, WHOLE_WEIGHT))
+        return self._shared(low, weighed), self._shared(high, _effective(high))
+
+    def _shared(self, sums: PayerSums, effective: Fraction) -> PayerVolumes:
+        hosts = self.shared_hosts
+        return PayerVolumes(effective / hosts, Fraction(sums.volume, 10**6 * hosts))
 
 
 def volume_of(chain: ChainEvidence | None) -> Volume:
@@ -61,26 +79,43 @@ def volume_of(chain: ChainEvidence | None) -> Volume:
     """
     if chain is None:
         return Volume()
-    pay_to = _key(chain.pay_to)
+    sums = sums_of(chain.payers, chain.pay_to) if chain.sums is None else chain.sums
+    return Volume(sums=sums, shared_hosts=max(chain.shared_hosts, 1))
+
+
+def sums_of(payers: Iterable[PayerVolume], pay_to: str) -> ChainSums:
+    """What the payers of a payTo add up to, as far as their volumes tell it: without the organic
+    interval, which needs to know what else they pay (core/organic). Hex addresses compare without
+    case.
+    """
+    own = _key(pay_to)
     paid: dict[str, int] = {}
     back: dict[str, int] = {}
-    for row in chain.payers:
+    transfers = 0
+    for row in payers:
         payer = _key(row.payer)
         paid[payer] = paid.get(payer, 0) + row.paid
         back[payer] = back.get(payer, 0) + row.returned
-    others = {payer: volume for payer, volume in paid.items() if payer != pay_to}
+        transfers += row.transfers
+    others = {payer: volume for payer, volume in paid.items() if payer != own}
     organic = [left for payer, volume in others.items() if (left := volume - back[payer]) > 0]
-    return Volume(
-        raw=sum(paid.values()),
-        organic=sum(organic),
-        own=paid.get(pay_to, 0),
+    return ChainSums(
+        transfers=transfers,
+        own=paid.get(own, 0),
         returned=sum(min(volume, back[payer]) for payer, volume in others.items()),
-        transfers=sum(row.transfers for row in chain.payers),
-        payers=len(organic),
-        top=max(organic, default=0),
-        raw_effective=_effective(paid.values()),
-        wallet_effective=_effective(organic),
-        shared_hosts=max(chain.shared_hosts, 1),
+        raw=payer_sums(paid.values()),
+        organic=payer_sums(organic),
+    )
+
+
+def payer_sums(volumes: Collection[int], weight: int | None = None) -> PayerSums:
+    """The sums of payers' volumes; `weight` in millionths, each payer whole where it is None."""
+    return PayerSums(
+        payers=len(volumes),
+        volume=sum(volumes),
+        squares=sum(volume * volume for volume in volumes),
+        top=max(volumes, default=0),
+        weight=WHOLE_WEIGHT * len(volumes) if weight is None else weight,
     )
 
 
@@ -88,6 +123,5 @@ def _key(address: str) -> str:
     return address.lower() if address[:2] in ("0x", "0X") else address
 
 
-def _effective(volumes: Collection[int]) -> Fraction:
-    total = sum(volumes)
-    return Fraction(total * total, sum(v * v for v in volumes)) if total else Fraction(0)
+def _effective(sums: PayerSums) -> Fraction:
+    return Fraction(sums.volume * sums.volume, sums.squares) if sums.squares else Fraction(0)

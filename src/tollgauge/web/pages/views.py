@@ -19,8 +19,8 @@ from urllib.parse import quote
 import orjson
 
 from tollgauge.core.finding import Severity
-from tollgauge.core.policy import POLICIES, Policy
-from tollgauge.core.scoring import FLAG_RULES
+from tollgauge.core.policy import CURRENT, POLICIES, Policy
+from tollgauge.core.scoring import RULES
 from tollgauge.core.signals.flag import Flag, FlagRule
 from tollgauge.core.units import WINDOW_MS, day_of
 from tollgauge.monitor.reports import Ecosystem, EndpointView, Leaderboard, Provider
@@ -138,14 +138,14 @@ def provider_html(provider: Provider, *, base_url: str) -> bytes:
 
 def methodology_html(*, base_url: str) -> bytes:
     """How scores come about, written from the newest policy and the rules of the flags."""
-    policy = POLICIES[max(POLICIES)]
+    policy = CURRENT
     heaviest = max(row.weight for row in policy.rows)
     return render(
         "methodology.html",
         base_url,
         policy=policy,
         grades=_grades(policy),
-        flags=sorted(FLAG_RULES, key=_worst_first),
+        flags=sorted(RULES[policy.version].flags, key=_worst_first),
         tables=(
             ("Latency: median in milliseconds", policy.latency),
             ("Activity P: effective payers", policy.payers),

@@ -29,7 +29,7 @@ class CapShape(Shape):
     """A limit on the score and why it applies."""
 
     code: str
-    limit: int
+    limit: float
     reason: str
 
 
@@ -177,7 +177,10 @@ def _policy(score: Score) -> PolicyShape:
         version=policy.version,
         weights=policy.weights,
         grade_thresholds=dict(policy.grades),
-        caps=[CapShape(code=cap.code, limit=cap.limit, reason=cap.reason) for cap in score.caps],
+        caps=[
+            CapShape(code=cap.code, limit=cap.limit_tenths / 10, reason=cap.reason)
+            for cap in score.caps
+        ],
     )
 
 

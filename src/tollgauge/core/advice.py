@@ -1,0 +1,133 @@
+"""Advice: what a score recommends, and why, under each policy.
+
+The docstrings of the functions are the rules in words, as the methodology page shows them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from tollgauge.core.discovery import PAYTO_CHANGED
+from tollgauge.core.finding import Severity
+from tollgauge.core.policy import Cap
+from tollgauge.core.signals.facts import Facts
+from tollgauge.core.signals.flag import Flag
+
+_TEMPLATE_SHADOWS: Final = frozenset({"down-now", "never-compliant"})
+"""Error flags that an unfilled placeholder causes by itself."""
+_WEAK: Final = {
+    "uptime": "it was up for only part of the time that was checked",
+    "compliance": "its 402 often does not follow the protocol",
+    "latency": "it answers slowly",
+    "age": "it is not known for long",
+    "activity": "no independent buyers are known",
+    "stability": "its price or payTo changed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A recommendation, and the reason in one sentence; policy 1 gives none."""
+
+    recommendation: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What advice rests on: the facts, the flags and caps, the grade (None while nothing was
+    measured) and the exact subscores by component.
+    """
+
+    facts: Facts
+    flags: tuple[Flag, ...]
+    caps: tuple[Cap, ...]
+    grade: str | None
+    subscores: dict[str, Fraction]
+
+    def message(self, code: str) -> str | None:
+        """The message of a flag, None where it was not raised."""
+        return next((flag.message for flag in self.flags if flag.code == code), None)
+
+
+def by_flags(judgement: Judgement) -> Advice:
+    """What to do, the most useful answer first:
+
+    1. `not-payable`: nobody can pay, whatever else is true;
+    2. `parameterize`: the URL is a template, whatever it answers as it stands, and no error
+       speaks against the host itself: fill the placeholder in and ask again;
+    3. `avoid`: an error flag, or grade D or F;
+    4. `unverified`: nothing was measured;
+    5. `caution`: grade C, or confidence below 0.20;
+    6. `proceed`.
+    """
+    facts, grade = judgement.facts, judgement.grade
+    errors = {flag.code for flag in judgement.flags if flag.severity is Severity.ERROR}
+    if "not-payable" in errors:
+        return Advice("not-payable")
+    own = {code for code in errors if not code.startswith("lint:")} - _TEMPLATE_SHADOWS
+    if facts.evidence.templated and not own:
+        return Advice("parameterize")
+    if errors or grade in ("D", "F"):
+        return Advice("avoid")
+    if grade is None:
+        return Advice("unverified")
+    unsure = grade == "C" or facts.confidence < facts.policy.low_confidence
+    return Advice("caution" if unsure else "proceed")
+
+
+def by_grade(judgement: Judgement) -> Advice:
+    """What to do, the most useful answer first, with its reason:
+
+    1. `not-payable`: the latest envelope lists no way to pay;
+    2. `parameterize`: the URL is a template, and no error speaks against the host itself: fill the
+       placeholder in and ask again;
+    3. `unverified`: nothing was measured, or nothing was heard for so long that it is stale;
+    4. `avoid`: grade D or F, and never with another grade;
+    5. `caution`: grade C; the latest probe was not payable, whatever the cause; the price jumped;
+       the payTo changed in the last 30 days; or fewer than 24 half hours were observed;
+    6. `proceed`.
+    """
+    facts, grade = judgement.facts, judgement.grade
+    if message := judgement.message("not-payable"):
+        return Advice("not-payable", message)
+    errors = {flag.code for flag in judgement.flags if flag.severity is Severity.ERROR}
+    own = {code for code in errors if not code.startswith("lint:")} - _TEMPLATE_SHADOWS
+    if facts.evidence.templated and not own:
+        return Advice("parameterize", judgement.message("unresolved-template") or "")
+    if grade is None:
+        return Advice("unverified", "Nothing was measured yet.")
+    if message := judgement.message("stale"):
+        return Advice("unverified", message)
+    if grade in ("D", "F"):
+        return Advice("avoid", _why_low(judgement))
+    if reason := _why_careful(judgement):
+        return Advice("caution", reason)
+    return Advice("proceed", "It could be paid when it was last checked.")
+
+
+def _why_careful(judgement: Judgement) -> str | None:
+    """The first thing that asks for caution, None where nothing does."""
+    facts = judgement.facts
+    payto = facts.latest(PAYTO_CHANGED)
+    if message := judgement.message("down-now") or judgement.message("price-jumped"):
+        return message
+    if payto is not None and facts.evidence.as_of - payto <= facts.policy.payto_caution_ms:
+        return "The address that receives the money changed in the last 30 days."
+    if facts.totals.slots < facts.policy.slots_min:
+        return f"Only {facts.totals.slots} half hours were observed yet."
+    return _why_low(judgement) if judgement.grade == "C" else None
+
+
+def _why_low(judgement: Judgement) -> str:
+    """What keeps the score down: the lowest cap, else the component that costs most."""
+    exact = sum(row.weight * judgement.subscores[row.name] for row in judgement.facts.policy.rows)
+    if judgement.caps and judgement.caps[0].limit_tenths <= exact / 10:
+        return judgement.caps[0].reason
+    worst = max(
+        judgement.facts.policy.rows,
+        key=lambda row: row.weight * (100 - judgement.subscores[row.name]),
+    )
+    return f"The score is low, most of all because {_WEAK[worst.name]}."

@@ -1,0 +1,150 @@
+"""Spans: for how much of a day an endpoint was up, payable and down.
+
+A probe speaks from its instant to the next probe that speaks, at most for as long as it `holds`:
+HOLDS_MIN_MS if it was payable, else one and a half times the time to the endpoint's next probe,
+so a target that answers 503 and asks for six hours of silence is down for those hours. What comes
+after that is nobody's: a standstill of ours counts neither way.
+
+Which probes speak (docs/methodology.md, *time, not probe counts*):
+- every scored probe, and a 429, which is no part of the counts but says that nobody was served;
+- the probes that confirm a failure (`ProbeResult.confirms`), which are in no count either;
+- no other: what is ours or unknown says nothing.
+
+Sums are integers of milliseconds and split at midnight UTC, so those of closed days never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from tollgauge.core.probe import HOLDS_MIN_MS, Outcome, ProbeResult
+from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
+
+HOLDS_MAX_MS: Final = 24 * HOUR_MS
+REFUSALS: Final = frozenset({Outcome.THROTTLED, Outcome.FORBIDDEN})
+"""Answers that refuse to say anything: not up as time, although a 401 is up as a count."""
+
+
+class Statement(NamedTuple):
+    """What a probe says of the endpoint from `at` (ms UTC) on, for `holds` milliseconds at most.
+    `compliance` is 0..100.
+    """
+
+    at: int
+    holds: int
+    up: bool
+    payable: bool
+    compliance: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spans:
+    """Milliseconds `up`, `payable` and `down` (up + down is all that was spoken of), the sum of
+    compliance x milliseconds, and how many failures and repairs began: changes from payable to
+    not payable and back.
+    """
+
+    up: int = 0
+    payable: int = 0
+    down: int = 0
+    compliance: int = 0
+    failures: int = 0
+    repairs: int = 0
+
+    def __add__(self, other: Spans) -> Spans:
+        """The sums of two that share no time."""
+        return Spans(
+            up=self.up + other.up,
+            payable=self.payable + other.payable,
+            down=self.down + other.down,
+            compliance=self.compliance + other.compliance,
+            failures=self.failures + other.failures,
+            repairs=self.repairs + other.repairs,
+        )
+
+    def __mul__(self, weight: int) -> Spans:
+        """Every figure times a weight."""
+        return Spans(
+            up=weight * self.up,
+            payable=weight * self.payable,
+            down=weight * self.down,
+            compliance=weight * self.compliance,
+            failures=weight * self.failures,
+            repairs=weight * self.repairs,
+        )
+
+
+NO_SPANS: Final = Spans()
+
+
+def holds_ms(*, payable: bool, interval_ms: int) -> int:
+    """How long a probe speaks at most, when the next one is due after `interval_ms`."""
+    if payable:
+        return HOLDS_MIN_MS
+    return min(max(interval_ms * 3 // 2, HOLDS_MIN_MS), HOLDS_MAX_MS)
+
+
+def statement(result: ProbeResult) -> Statement | None:
+    """What a result says, None if it says nothing of the target."""
+    refused = result.outcome in REFUSALS
+    if not result.scored and result.outcome is not Outcome.THROTTLED:
+        return None
+    return Statement(
+        at=result.at,
+        holds=result.holds,
+        up=result.up and not refused,
+        payable=result.payable,
+        compliance=result.compliance,
+    )
+
+
+def spans(
+    day: int, statements: Iterable[Statement], *, before: Statement | None, until: int
+) -> Spans:
+    """The spans of a UTC day up to `until` (ms UTC), from its statements in any order.
+
+    `before` is the last statement of the day before. An older one is nobody's memory: the first
+    statement after a day of silence begins neither a failure nor a repair.
+    """
+    begin, end = day * DAY_MS, min((day + 1) * DAY_MS, until)
+    ordered = sorted(statements)
+    known = [before, *ordered] if before is not None else ordered
+    up = payable = down = compliance = failures = repairs = 0
+    for current, following in pairwise([*known, None]):
+        if current is None:
+            continue
+        stop = min(current.at + current.holds, end if following is None else following.at, end)
+        spoken = max(stop - max(current.at, begin), 0)
+        up += spoken if current.up else 0
+        down += 0 if current.up else spoken
+        payable += spoken if current.payable else 0
+        compliance += current.compliance * spoken
+        if following is not None:
+            failures += current.payable and not following.payable
+            repairs += following.payable and not current.payable
+    return Spans(
+        up=up,
+        payable=payable,
+        down=down,
+        compliance=compliance,
+        failures=failures,
+        repairs=repairs,
+    )
+
+
+def spans_by_day(statements: Sequence[Statement], *, until: int) -> dict[int, Spans]:
+    """The spans of each UTC day that has a statement or a part of one, up to `until`."""
+    by_day: dict[int, list[Statement]] = {}
+    for item in sorted(statements):
+        by_day.setdefault(day_of(item.at), []).append(item)
+    result: dict[int, Spans] = {}
+    for day, items in by_day.items():
+        earlier = by_day.get(day - 1)
+        before = earlier[-1] if earlier else None
+        result[day] = spans(day, items, before=before, until=until)
+        if day + 1 not in by_day and items[-1].at + items[-1].holds > (day + 1) * DAY_MS < until:
+            result[day + 1] = spans(day + 1, (), before=items[-1], until=until)
+    return result
