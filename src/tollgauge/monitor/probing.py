@@ -99,12 +99,11 @@ class Prober:
     references: tuple[str, ...] = ()
 
     async def probe(self, endpoint: Endpoint, host: HostState) -> Observation:
-        """Probe one endpoint of a wave. A host that sells is asked for a random path too, once a
-        day.
+        """Probe one endpoint of a wave. A host that sells is asked for paths that nobody lists
+        too, at random moments, about once a day.
         """
         observation = await self._ask(endpoint)
-        last = host.wildcard_at
-        if observation.sells and (last is None or last <= self.clock() - WILDCARD_EVERY_MS):
+        if observation.sells and _wildcard_due(host, now=self.clock()):
             return await self._with_wildcard_test(observation)
         return observation
 
@@ -141,7 +140,6 @@ class Prober:
             self.egress,
             endpoint.resource,
             method=result.method,
-            token=secrets.token_hex(8),
             now=self.clock(),
         )
         return replace(observation, learned=None) if siblings_sell else observation
@@ -151,7 +149,10 @@ class Prober:
         402 of the host means nothing.
         """
         wildcard = await x402.wildcard(
-            self.egress, observation.endpoint.resource, token=secrets.token_hex(8), now=self.clock()
+            self.egress,
+            observation.endpoint.resource,
+            method=observation.result.method,
+            now=self.clock(),
         )
         return replace(observation, wildcard=wildcard)
 
@@ -191,6 +192,15 @@ class Prober:
         return any(
             isinstance(exchange.result, Answer) for exchange in await asyncio.gather(*requests)
         )
+
+
+def _wildcard_due(host: HostState, *, now: int) -> bool:
+    """Whether to ask a host for unlisted paths: at once where that was never done, else ever more
+    likely from half a day after the last time until it is certain, so that nobody can know when.
+    """
+    if host.wildcard_at is None:
+        return True
+    return now - host.wildcard_at >= WILDCARD_EVERY_MS // 2 + secrets.randbelow(WILDCARD_EVERY_MS)
 
 
 def record(
