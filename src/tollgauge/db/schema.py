@@ -76,6 +76,10 @@ endpoint = sa.Table(
     sa.Column("first_seen", sa.BigInteger, nullable=False),
     sa.Column("last_seen", sa.BigInteger, nullable=False),
     sa.Column("last_probed", sa.BigInteger),
+    # When it was last up at a scored probe, and the first one since that found it not up; NULL
+    # while there is none (core/attribution.Standing).
+    sa.Column("up_at", sa.BigInteger),
+    sa.Column("down_since", sa.BigInteger),
     sa.Column("next_due", sa.BigInteger, nullable=False),
     sa.Column("watched_until", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("service_name", ForeignText, nullable=False, server_default=""),
@@ -108,6 +112,7 @@ endpoint = sa.Table(
         postgresql_where=_WATCHED,
     ),
     sa.Index("ix_endpoint_score_due", "score_due"),
+    sa.Index("ix_endpoint_last_probed", "last_probed"),
     sa.Index("ix_endpoint_adopted", "first_seen", sqlite_where=_ADOPTED, postgresql_where=_ADOPTED),
     sa.Index("ix_endpoint_quote_pay_to", "quote_pay_to", "quote_network", "host"),
 )
