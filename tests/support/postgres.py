@@ -29,6 +29,7 @@ SETTINGS = {
     "max_connections": "60",
     "shared_buffers": "32MB",
     "autovacuum": "off",
+    "jit": "off",
 }
 
 
