@@ -19,6 +19,7 @@ from tollgauge.core.schedule import NORMAL, Cadence, interval_ms
 from tollgauge.core.score import OtherScore, Score, score_to_json
 from tollgauge.core.scoring import score
 from tollgauge.core.signals.volume import sums_of
+from tollgauge.core.site import site
 from tollgauge.core.text import injection_suspected
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.db import meta
@@ -31,10 +32,13 @@ from tollgauge.store.probes import window
 
 POLICY_2_SINCE: Final = "policy-2-since"
 """The key of the instant from which on this database has scores of policy 2; it is set where there
-were scores of policy 1 before (db/migrations, version 0014).
+were scores of policy 1 before (db/migrations, version 0019).
 """
 BOTH_MS: Final = 30 * DAY_MS
 """For how long scores name what the policy before gives too."""
+NEW_PATH_MS: Final = 7 * DAY_MS
+"""For so long a new path is not taken for better than its site."""
+SAME_CRAWL_MS: Final = DAY_MS
 
 
 async def score_and_save(
@@ -126,6 +130,7 @@ def gather(
         listed=endpoint.status is not Listing.DELISTED,
         templated=endpoint.templated,
         wildcard=bool(host.wildcard),
+        site_median_tenths=_site_median(tx, endpoint, as_of=as_of),
         injection=injection_suspected(f"{endpoint.service_name}\n{endpoint.description}"),
         quote=endpoint.quote,
         days=seen.days,
@@ -144,6 +149,16 @@ def _state(latest: LatestState | None, endpoint: Endpoint) -> LatestState | None
     if latest is None or latest.payable or endpoint.unconfirmed_at is None:
         return latest
     return replace(latest, unconfirmed=True)
+
+
+def _site_median(tx: Connection, endpoint: Endpoint, *, as_of: int) -> int | None:
+    """What a new path of a site that is known for longer is measured by, None for any other: paths
+    that came within SAME_CRAWL_MS are as new as this one.
+    """
+    if as_of - endpoint.first_seen >= NEW_PATH_MS:
+        return None
+    before = endpoint.first_seen - SAME_CRAWL_MS
+    return scores.site_median(tx, site(endpoint.host), before=before)
 
 
 def _chain(tx: Connection, endpoint: Endpoint, *, as_of: int) -> ChainEvidence | None:
