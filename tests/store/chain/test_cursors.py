@@ -320,7 +320,7 @@ async def test_what_is_indexed_of_the_window_is_said(store: Store) -> None:
     assert covered.to_at == NOW - DAY_MS
 
 
-async def test_the_evidence_names_payers_and_what_went_back(store: Store) -> None:
+async def test_the_evidence_sums_payers_without_what_went_back(store: Store) -> None:
     cursor = await started(store, SELLER)
     block = header(101)
     await advanced(
@@ -335,10 +335,11 @@ async def test_the_evidence_names_payers_and_what_went_back(store: Store) -> Non
     (found,) = (await store.reading(endpoints.get_many, [await store.reading(_id)])).values()
     seen = await store.reading(scoring.gather, found, as_of=NOW)
     assert seen.chain is not None
-    assert {row.payer: (row.transfers, row.paid, row.returned) for row in seen.chain.payers} == {
-        text(ANN): (1, 50, 20),
-        text(SELLER): (1, 9, 0),
-    }
+    sums = seen.chain.sums
+    assert sums is not None
+    assert (sums.transfers, sums.own, sums.returned) == (2, 9, 20)
+    assert (sums.raw.payers, sums.raw.volume) == (2, 59)
+    assert (sums.organic.payers, sums.organic.volume, sums.organic.squares) == (1, 30, 900)
 
 
 def _id(tx: Connection) -> str:

@@ -6,10 +6,11 @@ import hashlib
 from dataclasses import replace
 
 from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
-from tollgauge.core.evidence import Evidence, from_json
+from tollgauge.core.evidence import Evidence, LatestState, from_json
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.score import score_from_json
 from tollgauge.core.scoring import score
+from tollgauge.core.spans import Spans
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring
@@ -67,8 +68,10 @@ async def test_a_saved_score_is_the_one_that_its_evidence_gives(store: Store) ->
                 slots=3,
                 latency_sum=200,
                 latency=((100, 2),),
+                spans=Spans(up=9, payable=9, compliance=700),
             ),
         ),
+        state=LatestState(at=NOW, outcome="payment-required", up=True, payable=True),
     )
     await store.writing(endpoints.insert, one)
     saved = scoring.scored(one.id, evidence)
