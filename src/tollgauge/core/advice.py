@@ -15,6 +15,9 @@ from tollgauge.core.policy import Cap
 from tollgauge.core.signals.facts import Facts
 from tollgauge.core.signals.flag import Flag
 
+PAYABLE: Final = frozenset({"proceed", "caution"})
+"""The advice that lets pay: what has another one stands on no leaderboard, is no alternative, and
+nobody is told how to pay it."""
 _TEMPLATE_SHADOWS: Final = frozenset({"down-now", "never-compliant"})
 """Error flags that an unfilled placeholder causes by itself."""
 _WEAK: Final = {

@@ -144,6 +144,13 @@ class Score:
     payable_24h_permille: int | None = None
     activity: Activity | None = None
 
+    @property
+    def is_down(self) -> bool | None:
+        """Whether the latest probes that there are say so, None while nothing was measured."""
+        if self.score_tenths is None:
+            return None
+        return any(flag.code == "down-now" for flag in self.flags)
+
 
 _FORM: Final = TypeAdapter(Score)
 
