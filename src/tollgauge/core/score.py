@@ -111,6 +111,15 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyScore:
+    """What another policy makes of the same evidence."""
+
+    version: int
+    score_tenths: int | None
+    grade: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
     """One endpoint's score under one policy as of a moment.
 

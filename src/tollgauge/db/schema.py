@@ -221,7 +221,8 @@ score = sa.Table(
     sa.Column("evidence", sa.LargeBinary, nullable=False),
     sa.Column("digest", sa.Text, nullable=False),
     sa.Column("result", sa.LargeBinary, nullable=False),
-    sa.Index("ix_score_rank", "score_tenths", "confidence_hundredths"),
+    sa.Column("payable_24h_permille", sa.Integer),
+    sa.Index("ix_score_rank", "score_tenths", "confidence_hundredths", "endpoint_id"),
 )
 
 meta = sa.Table(

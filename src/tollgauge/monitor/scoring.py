@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.evidence import RECENT_MS, ChainEvidence, Evidence, to_json
+from tollgauge.core.policy import CURRENT, Policy
 from tollgauge.core.score import Score, score_to_json
 from tollgauge.core.scoring import score
 from tollgauge.core.text import injection_suspected
@@ -45,9 +46,9 @@ def compute(tx: Connection, endpoint: Endpoint, *, as_of: int) -> tuple[Score, S
     return result, _row(endpoint.id, evidence, result)
 
 
-def scored(endpoint_id: str, evidence: Evidence) -> ScoreRow:
-    """The row of an endpoint's score under the newest policy."""
-    return _row(endpoint_id, evidence, score(evidence))
+def scored(endpoint_id: str, evidence: Evidence, policy: Policy = CURRENT) -> ScoreRow:
+    """The row of an endpoint's score under a policy."""
+    return _row(endpoint_id, evidence, score(evidence, policy))
 
 
 def _row(endpoint_id: str, evidence: Evidence, computed: Score) -> ScoreRow:
@@ -67,6 +68,7 @@ def _row(endpoint_id: str, evidence: Evidence, computed: Score) -> ScoreRow:
         evidence=document,
         digest=hashlib.sha256(document).hexdigest(),
         result=score_to_json(computed),
+        payable_24h_permille=computed.payable_24h_permille,
     )
 
 

@@ -112,12 +112,12 @@ async def test_the_order_is_score_then_confidence_then_id_of_listed_endpoints(
     )
 
 
-async def test_equal_scores_are_ordered_by_id(store: Store) -> None:
+async def test_equal_scores_are_ordered_by_id_as_their_index_is(store: Store) -> None:
     paths = [f"/{i}" for i in range(9)]
     await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
     await save(store, *(row(path, 500) for path in paths))
     found = [one.endpoint_id for one in await store.reading(scores.top, limit=9)]
-    assert found == sorted(endpoint(path).id for path in paths)
+    assert found == sorted((endpoint(path).id for path in paths), reverse=True)
 
 
 async def test_nothing_scored_is_an_empty_population(store: Store) -> None:

@@ -35,11 +35,12 @@ ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z")
 RECOMMENDATIONS = {"proceed", "caution", "avoid", "unverified", "not-payable", "parameterize"}
 
 LEADER = "rank resource host score grade recommendation confidence uptime30d avgLatencyMs amountUsd"
-LEADER += " network endpointPage"
+LEADER += " network endpointPage payableNow payable24h"
 REPORT = "resource score grade confidence recommendation scoreRange breakdown policy flags"
 REPORT += (
     " flagsDetailed confidenceDetail advertised settlement stats liveProbe advertisedBy evidence"
 )
+REPORT += " reason payableNow payable24h activity previousPolicy"
 STATS = "probes30d scoredProbes30d excluded30d uptime30d compliant30d avgLatencyMs p50LatencyMs"
 STATS += " p95LatencyMs latencyVantage firstSeen lastProbed observedDays priceChanges30d"
 STATS += " payToChanges30d settledVolumeUsd30d"
@@ -51,6 +52,7 @@ SNAPSHOT += (
     " advertisedPriceUsd priceStability network firstSeen lastProbed status snapshotComputed"
 )
 SNAPSHOT += " ageHours advertisedDescription betterAlternatives summary verdict sources"
+SNAPSHOT += " reason payableNow payable24h down policyVersion previousPolicy"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

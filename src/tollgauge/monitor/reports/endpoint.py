@@ -12,7 +12,7 @@ from tollgauge.core.latency import percentile
 from tollgauge.core.policy import Cap
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import Rollup
-from tollgauge.core.score import Component, score_from_json
+from tollgauge.core.score import Activity, Component, score_from_json
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.units import ASSETS, DAY_MS, WINDOW_MS, day_of, usd_text
 from tollgauge.monitor.reports.snapshots import Snapshot, snapshot_of
@@ -51,7 +51,7 @@ class TimelineEvent:
 class EndpointView:
     """Everything the endpoint's page shows. `days` are the last 30 UTC days, oldest first, one
     entry a day with zeros where nothing was measured. `low_tenths` to `high_tenths` is the score
-    range.
+    range, `activity` the organic interval.
     """
 
     snapshot: Snapshot
@@ -60,6 +60,7 @@ class EndpointView:
     caps: tuple[Cap, ...]
     low_tenths: int | None
     high_tenths: int | None
+    activity: Activity | None = None
     days: tuple[DayBar, ...]
     events: tuple[TimelineEvent, ...]
 
@@ -82,6 +83,7 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
         caps=() if score is None else score.caps,
         low_tenths=None if score is None else score.low_tenths,
         high_tenths=None if score is None else score.high_tenths,
+        activity=None if score is None else score.activity,
         days=_bars(sums, today=today),
         events=tuple(_timeline(event) for event in events),
     )

@@ -11,9 +11,9 @@ from typing import Literal
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.policy import POLICIES
+from tollgauge.core.policy import CURRENT
 from tollgauge.core.probe import ProbeResult
-from tollgauge.core.score import Score, score_from_json
+from tollgauge.core.score import PolicyScore, Score, score_from_json
 from tollgauge.monitor import scoring
 from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.endpoints.scores import ScoreRow
@@ -25,13 +25,15 @@ Role = Literal["best", "median", "worst"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustReport:
     """Everything a trust report says. `row` is the score as it is stored, with the canonical text
-    of the evidence and its digest; `probe` the live probe, or the last one known.
+    of the evidence and its digest; `probe` the live probe, or the last one known; `previous` the
+    score under the policy before.
     """
 
     endpoint: Endpoint
     score: Score
     row: ScoreRow
     probe: ProbeResult | None
+    previous: PolicyScore | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,7 @@ def shared(tx: Connection, endpoint: Endpoint, probe: ProbeResult) -> TrustRepor
     """
     row = scores.get(tx, endpoint.id)
     newest_evidence = max(probe.at, endpoint.last_seen, endpoint.quote_at or 0)
-    if row is None or row.policy_version != max(POLICIES) or row.as_of < newest_evidence:
+    if row is None or row.policy_version != CURRENT.version or row.as_of < newest_evidence:
         return None
     score = score_from_json(row.result)
     if score.stats.last_probed != probe.at:

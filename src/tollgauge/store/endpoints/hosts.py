@@ -50,6 +50,13 @@ def get_many(tx: Connection, hosts: Iterable[str]) -> dict[str, HostState]:
     return {row.host: rows.from_columns(HostState, row) for row in known}
 
 
+def below(tx: Connection, domain: str) -> list[str]:
+    """The known hosts that are a domain or lie below it."""
+    inside = host_table.c.host.endswith(f".{domain}", autoescape=True)
+    query = sa.select(host_table.c.host).where(sa.or_(host_table.c.host == domain, inside))
+    return list(tx.execute(query).scalars())
+
+
 def claim(tx: Connection, host: str, *, owner: str, now: int, lease_ms: int) -> bool:
     """Lease one host for a probe that is wanted now; False if it is leased, or not free before
     `free_at`. An unknown host is added.

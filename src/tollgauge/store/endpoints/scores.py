@@ -4,12 +4,12 @@ Rules:
 - one row for each endpoint, with the evidence that it was computed from; an older score never
   replaces a newer one;
 - the ranked population is every listed endpoint that a directory names and that has a score;
-- its order is score, then confidence (both descending), then id.
+- its order is score, confidence and id, all descending, as the index has them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,7 +48,7 @@ _END_CLAIM: Final = Prepared(
 _ORDER: Final = (
     score_table.c.score_tenths.desc(),
     score_table.c.confidence_hundredths.desc(),
-    score_table.c.endpoint_id,
+    score_table.c.endpoint_id.desc(),
 )
 _RANKED: Final = (
     endpoint_table.c.status == Listing.LISTED.value,
@@ -60,8 +60,9 @@ _RANKED: Final = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreRow:
     """A score as it was saved. `compliant`: at least half of the scored probes were. `evidence` is
-    the canonical JSON whose SHA-256 is `digest`; `result` the JSON of the whole score. None where
-    nothing was measured.
+    the canonical JSON whose SHA-256 is `digest`; `result` the JSON of the whole score;
+    `payable_24h_permille` the chance that it is payable in 24 hours. None where nothing was
+    measured.
     """
 
     endpoint_id: str
@@ -76,6 +77,17 @@ class ScoreRow:
     evidence: bytes
     digest: str
     result: bytes
+    payable_24h_permille: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """An endpoint of the ranked population, by what ranks it, and its host."""
+
+    endpoint_id: str
+    host: str
+    score_tenths: int
+    confidence_hundredths: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +147,51 @@ def top(tx: Connection, *, limit: int, offset: int = 0) -> tuple[ScoreRow, ...]:
         .offset(offset)
     )
     return tuple(rows.from_columns(ScoreRow, row) for row in tx.execute(query))
+
+
+def candidates(
+    tx: Connection,
+    *,
+    recommended: Collection[str],
+    without_hosts: Collection[str],
+    after: Candidate | None,
+    limit: int,
+) -> tuple[Candidate, ...]:
+    """The best of the ranked population with one of these recommendations, best first: those
+    behind `after`, without the endpoints of some hosts.
+    """
+    query = (
+        sa.select(
+            *score_table.c["endpoint_id", "score_tenths", "confidence_hundredths"],
+            endpoint_table.c.host,
+        )
+        .join(endpoint_table)
+        .where(
+            *_RANKED,
+            score_table.c.recommendation.in_(recommended),
+            endpoint_table.c.host.not_in(without_hosts),
+        )
+        .order_by(*_ORDER)
+        .limit(limit)
+    )
+    if after is not None:
+        place = (after.score_tenths, after.confidence_hundredths, after.endpoint_id)
+        query = query.where(sa.tuple_(*(column.element for column in _ORDER)) < place)
+    return tuple(rows.from_columns(Candidate, row) for row in tx.execute(query))
+
+
+def count(tx: Connection, *, hosts: Collection[str], recommended: Collection[str]) -> int:
+    """How many of the ranked population are on some hosts and have one of these recommendations."""
+    query = (
+        sa.select(sa.func.count())
+        .select_from(score_table.join(endpoint_table))
+        .where(
+            *_RANKED,
+            endpoint_table.c.host.in_(hosts),
+            score_table.c.recommendation.in_(recommended),
+        )
+    )
+    return tx.execute(query).scalar_one()
 
 
 def population(tx: Connection) -> Population:

@@ -14,12 +14,15 @@ from typing import Any, Final
 import orjson
 
 from tollgauge.core.endpoint import Endpoint, parse_resource
-from tollgauge.core.evidence import ChainEvidence, Evidence, LastProbe, PayerVolume
+from tollgauge.core.evidence import ChainEvidence, ChainSums, Evidence, LastProbe, LatestState
 from tollgauge.core.exchange import Timings
-from tollgauge.core.policy import POLICIES
+from tollgauge.core.policy import POLICY_1, POLICY_2
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import rollup
-from tollgauge.core.score import score_from_json
+from tollgauge.core.score import PolicyScore, score_from_json
+from tollgauge.core.scoring import score
+from tollgauge.core.signals.volume import payer_sums
+from tollgauge.core.spans import Spans
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
 from tollgauge.monitor.reports import (
@@ -75,7 +78,7 @@ def preview() -> Any:
 
 def leaderboard(base_url: str) -> Any:
     """The leaderboard as JSON value."""
-    board = Leaderboard(as_of=AS_OF, policy_version=max(POLICIES), rows=(_snapshot(),))
+    board = Leaderboard(as_of=AS_OF, policy_version=POLICY_2.version, rows=(_snapshot(),))
     return _json(wire.leaderboard(board, base_url=base_url))
 
 
@@ -110,16 +113,26 @@ def _report() -> TrustReport:
         score=score_from_json(row.result),
         row=row,
         probe=_probe(AS_OF - MINUTE_MS),
+        previous=_previous(),
     )
 
 
 def _snapshot() -> Snapshot:
-    return replace(snapshot_of(_ENDPOINT, _row(), now=AS_OF), better_alternatives=3)
+    shown = snapshot_of(_ENDPOINT, _row(), now=AS_OF)
+    return replace(shown, better_alternatives=3, previous=_previous())
 
 
 @cache
 def _row() -> ScoreRow:
-    return scored(_ENDPOINT.id, _evidence())
+    return scored(_ENDPOINT.id, _evidence(), POLICY_2)
+
+
+@cache
+def _previous() -> PolicyScore:
+    before = score(_evidence(), POLICY_1)
+    return PolicyScore(
+        version=before.policy_version, score_tenths=before.score_tenths, grade=before.grade
+    )
 
 
 @cache
@@ -127,13 +140,15 @@ def _evidence() -> Evidence:
     last = AS_OF - MINUTE_MS
     begin = AS_OF - DAY_MS
     day = rollup(day_of(begin), [_probe(at) for at in range(begin, AS_OF, 30 * MINUTE_MS)])
+    spans = Spans(up=DAY_MS, payable=DAY_MS, compliance=100 * DAY_MS)
+    payers = payer_sums([10_000 * number for number in range(1, 13)])
     window = range(day_of(AS_OF - WINDOW_MS), day_of(AS_OF))
     return Evidence(
         resource=RESOURCE,
         as_of=AS_OF,
         first_seen=_ENDPOINT.first_seen,
         quote=_QUOTE,
-        days=tuple(replace(day, day=number) for number in window),
+        days=tuple(replace(day, day=number, spans=spans) for number in window),
         recent=(6, 6),
         last=LastProbe(
             at=last,
@@ -143,15 +158,15 @@ def _evidence() -> Evidence:
             accepts=1,
             tls_not_after=AS_OF + 60 * DAY_MS,
         ),
+        state=LatestState(at=last, outcome=Outcome.PAYMENT_REQUIRED.value, up=True, payable=True),
         chain=ChainEvidence(
             network=_QUOTE.network,
             pay_to=PAY_TO,
             indexed_ms=WINDOW_MS,
             indexed_to_block=40_218_326,
             indexed_to=AS_OF - MINUTE_MS,
-            payers=tuple(
-                PayerVolume(payer=f"0x{number:040x}", transfers=number, paid=10_000 * number)
-                for number in range(1, 13)
+            sums=ChainSums(
+                transfers=78, clusters=4, raw=payers, organic=payers, high=payers, low=payers
             ),
         ),
     )

@@ -1,0 +1,103 @@
+"""Leaderboard: the best listed endpoints that may be paid, a few of each site.
+
+Rules:
+- only what is advised to be paid, with or without caution (core/advice.PAYABLE);
+- at most SITE_ROWS of one site; the last of them says how many more the site has;
+- the candidates are read in pages from the index of scores, without the hosts of full sites, at
+  most PAGES pages: many paths of one site cost no more than they hide.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from sqlalchemy import Connection
+
+from tollgauge.core.advice import PAYABLE
+from tollgauge.core.attribution import site
+from tollgauge.core.policy import CURRENT
+from tollgauge.monitor.reports.snapshots import Snapshot, snapshot_of
+from tollgauge.store.endpoints import endpoints, hosts, scores
+from tollgauge.store.endpoints.scores import Candidate
+
+SIZE: Final = 25
+SITE_ROWS: Final = 3
+PAGE: Final = 200
+PAGES: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class MoreOfSite:
+    """How many endpoints of a site could stand on the leaderboard and do not."""
+
+    site: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaderboard:
+    """The best listed endpoints, best first (at most 25). `as_of` is when the last of them was
+    scored. `more` is what is not shown of a site, by the id of the last row that is.
+    """
+
+    as_of: int
+    policy_version: int
+    rows: tuple[Snapshot, ...]
+    more: Mapping[str, MoreOfSite] = field(default_factory=dict)
+
+
+def leaderboard(tx: Connection, *, now: int) -> Leaderboard:
+    """The best listed endpoints, best first, as of the newest of their scores: it is the same,
+    and keeps its entity tag, until one of them is scored again.
+    """
+    best = _best(tx)
+    ids = [candidate.endpoint_id for candidate in best]
+    known, latest = endpoints.get_many(tx, ids), scores.get_many(tx, ids)
+    rows = [latest[id_] for id_ in ids if id_ in latest and id_ in known]
+    return Leaderboard(
+        as_of=max((row.as_of for row in rows), default=now),
+        policy_version=CURRENT.version,
+        rows=tuple(snapshot_of(known[row.endpoint_id], row, now=row.as_of) for row in rows),
+        more=_more(tx, best),
+    )
+
+
+def _best(tx: Connection) -> list[Candidate]:
+    """The rows of the leaderboard."""
+    best: list[Candidate] = []
+    rows_by_site: Counter[str] = Counter()
+    full_hosts: set[str] = set()
+    after: Candidate | None = None
+    for _ in range(PAGES):
+        page = scores.candidates(
+            tx, recommended=PAYABLE, without_hosts=full_hosts, after=after, limit=PAGE
+        )
+        for candidate in page:
+            name = site(candidate.host)
+            if rows_by_site[name] < SITE_ROWS:
+                rows_by_site[name] += 1
+                best.append(candidate)
+            if rows_by_site[name] == SITE_ROWS:
+                full_hosts.add(candidate.host)
+            if len(best) == SIZE:
+                return best
+        if len(page) < PAGE:
+            break
+        after = page[-1]
+    return best
+
+
+def _more(tx: Connection, best: Sequence[Candidate]) -> dict[str, MoreOfSite]:
+    rows_by_site = Counter(site(candidate.host) for candidate in best)
+    last_row = {site(candidate.host): candidate.endpoint_id for candidate in best}
+    more: dict[str, MoreOfSite] = {}
+    for name, shown in rows_by_site.items():
+        if shown == SITE_ROWS:
+            of_site = [host for host in hosts.below(tx, name) if site(host) == name]
+            count = scores.count(tx, hosts=of_site, recommended=PAYABLE) - shown
+            if count:
+                more[last_row[name]] = MoreOfSite(name, count)
+    return more
