@@ -222,7 +222,10 @@ score = sa.Table(
     sa.Column("digest", sa.Text, nullable=False),
     sa.Column("result", sa.LargeBinary, nullable=False),
     sa.Column("payable_24h_permille", sa.Integer),
-    sa.Index("ix_score_rank", "score_tenths", "confidence_hundredths", "endpoint_id"),
+    # With the recommendation, so that the leaderboard reads no row that it does not show.
+    sa.Index(
+        "ix_score_rank", "score_tenths", "confidence_hundredths", "endpoint_id", "recommendation"
+    ),
 )
 
 meta = sa.Table(

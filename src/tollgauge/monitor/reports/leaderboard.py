@@ -2,7 +2,8 @@
 
 Rules:
 - only what is advised to be paid, with or without caution (core/advice.PAYABLE);
-- at most SITE_ROWS of one site; the last of them says how many more the site has;
+- at most SITE_ROWS of one site; the last of them says how many more the site has (counted up to
+  MORE_MAX);
 - the candidates are read in pages from the index of scores, without the hosts of full sites, at
   most PAGES pages: many paths of one site cost no more than they hide.
 """
@@ -25,13 +26,16 @@ from tollgauge.store.endpoints.scores import Candidate
 
 SIZE: Final = 25
 SITE_ROWS: Final = 3
+MORE_MAX: Final = 1_000
 PAGE: Final = 200
 PAGES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class MoreOfSite:
-    """How many endpoints of a site could stand on the leaderboard and do not."""
+    """How many endpoints of a site could stand on the leaderboard and do not; MORE_MAX stands for
+    that many or more.
+    """
 
     site: str
     count: int
@@ -97,7 +101,7 @@ def _more(tx: Connection, best: Sequence[Candidate]) -> dict[str, MoreOfSite]:
     for name, shown in rows_by_site.items():
         if shown == SITE_ROWS:
             of_site = [host for host in hosts.below(tx, name) if site(host) == name]
-            count = scores.count(tx, hosts=of_site, recommended=PAYABLE) - shown
-            if count:
-                more[last_row[name]] = MoreOfSite(name, count)
+            count = scores.count(tx, hosts=of_site, recommended=PAYABLE, most=shown + MORE_MAX)
+            if count > shown:
+                more[last_row[name]] = MoreOfSite(name, count - shown)
     return more

@@ -180,18 +180,23 @@ def candidates(
     return tuple(rows.from_columns(Candidate, row) for row in tx.execute(query))
 
 
-def count(tx: Connection, *, hosts: Collection[str], recommended: Collection[str]) -> int:
-    """How many of the ranked population are on some hosts and have one of these recommendations."""
+def count(
+    tx: Connection, *, hosts: Collection[str], recommended: Collection[str], most: int
+) -> int:
+    """How many of the ranked population are on some hosts and have one of these recommendations;
+    `most` and no further.
+    """
     query = (
-        sa.select(sa.func.count())
-        .select_from(score_table.join(endpoint_table))
+        sa.select(score_table.c.endpoint_id)
+        .join(endpoint_table)
         .where(
             *_RANKED,
             endpoint_table.c.host.in_(hosts),
             score_table.c.recommendation.in_(recommended),
         )
+        .limit(most)
     )
-    return tx.execute(query).scalar_one()
+    return tx.execute(sa.select(sa.func.count()).select_from(query.subquery())).scalar_one()
 
 
 def population(tx: Connection) -> Population:

@@ -28,6 +28,7 @@ from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
 from tollgauge.monitor.reports import (
     Ecosystem,
     Leaderboard,
+    MoreOfSite,
     Sample,
     Snapshot,
     TrustReport,
@@ -78,7 +79,9 @@ def preview() -> Any:
 
 def leaderboard(base_url: str) -> Any:
     """The leaderboard as JSON value."""
-    board = Leaderboard(as_of=AS_OF, policy_version=POLICY_2.version, rows=(_snapshot(),))
+    row = _snapshot()
+    more = {row.id: MoreOfSite("example.com", 12)}
+    board = Leaderboard(as_of=AS_OF, policy_version=POLICY_2.version, rows=(row,), more=more)
     return _json(wire.leaderboard(board, base_url=base_url))
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import WithJsonSchema
 
 from tollgauge.core.endpoint import Listing
-from tollgauge.monitor.reports import Leaderboard, Snapshot
+from tollgauge.monitor.reports import Leaderboard, MoreOfSite, Snapshot
 from tollgauge.web.wire.figures import day, iso, micro_usd, minute, permille, tenths
 from tollgauge.web.wire.scores import PolicyScoreShape, previous_policy
 from tollgauge.web.wire.shape import Chance, Grade, OneOf, Percent, Recommendation, Shape
@@ -19,8 +19,17 @@ _NotAdvertised = Annotated[
 ]
 
 
+class MoreOfSiteShape(Shape):
+    """How many more endpoints of a site could stand here; 1000 stands for that many or more."""
+
+    site: str
+    count: int
+
+
 class LeaderRow(Shape):
-    """One row of the leaderboard."""
+    """One row of the leaderboard, which has at most three of one site: the last of them says how
+    many more there are (`moreOfSite`).
+    """
 
     rank: int
     resource: str
@@ -36,10 +45,11 @@ class LeaderRow(Shape):
     amount_usd: float | None
     network: str | None
     endpoint_page: str
+    more_of_site: MoreOfSiteShape | None
 
 
 class LeaderboardShape(Shape):
-    """The best 25 listed endpoints."""
+    """The best 25 listed endpoints that may be paid, at most three of one site."""
 
     as_of: str
     policy_version: int
@@ -107,10 +117,15 @@ def leaderboard(board: Leaderboard, *, base_url: str) -> LeaderboardShape:
                 amount_usd=micro_usd(row.price_micro_usd),
                 network=row.network,
                 endpoint_page=f"{base_url}/endpoint/{row.id}",
+                more_of_site=_more(board.more.get(row.id)),
             )
             for rank, row in enumerate(board.rows, 1)
         ],
     )
+
+
+def _more(more: MoreOfSite | None) -> MoreOfSiteShape | None:
+    return None if more is None else MoreOfSiteShape(site=more.site, count=more.count)
 
 
 def snapshot(view: Snapshot, *, now: int, base_url: str) -> SnapshotShape:

@@ -161,12 +161,16 @@ def test_any_component_gives_a_valid_bar(weight: int, tenths: int) -> None:
     assert 0 <= fill <= track <= 300
 
 
-@given(st.none() | st.text(max_size=30), st.none() | st.integers(0, 1_000))
-def test_any_grade_gives_a_valid_badge(grade: str | None, tenths: int | None) -> None:
-    tree = parsed(badge_svg(grade, tenths).decode())
+@given(
+    st.sampled_from(["proceed", "avoid"]) | st.text(max_size=30),
+    st.none() | st.text(max_size=30),
+    st.none() | st.integers(0, 1_000),
+)
+def test_any_advice_gives_a_valid_badge(advice: str, grade: str | None, tenths: int | None) -> None:
+    tree = parsed(badge_svg(advice, grade, tenths).decode())
     assert tree.attrib["aria-label"].startswith("tollgauge: ")
-    if grade is None or tenths is None:
-        assert tree.attrib["aria-label"] == "tollgauge: no score yet"
+    if advice == "proceed" and (grade is None or tenths is None):
+        assert tree.attrib["aria-label"] == "tollgauge: proceed"
 
 
 @given(st.integers(min_value=0, max_value=10**9))

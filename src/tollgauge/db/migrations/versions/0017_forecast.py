@@ -1,5 +1,5 @@
-"""The chance of being payable in 24 hours beside each score; the order of scores ends with the id,
-so that the best are read from the index alone, however many score the same.
+"""The chance of being payable in 24 hours beside each score; the index of scores has all that the
+leaderboard is chosen by, so that no row is read that it does not show.
 """
 
 from __future__ import annotations
@@ -17,5 +17,7 @@ def upgrade() -> None:
     op.add_column("score", sa.Column("payable_24h_permille", sa.Integer()))
     op.drop_index("ix_score_rank", "score")
     op.create_index(
-        "ix_score_rank", "score", ["score_tenths", "confidence_hundredths", "endpoint_id"]
+        "ix_score_rank",
+        "score",
+        ["score_tenths", "confidence_hundredths", "endpoint_id", "recommendation"],
     )
