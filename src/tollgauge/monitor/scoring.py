@@ -13,7 +13,6 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.evidence import RECENT_MS, ChainEvidence, Evidence, to_json
-from tollgauge.core.policy import CURRENT, Policy
 from tollgauge.core.score import Score, score_to_json
 from tollgauge.core.scoring import score
 from tollgauge.core.text import injection_suspected
@@ -46,9 +45,9 @@ def compute(tx: Connection, endpoint: Endpoint, *, as_of: int) -> tuple[Score, S
     return result, _row(endpoint.id, evidence, result)
 
 
-def scored(endpoint_id: str, evidence: Evidence, policy: Policy = CURRENT) -> ScoreRow:
-    """The row of an endpoint's score under a policy."""
-    return _row(endpoint_id, evidence, score(evidence, policy))
+def scored(endpoint_id: str, evidence: Evidence) -> ScoreRow:
+    """The row of an endpoint's score under the newest policy."""
+    return _row(endpoint_id, evidence, score(evidence))
 
 
 def _row(endpoint_id: str, evidence: Evidence, computed: Score) -> ScoreRow:

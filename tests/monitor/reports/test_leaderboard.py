@@ -10,7 +10,6 @@ from tests.support.evidence_by_time import AS_OF, dead, payable
 
 from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
 from tollgauge.core.evidence import Evidence
-from tollgauge.core.policy import POLICY_2
 from tollgauge.core.units import HOUR_MS
 from tollgauge.db.engine import Store
 from tollgauge.monitor import reports, scoring
@@ -39,7 +38,7 @@ async def add(
             last_seen=AS_OF,
             status=Listing.LISTED,
         )
-        row = scoring.scored(endpoint.id, evidence, POLICY_2)
+        row = scoring.scored(endpoint.id, evidence)
         if tenths is not None:
             row = replace(row, score_tenths=tenths)
         await store.writing(endpoints.insert, endpoint)
@@ -63,7 +62,7 @@ async def board(store: Store) -> reports.Leaderboard:
 async def test_what_is_not_to_be_paid_is_not_on_it_whatever_its_score(
     store: Store, evidence: Evidence, advice: str
 ) -> None:
-    assert scoring.scored("", evidence, POLICY_2).recommendation == advice
+    assert scoring.scored("", evidence).recommendation == advice
     await add(store, "bad.example.com", "/", evidence=evidence, tenths=1_000)
     await add(store, "good.example.org", "/")
     assert [row.host for row in (await board(store)).rows] == ["good.example.org"]

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.policy import CURRENT
-from tollgauge.core.score import PolicyScore, score_from_json
+from tollgauge.core.score import OtherScore, score_from_json
 from tollgauge.core.verdict import UNPROBED, summary
 from tollgauge.store.endpoints import alternative_counts, endpoints, public, scores
 from tollgauge.store.endpoints.scores import ScoreRow
@@ -63,7 +63,7 @@ class Snapshot:
     advertised_description: str
     better_alternatives: int | None
     policy_version: int
-    previous: PolicyScore | None = None
+    previous: OtherScore | None = None
     simulated: bool = False
 
 
@@ -134,6 +134,7 @@ def snapshot_of(
         payable_now_permille=score.payable_now_permille,
         payable_24h_permille=score.payable_24h_permille,
         is_down=score.is_down,
+        previous=score.previous,
         confidence_hundredths=score.confidence_hundredths,
         uptime_tenths=stats.uptime_tenths,
         latency_ms=stats.avg_latency_ms,

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.policy import CURRENT
 from tollgauge.core.probe import ProbeResult
-from tollgauge.core.score import PolicyScore, Score, score_from_json
+from tollgauge.core.score import Score, score_from_json
 from tollgauge.monitor import scoring
 from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.endpoints.scores import ScoreRow
@@ -25,15 +25,13 @@ Role = Literal["best", "median", "worst"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustReport:
     """Everything a trust report says. `row` is the score as it is stored, with the canonical text
-    of the evidence and its digest; `probe` the live probe, or the last one known; `previous` the
-    score under the policy before.
+    of the evidence and its digest; `probe` the live probe, or the last one known.
     """
 
     endpoint: Endpoint
     score: Score
     row: ScoreRow
     probe: ProbeResult | None
-    previous: PolicyScore | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

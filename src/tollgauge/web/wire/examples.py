@@ -16,10 +16,10 @@ import orjson
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.evidence import ChainEvidence, ChainSums, Evidence, LastProbe, LatestState
 from tollgauge.core.exchange import Timings
-from tollgauge.core.policy import POLICY_1, POLICY_2
+from tollgauge.core.policy import CURRENT, POLICY_1
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import rollup
-from tollgauge.core.score import PolicyScore, score_from_json
+from tollgauge.core.score import OtherScore, score_from_json
 from tollgauge.core.scoring import score
 from tollgauge.core.signals.volume import payer_sums
 from tollgauge.core.spans import Spans
@@ -81,7 +81,7 @@ def leaderboard(base_url: str) -> Any:
     """The leaderboard as JSON value."""
     row = _snapshot()
     more = {row.id: MoreOfSite("example.com", 12)}
-    board = Leaderboard(as_of=AS_OF, policy_version=POLICY_2.version, rows=(row,), more=more)
+    board = Leaderboard(as_of=AS_OF, policy_version=CURRENT.version, rows=(row,), more=more)
     return _json(wire.leaderboard(board, base_url=base_url))
 
 
@@ -113,10 +113,9 @@ def _report() -> TrustReport:
     row = _row()
     return TrustReport(
         endpoint=_ENDPOINT,
-        score=score_from_json(row.result),
+        score=replace(score_from_json(row.result), previous=_previous()),
         row=row,
         probe=_probe(AS_OF - MINUTE_MS),
-        previous=_previous(),
     )
 
 
@@ -127,14 +126,14 @@ def _snapshot() -> Snapshot:
 
 @cache
 def _row() -> ScoreRow:
-    return scored(_ENDPOINT.id, _evidence(), POLICY_2)
+    return scored(_ENDPOINT.id, _evidence())
 
 
 @cache
-def _previous() -> PolicyScore:
+def _previous() -> OtherScore:
     before = score(_evidence(), POLICY_1)
-    return PolicyScore(
-        version=before.policy_version, score_tenths=before.score_tenths, grade=before.grade
+    return OtherScore(
+        policy_version=before.policy_version, score_tenths=before.score_tenths, grade=before.grade
     )
 
 

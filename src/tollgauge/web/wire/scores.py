@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 from tollgauge.core.policy import POLICIES
-from tollgauge.core.score import Activity, PolicyScore, Score, Settlement
+from tollgauge.core.score import Activity, OtherScore, Score, Settlement
 from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
 from tollgauge.web.wire.shape import (
     Chance,
@@ -203,12 +203,12 @@ def judgement(score: Score) -> dict[str, Any]:
     }
 
 
-def previous_policy(previous: PolicyScore | None) -> PolicyScoreShape | None:
+def previous_policy(previous: OtherScore | None) -> PolicyScoreShape | None:
     """What the policy before gave, None where that was not asked."""
     if previous is None:
         return None
     return PolicyScoreShape(
-        version=previous.version, score=tenths(previous.score_tenths), grade=previous.grade
+        version=previous.policy_version, score=tenths(previous.score_tenths), grade=previous.grade
     )
 
 

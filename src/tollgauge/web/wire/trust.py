@@ -151,7 +151,7 @@ def trust_report(report: TrustReport) -> TrustReportShape:
             service_name=endpoint.service_name, description=endpoint.description
         ),
         evidence=_evidence(report),
-        previous_policy=previous_policy(report.previous),
+        previous_policy=previous_policy(report.score.previous),
         **judgement(report.score),
     )
 
