@@ -24,14 +24,23 @@ PAGE_DAYS: Final = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayBar:
-    """One UTC day of an endpoint: scored and up probes, latency percentiles of the up ones."""
+    """One UTC day of an endpoint: for how many milliseconds probes say that it was up and that it
+    was not, scored and up probes, and latency percentiles of the up ones.
+    """
 
     day: int
+    up_ms: int
+    down_ms: int
     scored: int
     up: int
     excluded: int
     p50_ms: int | None
     p95_ms: int | None
+
+    @property
+    def spoken_ms(self) -> int:
+        """The time that probes speak for."""
+        return self.up_ms + self.down_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +109,8 @@ def _bars(sums: Sequence[Rollup], *, today: int) -> tuple[DayBar, ...]:
 def _bar(day: Rollup) -> DayBar:
     return DayBar(
         day=day.day,
+        up_ms=day.spans.up,
+        down_ms=day.spans.down,
         scored=day.scored,
         up=day.up,
         excluded=day.probes - day.scored,
