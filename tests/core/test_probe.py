@@ -35,7 +35,8 @@ def findings(errors: int, warnings: int) -> tuple[Finding, ...]:
 def test_a_target_that_answers_the_protocol_is_up_by_its_own_doing(status: int) -> None:
     result = probe(Answer(status=status))
     assert (result.up, result.attribution, result.scored) == (True, Attribution.THEIRS, True)
-    assert result.latency_ms == 42
+    # How fast it refuses says nothing of how fast it answers.
+    assert result.latency_ms == (None if status in (401, 403) else 42)
 
 
 @pytest.mark.parametrize(

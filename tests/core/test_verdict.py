@@ -9,6 +9,7 @@ from tests.support.evidence_by_time import AS_OF, dead, payable
 
 from tollgauge.core.evidence import Evidence, LatestState
 from tollgauge.core.policy import POLICIES, POLICY_1, POLICY_2
+from tollgauge.core.probe import Outcome
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.scoring import score
 from tollgauge.core.units import DAY_MS, HOUR_MS
@@ -45,8 +46,12 @@ def test_a_good_summary_says_the_reason_then_the_advice_then_the_uptime() -> Non
     )
 
 
-@pytest.mark.parametrize("outcome", ["server-error", "throttled", "timeout", "forbidden"])
-def test_the_summary_of_a_dead_endpoint_begins_with_that_and_praises_nothing(outcome: str) -> None:
+@pytest.mark.parametrize(
+    "outcome", [Outcome.SERVER_ERROR, Outcome.THROTTLED, Outcome.TIMEOUT, Outcome.FORBIDDEN]
+)
+def test_the_summary_of_a_dead_endpoint_begins_with_that_and_praises_nothing(
+    outcome: Outcome,
+) -> None:
     result = score(dead(outcome=outcome), POLICY_2)
     words = summary(result)
     assert words.startswith(result.reason)
@@ -80,7 +85,7 @@ def test_a_summary_under_policy_1_begins_with_its_error_flag_or_its_advice() -> 
 
 
 def test_no_more_days_are_claimed_than_were_watched() -> None:
-    young = payable(days=payable().days[:2], first_seen=AS_OF - 2 * DAY_MS)
+    young = payable(days=payable().days[-2:], first_seen=AS_OF - 2 * DAY_MS)
     assert "over 72 checks in the 2 days since it was first seen" in summary(score(young, POLICY_2))
 
 
@@ -96,7 +101,7 @@ def test_nobody_is_told_how_to_pay_what_is_not_to_be_paid(policy: object) -> Non
 
 def test_down_is_told_from_the_last_probe_also_of_a_young_endpoint() -> None:
     failed = LatestState(at=AS_OF - 1, outcome="timeout", up=False, payable=False)
-    young = payable(days=payable().days[:1], first_seen=AS_OF - HOUR_MS, recent=(2, 1))
+    young = payable(days=payable().days[-1:], first_seen=AS_OF - HOUR_MS, recent=(2, 1))
     assert score(young, POLICY_2).is_down is False
     assert score(replace(young, state=failed), POLICY_2).is_down is True
     assert score(NEVER, POLICY_2).is_down is None

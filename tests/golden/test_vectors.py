@@ -28,6 +28,7 @@ from tests.golden.reference import (
 )
 
 from tollgauge.core.evidence import digest, from_json
+from tollgauge.core.policy import POLICY_1
 from tollgauge.core.score import Score
 from tollgauge.core.scoring import recompute, score
 
@@ -70,7 +71,7 @@ def test_a_vector_agrees_with_the_package_and_with_the_reference(file: Path) -> 
     assert reference(vector["evidence"]) == vector["expected"]
     evidence = from_json(vector["evidence"])
     assert digest(evidence) == vector["digest"]
-    assert observed(score(evidence)) == vector["expected"]
+    assert observed(score(evidence, POLICY_1)) == vector["expected"]
     assert observed(recompute(json.dumps(vector["evidence"]).encode())) == vector["expected"]
 
 
@@ -217,4 +218,4 @@ def documents() -> st.SearchStrategy[dict[str, Any]]:
 @settings(max_examples=150, deadline=None)
 @given(documents())
 def test_any_evidence_scores_as_the_reference_says(document: dict[str, Any]) -> None:
-    assert observed(score(from_json(document))) == reference(document)
+    assert observed(score(from_json(document), POLICY_1)) == reference(document)

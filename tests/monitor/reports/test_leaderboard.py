@@ -70,15 +70,15 @@ async def test_what_is_not_to_be_paid_is_not_on_it_whatever_its_score(
 
 async def test_a_site_has_three_rows_and_the_rest_is_counted_under_the_last(store: Store) -> None:
     paths = [f"/{number}" for number in range(5)]
-    await add(store, "a.shop.com", *paths, tenths=990)
-    await add(store, "b.shop.com", *paths, tenths=980)
-    await add(store, "shop.com", "/")
-    await add(store, "shop.com", "/dead", evidence=dead())
-    await add(store, "other.com", "/1", "/2", "/3", tenths=970)
+    await add(store, "a.shop.co.uk", *paths, tenths=990)
+    await add(store, "b.shop.co.uk", *paths, tenths=980)
+    await add(store, "shop.co.uk", "/")
+    await add(store, "shop.co.uk", "/dead", evidence=dead())
+    await add(store, "other.co.uk", "/1", "/2", "/3", tenths=970)
     shown = await board(store)
-    assert Counter(row.host for row in shown.rows) == {"a.shop.com": 3, "other.com": 3}
+    assert Counter(row.host for row in shown.rows) == {"a.shop.co.uk": 3, "other.co.uk": 3}
     assert [row.score_tenths for row in shown.rows[:3]] == [850, 850, 850]
-    assert shown.more == {shown.rows[2].id: MoreOfSite("shop.com", 8)}
+    assert shown.more == {shown.rows[2].id: MoreOfSite("shop.co.uk", 8)}
 
 
 async def test_many_paths_of_one_site_do_not_hide_the_others(store: Store) -> None:

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from tests.support.record_probe import record_probe
 from tests.support.statements import fetch
 
+from tollgauge.core.attribution import Asked, Sign, Standing
 from tollgauge.core.endpoint import Endpoint, endpoint_id
 from tollgauge.core.evidence import LastProbe
 from tollgauge.core.exchange import Timings
@@ -439,29 +440,45 @@ async def test_a_past_of_thirty_days_is_recorded_fast_enough_to_demonstrate(stor
     assert rate > 1_000  # 10 000 to 28 000 on an idle machine
 
 
-async def test_recent_results_are_those_of_all_endpoints_across_midnight(store: Store) -> None:
-    other = Endpoint(
-        id=endpoint_id("https://b.com/"),
-        resource="https://b.com/",
-        host="b.com",
-        first_seen=START,
-        last_seen=START,
-    )
+async def test_the_last_probe_of_whoever_was_asked_lately_is_known_across_midnight(
+    store: Store,
+) -> None:
+    other = replace(A, id=endpoint_id("https://b.com/"), resource="https://b.com/", host="b.com")
     midnight = START + DAY_MS
-    instants = [midnight - 2 * MINUTE_MS, midnight - MINUTE_MS, midnight + MINUTE_MS]
     await store.writing(endpoints.insert, A, B, other)
-    await store.writing(probes.record_many, A.id, [replace(GOOD, at=at) for at in instants])
-    await store.writing(probes.record_many, B.id, [replace(DOWN, at=instants[0])])
-    await store.writing(probes.record_many, other.id, [replace(OURS, at=midnight)])
-    found = await store.writing(probes.recent, since=instants[0], until=instants[2])
-    earlier = await store.writing(probes.recent, since=instants[0], until=instants[2] - 1)
-    assert [(host, result.at) for host, result in found] == [
-        ("a.com", instants[1]),
-        ("b.com", midnight),
-        ("a.com", instants[2]),
+    for endpoint, result, at in (
+        (A, GOOD, midnight - MINUTE_MS),
+        (B, replace(DOWN, outcome=Outcome.TLS), midnight),
+        (other, GOOD, midnight - HOUR_MS),
+        (other, OURS, midnight + MINUTE_MS),
+    ):
+        assert await store.writing(record_probe, endpoint.id, replace(result, at=at))
+    early, late = midnight - MINUTE_MS, midnight + MINUTE_MS
+    up, down = Standing(up_at=early), Standing(down_since=midnight)
+    before = Standing(up_at=midnight - HOUR_MS)
+    asked = [
+        Asked(host="a.com", at=early, sign=Sign.ANSWERED, standing=up),
+        Asked(host="a.com", at=midnight, sign=Sign.TLS_FAILED, standing=down),
+        Asked(host="b.com", at=late, sign=None, standing=before),
     ]
-    assert found[1][1].attribution is Attribution.OURS
-    assert earlier == found[:2]
+    everybody = await store.reading(probes.asked_since, early - 1)
+    assert sorted(everybody, key=lambda one: one.at) == asked
+    lately = await store.reading(probes.asked_since, early)
+    assert sorted(lately, key=lambda one: one.at) == asked[1:]
+
+
+async def test_a_standing_is_that_of_the_newest_probes_however_they_come(store: Store) -> None:
+    await store.writing(endpoints.insert, A, B)
+    results = lively(5, first=START, last=START + DAY_MS, number=60)
+    expected = Standing()
+    for result in results:
+        expected = expected.after(result)
+        assert await store.writing(record_probe, A.id, result)
+        assert (await store.reading(probes.standings, [A.id]))[A.id] == expected
+    await store.writing(probes.record_many, B.id, results[30:])
+    await store.writing(probes.record_many, B.id, results[:30])
+    found = await store.reading(probes.standings, [A.id, B.id, "unknown"])
+    assert found == {A.id: expected, B.id: expected}
 
 
 async def test_a_delay_of_our_own_is_no_part_of_what_is_stored(store: Store) -> None:

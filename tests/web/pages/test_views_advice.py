@@ -11,6 +11,7 @@ from tests.support.page_reader import BASE, NOW, Reader, board, snapshot, stats,
 
 from tollgauge.core.evidence import Evidence
 from tollgauge.core.policy import POLICY_2, Cap
+from tollgauge.core.probe import Outcome
 from tollgauge.core.score import OtherScore
 from tollgauge.core.scoring import score
 from tollgauge.core.verdict import summary
@@ -40,7 +41,7 @@ def judged(evidence: Evidence) -> EndpointView:
 
 
 @pytest.mark.parametrize(
-    "evidence", [dead(), dead(outcome="throttled"), payable(wildcard=True)], ids=str
+    "evidence", [dead(), dead(outcome=Outcome.THROTTLED), payable(wildcard=True)], ids=str
 )
 def test_the_page_of_what_is_not_to_be_paid_tells_nobody_how_to_pay_it(evidence: Evidence) -> None:
     said = words(judged(evidence))

@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 import trustme
 from tests.support.ledger_world import held_claim
+from tests.support.record_probe import record_probe
 
 from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.core.endpoint import Endpoint, Perimeter, endpoint_id, parse_resource
+from tollgauge.core.exchange import Timings
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.schedule import Cadence
-from tollgauge.core.units import SECOND_MS
+from tollgauge.core.units import MINUTE_MS, SECOND_MS
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import LOOPBACK, serve
 from tollgauge.jobs import probe
@@ -36,6 +38,14 @@ SITES = [f"https://api.site-{number}.example/paid" for number in range(40)]
 SHOP = "https://api.shop.example/paid"
 HOSTS = frozenset(url.split("/")[2] for url in (*SITES, SHOP, REFERENCE))
 EVERYBODY = Perimeter(mapped=HOSTS)
+UP = ProbeResult(
+    at=START - MINUTE_MS,
+    outcome=Outcome.PAYMENT_REQUIRED,
+    attribution=Attribution.THEIRS,
+    up=True,
+    timings=Timings(total=90),
+    status=402,
+)
 
 
 @dataclass
@@ -78,7 +88,8 @@ class Ours:
         )
         return result
 
-    async def wave(self, urls: Sequence[str]) -> None:
+    async def wave(self, urls: Sequence[str], *, was: ProbeResult | None = None) -> None:
+        """Endpoints are added and probed; `was` is what was seen of each of them before."""
         added = [
             Endpoint(
                 id=endpoint_id(url),
@@ -90,6 +101,9 @@ class Ours:
             for url in urls
         ]
         await self.store.writing(endpoints.insert, *added)
+        if was is not None:
+            for endpoint in added:
+                await self.store.writing(record_probe, endpoint.id, was)
         await probe.run(self.prober, settings=ProbeSettings(), owner="worker")
 
     async def history(self, url: str) -> list[ProbeResult]:
@@ -142,9 +156,9 @@ async def test_a_live_probe_that_fails_as_the_references_do_costs_nothing(tmp_pa
 async def test_a_live_probe_that_fails_in_a_minute_of_shared_failures_costs_nothing(
     tmp_path: Path,
 ) -> None:
-    """Nobody to ask: what the workers found within the last minute speaks."""
+    """Nobody to ask: what the workers saw within the last minute speaks."""
     async with ours(tmp_path, ca="wrong") as here:
-        await here.wave(SITES)
+        await here.wave(SITES, was=UP)
         with pytest.raises(Problem) as error:
             await here.look(SHOP)
         (result,) = await here.history(SHOP)

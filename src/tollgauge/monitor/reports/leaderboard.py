@@ -4,8 +4,8 @@ Rules:
 - only what is advised to be paid, with or without caution (core/advice.PAYABLE);
 - at most SITE_ROWS of one site; the last of them says how many more the site has (counted up to
   MORE_MAX);
-- the candidates are read in pages from the index of scores, without the hosts of full sites, at
-  most PAGES pages: many paths of one site cost no more than they hide.
+- the candidates are read in pages from the index of scores, without the sites that are full, at
+  most PAGES pages: many paths of one site hide nobody.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.core.advice import PAYABLE
-from tollgauge.core.attribution import site
 from tollgauge.core.policy import CURRENT
 from tollgauge.monitor.reports.snapshots import Snapshot, snapshot_of
-from tollgauge.store.endpoints import endpoints, hosts, scores
+from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.endpoints.scores import Candidate
 
 SIZE: Final = 25
@@ -73,19 +72,16 @@ def _best(tx: Connection) -> list[Candidate]:
     """The rows of the leaderboard."""
     best: list[Candidate] = []
     rows_by_site: Counter[str] = Counter()
-    full_hosts: set[str] = set()
     after: Candidate | None = None
     for _ in range(PAGES):
+        full = [site for site, shown in rows_by_site.items() if shown == SITE_ROWS]
         page = scores.candidates(
-            tx, recommended=PAYABLE, without_hosts=full_hosts, after=after, limit=PAGE
+            tx, recommended=PAYABLE, without_sites=full, after=after, limit=PAGE
         )
         for candidate in page:
-            name = site(candidate.host)
-            if rows_by_site[name] < SITE_ROWS:
-                rows_by_site[name] += 1
+            if rows_by_site[candidate.site] < SITE_ROWS:
+                rows_by_site[candidate.site] += 1
                 best.append(candidate)
-            if rows_by_site[name] == SITE_ROWS:
-                full_hosts.add(candidate.host)
             if len(best) == SIZE:
                 return best
         if len(page) < PAGE:
@@ -95,13 +91,13 @@ def _best(tx: Connection) -> list[Candidate]:
 
 
 def _more(tx: Connection, best: Sequence[Candidate]) -> dict[str, MoreOfSite]:
-    rows_by_site = Counter(site(candidate.host) for candidate in best)
-    last_row = {site(candidate.host): candidate.endpoint_id for candidate in best}
+    rows_by_site = Counter(candidate.site for candidate in best)
+    last_row = {candidate.site: candidate.endpoint_id for candidate in best}
     more: dict[str, MoreOfSite] = {}
-    for name, shown in rows_by_site.items():
+    for site, shown in rows_by_site.items():
         if shown == SITE_ROWS:
-            of_site = [host for host in hosts.below(tx, name) if site(host) == name]
-            count = scores.count(tx, hosts=of_site, recommended=PAYABLE, most=shown + MORE_MAX)
+            most = shown + MORE_MAX
+            count = scores.count_of_site(tx, site, recommended=PAYABLE, most=most)
             if count > shown:
-                more[last_row[name]] = MoreOfSite(name, count - shown)
+                more[last_row[site]] = MoreOfSite(site, count - shown)
     return more

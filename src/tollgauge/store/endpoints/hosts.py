@@ -18,6 +18,7 @@ from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
+from tollgauge.store.endpoints.endpoint_rows import host_row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,18 +51,11 @@ def get_many(tx: Connection, hosts: Iterable[str]) -> dict[str, HostState]:
     return {row.host: rows.from_columns(HostState, row) for row in known}
 
 
-def below(tx: Connection, domain: str) -> list[str]:
-    """The known hosts that are a domain or lie below it."""
-    inside = host_table.c.host.endswith(f".{domain}", autoescape=True)
-    query = sa.select(host_table.c.host).where(sa.or_(host_table.c.host == domain, inside))
-    return list(tx.execute(query).scalars())
-
-
 def claim(tx: Connection, host: str, *, owner: str, now: int, lease_ms: int) -> bool:
     """Lease one host for a probe that is wanted now; False if it is leased, or not free before
     `free_at`. An unknown host is added.
     """
-    tx.execute(upsert.insert(tx, host_table).values(host=host).on_conflict_do_nothing())
+    tx.execute(upsert.insert(tx, host_table).values(host_row(host)).on_conflict_do_nothing())
     done = tx.execute(
         host_table.update()
         .where(

@@ -21,6 +21,7 @@ from tollgauge.core.score import Score, score_from_json
 from tollgauge.db import upsert
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
+from tollgauge.db.schema import host as host_table
 from tollgauge.db.schema import score as score_table
 from tollgauge.store import rows
 
@@ -44,6 +45,19 @@ _END_CLAIM: Final = Prepared(
         score_due=sa.func.coalesce(endpoint_table.c.score_next, endpoint_table.c.score_due),
         score_next=None,
     )
+)
+SITE_MAX: Final = 101
+"""Enough for a median; a site may list tens of thousands of paths."""
+_OF_SITE: Final = (
+    sa.select(score_table.c.score_tenths)
+    .join(endpoint_table, endpoint_table.c.id == score_table.c.endpoint_id)
+    .join(host_table, host_table.c.host == endpoint_table.c.host)
+    .where(
+        host_table.c.site == sa.bindparam("site"),
+        endpoint_table.c.first_seen < sa.bindparam("before"),
+        score_table.c.score_tenths.is_not(None),
+    )
+    .limit(SITE_MAX)
 )
 _ORDER: Final = (
     score_table.c.score_tenths.desc(),
@@ -82,10 +96,10 @@ class ScoreRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """An endpoint of the ranked population, by what ranks it, and its host."""
+    """An endpoint of the ranked population, by what ranks it, and its site."""
 
     endpoint_id: str
-    host: str
+    site: str
     score_tenths: int
     confidence_hundredths: int
 
@@ -136,6 +150,14 @@ def results(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Score]:
     return {row.endpoint_id: score_from_json(row.result) for row in known}
 
 
+def site_median(tx: Connection, site: str, *, before: int) -> int | None:
+    """The median score in tenths of a site's endpoints that were first seen before an instant, of
+    at most SITE_MAX of them; None without any. Of two in the middle the lower one.
+    """
+    known = sorted(tx.execute(_OF_SITE, {"site": site, "before": before}).scalars())
+    return known[(len(known) - 1) // 2] if known else None
+
+
 def top(tx: Connection, *, limit: int, offset: int = 0) -> tuple[ScoreRow, ...]:
     """The best of the ranked population after the first `offset`, best first."""
     query = (
@@ -153,23 +175,24 @@ def candidates(
     tx: Connection,
     *,
     recommended: Collection[str],
-    without_hosts: Collection[str],
+    without_sites: Collection[str],
     after: Candidate | None,
     limit: int,
 ) -> tuple[Candidate, ...]:
     """The best of the ranked population with one of these recommendations, best first: those
-    behind `after`, without the endpoints of some hosts.
+    behind `after`, without the endpoints of some sites.
     """
     query = (
         sa.select(
             *score_table.c["endpoint_id", "score_tenths", "confidence_hundredths"],
-            endpoint_table.c.host,
+            host_table.c.site,
         )
-        .join(endpoint_table)
+        .join(endpoint_table, endpoint_table.c.id == score_table.c.endpoint_id)
+        .join(host_table, host_table.c.host == endpoint_table.c.host)
         .where(
             *_RANKED,
             score_table.c.recommendation.in_(recommended),
-            endpoint_table.c.host.not_in(without_hosts),
+            host_table.c.site.not_in(without_sites),
         )
         .order_by(*_ORDER)
         .limit(limit)
@@ -180,18 +203,17 @@ def candidates(
     return tuple(rows.from_columns(Candidate, row) for row in tx.execute(query))
 
 
-def count(
-    tx: Connection, *, hosts: Collection[str], recommended: Collection[str], most: int
-) -> int:
-    """How many of the ranked population are on some hosts and have one of these recommendations;
+def count_of_site(tx: Connection, site: str, *, recommended: Collection[str], most: int) -> int:
+    """How many of the ranked population are of a site and have one of these recommendations;
     `most` and no further.
     """
     query = (
         sa.select(score_table.c.endpoint_id)
-        .join(endpoint_table)
+        .join(endpoint_table, endpoint_table.c.id == score_table.c.endpoint_id)
+        .join(host_table, host_table.c.host == endpoint_table.c.host)
         .where(
             *_RANKED,
-            endpoint_table.c.host.in_(hosts),
+            host_table.c.site == site,
             score_table.c.recommendation.in_(recommended),
         )
         .limit(most)
