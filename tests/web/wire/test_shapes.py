@@ -242,8 +242,8 @@ async def test_a_snapshot_is_found_by_any_spelling_of_its_resource(running: Runn
     for spelling in (
         WEATHER,
         WEATHER + "?city=Lisbon#now",
-        "https://WEATHER.sellers.example:443/v1/./current",
-        "https://weather.sellers.example./v1/%63urrent",
+        "https://WEATHER.example:443/v1/./current",
+        "https://weather.example./v1/%63urrent",
     ):
         answer = await running.get("/trust/snapshot", params={"resource": spelling})
         assert answer.status_code == 200, spelling
