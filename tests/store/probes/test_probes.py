@@ -467,6 +467,17 @@ async def test_the_last_probe_of_whoever_was_asked_lately_is_known_across_midnig
     assert sorted(lately, key=lambda one: one.at) == asked[1:]
 
 
+async def test_who_was_asked_lately_is_found_by_an_index() -> None:
+    """In SQLite, which says so of small tables too."""
+    store = Store.open("sqlite://")
+    await store.migrate()
+    query = probes.ASKED_SINCE.params(since_=START).compile(compile_kwargs={"literal_binds": True})
+    plan = str((await fetch(store, sa.text(f"EXPLAIN QUERY PLAN {query}"))).all())
+    assert "SCAN" not in plan
+    assert "ix_endpoint_last_probed" in plan
+    await store.close()
+
+
 async def test_a_standing_is_that_of_the_newest_probes_however_they_come(store: Store) -> None:
     await store.writing(endpoints.insert, A, B)
     results = lively(5, first=START, last=START + DAY_MS, number=60)
