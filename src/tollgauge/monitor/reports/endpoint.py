@@ -8,6 +8,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from tollgauge.core.evidence import RECENT_MS
 from tollgauge.core.latency import percentile
 from tollgauge.core.policy import Cap
 from tollgauge.core.probe import ProbeResult
@@ -17,7 +18,7 @@ from tollgauge.core.signals.flag import Flag
 from tollgauge.core.units import ASSETS, DAY_MS, WINDOW_MS, day_of, usd_text
 from tollgauge.monitor.reports.snapshots import Snapshot, snapshot_of
 from tollgauge.store.endpoints import alternative_counts, listings, public, scores
-from tollgauge.store.probes import probes
+from tollgauge.store.probes import probes, window
 
 PAGE_DAYS: Final = 30
 
@@ -82,7 +83,7 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     row = scores.get(tx, endpoint_id)
     score = None if row is None else score_from_json(row.result)
     today = day_of(now)
-    sums = probes.days(tx, endpoint_id, first_day=today - PAGE_DAYS + 1, last_day=today)
+    seen = window.read(tx, endpoint_id, as_of=now, recent_ms=RECENT_MS)
     events = listings.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
     better = alternative_counts.counts(tx, (endpoint_id,)).get(endpoint_id)
     return EndpointView(
@@ -93,7 +94,7 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
         low_tenths=None if score is None else score.low_tenths,
         high_tenths=None if score is None else score.high_tenths,
         activity=None if score is None else score.activity,
-        days=_bars(sums, today=today),
+        days=_bars(seen.days, today=today),
         events=tuple(_timeline(event) for event in events),
     )
 
