@@ -162,7 +162,10 @@ def _free_routes(dependencies: Dependencies) -> Iterable[Route]:
     decoders = openapi.free(models.ModelsShape, models.CATALOGUE.model_dump(by_alias=True))
     feed = openapi.page(ATOM, own=_UNKNOWN_PAGE)
     query = f"?resource={examples.RESOURCE}"
-    best, known = "The best 25 listed endpoints", "Counts over everything that is known"
+    best, known = (
+        "The best 25 listed endpoints that may be paid",
+        "Counts over everything that is known",
+    )
     decoding = "The decoders that a payment trace can name"
     get = partial(Route, "GET", tag="free", cached=True)
     for path, summary, handler, answers, example in (

@@ -544,7 +544,7 @@
     const view = {
       ...report,
       meaning: meanings[report.recommendation] ?? "",
-      payable: report.payableNow === null ? null : { now: report.payableNow, day: report.payable24h },
+      payable: has(report.payableNow) && { now: report.payableNow, day: report.payable24h },
       own: has(report.advertisedBy.serviceName) || has(report.advertisedBy.description),
       components: Object.entries(report.policy.weights).map(([name, weight]) => {
         return { name, weight, subscore: report.breakdown[name] };
