@@ -4,7 +4,7 @@ Rules (docs/similarity.md):
 - similarity is the cosine of two endpoints' terms in whole percents, rounded half up;
 - below FLOOR percent two endpoints do not serve a similar purpose; the labelled services put the
   place where chance ends there (docs/similarity.md);
-- what is expected to be payable in 24 hours (`is_expected`) comes before what is not; then ranked
+- what is expected to be payable in 24 hours (core/forecast) comes before what is not; then ranked
   by similarity, the chance of that, score, price (none advertised comes last) and id;
 - endpoints of the same host or with the same payTo are left out;
 - who may be an alternative at all (listed, scored, to be paid) is said by `Entry.offered`.
@@ -22,6 +22,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from tollgauge.core.forecast import EXPECTED_PERMILLE
 from tollgauge.core.similarity.postings import (
     FIRST,
     SCALE,
@@ -42,8 +43,6 @@ COUNT_MAX: Final = 10
 """The free snapshot counts no further (docs/similarity.md)."""
 DELTA_TENTHS: Final = 50
 """How much better an alternative is unless someone asks otherwise: 5 points."""
-EXPECTED_PERMILLE: Final = 850
-"""A lower chance of being payable in 24 hours is doubtful (core/policy, `doubtful-tomorrow`)."""
 _SLACK: Final = 64
 """Rounding to whole steps makes a direction of 256 terms longer by at most half a step each in
 length sqrt(256) / 2 = 8; the bound below is generous."""
@@ -202,11 +201,6 @@ def _sums(posted: Postings, begins: Longs, sizes: Longs, step: Steps, end: int) 
     weights = np.repeat(step, sizes).astype(np.float64) * posted.step[place]
     sums = np.bincount(posted.rank[place], weights=weights, minlength=end)
     return sums.astype(np.float64, copy=False)
-
-
-def is_expected(payable_24h_permille: int | None) -> bool:
-    """Whether an endpoint is expected to be payable in 24 hours."""
-    return (payable_24h_permille or 0) >= EXPECTED_PERMILLE
 
 
 def _offered(entry: Entry) -> bool:
