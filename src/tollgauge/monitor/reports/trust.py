@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.policy import CURRENT
 from tollgauge.core.probe import ProbeResult
+from tollgauge.core.schedule import Cadence
 from tollgauge.core.score import Score, score_from_json
 from tollgauge.monitor import scoring
 from tollgauge.store.endpoints import endpoints, scores
@@ -54,9 +55,11 @@ class Sample:
     report: TrustReport
 
 
-def live(tx: Connection, endpoint: Endpoint, probe: ProbeResult, *, now: int) -> TrustReport:
+def live(
+    tx: Connection, endpoint: Endpoint, probe: ProbeResult, *, cadence: Cadence, now: int
+) -> TrustReport:
     """The report of an endpoint that was probed just now, scored from its evidence as of now."""
-    score, row = scoring.compute(tx, endpoint, as_of=now)
+    score, row = scoring.compute(tx, endpoint, as_of=now, cadence=cadence)
     return TrustReport(endpoint=endpoint, score=score, row=row, probe=probe)
 
 
@@ -69,11 +72,11 @@ def scored_last(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Scored
     }
 
 
-def scored_again(tx: Connection, endpoint: Endpoint, *, now: int) -> Scored:
+def scored_again(tx: Connection, endpoint: Endpoint, *, cadence: Cadence, now: int) -> Scored:
     """An endpoint scored from its stored evidence as of now. Raises EvidenceError and ScoreError
     for evidence that cannot be scored.
     """
-    score, row = scoring.compute(tx, endpoint, as_of=now)
+    score, row = scoring.compute(tx, endpoint, as_of=now, cadence=cadence)
     return Scored(endpoint=endpoint, score=score, row=row)
 
 
