@@ -53,9 +53,10 @@ def summary(score: Score) -> str:
     if score.recommendation in PAYABLE:
         uptime = f"{str(stats.verdict).capitalize()}: {uptime}"
     speed = "" if stats.avg_latency_ms is None else f", {stats.avg_latency_ms:,} ms on average"
+    checks = "check" if stats.scored == 1 else "checks"
     return (
         f"{_reason(score)} {advice}: grade {score.grade} ({points} of 100). "
-        f"{uptime} over {stats.scored:,} checks {_span(stats.observed_days)}{speed}."
+        f"{uptime} over {stats.scored:,} {checks} {_span(stats.observed_days)}{speed}."
     ).lstrip()
 
 

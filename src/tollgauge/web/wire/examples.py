@@ -19,8 +19,7 @@ from tollgauge.core.exchange import Timings
 from tollgauge.core.policy import CURRENT, POLICY_1
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import rollup
-from tollgauge.core.score import OtherScore, score_from_json
-from tollgauge.core.scoring import score
+from tollgauge.core.score import score_from_json
 from tollgauge.core.signals.volume import payer_sums
 from tollgauge.core.spans import Spans
 from tollgauge.core.terms import Quote
@@ -113,28 +112,19 @@ def _report() -> TrustReport:
     row = _row()
     return TrustReport(
         endpoint=_ENDPOINT,
-        score=replace(score_from_json(row.result), previous=_previous()),
+        score=score_from_json(row.result),
         row=row,
         probe=_probe(AS_OF - MINUTE_MS),
     )
 
 
 def _snapshot() -> Snapshot:
-    shown = snapshot_of(_ENDPOINT, _row(), now=AS_OF)
-    return replace(shown, better_alternatives=3, previous=_previous())
+    return snapshot_of(_ENDPOINT, _row(), now=AS_OF, better_alternatives=3)
 
 
 @cache
 def _row() -> ScoreRow:
-    return scored(_ENDPOINT.id, _evidence())
-
-
-@cache
-def _previous() -> OtherScore:
-    before = score(_evidence(), POLICY_1)
-    return OtherScore(
-        policy_version=before.policy_version, score_tenths=before.score_tenths, grade=before.grade
-    )
+    return scored(_ENDPOINT.id, _evidence(), previous=POLICY_1)
 
 
 @cache
