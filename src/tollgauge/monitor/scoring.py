@@ -114,6 +114,7 @@ def _row(endpoint_id: str, evidence: Evidence, computed: Score) -> ScoreRow:
         evidence=document,
         digest=hashlib.sha256(document).hexdigest(),
         result=score_to_json(computed),
+        payable_24h_permille=computed.payable_24h_permille,
     )
 
 

@@ -12,6 +12,7 @@ from tollgauge.web.wire.counts import EcosystemShape, ecosystem
 from tollgauge.web.wire.figures import day, iso, micro_usd, minute, permille, tenths
 from tollgauge.web.wire.scores import FlagShape, ScoreRange, ScoreShape, score_alone
 from tollgauge.web.wire.shape import (
+    Chance,
     Grade,
     OneOf,
     Percent,
@@ -25,6 +26,7 @@ from tollgauge.web.wire.snapshots import LeaderboardShape, SnapshotShape, leader
 from tollgauge.web.wire.trust import PreviewShape, TrustReportShape, preview, trust_report
 
 __all__ = [
+    "Chance",
     "Checked",
     "Difference",
     "EcosystemShape",

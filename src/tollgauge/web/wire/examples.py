@@ -16,7 +16,7 @@ import orjson
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.evidence import ChainEvidence, ChainSums, Evidence, LastProbe, LatestState
 from tollgauge.core.exchange import Timings
-from tollgauge.core.policy import POLICIES
+from tollgauge.core.policy import CURRENT, POLICY_1
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import rollup
 from tollgauge.core.score import score_from_json
@@ -27,6 +27,7 @@ from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
 from tollgauge.monitor.reports import (
     Ecosystem,
     Leaderboard,
+    MoreOfSite,
     Sample,
     Snapshot,
     TrustReport,
@@ -77,7 +78,9 @@ def preview() -> Any:
 
 def leaderboard(base_url: str) -> Any:
     """The leaderboard as JSON value."""
-    board = Leaderboard(as_of=AS_OF, policy_version=max(POLICIES), rows=(_snapshot(),))
+    row = _snapshot()
+    more = {row.id: MoreOfSite("example.com", 12)}
+    board = Leaderboard(as_of=AS_OF, policy_version=CURRENT.version, rows=(row,), more=more)
     return _json(wire.leaderboard(board, base_url=base_url))
 
 
@@ -116,12 +119,12 @@ def _report() -> TrustReport:
 
 
 def _snapshot() -> Snapshot:
-    return replace(snapshot_of(_ENDPOINT, _row(), now=AS_OF), better_alternatives=3)
+    return snapshot_of(_ENDPOINT, _row(), now=AS_OF, better_alternatives=3)
 
 
 @cache
 def _row() -> ScoreRow:
-    return scored(_ENDPOINT.id, _evidence())
+    return scored(_ENDPOINT.id, _evidence(), previous=POLICY_1)
 
 
 @cache
