@@ -10,7 +10,7 @@ lines that follow:
   the site's, at least half an hour and at most a day;
 - grades and labels against the next line within two usual intervals, and against a day;
 - once a day, the interval that the uptime of the score range lies in, against the share of the next
-  week's lines.
+  week's lines; both as an uptime is published, in tenths of a percent.
 
 A series cannot say what a second look a minute later would have seen. With `confirm` a failure
 counts as confirmed at once; without, the first one waits for the next line.
@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from statistics import median_low
 from typing import Final, NamedTuple
 
@@ -39,6 +39,7 @@ from tollgauge.core.finding import Lint
 from tollgauge.core.policy import POLICY_2, Policy
 from tollgauge.core.probe import ProbeResult, judge
 from tollgauge.core.rollup import Rollup, merge, rollup
+from tollgauge.core.rounding import half_up
 from tollgauge.core.score import Score
 from tollgauge.core.scoring import score, uptime_bounds
 from tollgauge.core.spans import NO_SPANS, Spans, Statement, holds_ms, spans, statement
@@ -133,6 +134,7 @@ def replay(site: str, lines: Iterable[Line], options: Replaying) -> Sums:
     for index, line in enumerate(series):
         until = series[index + 1].at if index + 1 < len(series) else line.at
         history.add(line)
+        history.baselines.add(line.at, payable=line.up)
         if index % options.every == sum(site.encode()) % options.every:
             _count(sums, history, outcomes.after(index), options.policy)
         if day_of(line.at) > last_day:
@@ -164,6 +166,9 @@ class _Outcomes:
     def __init__(self, series: Sequence[Line], usual: int) -> None:
         self._series, self._usual = series, usual
         self._instants = [line.at for line in series]
+        said = [statement(probe_of(line, usual)) for line in series]
+        self._said = (0, *accumulate(item is not None for item in said))
+        self._up = (0, *accumulate(item is not None and item.up for item in said))
 
     def after(self, index: int) -> _After:
         at = self._instants[index]
@@ -181,12 +186,16 @@ class _Outcomes:
         line = min(near, key=lambda line: abs(line.at - target), default=None)
         return line.up if line and abs(line.at - target) <= self._usual else None
 
-    def week(self, index: int) -> tuple[Line, ...]:
-        """The lines of the week after a line; none if the series ends before."""
+    def week(self, index: int) -> Fraction | None:
+        """The share of the lines of the week after a line that are up; None where there are fewer
+        than WEEK_LINES_MIN, or the series ends before.
+        """
         until = self._instants[index] + WEEK_MS
-        if self._instants[-1] + self._usual < until:
-            return ()
-        return tuple(self._series[index + 1 : bisect_left(self._instants, until + 1)])
+        end = bisect_left(self._instants, until + 1)
+        said = self._said[end] - self._said[index + 1]
+        if said < WEEK_LINES_MIN or self._instants[-1] + self._usual < until:
+            return None
+        return Fraction(self._up[end] - self._up[index + 1], said)
 
 
 def _count(sums: Sums, history: _History, after: _After, policy: Policy) -> None:
@@ -205,15 +214,11 @@ def _count(sums: Sums, history: _History, after: _After, policy: Policy) -> None
         sums.add_groups(forecast, DAY, payable=after.day)
 
 
-def _count_week(sums: Sums, history: _History, week: Sequence[Line], policy: Policy) -> None:
+def _count_week(sums: Sums, history: _History, share: Fraction | None, policy: Policy) -> None:
     ends = uptime_bounds(history.evidence(), policy)
-    if len(week) < WEEK_LINES_MIN or ends is None:
-        return
-    results = (statement(probe_of(line, 0)) for line in week)
-    said = [item.up for item in results if item is not None]
-    if said:
-        share = Fraction(sum(said), len(said))
-        sums.add(WEEK_RANGE, payable=ends[0] <= share <= ends[1])
+    if share is not None and ends is not None:
+        low, middle, high = (half_up(value, 1_000) for value in (ends[0], share, ends[1]))
+        sums.add(WEEK_RANGE, payable=low <= middle <= high)
 
 
 def probe_of(line: Line, interval_ms: int) -> ProbeResult:
@@ -244,7 +249,7 @@ class _History:
         self._first_seen = self._at = 0
         self._payable_until: int | None = None
         self._failed_at = 0
-        self._baselines = Baselines()
+        self.baselines = Baselines()
 
     def add(self, line: Line) -> None:
         """The next probe."""
@@ -252,11 +257,7 @@ class _History:
             self._first_seen = line.at
         self._at = line.at
         result = probe_of(line, self._interval)
-        for day in [day for day in self._days if day < day_of(line.at - WINDOW_MS)]:
-            del self._days[day]
-        day = day_of(line.at)
-        self._merge(rollup(day, [result]))
-        self._baselines.add(line.at, payable=line.up)
+        self._merge(rollup(day_of(line.at), [result]))
         if (said := statement(result)) is not None:
             self._speak(said, result)
         if result.scored:
@@ -300,6 +301,8 @@ class _History:
         """The evidence as of the latest probe."""
         while self._recent and self._recent[0].at <= self._at - RECENT_MS:
             self._recent.popleft()
+        first = day_of(self._at - WINDOW_MS)
+        self._days = {day: row for day, row in self._days.items() if day >= first}
         last, envelope = self._last, self._envelope
         return Evidence(
             resource=self._site,
@@ -324,7 +327,7 @@ class _History:
             grade=computed.grade or "none",
             recommendation=computed.recommendation,
             age_days=(self._at - self._first_seen) // DAY_MS,
-            baselines=self._baselines.permilles(),
+            baselines=self.baselines.permilles(),
         )
 
 
