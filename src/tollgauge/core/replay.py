@@ -31,11 +31,12 @@ from typing import Final, NamedTuple
 import orjson
 
 from tollgauge.core.baselines import Baselines
-from tollgauge.core.calibration import DAY, NEXT, NOW, Cell, Forecast, Sums
+from tollgauge.core.calibration import DAY, NEXT, NOW, NOW_MAX_MS, Cell, Forecast, Sums, forecast_of
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.evidence import RECENT_MS, Evidence, LastProbe, LatestState
 from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind, Timings
 from tollgauge.core.finding import Lint
+from tollgauge.core.outcomes import Outcomes
 from tollgauge.core.policy import POLICY_2, Policy
 from tollgauge.core.probe import ProbeResult, judge
 from tollgauge.core.rollup import Rollup, merge, rollup
@@ -46,7 +47,6 @@ from tollgauge.core.spans import NO_SPANS, Spans, Statement, holds_ms, spans, st
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
 
 LATENCY_MS: Final = 300
-NOW_MAX_MS: Final = 2 * HOUR_MS
 SHORT_OUTAGE_MS: Final = 3 * HOUR_MS
 WEEK_MS: Final = 7 * DAY_MS
 WEEK_LINES_MIN: Final = 4
@@ -128,7 +128,8 @@ def replay(site: str, lines: Iterable[Line], options: Replaying) -> Sums:
     series = tuple({line.at: line for line in sorted(lines, key=lambda line: line.at)}.values())
     usual = usual_interval(series)
     history = _History(site, _STEP_MS if options.fill else usual, confirm=options.confirm)
-    outcomes = _Outcomes(series, usual)
+    outcomes = Outcomes((line.at, line.up) for line in series)
+    weeks = _Weeks(series, usual)
     sums = Sums()
     last_day = -1
     for index, line in enumerate(series):
@@ -136,10 +137,10 @@ def replay(site: str, lines: Iterable[Line], options: Replaying) -> Sums:
         history.add(line)
         history.baselines.add(line.at, payable=line.up)
         if index % options.every == sum(site.encode()) % options.every:
-            _count(sums, history, outcomes.after(index), options.policy)
+            _count(sums, history, outcomes, usual, options.policy)
         if day_of(line.at) > last_day:
             last_day = day_of(line.at)
-            _count_week(sums, history, outcomes.week(index), options.policy)
+            _count_week(sums, history, weeks.share(index), options.policy)
         for at in range(line.at + _STEP_MS, min(until, line.at + usual), _STEP_MS):
             if options.fill:
                 history.add(line._replace(at=at))
@@ -152,41 +153,17 @@ def usual_interval(series: Sequence[Line]) -> int:
     return min(max(median_low(gaps), _STEP_MS), DAY_MS) if gaps else DAY_MS
 
 
-class _After(NamedTuple):
-    """What followed a line: None where nobody looked in time."""
-
-    now: bool | None
-    following: bool | None
-    day: bool | None
-
-
-class _Outcomes:
-    """What a series saw after each of its lines."""
+class _Weeks:
+    """How much of the week after each line of a series was up."""
 
     def __init__(self, series: Sequence[Line], usual: int) -> None:
-        self._series, self._usual = series, usual
+        self._usual = usual
         self._instants = [line.at for line in series]
         said = [statement(probe_of(line, usual)) for line in series]
         self._said = (0, *accumulate(item is not None for item in said))
         self._up = (0, *accumulate(item is not None and item.up for item in said))
 
-    def after(self, index: int) -> _After:
-        at = self._instants[index]
-        line = self._series[index + 1] if index + 1 < len(self._series) else None
-        wait = line.at - at if line is not None else 0
-        return _After(
-            now=line.up if line is not None and wait <= NOW_MAX_MS else None,
-            following=line.up if line and wait <= max(2 * self._usual, NOW_MAX_MS) else None,
-            day=self._day(index, at + DAY_MS),
-        )
-
-    def _day(self, index: int, target: int) -> bool | None:
-        place = bisect_left(self._instants, target)
-        near = self._series[max(place - 1, index + 1) : place + 1]
-        line = min(near, key=lambda line: abs(line.at - target), default=None)
-        return line.up if line and abs(line.at - target) <= self._usual else None
-
-    def week(self, index: int) -> Fraction | None:
+    def share(self, index: int) -> Fraction | None:
         """The share of the lines of the week after a line that are up; None where there are fewer
         than WEEK_LINES_MIN, or the series ends before.
         """
@@ -198,20 +175,23 @@ class _Outcomes:
         return Fraction(self._up[end] - self._up[index + 1], said)
 
 
-def _count(sums: Sums, history: _History, after: _After, policy: Policy) -> None:
+def _count(sums: Sums, history: _History, outcomes: Outcomes, usual: int, policy: Policy) -> None:
     computed = score(history.evidence(), policy)
-    forecast = history.forecast(computed)
+    forecast, at = history.forecast(computed), computed.as_of
+    now = outcomes.following(at, within=NOW_MAX_MS)
+    following = outcomes.following(at, within=max(2 * usual, NOW_MAX_MS))
+    day = outcomes.near(at + DAY_MS, after=at, within=usual)
     if computed.score_tenths is not None:
-        if after.now is not None:
-            sums.add_forecast(forecast, NOW, payable=after.now)
-        if after.day is not None:
-            sums.add_forecast(forecast, DAY, payable=after.day)
-    if after.following is not None:
-        sums.add_groups(forecast, NEXT, payable=after.following)
+        if now is not None:
+            sums.add_forecast(forecast, NOW, payable=now)
+        if day is not None:
+            sums.add_forecast(forecast, DAY, payable=day)
+    if following is not None:
+        sums.add_groups(forecast, NEXT, payable=following)
         if history.short_outage:
-            sums.add(Cell(NEXT, SHORT_OUTAGE, forecast.grade), payable=after.following)
-    if after.day is not None:
-        sums.add_groups(forecast, DAY, payable=after.day)
+            sums.add(Cell(NEXT, SHORT_OUTAGE, forecast.grade), payable=following)
+    if day is not None:
+        sums.add_groups(forecast, DAY, payable=day)
 
 
 def _count_week(sums: Sums, history: _History, share: Fraction | None, policy: Policy) -> None:
@@ -317,18 +297,8 @@ class _History:
         )
 
     def forecast(self, computed: Score) -> Forecast:
-        """What a score says, as it is counted. A policy that forecasts nothing is taken at its
-        word: the score out of 100 is the chance.
-        """
-        now, day = computed.payable_now_permille, computed.payable_24h_permille
-        return Forecast(
-            payable_now=(computed.score_tenths or 0) if now is None else now,
-            payable_24h=(computed.score_tenths or 0) if day is None else day,
-            grade=computed.grade or "none",
-            recommendation=computed.recommendation,
-            age_days=(self._at - self._first_seen) // DAY_MS,
-            baselines=self.baselines.permilles(),
-        )
+        """What a score says, as it is counted."""
+        return forecast_of(computed, self._first_seen, self.baselines.permilles())
 
 
 def _last_probe(result: ProbeResult | None) -> LastProbe | None:
