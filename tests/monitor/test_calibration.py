@@ -25,7 +25,7 @@ async def outcomes(store: Store, *rows: ForecastRow) -> Sums:
 async def test_a_forecast_is_what_the_score_said_with_its_baselines(store: Store) -> None:
     id_ = await probed(store, URL, [True] * 47 + [False])
     as_of = START + 47 * HALF_HOUR
-    score = await scored(store, id_, as_of=as_of, payable_now_permille=321)
+    score = await scored(store, id_, as_of=as_of, payable_now_permille=321, grade="B")
     (made,) = await store.reading(calibration.make, [id_, "unknown"], now=as_of + MINUTE_MS)
     assert (made.hour, made.as_of, made.policy_version) == (HOUR + 23, as_of, 2)
     assert (made.forecast.payable_now, made.forecast.payable_24h) == (321, 950)

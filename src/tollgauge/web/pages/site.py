@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tollgauge.core.payment import Offer
-from tollgauge.monitor import reports
+from tollgauge.monitor import calibration, reports
 from tollgauge.web.dependencies import Dependencies, unknown_host
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import views
@@ -48,6 +48,11 @@ class Site:
     async def methodology(self) -> Response:
         """How scores come about, written from the newest policy."""
         return HTMLResponse(views.methodology_html(base_url=self.dependencies.base_url))
+
+    async def calibration(self) -> Response:
+        """Forecasts held against what happened."""
+        report = await self.dependencies.read_now(calibration.report)
+        return HTMLResponse(views.calibration_html(report, base_url=self.dependencies.base_url))
 
     async def docs(self) -> Response:
         """How to ask, with examples about the best endpoint."""
