@@ -8,13 +8,14 @@ from dataclasses import replace
 from tests.support.probe_loop import endpoint
 from tests.support.series import HALF_HOUR, START
 
-from tollgauge.core.calibration import Forecast
+from tollgauge.core.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW, Forecast, Sums
 from tollgauge.core.policy import POLICY_2
 from tollgauge.core.replay import Line, probe_of
 from tollgauge.core.score import Score, score_to_json
 from tollgauge.core.scoring import score
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring
+from tollgauge.monitor.calibration import Calibration
 from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.endpoints.forecasts import ForecastRow
 from tollgauge.store.probes import probes
@@ -79,3 +80,29 @@ async def scored(store: Store, id_: str, *, as_of: int, **changes: object) -> Sc
     )
     assert await store.writing(scores.save, saved)
     return computed
+
+
+def calibrated() -> Calibration:
+    """Two days of forecasts of 95 %, of which nine in ten came true; under policy 1 only a few."""
+    return Calibration(
+        first_day=20_454,
+        last_day=20_455,
+        sums={1: _sums(10), 2: _sums(BIN_MIN)},
+    )
+
+
+def nothing_calibrated() -> Calibration:
+    """As on the first day of a service."""
+    return Calibration(first_day=None, last_day=None, sums={})
+
+
+def _sums(count: int) -> Sums:
+    sums = Sums([(KEPT, count, 0)])
+    made = forecast(payable_now=950)
+    for number in range(count):
+        payable = number % 10 != 0
+        for horizon in (NOW, DAY):
+            sums.add_forecast(made, horizon, payable=payable)
+        for horizon in (NEXT, DAY):
+            sums.add_groups(made, horizon, payable=payable)
+    return sums
