@@ -12,11 +12,15 @@ from fractions import Fraction
 from typing import Final
 
 from tollgauge.core.attribution import (
+    BASE_RATE,
+    CHANCE,
     COMMON_MODE,
     NO_CONNECTIVITY,
     NO_REFERENCE,
     RECENT_MS,
+    SAME_MOMENT_MS,
     SITES_MIN,
+    SURPRISE_MS,
     TLS_SITES_MIN,
 )
 from tollgauge.core.exchange import FaultKind
@@ -28,7 +32,7 @@ from tollgauge.core.scoring import RULES
 from tollgauge.core.signals import envelope
 from tollgauge.core.signals.components import SUBSCORES
 from tollgauge.core.signals.volume import volume_of
-from tollgauge.core.units import MINUTE_MS
+from tollgauge.core.units import HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.verdict import verdict
 
 _LOCAL: Final = "this machine could not ask: no socket, no memory, no route, a limit of our own"
@@ -40,14 +44,13 @@ _LATE: Final = (
     f"a time-out or the other side ended the connection; or whatever came, answer or not, came "
     f"more than {LATE_MS} ms past the deadline"
 )
-_COMMON: Final = (
-    f"at least {SITES_MIN} unrelated sites failed in one wave, more than half of those probed, or "
-    "that was found of the last minute"
-)
+_COMMON: Final = "unrelated sites failed together as below"
 _UNPROVEN: Final = (
     "nobody answered and there was no reference to ask: a name that is not found or that leads to "
-    f"a private address; TLS or a certificate when {TLS_SITES_MIN} or more unrelated sites failed "
-    f"so within {RECENT_MS // MINUTE_MS} minutes and nobody answered since"
+    f"a private address; and, unless the endpoint was down for {SURPRISE_MS // HOUR_MS} hours, TLS "
+    f"or a certificate when {TLS_SITES_MIN} or more unrelated sites, or any failure when "
+    f"{SITES_MIN} or more, failed so within {RECENT_MS // MINUTE_MS} minutes and nobody answered "
+    "since"
 )
 
 
@@ -98,10 +101,42 @@ def _whose_fault() -> str:
                 (f"`{FaultKind.DNS_FAILED.value}`", "unknown", "name servers gave no answer"),
             ),
         )
-        + "\n\nSites are told apart by the last two labels of their hosts. The references are "
-        "asked, over the same way out, when nobody in a wave of probes answered, and when a paid "
-        "report's probe failed. A paid report whose probe is ours or unknown (429 apart) is a 503 "
-        "that costs nothing, and its result is not given to the next caller."
+        + "\n\n"
+        + "\n\n".join((_together(), _vouched(), _asked()))
+    )
+
+
+def _together() -> str:
+    return (
+        "**Together.** A failure without an answer surprises if its endpoint was up at its last "
+        f"scored probe, less than {SURPRISE_MS // HOUR_MS} hours before. Of the unrelated sites "
+        "that answered or failed surprisingly in the last minute, at any of our workers, more "
+        f"failed than chance explains: at least {SITES_MIN}, and with a probability below "
+        f"1/{CHANCE.denominator:,} (the exact tail of the binomial) if each failed with "
+        f"{BASE_RATE}, which is several times what is usual. A site is a registrable domain of the "
+        "[public suffix list](https://publicsuffix.org), its private part included. Endpoints that "
+        f"were down for {SURPRISE_MS // HOUR_MS} hours or more surprise nobody: they count for "
+        "nothing here, and what they fail with stays their own."
+    )
+
+
+def _vouched() -> str:
+    return (
+        "Such failures are ours, and with them every failure of the minute, that of an endpoint "
+        f"not seen before as well, if at least {SITES_MIN} of those sites failed in a row, without "
+        f"an answer from anybody in between or within {SAME_MOMENT_MS // SECOND_MS} s, or if one "
+        "of the references, which are asked at once, does not answer. Otherwise our network was "
+        "seen to work while they failed: an outage that some sellers share, at one provider or in "
+        "one region, is their downtime, because buyers meet it too."
+    )
+
+
+def _asked() -> str:
+    return (
+        "The references are asked over the same way out, also when nobody answered who was asked "
+        "together, as when a paid report's probe failed. A paid report whose probe failed in such "
+        "a minute, or is ours or unknown for another reason (429 apart), is a 503 that costs "
+        "nothing, and its result is not given to the next caller."
     )
 
 

@@ -166,14 +166,38 @@ async def test_a_host_that_is_no_longer_public_is_a_fault(egress: Egress) -> Non
 
 
 @pytest.mark.parametrize(
-    ("path", "expected"), [("silence", None), ("always-404", False), ("echo", True)]
+    ("otherwise", "expected", "requests"),
+    [("/silence", None, 2), ("/always-404", False, 1), ("/echo", True, 2)],
 )
-async def test_a_wildcard_answers_402_on_any_path(
-    egress: Egress, world: World, path: str, expected: bool | None
+async def test_a_wildcard_answers_402_on_every_path_like_its_own(
+    egress: Egress, world: World, otherwise: str, expected: bool | None, requests: int
 ) -> None:
+    world.otherwise = otherwise
     sold = "https://good.sellers.example/some/thing"
-    assert await x402.wildcard(egress, sold, token=path, now=NOW) is expected
-    assert world.requests[0].startswith(f"GET /{path} HTTP/1.1\r\n".encode())
+    assert await x402.wildcard(egress, sold, method="GET", now=NOW) is expected
+    paths = [request.split(b" ", 2)[1].decode().split("/") for request in world.requests]
+    assert len(paths) == requests
+    assert paths[0][1] == "some"
+    assert len(paths[0][2]) == len("thing")
+    assert paths[0][2] != "thing"
+    assert [path[2] for path in paths[1:]] == ["thing"] * (requests - 1)
+
+
+async def test_a_parameter_in_a_path_is_no_wildcard(egress: Egress, world: World) -> None:
+    """One changed segment may be another argument of what is sold; the others may not."""
+    world.otherwise = "/always-404"
+    assert (
+        await x402.wildcard(egress, "https://good.sellers.example/echo", method="GET", now=NOW)
+        is False
+    )
+    assert not await x402.siblings_sell(
+        egress, "https://good.sellers.example/echo", method="GET", now=NOW
+    )
+    world.otherwise = "/echo"
+    assert await x402.siblings_sell(
+        egress, "https://good.sellers.example/v1/echo", method="POST", now=NOW
+    )
+    assert world.requests[-1].startswith(b"POST /v1/")
 
 
 def test_no_listing_makes_more_than_three_requests() -> None:

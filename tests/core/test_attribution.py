@@ -1,199 +1,353 @@
-"""Failures that unrelated hosts share are ours."""
+"""Failures that surprise at unrelated sites together are ours, unless our network works."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+from math import comb
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgauge.core.attribution import (
+    BASE_RATE,
+    CHANCE,
     COMMON_MODE,
     NO_CONNECTIVITY,
     NO_REFERENCE,
     SITES_MIN,
-    common_mode,
+    SURPRISE_MS,
+    Asked,
+    Sign,
+    Standing,
+    Wave,
+    cause,
+    least_suspicious,
+    made_ours,
     network_failure,
-    site,
+    sign,
+    suspicious,
     unproven,
 )
-from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind
+from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind, Timings
 from tollgauge.core.finding import Lint
-from tollgauge.core.probe import Attribution, ProbeResult, judge
+from tollgauge.core.probe import LATE_HERE, Attribution, ProbeResult, judge
+from tollgauge.core.units import HOUR_MS, MINUTE_MS, SECOND_MS
 
+NOW = 1_795_000_000_000
 NOTHING = Lint(payable=False, compliant=False, version=None)
+WAS_UP = Standing(up_at=NOW - HOUR_MS)
+DEAD = Standing(up_at=NOW - 50 * HOUR_MS, down_since=NOW - 40 * HOUR_MS)
+NEVER_SEEN = Standing()
+BROKEN_HTTP = [FaultKind.MALFORMED, FaultKind.OVERSIZE]
 
 
-def seen(result: Answer | Fault) -> ProbeResult:
-    return judge(Exchange(url="https://a.b/c", method="GET", at=0, result=result), NOTHING)
+def seen(result: Answer | Fault, *, at: int = NOW, delay: int = 0) -> ProbeResult:
+    timings = Timings(total=90, delay=delay)
+    return judge(
+        Exchange(url="https://a.b/c", method="GET", at=at, result=result, timings=timings), NOTHING
+    )
 
 
-def timeout() -> ProbeResult:
-    return seen(Fault(kind=FaultKind.TIMEOUT))
+def failure(kind: FaultKind = FaultKind.TIMEOUT, *, at: int = NOW) -> ProbeResult:
+    return seen(Fault(kind=kind), at=at)
 
 
-def paid() -> ProbeResult:
-    return seen(Answer(status=402))
+def paid(*, at: int = NOW) -> ProbeResult:
+    return seen(Answer(status=402), at=at)
 
 
-def hosts(count: int) -> list[str]:
-    return [f"api.seller{number}.com" for number in range(count)]
+def asked(host: str, result: ProbeResult, standing: Standing = WAS_UP) -> Asked:
+    return Asked(host=host, at=result.at, sign=sign(result), standing=standing)
+
+
+def sites(count: int, *, first: int = 0) -> list[str]:
+    return [f"api.seller{number}.com" for number in range(first, first + count)]
+
+
+def failing(count: int, standing: Standing = WAS_UP, *, at: int = NOW) -> list[Asked]:
+    return [asked(host, failure(at=at), standing) for host in sites(count)]
+
+
+def answering(count: int, *, at: int = NOW) -> list[Asked]:
+    return [asked(host, paid(at=at)) for host in sites(count, first=1_000)]
+
+
+def why(minute: Sequence[Asked], *references: bool) -> str | None:
+    return cause(
+        minute, answered=any(one.sign is Sign.ANSWERED for one in minute), references=references
+    )
+
+
+# Surprise
+
+
+def test_five_unrelated_sites_that_fail_together_are_not_to_blame() -> None:
+    assert why(failing(SITES_MIN)) == COMMON_MODE
+    assert why(failing(SITES_MIN - 1)) is None, "four are too few to tell"
+
+
+def test_hosts_of_one_site_count_once() -> None:
+    hosts = [f"api{number}.seller.co.uk" for number in range(50)]
+    assert why([asked(host, failure()) for host in hosts]) is None
+    shops = [f"shop{number}.vercel.app" for number in range(50)]
+    assert why([asked(host, failure()) for host in shops]) == COMMON_MODE
+
+
+@pytest.mark.parametrize(
+    ("standing", "surprising"),
+    [
+        (Standing(up_at=NOW - SURPRISE_MS + 1), True),
+        (Standing(up_at=NOW - SURPRISE_MS), False),
+        (Standing(up_at=NOW - HOUR_MS, down_since=NOW - 30 * MINUTE_MS), False),
+        (Standing(up_at=NOW - HOUR_MS, down_since=NOW - 30 * SECOND_MS), True),
+        (Standing(up_at=NOW - HOUR_MS, down_since=NOW), True),
+        (DEAD, False),
+        (NEVER_SEEN, False),
+    ],
+)
+def test_only_what_was_up_lately_surprises(standing: Standing, surprising: bool) -> None:
+    assert all(one.surprising == surprising for one in failing(9, standing))
+    assert suspicious(failing(9, standing)) == surprising
+
+
+def test_a_site_that_answered_last_has_not_failed() -> None:
+    minute = failing(SITES_MIN)
+    answer = asked("www.seller0.com", paid())
+    assert why([*minute, answer]) is None
+    before = replace(answer, at=NOW - 30 * SECOND_MS)
+    assert why([*minute, before]) == COMMON_MODE
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 17, 128, 400])
+def test_more_than_chance_is_the_exact_tail_of_the_binomial(count: int) -> None:
+    def tail(least: int) -> Fraction:
+        terms = (
+            comb(count, k) * BASE_RATE**k * (1 - BASE_RATE) ** (count - k)
+            for k in range(least, count + 1)
+        )
+        return sum(terms, Fraction(0))
+
+    number = least_suspicious(count)
+    assert number >= SITES_MIN
+    assert tail(number) < CHANCE
+    assert number == SITES_MIN or tail(number - 1) >= CHANCE
+
+
+def test_what_chance_explains_grows_with_the_minute() -> None:
+    numbers = [least_suspicious(count) for count in range(1_000)]
+    assert all(one <= other for one, other in pairwise(numbers))
+    assert numbers[-1] == 22
+    assert least_suspicious(10_000) == 133
+
+
+# Unless our network is seen to work
+
+
+def test_nine_of_seventeen_that_go_down_in_one_wave_are_blamed() -> None:
+    minute = failing(9) + answering(8)
+    assert suspicious(minute)
+    assert why(minute) is None
+    assert why(minute, True, True) is None
+
+
+@pytest.mark.parametrize("references", [(False,), (True, False)])
+def test_while_a_reference_is_out_of_reach_they_are_not(references: tuple[bool, ...]) -> None:
+    assert why(failing(9) + answering(8), *references) == COMMON_MODE
+
+
+def test_answers_before_and_after_a_silence_do_not_vouch_for_it() -> None:
+    silence = failing(9, at=NOW - 20 * SECOND_MS)
+    around = answering(30, at=NOW - 30 * SECOND_MS) + answering(40, at=NOW - 10 * SECOND_MS)
+    assert why(silence + around, True) == COMMON_MODE
+
+
+def test_answers_in_between_vouch_for_us() -> None:
+    """One of three a second is down, for a minute."""
+    instants = [NOW - number * SECOND_MS for number in range(60)]
+    failed = [
+        asked(host, failure(at=at)) for host, at in zip(sites(20), instants[::3], strict=True)
+    ]
+    answered = [
+        asked(host, paid(at=at))
+        for host, at in zip(sites(40, first=90), instants[1::3] + instants[2::3], strict=True)
+    ]
+    assert suspicious(failed)
+    assert why(failed + answered) is None
+
+
+def test_the_last_failures_of_an_outage_are_ours_although_some_answer_again() -> None:
+    """Attempts that began just before its end: some came through with their second packet."""
+    edge = [*failing(4), *answering(6)]
+    before = [
+        replace(one, host=f"www.before{number}.com", at=NOW - (20 + number) * SECOND_MS)
+        for number, one in enumerate(failing(9))
+    ]
+    assert why(edge) is None
+    assert why(edge + before, True) == COMMON_MODE
+
+
+def test_without_any_answer_every_network_failure_is_ours_the_dead_ones_too() -> None:
+    for standing in (WAS_UP, DEAD, NEVER_SEEN):
+        (one,) = failing(1, standing)
+        assert why([one], False, False) == NO_CONNECTIVITY
+        ((result),) = made_ours([(one, failure())], NO_CONNECTIVITY)
+        assert (result.attribution, result.reason) == (Attribution.OURS, NO_CONNECTIVITY)
+
+
+def test_in_a_minute_of_ours_the_dead_stay_dead_and_the_others_are_not_blamed() -> None:
+    wave: Wave = [
+        (one, failure()) for one in (*failing(1), *failing(1, DEAD), *failing(1, NEVER_SEEN))
+    ]
+    up, dead, new = made_ours(wave, COMMON_MODE)
+    assert (up.attribution, new.attribution) == (Attribution.OURS, Attribution.OURS)
+    assert dead == failure()
+    assert made_ours(wave, COMMON_MODE, even_dead=True) == (up, up, new)
+
+
+def test_time_outs_of_our_own_overload_are_ours_and_no_sign_of_anything() -> None:
+    """19 of 128, in a second in which our loop was held up."""
+    late = [seen(Fault(kind=FaultKind.TIMEOUT), delay=SECOND_MS) for _ in range(19)]
+    assert {(r.attribution, r.reason) for r in late} == {(Attribution.OURS, LATE_HERE)}
+    assert {sign(result) for result in late} == {None}
+    wave = [asked(host, result) for host, result in zip(sites(19), late, strict=True)]
+    assert not suspicious(wave + answering(109))
+
+
+# What counts as a failure of the network
+
+
+SHAREABLE = [
+    FaultKind.DNS_NOT_FOUND,
+    FaultKind.CONNECT,
+    FaultKind.RESET,
+    FaultKind.TIMEOUT,
+    FaultKind.TLS,
+    FaultKind.TLS_INVALID,
+    FaultKind.EMPTY,
+]
+
+
+@pytest.mark.parametrize("kind", SHAREABLE)
+def test_unrelated_sites_that_fail_so_together_are_not_to_blame(kind: FaultKind) -> None:
+    wave = [(asked(host, failure(kind)), failure(kind)) for host in sites(40)]
+    assert why([one for one, _ in wave]) == COMMON_MODE
+    for result in made_ours(wave, COMMON_MODE):
+        assert (result.attribution, result.reason) == (Attribution.OURS, COMMON_MODE)
+
+
+@pytest.mark.parametrize("kind", BROKEN_HTTP)
+def test_broken_http_came_from_the_target_and_stays_its_own(kind: FaultKind) -> None:
+    wave = [(asked(host, failure(kind)), failure(kind)) for host in sites(40)]
+    assert why([one for one, _ in wave]) is None
+    assert made_ours(wave, NO_CONNECTIVITY) == (failure(kind),) * 40
+    assert unproven(wave) == (failure(kind),) * 40
+
+
+def test_a_failure_that_was_made_ours_or_nobody_s_still_tells_of_the_network() -> None:
+    for reason in (COMMON_MODE, NO_CONNECTIVITY, NO_REFERENCE):
+        for attribution in (Attribution.OURS, Attribution.UNKNOWN):
+            made = replace(failure(FaultKind.EMPTY), attribution=attribution, reason=reason)
+            assert sign(made) is Sign.FAILED
+    assert sign(seen(Fault(kind=FaultKind.LOCAL))) is None
+    assert sign(seen(Answer(status=429))) is Sign.ANSWERED
+
+
+# For any minute
 
 
 RESULTS = st.one_of(
     st.builds(Answer, status=st.sampled_from([200, 402, 404, 429, 500])),
     st.builds(Fault, kind=st.sampled_from(FaultKind)),
-).map(seen)
-WAVES = st.lists(st.tuples(st.sampled_from(hosts(9)), RESULTS), max_size=30)
-
-
-def test_five_unrelated_hosts_that_time_out_together_are_not_to_blame() -> None:
-    wave = [(host, timeout()) for host in hosts(SITES_MIN)]
-    for _, result in common_mode(wave, connected=None):
-        assert (result.attribution, result.reason) == (Attribution.OURS, COMMON_MODE)
-
-
-def test_four_are_too_few_to_tell() -> None:
-    wave = [(host, timeout()) for host in hosts(SITES_MIN - 1)]
-    assert common_mode(wave, connected=True) == tuple(wave)
-
-
-def test_hosts_of_one_domain_are_one_site() -> None:
-    wave = [(f"api{number}.seller.com", timeout()) for number in range(50)]
-    assert common_mode(wave, connected=True) == tuple(wave)
-
-
-@pytest.mark.parametrize(("answering", "ours"), [(4, True), (5, False), (6, False)])
-def test_more_than_half_of_the_sites_have_to_fail(answering: int, ours: bool) -> None:
-    names = hosts(5 + answering)
-    wave = [(host, timeout()) for host in names[:5]] + [(host, paid()) for host in names[5:]]
-    judged = common_mode(wave, connected=True)
-    assert (judged[0][1].attribution is Attribution.OURS) == ours
-
-
-def test_without_connectivity_every_network_failure_is_ours() -> None:
-    (only,) = common_mode([("a.com", timeout())], connected=False)
-    assert (only[1].attribution, only[1].reason) == (Attribution.OURS, NO_CONNECTIVITY)
-
-
-def test_a_site_that_answered_once_has_not_failed() -> None:
-    names = hosts(SITES_MIN)
-    wave = [(host, timeout()) for host in names] + [(f"www.{names[0][4:]}", paid())]
-    assert common_mode(wave, connected=None) == tuple(wave)
-
-
-def test_our_own_local_failures_say_nothing_of_the_others() -> None:
-    local = seen(Fault(kind=FaultKind.LOCAL))
-    names = hosts(20)
-    wave = [(host, timeout()) for host in names[:5]] + [(host, local) for host in names[5:]]
-    assert common_mode(wave, connected=None)[0][1].attribution is Attribution.OURS
-
-
-@given(WAVES, st.sampled_from([None, True, False]))
-def test_an_answer_and_broken_http_stay_with_the_target(
-    wave: list[tuple[str, ProbeResult]], connected: bool | None
-) -> None:
-    judged = common_mode(wave, connected=connected)
-    assert [host for host, _ in judged] == [host for host, _ in wave]
-    for (_, before), (_, after) in zip(wave, judged, strict=True):
-        if not network_failure(before):
-            assert after == before
-
-
-@given(WAVES, st.sampled_from([None, True, False]))
-def test_all_network_failures_of_a_wave_are_judged_alike(
-    wave: list[tuple[str, ProbeResult]], connected: bool | None
-) -> None:
-    judged = common_mode(wave, connected=connected)
-    failures = [index for index, (_, result) in enumerate(wave) if network_failure(result)]
-    assert len({judged[index][1] != wave[index][1] for index in failures}) <= 1
-    assert common_mode(judged, connected=connected) == judged
-
-
-@given(WAVES.flatmap(lambda wave: st.tuples(st.just(wave), st.permutations(wave))))
-def test_the_order_of_a_wave_does_not_matter(
-    waves: tuple[list[tuple[str, ProbeResult]], list[tuple[str, ProbeResult]]],
-) -> None:
-    one, other = (common_mode(wave, connected=None) for wave in waves)
-    assert sorted(map(str, one)) == sorted(map(str, other))
-
-
-def test_a_site_is_the_last_two_labels_in_lower_case() -> None:
-    assert site("A.B.Example.COM.") == "example.com"
-    assert site("localhost") == "localhost"
-
-
-# TLS, certificates and empty replies
-
-
-SHAREABLE = [FaultKind.TLS, FaultKind.TLS_INVALID, FaultKind.EMPTY]
-
-
-def failed(kind: FaultKind, *, at: int = 0, reason: str | None = None) -> ProbeResult:
-    """A result of one fault; `reason` as the store has it where the fault was found to be ours."""
-    result = replace(seen(Fault(kind=kind)), at=at)
-    if reason is None:
-        return result
-    return replace(result, attribution=Attribution.OURS, reason=reason)
-
-
-@pytest.mark.parametrize("kind", SHAREABLE)
-def test_unrelated_hosts_that_fail_on_tls_together_are_not_to_blame(kind: FaultKind) -> None:
-    wave = [(host, failed(kind)) for host in hosts(40)]
-    for _, result in common_mode(wave, connected=None):
-        assert (result.attribution, result.reason) == (Attribution.OURS, COMMON_MODE)
-
-
-@pytest.mark.parametrize("kind", SHAREABLE)
-def test_what_fails_while_no_reference_answers_is_ours(kind: FaultKind) -> None:
-    (only,) = common_mode([("a.com", failed(kind))], connected=False)
-    assert (only[1].attribution, only[1].reason) == (Attribution.OURS, NO_CONNECTIVITY)
-
-
-@pytest.mark.parametrize("kind", SHAREABLE)
-@pytest.mark.parametrize("connected", [True, None])
-def test_one_bad_certificate_among_others_that_work_is_its_owner_s(
-    kind: FaultKind, connected: bool | None
-) -> None:
-    wave = [(host, paid()) for host in hosts(6)] + [("bad.com", failed(kind))]
-    assert common_mode(wave, connected=connected) == tuple(wave)
-
-
-@pytest.mark.parametrize("kind", [FaultKind.MALFORMED, FaultKind.OVERSIZE])
-def test_broken_http_came_from_the_target_and_stays_its_own(kind: FaultKind) -> None:
-    wave = [(host, failed(kind)) for host in hosts(40)]
-    assert common_mode(wave, connected=False) == tuple(wave)
-
-
-def minute(count: int, *, of: int, at: int) -> list[tuple[str, ProbeResult]]:
-    """What a minute brought: so many failures found to be shared, of so many sites."""
-    shared = [(host, failed(FaultKind.TLS, at=at, reason=COMMON_MODE)) for host in hosts(of)]
-    answered = [(host, replace(paid(), at=at)) for host in hosts(of)]
-    return shared[:count] + answered[count:]
-
-
-@pytest.mark.parametrize(
-    ("count", "of", "ago", "ours"),
-    [
-        (5, 5, 1_000, True),
-        (5, 9, 1_000, True),
-        (4, 4, 1_000, False),
-        (5, 10, 1_000, False),
-        (40, 40, 60_000, False),
-    ],
 )
-def test_one_failure_in_a_minute_of_shared_failures_is_ours(
-    count: int, of: int, ago: int, ours: bool
+INSTANTS = st.integers(min_value=NOW - MINUTE_MS + 1, max_value=NOW)
+STANDINGS = st.sampled_from([WAS_UP, WAS_UP, WAS_UP, DEAD, NEVER_SEEN])
+MEMBERS = st.tuples(
+    st.sampled_from(sites(14)),
+    st.builds(lambda result, at: seen(result, at=at), RESULTS, INSTANTS),
+    STANDINGS,
+).map(lambda member: (asked(*member), member[1]))
+WAVES = st.lists(MEMBERS, max_size=30)
+REFERENCES = st.lists(st.booleans(), max_size=3)
+
+
+def of(wave: Wave) -> list[Asked]:
+    return [one for one, _ in wave]
+
+
+@given(WAVES, REFERENCES, st.sampled_from([COMMON_MODE, NO_CONNECTIVITY]))
+def test_an_answer_and_broken_http_stay_with_the_target(
+    wave: Wave, references: list[bool], reason: str
 ) -> None:
-    now = 1_000_000
-    alone = [("alone.com", failed(FaultKind.TIMEOUT, at=now))]
-    recent = minute(count, of=of, at=now - ago)
-    ((_, result),) = common_mode(alone, connected=True, recent=recent)
-    assert (result.attribution is Attribution.OURS) == ours
+    for judged in (made_ours(wave, reason, even_dead=True), unproven(wave)):
+        for (_, before), after in zip(wave, judged, strict=True):
+            if not network_failure(before):
+                assert after == before
+
+
+@given(WAVES.flatmap(lambda wave: st.tuples(st.just(wave), st.permutations(wave))), REFERENCES)
+def test_the_order_of_a_minute_does_not_matter(
+    waves: tuple[Wave, Wave], references: list[bool]
+) -> None:
+    one, other = waves
+    assert why(of(one), *references) == why(of(other), *references)
+    assert sorted(map(str, unproven(one))) == sorted(map(str, unproven(other)))
+
+
+@given(WAVES, st.lists(st.tuples(st.sampled_from(sites(40)), INSTANTS)), REFERENCES)
+def test_the_dead_never_change_the_verdict_on_others(
+    wave: Wave, dead: list[tuple[str, int]], references: list[bool]
+) -> None:
+    more: Wave = [(asked(host, failure(at=at), DEAD), failure(at=at)) for host, at in dead]
+    assert suspicious([*of(wave), *of(more)]) == suspicious(of(wave))
+    assert why([*of(wave), *of(more)], *references) == why(of(wave), *references)
+    assert unproven([*wave, *more])[: len(wave)] == unproven(wave)
+
+
+@given(WAVES, INSTANTS)
+def test_one_more_answer_never_makes_failures_ours(wave: Wave, at: int) -> None:
+    if why(of(wave)) is None:
+        assert why([*of(wave), asked("another.com", paid(at=at))]) is None
+
+
+@given(WAVES, st.sampled_from([COMMON_MODE, NO_CONNECTIVITY]), STANDINGS)
+def test_what_is_ours_or_nobody_s_changes_neither_score_nor_standing(
+    wave: Wave, reason: str, standing: Standing
+) -> None:
+    for judged in (made_ours(wave, reason), unproven(wave)):
+        for (_, before), after in zip(wave, judged, strict=True):
+            if after != before:
+                assert not after.scored
+                assert standing.after(after) == standing
+
+
+def test_a_standing_follows_the_scored_probes() -> None:
+    stands = Standing().after(failure(at=1)).after(failure(at=2))
+    assert stands == Standing(down_since=1)
+    stands = stands.after(paid(at=3))
+    assert stands == Standing(up_at=3)
+    stands = stands.after(seen(Answer(status=429), at=4)).after(seen(Answer(status=500), at=5))
+    assert stands == Standing(up_at=3, down_since=5)
 
 
 # Nobody to ask
+
+
+def nobodys(wave: Wave, *, recent: Sequence[Asked] = ()) -> list[bool]:
+    """Which results are attributed to nobody; the others must be as they were."""
+    judged = unproven(wave, recent=recent)
+    changed = [after != before for (_, before), after in zip(wave, judged, strict=True)]
+    for after, is_changed in zip(judged, changed, strict=True):
+        if is_changed:
+            assert (after.attribution, after.reason) == (Attribution.UNKNOWN, NO_REFERENCE)
+    return changed
+
+
+def alone(kind: FaultKind, count: int = 1, standing: Standing = NEVER_SEEN) -> Wave:
+    return [(asked(host, failure(kind), standing), failure(kind)) for host in sites(count)]
 
 
 @pytest.mark.parametrize("kind", [FaultKind.DNS_NOT_FOUND, FaultKind.NOT_PUBLIC])
@@ -201,30 +355,43 @@ def test_one_failure_in_a_minute_of_shared_failures_is_ours(
 def test_without_a_reference_what_a_resolver_says_proves_nothing(
     kind: FaultKind, count: int
 ) -> None:
-    for _, result in unproven([(host, failed(kind)) for host in hosts(count)]):
-        assert (result.attribution, result.reason) == (Attribution.UNKNOWN, NO_REFERENCE)
+    assert nobodys(alone(kind, count)) == [True] * count
 
 
 @pytest.mark.parametrize("kind", [FaultKind.TIMEOUT, FaultKind.CONNECT, FaultKind.TLS_INVALID])
 def test_without_a_reference_one_other_failure_is_the_target_s(kind: FaultKind) -> None:
-    wave = [("a.com", failed(kind))]
-    assert unproven(wave) == tuple(wave)
+    assert nobodys(alone(kind)) == [False]
 
 
 def test_without_a_reference_two_unrelated_bad_certificates_may_be_our_clock() -> None:
-    wave = [(host, failed(FaultKind.TLS_INVALID)) for host in hosts(2)]
-    assert {result.attribution for _, result in unproven(wave)} == {Attribution.UNKNOWN}
-    related = [(f"{n}.seller.com", failed(FaultKind.TLS_INVALID)) for n in range(2)]
-    assert unproven(related) == tuple(related)
+    assert nobodys(alone(FaultKind.TLS_INVALID, 2)) == [True, True]
+    assert nobodys(alone(FaultKind.TLS_INVALID, 2, DEAD)) == [False, False]
+    failed = failure(FaultKind.TLS_INVALID)
+    assert nobodys([(asked(f"{n}.seller.com", failed), failed) for n in range(2)]) == [False] * 2
+
+
+@pytest.mark.parametrize(
+    ("standing", "count", "doubt"),
+    [
+        (NEVER_SEEN, SITES_MIN, True),
+        (NEVER_SEEN, SITES_MIN - 1, False),
+        (Standing(up_at=NOW - 9 * HOUR_MS), SITES_MIN, True),
+        (DEAD, 40, False),
+    ],
+)
+def test_without_a_reference_five_that_are_not_known_to_be_dead_may_be_our_network(
+    standing: Standing, count: int, doubt: bool
+) -> None:
+    """An outage of ours that lasts longer than anything is surprising."""
+    assert nobodys(alone(FaultKind.TIMEOUT, count, standing)) == [doubt] * count
 
 
 @pytest.mark.parametrize(("answered_at", "doubt"), [(None, True), (50, True), (150, False)])
 def test_an_answer_since_the_other_bad_certificate_speaks_for_our_clock(
     answered_at: int | None, doubt: bool
 ) -> None:
-    recent = [("other.com", failed(FaultKind.TLS_INVALID, at=100))]
+    start = NOW - 200
+    recent = [asked("other.com", failure(FaultKind.TLS_INVALID, at=start + 100))]
     if answered_at is not None:
-        recent.append(("good.com", replace(paid(), at=answered_at)))
-    wave = [("a.com", failed(FaultKind.TLS_INVALID, at=200))]
-    ((_, result),) = unproven(wave, recent=recent)
-    assert (result.attribution is Attribution.UNKNOWN) == doubt
+        recent.append(asked("good.com", paid(at=start + answered_at)))
+    assert nobodys(alone(FaultKind.TLS_INVALID), recent=recent) == [doubt]

@@ -12,9 +12,12 @@ from jsonschema import Draft202012Validator
 
 from tollgauge.core.evidence import (
     ChainEvidence,
+    ChainSums,
     Evidence,
     EvidenceError,
     LastProbe,
+    LatestState,
+    PayerSums,
     PayerVolume,
     TermChange,
     digest,
@@ -24,7 +27,9 @@ from tollgauge.core.evidence import (
 )
 from tollgauge.core.evidence_schema import EVIDENCE_SCHEMAS
 from tollgauge.core.rollup import Rollup
+from tollgauge.core.spans import Spans
 from tollgauge.core.terms import Quote
+from tollgauge.core.units import DAY_MS
 
 AS_OF = 1_780_000_000_000
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -73,16 +78,45 @@ CHAINS = st.builds(
         max_size=3,
     ).map(tuple),
 )
+SUMS = st.builds(
+    PayerSums, payers=INSTANTS, volume=AMOUNTS, squares=AMOUNTS, top=AMOUNTS, weight=INSTANTS
+)
+CHAINS_2 = st.builds(
+    replace,
+    CHAINS,
+    payers=st.just(()),
+    sums=st.none()
+    | st.builds(
+        ChainSums,
+        transfers=INSTANTS,
+        own=AMOUNTS,
+        returned=AMOUNTS,
+        clusters=INSTANTS,
+        raw=SUMS,
+        organic=SUMS,
+        high=SUMS,
+        low=SUMS,
+    ),
+)
+PRICES = st.builds("{}{}".format, st.integers(0, 10**78 - 1), st.just("") | TEXTS.map(" {}".format))
 CHANGES = st.builds(
     TermChange,
     at=INSTANTS,
-    kind=st.sampled_from(["price-changed", "payto-changed", "network-changed"]),
+    kind=st.sampled_from(["payto-changed", "network-changed"]),
     source=TEXTS,
     before=TEXTS,
     after=TEXTS,
+) | st.builds(
+    TermChange,
+    at=INSTANTS,
+    kind=st.just("price-changed"),
+    source=TEXTS,
+    before=PRICES,
+    after=PRICES,
 )
-EVIDENCE = st.builds(
+EVIDENCE_1 = st.builds(
     Evidence,
+    format=st.just(1),
     resource=TEXTS,
     as_of=INSTANTS,
     first_seen=INSTANTS,
@@ -98,6 +132,40 @@ EVIDENCE = st.builds(
     changes=st.lists(CHANGES, max_size=3).map(tuple),
     chain=st.none() | CHAINS,
 )
+SPANS = st.builds(
+    lambda up, payable, worth, failures: Spans(
+        up=up,
+        payable=min(up, payable),
+        down=DAY_MS - up,
+        compliance=up * worth,
+        failures=failures,
+        repairs=failures,
+    ),
+    up=st.integers(0, DAY_MS),
+    payable=st.integers(0, DAY_MS),
+    worth=st.integers(0, 100),
+    failures=st.integers(0, 99),
+)
+EVIDENCE_2 = st.builds(
+    replace,
+    EVIDENCE_1,
+    format=st.just(2),
+    days=st.lists(st.builds(replace, rollups(), spans=SPANS), max_size=3).map(tuple),
+    chain=st.none() | CHAINS_2,
+    state=st.none()
+    | st.builds(
+        LatestState,
+        at=INSTANTS,
+        outcome=TEXTS,
+        up=st.booleans(),
+        payable=st.booleans(),
+        unconfirmed=st.booleans(),
+    ),
+    interval=INSTANTS,
+    site_median_tenths=st.none() | st.integers(0, 1_000),
+    paid_not_delivered=st.booleans(),
+)
+EVIDENCE = EVIDENCE_1 | EVIDENCE_2
 
 
 def shuffled(evidence: Evidence) -> Evidence:
@@ -154,6 +222,11 @@ def test_the_digest_depends_on_every_property() -> None:
         "envelope": base.last,
         "changes": (),
         "chain": None,
+        "state": None,
+        "interval": 1,
+        "site_median_tenths": 1,
+        "paid_not_delivered": True,
+        "format": 1,
     }
     assert set(others) == set(Evidence.__dataclass_fields__)
     changed = {digest(replace(base, **{name: value})) for name, value in others.items()}  # type: ignore[arg-type]
@@ -175,15 +248,16 @@ def small() -> Evidence:
         chain=ChainEvidence(
             network="eip155:8453",
             pay_to="0xb",
-            payers=(PayerVolume(payer="0xc", transfers=1, paid=2**90),),
+            sums=ChainSums(raw=PayerSums(volume=2**90)),
         ),
+        state=LatestState(at=1, outcome="payment-required", up=True, payable=True),
     )
 
 
 def test_amounts_are_decimal_strings() -> None:
     document = to_document(small())
     assert document["quote"]["amount"] == str(2**60)
-    assert document["chain"]["payers"][0]["paid"] == str(2**90)
+    assert document["chain"]["sums"]["raw"]["volume"] == str(2**90)
     assert from_json(to_json(small())) == small()
 
 
@@ -210,7 +284,7 @@ def with_value(path: str, value: Any) -> dict[str, Any]:
         ("asOf", True, "asOf"),
         ("asOf", -1, "asOf"),
         ("asOf", 2**53, "asOf"),
-        ("format", 2, "format"),
+        ("format", 3, "format"),
         ("extra", 1, "$"),
         ("quote.amount", 5_000, "quote.amount"),
         ("quote.amount", "05", "quote.amount"),
@@ -218,12 +292,18 @@ def with_value(path: str, value: Any) -> dict[str, Any]:
         ("days.0.latency.0", [9, 0], "days[0].latency[0][1]"),
         ("days.0.latency.0", [9], "days[0].latency[0]"),
         ("changes.0.kind", "moved", "changes[0].kind"),
+        ("changes.0.before", "", "changes[0].before"),
+        ("changes.0.after", "-1", "changes[0].after"),
+        ("changes.0.after", "free", "changes[0].after"),
         ("days.0.up", 2, "days[0].up"),
         ("days.0.scored", 3, "days[0].scored"),
         ("days.0.slots", 3, "days[0].slots"),
         ("days.0.compliance", 101, "days[0].compliance"),
         ("days.0.latency.0", [9, 2], "days[0].latency"),
         ("recent.up", 7, "recent.up"),
+        ("days.0.spans.up", DAY_MS + 1, "days[0].spans.up"),
+        ("days.0.spans.payable", 1, "days[0].spans.payable"),
+        ("days.0.spans.compliance", 1, "days[0].spans.compliance"),
     ],
 )
 def test_a_wrong_document_is_refused_with_its_place(path: str, value: Any, where: str) -> None:

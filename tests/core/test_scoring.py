@@ -23,11 +23,18 @@ from tollgauge.core.policy import POLICIES, POLICY_1
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.rounding import half_up
 from tollgauge.core.score import Score, ScoreError, score_from_json
-from tollgauge.core.scoring import RULES, recompute, score
+from tollgauge.core.scoring import RULES, recompute
+from tollgauge.core.scoring import score as score_under
 from tollgauge.core.signals.envelope import MISMATCH_RULE
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.core.verdict import summary, verdict
+
+
+def score(evidence: Evidence) -> Score:
+    """The score under policy 1."""
+    return score_under(evidence, POLICY_1)
+
 
 AS_OF = 1_780_000_000_000
 TODAY = AS_OF // DAY_MS
@@ -69,6 +76,7 @@ def quote(amount: int) -> Quote:
 
 def perfect(**more: Any) -> Evidence:
     base = Evidence(
+        format=1,
         resource="https://api.seller.dev/v1/quote",
         as_of=AS_OF,
         first_seen=AS_OF - 90 * DAY_MS,
@@ -418,7 +426,7 @@ def test_a_report_without_its_evidence_is_refused(text: bytes) -> None:
         recompute(text)
 
 
-@pytest.mark.parametrize("version", [2, 0, "1", None, 1.0, True, [1]])
+@pytest.mark.parametrize("version", [3, 0, "1", None, 1.0, True, [1]])
 def test_a_policy_that_is_not_known_is_refused(version: object) -> None:
     with pytest.raises(ScoreError):
         recompute(report(policyVersion=version))

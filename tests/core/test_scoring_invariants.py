@@ -24,10 +24,16 @@ from tollgauge.core.policy import POLICY_1, interpolate
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import rollup, totals
 from tollgauge.core.score import Score, score_from_json, score_to_json
-from tollgauge.core.scoring import score
+from tollgauge.core.scoring import score as score_under
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
 from tollgauge.core.wilson import bounds, root
+
+
+def score(evidence: Evidence) -> Score:
+    """The score under policy 1."""
+    return score_under(evidence, POLICY_1)
+
 
 AS_OF = 1_780_000_000_000
 SELLER = "0x" + "5" * 40
@@ -152,6 +158,7 @@ CHANGES = st.lists(
 ).map(tuple)
 BASES = st.builds(
     Evidence,
+    format=st.just(1),
     resource=st.just("https://api.seller.dev/v1/quote"),
     as_of=st.just(AS_OF),
     first_seen=st.integers(AS_OF - 60 * DAY_MS, AS_OF),

@@ -21,9 +21,15 @@ from tollgauge.core.evidence import ChainEvidence, Evidence, LastProbe, PayerVol
 from tollgauge.core.policy import POLICY_1, interpolate
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.score import Score
-from tollgauge.core.scoring import score
+from tollgauge.core.scoring import score as score_under
 from tollgauge.core.settlement import AUTHORIZATION_USED, TRANSFER, entries, events, matched
 from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
+
+
+def score(evidence: Evidence) -> Score:
+    """The score under policy 1."""
+    return score_under(evidence, POLICY_1)
+
 
 TOKEN = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 AS_OF = 1_780_000_000_000
@@ -182,6 +188,7 @@ def _tenths(found: Score) -> int:
 
 TODAY = day_of(AS_OF)
 BASE = Evidence(
+    format=1,
     resource="https://seller.dev/pay",
     as_of=AS_OF,
     first_seen=AS_OF - 90 * DAY_MS,

@@ -169,7 +169,7 @@ async def test_a_watched_endpoint_is_probed_every_five_minutes_until_the_watch_e
 
 
 @in_the_market
-async def test_a_host_that_asks_for_payment_everywhere_is_found_out_once_a_day(
+async def test_a_host_that_asks_for_payment_everywhere_is_found_out_about_once_a_day(
     loop: Loop,
 ) -> None:
     everywhere, honest, lost = of("wildcard-402", "perfect-v2", "not-found")
@@ -177,7 +177,7 @@ async def test_a_host_that_asks_for_payment_everywhere_is_found_out_once_a_day(
     clock = loop.clock
     assert isinstance(clock, Clock)
     asked = []
-    for hours in (0, 1, 12, 25):
+    for hours in (0, 1, 11, 37):
         clock.now = START + hours * HOUR_MS
         await loop.probe()
         states = [
@@ -185,7 +185,7 @@ async def test_a_host_that_asks_for_payment_everywhere_is_found_out_once_a_day(
         ]
         assert [state.wildcard for state in states] == [True, False, None]
         asked.append(states[0].wildcard_at)
-    assert asked == [START, START, START, START + 25 * HOUR_MS]
+    assert asked == [START, START, START, START + 37 * HOUR_MS]
     await loop.score()
     flags = (await loop.score_of(everywhere.id)).result
     assert b"wildcard" in flags

@@ -127,6 +127,26 @@ async def test_targets_that_are_down_while_we_are_connected_are_down(
     assert all(new.score_tenths < old.score_tenths for new, old in zip(after, before, strict=True))
 
 
+@pytest.mark.parametrize("references", [("https://ok.example/",), ()])
+async def test_nine_of_seventeen_that_go_down_in_one_wave_are_blamed(
+    empty: Store, tmp_path: Path, references: tuple[str, ...]
+) -> None:
+    """The others answer at the same moments: our network works."""
+    good = [endpoint(f"https://api.good-{number}.example/paid") for number in range(8)]
+    hosts = {each.host for each in good} | {"ok.example"}
+    async with silent(9) as (mapped, added), counting(tmp_path, hosts) as server:
+        everyone = mapped | server.mapped
+        async with worker(empty, everyone, references=references, ca_file=server.ca_file) as loop:
+            before = await past(loop, [*added, *good])
+            assert (await loop.probe())["probed"] == 17
+            await loop.score()
+            after = [await loop.score_of(each.id) for each in [*added, *good]]
+            newest = [(await loop.history(each.id))[-1] for each in added]
+    assert {result.attribution for result in newest} == {Attribution.THEIRS}
+    lowered = [new.score_tenths < old.score_tenths for new, old in zip(after, before, strict=True)]
+    assert lowered[:9] == [True] * 9
+
+
 # Our own trust anchors and clock
 
 
@@ -161,12 +181,12 @@ async def test_our_own_tls_outage_changes_no_score(
         no_tls_of_ours(tmp_path, how) as server,
         worker(empty, server.mapped, ca_file=server.ca_file, references=references) as loop,
     ):
-        before = await past(loop, added[:3])
-        await loop.add(*added[3:])
+        before = await past(loop, added[:6])
+        await loop.add(*added[6:])
         assert (await loop.probe())["tls-failure"] == len(added)
         newest = [(await loop.history(each.id))[-1] for each in added]
         await loop.score()
-        after = [await loop.score_of(each.id) for each in added[:3]]
+        after = [await loop.score_of(each.id) for each in added[:6]]
     assert {result.attribution for result in newest} == {Attribution.OURS}
     assert {r.reason for r in newest} == {"no-connectivity" if references else "common-mode"}
     assert [row.score_tenths for row in after] == [row.score_tenths for row in before]

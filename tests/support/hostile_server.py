@@ -40,12 +40,15 @@ Reply = Callable[[asyncio.StreamWriter, bytes], Awaitable[None]]
 
 @dataclass
 class World:
-    """What a test sees of the world. `requests` are raw request texts in order of arrival."""
+    """What a test sees of the world. `requests` are raw request texts in order of arrival;
+    `otherwise` is the path that answers for all that have no answer of their own.
+    """
 
     ca_file: str
     mapped: dict[str, tuple[str, int]]
     canary_port: int
     canary_hits: list[str] = field(default_factory=list)
+    otherwise: str = "/always-404"
     requests: list[bytes] = field(default_factory=list)
     hung_up: asyncio.Event = field(default_factory=asyncio.Event)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -293,7 +296,7 @@ def _speaker(
         world.note(request)
         path = request.split(b" ", 2)[1].decode().split("?")[0]
         try:
-            await replies[path](writer, request)
+            await replies[path if path in replies else world.otherwise](writer, request)
             await writer.drain()
             writer.close()
             await writer.wait_closed()

@@ -93,7 +93,13 @@ def view(shown: Snapshot | None = None, **changes: Any) -> EndpointView:
             ),
             Flag(code="down-now", severity=Severity.ERROR, message="Use an alternative."),
         ),
-        caps=(Cap(code="down-now", limit_tenths=490, reason="No probe of the last 3 hours was answered."),),
+        caps=(
+            Cap(
+                code="down-now",
+                limit_tenths=490,
+                reason="No probe of the last 3 hours was answered.",
+            ),
+        ),
         low_tenths=800,
         high_tenths=852,
         days=tuple(

@@ -11,6 +11,8 @@ Whether the answer is any good, core/lint and core/probe decide; how often to as
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -18,6 +20,7 @@ from urllib.parse import urlsplit
 from tollgauge.clients.egress.client import METHODS, Egress, Request
 from tollgauge.core.endpoint import Endpoint, ResourceError
 from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind
+from tollgauge.core.lookalike import lookalike_paths
 
 REQUESTS_MAX: Final = 3
 PAYMENT_REQUIRED: Final = 402
@@ -65,31 +68,36 @@ async def exchange(egress: Egress, endpoint: Endpoint, *, now: int) -> Probe:
     return Probe(exchange=first, learned=endpoint.learned)
 
 
-async def wildcard(egress: Egress, resource: str, *, token: str, now: int) -> bool | None:
-    """Whether a path that nobody sells answers 402 too on the host of a resource.
-
-    `token` is a random path segment of the caller's. None when no HTTP answer came.
+async def wildcard(egress: Egress, resource: str, *, method: str, now: int) -> bool | None:
+    """Whether every path like a resource's own that nobody lists answers 402 too: then the host
+    asks for a payment wherever one calls. None when no HTTP answer came.
     """
-    url = f"https://{urlsplit(resource).netloc}/{token}"
-    status = _status(await _ask(egress, url, Way(method="GET"), at=now))
-    return None if status is None else status == PAYMENT_REQUIRED
+    asked = False
+    async for status in _unlisted(egress, resource, method=method, now=now):
+        if status not in (None, PAYMENT_REQUIRED):
+            return False
+        asked |= status is not None
+    return True if asked else None
 
 
-async def siblings_sell(
-    egress: Egress, resource: str, *, method: str, token: str, now: int
-) -> bool:
-    """Whether paths beside a resource answer 402 too: its own with the last segment, or the one
-    before, replaced by `token`, a random text of the caller's. Then a 402 of it says nothing.
+async def siblings_sell(egress: Egress, resource: str, *, method: str, now: int) -> bool:
+    """Whether any path like a resource's own that nobody lists answers 402 too. Then a 402 of it
+    says nothing.
     """
-    parts = urlsplit(resource)
-    segments = parts.path.strip("/").split("/")
-    way = _bare(method) if method == "POST" else Way(method="GET")
-    for place in range(len(segments) - 1, max(len(segments) - 3, -1), -1):
-        path = "/".join((*segments[:place], token, *segments[place + 1 :]))
-        answer = await _ask(egress, f"https://{parts.netloc}/{path}", way, at=now)
-        if _status(answer) == PAYMENT_REQUIRED:
+    async for status in _unlisted(egress, resource, method=method, now=now):
+        if status == PAYMENT_REQUIRED:
             return True
     return False
+
+
+async def _unlisted(
+    egress: Egress, resource: str, *, method: str, now: int
+) -> AsyncIterator[int | None]:
+    """The statuses of paths beside a resource (core/lookalike), one after the other."""
+    parts = urlsplit(resource)
+    way = _bare(method) if method == "POST" else Way(method="GET")
+    for path in lookalike_paths(parts.path, secrets.randbelow):
+        yield _status(await _ask(egress, f"https://{parts.netloc}{path}", way, at=now))
 
 
 async def _ask(egress: Egress, url: str, way: Way, *, at: int) -> Exchange:

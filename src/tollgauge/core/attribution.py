@@ -1,133 +1,262 @@
-"""Attribution across hosts: failures that unrelated hosts share are ours.
+"""Attribution across sites: whose fault the failures of a minute are (docs/methodology.md).
 
-One target that does not answer is down. Many unrelated targets that stop answering in the same
-wave have a cause in common, which is on our side: our resolver, our route, our trust anchors, our
-clock, a limit of ours (docs/methodology.md, *Whose fault*). An HTTP answer came from the target, so
-it is never re-attributed, and neither is broken HTTP. What one exchange means by itself is
-core/probe's.
+One target that does not answer is down. Many unrelated ones that stop answering at once may have a
+cause in common on our side: our resolver, our route, our trust anchors, our clock, a limit of ours.
+
+- *Surprise, not majority.* A failure is surprising if its endpoint was up at its last scored probe,
+  less than SURPRISE_MS before. Endpoints that are long dead say nothing, however many share a
+  minute.
+- *More than chance.* Of n unrelated sites of the minute that answered or failed surprisingly, k
+  failed. The failures are suspicious if k >= SITES_MIN and P(X >= k) < CHANCE for a binomial X of n
+  and BASE_RATE, exactly.
+- *Unless our network is seen to work.* Suspicious failures are ours if at least SITES_MIN of them
+  came in a row, without an answer from anybody in between, or if one of the references, asked at
+  once, does not answer. Else unrelated sites answered at the same moments: an outage that some
+  sellers share (one provider, one region) is their downtime, which buyers meet as well. What is
+  ours are then all failures of the minute but those of the dead, of which it is no news.
+- *No connection.* What fails while nobody answers, the references neither, is ours.
+- *Nobody to ask.* Without references and answers some failures are nobody's (`unproven`).
+
+An HTTP answer, and broken HTTP, came from the target: it is never attributed anew. What one
+exchange means by itself, our own lateness included, is core/probe's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Final
+from bisect import bisect
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Final
 
 from tollgauge.core.exchange import FaultKind
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.units import MINUTE_MS
+from tollgauge.core.site import site
+from tollgauge.core.units import HOUR_MS, MINUTE_MS, SECOND_MS
 
 COMMON_MODE: Final = "common-mode"
 NO_CONNECTIVITY: Final = "no-connectivity"
 NO_REFERENCE: Final = "no-reference"
 SITES_MIN: Final = 5
 """Fewer unrelated sites that fail together may be chance, or one provider's outage."""
+SURPRISE_MS: Final = 2 * HOUR_MS
+BASE_RATE: Final = Fraction(1, 100)
+"""How often an endpoint that was up fails at its next probe, at most: on half-hourly series of
+ordinary sites it was 3 times in 1,000."""
+CHANCE: Final = Fraction(1, 1_000)
+SAME_MOMENT_MS: Final = SECOND_MS
+"""An attempt that began so close to an answered one found our network as that one did."""
 TLS_SITES_MIN: Final = 2
 """Without references: one bad certificate is its owner's, a second one of an unrelated site with
 no answer from anybody in between may be our trust anchors or our clock."""
 RECENT_MS: Final = 5 * MINUTE_MS
-"""How far back `recent` results reach."""
-NETWORK_OUTCOMES: Final = frozenset({Outcome.DNS, Outcome.CONNECT, Outcome.TLS, Outcome.TIMEOUT})
-"""Failures that our own network, resolver, trust anchors or clock could have caused; an empty
-reply is one as well, which shares its outcome with broken HTTP."""
-
-Wave = Sequence[tuple[str, ProbeResult]]
-"""The results of one wave as (host, result)."""
+"""How far back an answer of anybody speaks for us where there is no reference to ask."""
+_SHARED: Final = frozenset({COMMON_MODE, NO_CONNECTIVITY, NO_REFERENCE})
 
 
-def common_mode(
-    results: Wave, *, connected: bool | None, recent: Wave = ()
-) -> tuple[tuple[str, ProbeResult], ...]:
-    """The results of one wave, in the order given, with shared failures made ours.
+class Sign(StrEnum):
+    """What a probe says of the network between us and its target."""
 
-    Network failures become `ours` when `connected` is False (our own connectivity check failed;
-    None: not checked), when at least SITES_MIN unrelated sites failed so and these are more than
-    half of the sites probed, or when the same was found for the last minute of `recent` (results
-    recorded up to now). Hosts with the same `site` count once; a site failed when all its probes of
-    the wave failed so.
+    ANSWERED = "answered"
+    FAILED = "failed"
+    TLS_FAILED = "tls-failed"
+
+
+_FAILURES: Final = frozenset({Sign.FAILED, Sign.TLS_FAILED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How an endpoint stood at its scored probes: when it was last up, and when the first of them
+    since was that found it not up, None while there is none. Milliseconds UTC.
     """
-    shared = _shared(results) or _shared_lately(results, recent)
-    reason = NO_CONNECTIVITY if connected is False else COMMON_MODE if shared else None
-    if reason is None:
-        return tuple(results)
-    return tuple((host, _ours(result, reason)) for host, result in results)
+
+    up_at: int | None = None
+    down_since: int | None = None
+
+    def after(self, result: ProbeResult) -> Standing:
+        """How it stands after one more probe."""
+        if not result.scored:
+            return self
+        if result.up:
+            return Standing(up_at=result.at)
+        return replace(self, down_since=self.down_since or result.at)
 
 
-def unproven(results: Wave, *, recent: Wave = ()) -> tuple[tuple[str, ProbeResult], ...]:
-    """The results of a wave without any answer where there was no reference to ask.
-
-    A name that is not found, or that leads to a private address, is attributed to nobody, because a
-    resolver of ours that answers wrongly looks the same. So is a TLS failure when at least
-    TLS_SITES_MIN unrelated sites had one, here or in `recent`, since anybody last answered.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One probe: the host that was asked, when, what that says of our network (None: nothing), and
+    how the endpoint stood, before this probe or with it.
     """
-    answered_at = max((result.at for _, result in recent if result.status is not None), default=-1)
-    failures = [(host, result) for host, result in results if network_failure(result)]
-    failures += [(host, result) for host, result in recent if result.at > answered_at]
-    failed_tls = {site(host) for host, result in failures if result.outcome is Outcome.TLS}
-    doubt_tls = len(failed_tls) >= TLS_SITES_MIN
-    return tuple((host, _doubted(result, tls=doubt_tls)) for host, result in results)
+
+    host: str
+    at: int
+    sign: Sign | None
+    standing: Standing = Standing()
+
+    @property
+    def surprising(self) -> bool:
+        """Whether this is a failure of an endpoint that was up less than SURPRISE_MS before, and
+        at its last scored probe before this minute.
+        """
+        up_at, down_since = self.standing.up_at, self.standing.down_since
+        was_up = up_at is not None and up_at > self.at - SURPRISE_MS
+        lately = down_since is None or down_since > self.at - MINUTE_MS
+        return self.sign in _FAILURES and was_up and lately
+
+    @property
+    def dead(self) -> bool:
+        """Whether the endpoint was down for SURPRISE_MS or more, so that a failure is no news."""
+        down_since = self.standing.down_since
+        return down_since is not None and down_since <= self.at - SURPRISE_MS
 
 
-def shared_slowness(wave: Sequence[tuple[str, bool]]) -> bool:
-    """Whether slow answers, (host, slow) of one wave, have a cause in common: as with failures,
-    at least SITES_MIN unrelated sites and more than half of those that answered.
+Wave = Sequence[tuple[Asked, ProbeResult]]
+"""The results of probes that were made together."""
+
+
+def sign(probe: Any) -> Sign | None:
+    """The sign of a ProbeResult, or of a row with its fields; None for a fault of our own that came
+    before the network could tell anything. Broken HTTP is an answer, an empty reply is none.
     """
-    answered = {site(host) for host, _ in wave}
-    slow = answered - {site(host) for host, was_slow in wave if not was_slow}
-    return len(slow) >= SITES_MIN and 2 * len(slow) > len(answered)
-
-
-def site(host: str) -> str:
-    """The last two labels of a host: hosts with the same are related.
-
-    This is coarser than the public suffix list: all of `co.uk` is one site, so fewer failures are
-    taken for our own, never more.
-    """
-    return ".".join(host.lower().rstrip(".").split(".")[-2:])
+    if probe.reason not in _SHARED:
+        if probe.status is not None:
+            return Sign.ANSWERED
+        if probe.attribution == Attribution.OURS:
+            return None
+        if probe.outcome == Outcome.BROKEN and probe.reason != FaultKind.EMPTY:
+            return Sign.ANSWERED
+    return Sign.TLS_FAILED if probe.outcome == Outcome.TLS else Sign.FAILED
 
 
 def network_failure(result: ProbeResult) -> bool:
     """Whether a result is a failure that our own network, resolver, trust anchors or clock could
     have caused and that is not known to be ours.
     """
-    no_answer = result.status is None and not result.up
-    blamed = result.attribution is not Attribution.OURS
-    empty = result.reason == FaultKind.EMPTY.value
-    return no_answer and blamed and (empty or result.outcome in NETWORK_OUTCOMES)
+    return result.attribution is not Attribution.OURS and sign(result) in _FAILURES
 
 
-def _shared(results: Wave) -> bool:
-    # A fault of our own that came before an answer says nothing about the network.
-    asked = [
-        (site(host), result)
-        for host, result in results
-        if result.attribution is not Attribution.OURS or result.status is not None
-    ]
-    probed = {name for name, _ in asked}
-    answered = {name for name, result in asked if not network_failure(result)}
-    failed = len(probed - answered)
-    return failed >= SITES_MIN and 2 * failed > len(probed)
+@lru_cache(maxsize=1_024)
+def least_suspicious(sites: int) -> int:
+    """The fewest failures of so many sites that are more than chance explains, SITES_MIN at least.
 
-
-def _shared_lately(results: Wave, recent: Wave) -> bool:
-    """Whether most sites probed in the minute before these results had failures that were found to
-    be shared.
+    All terms of the binomial have the denominator of BASE_RATE to the power of `sites`.
     """
-    since = max((result.at for _, result in results), default=0) - MINUTE_MS
-    minute = [(site(host), result) for host, result in recent if result.at > since]
-    failed = {name for name, result in minute if result.reason == COMMON_MODE}
-    return len(failed) >= SITES_MIN and 2 * len(failed) > len({name for name, _ in minute})
+    fails, of = BASE_RATE.numerator, BASE_RATE.denominator
+    whole = of**sites
+    term = (of - fails) ** sites
+    number, tail = 0, whole  # P(X = number) and P(X >= number), times the denominator
+    while tail * CHANCE.denominator >= whole * CHANCE.numerator:
+        tail -= term
+        term = term * (sites - number) * fails // ((number + 1) * (of - fails))
+        number += 1
+    return max(number, SITES_MIN)
 
 
-def _doubted(result: ProbeResult, *, tls: bool) -> ProbeResult:
-    private = result.reason == FaultKind.NOT_PUBLIC.value
-    named = result.outcome is Outcome.DNS or private
-    if not network_failure(result) or not (named or (tls and result.outcome is Outcome.TLS)):
-        return result
-    return replace(result, attribution=Attribution.UNKNOWN, reason=NO_REFERENCE)
+def suspicious(minute: Iterable[Asked]) -> bool:
+    """Whether more sites failed surprisingly in a minute than chance explains."""
+    failed, answered = _by_site(minute)
+    return len(failed) >= least_suspicious(len(failed.keys() | answered.keys()))
 
 
-def _ours(result: ProbeResult, reason: str) -> ProbeResult:
-    if not network_failure(result):
-        return result
-    return replace(result, attribution=Attribution.OURS, reason=reason)
+def cause(minute: Sequence[Asked], *, answered: bool, references: Sequence[bool]) -> str | None:
+    """Why failures are ours: NO_CONNECTIVITY, COMMON_MODE, or None if they are not.
+
+    `minute` is what everybody of ours saw in the last minute, these failures included; `answered`
+    whether anybody who was asked together with them answered; `references` which of the references
+    answered when they were asked afterwards, empty where there is none to ask.
+    """
+    if references and not any(references) and not answered:
+        return NO_CONNECTIVITY
+    if not suspicious(minute):
+        return None
+    seen_to_work = all(references) and not _silent(minute)
+    return None if seen_to_work else COMMON_MODE
+
+
+def made_ours(wave: Wave, reason: str, *, even_dead: bool = False) -> tuple[ProbeResult, ...]:
+    """The results of a wave, in the order given, with network failures attributed to us for a
+    reason; for COMMON_MODE not those of endpoints that are dead anyway, unless `even_dead`.
+    """
+    all_fail = even_dead or reason == NO_CONNECTIVITY
+    return tuple(
+        replace(result, attribution=Attribution.OURS, reason=reason)
+        if network_failure(result) and (all_fail or not asked.dead)
+        else result
+        for asked, result in wave
+    )
+
+
+def unproven(wave: Wave, *, recent: Iterable[Asked] = ()) -> tuple[ProbeResult, ...]:
+    """The results of a wave without any answer where there was no reference to ask.
+
+    A name that is not found, or that leads to a private address, is attributed to nobody, because a
+    resolver of ours that answers wrongly looks the same. So are, unless they are of dead endpoints,
+    TLS failures when at least TLS_SITES_MIN unrelated sites had one since anybody last answered,
+    here or in `recent`, and all failures when at least SITES_MIN sites had one.
+    """
+    recent = tuple(recent)
+    answered_at = max((one.at for one in recent if one.sign is Sign.ANSWERED), default=-1)
+    failed = [asked for asked, _ in wave] + [one for one in recent if one.at > answered_at]
+    failed = [one for one in failed if one.sign in _FAILURES and not one.dead]
+    tls = {site(one.host) for one in failed if one.sign is Sign.TLS_FAILED}
+    doubt_tls = len(tls) >= TLS_SITES_MIN
+    doubt_all = len({site(one.host) for one in failed}) >= SITES_MIN
+    return tuple(
+        replace(result, attribution=Attribution.UNKNOWN, reason=NO_REFERENCE)
+        if network_failure(result)
+        and (
+            _named(result)
+            or (doubt_all and not asked.dead)
+            or (doubt_tls and not asked.dead and asked.sign is Sign.TLS_FAILED)
+        )
+        else result
+        for asked, result in wave
+    )
+
+
+def shared_slowness(wave: Sequence[tuple[str, bool]]) -> bool:
+    """Whether slow answers, (host, slow) of one wave, have a cause in common: at least SITES_MIN
+    unrelated sites and more than half of those that answered.
+    """
+    answered = {site(host) for host, _ in wave}
+    slow = answered - {site(host) for host, was_slow in wave if not was_slow}
+    return len(slow) >= SITES_MIN and 2 * len(slow) > len(answered)
+
+
+def _by_site(minute: Iterable[Asked]) -> tuple[dict[str, int], dict[str, int]]:
+    """When each site last failed surprisingly, unless it answered then or later; and when each last
+    answered.
+    """
+    failed: dict[str, int] = {}
+    answered: dict[str, int] = {}
+    for one in minute:
+        name = site(one.host)
+        if one.sign is Sign.ANSWERED:
+            answered[name] = max(one.at, answered.get(name, one.at))
+        elif one.surprising:
+            failed[name] = max(one.at, failed.get(name, one.at))
+    lately = {name: at for name, at in failed.items() if at > answered.get(name, at - 1)}
+    return lately, answered
+
+
+def _silent(minute: Sequence[Asked]) -> bool:
+    """Whether SITES_MIN sites failed surprisingly in a row, without an answer from anybody at the
+    same moments or in between.
+    """
+    failed, _ = _by_site(minute)
+    answers = sorted(one.at for one in minute if one.sign is Sign.ANSWERED)
+    rows = Counter(
+        bisect(answers, at)
+        for at in failed.values()
+        if bisect(answers, at - SAME_MOMENT_MS - 1) == bisect(answers, at + SAME_MOMENT_MS)
+    )
+    return max(rows.values(), default=0) >= SITES_MIN
+
+
+def _named(result: ProbeResult) -> bool:
+    """Whether a failure hangs on what a resolver said."""
+    return result.outcome is Outcome.DNS or result.reason == FaultKind.NOT_PUBLIC

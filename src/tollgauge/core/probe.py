@@ -104,6 +104,7 @@ _FAULT_ATTRIBUTIONS: Final = {
 
 _LATENESS_FAULTS: Final = frozenset(
     {
+        FaultKind.DNS_FAILED,
         FaultKind.TIMEOUT,
         FaultKind.CONNECT_TIMEOUT,
         FaultKind.RESET,
@@ -152,8 +153,10 @@ class ProbeResult:
 
     @property
     def latency_ms(self) -> int | None:
-        """Whole milliseconds of the exchange, None when the target was not up."""
-        return self.timings.total if self.up else None
+        """Whole milliseconds of the exchange, None when the target was not up, or refused with 401
+        or 403: how fast it refuses says nothing of how fast it answers.
+        """
+        return self.timings.total if self.up and self.outcome is not Outcome.FORBIDDEN else None
 
     @property
     def late_here(self) -> bool:

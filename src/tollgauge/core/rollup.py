@@ -74,11 +74,12 @@ class Totals:
 
 class Sample(NamedTuple):
     """What a probe adds to its day: `excluded` says why it is not scored, None where it is;
-    `latency_ms` is None where it was not up.
+    `latency_ms` is as in `ProbeResult`.
     """
 
     at: int
     excluded: str | None
+    up: bool
     latency_ms: int | None
     compliant: bool
     payable: bool
@@ -90,6 +91,7 @@ def sample(result: ProbeResult) -> Sample:
     return Sample(
         at=result.at,
         excluded=None if result.scored else result.reason or result.attribution.value,
+        up=result.up,
         latency_ms=result.latency_ms,
         compliant=result.compliant,
         payable=result.payable,
@@ -123,7 +125,7 @@ def rollup_of_samples(day: int, probes: Iterable[Sample]) -> Rollup:
         day=day,
         probes=len(samples),
         scored=len(scored),
-        up=len(latencies),
+        up=sum(probe.up for probe in scored),
         compliant=sum(probe.compliant for probe in scored),
         payable=sum(probe.payable for probe in scored),
         compliance=sum(probe.compliance for probe in scored),

@@ -25,7 +25,7 @@ from tollgauge.core.evidence import Evidence, EvidenceError
 from tollgauge.core.finding import Severity
 from tollgauge.core.forecast import DAY_HOURS, NOW_HOURS, forecast
 from tollgauge.core.latency import percentile
-from tollgauge.core.policy import CURRENT, POLICIES, POLICY_1, Cap, Policy
+from tollgauge.core.policy import CURRENT, POLICIES, Cap, Policy
 from tollgauge.core.rounding import half_up
 from tollgauge.core.score import Activity, Component, Score, ScoreError, Settlement, Stats
 from tollgauge.core.signals import envelope, known, reach, settlements, terms
@@ -121,20 +121,21 @@ def score(evidence: Evidence, policy: Policy = CURRENT) -> Score:
 
 def recompute(document: bytes) -> Score:
     """The score of an evidence document, or of a trust report that carries one at
-    `evidence.document`: under the policy that the report names, else under policy 1. What the
-    report claims plays no part; web/wire/claims compares it.
+    `evidence.document`: under the policy that the report names, else under that of its format. What
+    the report claims plays no part; web/wire/claims compares it.
 
     Raises EvidenceError for anything else, and ScoreError for a policy that this version does not
     know.
     """
     content = evidence_form.parse(document)
     if not isinstance(content, dict) or not content.keys() & {"evidence", "score"}:
-        return score(evidence_form.from_json(content), POLICY_1)
+        evidence = evidence_form.from_json(content)
+        return score(evidence, POLICIES[evidence.format])
     report = content.get("evidence")
     if not isinstance(report, dict) or "document" not in report:
         raise EvidenceError("evidence.document", "The report does not carry its evidence.")
     evidence = evidence_form.from_json(report["document"])
-    return score(evidence, _policy(report.get("policyVersion", POLICY_1.version)))
+    return score(evidence, _policy(report.get("policyVersion", evidence.format)))
 
 
 def _policy(version: object) -> Policy:
@@ -228,13 +229,16 @@ def _bounds(subscore: Fraction, facts: Facts) -> tuple[Fraction, Fraction]:
 
 
 def _observations(facts: Facts) -> Fraction:
-    """How many independent observations the shares of uptime and compliance rest on."""
+    """How many independent observations the shares of uptime and compliance rest on. Failures come
+    in clusters, so the more of them there were, the less the past says of the week to come
+    (docs/calibration.md has how this was chosen).
+    """
     policy, spans = facts.policy, facts.totals.spans
     if not RULES[policy.version].by_time:
         return Fraction(facts.totals.scored, policy.autocorrelation)
     changes = spans.failures + spans.repairs
     days = Fraction(spans.up + spans.down, DAY_MS)
-    return Fraction(1, policy.autocorrelation) + days / policy.autocorrelation + changes
+    return Fraction(1, policy.autocorrelation) + policy.observations_a_day * days / (1 + changes)
 
 
 def _stats(facts: Facts) -> Stats:

@@ -52,6 +52,8 @@ host = sa.Table(
     "host",
     metadata,
     sa.Column("host", sa.Text, primary_key=True),
+    # Its registrable domain (core/site).
+    sa.Column("site", sa.Text, nullable=False, server_default=""),
     # The lease of the one worker that probes this host now; free once `lease_until` has passed.
     sa.Column("lease_owner", sa.Text),
     sa.Column("lease_until", sa.BigInteger, nullable=False, server_default="0"),
@@ -60,6 +62,7 @@ host = sa.Table(
     # Whether a random path answered 402 too, and when that was tried; NULL while untried.
     sa.Column("wildcard", sa.Boolean),
     sa.Column("wildcard_at", sa.BigInteger),
+    sa.Index("ix_host_site", "site"),
 )
 
 endpoint = sa.Table(
@@ -76,6 +79,10 @@ endpoint = sa.Table(
     sa.Column("first_seen", sa.BigInteger, nullable=False),
     sa.Column("last_seen", sa.BigInteger, nullable=False),
     sa.Column("last_probed", sa.BigInteger),
+    # When it was last up at a scored probe, and the first one since that found it not up; NULL
+    # while there is none (core/attribution.Standing).
+    sa.Column("up_at", sa.BigInteger),
+    sa.Column("down_since", sa.BigInteger),
     sa.Column("next_due", sa.BigInteger, nullable=False),
     sa.Column("watched_until", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("service_name", ForeignText, nullable=False, server_default=""),
@@ -100,6 +107,7 @@ endpoint = sa.Table(
     sa.Column("score_due", sa.BigInteger, nullable=False),
     sa.Column("score_next", sa.BigInteger),
     sa.Index("ix_endpoint_host_next_due", "host", "next_due", "id"),
+    sa.Index("ix_endpoint_host_first_seen", "host", "first_seen"),
     sa.Index(
         "ix_endpoint_watched",
         "host",
@@ -108,6 +116,7 @@ endpoint = sa.Table(
         postgresql_where=_WATCHED,
     ),
     sa.Index("ix_endpoint_score_due", "score_due"),
+    sa.Index("ix_endpoint_last_probed", "last_probed"),
     sa.Index("ix_endpoint_adopted", "first_seen", sqlite_where=_ADOPTED, postgresql_where=_ADOPTED),
     sa.Index("ix_endpoint_quote_pay_to", "quote_pay_to", "quote_network", "host"),
 )

@@ -3,8 +3,8 @@
 The steps, in order:
 1. `probe`, or `probe_alone`: one exchange (clients/x402), linted (core/lint) and judged by itself
    (core/probe), and whether a random path of the host answers 402 too, where that is due;
-2. `attributed`: whose fault a failure is, from the other results of the wave, those of the last
-   minutes, and the operator's reference URLs (core/attribution);
+2. `attributed`: whose fault a failure is, from what everybody of ours saw in the last minute, how
+   the endpoints stood before, and the operator's reference URLs (core/attribution);
 3. `record`: the evidence, the price it quoted, the changes it causes (monitor/changes), the next
    due time, the mark that a score is owed and the end of the host's lease, in one transaction: a
    crash leaves all or nothing. Several results may share one, which costs as many statements as
@@ -29,10 +29,15 @@ from tollgauge.clients.egress.client import Egress, Request
 from tollgauge.clients.x402 import PAYMENT_REQUIRED
 from tollgauge.core.attribution import (
     RECENT_MS,
-    SITES_MIN,
+    Asked,
+    Sign,
+    Standing,
     Wave,
-    common_mode,
+    cause,
+    made_ours,
     network_failure,
+    sign,
+    suspicious,
     unproven,
 )
 from tollgauge.core.endpoint import Endpoint, Listing, Resource
@@ -40,7 +45,7 @@ from tollgauge.core.exchange import Answer
 from tollgauge.core.lint import lint
 from tollgauge.core.probe import ProbeResult, judge
 from tollgauge.core.schedule import Cadence, next_due, pause_ms
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.units import DAY_MS, MINUTE_MS
 from tollgauge.db.engine import Store
 from tollgauge.monitor import changes, discovery
 from tollgauge.store.endpoints import endpoints, hosts
@@ -99,12 +104,11 @@ class Prober:
     references: tuple[str, ...] = ()
 
     async def probe(self, endpoint: Endpoint, host: HostState) -> Observation:
-        """Probe one endpoint of a wave. A host that sells is asked for a random path too, once a
-        day.
+        """Probe one endpoint of a wave. A host that sells is asked for paths that nobody lists
+        too, at random moments, about once a day.
         """
         observation = await self._ask(endpoint)
-        last = host.wildcard_at
-        if observation.sells and (last is None or last <= self.clock() - WILDCARD_EVERY_MS):
+        if observation.sells and _wildcard_due(host, now=self.clock()):
             return await self._with_wildcard_test(observation)
         return observation
 
@@ -114,7 +118,8 @@ class Prober:
         The host is asked for a random path too where the endpoint would become public, and the
         host was never asked.
         """
-        (observation,) = await self.attributed((await self._ask(endpoint, first=first),))
+        seen = await self._ask(endpoint, first=first)
+        (observation,) = await self.attributed((seen,), even_dead=True)
         if observation.makes_public(first=first):
             host = await self.store.reading(hosts.get, endpoint.host)
             if host.wildcard_at is None:
@@ -141,7 +146,6 @@ class Prober:
             self.egress,
             endpoint.resource,
             method=result.method,
-            token=secrets.token_hex(8),
             now=self.clock(),
         )
         return replace(observation, learned=None) if siblings_sell else observation
@@ -151,46 +155,83 @@ class Prober:
         402 of the host means nothing.
         """
         wildcard = await x402.wildcard(
-            self.egress, observation.endpoint.resource, token=secrets.token_hex(8), now=self.clock()
+            self.egress,
+            observation.endpoint.resource,
+            method=observation.result.method,
+            now=self.clock(),
         )
         return replace(observation, wildcard=wildcard)
 
-    async def attributed(self, observations: Sequence[Observation]) -> tuple[Observation, ...]:
-        """The observations of one wave, in the order given, with failures that are not the
-        targets' doing attributed to us or to nobody.
+    async def attributed(
+        self, observations: Sequence[Observation], *, even_dead: bool = False
+    ) -> tuple[Observation, ...]:
+        """Observations that were made together, in the order given, with failures that are not the
+        targets' doing attributed to us or to nobody; those of endpoints that are dead anyway only
+        if we are cut off, or if `even_dead`.
         """
-        wave: Wave = [(seen.endpoint.host, seen.result) for seen in observations]
-        if not any(network_failure(result) for _, result in wave):
+        if not any(network_failure(seen.result) for seen in observations):
             return tuple(observations)
-        if any(result.status for _, result in wave):
-            wave = common_mode(wave, connected=True)
-        else:
-            wave = await self._attributed_without_answer(wave)
+        wave = await self.store.reading(_as_asked, observations)
+        answered = any(asked.sign is Sign.ANSWERED for asked, _ in wave)
+        if answered and all(asked.dead for asked, result in wave if network_failure(result)):
+            return tuple(observations)
+        results = await self._judged_with_others(wave, answered=answered, even_dead=even_dead)
         return tuple(
-            replace(seen, result=result)
-            for seen, (_, result) in zip(observations, wave, strict=True)
+            replace(seen, result=result) for seen, result in zip(observations, results, strict=True)
         )
 
-    async def _attributed_without_answer(self, wave: Wave) -> Wave:
-        """A wave that nobody answered, judged with what the references and, where the wave is
-        too small to tell, the last minutes say.
+    async def _judged_with_others(
+        self, wave: Wave, *, answered: bool, even_dead: bool
+    ) -> Sequence[ProbeResult]:
+        """The results of a wave, in the order given, judged with what others of ours saw lately and
+        with the references, which are asked where these results alone leave a doubt.
         """
-        recent: Wave = ()
-        if len(wave) < SITES_MIN:
-            now = self.clock()
-            recent = await self.store.reading(probes.recent, since=now - RECENT_MS, until=now)
-        online = await self._online()
-        wave = common_mode(wave, connected=online, recent=recent)
-        return unproven(wave, recent=recent) if online is None else wave
+        now = self.clock()
+        nobody_to_ask = not (answered or self.references)
+        lately = RECENT_MS if nobody_to_ask else MINUTE_MS
+        recent = await self.store.reading(probes.asked_since, now - lately)
+        minute = [asked for asked, _ in wave]
+        minute += [asked for asked in recent if asked.at > now - MINUTE_MS]
+        references: tuple[bool, ...] = ()
+        if not answered or suspicious(minute):
+            references = await self._references_answer()
+        reason = cause(minute, answered=answered, references=references)
+        if reason is not None:
+            return made_ours(wave, reason, even_dead=even_dead)
+        results = [result for _, result in wave]
+        return unproven(wave, recent=recent) if nobody_to_ask else results
 
-    async def _online(self) -> bool | None:
-        """Whether any reference gives an HTTP answer, None where there is none to ask."""
-        if not self.references:
-            return None
+    async def _references_answer(self) -> tuple[bool, ...]:
+        """Whether each of the references gives an HTTP answer now."""
         requests = (self.egress.fetch(Request(url=url)) for url in self.references)
-        return any(
-            isinstance(exchange.result, Answer) for exchange in await asyncio.gather(*requests)
+        exchanges = await asyncio.gather(*requests)
+        return tuple(isinstance(exchange.result, Answer) for exchange in exchanges)
+
+
+def _as_asked(tx: Connection, observations: Sequence[Observation]) -> Wave:
+    """Observations that are not recorded yet, as core/attribution judges them."""
+    standings = probes.standings(tx, [seen.endpoint.id for seen in observations])
+    return [
+        (
+            Asked(
+                host=seen.endpoint.host,
+                at=seen.result.at,
+                sign=sign(seen.result),
+                standing=standings.get(seen.endpoint.id, Standing()),
+            ),
+            seen.result,
         )
+        for seen in observations
+    ]
+
+
+def _wildcard_due(host: HostState, *, now: int) -> bool:
+    """Whether to ask a host for unlisted paths: at once where that was never done, else ever more
+    likely from half a day after the last time until it is certain, so that nobody can know when.
+    """
+    if host.wildcard_at is None:
+        return True
+    return now - host.wildcard_at >= WILDCARD_EVERY_MS // 2 + secrets.randbelow(WILDCARD_EVERY_MS)
 
 
 def record(

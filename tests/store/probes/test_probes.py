@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from tests.support.record_probe import record_probe
 from tests.support.statements import fetch
 
+from tollgauge.core.attribution import Asked, Sign, Standing
 from tollgauge.core.endpoint import Endpoint, endpoint_id
 from tollgauge.core.evidence import LastProbe
 from tollgauge.core.exchange import Timings
@@ -191,7 +192,7 @@ async def test_a_probe_comes_back_as_it_was_recorded(store: Store) -> None:
     assert await store.writing(record_probe, A.id, GOOD)
     assert await store.reading(probes.history, A.id, since=START - 1, until=START) == (GOOD,)
     assert await store.reading(probes.history, A.id, since=START, until=START + DAY_MS) == ()
-    assert await store.reading(probes.history, B.id, since=0, until=START) == ()
+    assert await store.reading(probes.history, B.id, since=START - DAY_MS, until=START) == ()
 
 
 @pytest.mark.parametrize("as_of_hours", [0.0, 11.3, 23.99])
@@ -220,7 +221,9 @@ async def test_the_window_is_exact_open_closed_and_with_late_rows(
     assert await sums() == naive(results, as_of)
     assert await close_all(store, today) > 0
     assert await sums() == naive(results, as_of)
-    found = await store.reading(probes.history, A.id, since=0, until=as_of + DAY_MS)
+    found = await store.reading(
+        probes.history, A.id, since=first - 3 * DAY_MS, until=as_of + DAY_MS
+    )
     assert stripped(list(found)) == sorted(stripped(results), key=lambda one: one.at)
 
 
@@ -399,7 +402,7 @@ async def test_pruning_drops_the_probes_of_old_days_and_keeps_their_sums(store: 
     assert await store.writing(archive.prune, before_day=DAY + 1) == 1
     assert await store.writing(archive.prune, before_day=DAY + 1) == 0
     assert await store.reading(probes.days, A.id, first_day=DAY, last_day=DAY + 2) == before
-    found = await store.reading(probes.history, A.id, since=0, until=START + 3 * DAY_MS)
+    found = await store.reading(probes.history, A.id, since=START - 1, until=START + 3 * DAY_MS)
     assert {day_of(one.at) for one in found} == {DAY + 1, DAY + 2}
     late = replace(GOOD, at=results[0].at + 1)
     assert await store.writing(record_probe, A.id, late)
@@ -421,7 +424,7 @@ async def test_a_hostile_envelope_is_evidence_like_any_other(store: Store) -> No
     assert await store.writing(record_probe, A.id, hostile)
     kept: set[tuple[int | None, str]] = set()
     for _ in range(2):
-        (found,) = await store.reading(probes.history, A.id, since=0, until=START)
+        (found,) = await store.reading(probes.history, A.id, since=START - 1, until=START)
         assert found.quote is not None
         assert (found.version, found.accepts) == (None, None)
         assert (found.quote.pay_to, found.quote.amount) == ("0\ufffdx", 2**256 - 1)
@@ -439,33 +442,60 @@ async def test_a_past_of_thirty_days_is_recorded_fast_enough_to_demonstrate(stor
     assert rate > 1_000  # 10 000 to 28 000 on an idle machine
 
 
-async def test_recent_results_are_those_of_all_endpoints_across_midnight(store: Store) -> None:
-    other = Endpoint(
-        id=endpoint_id("https://b.com/"),
-        resource="https://b.com/",
-        host="b.com",
-        first_seen=START,
-        last_seen=START,
-    )
+async def test_the_last_probe_of_whoever_was_asked_lately_is_known_across_midnight(
+    store: Store,
+) -> None:
+    other = replace(A, id=endpoint_id("https://b.com/"), resource="https://b.com/", host="b.com")
     midnight = START + DAY_MS
-    instants = [midnight - 2 * MINUTE_MS, midnight - MINUTE_MS, midnight + MINUTE_MS]
     await store.writing(endpoints.insert, A, B, other)
-    await store.writing(probes.record_many, A.id, [replace(GOOD, at=at) for at in instants])
-    await store.writing(probes.record_many, B.id, [replace(DOWN, at=instants[0])])
-    await store.writing(probes.record_many, other.id, [replace(OURS, at=midnight)])
-    found = await store.writing(probes.recent, since=instants[0], until=instants[2])
-    earlier = await store.writing(probes.recent, since=instants[0], until=instants[2] - 1)
-    assert [(host, result.at) for host, result in found] == [
-        ("a.com", instants[1]),
-        ("b.com", midnight),
-        ("a.com", instants[2]),
+    for endpoint, result, at in (
+        (A, GOOD, midnight - MINUTE_MS),
+        (B, replace(DOWN, outcome=Outcome.TLS), midnight),
+        (other, GOOD, midnight - HOUR_MS),
+        (other, OURS, midnight + MINUTE_MS),
+    ):
+        assert await store.writing(record_probe, endpoint.id, replace(result, at=at))
+    early, late = midnight - MINUTE_MS, midnight + MINUTE_MS
+    up, down = Standing(up_at=early), Standing(down_since=midnight)
+    before = Standing(up_at=midnight - HOUR_MS)
+    asked = [
+        Asked(host="a.com", at=early, sign=Sign.ANSWERED, standing=up),
+        Asked(host="a.com", at=midnight, sign=Sign.TLS_FAILED, standing=down),
+        Asked(host="b.com", at=late, sign=None, standing=before),
     ]
-    assert found[1][1].attribution is Attribution.OURS
-    assert earlier == found[:2]
+    everybody = await store.reading(probes.asked_since, early - 1)
+    assert sorted(everybody, key=lambda one: one.at) == asked
+    lately = await store.reading(probes.asked_since, early)
+    assert sorted(lately, key=lambda one: one.at) == asked[1:]
+
+
+async def test_who_was_asked_lately_is_found_by_an_index() -> None:
+    """In SQLite, which says so of small tables too."""
+    store = Store.open("sqlite://")
+    await store.migrate()
+    query = probes.ASKED_SINCE.params(since_=START).compile(compile_kwargs={"literal_binds": True})
+    plan = str((await fetch(store, sa.text(f"EXPLAIN QUERY PLAN {query}"))).all())
+    assert "SCAN" not in plan
+    assert "ix_endpoint_last_probed" in plan
+    await store.close()
+
+
+async def test_a_standing_is_that_of_the_newest_probes_however_they_come(store: Store) -> None:
+    await store.writing(endpoints.insert, A, B)
+    results = lively(5, first=START, last=START + DAY_MS, number=60)
+    expected = Standing()
+    for result in results:
+        expected = expected.after(result)
+        assert await store.writing(record_probe, A.id, result)
+        assert (await store.reading(probes.standings, [A.id]))[A.id] == expected
+    await store.writing(probes.record_many, B.id, results[30:])
+    await store.writing(probes.record_many, B.id, results[:30])
+    found = await store.reading(probes.standings, [A.id, B.id, "unknown"])
+    assert found == {A.id: expected, B.id: expected}
 
 
 async def test_a_delay_of_our_own_is_no_part_of_what_is_stored(store: Store) -> None:
     late = replace(OURS, timings=replace(OURS.timings, delay=13_900, overrun=4_344))
     await prepare(store, [late])
-    (found,) = await store.reading(probes.history, A.id, since=0, until=START + DAY_MS)
+    (found,) = await store.reading(probes.history, A.id, since=START - 1, until=START + DAY_MS)
     assert found == replace(late, timings=replace(late.timings, delay=0, overrun=0))

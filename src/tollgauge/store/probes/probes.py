@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from tollgauge.core.attribution import Asked, Standing, sign
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import Rollup, merge, rollup
 from tollgauge.core.units import DAY_MS, day_of
@@ -45,12 +46,11 @@ _PROBED: Final = (
             sa.bindparam("due_", type_=sa.BigInteger), endpoint_table.c.next_due
         ),
         learned=sa.func.coalesce(sa.bindparam("learned_", type_=sa.Text), endpoint_table.c.learned),
+        up_at=sa.bindparam("up_at_", type_=sa.BigInteger),
+        down_since=sa.bindparam("down_since_", type_=sa.BigInteger),
         **dirty(_AT),
     )
 )
-
-RECENT_MAX: Final = 200
-"""Enough to tell whether unrelated sites fail together."""
 
 _BETWEEN: Final = sa.select(probe_table).where(
     probe_table.c.endpoint_id == sa.bindparam("id_"),
@@ -65,6 +65,20 @@ _LATEST: Final = Prepared(
     .order_by(probe_table.c.at.desc())
     .limit(1)
 )
+_LAST: Final = sa.and_(
+    probe_table.c.day == endpoint_table.c.last_probed // DAY_MS,
+    probe_table.c.endpoint_id == endpoint_table.c.id,
+    probe_table.c.at == endpoint_table.c.last_probed,
+)
+ASKED_SINCE: Final = (
+    sa.select(
+        *endpoint_table.c["host", "up_at", "down_since"],
+        *probe_table.c["at", "status", "outcome", "attribution", "reason"],
+    )
+    .join_from(endpoint_table, probe_table, _LAST)
+    .where(endpoint_table.c.last_probed > sa.bindparam("since_"))
+)
+_ASKED_SINCE: Final = Prepared(ASKED_SINCE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +124,10 @@ def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> Sequence[NewProbe
     columns = [result_to_row(probe.endpoint_id, probe.result) for probe in new.values()]
     tx.execute(upsert.insert(tx, probe_table).on_conflict_do_nothing(), columns)
     newest = {probe.endpoint_id: probe for probe in new.values()}
+    standing = {id_: _standing(row) for id_, row in existing.items()}
+    for (id_, at), probe in new.items():
+        if at > (existing[id_].last_probed or 0):
+            standing[id_] = standing[id_].after(probe.result)
     tx.execute(
         _PROBED,
         [
@@ -118,6 +136,8 @@ def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> Sequence[NewProbe
                 "at_": probe.result.at,
                 "due_": probe.next_due,
                 "learned_": probe.learned,
+                "up_at_": standing[id_].up_at,
+                "down_since_": standing[id_].down_since,
             }
             for id_, probe in newest.items()
         ],
@@ -170,27 +190,26 @@ def latest(tx: Connection, endpoint_id: str, *, since: int, until: int) -> Probe
     return None
 
 
-def recent(tx: Connection, *, since: int, until: int) -> tuple[tuple[str, ProbeResult], ...]:
-    """The results of all endpoints, (host, result), with `since < at <= until`, oldest first, of
-    days that are not closed yet. Of the endpoints probed last, at most RECENT_MAX.
+def asked_since(tx: Connection, since: int) -> tuple[Asked, ...]:
+    """The last probe of every endpoint that was probed after an instant (ms UTC), of days that are
+    not closed yet, with how the endpoint stands after it.
     """
-    lately = (
-        sa.select(endpoint_table.c.id, endpoint_table.c.host)
-        .where(endpoint_table.c.last_probed > since)
-        .order_by(endpoint_table.c.last_probed.desc())
-        .limit(RECENT_MAX)
+    return tuple(
+        Asked(host=row.host, at=row.at, sign=sign(row), standing=_standing(row))
+        for row in _ASKED_SINCE.rows(tx, {"since_": since})
     )
-    hosts = {row.id: row.host for row in tx.execute(lately)}
-    fresh = tx.execute(
-        sa.select(probe_table).where(
-            probe_table.c.day.in_(range(day_of(since + 1), day_of(until) + 1)),
-            probe_table.c.endpoint_id.in_(hosts),
-            probe_table.c.at > since,
-            probe_table.c.at <= until,
-        )
-    ).all()
-    results = [(hosts[row.endpoint_id], result_from_row(row)) for row in fresh]
-    return tuple(sorted(results, key=lambda item: item[1].at))
+
+
+def standings(tx: Connection, ids: Iterable[str]) -> dict[str, Standing]:
+    """How endpoints stand after their scored probes, by id; unknown ids are left out."""
+    query = sa.select(*endpoint_table.c["id", "up_at", "down_since"])
+    return {
+        row.id: _standing(row) for row in rows.with_any(tx, query, endpoint_table.c.id, set(ids))
+    }
+
+
+def _standing(row: Any) -> Standing:
+    return Standing(up_at=row.up_at, down_since=row.down_since)
 
 
 def _known(tx: Connection, probes: Sequence[NewProbe]) -> set[tuple[str, int]]:

@@ -141,11 +141,12 @@ def _counts(probe: Any, *, envelope: bool) -> bool:
 def _sums(window: _Rows, *, first: int) -> tuple[Rollup, ...]:
     """The sums of the window that begins at `first`, by day."""
     samples: dict[int, list[Sample]] = {}
-    for at, attribution, reason, up, total, compliant, payable, compliance, *_ in window.fresh:
+    for row in window.fresh:
+        at, attribution, reason, up, total, compliant, payable, compliance, outcome, *_ = row
         if at >= first:
             excluded = None if attribution == _SCORED else reason or attribution
-            latency_ms = total if up else None
-            probe = Sample(at, excluded, latency_ms, compliant, payable, compliance)
+            latency_ms = total if up and outcome != Outcome.FORBIDDEN else None
+            probe = Sample(at, excluded, up, latency_ms, compliant, payable, compliance)
             samples.setdefault(day_of(at), []).append(probe)
     parts: dict[int, Rollup] = {}
     for day, row in window.closed.items():

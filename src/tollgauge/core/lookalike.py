@@ -1,0 +1,51 @@
+"""Look-alike paths: what nobody lists, in the shape of what somebody does.
+
+A host that answers 402 on every path shows nothing with the 402 of a listed one. A path that looks
+random would be recognised and answered with 404, so the paths that test this are a listed path with
+one segment changed: each letter and digit of it by another of its kind (docs/gaming.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+PATHS_MAX: Final = 3
+_ALPHABETS: Final = ("aeiou", "bcdfghjklmnpqrstvwxyz", "0123456789")
+_CHANGEABLE: Final = re.compile(r"%[0-9A-Fa-f]{2}|[A-Za-z0-9]")
+_ROOT: Final = "search"
+"""What stands for the segments of a host's root."""
+
+
+def lookalike_paths(path: str, draw: Callable[[int], int]) -> tuple[str, ...]:
+    """The path with one segment changed, the last one first, at most PATHS_MAX paths; they differ
+    each time. `draw(n)` gives a random integer from 0 to n - 1.
+    """
+    segments = path.strip("/").split("/")
+    if segments == [""]:
+        segments = [_ROOT]
+    places = range(len(segments) - 1, max(len(segments) - 1 - PATHS_MAX, -1), -1)
+    return tuple(
+        "/" + "/".join((*segments[:place], _changed(segments[place], draw), *segments[place + 1 :]))
+        for place in places
+    )
+
+
+def _changed(segment: str, draw: Callable[[int], int]) -> str:
+    """A segment of the same shape, and not the same."""
+
+    def other(match: re.Match[str]) -> str:
+        text = match.group()
+        return text if len(text) > 1 else _other(text, draw)
+
+    changed = _CHANGEABLE.sub(other, segment)
+    return changed if changed != segment else f"{segment}-{_other('a', draw)}{_other('t', draw)}"
+
+
+def _other(character: str, draw: Callable[[int], int]) -> str:
+    """Another letter or digit of the same kind and case."""
+    small = character.lower()
+    alphabet = next(letters for letters in _ALPHABETS if small in letters).replace(small, "")
+    drawn = alphabet[draw(len(alphabet))]
+    return drawn.upper() if character.isupper() else drawn

@@ -1,0 +1,126 @@
+"""Evidence of format 2 from single probes, as a store would gather it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tollgauge.core.evidence import Evidence, LastProbe, LatestState
+from tollgauge.core.exchange import Timings
+from tollgauge.core.probe import STATUS_OUTCOMES, Attribution, Outcome, ProbeResult
+from tollgauge.core.rollup import rollup
+from tollgauge.core.spans import holds_ms, spans_by_day, statement
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
+
+DAYS = 31
+UP_OUTCOMES = frozenset(outcome for outcome, up in STATUS_OUTCOMES.values() if up) | {Outcome.OPEN}
+
+
+def payable(at: int, *, ms: int = 240, compliance: int = 100) -> ProbeResult:
+    """A 402 that a stock client can pay."""
+    return ProbeResult(
+        at=at,
+        outcome=Outcome.PAYMENT_REQUIRED,
+        attribution=Attribution.THEIRS,
+        up=True,
+        timings=Timings(total=ms),
+        status=402,
+        compliance=compliance,
+        compliant=compliance > 50,
+        payable=True,
+        accepts=1,
+    )
+
+
+def unpaid(
+    at: int, outcome: Outcome = Outcome.SERVER_ERROR, *, interval_ms: int = 30 * MINUTE_MS
+) -> ProbeResult:
+    """A probe of which the outcome says that it was not payable; the next is due `interval_ms`
+    later.
+    """
+    throttled = outcome is Outcome.THROTTLED
+    return ProbeResult(
+        at=at,
+        outcome=outcome,
+        attribution=Attribution.OURS if throttled else Attribution.THEIRS,
+        up=outcome in UP_OUTCOMES,
+        timings=Timings(total=240),
+        holds=holds_ms(payable=False, interval_ms=interval_ms),
+        reason=outcome.value if throttled else "",
+    )
+
+
+def observe(
+    probes: Sequence[ProbeResult], base: Evidence, *, unconfirmed: bool = False
+) -> Evidence:
+    """The evidence of probes up to `base.as_of`: whole days with their spans, and the latest
+    state. A first failure is `unconfirmed` where the caller says so.
+    """
+    as_of = base.as_of
+    known = sorted((probe for probe in probes if probe.at <= as_of), key=lambda probe: probe.at)
+    first = day_of(as_of) - DAYS + 1
+    by_day: dict[int, list[ProbeResult]] = {}
+    for probe in known:
+        by_day.setdefault(day_of(probe.at), []).append(probe)
+    speaking = [(probe, said) for probe in known if (said := statement(probe)) is not None]
+    spans = spans_by_day([said for _, said in speaking], until=as_of)
+    days = [
+        replace(rollup(day, by_day.get(day, ())), spans=spans[day])
+        if day in spans
+        else rollup(day, by_day[day])
+        for day in sorted(by_day.keys() | spans.keys())
+        if first <= day <= day_of(as_of)
+    ]
+    scored = [probe for probe in known if probe.scored and not probe.confirms]
+    terms = [probe for probe in scored if probe.accepts is not None]
+    recent = [probe for probe in scored if probe.at > as_of - 3 * HOUR_MS]
+    return replace(
+        base,
+        days=tuple(days),
+        recent=(len(recent), sum(probe.up for probe in recent)),
+        last=_last(scored),
+        envelope=_last(terms) if scored and scored[-1].accepts is None else None,
+        state=_state(speaking, since=first * DAY_MS, unconfirmed=unconfirmed),
+    )
+
+
+def _last(probes: Sequence[ProbeResult]) -> LastProbe | None:
+    if not probes:
+        return None
+    probe = probes[-1]
+    return LastProbe(
+        at=probe.at,
+        outcome=probe.outcome.value,
+        up=probe.up,
+        payable=probe.payable,
+        accepts=probe.accepts,
+        tls_not_after=probe.tls_not_after,
+    )
+
+
+def _state(
+    speaking: Sequence[tuple[ProbeResult, object]], *, since: int, unconfirmed: bool
+) -> LatestState | None:
+    inside = [probe for probe, _ in speaking if probe.at >= since]
+    if not inside:
+        return None
+    said = statement(inside[-1])
+    assert said is not None
+    before = statement(speaking[-2][0]) if len(speaking) > 1 else None
+    first_failure = not said.payable and before is not None and before.payable
+    return LatestState(
+        at=said.at,
+        outcome=inside[-1].outcome.value,
+        up=said.up,
+        payable=said.payable,
+        unconfirmed=unconfirmed and first_failure,
+    )
+
+
+def timed(*, as_of: int, known_days: int = 365) -> Evidence:
+    """An endpoint that was never probed, known for some days."""
+    return Evidence(
+        resource="https://api.seller.dev/quote",
+        as_of=as_of,
+        first_seen=as_of - known_days * DAY_MS,
+    )
