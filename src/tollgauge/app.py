@@ -125,7 +125,8 @@ class Opened:
         config, store, clock = self.config, self.store, self.clock
         probing = partial(probe.run, self.prober(), settings=config.probe, owner=self.owner)
         alerting = partial(alert.run, self.alerts())
-        scoring = partial(score.run, store, settings=config.score, clock=clock)
+        cadence = config.probe.cadence
+        scoring = partial(score.run, store, settings=config.score, cadence=cadence, clock=clock)
         counting = partial(similar.run, store, self.alternatives, pause=self.counting, clock=clock)
         pruning = partial(prune.run, store, clock=clock)
         calibrating = partial(calibrate.run, store, settings=config.calibration, clock=clock)

@@ -1,9 +1,10 @@
 """When to probe again: cadence, jitter, and the pause that a target asked for.
 
-An endpoint is probed every 30 minutes, every 5 minutes while it is watched, and once a day after it
-was delisted. The jitter, up to a tenth of that period, comes from a hash of the endpoint's id and
-the time, so it needs no randomness and does not drift. Which endpoints are due is the store's
-query; leasing them is jobs/probe's.
+An endpoint is probed every 30 minutes, and every 5 minutes while it is watched. One that was
+delisted is probed every 6 hours while somebody watched it or paid for a report of it in the last
+30 days, then once a day. The jitter, up to a tenth of that period, comes from a hash of the
+endpoint's id and the time, so it needs no randomness and does not drift. Which endpoints are due is
+the store's query; leasing them is jobs/probe's.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
 RETRY_AFTER_MAX_MS: Final = 6 * HOUR_MS
 """The longest pause that a target is granted: while it is not probed, its state is unknown."""
+DELISTED_EVERY_MS: Final = 6 * HOUR_MS
+ASKED_MS: Final = 30 * DAY_MS
+"""For how long a delisted endpoint that somebody asked for is probed more often than once a day."""
 _PAUSING: Final = frozenset({429, 503})
 
 
@@ -36,14 +40,23 @@ class Cadence:
     host_gap_ms: NonNegativeInt = SECOND_MS
 
 
+NORMAL: Final = Cadence()
+"""The cadence where the operator sets none."""
+
+
+def interval_ms(endpoint: Endpoint, cadence: Cadence, *, now: int) -> int:
+    """How often an endpoint is probed now, in milliseconds."""
+    if endpoint.watched_until > now:
+        return cadence.watched_every_ms
+    if endpoint.status is not Listing.DELISTED:
+        return cadence.every_ms
+    asked_lately = endpoint.asked_at is not None and now - endpoint.asked_at <= ASKED_MS
+    return DELISTED_EVERY_MS if asked_lately else DAY_MS
+
+
 def next_due(endpoint: Endpoint, cadence: Cadence, *, now: int, pause_ms: int = 0) -> int:
     """When to probe an endpoint next, in milliseconds UTC; not before `now + pause_ms`."""
-    if endpoint.watched_until > now:
-        period = cadence.watched_every_ms
-    elif endpoint.status is Listing.DELISTED:
-        period = DAY_MS
-    else:
-        period = cadence.every_ms
+    period = interval_ms(endpoint, cadence, now=now)
     seed = hashlib.sha256(f"{endpoint.id}:{now // period}".encode()).digest()
     jitter = int.from_bytes(seed[:4], "big") % (period // 10)
     return now + max(period - period // 20 + jitter, pause_ms)

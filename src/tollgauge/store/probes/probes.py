@@ -16,7 +16,7 @@ Reading several tables is exact only inside one transaction, which sees one mome
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -25,15 +25,16 @@ from sqlalchemy import Connection
 from tollgauge.core.attribution import Asked, Standing, sign
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import Rollup, merge, rollup
+from tollgauge.core.spans import NO_SPANS
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.db import upsert
+from tollgauge.db.packing import unpack
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.store import rows
 from tollgauge.store.endpoints.endpoints import dirty, lock
-from tollgauge.store.probes.packing import unpack
 from tollgauge.store.probes.probe_rows import day_from_row, result_from_row, result_to_row
 
 _AT: Final = sa.bindparam("at_", type_=sa.BigInteger)
@@ -146,13 +147,15 @@ def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> Sequence[NewProbe
 
 
 def days(tx: Connection, endpoint_id: str, *, first_day: int, last_day: int) -> tuple[Rollup, ...]:
-    """The sums of whole UTC days, one entry for each day that has any probe, oldest first."""
+    """The counts of whole UTC days, one entry for each day that has any probe, oldest first. Their
+    spans are store/probes/window's.
+    """
     columns = [column for column in probe_day_table.c if column.name != "packed"]
     closed = sa.select(*columns).where(
         probe_day_table.c.day.in_(range(first_day, last_day + 1)),
         probe_day_table.c.endpoint_id == endpoint_id,
     )
-    parts = [day_from_row(row) for row in tx.execute(closed)]
+    parts = [replace(day_from_row(row), spans=NO_SPANS) for row in tx.execute(closed)]
     since, until = first_day * DAY_MS - 1, (last_day + 1) * DAY_MS - 1
     by_day: dict[int, list[ProbeResult]] = {}
     for result in _fresh(tx, endpoint_id, since=since, until=until):

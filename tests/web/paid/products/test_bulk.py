@@ -20,6 +20,7 @@ from tests.support.record_probe import record_probe
 from tollgauge.core.endpoint import Endpoint, endpoint_id, parse_resource
 from tollgauge.core.exchange import Timings
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.schedule import NORMAL
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
 from tollgauge.db.engine import Store
@@ -315,7 +316,7 @@ async def test_after_8_seconds_no_further_score_is_computed(store: Store) -> Non
     await known(store, range(12))
     stale = [Scored(endpoint=endpoint(number), score=None) for number in range(12)]
     ticks = itertools.count(NOW, SECOND_MS)
-    found = await bulk.recompute(store, stale, clock=lambda: next(ticks))
+    found = await bulk.recompute(store, stale, cadence=NORMAL, clock=lambda: next(ticks))
     # Read once at the start, then once for each endpoint.
     assert [one.endpoint.resource for one in found] == urls(7)
 

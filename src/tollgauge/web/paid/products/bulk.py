@@ -22,6 +22,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Perimeter, Resource
 from tollgauge.core.evidence import EvidenceError
+from tollgauge.core.schedule import Cadence
 from tollgauge.core.score import ScoreError
 from tollgauge.core.units import MINUTE_MS, SECOND_MS
 from tollgauge.core.verdict import summary
@@ -222,7 +223,7 @@ def chosen(tiers: Sequence[Product], arguments: Mapping[str, Any]) -> Product:
 
 
 async def recompute(
-    store: ReadOnlyStore, stale: Iterable[Scored], *, clock: Callable[[], int]
+    store: ReadOnlyStore, stale: Iterable[Scored], *, cadence: Cadence, clock: Callable[[], int]
 ) -> list[Scored]:
     """Endpoints scored again from their stored evidence, in this order, until `RECOMPUTE_MS` have
     passed on the clock. One that cannot be scored is given back as it is.
@@ -234,7 +235,9 @@ async def recompute(
         if now >= until:
             break
         try:
-            done.append(await store.reading(reports.scored_again, old.endpoint, now=now))
+            done.append(
+                await store.reading(reports.scored_again, old.endpoint, cadence=cadence, now=now)
+            )
         except (EvidenceError, ScoreError) as error:
             log().error("score.fail", endpoint=old.endpoint.id, error=str(error))
             done.append(old)
@@ -261,7 +264,12 @@ async def _answer(dependencies: PaidDependencies, request: BulkRequest, claim: H
     ids = [resource.id for resource in request.resources]
     known = await dependencies.store.reading(reports.scored_last, ids)
     stale = _stale((known[id_] for id_ in ids if id_ in known), now=dependencies.clock())
-    again = await recompute(dependencies.store, stale[:RECOMPUTE_MAX], clock=dependencies.clock)
+    again = await recompute(
+        dependencies.store,
+        stale[:RECOMPUTE_MAX],
+        cadence=dependencies.live.prober.cadence,
+        clock=dependencies.clock,
+    )
     rows = [one.row for one in again if one.row is not None]
     if rows:
         await claim.writing(_save, rows)

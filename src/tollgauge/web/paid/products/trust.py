@@ -55,7 +55,11 @@ async def _answer(dependencies: PaidDependencies, request: TrustRequest, claim: 
     if report is None:
         endpoint, probe = await dependencies.live.fresh_result(request.resource, claim)
         report = await dependencies.store.reading(
-            reports.live, endpoint, probe, now=dependencies.clock()
+            reports.live,
+            endpoint,
+            probe,
+            cadence=dependencies.live.prober.cadence,
+            now=dependencies.clock(),
         )
         await claim.writing(scores.save, report.row)
     return wire.dump(wire.trust_report(report))
