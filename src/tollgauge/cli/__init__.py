@@ -14,6 +14,7 @@ from typing import Final
 import typer
 
 from tollgauge.cli.bench import bench
+from tollgauge.cli.calibration import calibration_app
 from tollgauge.cli.config import config_app
 from tollgauge.cli.database import backup, migrate, restore
 from tollgauge.cli.demo import demo_app
@@ -41,6 +42,7 @@ for command in (
 app.add_typer(demo_app, name="demo")
 app.add_typer(config_app, name="config")
 app.add_typer(watch_app, name="watch")
+app.add_typer(calibration_app, name="calibration")
 
 
 _GARBAGE_COLLECTED_EVERY: Final = 10_000

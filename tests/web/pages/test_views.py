@@ -11,6 +11,7 @@ from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from tests.support.forecasts import calibrated, nothing_calibrated
 from tests.support.page_reader import (
     BASE,
     BIDI,
@@ -82,6 +83,8 @@ PAGES: dict[str, Callable[[], bytes]] = {
         Provider(host="api.example.com", rows=()), base_url=BASE
     ),
     "methodology": lambda: views.methodology_html(base_url=BASE),
+    "calibration": lambda: views.calibration_html(calibrated(), base_url=BASE),
+    "calibration-empty": lambda: views.calibration_html(nothing_calibrated(), base_url=BASE),
     "docs": lambda: docs(ROUTES),
     "not-found": lambda: error(Problem(404, "not-found", "There is no page here.")),
     "error": lambda: error(Problem(429, "rate-limited", "Slow down.")),
@@ -385,6 +388,25 @@ def test_the_methodology_names_every_number_of_a_policy(policy: Policy) -> None:
     links = {attrs["href"] for attrs in reader.all("a")}
     assert ("/methodology/1" in links) == (policy is CURRENT)
     assert f"policy {CURRENT.version}" in reader.words
+
+
+def test_the_calibration_page_shows_what_was_forecast_and_what_came() -> None:
+    text = PAGES["calibration"]().decode()
+    words = check_structure(PAGES["calibration"]()).words
+    assert "Policy 2" in words
+    assert "Policy 1" in words
+    assert words.index("Policy 2") < words.index("Policy 1")
+    assert "Forecasts from 2026-01-01 to 2026-01-02" in words
+    for figure in ("95.0%", "90.00%", "not enough data", "The share of all outcomes", "proceed"):
+        assert figure in words
+    assert text.count("<circle") == 2
+    assert text.count('class="diagonal"') == 4
+
+
+def test_an_empty_calibration_page_says_when_there_will_be_figures() -> None:
+    words = check_structure(PAGES["calibration-empty"]()).words
+    assert "No forecast could come true yet." in words
+    assert "Policy" not in words.replace("policy", "").replace("policies", "")
 
 
 def test_docs_give_a_command_that_a_shell_reads_as_meant() -> None:

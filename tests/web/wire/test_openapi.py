@@ -28,6 +28,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ROUTES = {
     "/": "get",
+    "/calibration": "get",
+    "/calibration.json": "get",
     "/docs": "get",
     "/endpoint": "get",
     "/endpoint/{id}": "get",

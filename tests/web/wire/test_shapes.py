@@ -343,6 +343,7 @@ async def test_a_missing_resource_is_a_problem_like_any_other(running: Running) 
     [
         ("/trust/leaderboard", ()),
         ("/trust/stats", ()),
+        ("/calibration.json", ()),
         ("/trust/snapshot", ("resource",)),
         (f"/trust/snapshot/{WEATHER_ID}", ()),
         ("/v1/x402-trust-preview", ()),

@@ -8,7 +8,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tollgauge.monitor import reports
+from tollgauge.monitor import calibration, reports
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.body import read_body
@@ -49,6 +49,11 @@ class FreeApi:
     async def stats(self) -> Response:
         """The ecosystem's counts."""
         return json_response(wire.ecosystem(await self.dependencies.read_now(reports.ecosystem)))
+
+    async def calibration(self) -> Response:
+        """Forecasts held against what happened, by policy."""
+        report = await self.dependencies.read_now(calibration.report)
+        return json_response(wire.calibration(report, now=self.dependencies.clock()))
 
     async def snapshot(self, resource: ResourceQuery) -> Response:
         """A snapshot by resource URL; a query in it is ignored, as identity is host plus path."""

@@ -10,7 +10,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tollgauge.core.payment import Offer
 from tollgauge.core.policy import POLICIES
-from tollgauge.monitor import reports
+from tollgauge.monitor import calibration, reports
 from tollgauge.web.dependencies import Dependencies, unknown_host
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import views
@@ -60,6 +60,11 @@ class Site:
         if policy is None:
             raise Problem(404, "unknown-policy", "There is no policy of this version.")
         return HTMLResponse(views.methodology_html(policy, base_url=self.dependencies.base_url))
+
+    async def calibration(self) -> Response:
+        """Forecasts held against what happened."""
+        report = await self.dependencies.read_now(calibration.report)
+        return HTMLResponse(views.calibration_html(report, base_url=self.dependencies.base_url))
 
     async def docs(self) -> Response:
         """How to ask, with examples about the best endpoint."""

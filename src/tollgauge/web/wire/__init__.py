@@ -7,6 +7,7 @@ one, `snapshots` what is free of it, `counts` the ecosystem. Products keep the s
 answers beside them.
 """
 
+from tollgauge.web.wire.calibration import CalibrationShape, calibration
 from tollgauge.web.wire.claims import Checked, Difference, checked
 from tollgauge.web.wire.counts import EcosystemShape, ecosystem
 from tollgauge.web.wire.figures import day, iso, micro_usd, minute, permille, tenths
@@ -26,6 +27,7 @@ from tollgauge.web.wire.snapshots import LeaderboardShape, SnapshotShape, leader
 from tollgauge.web.wire.trust import PreviewShape, TrustReportShape, preview, trust_report
 
 __all__ = [
+    "CalibrationShape",
     "Chance",
     "Checked",
     "Difference",
@@ -43,6 +45,7 @@ __all__ = [
     "Shape",
     "SnapshotShape",
     "TrustReportShape",
+    "calibration",
     "camel",
     "checked",
     "day",

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import orjson
 
+from tollgauge.core.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW, Forecast, Sums
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.evidence import ChainEvidence, ChainSums, Evidence, LastProbe, LatestState
 from tollgauge.core.exchange import Timings
@@ -24,6 +25,7 @@ from tollgauge.core.signals.volume import payer_sums
 from tollgauge.core.spans import Spans
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
+from tollgauge.monitor.calibration import Calibration
 from tollgauge.monitor.reports import (
     Ecosystem,
     Leaderboard,
@@ -106,6 +108,29 @@ def stats() -> Any:
         indexed_permille=1_000,
     )
     return _json(wire.ecosystem(counts))
+
+
+def calibration() -> Any:
+    """Forecasts held against what happened, as JSON value: all as often as they say."""
+    sums = Sums([(KEPT, 6_000, 0)])
+    for permille in range(50, 1_000, 100):
+        forecast = Forecast(
+            payable_now=permille,
+            payable_24h=permille,
+            grade="B",
+            recommendation="proceed",
+            age_days=40,
+            baselines=(1_000, 700, 600, 500),
+        )
+        for number in range(BIN_MIN):
+            payable = 1_000 * number < permille * BIN_MIN
+            for horizon in (NOW, DAY):
+                sums.add_forecast(forecast, horizon, payable=payable)
+            for horizon in (NEXT, DAY):
+                sums.add_groups(forecast, horizon, payable=payable)
+    last = day_of(AS_OF) - 2
+    report = Calibration(first_day=last - 27, last_day=last, sums={2: sums})
+    return _json(wire.calibration(report, now=AS_OF))
 
 
 def _report() -> TrustReport:
