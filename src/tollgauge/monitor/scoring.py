@@ -127,5 +127,5 @@ def _chain(tx: Connection, endpoint: Endpoint, *, as_of: int) -> ChainEvidence |
         indexed_ms=covered.indexed_ms,
         indexed_to_block=covered.to_block,
         indexed_to=covered.to_at,
-        payers=volumes.payers(tx, chain, pay_to, as_of=as_of),
+        sums=volumes.sums(tx, chain, pay_to, as_of=as_of),
     )
