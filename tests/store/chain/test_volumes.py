@@ -61,12 +61,24 @@ async def indexed(store: Store, trades: list[Trade]) -> None:
         block_hash = hashlib.sha256(b"%d" % number).digest()
         headers.append(Header(number, block_hash, bytes(32), at))
         nonce = bytes(32) if trade.authorized else None
-        rest = (trade.value, nonce, block_hash, at)
-        place = (number, block_hash, 0)
+        came = Entry(
+            number,
+            block_hash,
+            0,
+            trade.receiver,
+            trade.sender,
+            True,
+            trade.value,
+            nonce,
+            block_hash,
+            at,
+        )
         if trade.receiver in SOLD_AT and trade.authorized:
-            entries.append(Entry(*place, trade.receiver, trade.sender, True, *rest))
+            entries.append(came)
         if trade.sender in SOLD_AT:
-            entries.append(Entry(*place, trade.sender, trade.receiver, False, *rest))
+            entries.append(
+                came._replace(wallet=trade.sender, other=trade.receiver, incoming=False)
+            )
     await store.writing(cursors.advance, cursor, headers, entries, finalized=0)
 
 
