@@ -76,9 +76,7 @@ async def indexed(store: Store, trades: list[Trade]) -> None:
         if trade.receiver in SOLD_AT and trade.authorized:
             entries.append(came)
         if trade.sender in SOLD_AT:
-            entries.append(
-                came._replace(wallet=trade.sender, other=trade.receiver, incoming=False)
-            )
+            entries.append(came._replace(wallet=trade.sender, other=trade.receiver, incoming=False))
     await store.writing(cursors.advance, cursor, headers, entries, finalized=0)
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
@@ -148,7 +147,7 @@ def compute_sums(tx: Connection, chain: int, *, as_of: int) -> list[tuple[bytes,
     known = tx.execute(low_at.where(chain_wallet.c.chain == chain))
     market = Market(
         as_of=as_of,
-        flows=partial(_wallets, tx, chain, as_of=as_of),
+        flows=_wallets(tx, chain, as_of=as_of),
         firsts=firsts(tx, chain),
         indexed_from={bytes.fromhex(address[2:]): since for address, since in known},
     )
