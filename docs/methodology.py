@@ -25,6 +25,7 @@ from tollgauge.core.attribution import (
 )
 from tollgauge.core.exchange import FaultKind
 from tollgauge.core.finding import Severity
+from tollgauge.core.organic import intervals
 from tollgauge.core.policy import Policy, Table
 from tollgauge.core.probe import LATE_HERE, LATE_MS, Outcome
 from tollgauge.core.rounding import half_up
@@ -160,7 +161,15 @@ def _tables(policy: Policy) -> str:
 
 
 def _settlements() -> str:
-    return "## Organic settlement\n\n" + (inspect.getdoc(volume_of) or "")
+    return "\n\n".join(
+        (
+            "## Organic settlement",
+            inspect.getdoc(volume_of) or "",
+            "## Organic interval",
+            "What the activity of policy 2 rests on.",
+            inspect.getdoc(intervals) or "",
+        )
+    )
 
 
 def _grades(policy: Policy) -> str:
