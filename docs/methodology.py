@@ -26,6 +26,7 @@ from tollgauge.core.attribution import (
 from tollgauge.core.exchange import FaultKind
 from tollgauge.core.finding import Severity
 from tollgauge.core.forecast import forecast
+from tollgauge.core.organic import intervals
 from tollgauge.core.policy import CURRENT, POLICIES, Policy, Table
 from tollgauge.core.probe import HOLDS_MIN_MS, LATE_HERE, LATE_MS, Outcome
 from tollgauge.core.rounding import half_up
@@ -289,14 +290,9 @@ def _silence(policy: Policy) -> str:
 
 def _organic(policy: Policy) -> str:
     return (
-        "## Organic interval\n\n"
-        "Who pays whom is known from the logs of indexed payTo addresses alone, so activity has "
-        "two ends. *Clusters*: payTo addresses that transfer to each other, or share their payers, "
-        "are one seller; round trips and payments within a cluster are out. *High* counts "
-        "everybody else, but no payers that were born in one batch. *Low* counts a payer by what "
-        "he is known to spend at other clusters, and by for how long. Both go through the tables "
-        f"of P and V; the score takes min(act(high), act(low) + {policy.activity_gap}), the report "
-        "names both ends and the number of clusters."
+        f"## Organic interval\n\n{inspect.getdoc(intervals)}\n\n"
+        "Both ends go through the tables of P and V; the score takes min(act(high), act(low) + "
+        f"{policy.activity_gap}), the report names both ends and the number of clusters."
     )
 
 
