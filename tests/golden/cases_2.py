@@ -272,6 +272,9 @@ EDGES: dict[str, Json] = {
     "price-more-than-doubled": good(changes=[price(1, "5000", "10001")]),
     "price-jumped-eight-days-ago": good(changes=[price(8, "5000", "500000")]),
     "payable-now-is-just-two-fifths": just_two_fifths(),
+    "failed-as-the-window-began": evidence_2(
+        [(START - HALF_HOUR, "payable")] + [(START + i * HALF_HOUR, "timeout") for i in range(16)]
+    ),
 }
 """What lies on a limit, and just beyond."""
 
