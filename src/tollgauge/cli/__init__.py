@@ -12,6 +12,7 @@ import sys
 import typer
 
 from tollgauge.cli.bench import bench
+from tollgauge.cli.calibration import calibration_app
 from tollgauge.cli.config import config_app
 from tollgauge.cli.database import backup, migrate, restore
 from tollgauge.cli.demo import demo_app
@@ -39,6 +40,7 @@ for command in (
 app.add_typer(demo_app, name="demo")
 app.add_typer(config_app, name="config")
 app.add_typer(watch_app, name="watch")
+app.add_typer(calibration_app, name="calibration")
 
 
 def main() -> None:

@@ -148,6 +148,17 @@ def _policy(version: object) -> Policy:
     return policy
 
 
+def uptime_bounds(evidence: Evidence, policy: Policy) -> tuple[Fraction, Fraction] | None:
+    """The ends that the score range takes the uptime at, as shares from 0 to 1; None while nothing
+    was measured.
+    """
+    facts = facts_of(evidence, policy)
+    if not (facts.spoken if RULES[policy.version].by_time else facts.totals.scored):
+        return None
+    row = next(row for row in policy.rows if row.name == "uptime")
+    return _bounds(SUBSCORES[row.rule](facts), facts)
+
+
 def _flags(facts: Facts, rules: Rules) -> tuple[Flag, ...]:
     flags = [flag for rule in rules.flags if (flag := rule.apply(facts)) is not None]
     flags += rules.lint_flags(facts)
@@ -196,7 +207,7 @@ def _range(exact: dict[str, Fraction], facts: Facts, caps: tuple[Cap, ...]) -> t
     policy = facts.policy
     low, high = dict(exact), dict(exact)
     for name in ("uptime", "compliance"):
-        ends = bounds(exact[name] / 100, _observations(facts), z=policy.z)
+        ends = _bounds(exact[name], facts)
         low[name], high[name] = 100 * ends[0], 100 * ends[1]
     if RULES[policy.version].by_time:
         least, most = activity_ends(facts)
@@ -210,6 +221,11 @@ def _range(exact: dict[str, Fraction], facts: Facts, caps: tuple[Cap, ...]) -> t
         return half_up(min(total / 10, Fraction(limit)))
 
     return points(low), points(exact), points(high)
+
+
+def _bounds(subscore: Fraction, facts: Facts) -> tuple[Fraction, Fraction]:
+    """The ends of a share that is a subscore of uptime or compliance, from 0 to 1."""
+    return bounds(subscore / 100, _observations(facts), z=facts.policy.z)
 
 
 def _observations(facts: Facts) -> Fraction:
