@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gaming import gaming
 from methodology import methodology
 
 from tollgauge.core.evidence_schema import schema_text
@@ -15,6 +16,7 @@ def pages() -> dict[str, str]:
     """File name to content; the methodology is that of the current policy."""
     return {
         "methodology.md": methodology(CURRENT),
+        "gaming.md": gaming(),
         "evidence.schema.json": schema_text(),
         "lint-rules.md": markdown(),
     }
