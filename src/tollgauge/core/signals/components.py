@@ -97,10 +97,12 @@ def bounded_activity(facts: Facts) -> Fraction:
 
 
 def activity_ends(facts: Facts) -> tuple[Fraction, Fraction]:
-    """The subscores of the low and of the high end of the organic interval."""
+    """The subscores of the low and of the high end of the organic interval. The high end is never
+    below the low one, although leaving out a dominant payer can raise the number of effective ones.
+    """
     policy, ends = facts.policy, facts.volume.ends
     low, high = (_activity(end, policy) for end in ends)
-    return min(low, high), high
+    return low, max(low, high)
 
 
 def raw_activity(facts: Facts) -> Fraction:

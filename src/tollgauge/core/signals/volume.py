@@ -6,18 +6,32 @@ Raw figures leave nothing out and divide by nothing. Hex addresses compare witho
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
 from tollgauge.core.evidence import ChainEvidence, ChainSums, PayerSums, PayerVolume
 
 WHOLE_WEIGHT: Final = 10**6
 """The weight of a payer who counts whole."""
 
-
 NO_SUMS: Final = ChainSums()
+
+K = TypeVar("K", str, bytes)
+"""An address: 0x-hex, or its bytes."""
+
+
+class Flow(NamedTuple):
+    """What passed in a window between a payTo and one counterparty: how many `transfers` it `paid`
+    by authorization, what the payTo `returned` by any transfer (both atomic USDC), and the UTC
+    `days` with a payment, as bits: day d is bit d % 32.
+    """
+
+    transfers: int = 0
+    paid: int = 0
+    returned: int = 0
+    days: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,38 +98,43 @@ def volume_of(chain: ChainEvidence | None) -> Volume:
 
 
 def sums_of(payers: Iterable[PayerVolume], pay_to: str) -> ChainSums:
-    """What the payers of a payTo add up to, as far as their volumes tell it: without the organic
-    interval, which needs to know what else they pay (core/organic). Hex addresses compare without
+    """What a list of the payers of a payTo adds up to (`flow_sums`). Hex addresses compare without
     case.
     """
-    own = _key(pay_to)
-    paid: dict[str, int] = {}
-    back: dict[str, int] = {}
-    transfers = 0
+    flows: dict[str, Flow] = {}
     for row in payers:
-        payer = _key(row.payer)
-        paid[payer] = paid.get(payer, 0) + row.paid
-        back[payer] = back.get(payer, 0) + row.returned
-        transfers += row.transfers
-    others = {payer: volume for payer, volume in paid.items() if payer != own}
-    organic = [left for payer, volume in others.items() if (left := volume - back[payer]) > 0]
+        before = flows.get(payer := _key(row.payer), Flow())
+        flows[payer] = Flow(
+            transfers=before.transfers + row.transfers,
+            paid=before.paid + row.paid,
+            returned=before.returned + row.returned,
+        )
+    return flow_sums(flows, _key(pay_to))
+
+
+def flow_sums(flows: Mapping[K, Flow], own: K) -> ChainSums:
+    """What the flows of the payTo `own` by counterparty add up to, as far as they tell it alone:
+    without the organic interval, which needs to know what the payers pay elsewhere (core/organic).
+    """
+    paid = {payer: flow for payer, flow in flows.items() if flow.transfers or flow.paid}
+    others = [flow for payer, flow in paid.items() if payer != own]
     return ChainSums(
-        transfers=transfers,
-        own=paid.get(own, 0),
-        returned=sum(min(volume, back[payer]) for payer, volume in others.items()),
-        raw=payer_sums(paid.values()),
-        organic=payer_sums(organic),
+        transfers=sum(flow.transfers for flow in paid.values()),
+        own=paid[own].paid if own in paid else 0,
+        returned=sum(min(flow.paid, flow.returned) for flow in others),
+        raw=payer_sums([flow.paid for flow in paid.values()]),
+        organic=payer_sums([left for flow in others if (left := flow.paid - flow.returned) > 0]),
     )
 
 
-def payer_sums(volumes: Collection[int], weight: int | None = None) -> PayerSums:
-    """The sums of payers' volumes; `weight` in millionths, each payer whole where it is None."""
+def payer_sums(volumes: Collection[int]) -> PayerSums:
+    """The sums of the volumes of payers who count whole."""
     return PayerSums(
         payers=len(volumes),
         volume=sum(volumes),
         squares=sum(volume * volume for volume in volumes),
         top=max(volumes, default=0),
-        weight=WHOLE_WEIGHT * len(volumes) if weight is None else weight,
+        weight=WHOLE_WEIGHT * len(volumes),
     )
 
 
