@@ -85,6 +85,16 @@ class History:
         return {version: max((hour[version] for hour in hours), key=worth) for version in POLICIES}
 
 
+def in_turns(up_ms: int, down_ms: int, up: Answer, down: Answer | Fault) -> Behaviour:
+    """Up and down in turns, since the beginning of time."""
+    return lambda at: up if at % (up_ms + down_ms) < up_ms else down
+
+
+def up_until(end: int, up: Answer, down: Answer | Fault) -> Behaviour:
+    """Up until an instant, and never again."""
+    return lambda at: up if at < end else down
+
+
 def history(
     resource: str,
     behave: Behaviour,
