@@ -59,7 +59,8 @@ class Policy:
     the number of half hours that make confidence 1. `z` and `autocorrelation` shape the score
     range: the Wilson bounds take one of `autocorrelation` probes as independent. `age` is in days.
 
-    What follows belongs to policies of time: `day_weights[k]` weighs the day that is k days ago;
+    What follows belongs to policies of time: `day_weights[k]` weighs the day that is k days ago; a
+    day without changes is worth `observations_a_day` independent observations, for the range;
     with fewer half hours than `slots_min` the advice is caution; without a probe that speaks for
     `stale_ms` and `stale_intervals` times the cadence an endpoint is stale; `activity_gap` is how
     far the score may lie above the activity of its low end.
@@ -91,6 +92,7 @@ class Policy:
     concentrated_transfers: int
     forecast_caps: tuple[ForecastCap, ...] = ()
     day_weights: tuple[int, ...] = ()
+    observations_a_day: int = 0
     slots_min: int = 0
     payto_caution_ms: int = 0
     price_jump_ms: int = 0
@@ -326,6 +328,7 @@ POLICY_2: Final = replace(
         *(1_000, 906, 820, 743, 673, 610, 552, 500, 453, 410, 371, 336, 305, 276, 250, 226),
         *(205, 186, 168, 152, 138, 125, 113, 103, 93, 84, 76, 69, 63, 57, 51),
     ),
+    observations_a_day=2,
     slots_min=24,
     payto_caution_ms=30 * DAY_MS,
     price_jump_ms=7 * DAY_MS,

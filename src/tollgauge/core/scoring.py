@@ -229,13 +229,16 @@ def _bounds(subscore: Fraction, facts: Facts) -> tuple[Fraction, Fraction]:
 
 
 def _observations(facts: Facts) -> Fraction:
-    """How many independent observations the shares of uptime and compliance rest on."""
+    """How many independent observations the shares of uptime and compliance rest on. Failures come
+    in clusters, so the more of them there were, the less the past says of the week to come
+    (docs/calibration.md has how this was chosen).
+    """
     policy, spans = facts.policy, facts.totals.spans
     if not RULES[policy.version].by_time:
         return Fraction(facts.totals.scored, policy.autocorrelation)
     changes = spans.failures + spans.repairs
     days = Fraction(spans.up + spans.down, DAY_MS)
-    return Fraction(1, policy.autocorrelation) + days / policy.autocorrelation + changes
+    return Fraction(1, policy.autocorrelation) + policy.observations_a_day * days / (1 + changes)
 
 
 def _stats(facts: Facts) -> Stats:

@@ -52,6 +52,8 @@ host = sa.Table(
     "host",
     metadata,
     sa.Column("host", sa.Text, primary_key=True),
+    # Its registrable domain (core/site).
+    sa.Column("site", sa.Text, nullable=False, server_default=""),
     # The lease of the one worker that probes this host now; free once `lease_until` has passed.
     sa.Column("lease_owner", sa.Text),
     sa.Column("lease_until", sa.BigInteger, nullable=False, server_default="0"),
@@ -60,6 +62,7 @@ host = sa.Table(
     # Whether a random path answered 402 too, and when that was tried; NULL while untried.
     sa.Column("wildcard", sa.Boolean),
     sa.Column("wildcard_at", sa.BigInteger),
+    sa.Index("ix_host_site", "site"),
 )
 
 endpoint = sa.Table(
@@ -104,6 +107,7 @@ endpoint = sa.Table(
     sa.Column("score_due", sa.BigInteger, nullable=False),
     sa.Column("score_next", sa.BigInteger),
     sa.Index("ix_endpoint_host_next_due", "host", "next_due", "id"),
+    sa.Index("ix_endpoint_host_first_seen", "host", "first_seen"),
     sa.Index(
         "ix_endpoint_watched",
         "host",

@@ -19,17 +19,19 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Listing
 from tollgauge.core.errors import TollgaugeError
-from tollgauge.core.similarity.index import Entry, Index
 from tollgauge.core.similarity.terms import WeightedTerms, terms_of, wording_of
 from tollgauge.db.engine import ReadOnlyStore
 from tollgauge.store.endpoints import alternative_counts
 from tollgauge.store.endpoints.alternative_counts import ScoredEndpoint
+
+if TYPE_CHECKING:
+    from tollgauge.core.similarity.index import Entry, Index
 
 PAGE: Final = 500
 REST: Final = 20
@@ -128,6 +130,9 @@ class Alternatives:
         return self._refreshing
 
     async def _rebuild(self, store: ReadOnlyStore) -> Index:
+        # It needs NumPy, which half of all commands never do.
+        from tollgauge.core.similarity.index import Index
+
         began = asyncio.get_running_loop().time()
         terms: dict[str, tuple[int, WeightedTerms]] = {}
         entries: list[Entry] = []
@@ -197,6 +202,8 @@ def _entries(
     after: dict[str, tuple[int, WeightedTerms]],
 ) -> list[Entry]:
     """What the index is built from; texts that did not change are not read again."""
+    from tollgauge.core.similarity.index import Entry
+
     entries = []
     for row in rows:
         wording = wording_of(row.endpoint)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from typing import Final
 
 from sqlalchemy import Connection
 
@@ -15,14 +16,19 @@ from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.evidence import RECENT_MS, ChainEvidence, Evidence, to_json
 from tollgauge.core.score import Score, score_to_json
 from tollgauge.core.scoring import score
+from tollgauge.core.site import site
 from tollgauge.core.text import injection_suspected
-from tollgauge.core.units import WINDOW_MS
+from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery
 from tollgauge.store.chain import volumes
 from tollgauge.store.endpoints import endpoints, hosts, scores
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.probes import window
+
+NEW_PATH_MS: Final = 7 * DAY_MS
+"""For so long a new path is not taken for better than its site."""
+SAME_CRAWL_MS: Final = DAY_MS
 
 
 async def score_and_save(store: Store, endpoint: Endpoint, *, now: int) -> ScoreRow:
@@ -81,6 +87,7 @@ def gather(tx: Connection, endpoint: Endpoint, *, as_of: int) -> Evidence:
         listed=endpoint.status is not Listing.DELISTED,
         templated=endpoint.templated,
         wildcard=bool(host.wildcard),
+        site_median_tenths=_site_median(tx, endpoint, as_of=as_of),
         injection=injection_suspected(f"{endpoint.service_name}\n{endpoint.description}"),
         quote=endpoint.quote,
         days=seen.days,
@@ -90,6 +97,16 @@ def gather(tx: Connection, endpoint: Endpoint, *, as_of: int) -> Evidence:
         changes=discovery.changes(tx, endpoint.id, since=as_of - WINDOW_MS, until=as_of),
         chain=_chain(tx, endpoint, as_of=as_of),
     )
+
+
+def _site_median(tx: Connection, endpoint: Endpoint, *, as_of: int) -> int | None:
+    """What a new path of a site that is known for longer is measured by, None for any other: paths
+    that came within SAME_CRAWL_MS are as new as this one.
+    """
+    if as_of - endpoint.first_seen >= NEW_PATH_MS:
+        return None
+    before = endpoint.first_seen - SAME_CRAWL_MS
+    return scores.site_median(tx, site(endpoint.host), before=before)
 
 
 def _chain(tx: Connection, endpoint: Endpoint, *, as_of: int) -> ChainEvidence | None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -80,6 +81,38 @@ def asked_for(
     changes.add(tx, [(found.id, rules.delisting(at=at, source="a-source"))])
     similar_rows.save_counts(tx, {found.id: 3})
     return found
+
+
+def old_row(
+    tx: Connection,
+    resource: Resource,
+    *,
+    learned: str | None = None,
+    wildcard: bool | None = None,
+) -> None:
+    """A resource that nobody lists, with the columns that have been there from the beginning."""
+    tx.execute(insert("host", host=resource.host, wildcard=wildcard))
+    tx.execute(
+        insert(
+            "endpoint",
+            id=resource.id,
+            resource=resource.url,
+            host=resource.host,
+            learned=learned,
+            status="listed",
+            first_seen=NOW,
+            last_seen=NOW,
+            next_due=NOW,
+            templated=False,
+            simulated=False,
+            adopted=True,
+            score_due=NOW,
+        )
+    )
+
+
+def insert(table: str, **values: Any) -> sa.Insert:
+    return sa.table(table, *map(sa.column, values)).insert().values(values)
 
 
 @pytest_asyncio.fixture
@@ -365,8 +398,8 @@ async def test_a_database_of_the_version_before_hides_and_forgets_too(empty_data
     store = Store.open(empty_database)
     await store.writing(lambda tx: upgrade(tx, to="0010"))
     sells = parse_resource("https://sells.dev/a")
-    await store.writing(asked_for, DEFAMING, at=NOW)
-    await store.writing(asked_for, sells, at=NOW, sells=True, wildcard=False)
+    await store.writing(old_row, DEFAMING)
+    await store.writing(old_row, sells, learned="GET", wildcard=False)
     await store.migrate()
     shown = [await store.reading(public.get, each.id) for each in (DEFAMING, sells)]
     assert [each is not None for each in shown] == [False, True]

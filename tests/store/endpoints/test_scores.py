@@ -142,3 +142,35 @@ async def test_a_hosts_endpoints_come_best_first_and_unscored_last(store: Store)
     assert set(found[2:]) == {"https://a.com/none", "https://a.com/new"}
     assert [one.resource for one in first] == ["https://a.com/high"]
     assert set(known) == {endpoint("/low").id}
+
+
+async def test_the_median_of_a_site_is_of_the_endpoints_that_were_known_before(
+    store: Store,
+) -> None:
+    old = [endpoint(f"/{number}", host=f"api{number % 2}.shop.co.uk") for number in range(5)]
+    others = [endpoint("/new", host="api0.shop.co.uk"), endpoint("/", host="other.co.uk")]
+    known = [replace(one, first_seen=NOW - DAY_MS) for one in old]
+    await store.writing(endpoints.insert, *known, *others)
+    saved = [
+        replace(row("/", tenths), endpoint_id=one.id)
+        for one, tenths in zip([*known, *others], [100, 900, 300, 400, None, 999, 999], strict=True)
+    ]
+    await save(store, *saved)
+    assert await store.reading(scores.site_median, "shop.co.uk", before=NOW) == 300
+    assert await store.reading(scores.site_median, "shop.co.uk", before=NOW - DAY_MS) is None
+
+
+async def test_a_new_path_of_a_known_site_is_measured_by_the_site_for_a_week(store: Store) -> None:
+    old = replace(endpoint("/old", host="api.shop.co.uk"), first_seen=NOW - 30 * DAY_MS)
+    sibling = replace(endpoint("/sibling", host="api.shop.co.uk"), first_seen=NOW - DAY_MS)
+    new = endpoint("/new", host="www.shop.co.uk")
+    await store.writing(endpoints.insert, old, sibling, new)
+    await save(store, replace(row("/", 300), endpoint_id=old.id))
+    medians = [
+        (await store.reading(scoring.gather, one, as_of=NOW + days * DAY_MS)).site_median_tenths
+        for one, days in ((new, 0), (new, 6), (new, 7), (old, 0))
+    ]
+    assert medians == [300, 300, None, None]
+    await save(store, replace(row("/", 900), endpoint_id=sibling.id))
+    evidence = await store.reading(scoring.gather, new, as_of=NOW)
+    assert evidence.site_median_tenths == 300

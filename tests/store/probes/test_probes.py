@@ -192,7 +192,7 @@ async def test_a_probe_comes_back_as_it_was_recorded(store: Store) -> None:
     assert await store.writing(record_probe, A.id, GOOD)
     assert await store.reading(probes.history, A.id, since=START - 1, until=START) == (GOOD,)
     assert await store.reading(probes.history, A.id, since=START, until=START + DAY_MS) == ()
-    assert await store.reading(probes.history, B.id, since=0, until=START) == ()
+    assert await store.reading(probes.history, B.id, since=START - DAY_MS, until=START) == ()
 
 
 @pytest.mark.parametrize("as_of_hours", [0.0, 11.3, 23.99])
@@ -221,7 +221,9 @@ async def test_the_window_is_exact_open_closed_and_with_late_rows(
     assert await sums() == naive(results, as_of)
     assert await close_all(store, today) > 0
     assert await sums() == naive(results, as_of)
-    found = await store.reading(probes.history, A.id, since=0, until=as_of + DAY_MS)
+    found = await store.reading(
+        probes.history, A.id, since=first - 3 * DAY_MS, until=as_of + DAY_MS
+    )
     assert stripped(list(found)) == sorted(stripped(results), key=lambda one: one.at)
 
 
@@ -400,7 +402,7 @@ async def test_pruning_drops_the_probes_of_old_days_and_keeps_their_sums(store: 
     assert await store.writing(archive.prune, before_day=DAY + 1) == 1
     assert await store.writing(archive.prune, before_day=DAY + 1) == 0
     assert await store.reading(probes.days, A.id, first_day=DAY, last_day=DAY + 2) == before
-    found = await store.reading(probes.history, A.id, since=0, until=START + 3 * DAY_MS)
+    found = await store.reading(probes.history, A.id, since=START - 1, until=START + 3 * DAY_MS)
     assert {day_of(one.at) for one in found} == {DAY + 1, DAY + 2}
     late = replace(GOOD, at=results[0].at + 1)
     assert await store.writing(record_probe, A.id, late)
@@ -422,7 +424,7 @@ async def test_a_hostile_envelope_is_evidence_like_any_other(store: Store) -> No
     assert await store.writing(record_probe, A.id, hostile)
     kept: set[tuple[int | None, str]] = set()
     for _ in range(2):
-        (found,) = await store.reading(probes.history, A.id, since=0, until=START)
+        (found,) = await store.reading(probes.history, A.id, since=START - 1, until=START)
         assert found.quote is not None
         assert (found.version, found.accepts) == (None, None)
         assert (found.quote.pay_to, found.quote.amount) == ("0\ufffdx", 2**256 - 1)
@@ -467,6 +469,17 @@ async def test_the_last_probe_of_whoever_was_asked_lately_is_known_across_midnig
     assert sorted(lately, key=lambda one: one.at) == asked[1:]
 
 
+async def test_who_was_asked_lately_is_found_by_an_index() -> None:
+    """In SQLite, which says so of small tables too."""
+    store = Store.open("sqlite://")
+    await store.migrate()
+    query = probes.ASKED_SINCE.params(since_=START).compile(compile_kwargs={"literal_binds": True})
+    plan = str((await fetch(store, sa.text(f"EXPLAIN QUERY PLAN {query}"))).all())
+    assert "SCAN" not in plan
+    assert "ix_endpoint_last_probed" in plan
+    await store.close()
+
+
 async def test_a_standing_is_that_of_the_newest_probes_however_they_come(store: Store) -> None:
     await store.writing(endpoints.insert, A, B)
     results = lively(5, first=START, last=START + DAY_MS, number=60)
@@ -484,5 +497,5 @@ async def test_a_standing_is_that_of_the_newest_probes_however_they_come(store: 
 async def test_a_delay_of_our_own_is_no_part_of_what_is_stored(store: Store) -> None:
     late = replace(OURS, timings=replace(OURS.timings, delay=13_900, overrun=4_344))
     await prepare(store, [late])
-    (found,) = await store.reading(probes.history, A.id, since=0, until=START + DAY_MS)
+    (found,) = await store.reading(probes.history, A.id, since=START - 1, until=START + DAY_MS)
     assert found == replace(late, timings=replace(late.timings, delay=0, overrun=0))

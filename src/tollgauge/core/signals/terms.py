@@ -87,8 +87,9 @@ def _price_changes(facts: Facts, since: int) -> Iterator[list[TermChange]]:
 
 def _jump(changes: list[TermChange]) -> int | None:
     """When the last change was made that left the price above twice its least, else None."""
-    least = min(int(change.before) for change in changes)
-    return changes[-1].at if 2 * least < int(changes[-1].after) else None
+    least = min(before for before, _ in (change.amounts for change in changes))
+    _, price = changes[-1].amounts
+    return changes[-1].at if 2 * least < price else None
 
 
 def price_varies(facts: Facts) -> Fired | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tollgauge.core.endpoint import Endpoint, Listing
+from tollgauge.core.site import site
 from tollgauge.core.terms import Quote
 from tollgauge.db.codec import texts_from_json, texts_to_json
 from tollgauge.store import rows
@@ -47,3 +48,8 @@ def _quote(row: Any) -> Quote | None:
         amount=int(row.quote_amount),
         pay_to=row.quote_pay_to,
     )
+
+
+def host_row(host: str) -> dict[str, str]:
+    """A host that is not known yet as column values of `host`."""
+    return {"host": host, "site": site(host)}

@@ -27,7 +27,7 @@ from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.db.schema import score as score_table
 from tollgauge.store import rows
-from tollgauge.store.endpoints.endpoint_rows import from_row, to_row
+from tollgauge.store.endpoints.endpoint_rows import from_row, host_row, to_row
 
 SCORE_LEASE_MS: Final = 5 * MINUTE_MS
 _NO_WILDCARD: Final = sa.exists().where(
@@ -66,7 +66,7 @@ def insert(tx: Connection, *endpoints: Endpoint, adopted: bool = False) -> None:
     ordered = sorted(endpoints, key=lambda endpoint: endpoint.id)
     if not ordered:
         return
-    hosts = [{"host": host} for host in sorted({endpoint.host for endpoint in ordered})]
+    hosts = [host_row(host) for host in sorted({endpoint.host for endpoint in ordered})]
     tx.execute(upsert.insert(tx, host_table).on_conflict_do_nothing(), hosts)
     tx.execute(
         endpoint_table.insert(),

@@ -18,6 +18,7 @@ from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
+from tollgauge.store.endpoints.endpoint_rows import host_row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,7 @@ def claim(tx: Connection, host: str, *, owner: str, now: int, lease_ms: int) -> 
     """Lease one host for a probe that is wanted now; False if it is leased, or not free before
     `free_at`. An unknown host is added.
     """
-    tx.execute(upsert.insert(tx, host_table).values(host=host).on_conflict_do_nothing())
+    tx.execute(upsert.insert(tx, host_table).values(host_row(host)).on_conflict_do_nothing())
     done = tx.execute(
         host_table.update()
         .where(

@@ -21,6 +21,7 @@ from tollgauge.core.score import Score, score_from_json
 from tollgauge.db import upsert
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
+from tollgauge.db.schema import host as host_table
 from tollgauge.db.schema import score as score_table
 from tollgauge.store import rows
 
@@ -44,6 +45,19 @@ _END_CLAIM: Final = Prepared(
         score_due=sa.func.coalesce(endpoint_table.c.score_next, endpoint_table.c.score_due),
         score_next=None,
     )
+)
+SITE_MAX: Final = 101
+"""Enough for a median; a site may list tens of thousands of paths."""
+_OF_SITE: Final = (
+    sa.select(score_table.c.score_tenths)
+    .join(endpoint_table, endpoint_table.c.id == score_table.c.endpoint_id)
+    .join(host_table, host_table.c.host == endpoint_table.c.host)
+    .where(
+        host_table.c.site == sa.bindparam("site"),
+        endpoint_table.c.first_seen < sa.bindparam("before"),
+        score_table.c.score_tenths.is_not(None),
+    )
+    .limit(SITE_MAX)
 )
 _ORDER: Final = (
     score_table.c.score_tenths.desc(),
@@ -122,6 +136,14 @@ def results(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Score]:
     query = sa.select(score_table.c.endpoint_id, score_table.c.result)
     known = rows.with_any(tx, query, score_table.c.endpoint_id, endpoint_ids)
     return {row.endpoint_id: score_from_json(row.result) for row in known}
+
+
+def site_median(tx: Connection, site: str, *, before: int) -> int | None:
+    """The median score in tenths of a site's endpoints that were first seen before an instant, of
+    at most SITE_MAX of them; None without any. Of two in the middle the lower one.
+    """
+    known = sorted(tx.execute(_OF_SITE, {"site": site, "before": before}).scalars())
+    return known[(len(known) - 1) // 2] if known else None
 
 
 def top(tx: Connection, *, limit: int, offset: int = 0) -> tuple[ScoreRow, ...]:

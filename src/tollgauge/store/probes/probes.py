@@ -70,7 +70,7 @@ _LAST: Final = sa.and_(
     probe_table.c.endpoint_id == endpoint_table.c.id,
     probe_table.c.at == endpoint_table.c.last_probed,
 )
-_ASKED: Final = Prepared(
+ASKED_SINCE: Final = (
     sa.select(
         *endpoint_table.c["host", "up_at", "down_since"],
         *probe_table.c["at", "status", "outcome", "attribution", "reason"],
@@ -78,6 +78,7 @@ _ASKED: Final = Prepared(
     .join_from(endpoint_table, probe_table, _LAST)
     .where(endpoint_table.c.last_probed > sa.bindparam("since_"))
 )
+_ASKED_SINCE: Final = Prepared(ASKED_SINCE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +196,7 @@ def asked_since(tx: Connection, since: int) -> tuple[Asked, ...]:
     """
     return tuple(
         Asked(host=row.host, at=row.at, sign=sign(row), standing=_standing(row))
-        for row in _ASKED.rows(tx, {"since_": since})
+        for row in _ASKED_SINCE.rows(tx, {"since_": since})
     )
 
 

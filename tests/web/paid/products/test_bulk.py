@@ -275,7 +275,9 @@ async def test_nothing_is_probed(paid_server: PaidServer) -> None:
     found = await paid_server.store.reading(
         endpoints.get_many, [endpoint_id(url(1)), endpoint_id(url(2))]
     )
-    kept = await paid_server.store.reading(probes.history, endpoint_id(url(1)), since=0, until=NOW)
+    kept = await paid_server.store.reading(
+        probes.history, endpoint_id(url(1)), since=NOW - 30 * DAY_MS, until=NOW
+    )
     assert list(found) == [endpoint_id(url(1))]
     assert len(kept) == 1
 
