@@ -68,6 +68,13 @@ def test_paths_that_differ_in_their_address_alone_sell_the_same() -> None:
     assert what_is_sold(asked("/items/17")) != what_is_sold(other)
 
 
+def test_the_number_of_an_item_makes_it_no_other_item_but_its_name_does() -> None:
+    first, second = (asked(f"/items/{n}", title=f"Item no. {n}.") for n in (1, 12))
+    assert what_is_sold(first) == what_is_sold(second)
+    first, second = (asked(f"/price/{coin}", title=f"Price of {coin}") for coin in ("btc", "eth"))
+    assert what_is_sold(first) != what_is_sold(second)
+
+
 def test_what_is_no_envelope_sells_nothing() -> None:
     fault = Fault(kind=FaultKind.TIMEOUT)
     for result in (Answer(status=402), Answer(status=404, body=b"{}"), fault):

@@ -29,6 +29,7 @@ SAMPLE: Final = 3
 PATHS_MAX: Final = 3
 _ALPHABETS: Final = ("aeiou", "bcdfghjklmnpqrstvwxyz", "0123456789")
 _CHANGEABLE: Final = re.compile(r"%[0-9A-Fa-f]{2}|[A-Za-z0-9]")
+_HAS_DIGIT: Final = re.compile("[0-9]")
 _ROOT: Final = "search"
 """What stands for the segments of a host's root."""
 
@@ -49,7 +50,8 @@ def lookalike_paths(path: str, draw: Callable[[int], int]) -> tuple[str, ...]:
 
 def what_is_sold(exchange: Exchange) -> str | None:
     """What the 402 of an exchange says that it sells, and how it is called: resource, entries and
-    extensions of its envelope, without its own address. None if it has no envelope.
+    extensions of its envelope, without its own address, and its number in texts. None if it has no
+    envelope.
     """
     envelope = read(exchange).envelope
     if not envelope.exists:
@@ -59,6 +61,9 @@ def what_is_sold(exchange: Exchange) -> str | None:
     path = urlsplit(exchange.url).path
     for own in (exchange.url, path):
         text = text.replace(own, "") if len(own) > 1 else text
+    for number in filter(_HAS_DIGIT.search, path.split("/")):
+        # Only inside of a text is there space before a word.
+        text = re.sub(rf"(?<=[ #]){re.escape(number)}(?!\w)", "", text)
     return text
 
 
