@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gaming import gaming
 from methodology import methodology, page_name
 
 from tollgauge.core.evidence_schema import schema_text
@@ -15,6 +16,7 @@ def pages() -> dict[str, str]:
     """File name to content; the methodology of each policy, the current one without a number."""
     return {
         **{page_name(version): methodology(policy) for version, policy in POLICIES.items()},
+        "gaming.md": gaming(),
         "evidence.schema.json": schema_text(),
         "lint-rules.md": markdown(),
     }
