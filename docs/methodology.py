@@ -27,6 +27,7 @@ from tollgauge.core.exchange import FaultKind
 from tollgauge.core.finding import Severity
 from tollgauge.core.forecast import forecast
 from tollgauge.core.organic import intervals
+from tollgauge.core.organic import intervals
 from tollgauge.core.policy import CURRENT, POLICIES, Policy, Table
 from tollgauge.core.probe import HOLDS_MIN_MS, LATE_HERE, LATE_MS, Outcome
 from tollgauge.core.rounding import half_up
@@ -291,8 +292,9 @@ def _silence(policy: Policy) -> str:
 def _organic(policy: Policy) -> str:
     return (
         f"## Organic interval\n\n{inspect.getdoc(intervals)}\n\n"
-        "Both ends go through the tables of P and V; the score takes min(act(high), act(low) + "
-        f"{policy.activity_gap}), the report names both ends and the number of clusters."
+        "Both ends go through the tables of P and V; the score takes "
+        f"min(act(high), act(low) + {policy.activity_gap}), the report names both ends and the "
+        "number of clusters."
     )
 
 
