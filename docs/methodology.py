@@ -27,7 +27,6 @@ from tollgauge.core.exchange import FaultKind
 from tollgauge.core.finding import Severity
 from tollgauge.core.forecast import forecast
 from tollgauge.core.organic import intervals
-from tollgauge.core.organic import intervals
 from tollgauge.core.policy import CURRENT, POLICIES, Policy, Table
 from tollgauge.core.probe import HOLDS_MIN_MS, LATE_HERE, LATE_MS, Outcome
 from tollgauge.core.rounding import half_up
