@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from tests.support.open_transaction import open_transaction
 from tests.support.probe_archive import DAY, START, A, B, lively
 from tests.support.statements import execute, fetch
@@ -56,6 +57,13 @@ async def test_the_migrated_tables_are_the_declared_ones(store: Store) -> None:
 async def test_a_missing_index_would_be_noticed(store: Store) -> None:
     await execute(store, sa.text("DROP INDEX ix_endpoint_score_due"))
     assert await store.writing(differences) != []
+
+
+def test_the_names_of_the_versions_are_those_that_alembic_follows(tmp_path: Path) -> None:
+    with sa.create_engine(f"sqlite:///{tmp_path / 'none.db'}").connect() as connection:
+        scripts = ScriptDirectory.from_config(migrations.configuration(connection))
+    newest_first = [script.revision for script in scripts.walk_revisions()]
+    assert migrations.versions() == tuple(reversed(newest_first))
 
 
 async def test_migrating_again_changes_nothing(store: Store) -> None:

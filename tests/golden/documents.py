@@ -167,7 +167,7 @@ def documents_2(draw: st.DrawFn) -> dict[str, Any]:
     if doc["chain"]:
         del doc["chain"]["payers"]
         doc["chain"]["sums"] = draw(st.none() | st.fixed_dictionaries(sums))
-    price = st.sampled_from(["0", "1", "2", "3", "5", "1000000", "", "free"])
+    price = st.sampled_from(["0", "1", "2", "3", "5", "1000000", f"3 {BASE_USDC}"])
     for row in doc["changes"]:
         row |= {"before": draw(price), "after": draw(price)}
     for name in ("last", "envelope"):

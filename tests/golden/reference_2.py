@@ -5,6 +5,7 @@ in common with policy 1 is the other reference's; it imports nothing of the pack
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 from tests.golden.reference import (
@@ -26,6 +27,7 @@ from tests.golden.reference import (
     wilson,
 )
 
+VECTORS_2 = Path(__file__).with_name("vectors_2")
 HOUR = 3_600_000
 WEIGHTS = {
     "uptime": 35, "compliance": 20, "latency": 5, "age": 10, "activity": 15, "stability": 15,
@@ -51,7 +53,8 @@ SEVERITY = {
     "warn": "down-now stale refuses-probes price-jumped tls-invalid price-above-client-cap "
     "unresolved-template price-changed validates-before-402 envelope-mismatch self-paid "
     "concentrated-payers tls-expiring delisted injection-suspected",
-    "info": "payto-varies price-varies first-contact low-confidence shared-payto no-settlements",
+    "info": "payto-varies price-varies first-contact low-confidence shared-payto no-settlements "
+    "new-path-of-known-site",
 }
 NOBODY = {"payers": 0, "volume": "0", "squares": "0", "top": "0", "weight": 0}
 
@@ -65,21 +68,22 @@ def state_changes(days: list[dict[str, Any]]) -> Fraction:
     """How many independent observations the range rests on."""
     spans = [d["spans"] for d in days]
     watched = Fraction(sum(s["up"] + s["down"] for s in spans), DAY)
-    return Fraction(1, 3) + watched / 3 + sum(s["failures"] + s["repairs"] for s in spans)
+    changes: int = sum(s["failures"] + s["repairs"] for s in spans)
+    return Fraction(1, 3) + 2 * watched / (1 + changes)
 
 
 class Forecast:
     """The chance of being payable in h hours, from hours payable and not payable."""
 
     def __init__(self, days: list[dict[str, Any]]) -> None:
-        total = {name: sum(d["spans"][name] for d in days) for name in SPAN_SUMS}
-        self.never = total["payable"] == 0 and total["failures"] == 0
+        total = {name: sum(int(d["spans"][name]) for d in days) for name in SPAN_SUMS}
+        never = total["payable"] == 0 and total["failures"] == 0
         up = Fraction(total["payable"], HOUR)
         down = Fraction(total["up"] + total["down"] - total["payable"], HOUR)
-        self.fails = (total["failures"] + Fraction(1, 2)) / (up + 72)
-        self.mends = (total["repairs"] + 1) / (down + 8)
-        waits = down + Fraction(1, 2) + (72 if self.never else 0)
-        self.returns = (total["repairs"] + Fraction(1, 4)) / waits
+        self.fails: Fraction = (total["failures"] + Fraction(1, 2)) / (up + 72)
+        self.mends: Fraction = (total["repairs"] + 1) / (down + 8)
+        waits = down + Fraction(1, 2) + (72 if never else 0)
+        self.returns: Fraction = (total["repairs"] + Fraction(1, 4)) / waits
 
     def at(self, hours: Fraction, *, payable: bool) -> Fraction:
         if payable:
@@ -93,23 +97,21 @@ class Forecast:
 SPAN_SUMS = ("up", "payable", "down", "failures", "repairs")
 
 
-def number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() else None
+def amount(text: str) -> int:
+    """The amount of a price; its asset stands behind it where that changed."""
+    return int(text.split(" ")[0])
 
 
 def price_step(change: dict[str, Any]) -> int:
-    before, after = number(change["before"]), number(change["after"])
-    return 20 if before is not None and after is not None and after > 2 * before else 10
+    return 20 if amount(change["after"]) > 2 * amount(change["before"]) else 10
 
 
 def price_jumped(changes: list[dict[str, Any]], as_of: int) -> bool:
     """Whether one source's last price is more than twice the least one of the last 7 days."""
     for group in by_source(changes, "price-changed"):
-        week = [c for c in group if as_of - c["at"] <= 7 * DAY]
-        latest = [c["after"] for c in week if c["at"] == max(c["at"] for c in week)]
-        least = [n for c in week if (n := number(c["before"])) is not None]
-        last = [n for text in latest if (n := number(text)) is not None]
-        if least and last and max(last) > 2 * min(least):
+        week = [c for c in group if as_of - c["at"] < 7 * DAY]
+        week.sort(key=lambda c: (c["at"], c["before"], c["after"]))
+        if week and amount(week[-1]["after"]) > 2 * min(amount(c["before"]) for c in week):
             return True
     return False
 
@@ -119,10 +121,8 @@ def activity_ends(chain: dict[str, Any] | None) -> tuple[Fraction, Fraction]:
     sums, hosts = chain_sums(chain), chain["sharedHosts"] if chain else 1
     low, high = sums.get("low", NOBODY), sums.get("high", NOBODY)
     credited = min(effective(low), Fraction(low["weight"], 1_000_000))
-    return (
-        activity(int(low["volume"]), credited, hosts),
-        activity(int(high["volume"]), effective(high), hosts),
-    )
+    at_most = activity(int(high["volume"]), effective(high), hosts)
+    return min(activity(int(low["volume"]), credited, hosts), at_most), at_most
 
 
 def reference_2(doc: dict[str, Any]) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def reference_2(doc: dict[str, Any]) -> dict[str, Any]:
     as_of, state, chain = doc["asOf"], doc["state"], doc["chain"]
     today = as_of // DAY
     days = [d for d in doc["days"] if today - 30 <= d["day"] <= today]
-    changes = [c for c in doc["changes"] if (today - 30) * DAY <= c["at"] <= as_of]
+    changes = [c for c in doc["changes"] if as_of - WINDOW < c["at"] <= as_of]
     slots = len(half_hours(days))
     prices = by_source(changes, "price-changed")
     payto = max(map(len, by_source(changes, "payto-changed")), default=0)
@@ -161,7 +161,7 @@ def reference_2(doc: dict[str, Any]) -> dict[str, Any]:
             )
         ),
     }
-    flags = flags_2(doc, days, changes, payto=payto, never=forecast.never)
+    flags = flags_2(doc, days, changes, payto=payto)
     caps = {code: CAPS[code] for code in flags if code in CAPS}
     if any(code.startswith("lint:") and flags[code] == "error" for code in flags):
         caps["lint-error"] = 490
@@ -198,7 +198,9 @@ def reference_2(doc: dict[str, Any]) -> dict[str, Any]:
         "confidenceHundredths": half_up(min(Fraction(slots, 1_440), Fraction(1)), 2),
         "economicHundredths": half_up(min(indexed, Fraction(1)), 2),
         **latency,
-        "caps": [[code, limit] for limit, code in sorted((n, code) for code, n in caps.items())],
+        "caps": [[code, limit] for limit, code in sorted((n, code) for code, n in caps.items())]
+        if state
+        else [],
         "flags": flags,
         "recommendation": advice_2(doc, flags, changes, grade=out["grade"], slots=slots),
     }
@@ -230,7 +232,6 @@ def flags_2(
     changes: list[dict[str, Any]],
     *,
     payto: int,
-    never: bool,
 ) -> dict[str, str]:
     """Code and severity of every flag."""
     as_of, state, last = doc["asOf"], doc["state"], doc["last"]
@@ -240,15 +241,13 @@ def flags_2(
     scored_at = last["at"] if last else doc["firstSeen"]
     raised |= {
         "down-now": bool(state) and not state["payable"],
-        "never-compliant": never
-        and sum(d["spans"]["up"] for d in days) > 0
-        and not (state and state["payable"]),
         "stale": bool(state) and as_of - state["at"] > max(3 * HOUR, 6 * doc["interval"]),
         "refuses-probes": bool(state)
         and state["outcome"] == "throttled"
         and state["at"] - scored_at >= 6 * HOUR,
         "price-jumped": not doc["templated"] and price_jumped(changes, as_of),
         "paid-not-delivered": doc["paidNotDelivered"],
+        "new-path-of-known-site": doc["siteMedianTenths"] is not None,
     }
     cannot_pay = (
         bool(last)

@@ -1,4 +1,4 @@
-"""Golden vectors: evidence documents with the score that policy 1 gives them.
+"""Golden vectors of policy 1: evidence documents with the score that it gives them.
 
 `reference` is a second, slow implementation of the published rules, written on its own with plain
 fractions over the JSON document: it shares no code with the package. Each vector must agree with
@@ -14,33 +14,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from tests.golden.documents import documents
+from tests.golden.observed import observed
 from tests.golden.reference import CAPS, SEVERITY, VECTORS, reference
 
 from tollgauge.core.evidence import digest, from_json
 from tollgauge.core.policy import POLICY_1
-from tollgauge.core.score import Score
 from tollgauge.core.scoring import recompute, score
 
 FILES = sorted(VECTORS.glob("*.json"))
-
-
-def observed(result: Score) -> dict[str, Any]:
-    """What the package says, in the words of `reference`."""
-    return {
-        "scoreTenths": result.score_tenths,
-        "lowTenths": result.low_tenths,
-        "highTenths": result.high_tenths,
-        "grade": result.grade,
-        "breakdown": {row.name: row.tenths for row in result.components},
-        "confidenceHundredths": result.confidence_hundredths,
-        "economicHundredths": result.economic_hundredths,
-        "avgLatencyMs": result.stats.avg_latency_ms,
-        "p50LatencyMs": result.stats.p50_latency_ms,
-        "p95LatencyMs": result.stats.p95_latency_ms,
-        "caps": [cap.code for cap in result.caps],
-        "flags": {flag.code: flag.severity.value for flag in result.flags},
-        "recommendation": result.recommendation,
-    }
 
 
 PUBLISHED = {

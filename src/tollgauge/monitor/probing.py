@@ -2,7 +2,8 @@
 
 The steps, in order:
 1. `probe`, or `probe_alone`: one exchange (clients/x402), linted (core/lint) and judged by itself
-   (core/probe), and whether a random path of the host answers 402 too, where that is due;
+   (core/probe), and whether a 402 of its host means anything, where that is due: paths that nobody
+   lists answer otherwise, and endpoints with the same terms do not all sell the same;
 2. `attributed`: whose fault a failure is, from what everybody of ours saw in the last minute, how
    the endpoints stood before, and the operator's reference URLs (core/attribution);
 3. `record`: the evidence, the price it quoted, the changes it causes (monitor/changes), the next
@@ -43,6 +44,7 @@ from tollgauge.core.attribution import (
 from tollgauge.core.endpoint import Endpoint, Listing, Resource
 from tollgauge.core.exchange import Answer
 from tollgauge.core.lint import lint
+from tollgauge.core.lookalike import SAME_TERMS_MAX, SAMPLE
 from tollgauge.core.probe import ProbeResult, judge
 from tollgauge.core.schedule import HOST_PAUSE_MAX_MS, Cadence, after_probe, pause_ms
 from tollgauge.core.units import DAY_MS, MINUTE_MS
@@ -61,8 +63,8 @@ class Observation:
     """One probe of an endpoint and what was seen.
 
     `learned` is the request that elicited a 402 (`Endpoint.learned` from now on), `pause_ms` what
-    the target asked for (Retry-After), `wildcard` whether a random path of its host answered 402
-    too, None where that was not asked.
+    the target asked for (Retry-After), `wildcard` whether a 402 of its host means nothing, None
+    where that was not asked.
     """
 
     endpoint: Endpoint
@@ -151,8 +153,8 @@ class Prober:
         return replace(observation, learned=None) if siblings_sell else observation
 
     async def _with_wildcard_test(self, observation: Observation) -> Observation:
-        """The observation with what a random path of its host answered: where that is 402 too, a
-        402 of the host means nothing.
+        """The observation with whether a 402 of its host means nothing: paths that nobody lists
+        answer 402 too, or many of its endpoints have the same terms and sell the same.
         """
         wildcard = await x402.wildcard(
             self.egress,
@@ -160,7 +162,18 @@ class Prober:
             method=observation.result.method,
             now=self.clock(),
         )
+        if wildcard is False:
+            wildcard = await self._many_sell_the_same(observation.endpoint.host)
         return replace(observation, wildcard=wildcard)
+
+    async def _many_sell_the_same(self, host: str) -> bool:
+        """Whether a host has more than SAME_TERMS_MAX endpoints with the same terms, and some of
+        them, chosen at random, sell the same.
+        """
+        chosen = await self.store.reading(
+            endpoints.of_common_terms, host, more_than=SAME_TERMS_MAX, sample=SAMPLE
+        )
+        return await x402.sell_the_same(self.egress, chosen, now=self.clock())
 
     async def attributed(
         self, observations: Sequence[Observation], *, even_dead: bool = False

@@ -18,7 +18,6 @@ from tollgauge.core.policy import POLICY_1, Policy
 from tollgauge.core.schedule import NORMAL, Cadence, interval_ms
 from tollgauge.core.score import OtherScore, Score, score_to_json
 from tollgauge.core.scoring import score
-from tollgauge.core.signals.volume import sums_of
 from tollgauge.core.site import site
 from tollgauge.core.text import injection_suspected
 from tollgauge.core.units import DAY_MS, WINDOW_MS
@@ -114,6 +113,7 @@ def _row(endpoint_id: str, evidence: Evidence, computed: Score) -> ScoreRow:
         evidence=document,
         digest=hashlib.sha256(document).hexdigest(),
         result=score_to_json(computed),
+        payable_24h_permille=computed.payable_24h_permille,
     )
 
 
@@ -179,5 +179,5 @@ def _chain(tx: Connection, endpoint: Endpoint, *, as_of: int) -> ChainEvidence |
         indexed_ms=covered.indexed_ms,
         indexed_to_block=covered.to_block,
         indexed_to=covered.to_at,
-        sums=sums_of(volumes.payers(tx, chain, pay_to, as_of=as_of), pay_to),
+        sums=volumes.sums(tx, chain, pay_to, as_of=as_of),
     )

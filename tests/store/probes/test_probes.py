@@ -47,7 +47,7 @@ async def test_a_probe_comes_back_as_it_was_recorded(store: Store) -> None:
     assert await store.writing(record_probe, A.id, GOOD)
     assert await store.reading(probes.history, A.id, since=START - 1, until=START) == (GOOD,)
     assert await store.reading(probes.history, A.id, since=START, until=START + DAY_MS) == ()
-    assert await store.reading(probes.history, B.id, since=0, until=START) == ()
+    assert await store.reading(probes.history, B.id, since=START - DAY_MS, until=START) == ()
 
 
 async def test_days_are_whole_whatever_part_is_closed(store: Store) -> None:
@@ -126,7 +126,7 @@ async def test_pruning_drops_the_probes_of_old_days_and_keeps_their_sums(store: 
     assert await store.writing(archive.prune, before_day=DAY + 1) == 1
     assert await store.writing(archive.prune, before_day=DAY + 1) == 0
     assert await store.reading(probes.days, A.id, first_day=DAY, last_day=DAY + 2) == before
-    found = await store.reading(probes.history, A.id, since=0, until=START + 3 * DAY_MS)
+    found = await store.reading(probes.history, A.id, since=START - 1, until=START + 3 * DAY_MS)
     assert {day_of(one.at) for one in found} == {DAY + 1, DAY + 2}
     late = replace(GOOD, at=results[0].at + 1)
     assert await store.writing(record_probe, A.id, late)
@@ -148,7 +148,7 @@ async def test_a_hostile_envelope_is_evidence_like_any_other(store: Store) -> No
     assert await store.writing(record_probe, A.id, hostile)
     kept: set[tuple[int | None, str]] = set()
     for _ in range(2):
-        (found,) = await store.reading(probes.history, A.id, since=0, until=START)
+        (found,) = await store.reading(probes.history, A.id, since=START - 1, until=START)
         assert found.quote is not None
         assert (found.version, found.accepts) == (None, None)
         assert (found.quote.pay_to, found.quote.amount) == ("0\ufffdx", 2**256 - 1)
@@ -221,5 +221,5 @@ async def test_a_standing_is_that_of_the_newest_probes_however_they_come(store: 
 async def test_a_delay_of_our_own_is_no_part_of_what_is_stored(store: Store) -> None:
     late = replace(OURS, timings=replace(OURS.timings, delay=13_900, overrun=4_344))
     await prepare(store, [late])
-    (found,) = await store.reading(probes.history, A.id, since=0, until=START + DAY_MS)
+    (found,) = await store.reading(probes.history, A.id, since=START - 1, until=START + DAY_MS)
     assert found == replace(late, timings=replace(late.timings, delay=0, overrun=0))

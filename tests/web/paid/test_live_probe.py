@@ -112,7 +112,7 @@ class Ours:
 
     async def history(self, url: str) -> list[ProbeResult]:
         found = await self.store.reading(
-            probes.history, endpoint_id(url), since=0, until=self.clock.now
+            probes.history, endpoint_id(url), since=START - 1, until=self.clock.now
         )
         return list(found)
 

@@ -13,10 +13,11 @@ from typing import Any, Final
 
 import orjson
 
+from tollgauge.core.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW, Forecast, Sums
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.evidence import ChainEvidence, ChainSums, Evidence, LastProbe, LatestState
 from tollgauge.core.exchange import Timings
-from tollgauge.core.policy import POLICIES
+from tollgauge.core.policy import CURRENT, POLICY_1
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import rollup
 from tollgauge.core.score import score_from_json
@@ -24,9 +25,11 @@ from tollgauge.core.signals.volume import payer_sums
 from tollgauge.core.spans import Spans
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
+from tollgauge.monitor.calibration import Calibration
 from tollgauge.monitor.reports import (
     Ecosystem,
     Leaderboard,
+    MoreOfSite,
     Sample,
     Snapshot,
     TrustReport,
@@ -77,7 +80,9 @@ def preview() -> Any:
 
 def leaderboard(base_url: str) -> Any:
     """The leaderboard as JSON value."""
-    board = Leaderboard(as_of=AS_OF, policy_version=max(POLICIES), rows=(_snapshot(),))
+    row = _snapshot()
+    more = {row.id: MoreOfSite("example.com", 12)}
+    board = Leaderboard(as_of=AS_OF, policy_version=CURRENT.version, rows=(row,), more=more)
     return _json(wire.leaderboard(board, base_url=base_url))
 
 
@@ -105,6 +110,29 @@ def stats() -> Any:
     return _json(wire.ecosystem(counts))
 
 
+def calibration() -> Any:
+    """Forecasts held against what happened, as JSON value: all as often as they say."""
+    sums = Sums([(KEPT, 6_000, 0)])
+    for permille in range(50, 1_000, 100):
+        forecast = Forecast(
+            payable_now=permille,
+            payable_24h=permille,
+            grade="B",
+            recommendation="proceed",
+            age_days=40,
+            baselines=(1_000, 700, 600, 500),
+        )
+        for number in range(BIN_MIN):
+            payable = 1_000 * number < permille * BIN_MIN
+            for horizon in (NOW, DAY):
+                sums.add_forecast(forecast, horizon, payable=payable)
+            for horizon in (NEXT, DAY):
+                sums.add_groups(forecast, horizon, payable=payable)
+    last = day_of(AS_OF) - 2
+    report = Calibration(first_day=last - 27, last_day=last, sums={2: sums})
+    return _json(wire.calibration(report, now=AS_OF))
+
+
 def _report() -> TrustReport:
     row = _row()
     return TrustReport(
@@ -116,12 +144,12 @@ def _report() -> TrustReport:
 
 
 def _snapshot() -> Snapshot:
-    return replace(snapshot_of(_ENDPOINT, _row(), now=AS_OF), better_alternatives=3)
+    return snapshot_of(_ENDPOINT, _row(), now=AS_OF, better_alternatives=3)
 
 
 @cache
 def _row() -> ScoreRow:
-    return scored(_ENDPOINT.id, _evidence())
+    return scored(_ENDPOINT.id, _evidence(), previous=POLICY_1)
 
 
 @cache
