@@ -138,9 +138,7 @@ async def test_a_429_is_not_held_against_a_seller_and_its_retry_after_is_kept(lo
     assert (seen.outcome, seen.attribution) == (Outcome.THROTTLED, Attribution.OURS)
     for minutes in range(1, 10):
         clock.now = began + minutes * MINUTE_MS
-        assert await loop.probe() == {}, (
-            "its host rests for 10 of the 15 minutes"
-        )
+        assert await loop.probe() == {}, "its host rests for 10 of the 15 minutes"
     clock.now = began + 10 * MINUTE_MS
     assert (await loop.probe())["probed"] == 1
     assert len(await loop.history(other.id)) == 1, "the one that asked for it rests on"
