@@ -324,6 +324,7 @@ def record_requested(
     endpoint = endpoints.get(tx, resource.id)
     if endpoint is None:
         endpoint = discovery.adopt(tx, resource, source="request", now=now)
-    seen = replace(observation, endpoint=endpoint)
+    endpoints.asked_for(tx, endpoint.id, now=now)
+    seen = replace(observation, endpoint=replace(endpoint, asked_at=now))
     record(tx, (seen,), cadence=cadence, owner=owner, now=now)
     return endpoints.get(tx, endpoint.id) or endpoint
