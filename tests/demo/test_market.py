@@ -63,6 +63,11 @@ _STATUS = {
     "server-error": 500,
     "redirect": 308,
     "forbidden": 403,
+    "cloaks-by-path": 402,
+    "fresh-path": 402,
+    "price-jumping": 402,
+    "payto-rotating": 402,
+    "listing-spam": 402,
 }
 """What each kind answers to its own request; kinds with several answers have tests of their own."""
 
@@ -73,6 +78,10 @@ _ELSEWHERE = {
     "dead",
     "expired-certificate",
     "wrong-certificate",
+    "cloaks-by-agent",
+    "throttles-when-down",
+    "asks-for-silence",
+    "bad-record",
 }
 
 
@@ -135,7 +144,7 @@ def _envelope(answer: httpx.Response) -> dict[str, Any]:
 
 async def test_the_market_is_big_varied_and_every_seller_has_a_name_of_its_own() -> None:
     assert len(SELLERS) >= 40
-    assert len({seller.host for seller in SELLERS}) == len(SELLERS)
+    assert len({seller.url for seller in SELLERS}) == len(SELLERS)
     assert len({seller.name for seller in SELLERS}) == len(SELLERS)
     assert {seller.kind for seller in SELLERS} == _STATUS.keys() | _ELSEWHERE
 
@@ -247,12 +256,12 @@ async def test_the_redirect_leads_to_another_name(visitor: Visitor) -> None:
     assert answer.headers["location"].startswith("https://new-streetmaps.")
 
 
-async def test_only_the_wildcard_asks_to_be_paid_for_any_path(visitor: Visitor) -> None:
+async def test_only_wildcards_ask_to_be_paid_for_any_path(visitor: Visitor) -> None:
     path = "/no/such/path"
     sellers = [seller for seller in SELLERS if seller.wire is Wire.OPEN]
     answers = await asyncio.gather(*(visitor.ask(seller, path=path) for seller in sellers))
     paid = {s.kind for s, answer in zip(sellers, answers, strict=True) if answer.status_code == 402}
-    assert paid == {"wildcard-402"}
+    assert paid == {"wildcard-402", "cloaks-by-path"}
     assert {answer.status_code for answer in answers} == {402, 404}
 
 
@@ -285,6 +294,22 @@ async def test_flapping_and_throttled_sellers_have_good_and_bad_times(visitor: V
             visitor.now = _NOW + hour * HOUR_MS
             seen.add((await visitor.ask(_one(kind))).status_code)
         assert seen == {402, bad}
+
+
+async def test_sellers_that_share_a_host_answer_on_their_own_paths(visitor: Visitor) -> None:
+    for kind in ("bad-record", "fresh-path"):
+        visitor.now = _NOW // DAY_MS * DAY_MS
+        seller = _one(kind)
+        assert seller.host == _one("bad-record").host
+        assert _envelope(await visitor.ask(seller))["resource"]["url"] == seller.url
+
+
+async def test_who_plays_dead_has_an_excuse(visitor: Visitor) -> None:
+    visitor.now = _NOW // DAY_MS * DAY_MS + 7 * HOUR_MS
+    for kind, status in (("throttles-when-down", 429), ("asks-for-silence", 503)):
+        answer = await visitor.ask(_one(kind))
+        assert (answer.status_code, "retry-after" in answer.headers) == (status, status == 503)
+        assert (await visitor.ask(_one("bad-record"))).status_code == 503
 
 
 async def test_a_slow_seller_takes_seconds(visitor: Visitor) -> None:
@@ -324,8 +349,8 @@ async def test_an_unknown_name_is_misdirected(visitor: Visitor) -> None:
     address, port = visitor.market.mapped[SELLERS[0].host]
     answer = await visitor.http.get(
         f"https://{address}:{port}/",
-        headers={"host": "nobody.sellers.example"},
-        extensions={"sni_hostname": "nobody.sellers.example"},
+        headers={"host": "nobody.example"},
+        extensions={"sni_hostname": SELLERS[0].host},
     )
     assert answer.status_code == 421
 

@@ -218,7 +218,8 @@ def test_the_directory_of_the_past_shows_changed_terms_and_absent_sellers() -> N
                 terms.setdefault(item["resource"], set()).add((amount, entry["payTo"]))
                 days_listed[item["resource"]] += 1
     changed = {resource for resource, seen in terms.items() if len(seen) > 1}
-    expected = {s.url for s in SELLERS if s.kind in ("price-changing", "payto-changing")}
+    changing = ("price-changing", "payto-changing", "price-jumping", "payto-rotating")
+    expected = {s.url for s in SELLERS if s.kind in changing}
     assert changed == expected
     forgetful = next(seller for seller in SELLERS if seller.hidden)
     assert 20 <= days_listed[forgetful.url] < 30

@@ -30,7 +30,7 @@ from tollgauge.web.settings import ServerSettings
 NOW = 1_795_000_000_000
 BASE = "http://trust.test"
 PAY_TO = "0x" + "ab" * 20
-WEATHER = "https://weather.sellers.example/v1/current"
+WEATHER = "https://weather.example/v1/current"
 WEATHER_ID = endpoint_id(WEATHER)
 
 

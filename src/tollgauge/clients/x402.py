@@ -12,7 +12,7 @@ Whether the answer is any good, core/lint and core/probe decide; how often to as
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from tollgauge.clients.egress.client import METHODS, Egress, Request
 from tollgauge.core.endpoint import Endpoint, ResourceError
 from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind
-from tollgauge.core.lookalike import lookalike_paths
+from tollgauge.core.lookalike import lookalike_paths, what_is_sold
 
 REQUESTS_MAX: Final = 3
 PAYMENT_REQUIRED: Final = 402
@@ -88,6 +88,20 @@ async def siblings_sell(egress: Egress, resource: str, *, method: str, now: int)
         if status == PAYMENT_REQUIRED:
             return True
     return False
+
+
+async def sell_the_same(egress: Egress, endpoints: Iterable[Endpoint], *, now: int) -> bool:
+    """Whether endpoints of a host, asked one after the other, all answer 402 and say that they sell
+    the same (core/lookalike).
+    """
+    first: str | None = None
+    for endpoint in endpoints:
+        asked = await _ask(egress, endpoint.probe_url, ways(endpoint)[0], at=now)
+        sold = what_is_sold(asked)
+        if sold is None or first not in (None, sold):
+            return False
+        first = sold
+    return first is not None
 
 
 async def _unlisted(

@@ -180,8 +180,8 @@ class Evidence:
     """Everything a score may depend on. Instants are milliseconds UTC; `as_of` ends the window.
 
     `days` are rollups of the probes inside the window, one a UTC day, in any order. `recent` is
-    (scored, up) of the last 3 hours. `wildcard` says that a random path of the host answered
-    402. `injection` says that provider text looks like instructions to an agent.
+    (scored, up) of the last 3 hours. `wildcard` says that a 402 of the host means
+    nothing. `injection` says that provider text looks like instructions to an agent.
 
     `last` is the latest scored probe. `envelope` is the latest scored probe of the window that
     carried a payment envelope (`accepts` is not None), where that is an older one: a probe that

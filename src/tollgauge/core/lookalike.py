@@ -3,6 +3,11 @@
 A host that answers 402 on every path shows nothing with the 402 of a listed one. A path that looks
 random would be recognised and answered with 404, so the paths that test this are a listed path with
 one segment changed: each letter and digit of it by another of its kind (docs/gaming.md).
+
+A host may also list what it likes. Where more than SAME_TERMS_MAX of its endpoints have the same
+terms, SAMPLE of them are compared by `what_is_sold`: if that is the same, nothing but the paths
+tells them apart, and they could as well be any. That holds for the items of one service too, which
+should be listed once, as a path with a parameter.
 """
 
 from __future__ import annotations
@@ -10,10 +15,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Final
+from urllib.parse import urlsplit
 
+import orjson
+
+from tollgauge.core.exchange import Exchange
+from tollgauge.core.lint.reading import read
+
+SAME_TERMS_MAX: Final = 20
+"""So many endpoints of a host may have the same terms without being compared."""
+SAMPLE: Final = 3
+"""How many of them are compared."""
 PATHS_MAX: Final = 3
 _ALPHABETS: Final = ("aeiou", "bcdfghjklmnpqrstvwxyz", "0123456789")
 _CHANGEABLE: Final = re.compile(r"%[0-9A-Fa-f]{2}|[A-Za-z0-9]")
+_HAS_DIGIT: Final = re.compile("[0-9]")
 _ROOT: Final = "search"
 """What stands for the segments of a host's root."""
 
@@ -30,6 +46,25 @@ def lookalike_paths(path: str, draw: Callable[[int], int]) -> tuple[str, ...]:
         "/" + "/".join((*segments[:place], _changed(segments[place], draw), *segments[place + 1 :]))
         for place in places
     )
+
+
+def what_is_sold(exchange: Exchange) -> str | None:
+    """What the 402 of an exchange says that it sells, and how it is called: resource, entries and
+    extensions of its envelope, without its own address, and its number in texts. None if it has no
+    envelope.
+    """
+    envelope = read(exchange).envelope
+    if not envelope.exists:
+        return None
+    said = {name: envelope.document.get(name) for name in ("resource", "accepts", "extensions")}
+    text = orjson.dumps(said, option=orjson.OPT_SORT_KEYS).decode()
+    path = urlsplit(exchange.url).path
+    for own in (exchange.url, path):
+        text = text.replace(own, "") if len(own) > 1 else text
+    for number in filter(_HAS_DIGIT.search, path.split("/")):
+        # Only inside of a text is there space before a word.
+        text = re.sub(rf"(?<=[ #]){re.escape(number)}(?!\w)", "", text)
+    return text
 
 
 def _changed(segment: str, draw: Callable[[int], int]) -> str:

@@ -155,6 +155,13 @@ class Score:
     activity: Activity | None = None
     previous: OtherScore | None = None
 
+    @property
+    def is_down(self) -> bool | None:
+        """Whether the latest probes that there are say so, None while nothing was measured."""
+        if self.score_tenths is None:
+            return None
+        return any(flag.code == "down-now" for flag in self.flags)
+
 
 _FORM: Final = TypeAdapter(Score)
 

@@ -248,7 +248,11 @@ score = sa.Table(
     sa.Column("evidence", sa.LargeBinary, nullable=False),
     sa.Column("digest", sa.Text, nullable=False),
     sa.Column("result", sa.LargeBinary, nullable=False),
-    sa.Index("ix_score_rank", "score_tenths", "confidence_hundredths"),
+    sa.Column("payable_24h_permille", sa.Integer),
+    # With the recommendation, so that the leaderboard reads no row that it does not show.
+    sa.Index(
+        "ix_score_rank", "score_tenths", "confidence_hundredths", "endpoint_id", "recommendation"
+    ),
 )
 
 meta = sa.Table(

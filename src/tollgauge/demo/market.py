@@ -23,7 +23,7 @@ from tollgauge.demo.behaviours import play
 from tollgauge.demo.directory import DIRECTORY_HOST, DIRECTORY_PATH, answer
 from tollgauge.demo.faults import Faults
 from tollgauge.demo.receiver import RECEIVER_HOST, Receiver
-from tollgauge.demo.seller import DOMAIN, Request, Seller, Wire, latency_at
+from tollgauge.demo.seller import Request, Seller, Wire, latency_at
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.serving import LOOPBACK, closed_port, serve
 
@@ -37,7 +37,8 @@ Latency = Callable[[Seller, int], int]
 """A seller's usual milliseconds at an instant."""
 
 _BODY_MAX: Final = 64 * 1024
-_SELLER_OF: Final = {seller.host: seller for seller in SELLERS}
+_SELLER_OF: Final = {seller.host: seller for seller in reversed(SELLERS)}
+_SELLER_AT: Final = {(seller.host, seller.path): seller for seller in SELLERS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +108,7 @@ class _MarketServer:
             return answer(request, now, sellers=self._faults.listed()), 0
         if host == RECEIVER_HOST:
             return self._receiver.answer(request, now), 0
-        seller = _SELLER_OF.get(host)
+        seller = _SELLER_AT.get((host, request.path)) or _SELLER_OF.get(host)
         if seller is None:
             return Answer(status=421), 0
         reply = self._faults.spoiled(seller, play(self._faults.present(seller), request, now))
@@ -115,8 +116,13 @@ class _MarketServer:
 
 
 def _host(scope: Scope) -> str:
-    header = next((value for name, value in scope["headers"] if name == b"host"), b"")
-    return str(header.decode("latin-1").rpartition(":")[0] or header.decode("latin-1")).lower()
+    header = _header(scope, b"host")
+    return (header.rpartition(":")[0] or header).lower()
+
+
+def _header(scope: Scope, name: bytes) -> str:
+    values = (value.decode("latin-1") for key, value in scope["headers"] if key == name)
+    return next(values, "")
 
 
 async def _request(scope: Scope, receive: Receive) -> Request:
@@ -130,6 +136,7 @@ async def _request(scope: Scope, receive: Receive) -> Request:
         path=scope["path"],
         query=scope["query_string"].decode("latin-1"),
         body=body,
+        agent=_header(scope, b"user-agent"),
     )
 
 
@@ -149,11 +156,11 @@ def _tls(authority: trustme.CA) -> ssl.SSLContext:
 def _certificates(authority: trustme.CA) -> dict[Wire, trustme.LeafCert]:
     """One certificate for all good names, one that has expired, one of another name."""
     today = datetime.now(UTC)
-    every_name = f"*.{DOMAIN}"
+    names = (*_SELLER_OF, DIRECTORY_HOST, RECEIVER_HOST)
     return {
-        Wire.OPEN: authority.issue_cert(every_name, not_after=today + timedelta(days=60)),
+        Wire.OPEN: authority.issue_cert(*names, not_after=today + timedelta(days=60)),
         Wire.EXPIRED: authority.issue_cert(
-            every_name,
+            *names,
             not_before=today - timedelta(days=90),
             not_after=today - timedelta(days=2),
         ),

@@ -21,7 +21,7 @@ from tollgauge.core.units import DAY_MS, MINUTE_MS
 from tollgauge.demo.behaviours import play, problem
 from tollgauge.demo.directory import items_at
 from tollgauge.demo.pseudorandom import chance, roll, skewed
-from tollgauge.demo.seller import Request, Seller, Wire, latency_at, listed
+from tollgauge.demo.seller import PROBER, Request, Seller, Wire, latency_at, listed
 from tollgauge.demo.serving import LOOPBACK
 
 BODY_CAP: Final = 256 * 1024
@@ -167,5 +167,5 @@ def _request(seller: Seller) -> tuple[Request, str]:
     url = f"{seller.url}?{query}" if query else seller.url
     resource = parse_resource(url, Perimeter(mapped=frozenset({seller.host})))
     body = b"" if seller.method == "GET" else seller.body or b"{}"
-    request = Request(method=seller.method, path=seller.path, query=query, body=body)
+    request = Request(method=seller.method, path=seller.path, query=query, body=body, agent=PROBER)
     return request, resource.probe_url

@@ -20,8 +20,13 @@ from tollgauge.core.exchange import Answer
 from tollgauge.core.units import DAY_MS, HOUR_MS
 from tollgauge.demo.pseudorandom import roll, skewed
 
-DOMAIN: Final = "sellers.example"
-"""A name that nobody can own (RFC 2606)."""
+DOMAIN: Final = "example"
+"""Names below it are nobody's (RFC 2606). Each seller has one of its own, so that each is a site
+(core/site).
+"""
+
+PROBER: Final = "tollgauge"
+"""What a prober's User-Agent begins with."""
 
 _DIURNAL: Final = (
     0,
@@ -63,12 +68,15 @@ class Wire(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The part of a request that a seller looks at. `path` is percent-decoded."""
+    """The part of a request that a seller looks at. `path` is percent-decoded, `agent` the
+    User-Agent.
+    """
 
     method: str
     path: str
     query: str = ""
     body: bytes = b""
+    agent: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +99,8 @@ class Offer:
 class Seller:
     """One endpoint; equal to itself only.
 
-    `kind` names the behaviour for tables and tests. `amounts` (atomic USDC) and `payees` hold one
+    `kind` names the behaviour for tables and tests. `beside` is the label of the seller whose host
+    it shares, empty where it has its own. `amounts` (atomic USDC) and `payees` hold one
     entry, or several that take turns every `turn_ms`; without payees the seller has an address
     of its own. `listed_amount` is what the directory says where it
     is out of date. `query` and `body` are the example input, declared in the listing where
@@ -126,11 +135,12 @@ class Seller:
     every_path: bool = False
     age_days: int | None = None
     hidden: tuple[int, int] | None = None
+    beside: str = ""
 
     @property
     def host(self) -> str:
-        """The seller's own host name."""
-        return f"{self.label}.{DOMAIN}"
+        """The seller's host name."""
+        return f"{self.beside or self.label}.{DOMAIN}"
 
     @property
     def url(self) -> str:

@@ -2,7 +2,8 @@
 
 The steps, in order:
 1. `probe`, or `probe_alone`: one exchange (clients/x402), linted (core/lint) and judged by itself
-   (core/probe), and whether a random path of the host answers 402 too, where that is due;
+   (core/probe), and whether a 402 of its host means anything, where that is due: paths that nobody
+   lists answer otherwise, and endpoints with the same terms do not all sell the same;
 2. `attributed`: whose fault a failure is, from what everybody of ours saw in the last minute, how
    the endpoints stood before, and the operator's reference URLs (core/attribution);
 3. `record`: the evidence, the price it quoted, the changes it causes (monitor/changes), the next
@@ -39,12 +40,14 @@ from tollgauge.core.attribution import (
     sign,
     suspicious,
     unproven,
+    unresolved,
 )
 from tollgauge.core.endpoint import Endpoint, Listing, Resource
 from tollgauge.core.exchange import Answer
 from tollgauge.core.lint import lint
+from tollgauge.core.lookalike import SAME_TERMS_MAX, SAMPLE
 from tollgauge.core.probe import ProbeResult, judge
-from tollgauge.core.schedule import Cadence, next_due, pause_ms
+from tollgauge.core.schedule import HOST_PAUSE_MAX_MS, Cadence, after_probe, pause_ms
 from tollgauge.core.units import DAY_MS, MINUTE_MS
 from tollgauge.db.engine import Store
 from tollgauge.monitor import changes, discovery
@@ -61,8 +64,8 @@ class Observation:
     """One probe of an endpoint and what was seen.
 
     `learned` is the request that elicited a 402 (`Endpoint.learned` from now on), `pause_ms` what
-    the target asked for (Retry-After), `wildcard` whether a random path of its host answered 402
-    too, None where that was not asked.
+    the target asked for (Retry-After), `wildcard` whether a 402 of its host means nothing, None
+    where that was not asked.
     """
 
     endpoint: Endpoint
@@ -151,8 +154,8 @@ class Prober:
         return replace(observation, learned=None) if siblings_sell else observation
 
     async def _with_wildcard_test(self, observation: Observation) -> Observation:
-        """The observation with what a random path of its host answered: where that is 402 too, a
-        402 of the host means nothing.
+        """The observation with whether a 402 of its host means nothing: paths that nobody lists
+        answer 402 too, or many of its endpoints have the same terms and sell the same.
         """
         wildcard = await x402.wildcard(
             self.egress,
@@ -160,7 +163,18 @@ class Prober:
             method=observation.result.method,
             now=self.clock(),
         )
+        if wildcard is False:
+            wildcard = await self._many_sell_the_same(observation.endpoint.host)
         return replace(observation, wildcard=wildcard)
+
+    async def _many_sell_the_same(self, host: str) -> bool:
+        """Whether a host has more than SAME_TERMS_MAX endpoints with the same terms, and some of
+        them, chosen at random, sell the same.
+        """
+        chosen = await self.store.reading(
+            endpoints.of_common_terms, host, more_than=SAME_TERMS_MAX, sample=SAMPLE
+        )
+        return await x402.sell_the_same(self.egress, chosen, now=self.clock())
 
     async def attributed(
         self, observations: Sequence[Observation], *, even_dead: bool = False
@@ -174,8 +188,14 @@ class Prober:
         wave = await self.store.reading(_as_asked, observations)
         answered = any(asked.sign is Sign.ANSWERED for asked, _ in wave)
         if answered and all(asked.dead for asked, result in wave if network_failure(result)):
-            return tuple(observations)
-        results = await self._judged_with_others(wave, answered=answered, even_dead=even_dead)
+            results: Sequence[ProbeResult] = unresolved(
+                wave,
+                [result for _, result in wave],
+                minute=[asked for asked, _ in wave],
+                resolving=False,
+            )
+        else:
+            results = await self._judged_with_others(wave, answered=answered, even_dead=even_dead)
         return tuple(
             replace(seen, result=result) for seen, result in zip(observations, results, strict=True)
         )
@@ -198,8 +218,11 @@ class Prober:
         reason = cause(minute, answered=answered, references=references)
         if reason is not None:
             return made_ours(wave, reason, even_dead=even_dead)
-        results = [result for _, result in wave]
-        return unproven(wave, recent=recent) if nobody_to_ask else results
+        results: Sequence[ProbeResult] = [result for _, result in wave]
+        if nobody_to_ask:
+            results = unproven(wave, recent=recent)
+        resolving = bool(references) and all(references)
+        return unresolved(wave, results, minute=minute, resolving=resolving)
 
     async def _references_answer(self) -> tuple[bool, ...]:
         """Whether each of the references gives an HTTP answer now."""
@@ -249,19 +272,13 @@ def record(
     `slow_here` says that unrelated endpoints answered slowly together, so that it tells nothing
     of these. A repeated call for the same endpoint and instant changes nothing.
     """
-    new_ids = probes.record_each(
-        tx,
-        [
-            NewProbe(
-                endpoint_id=seen.endpoint.id,
-                result=seen.result,
-                next_due=next_due(seen.endpoint, cadence, now=now, pause_ms=seen.pause_ms),
-                learned=seen.learned,
-            )
-            for seen in observations
-        ],
-    )
-    new = [(seen.endpoint, seen.result) for seen in observations if seen.endpoint.id in new_ids]
+    probed = [_new_probe(seen, cadence, now=now) for seen in observations]
+    new_ids = probes.record_each(tx, probed)
+    new = [
+        (seen.endpoint, probe.result)
+        for seen, probe in zip(observations, probed, strict=True)
+        if seen.endpoint.id in new_ids
+    ]
     changes.observe_each(tx, new, slow_here=slow_here)
     quotes = {
         seen.endpoint.id: (seen.result.quote, seen.result.at)
@@ -274,9 +291,22 @@ def record(
         if seen.wildcard is not None:
             hosts.set_wildcard(tx, seen.endpoint.host, wildcard=seen.wildcard, at=now)
     free_at = {
-        seen.endpoint.host: now + max(cadence.host_gap_ms, seen.pause_ms) for seen in observations
+        seen.endpoint.host: now + max(cadence.host_gap_ms, min(seen.pause_ms, HOST_PAUSE_MAX_MS))
+        for seen in observations
     }
     hosts.release(tx, free_at, owner=owner, now=now)
+
+
+def _new_probe(seen: Observation, cadence: Cadence, *, now: int) -> NewProbe:
+    """The probe to record of an observation, with what it means for the next ones."""
+    following = after_probe(seen.endpoint, seen.result, cadence, now=now, pause_ms=seen.pause_ms)
+    return NewProbe(
+        endpoint_id=seen.endpoint.id,
+        result=replace(seen.result, holds=following.holds, confirms=following.confirms),
+        next_due=following.due,
+        learned=seen.learned,
+        unconfirmed_at=following.unconfirmed_at,
+    )
 
 
 def record_requested(

@@ -18,7 +18,6 @@ from tollgauge.core.policy import POLICY_1, Policy
 from tollgauge.core.schedule import NORMAL, Cadence, interval_ms
 from tollgauge.core.score import OtherScore, Score, score_to_json
 from tollgauge.core.scoring import score
-from tollgauge.core.signals.volume import sums_of
 from tollgauge.core.site import site
 from tollgauge.core.text import injection_suspected
 from tollgauge.core.units import DAY_MS, WINDOW_MS
@@ -30,16 +29,15 @@ from tollgauge.store.endpoints import endpoints, hosts, scores
 from tollgauge.store.endpoints.scores import ScoreRow
 from tollgauge.store.probes import window
 
-NEW_PATH_MS: Final = 7 * DAY_MS
-"""For so long a new path is not taken for better than its site."""
-SAME_CRAWL_MS: Final = DAY_MS
-
 POLICY_2_SINCE: Final = "policy-2-since"
 """The key of the instant from which on this database has scores of policy 2; it is set where there
-were scores of policy 1 before (db/migrations, version 0014).
+were scores of policy 1 before (db/migrations, version 0019).
 """
 BOTH_MS: Final = 30 * DAY_MS
 """For how long scores name what the policy before gives too."""
+NEW_PATH_MS: Final = 7 * DAY_MS
+"""For so long a new path is not taken for better than its site."""
+SAME_CRAWL_MS: Final = DAY_MS
 
 
 async def score_and_save(
@@ -115,6 +113,7 @@ def _row(endpoint_id: str, evidence: Evidence, computed: Score) -> ScoreRow:
         evidence=document,
         digest=hashlib.sha256(document).hexdigest(),
         result=score_to_json(computed),
+        payable_24h_permille=computed.payable_24h_permille,
     )
 
 
@@ -145,6 +144,13 @@ def gather(
     )
 
 
+def _state(latest: LatestState | None, endpoint: Endpoint) -> LatestState | None:
+    """The latest state, with whether it is a failure that is being asked again."""
+    if latest is None or latest.payable or endpoint.unconfirmed_at is None:
+        return latest
+    return replace(latest, unconfirmed=True)
+
+
 def _site_median(tx: Connection, endpoint: Endpoint, *, as_of: int) -> int | None:
     """What a new path of a site that is known for longer is measured by, None for any other: paths
     that came within SAME_CRAWL_MS are as new as this one.
@@ -153,13 +159,6 @@ def _site_median(tx: Connection, endpoint: Endpoint, *, as_of: int) -> int | Non
         return None
     before = endpoint.first_seen - SAME_CRAWL_MS
     return scores.site_median(tx, site(endpoint.host), before=before)
-
-
-def _state(latest: LatestState | None, endpoint: Endpoint) -> LatestState | None:
-    """The latest state, with whether it is a failure that is being asked again."""
-    if latest is None or latest.payable or endpoint.unconfirmed_at is None:
-        return latest
-    return replace(latest, unconfirmed=True)
 
 
 def _chain(tx: Connection, endpoint: Endpoint, *, as_of: int) -> ChainEvidence | None:
@@ -180,5 +179,5 @@ def _chain(tx: Connection, endpoint: Endpoint, *, as_of: int) -> ChainEvidence |
         indexed_ms=covered.indexed_ms,
         indexed_to_block=covered.to_block,
         indexed_to=covered.to_at,
-        sums=sums_of(volumes.payers(tx, chain, pay_to, as_of=as_of), pay_to),
+        sums=volumes.sums(tx, chain, pay_to, as_of=as_of),
     )

@@ -163,7 +163,10 @@ def _free_routes(dependencies: Dependencies) -> Iterable[Route]:
     calibration = openapi.free(wire.CalibrationShape, examples.calibration())
     feed = openapi.page(ATOM, own=_UNKNOWN_PAGE)
     query = f"?resource={examples.RESOURCE}"
-    best, known = "The best 25 listed endpoints", "Counts over everything that is known"
+    best, known = (
+        "The best 25 listed endpoints that may be paid",
+        "Counts over everything that is known",
+    )
     decoding = "The decoders that a payment trace can name"
     calibrated = "Forecasts held against what happened, by policy"
     get = partial(Route, "GET", tag="free", cached=True)
@@ -256,6 +259,7 @@ def _page_routes(
     """Pages for people, and the files that they load."""
     site, api = Site(dependencies, documented), FreeApi(dependencies)
     page, known = openapi.page(), openapi.page(own=_UNKNOWN_PAGE)
+    policies = openapi.page(own={404: "There is no policy of this version"})
     badge = openapi.page("image/svg+xml", own=_UNKNOWN_PAGE)
     paying = "Where a wallet in the browser pays for the live report"
     get = partial(Route, "GET", tag="pages")
@@ -264,6 +268,7 @@ def _page_routes(
         ("/leaderboard", "The leaderboard as a page", site.leaderboard, page),
         ("/provider/{host}", "One host's endpoints", site.provider, known),
         ("/methodology", "How scores come about", site.methodology, page),
+        ("/methodology/{version}", "The same by any policy", site.methodology_of, policies),
         ("/calibration", "Forecasts held against what happened", site.calibration, page),
         ("/docs", "How to ask", site.docs, page),
         ("/endpoint/{id}", "A snapshot as a page", site.endpoint, known),

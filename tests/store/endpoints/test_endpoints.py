@@ -289,6 +289,23 @@ async def test_a_hosts_wildcard_is_remembered_and_its_change_owes_scores(store: 
         assert bool(await claim_dirty(store, now=NOW)) is owed
 
 
+async def test_endpoints_of_the_commonest_terms_of_a_host_are_drawn_at_random(store: Store) -> None:
+    dear = replace(QUOTE, amount=5)
+    cheap = [replace(endpoint("a.com", f"/{n}"), quote=QUOTE) for n in range(6)]
+    gone = replace(endpoint("a.com", "/gone"), quote=dear, status=Listing.DELISTED)
+    others = [replace(endpoint("a.com", f"/dear/{n}"), quote=dear) for n in range(5)]
+    elsewhere = [replace(endpoint("b.com", f"/{n}"), quote=QUOTE) for n in range(3)]
+    await add(store, *cheap, gone, *others, *elsewhere, endpoint("a.com", "/unpriced"))
+    drawn: set[str] = set()
+    for _ in range(60):
+        sample = await store.reading(endpoints.of_common_terms, "a.com", more_than=5, sample=3)
+        assert len({row.id for row in sample}) == 3
+        drawn |= {row.id for row in sample}
+    assert drawn == {row.id for row in cheap}
+    for host in ("a.com", "b.com", "unknown.com"):
+        assert not await store.reading(endpoints.of_common_terms, host, more_than=6, sample=3)
+
+
 async def test_hosts_that_share_a_payto_are_counted_once_each(store: Store) -> None:
     other = replace(QUOTE, network="eip155:137")
     await add(

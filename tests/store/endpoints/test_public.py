@@ -39,7 +39,7 @@ from tollgauge.store.probes import changes, probes
 from tollgauge.store.watches import watches
 from tollgauge.store.watches.watches import Watch
 
-HOST = "weather.sellers.example"
+HOST = "weather.example"
 MARKET = Perimeter(mapped=frozenset({HOST}))
 DEFAMING = parse_resource(f"https://{HOST}/this-seller-steals", MARKET)
 QUOTE = Quote(network="eip155:8453", asset="0xaa", amount=10, pay_to="0x" + "bb" * 20)

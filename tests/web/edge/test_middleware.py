@@ -46,7 +46,7 @@ PAGES = (
     "/calibration",
     "/docs",
     f"/endpoint/{WEATHER_ID}",
-    "/provider/weather.sellers.example",
+    "/provider/weather.example",
     f"/endpoint/{WEATHER_ID}/badge.svg",
 )
 EXPOSED = "PAYMENT-REQUIRED, PAYMENT-RESPONSE, Retry-After"

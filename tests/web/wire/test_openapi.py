@@ -37,6 +37,7 @@ ROUTES = {
     "/healthz": "get",
     "/leaderboard": "get",
     "/methodology": "get",
+    "/methodology/{version}": "get",
     "/provider/{host}": "get",
     "/readyz": "get",
     "/trust/leaderboard": "get",

@@ -38,12 +38,15 @@ def never_compliant(facts: Facts) -> Fired | None:
 
 
 def wildcard_402(facts: Facts) -> Fired | None:
-    """A random path of the host answers 402 too."""
+    """Paths of the host that nobody lists answer 402 too, or more than 20 of its endpoints have the
+    same terms and, as far as their 402 says, sell the same.
+    """
     if not facts.evidence.wildcard:
         return None
     return Fired(
-        "A made-up path of this host asks for payment too, so a 402 does not show that this "
-        "resource exists. Ask the seller for a sample before you pay."
+        "Made-up paths of this host ask for payment too, or all of its many paths say the same, so "
+        "a 402 does not show that this resource exists. Do not pay it without a sample of what it "
+        "sells."
     )
 
 

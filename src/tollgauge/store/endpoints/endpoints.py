@@ -19,7 +19,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.db import upsert
 from tollgauge.db.prepared import Prepared
@@ -39,6 +39,7 @@ PUBLIC: Final = sa.or_(
 )
 """Which endpoints anyone may see (store/endpoints/public)."""
 _ONE: Final = Prepared(sa.select(endpoint_table).where(endpoint_table.c.id == sa.bindparam("id")))
+_TERMS: Final = endpoint_table.c["quote_network", "quote_asset", "quote_amount", "quote_pay_to"]
 _SHARING: Final = sa.select(sa.func.count(endpoint_table.c.host.distinct())).where(
     endpoint_table.c.quote_pay_to == sa.bindparam("pay_to"),
     endpoint_table.c.quote_network == sa.bindparam("network"),
@@ -190,6 +191,34 @@ def of_host(tx: Connection, host: str, *, limit: int) -> tuple[Endpoint, ...]:
         .limit(limit)
     )
     return tuple(from_row(row) for row in tx.execute(query))
+
+
+def of_common_terms(
+    tx: Connection, host: str, *, more_than: int, sample: int
+) -> tuple[Endpoint, ...]:
+    """Some listed endpoints of a host, chosen at random among those with the terms that most of
+    them have; none unless `more_than` so many have the same.
+    """
+    of_host = sa.and_(
+        endpoint_table.c.host == host,
+        endpoint_table.c.status == Listing.LISTED.value,
+        endpoint_table.c.adopted.is_(False),
+        endpoint_table.c.quote_network.is_not(None),
+    )
+    number = sa.func.count()
+    common = tx.execute(
+        sa.select(*_TERMS)
+        .where(of_host)
+        .group_by(*_TERMS)
+        .having(number > more_than)
+        .order_by(number.desc(), *_TERMS)
+        .limit(1)
+    ).one_or_none()
+    if common is None:
+        return ()
+    same = (column == value for column, value in zip(_TERMS, common, strict=True))
+    query = sa.select(endpoint_table).where(of_host, *same).order_by(sa.func.random())
+    return tuple(from_row(row) for row in tx.execute(query.limit(sample)))
 
 
 def counts(tx: Connection) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Rows of hosts: leases, when a host is free, and whether its random paths answer 402.
+"""Rows of hosts: leases, when a host is free, and whether its 402 means nothing.
 
 A lease keeps two probes from running at one host at once, in any process. Those of due endpoints
 are taken in store/endpoints/endpoints.
@@ -23,9 +23,9 @@ from tollgauge.store.endpoints.endpoint_rows import host_row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostState:
-    """What is known of a host. `wildcard`: whether a random path answered 402 too, None while
-    untried. The host is not probed before `free_at`, and before `lease_until` only by the worker
-    with its lease. Instants are ms UTC.
+    """What is known of a host. `wildcard`: whether its 402 means nothing (monitor/probing), None
+    while untried. The host is not probed before `free_at`, and before `lease_until` only by the
+    worker with its lease. Instants are ms UTC.
     """
 
     host: str
@@ -85,7 +85,7 @@ def release(tx: Connection, free_at: Mapping[str, int], *, owner: str, now: int)
 
 
 def set_wildcard(tx: Connection, host: str, *, wildcard: bool, at: int) -> None:
-    """Store whether a random path of a host answers 402. If that changed, the scores of all
+    """Store whether a 402 of a host means nothing. If that changed, the scores of all
     endpoints of the host are due.
     """
     before = get(tx, host)

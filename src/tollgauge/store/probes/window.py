@@ -42,7 +42,7 @@ _SCORED: Final = Attribution.THEIRS.value
 _FRESH: Final = Prepared(
     sa.select(
         *probe_table.c["at", "attribution", "reason", "up", "total", "compliant", "payable"],
-        *probe_table.c["compliance", "confirms", "outcome", "holds", "accepts", "tls_not_after"],
+        *probe_table.c["compliance", "outcome", "confirms", "holds", "accepts", "tls_not_after"],
         probe_table.c.rules,
     ).where(
         probe_table.c.day.in_(_DAYS),
@@ -185,10 +185,22 @@ def _open_day(window: _Rows, day: int, before: Statement | None) -> tuple[Rollup
     fresh = window.fresh.get(day, [])
     packed = window.unpacked(day) if day in window.closed else ()
     for row in fresh:
-        at, attribution, reason, up, total, compliant, payable, compliance, confirms, *_ = row
+        (
+            at,
+            attribution,
+            reason,
+            up,
+            total,
+            compliant,
+            payable,
+            compliance,
+            outcome,
+            confirms,
+            *_,
+        ) = row
         if not confirms:
             excluded = None if attribution == _SCORED else reason or attribution
-            latency_ms = total if up and row.outcome != Outcome.FORBIDDEN else None
+            latency_ms = total if up and outcome != Outcome.FORBIDDEN else None
             samples.append(Sample(at, excluded, up, latency_ms, compliant, payable, compliance))
     samples += [sample(result) for result in packed if not result.confirms]
     statements = [said for probe in (*fresh, *packed) if (said := statement(probe)) is not None]

@@ -66,10 +66,10 @@ class FreeApi:
         return json_response(wire.snapshot(snapshot, now=now, base_url=base_url))
 
     async def badge(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
-        """The badge of one endpoint, grey while it has no score."""
+        """The badge of one endpoint, grey while nothing is known of it."""
         now = self.dependencies.clock()
         snapshot = await self.dependencies.read_endpoint(reports.snapshot, id, now=now)
-        image = badge_svg(snapshot.grade, snapshot.score_tenths)
+        image = badge_svg(snapshot.recommendation, snapshot.grade, snapshot.score_tenths)
         return Response(image, media_type="image/svg+xml")
 
 

@@ -161,18 +161,23 @@ def provider_html(provider: Provider, *, base_url: str) -> bytes:
     )
 
 
-def methodology_html(*, base_url: str) -> bytes:
-    """How scores come about, written from the newest policy and the rules of the flags."""
-    policy = CURRENT
+def methodology_html(policy: Policy = CURRENT, *, base_url: str) -> bytes:
+    """How scores come about, written from a policy and the rules of its flags."""
+    rules = RULES[policy.version]
     heaviest = max(row.weight for row in policy.rows)
     return render(
         "methodology.html",
         base_url,
         policy=policy,
+        current=CURRENT.version,
+        others=[version for version in POLICIES if version != policy.version],
+        by_time=rules.by_time,
         grades=_grades(policy),
-        flags=sorted(RULES[policy.version].flags, key=_worst_first),
+        caps=[*policy.caps, *(rule.cap for rule in policy.forecast_caps)],
+        flags=sorted(rules.flags, key=_worst_first),
         tables=(
             ("Latency: median in milliseconds", policy.latency),
+            ("Age: days since first seen", policy.age),
             ("Activity P: effective payers", policy.payers),
             ("Activity V: organic dollars settled", policy.volume),
         ),

@@ -13,6 +13,7 @@ from tollgauge.web.wire.counts import EcosystemShape, ecosystem
 from tollgauge.web.wire.figures import day, iso, micro_usd, minute, permille, tenths
 from tollgauge.web.wire.scores import FlagShape, ScoreRange, ScoreShape, score_alone
 from tollgauge.web.wire.shape import (
+    Chance,
     Grade,
     OneOf,
     Percent,
@@ -27,6 +28,7 @@ from tollgauge.web.wire.trust import PreviewShape, TrustReportShape, preview, tr
 
 __all__ = [
     "CalibrationShape",
+    "Chance",
     "Checked",
     "Difference",
     "EcosystemShape",

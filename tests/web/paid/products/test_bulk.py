@@ -145,6 +145,8 @@ async def test_an_answer_has_a_row_for_each_resource_in_the_order_of_the_request
         "grade": row.grade,
         "recommendation": row.recommendation,
         "reason": first["reason"],
+        "payableNow": first["payableNow"],
+        "payable24h": (row.payable_24h_permille or 0) / 1000,
         "confidence": row.confidence_hundredths / 100,
         "probedAt": wire.iso(NOW - 60 * MINUTE_MS),
         "computedAt": wire.iso(FRESH),
@@ -156,7 +158,8 @@ async def test_an_answer_has_a_row_for_each_resource_in_the_order_of_the_request
         "probed_at": wire.iso(NOW - 60 * MINUTE_MS),
         "computed_at": wire.iso(FRESH),
     }
-    assert first["reason"].endswith(".")
+    assert first["reason"].startswith("Only 1 half hour was observed yet. Caution: ")
+    assert 0.9 < first["payable24h"] < first["payableNow"] <= 1
     assert first["scoreRange"]["low"] <= first["score"] <= first["scoreRange"]["high"]
     assert got["recomputeLimit"] == got["recompute_limit"] == 50
     assert got["recomputeLimitHit"] is got["recompute_limit_hit"] is False
@@ -173,6 +176,8 @@ async def test_what_nobody_knows_is_paid_and_not_found(paid_server: PaidServer) 
             "grade": None,
             "recommendation": "unverified",
             "reason": "Nothing is known of this resource.",
+            "payableNow": None,
+            "payable24h": None,
             "confidence": 0,
             "probedAt": None,
             "computedAt": None,

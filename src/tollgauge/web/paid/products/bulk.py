@@ -70,8 +70,9 @@ def _snake(name: str, kind: Any) -> Any:
 
 class BulkRow(wire.Shape):
     """The score of one resource. Where it is not `found`, or was never scored, its figures are
-    null. `reason` says in a sentence what was observed, `probedAt` is the last probe that the score
-    knows, `recomputed` whether it was computed for this answer.
+    null. `reason` says why the recommendation is what it is, then what was observed; `payableNow`
+    and `payable24h` are the chances that it can be paid in half an hour and in 24 hours; `probedAt`
+    is the last probe that the score knows, `recomputed` whether it was computed for this answer.
     """
 
     resource: str
@@ -81,6 +82,8 @@ class BulkRow(wire.Shape):
     grade: wire.Grade | None
     recommendation: wire.Recommendation
     reason: str
+    payable_now: wire.Chance | None
+    payable24h: wire.Chance | None
     confidence: Annotated[float, Field(ge=0, le=1)]
     probed_at: str | None
     computed_at: str | None
@@ -119,8 +122,10 @@ ANSWER: Final = {
             "score": 84.2,
             "grade": "A",
             "recommendation": "proceed",
-            "reason": "Flawless: 1,440 of 1,440 checks answered in 30 days, 158 ms on average; "
-            "grade A (84.2 of 100), proceed.",
+            "reason": "It could be paid when it was last checked. Proceed: grade A (84.2 of 100). "
+            "Flawless: 100.0% up over 1,440 checks in 30 days, 158 ms on average.",
+            "payableNow": 0.999,
+            "payable24h": 0.995,
             "confidence": 0.97,
             "probedAt": "2025-12-31T23:59:00Z",
             "computedAt": "2026-01-01T00:00:00Z",
@@ -305,6 +310,8 @@ def _row(resource: Resource, known: Scored | None) -> BulkRow:
         "grade": None,
         "recommendation": "unverified",
         "reason": _NOT_SCORED if known else _NOBODY_KNOWS,
+        "payable_now": None,
+        "payable24h": None,
         "confidence": 0,
         "probed_at": None,
         "computed_at": None,

@@ -1,0 +1,418 @@
+"""docs/gaming.md: what each known trick gains and costs, computed with the real scorer.
+
+The attacks are data: an endpoint as it is, and the same endpoint with the trick (demo/history). A
+test says when the page is out of date, and that no trick gains more than this page admits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
+from itertools import chain
+from typing import Final
+
+from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
+from tollgauge.core.evidence import ChainEvidence, TermChange
+from tollgauge.core.exchange import Answer, Defect, Fault, FaultKind
+from tollgauge.core.lookalike import lookalike_paths
+from tollgauge.core.score import Score
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS
+from tollgauge.demo.behaviours import perfect_v2
+from tollgauge.demo.history import (
+    EVERY_MS,
+    Behaviour,
+    History,
+    Scores,
+    history,
+    in_turns,
+    up_until,
+)
+from tollgauge.demo.payments import Payment, paid, ring, sums_of, wallets
+from tollgauge.demo.seller import Request
+from tollgauge.demo.sellers import SELLERS
+
+_START: Final = 20_600 * DAY_MS
+_SELLER: Final = SELLERS[0]
+_402: Final = perfect_v2(_SELLER, Request(method="GET", path=_SELLER.path), _START).answer
+FREE: Final = "nothing"
+_503: Final = Answer(status=503)
+_TIMEOUT: Final = Fault(kind=FaultKind.TIMEOUT)
+_NOW: Final = _START + 30 * DAY_MS - MINUTE_MS
+_SOLD_AT: Final = b"seller 0"
+Payments = list[Payment]
+_OLD_CHECK: Final = re.compile(r"/[0-9a-f]{16}")
+"""The paths that the wildcard check asked for before they looked like the host's own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """A trick: what is said without it and with it, what it costs, and what bounds it. `open` says
+    that nothing here does.
+    """
+
+    trick: str
+    without: Scores
+    with_it: Scores
+    cost: str = FREE
+    bound: str
+    open: bool = False
+
+    def gain_tenths(self, policy: int) -> int:
+        """What the trick adds to the score, in tenths of a point."""
+        return _tenths(self.with_it[policy]) - _tenths(self.without[policy])
+
+    def row(self) -> tuple[str, ...]:
+        """Its row of the table."""
+        return (self.trick, self._effect(1), self._effect(2), self.cost, self.bound)
+
+    def _effect(self, policy: int) -> str:
+        without, with_it = self.without[policy], self.with_it[policy]
+        return f"{_words(without)} → {_words(with_it)} ({_signed(self.gain_tenths(policy))})"
+
+
+@cache
+def attacks() -> tuple[Attack, ...]:
+    """Every attack that a score can be computed for, in the order of the page."""
+    groups = (_silences(), _left_behind(), _terms(), _seen_by_the_prober(), _settlements())
+    return tuple(chain.from_iterable(groups))
+
+
+# Down, and not seen to be
+
+
+def _silences() -> Iterator[Attack]:
+    counted = "Time counts, not answers: a refusal is time that nobody was served"
+    resolving = "Where other sites answer, name servers that do not are the target's failure"
+    for trick, answer, bound in (
+        ("429 instead of 503 while down", Answer(status=429), counted),
+        ("401 instead of 503 while down", Answer(status=401), counted),
+        (
+            "name servers that answer SERVFAIL while down",
+            Fault(kind=FaultKind.DNS_FAILED),
+            resolving,
+        ),
+    ):
+        yield Attack(
+            trick=f"{trick}, up 6 of 24 hours",
+            without=_up_a_quarter(_503),
+            with_it=_up_a_quarter(answer),
+            bound=bound,
+        )
+    yield Attack(
+        trick="up for 6 days, then dead behind 429 for 24",
+        without=_up_until(6 * DAY_MS, _503).best_of_last_day(),
+        with_it=_up_until(6 * DAY_MS, Answer(status=429)).best_of_last_day(),
+        bound=f"{counted}; the forecast caps what is not payable now",
+    )
+    asks = Answer(status=503, headers=(("retry-after", str(6 * 3_600)),))
+    half, pausing = (
+        _endpoint(in_turns(6 * HOUR_MS, 6 * HOUR_MS, _402, down)).best_of_last_day()
+        for down in (_503, asks)
+    )
+    yield Attack(
+        trick="one 503 with a Retry-After of 6 hours for each outage, up half of the time",
+        without=half,
+        with_it=pausing,
+        bound="A failure speaks until one and a half times its pause has passed",
+    )
+    expired = Fault(kind=FaultKind.TLS_INVALID, defect=Defect.CERTIFICATE_EXPIRED)
+    for trick, fault in (
+        ("connection refused", Fault(kind=FaultKind.CONNECT)),
+        ("no answer in time", _TIMEOUT),
+        ("a wrong certificate", expired),
+    ):
+        yield Attack(
+            trick=f"{trick} instead of 503, down for 2 hours",
+            without=_up_until(30 * DAY_MS - 2 * HOUR_MS, _503).scores(_NOW),
+            with_it=_up_until(30 * DAY_MS - 2 * HOUR_MS, fault).scores(_NOW),
+            bound="Every failure is one; the forecast caps what is not payable now",
+        )
+
+
+# A record that is left behind
+
+
+def _left_behind() -> Iterator[Attack]:
+    slow = _up_until(30 * DAY_MS, _TIMEOUT, days=53, daily_after=30)
+    yield Attack(
+        trick="up for 30 days, then delisted and dead for 23",
+        without=_up_until(30 * DAY_MS, _503, days=53).best_of_last_day(),
+        with_it=slow.best_of_last_day(listed=False, interval=DAY_MS),
+        bound="Time counts, not probes: a failure of a daily cadence speaks for a day",
+    )
+    bad, fresh = _up_a_quarter(_503), _always()
+    yield Attack(
+        trick="a new path after a bad record, 6 days old and always up",
+        without=bad,
+        with_it=fresh.scores(_START + 6 * DAY_MS, site_median_tenths=_tenths(bad[2])),
+        bound="`new-path-of-known-site`: for 7 days no better than the site's others in the middle",
+    )
+    for age, since in (("half a day", 12 * HOUR_MS), ("6 days", 6 * DAY_MS)):
+        yield Attack(
+            trick=f"a new domain after a bad record, {age} old and always up",
+            without=bad,
+            with_it=fresh.scores(_START + since),
+            cost="a domain",
+            bound="Age: `caution` for half a day, no A for 9 days at least",
+            open=True,
+        )
+
+
+# Price and payTo
+
+
+def _terms() -> Iterator[Attack]:
+    prices = [1_000, 1_900, 3_610, 6_859, 13_032]
+    steps = [_price(9 + 7 * week, *prices[week : week + 2]) for week in range(4)]
+    jump, hijacked = [_price(30, 1_000, 100_000)], [_pay_to(30)]
+    rotation = [_pay_to(day) for day in range(1, 31)]
+    jumped = "`price-jumped`: at most 64.9 for 7 days"
+    moved = "`payto-changed-recently`: at most 49 for 7 days, and `caution` for 30"
+    month = _always(days=62)
+    for trick, changes, days, cost, bound in (
+        ("price × 100 after a good month, at once", jump, 0, FREE, jumped),
+        ("price × 100 after a good month, 8 days later", jump, 8, FREE, jumped),
+        ("price × 1.9 every week, × 13 in 4 weeks", steps, 0, FREE, "Each step costs stability"),
+        ("payTo hijacked after a good month, at once", hijacked, 0, "a break-in", moved),
+        ("payTo hijacked after a good month, 8 days later", hijacked, 8, "a break-in", moved),
+        ("payTo hijacked after a good month, 31 days later", hijacked, 31, "a break-in", moved),
+        ("another payTo every day", rotation, 0, FREE, moved),
+    ):
+        now = _START + (30 + days) * DAY_MS + HOUR_MS
+        yield Attack(
+            trick=trick,
+            without=month.scores(_START + 30 * DAY_MS),
+            with_it=month.scores(now, changes=tuple(changes)),
+            cost=cost,
+            bound=bound,
+        )
+
+
+# What the prober is shown
+
+
+def _seen_by_the_prober() -> Iterator[Attack]:
+    shown = _always()
+    found = {wild: shown.best_of_last_day(wildcard=wild) for wild in (True, False)}
+    old_paths = ["/" + "0" * 16]
+    new_paths = lookalike_paths("/api/premium-data", lambda choices: 7 % choices)
+    for trick, sells, bound in (
+        (
+            "402 everywhere, but 404 for the pattern of the wildcard check",
+            lambda path: not _OLD_CHECK.fullmatch(path),
+            "The check asks for paths that look like the host's own, others each time",
+        ),
+        (
+            "402 for every path below `/api/`, 404 elsewhere",
+            lambda path: path.startswith("/api/"),
+            "More than 20 endpoints with the same terms and answer are a wildcard too",
+        ),
+    ):
+        wild = {1: all(map(sells, old_paths)), 2: all(map(sells, new_paths))}
+        yield Attack(
+            trick=trick,
+            without=found[True],
+            with_it={policy: found[wild[policy]][policy] for policy in wild},
+            bound=bound,
+            open=not wild[2],
+        )
+    yield Attack(
+        trick="402 for the prober alone (by its User-Agent or address), else dead",
+        without=_up_a_quarter(_503),
+        with_it=found[False],
+        bound="Nothing that an unpaid prober can see; see below",
+        open=True,
+    )
+    yield Attack(
+        trick="the same, and one of the last purchases was not delivered",
+        without=_up_a_quarter(_503),
+        with_it=shown.best_of_last_day(paid_not_delivered=True),
+        bound="`paid-not-delivered`: at most 49",
+    )
+
+
+# Settlements
+
+
+def _settlements() -> Iterator[Attack]:
+    hundred, friend, circle = wallets("wallet", 100), wallets("friend", 1), wallets("seller", 10)
+    for trick, payments, cost in (
+        ("the payTo pays itself $1,000", _pay([_SOLD_AT], 1_000), "gas"),
+        (
+            "a friend pays $1,000 and gets it back",
+            [*_pay(friend, 1_000), *_return(1_000, to=friend[0])],
+            "gas",
+        ),
+        ("100 wallets pay 1 cent each", _pay(hundred, Fraction(1, 100)), _spent(1)),
+        ("100 wallets pay $1 each", _pay(hundred, 1), _spent(100)),
+        (
+            "100 wallets pay $100 each, one note that returns through a hub",
+            [*_pay(hundred, 100), *_return(10_000, to=b"hub")],
+            _spent(100),
+        ),
+        (
+            "10 sellers, each of which pays the others $100 from another wallet",
+            ring(circle, 100, now=_NOW),
+            _spent(900),
+        ),
+    ):
+        yield _paid(trick, payments, circle, cost, "Without outside spending: at most 3 points")
+    for dollars in (1, 3, 10):
+        choices = [_outside_spending(dollars, count) for count in (1, 2, 3, 5, 10, 20, 50, 100)]
+        yield max(choices, key=lambda attack: attack.gain_tenths(2))
+
+
+def _outside_spending(dollars: int, count: int) -> Attack:
+    """Wallets that spend so many dollars a day at unrelated sellers, all together, and each pay
+    $1,000 that comes back through a hub.
+    """
+    names, shops, crowd = wallets("wallet", count), wallets("shop", 4), wallets("customer", 200)
+    payments = [*_pay(names, 1_000), *_return(1_000 * count, to=b"hub")]
+    for shop in shops:
+        payments += _pay(crowd, 50, to=shop)
+        payments += _pay(names, Fraction(31 * dollars, count * len(shops)), to=shop)
+    return _paid(
+        f"{count} such wallets with outside spending of ${dollars} a day",
+        payments,
+        shops,
+        f"${31 * dollars} a month to other sellers, and gas",
+        "The low end, which weighs payers by it: after 3 points each costs at least $1 a day",
+    )
+
+
+def _paid(
+    trick: str, payments: Iterable[Payment], others: Sequence[bytes], cost: str, bound: str
+) -> Attack:
+    """An established endpoint with and without these payments."""
+    sums = sums_of(payments, {_SOLD_AT, *others}, _SOLD_AT, as_of=_NOW)
+    unpaid = ChainEvidence(network="eip155:8453", pay_to="0x", indexed_ms=WINDOW_MS)
+    return Attack(
+        trick=trick,
+        without=_always().scores(_NOW, chain=unpaid),
+        with_it=_always().scores(_NOW, chain=replace(unpaid, sums=sums)),
+        cost=cost,
+        bound=bound,
+    )
+
+
+def _pay(payers: Sequence[bytes], dollars: Fraction | int, *, to: bytes = _SOLD_AT) -> Payments:
+    return paid(payers, dollars, to=to, now=_NOW)
+
+
+def _return(dollars: int, *, to: bytes) -> Payments:
+    return paid([_SOLD_AT], dollars, to=to, now=_NOW, bought=False)
+
+
+def _spent(dollars: int) -> str:
+    return f"${dollars} that comes back, and gas"
+
+
+# Endpoints and changes
+
+
+def _endpoint(behave: Behaviour, *, days: int = 30, daily_after: int | None = None) -> History:
+    """An endpoint that was probed for some days, after `daily_after` of them only once a day."""
+    daily = _START + (days if daily_after is None else daily_after) * DAY_MS
+    return history(
+        _SELLER.url,
+        behave,
+        start=_START,
+        until=_START + days * DAY_MS - MINUTE_MS,
+        every=lambda at: EVERY_MS if at < daily else DAY_MS,
+    )
+
+
+@cache
+def _always(*, days: int = 30) -> History:
+    return _endpoint(lambda _: _402, days=days)
+
+
+@cache
+def _up_a_quarter(down: Answer | Fault) -> Scores:
+    return _endpoint(in_turns(6 * HOUR_MS, 18 * HOUR_MS, _402, down)).best_of_last_day()
+
+
+def _up_until(
+    since: int, down: Answer | Fault, *, days: int = 30, daily_after: int | None = None
+) -> History:
+    behave = up_until(_START + since, _402, down)
+    return _endpoint(behave, days=days, daily_after=daily_after)
+
+
+def _price(day: int, before: int, after: int) -> TermChange:
+    return TermChange(
+        at=_START + day * DAY_MS,
+        kind=PRICE_CHANGED,
+        source="probe",
+        before=str(before),
+        after=str(after),
+    )
+
+
+def _pay_to(day: int) -> TermChange:
+    return replace(_price(day, day, day + 1), kind=PAYTO_CHANGED)
+
+
+# The page
+
+
+def gaming() -> str:
+    """The page, in Markdown."""
+    head = ("attack", "policy 1", "policy 2", "costs", "bounded by")
+    rows = [attack.row() for attack in attacks()]
+    lines = [head, tuple("---" for _ in head), *rows, _SPAM]
+    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return "\n\n".join((_HEAD, table, *_SECTIONS)) + "\n"
+
+
+def _tenths(computed: Score) -> int:
+    return computed.score_tenths or 0
+
+
+def _words(computed: Score) -> str:
+    return f"{_points(_tenths(computed))} {computed.grade} {computed.recommendation}"
+
+
+def _points(tenths: int) -> str:
+    return f"{tenths // 10}.{tenths % 10}"
+
+
+def _signed(tenths: int) -> str:
+    return ("−" if tenths < 0 else "+") + _points(abs(tenths))
+
+
+_HEAD: Final = """\
+# Gaming the score: what each trick gains, and what it costs
+
+<!-- Generated by docs/generate.py from docs/gaming.py; do not edit. -->
+
+Every figure is computed with the real linter, probe rules and scorer, from probes every 30 minutes
+of a simulated endpoint that is otherwise right (a 402 without a finding after 200 ms, no
+settlements): without the trick → with it, and the points that it adds. Where an endpoint comes and
+goes, each figure is that of the hour of the last day at which it looks best to a buyer."""
+_SPAM: Final = (
+    "30,000 paths of one host in the directory",
+    "25 of 25 rows of the leaderboard",
+    "3 of 25 rows",
+    "a listing for each",
+    "At most 3 rows a site; more than 20 endpoints with the same terms and answers are a wildcard",
+)
+_OPEN: Final = """\
+## What is not bounded
+
+- **Cloaking.** Whoever recognises the prober can answer it alone. The prober names itself in its
+  User-Agent, so that owners know who asks and can opt out; without that its addresses would give it
+  away. No unpaid probe can see what others are told. An operator can change `egress.user_agent` now
+  and then, keep a contact in it, and run `tollgauge work` on a machine with another address; scores
+  that then fall show who cloaked. What settles the question is a purchase: one that was settled and
+  not delivered caps the score at 49.
+- **An empty shop.** A 402 is cheap to keep up, whatever stands behind it. Purchases, and payments
+  by independent buyers, tell it from a service.
+- **A new name.** A bad record stays with the site (the registrable domain). A new domain begins
+  without one, as every honest newcomer does.
+- **A wildcard below a prefix**, with 20 endpoints or fewer, is not told from a path with a
+  parameter."""
+_SECTIONS: Final = (_OPEN,)

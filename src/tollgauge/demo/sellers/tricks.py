@@ -1,0 +1,140 @@
+"""Sellers that want a better record than they deserve, one for each trick that can be played on the
+wire. What each gains is computed in docs/gaming.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.demo import behaviours, tricks
+from tollgauge.demo.seller import Seller, payee
+
+SPAM_PATHS: Final = 24
+"""More than as many endpoints of a host as may have the same terms without being compared."""
+
+_ONE_EACH: Final = (
+    Seller(
+        label="masked",
+        path="/v1/ask",
+        name="Fair Face",
+        description="Answers to anything, from a model of its own.",
+        tags=("ai", "assistant"),
+        kind="cloaks-by-agent",
+        behave=tricks.cloaking,
+        amounts=(9_000,),
+        latency_ms=90,
+        trouble=0,
+    ),
+    Seller(
+        label="catchall",
+        path="/v1/insights",
+        name="Catchall Insights",
+        description="Insights for agents.",
+        tags=("data",),
+        kind="cloaks-by-path",
+        behave=tricks.selling_all_but_random_paths,
+        amounts=(7_000,),
+        every_path=True,
+        latency_ms=60,
+        trouble=0,
+    ),
+    Seller(
+        label="toobusy",
+        path="/v1/route",
+        name="Detour Routing",
+        description="Routes around what is closed, by car and on foot.",
+        tags=("maps", "routing"),
+        kind="throttles-when-down",
+        behave=tricks.throttling_when_down,
+        amounts=(3_000,),
+        latency_ms=80,
+        trouble=0,
+    ),
+    Seller(
+        label="backsoon",
+        path="/v1/voice",
+        name="Siesta Voices",
+        description="Reads a text aloud in twelve voices.",
+        tags=("audio", "speech"),
+        kind="asks-for-silence",
+        behave=tricks.asking_for_silence,
+        amounts=(4_000,),
+        latency_ms=110,
+        trouble=0,
+    ),
+    Seller(
+        label="relaunched",
+        path="/v1/clean",
+        name="Relaunch Data",
+        description="Cleans a table: types, duplicates, missing values.",
+        tags=("data", "tables"),
+        kind="bad-record",
+        behave=tricks.failing_openly,
+        amounts=(5_000,),
+        latency_ms=70,
+        trouble=0,
+    ),
+    Seller(
+        label="relaunched-2",
+        beside="relaunched",
+        path="/v2/clean",
+        name="Relaunch Data 2",
+        description="Cleans a table, now with a new address.",
+        tags=("data", "tables"),
+        kind="fresh-path",
+        behave=behaviours.perfect_v2,
+        amounts=(5_000,),
+        age_days=3,
+        latency_ms=70,
+        trouble=0,
+    ),
+    Seller(
+        label="teaser",
+        path="/v1/plan",
+        name="Teaser Travel",
+        description="A travel plan by the hour for any city.",
+        tags=("travel",),
+        kind="price-jumping",
+        behave=behaviours.perfect_v2,
+        amounts=(1_000, 100_000),
+        turn_ms=3 * DAY_MS,
+        latency_ms=95,
+        trouble=0,
+    ),
+    Seller(
+        label="manypockets",
+        path="/v1/rates",
+        name="Many Pockets",
+        description="Lending rates of the larger protocols.",
+        tags=("crypto", "rates"),
+        kind="payto-rotating",
+        behave=behaviours.perfect_v2,
+        amounts=(2_000,),
+        payees=tuple(payee(f"pocket-{turn}") for turn in range(60)),
+        turn_ms=12 * HOUR_MS,
+        latency_ms=75,
+        trouble=0,
+    ),
+)
+
+_SPAM: Final = tuple(
+    Seller(
+        label="flood" if number == 0 else f"flood-{number}",
+        beside="" if number == 0 else "flood",
+        path=f"/agents/{number}",
+        name=f"Flood Agent {number}",
+        description="An agent that helps you.",
+        tags=("agents",),
+        kind="listing-spam",
+        behave=behaviours.perfect_v2,
+        amounts=(1_000,),
+        payees=(payee("flood"),),
+        age_days=1,
+        latency_ms=20,
+        trouble=0,
+    )
+    for number in range(SPAM_PATHS)
+)
+
+TRICKS: Final = (*_ONE_EACH, *_SPAM)

@@ -1,0 +1,202 @@
+"""Sellers that game the score: probed, and scored after a month, like everybody else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.core import discovery
+from tollgauge.core.endpoint import Endpoint, Perimeter, parse_resource
+from tollgauge.core.evidence import TermChange
+from tollgauge.core.lookalike import SAME_TERMS_MAX
+from tollgauge.core.schedule import Cadence
+from tollgauge.core.score import Score
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import DAY_MS
+from tollgauge.db.engine import Store
+from tollgauge.demo import behaviours
+from tollgauge.demo.behaviours import play
+from tollgauge.demo.history import History, history
+from tollgauge.demo.market import Market, run_market
+from tollgauge.demo.seller import PROBER, Request, Seller, offer_at
+from tollgauge.demo.sellers.tricks import TRICKS
+from tollgauge.monitor.probing import Prober
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.endpoints.hosts import HostState
+
+NOW = 20_790 * DAY_MS
+SPAM = [seller for seller in TRICKS if seller.kind == "listing-spam"]
+KINDS = ["throttles-when-down", "asks-for-silence", "bad-record", "payto-rotating", "price-jumping"]
+"""The tricks that the probes of one endpoint show by themselves."""
+
+
+def one(kind: str) -> Seller:
+    return next(seller for seller in TRICKS if seller.kind == kind)
+
+
+@cache
+def honest(seller: Seller) -> Seller:
+    """The same seller without its trick."""
+    return replace(
+        seller,
+        behave=behaviours.perfect_v2,
+        amounts=seller.amounts[:1],
+        payees=seller.payees[:1],
+        every_path=False,
+    )
+
+
+@cache
+def month(seller: Seller, *, until: int = NOW, days: int = 30, agent: str = PROBER) -> History:
+    """What probes every half hour find, as whoever."""
+    request = Request(method=seller.method, path=seller.path, agent=agent)
+    start = until - days * DAY_MS
+
+    def behave(at: int) -> Any:
+        return play(seller, request, at).answer
+
+    return history(seller.url, behave, start=start, until=until)
+
+
+def changes(past: History) -> Iterator[TermChange]:
+    """The changes of terms that the probes saw."""
+    quoted = [probe for probe in past.probes if probe.quote is not None]
+    for before, after in pairwise(quoted):
+        for kind, old, new in discovery.changes(before.quote, after.quote):
+            yield TermChange(at=after.at, kind=kind, source="probe", before=old, after=new)
+
+
+def best(past: History, policy: int = 2, **known: Any) -> Score:
+    """The best that is said on the last day."""
+    return past.best_of_last_day(changes=tuple(changes(past)), **known)[policy]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_trick_brings_no_a_while_its_honest_twin_has_one(kind: str) -> None:
+    for until in (NOW, NOW + 3 * DAY_MS):
+        tricky = best(month(one(kind), until=until))
+        twin = best(month(honest(one(kind)), until=until))
+        assert (twin.grade, twin.recommendation) == ("A", "proceed")
+        assert tricky.grade != "A"
+        cheap = offer_at(one(kind), until - 1).amount == one(kind).amounts[0]
+        if kind != "price-jumping" or not cheap:
+            assert tricky.recommendation in ("avoid", "caution")
+
+
+@pytest.mark.parametrize("kind", ["throttles-when-down", "asks-for-silence"])
+def test_saying_nothing_is_worth_no_more_than_saying_that_one_is_down(kind: str) -> None:
+    seller = one(kind)
+    silent = month(seller)
+    said = history(
+        seller.url,
+        lambda at: answer if (answer := silent_answer(seller, at)).status == 402 else ERROR.answer,
+        start=NOW - 30 * DAY_MS,
+        until=NOW,
+    )
+    assert best(silent).score_tenths == best(said).score_tenths
+    assert (best(silent, 1).score_tenths or 0) > (best(said, 1).score_tenths or 0) + 200
+
+
+ERROR = behaviours.problem(503, "down")
+
+
+def silent_answer(seller: Seller, at: int) -> Any:
+    return play(seller, Request(method="GET", path=seller.path), at).answer
+
+
+def test_a_fresh_path_is_no_better_than_what_its_site_was() -> None:
+    old, fresh = month(one("bad-record")), month(one("fresh-path"), days=3)
+    median = best(old).score_tenths
+    assert best(old).recommendation == "avoid"
+    told = best(fresh, site_median_tenths=median)
+    assert (told.score_tenths, told.recommendation) == (median, "avoid")
+    assert best(fresh).recommendation == "proceed"
+
+
+def test_who_answers_the_prober_alone_is_found_by_asking_as_somebody_else() -> None:
+    seller = one("cloaks-by-agent")
+    shown, seen_by_others = best(month(seller)), best(month(seller, agent="a-wallet/1.0"))
+    assert (shown.grade, shown.recommendation) == ("A", "proceed")
+    assert (seen_by_others.grade, seen_by_others.recommendation) == ("F", "avoid")
+    bought = best(month(seller), paid_not_delivered=True)
+    assert (bought.grade, bought.recommendation) == ("D", "avoid")
+
+
+# On the wire
+
+
+@pytest.fixture
+async def market(tmp_path: Path) -> AsyncIterator[Market]:
+    async with run_market(lambda: NOW, tmp_path, latency=lambda *_: 0) as running:
+        yield running
+
+
+@pytest.fixture
+async def prober(store: Store, market: Market) -> AsyncIterator[Prober]:
+    egress = Egress(EgressSettings(mapped=market.mapped, ca_file=str(market.ca_file)))
+    egress.start()
+    yield Prober(store=store, egress=egress, clock=lambda: NOW, cadence=Cadence(host_gap_ms=0))
+    await egress.close()
+
+
+def endpoint(seller: Seller) -> Endpoint:
+    resource = parse_resource(seller.url, Perimeter(mapped=frozenset({seller.host})))
+    offer = offer_at(seller, NOW)
+    usdc = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
+    quote = Quote(network=seller.network, asset=usdc, amount=offer.amount, pay_to=offer.pay_to)
+    return Endpoint(
+        id=resource.id,
+        resource=resource.url,
+        host=seller.host,
+        first_seen=NOW,
+        last_seen=NOW,
+        quote=quote,
+    )
+
+
+async def is_wildcard(prober: Prober, *sellers: Seller) -> bool | None:
+    """What probing the last of some endpoints of a host says of the host."""
+    known = [endpoint(seller) for seller in sellers]
+    await prober.store.writing(endpoints.insert, *known)
+    seen = await prober.probe(known[-1], HostState(host=known[-1].host))
+    assert seen.sells
+    return seen.wildcard
+
+
+async def test_a_404_for_paths_that_look_random_hides_no_wildcard(prober: Prober) -> None:
+    assert await is_wildcard(prober, one("cloaks-by-path")) is True
+    past = month(one("cloaks-by-path"))
+    assert best(past, wildcard=True).recommendation == "avoid"
+    assert best(past, wildcard=False).recommendation == "proceed"
+
+
+async def test_many_paths_that_sell_the_same_are_a_wildcard(prober: Prober) -> None:
+    assert len(SPAM) > SAME_TERMS_MAX
+    assert await is_wildcard(prober, *SPAM) is True
+
+
+async def test_as_many_paths_as_may_sell_the_same_are_none(prober: Prober) -> None:
+    assert await is_wildcard(prober, *SPAM[:SAME_TERMS_MAX]) is False
+
+
+async def test_the_address_of_a_prober_that_names_itself_is_what_a_cloaker_looks_for(
+    store: Store, market: Market
+) -> None:
+    found = []
+    for agent in ("tollgauge/1 (contact: a@b.example)", "somebody/1 (contact: a@b.example)"):
+        egress = Egress(
+            EgressSettings(mapped=market.mapped, ca_file=str(market.ca_file), user_agent=agent)
+        )
+        egress.start()
+        prober = Prober(store=store, egress=egress, clock=lambda: NOW, cadence=Cadence())
+        seen = await prober.probe_alone(endpoint(one("cloaks-by-agent")), first=False)
+        found.append(seen.result.status)
+        await egress.close()
+    assert found == [402, 503]
