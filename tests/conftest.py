@@ -20,7 +20,14 @@ from pathlib import Path
 
 import pytest
 from tests.support.http_service import configuration, fill, opened
-from tests.support.postgres import Postgres, binaries, migrated, started, unprivileged_user
+from tests.support.postgres import (
+    Databases,
+    Postgres,
+    binaries,
+    migrated,
+    started,
+    unprivileged_user,
+)
 from tests.support.watch_service import WatchService
 from tests.support.watch_service import opened as opened_watch_service
 
@@ -29,6 +36,8 @@ from tollgauge.db.engine import Store
 QUICK = tuple(f"tests/{name}/" for name in ("clients", "config", "core", "golden", "store"))
 """Folders whose files take a few seconds each."""
 DATABASES = ("sqlite", pytest.param("postgres", marks=pytest.mark.postgres))
+
+gc.set_threshold(10_000)  # as the command does: at Python's 700, imports take twice as long
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -63,9 +72,14 @@ def postgres() -> Iterator[Postgres]:
         yield server
     finally:
         if process is not None:
-            process.send_signal(signal.SIGINT)  # fast shutdown
+            process.send_signal(signal.SIGQUIT)  # immediate shutdown: nothing is kept
             process.wait(30)
         shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def postgres_databases(postgres: Postgres) -> Databases:
+    return Databases(postgres)
 
 
 @pytest.fixture(scope="session")
@@ -82,18 +96,18 @@ def database_numbers() -> Iterator[int]:
 
 
 @pytest.fixture(params=DATABASES)
-def database(
-    request: pytest.FixtureRequest, tmp_path: Path, database_numbers: Iterator[int]
-) -> str:
-    """The URL of a fresh, migrated database."""
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of an empty, migrated database."""
     if request.param == "sqlite":
         path = tmp_path / "tollgauge.db"
         shutil.copy(request.getfixturevalue("empty_sqlite"), path)
-        return f"sqlite:///{path}"
+        yield f"sqlite:///{path}"
+        return
     server: Postgres = request.getfixturevalue("postgres")
-    name = f"test_{next(database_numbers)}"
-    server.copy_template(name)
-    return server.url(name)
+    databases: Databases = request.getfixturevalue("postgres_databases")
+    name = databases.take()
+    yield server.url(name)
+    databases.give_back(name)
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ def tollgauge(
             patched.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
             for name, value in environment.items():
                 patched.setenv(name, value)
+            capsys.readouterr()  # what the test itself made somebody print
             with pytest.raises(SystemExit) as ended:
                 cli.main()
         found = capsys.readouterr()

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
+from tests.support.command_line import Command, Done
 from tests.support.receivers import ALERTS
 from tests.support.watch_service import (
     QUOTE,
@@ -19,20 +16,13 @@ from tests.support.watch_service import (
 from tollgauge.store.watches import outbox
 
 
-def command(url: str, *arguments: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [str(Path(sys.executable).parent / "tollgauge"), "watch", *arguments],
-        env={"DATABASE_URL": url, "PATH": os.environ["PATH"]},
-        capture_output=True,
-        check=False,
-        text=True,
-    )
-    assert "Traceback" not in done.stderr, done.stderr
-    return done.returncode, done.stdout
-
-
-async def test_the_operator_lists_shows_and_resends(tmp_path: Path) -> None:
+async def test_the_operator_lists_shows_and_resends(tollgauge: Command, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'service.db'}"
+
+    async def command(*words: str) -> Done:
+        """What a command does while the service has the same database open."""
+        return await asyncio.to_thread(tollgauge, "watch", *words, DATABASE_URL=url)
+
     async with opened(url, tmp_path) as watch_service:
         bought = await watch_service.buy(
             delivery={"webhook_url": f"https://{ALERTS}/averysecretpath"}
@@ -41,18 +31,16 @@ async def test_the_operator_lists_shows_and_resends(tmp_path: Path) -> None:
         await watch_service.probe(quote=replace(QUOTE, amount=1))
         watch_service.receivers.answers[ALERTS] = [410]
         await watch_service.alert()
-        code, out = await asyncio.to_thread(command, url, "list", "--json")
-        listed = json.loads(out)
-        assert code == 1
-        assert [each["watchId"] for each in listed["watches"]] == [bought["watch_id"]]
-        (letter,) = listed["dead"]
-        code, out = await asyncio.to_thread(command, url, "show", bought["watch_id"], "--json")
-        shown = json.loads(out)
-        assert code == 0
-        assert shown["destinations"][0]["disabled"] == "http-410"
-        assert "averysecret" not in out
-        assert bought["secret"] not in out
-        assert (await asyncio.to_thread(command, url, "resend", letter["id"]))[0] == 0
+        listed = await command("list", "--json")
+        assert listed.code == 1
+        assert [each["watchId"] for each in listed.json["watches"]] == [bought["watch_id"]]
+        (letter,) = listed.json["dead"]
+        shown = await command("show", bought["watch_id"], "--json")
+        assert shown.code == 0
+        assert shown.json["destinations"][0]["disabled"] == "http-410"
+        assert "averysecret" not in shown.out
+        assert bought["secret"] not in shown.out
+        assert (await command("resend", letter["id"])).code == 0
         depth = await watch_service.store.reading(outbox.depth)
         (again,) = await watch_service.store.reading(outbox.of_watch, bought["watch_id"], limit=9)
         assert (depth.queued, depth.dead) == (1, 0)

@@ -98,13 +98,21 @@ CHAINS_2 = st.builds(
         low=SUMS,
     ),
 )
+PRICES = st.builds("{}{}".format, st.integers(0, 10**78 - 1), st.just("") | TEXTS.map(" {}".format))
 CHANGES = st.builds(
     TermChange,
     at=INSTANTS,
-    kind=st.sampled_from(["price-changed", "payto-changed", "network-changed"]),
+    kind=st.sampled_from(["payto-changed", "network-changed"]),
     source=TEXTS,
     before=TEXTS,
     after=TEXTS,
+) | st.builds(
+    TermChange,
+    at=INSTANTS,
+    kind=st.just("price-changed"),
+    source=TEXTS,
+    before=PRICES,
+    after=PRICES,
 )
 EVIDENCE_1 = st.builds(
     Evidence,
@@ -284,6 +292,9 @@ def with_value(path: str, value: Any) -> dict[str, Any]:
         ("days.0.latency.0", [9, 0], "days[0].latency[0][1]"),
         ("days.0.latency.0", [9], "days[0].latency[0]"),
         ("changes.0.kind", "moved", "changes[0].kind"),
+        ("changes.0.before", "", "changes[0].before"),
+        ("changes.0.after", "-1", "changes[0].after"),
+        ("changes.0.after", "free", "changes[0].after"),
         ("days.0.up", 2, "days[0].up"),
         ("days.0.scored", 3, "days[0].scored"),
         ("days.0.slots", 3, "days[0].slots"),

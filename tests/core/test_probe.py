@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -163,6 +165,13 @@ def test_a_time_out_is_theirs_until_we_were_late_ourselves(kind: FaultKind) -> N
     late = timed(kind, Timings(total=10_004, delay=LATE_MS + 1, overrun=4))
     assert whose(late) == (Attribution.OURS, LATE_HERE)
     assert late.outcome is Outcome.TIMEOUT
+
+
+def test_a_name_server_that_does_not_answer_us_in_time_while_we_are_late_is_no_riddle() -> None:
+    timings = Timings(total=6_000, delay=LATE_MS)
+    assert timed(FaultKind.DNS_FAILED, timings).attribution is Attribution.UNKNOWN
+    late = timed(FaultKind.DNS_FAILED, replace(timings, delay=LATE_MS + 1))
+    assert whose(late) == (Attribution.OURS, LATE_HERE)
 
 
 @pytest.mark.parametrize("kind", [FaultKind.RESET, FaultKind.EMPTY, FaultKind.TLS])

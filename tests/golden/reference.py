@@ -51,8 +51,8 @@ def half_up(x: Fraction, digits: int) -> int:
     return math.floor(x * Fraction(10) ** digits + Fraction(1, 2))
 
 
-def wilson(p: Fraction, probes: int) -> tuple[Fraction, Fraction]:
-    n, z, zz = Fraction(probes, 3), Fraction("1.96"), Fraction("3.8416")
+def wilson(p: Fraction, n: Fraction) -> tuple[Fraction, Fraction]:
+    z, zz = Fraction("1.96"), Fraction("3.8416")
     inside = p * (1 - p) / n + zz / (4 * n * n)
     root = Fraction(math.isqrt(math.floor(inside * 10**12)), 10**6)
     centre, spread = p + zz / (2 * n), z * root
@@ -60,25 +60,93 @@ def wilson(p: Fraction, probes: int) -> tuple[Fraction, Fraction]:
     return max(Fraction(0), min(p, low)), min(Fraction(1), max(p, high))
 
 
-def activity(volumes: list[int], hosts: int) -> Fraction:
-    total, squares = sum(volumes), sum(v * v for v in volumes)
-    payers = Fraction(total * total, squares) if squares else Fraction(0)
-    usd = Fraction(total, 1_000_000)
+def activity(volume: int, payers: Fraction, hosts: int) -> Fraction:
+    """The subscore of atomic USDC from so many effective payers, shared by `hosts`."""
     p = table([(0, 0), (1, 5), (3, 30), (10, 60), (30, 80), (100, 100)], payers / hosts)
     v = table(
         [(0, 0), (1, 20), (10, 40), (100, 60), (1_000, 80), (10_000, 100)],
-        usd / hosts,
+        Fraction(volume, 1_000_000 * hosts),
     )
     return min(p, (p + v) / 2)
 
 
-def organic_volumes(chain: dict[str, Any]) -> list[int]:
+def effective(sums: dict[str, Any]) -> Fraction:
+    """(sum of v) squared / sum of v squared."""
+    squares = int(sums["squares"])
+    return Fraction(int(sums["volume"]) ** 2, squares) if squares else Fraction(0)
+
+
+def added_up(volumes: list[int]) -> dict[str, Any]:
+    """Sums over payers, as format 2 writes them; every payer counts whole."""
+    return {
+        "payers": len(volumes),
+        "volume": str(sum(volumes)),
+        "squares": str(sum(v * v for v in volumes)),
+        "top": str(max(volumes, default=0)),
+        "weight": 1_000_000 * len(volumes),
+    }
+
+
+def chain_sums(chain: dict[str, Any] | None) -> dict[str, Any]:
+    """What the payers add up to: as format 2 says it, from the payers of format 1."""
+    if chain and "sums" in chain and chain["sums"]:
+        return dict(chain["sums"])
+    rows = chain.get("payers", []) if chain else []
+    raw: dict[str, int] = {}
     left: dict[str, int] = {}
-    for row in chain["payers"]:
+    for row in rows:
         payer = row["payer"].lower()
-        if payer != chain["payTo"].lower():
-            left[payer] = left.get(payer, 0) + int(row["paid"]) - int(row["returned"])
-    return [volume for volume in left.values() if volume > 0]
+        raw[payer] = raw.get(payer, 0) + int(row["paid"])
+        left[payer] = left.get(payer, 0) + int(row["paid"]) - int(row["returned"])
+    own = raw.get(chain["payTo"].lower(), 0) if chain else 0
+    if chain:
+        left.pop(chain["payTo"].lower(), None)
+    organic = [volume for volume in left.values() if volume > 0]
+    return {
+        "transfers": sum(row["transfers"] for row in rows),
+        "own": str(own),
+        "returned": str(sum(raw.values()) - own - sum(organic)),
+        "raw": added_up(list(raw.values())),
+        "organic": added_up(organic),
+    }
+
+
+def half_hours(days: list[dict[str, Any]]) -> set[tuple[int, int]]:
+    return {(d["day"], i) for d in days for i in range(48) if d["slots"] >> i & 1}
+
+
+def latencies(days: list[dict[str, Any]]) -> dict[str, int | None]:
+    """Mean, median and 95th percentile."""
+    every = sorted(LOWER_BOUNDS[b] for d in days for b, count in d["latency"] for _ in range(count))
+
+    def rank(percent: int) -> int | None:
+        return every[math.ceil(Fraction(percent * len(every), 100)) - 1] if every else None
+
+    mean = Fraction(sum(d["latencySum"] for d in days), len(every) or 1)
+    return {
+        "avgLatencyMs": half_up(mean, 0) if every else None,
+        "p50LatencyMs": rank(50),
+        "p95LatencyMs": rank(95),
+    }
+
+
+def speed(median: int | None) -> Fraction:
+    points = [(200, 100), (500, 85), (1_000, 60), (2_000, 30), (5_000, 0)]
+    return Fraction(0) if median is None else table(points, Fraction(median))
+
+
+def by_source(changes: list[dict[str, Any]], kind: str) -> list[list[dict[str, Any]]]:
+    """The changes of a kind that each source saw, each one once."""
+    groups: dict[str, dict[str, dict[str, Any]]] = {}
+    for c in changes:
+        if c["kind"] == kind:
+            groups.setdefault(c["source"], {})[json.dumps(c, sort_keys=True)] = c
+    return [list(group.values()) for group in groups.values()]
+
+
+def grade_of(tenths: int) -> str:
+    letters = zip("ABCD", (810, 650, 500, 350), strict=True)
+    return next((letter for letter, least in letters if tenths >= least), "F")
 
 
 def reference(doc: dict[str, Any]) -> dict[str, Any]:
@@ -88,46 +156,29 @@ def reference(doc: dict[str, Any]) -> dict[str, Any]:
     days = [d for d in days if d["day"] * DAY <= as_of]
     changes = [c for c in doc["changes"] if as_of - WINDOW < c["at"] <= as_of]
     scored, up = sum(d["scored"] for d in days), sum(d["up"] for d in days)
-    half_hours = {(d["day"], i) for d in days for i in range(48) if d["slots"] >> i & 1}
-    confidence = min(Fraction(len(half_hours), 1_440), Fraction(1))
-    latencies = sorted(
-        LOWER_BOUNDS[b] for d in days for b, count in d["latency"] for _ in range(count)
+    confidence = min(Fraction(len(half_hours(days)), 1_440), Fraction(1))
+    price, payto = (
+        max(map(len, by_source(changes, kind)), default=0)
+        for kind in ("price-changed", "payto-changed")
     )
-
-    def seen(kind: str) -> int:
-        sources = {c["source"] for c in changes}
-        mine = [
-            {
-                json.dumps(c, sort_keys=True)
-                for c in changes
-                if (c["source"], c["kind"]) == (s, kind)
-            }
-            for s in sources
-        ]
-        return max((len(group) for group in mine), default=0)
-
-    def rank(percent: int) -> int | None:
-        return (
-            latencies[math.ceil(Fraction(percent * len(latencies), 100)) - 1] if latencies else None
-        )
-
-    price, payto = seen("price-changed"), seen("payto-changed")
     chain = doc["chain"]
-    volumes = organic_volumes(chain) if chain else []
+    sums = chain_sums(chain)
+    organic, raw = sums["organic"], sums["raw"]
     hosts = chain["sharedHosts"] if chain else 1
-    median = rank(50)
-    speed = [(200, 100), (500, 85), (1_000, 60), (2_000, 30), (5_000, 0)]
+    latency = latencies(days)
     sub = {
         "uptime": Fraction(100 * up, scored) if scored else Fraction(0),
         "compliance": Fraction(sum(d["compliance"] for d in days), scored or 1),
-        "latency": Fraction(0) if median is None else table(speed, Fraction(median)),
+        "latency": speed(latency["p50LatencyMs"]),
         "age": min(
             Fraction(100), max(Fraction(0), Fraction(100 * (as_of - doc["firstSeen"]), 30 * DAY))
         ),
-        "activity": activity(volumes, hosts),
+        "activity": activity(int(organic["volume"]), effective(organic), hosts),
         "stability": Fraction(max(0, 100 - min(60, 20 * price) - 50 * payto)),
     }
-    flags = reference_flags(doc, days, changes, price=price, payto=payto, confidence=confidence)
+    flags = named(
+        fired(doc, days, changes, price=price, payto=payto, confidence=confidence), SEVERITY
+    ) | lint_flags(doc["last"], "error")
     caps = sorted((CAPS[code], code) for code in flags if code in CAPS)
     limit = Fraction(min((points for points, _ in caps), default=100))
 
@@ -143,43 +194,31 @@ def reference(doc: dict[str, Any]) -> dict[str, Any]:
     if scored:
         low, high = dict(sub), dict(sub)
         for name in ("uptime", "compliance"):
-            lower, upper = wilson(sub[name] / 100, scored)
+            lower, upper = wilson(sub[name] / 100, Fraction(scored, 3))
             low[name], high[name] = 100 * lower, 100 * upper
-        if chain:
-            by_payer: dict[str, int] = {}
-            for row in chain["payers"]:
-                by_payer[row["payer"].lower()] = by_payer.get(row["payer"].lower(), 0) + int(
-                    row["paid"]
-                )
-            high["activity"] = max(sub["activity"], activity(list(by_payer.values()), 1))
+        at_most = activity(int(raw["volume"]), effective(raw), 1)
+        high["activity"] = max(sub["activity"], at_most)
         total = points(sub)
-        grade = next(
-            (g for g, least in zip("ABCD", (810, 650, 500, 350), strict=True) if total >= least),
-            "F",
-        )
         out = {
             "scoreTenths": total,
             "lowTenths": points(low),
             "highTenths": points(high),
-            "grade": grade,
+            "grade": grade_of(total),
             "breakdown": {name: half_up(value, 1) for name, value in sub.items()},
         }
     indexed = Fraction(chain["indexedMs"] if chain else 0, WINDOW)
-    mean = Fraction(sum(d["latencySum"] for d in days), len(latencies)) if latencies else None
     return {
         **out,
         "confidenceHundredths": half_up(confidence, 2),
         "economicHundredths": half_up(min(indexed, Fraction(1)), 2),
-        "avgLatencyMs": None if mean is None else half_up(mean, 0),
-        "p50LatencyMs": median,
-        "p95LatencyMs": rank(95),
+        **latency,
         "caps": [code for _, code in caps],
         "flags": flags,
         "recommendation": advice(doc, flags, grade=out["grade"], confidence=confidence),
     }
 
 
-def reference_flags(
+def fired(
     doc: dict[str, Any],
     days: list[dict[str, Any]],
     changes: list[dict[str, Any]],
@@ -187,8 +226,8 @@ def reference_flags(
     price: int,
     payto: int,
     confidence: Fraction,
-) -> dict[str, str]:
-    """Code and severity of every flag."""
+) -> dict[str, bool]:
+    """Whether each flag is raised."""
     as_of, last, chain, quote = doc["asOf"], doc["last"], doc["chain"], doc["quote"]
     templated = doc["templated"]
     scored, up = sum(d["scored"] for d in days), sum(d["up"] for d in days)
@@ -197,13 +236,9 @@ def reference_flags(
     known = quote and quote["network"] == "eip155:8453" and quote["asset"].lower() == BASE_USDC
     micro = int(quote["amount"]) if known else 0
     fresh = [c for c in changes if c["kind"] == "payto-changed" and as_of - c["at"] <= 7 * DAY]
-    volumes = organic_volumes(chain) if chain else []
-    rows = chain["payers"] if chain else []
-    own = sum(int(r["paid"]) for r in rows if r["payer"].lower() == chain["payTo"].lower())
-    all_paid = sum(int(r["paid"]) for r in rows)
-    back = all_paid - own - sum(volumes)
-    effective = Fraction(sum(volumes) ** 2, sum(v * v for v in volumes) or 1)
-    when = {
+    sums = chain_sums(chain)
+    organic, back = sums["organic"], int(sums["returned"])
+    return {
         "down-now": doc["recent"]["scored"] >= 6 and doc["recent"]["up"] == 0,
         "not-payable": bool(with_terms) and with_terms["accepts"] == 0,
         "never-compliant": up > 0 and paid == 0,
@@ -220,11 +255,11 @@ def reference_flags(
         "first-contact": scored <= 1 or as_of - doc["firstSeen"] < DAY,
         "low-confidence": confidence < Fraction(20, 100),
         "shared-payto": bool(chain) and chain["sharedHosts"] > 1,
-        "self-paid": own > 0 or (back > 0 and back * 2 >= all_paid),
+        "self-paid": int(sums["own"]) > 0 or (back > 0 and back * 2 >= int(sums["raw"]["volume"])),
         "concentrated-payers": (
-            bool(volumes) and effective < 2 and sum(r["transfers"] for r in rows) > 10
+            organic["payers"] > 0 and effective(organic) < 2 and sums["transfers"] > 10
         ),
-        "no-settlements": not volumes,
+        "no-settlements": organic["payers"] == 0,
         "tls-expiring": bool(last)
         and last["tlsNotAfter"] is not None
         and last["tlsNotAfter"] < as_of + 14 * DAY,
@@ -232,11 +267,20 @@ def reference_flags(
         "delisted": not doc["listed"],
         "injection-suspected": doc["injection"],
     }
-    severity = {code: name for name, codes in SEVERITY.items() for code in codes.split()}
-    flags = {code: severity[code] for code, fires in when.items() if fires}
+
+
+def named(raised: dict[str, bool], severities: dict[str, str]) -> dict[str, str]:
+    """Code and severity of the flags that are raised."""
+    severity = {code: name for name, codes in severities.items() for code in codes.split()}
+    return {code: severity[code] for code, raises in raised.items() if raises}
+
+
+def lint_flags(last: dict[str, Any] | None, error: str) -> dict[str, str]:
+    """One flag for each lint rule, the worst of its severities; an error is an `error`."""
+    flags: dict[str, str] = {}
     order = ["error", "warn", "info"]
-    for slug, level, _ in last["rules"] if last else ():
-        code = f"lint:{slug}"
+    for slug, severity, _ in last["rules"] if last else ():
+        code, level = f"lint:{slug}", error if severity == "error" else severity
         flags[code] = min(flags.get(code, level), level, key=order.index)
     return flags
 

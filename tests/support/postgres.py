@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
+import itertools
 import os
 import pwd
 import shutil
@@ -12,6 +14,9 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
+
+import asyncpg
 
 from tollgauge.db.engine import Store
 
@@ -24,7 +29,30 @@ SETTINGS = {
     "max_connections": "60",
     "shared_buffers": "32MB",
     "autovacuum": "off",
+    "jit": "off",
 }
+
+
+WRITES_MAX: Final = 20_000
+"""Rows that tests write to one database: what they leave behind is not vacuumed."""
+OTHERS: Final = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+WRITTEN: Final = """
+    SELECT relid::regclass::text AS name, schemaname, n_tup_ins + n_tup_upd + n_tup_del AS rows
+    FROM pg_stat_all_tables JOIN pg_class ON pg_class.oid = relid
+    WHERE n_tup_ins + n_tup_upd + n_tup_del > 0 AND NOT relisshared AND schemaname <> 'pg_toast'
+"""
+"""The tables to which anything was written, the catalogue's too: any change of the schema is."""
+SETTINGS_OF_ITS_OWN: Final = """
+    SELECT EXISTS (SELECT FROM pg_db_role_setting JOIN pg_database ON pg_database.oid = setdatabase
+                   WHERE datname = current_database())
+"""
+RESTART_SEQUENCES: Final = """
+    SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false)
+    FROM pg_sequences WHERE last_value IS NOT NULL
+"""
 
 
 @dataclass(frozen=True)
@@ -64,6 +92,67 @@ class Postgres:
     @property
     def group(self) -> int | None:
         return None if self.user is None else pwd.getpwnam(self.user).pw_gid
+
+
+class Databases:
+    """Databases with tables and without rows. To make one takes the server longer than most tests
+    take, so one is used again unless a test left more behind than rows.
+    """
+
+    def __init__(self, server: Postgres) -> None:
+        self._server = server
+        self._free: list[str] = []
+        self._numbers = itertools.count(1)
+
+    def take(self) -> str:
+        """The name of a database that no other test has now."""
+        if self._free:
+            return self._free.pop()
+        name = f"test_{next(self._numbers)}"
+        self._server.copy_template(name)
+        return name
+
+    def give_back(self, name: str) -> None:
+        """Take a database from a test that has ended."""
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            if runner.run(self._emptied(name)):
+                self._free.append(name)
+
+    async def _emptied(self, name: str) -> bool:
+        """Whether a database is now as it was made."""
+        address: dict[str, Any] = {"host": str(self._server.folder), "user": "tollgauge"}
+        try:
+            connection = await asyncpg.connect(**address, database=name)
+            try:
+                return await _emptied(connection)
+            finally:
+                connection.terminate()
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            return False
+
+
+async def _emptied(connection: Any) -> bool:
+    """Empty a database, unless a test changed it or somebody is still connected to it."""
+    deadline = time.monotonic() + 0.2
+    while await connection.fetchval(OTHERS):  # one that has closed goes a moment later
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(0.005)
+    written = await connection.fetch(WRITTEN)
+    ours = [row["name"] for row in written if row["schemaname"] == "public"]
+    if (
+        len(ours) < len(written)
+        or "alembic_version" in ours
+        or sum(row["rows"] for row in written) > WRITES_MAX
+        or await connection.fetchval(SETTINGS_OF_ITS_OWN)
+    ):
+        return False
+    deletes = [f"DELETE FROM {name}" for name in ours]
+    # As a replica it checks no foreign key, so that any order of the tables will do.
+    await connection.execute(
+        ";".join(["SET session_replication_role = replica", *deletes, RESTART_SEQUENCES])
+    )
+    return True
 
 
 def binaries() -> Path | None:

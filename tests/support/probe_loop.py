@@ -63,7 +63,9 @@ class Loop:
 
     async def score(self) -> None:
         settings = ScoreSettings()
-        while await score.run(self.store, settings=settings, clock=self.clock):
+        while await score.run(
+            self.store, settings=settings, cadence=self.settings.cadence, clock=self.clock
+        ):
             pass
 
     async def add(self, *added: Endpoint) -> None:
@@ -75,7 +77,8 @@ class Loop:
         return found
 
     async def history(self, endpoint_id: str, *, until: int = START + 90 * DAY_MS) -> list[Any]:
-        return list(await self.store.reading(probes.history, endpoint_id, since=0, until=until))
+        since = START - DAY_MS  # every day between is asked for: not since 1970
+        return list(await self.store.reading(probes.history, endpoint_id, since=since, until=until))
 
     async def score_of(self, endpoint_id: str) -> Any:
         return await self.store.reading(scores.get, endpoint_id)

@@ -34,7 +34,7 @@ async def main(url: str, port: int, ca_file: str, deadline_ms: int) -> None:
     settings = ProbeSettings()
     prober = Prober(store=store, egress=egress, clock=now_ms, cadence=settings.cadence)
     await probe.run(prober, settings=settings, owner="worker")
-    (result,) = await store.reading(probes.history, known.id, since=0, until=now_ms())
+    (result,) = await store.reading(probes.history, known.id, since=now - 1, until=now_ms())
     await egress.close()
     await store.close()
     told = {"outcome": result.outcome, "attribution": result.attribution, "reason": result.reason}

@@ -12,7 +12,8 @@ cause in common on our side: our resolver, our route, our trust anchors, our clo
 - *Unless our network is seen to work.* Suspicious failures are ours if at least SITES_MIN of them
   came in a row, without an answer from anybody in between, or if one of the references, asked at
   once, does not answer. Else unrelated sites answered at the same moments: an outage that some
-  sellers share (one provider, one region) is their downtime, which buyers meet as well.
+  sellers share (one provider, one region) is their downtime, which buyers meet as well. What is
+  ours are then all failures of the minute but those of the dead, of which it is no news.
 - *No connection.* What fails while nobody answers, the references neither, is ours.
 - *Nobody to ask.* Without references and answers some failures are nobody's (`unproven`).
 
@@ -170,8 +171,10 @@ def cause(minute: Sequence[Asked], *, answered: bool, references: Sequence[bool]
     """
     if references and not any(references) and not answered:
         return NO_CONNECTIVITY
+    if not suspicious(minute):
+        return None
     seen_to_work = all(references) and not _silent(minute)
-    return COMMON_MODE if suspicious(minute) and not seen_to_work else None
+    return None if seen_to_work else COMMON_MODE
 
 
 def made_ours(wave: Wave, reason: str, *, even_dead: bool = False) -> tuple[ProbeResult, ...]:

@@ -24,11 +24,12 @@ from jsonschema.validators import extend
 from pydantic import BeforeValidator, ConfigDict, PlainSerializer, TypeAdapter
 from pydantic.alias_generators import to_camel
 
+from tollgauge.core.discovery import PRICE_CHANGED
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.evidence_schema import EVIDENCE_SCHEMAS
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.terms import Amount, Quote
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.core.units import AMOUNT_PATTERN, DAY_MS, HOUR_MS, MINUTE_MS
 
 FORMAT: Final = 2
 """Version of the JSON form of new evidence."""
@@ -60,7 +61,8 @@ class EvidenceError(TollgaugeError):
 class TermChange:
     """An advertised price, payTo or network that changed: `kind` is `price-changed`,
     `payto-changed` or `network-changed`, `source` who saw it (a directory's name, or `probe`).
-    `before` and `after` are atomic amounts, addresses or networks as text.
+    `before` and `after` are atomic amounts, addresses or networks as text; behind an amount stands
+    its asset where that changed too (core/discovery).
     """
 
     at: int
@@ -68,6 +70,12 @@ class TermChange:
     source: str
     before: str
     after: str
+
+    @property
+    def amounts(self) -> tuple[int, int]:
+        """Of a price: the atomic amounts before and after, whatever their assets."""
+        before, after = (int(text.partition(" ")[0]) for text in (self.before, self.after))
+        return before, after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,10 +321,15 @@ def _short(text: str) -> str:
 
 
 def _contradictions(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """What no sequence of probes can add up to: (path, problem)."""
+    """What no observation can say: (path, problem)."""
     scored, up = evidence.recent
     if up > scored:
         yield "recent.up", "More probes were up than were scored."
+    for index, change in enumerate(evidence.changes):
+        for name, text in (("before", change.before), ("after", change.after)):
+            amount = text.partition(" ")[0]
+            if change.kind == PRICE_CHANGED and not AMOUNT_PATTERN.fullmatch(amount):
+                yield f"changes[{index}].{name}", f"{_short(text)!r} begins with no atomic amount."
     for index, row in enumerate(evidence.days):
         for name, value, limit, bound in (
             ("scored", row.scored, "probes", row.probes),

@@ -104,6 +104,7 @@ _FAULT_ATTRIBUTIONS: Final = {
 
 _LATENESS_FAULTS: Final = frozenset(
     {
+        FaultKind.DNS_FAILED,
         FaultKind.TIMEOUT,
         FaultKind.CONNECT_TIMEOUT,
         FaultKind.RESET,

@@ -19,7 +19,7 @@ from fractions import Fraction
 from typing import Final
 
 from tollgauge.core import evidence as evidence_form
-from tollgauge.core.advice import Advice, Judgement, by_flags, by_grade
+from tollgauge.core.advice import PAYABLE, Advice, Judgement, by_flags, by_grade
 from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, EvidenceError
 from tollgauge.core.finding import Severity
@@ -93,6 +93,7 @@ def score(evidence: Evidence, policy: Policy = CURRENT) -> Score:
     advice = rules.advise(
         Judgement(facts=facts, flags=flags, caps=caps, grade=grade, subscores=exact)
     )
+    payable = advice.recommendation in PAYABLE
     indexed_ms = evidence.chain.indexed_ms if evidence.chain else 0
     return Score(
         policy_version=policy.version,
@@ -108,7 +109,7 @@ def score(evidence: Evidence, policy: Policy = CURRENT) -> Score:
             Component(name=row.name, weight=row.weight, tenths=half_up(exact[row.name], 10))
             for row in (policy.rows if measured else ())
         ),
-        flags=flags,
+        flags=tuple(flag.advised(payable=payable) for flag in flags),
         caps=caps,
         stats=_stats(facts),
         settlement=_settlement(facts),
@@ -146,6 +147,17 @@ def _policy(version: object) -> Policy:
             hint="Update tollgauge, then score the evidence again.",
         )
     return policy
+
+
+def uptime_bounds(evidence: Evidence, policy: Policy) -> tuple[Fraction, Fraction] | None:
+    """The ends that the score range takes the uptime at, as shares from 0 to 1; None while nothing
+    was measured.
+    """
+    facts = facts_of(evidence, policy)
+    if not (facts.spoken if RULES[policy.version].by_time else facts.totals.scored):
+        return None
+    row = next(row for row in policy.rows if row.name == "uptime")
+    return _bounds(SUBSCORES[row.rule](facts), facts)
 
 
 def _flags(facts: Facts, rules: Rules) -> tuple[Flag, ...]:
@@ -196,7 +208,7 @@ def _range(exact: dict[str, Fraction], facts: Facts, caps: tuple[Cap, ...]) -> t
     policy = facts.policy
     low, high = dict(exact), dict(exact)
     for name in ("uptime", "compliance"):
-        ends = bounds(exact[name] / 100, _observations(facts), z=policy.z)
+        ends = _bounds(exact[name], facts)
         low[name], high[name] = 100 * ends[0], 100 * ends[1]
     if RULES[policy.version].by_time:
         least, most = activity_ends(facts)
@@ -210,6 +222,11 @@ def _range(exact: dict[str, Fraction], facts: Facts, caps: tuple[Cap, ...]) -> t
         return half_up(min(total / 10, Fraction(limit)))
 
     return points(low), points(exact), points(high)
+
+
+def _bounds(subscore: Fraction, facts: Facts) -> tuple[Fraction, Fraction]:
+    """The ends of a share that is a subscore of uptime or compliance, from 0 to 1."""
+    return bounds(subscore / 100, _observations(facts), z=facts.policy.z)
 
 
 def _observations(facts: Facts) -> Fraction:

@@ -2,9 +2,9 @@
 
 A round takes one wave of endpoints, at most one a host, and has each host for itself until it
 gives it back. What answered is recorded at once. Network failures, TLS failures included, wait for
-the end of their wave and are judged together: when unrelated hosts fail at once the fault is ours
-(core/attribution); so do watched endpoints, whose slowness may be ours. Rounds overlap (`lanes`),
-so that a target that never answers holds up its own wave alone.
+the end of their wave and are judged together, with what other waves of the last minute met: the
+fault may be ours (core/attribution). So do watched endpoints, whose slowness may be ours. Rounds
+overlap (`lanes`), so that a target that never answers holds up its own wave alone.
 """
 
 from __future__ import annotations

@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from tollgauge.core.similarity.index import Index
 from tollgauge.db.engine import Store
 from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.store.endpoints import alternative_counts
+
+if TYPE_CHECKING:
+    from tollgauge.core.similarity.index import Index
 
 SLICE: Final = 500
 """How many endpoints are counted between two looks at the database."""

@@ -124,6 +124,40 @@ async def test_a_time_out_while_the_thread_of_the_transfers_was_held_up_is_ours(
     assert judged(exchange).reason == LATE_HERE
 
 
+async def test_the_set_up_of_other_transfers_counts_from_the_first_one_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two come to an idle thread at once, and the second holds it up before the first begins."""
+    ends: list[Exchange] = []
+    submitted, ended = threading.Event(), threading.Event()
+    first, second = _transfer(world, "/always-200"), _transfer(world, "/always-200")
+    open_first, open_second = first.open, second.open
+
+    def open_when_both_are_there() -> object:
+        submitted.wait(20)
+        return open_first()
+
+    def open_slowly() -> object:
+        time.sleep(HELD_UP_S)
+        return open_second()
+
+    def keep(exchange: Exchange) -> None:
+        ends.append(exchange)
+        if len(ends) == 2:
+            ended.set()
+
+    monkeypatch.setattr(first, "open", open_when_both_are_there)
+    monkeypatch.setattr(second, "open", open_slowly)
+    loop = CurlLoop()
+    loop.start()
+    loop.submit(first, keep)
+    loop.submit(second, keep)
+    submitted.set()
+    await asyncio.to_thread(ended.wait, 20)
+    await asyncio.to_thread(loop.stop, 1)
+    assert min(exchange.timings.delay for exchange in ends) >= (HELD_UP_S - TICK) * 1_000
+
+
 def _transfer(world: World, path: str) -> Transfer:
     address, port = world.mapped[HOST]
     return Transfer(

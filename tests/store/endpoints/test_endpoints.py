@@ -222,7 +222,7 @@ async def test_evidence_next_due_time_and_dirty_mark_are_one_transaction(store: 
     with pytest.raises(InterruptedError):
         await store.writing(interrupted)
     assert await store.reading(endpoints.get, id_) == endpoint()
-    assert await store.reading(probes.history, id_, since=0, until=NOW + 1) == ()
+    assert await store.reading(probes.history, id_, since=NOW - 1, until=NOW + 1) == ()
     assert await claim_dirty(store, now=NOW + 2) == ()
     assert await store.writing(record_probe, id_, probe(NOW + 1), next_due=NOW + 99, learned="POST")
     again = await store.writing(record_probe, id_, probe(NOW + 1), next_due=NOW + 7, learned="PUT")

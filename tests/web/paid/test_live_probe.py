@@ -7,7 +7,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from tollgauge.core.endpoint import Endpoint, Perimeter, endpoint_id, parse_reso
 from tollgauge.core.exchange import Timings
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.schedule import Cadence
-from tollgauge.core.units import MINUTE_MS, SECOND_MS
+from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import LOOPBACK, serve
 from tollgauge.jobs import probe
@@ -45,6 +45,9 @@ UP = ProbeResult(
     up=True,
     timings=Timings(total=90),
     status=402,
+)
+LONG_DEAD = replace(
+    UP, at=START - DAY_MS, outcome=Outcome.TIMEOUT, up=False, status=None, reason="timeout"
 )
 
 
@@ -90,25 +93,26 @@ class Ours:
 
     async def wave(self, urls: Sequence[str], *, was: ProbeResult | None = None) -> None:
         """Endpoints are added and probed; `was` is what was seen of each of them before."""
-        added = [
-            Endpoint(
-                id=endpoint_id(url),
-                resource=url,
-                host=url.split("/")[2],
-                first_seen=START,
-                last_seen=START,
-            )
-            for url in urls
-        ]
-        await self.store.writing(endpoints.insert, *added)
-        if was is not None:
-            for endpoint in added:
-                await self.store.writing(record_probe, endpoint.id, was)
+        for url in urls:
+            await self.know(url, was)
         await probe.run(self.prober, settings=ProbeSettings(), owner="worker")
+
+    async def know(self, url: str, was: ProbeResult | None = None) -> None:
+        """An endpoint is added, with a result of it."""
+        endpoint = Endpoint(
+            id=endpoint_id(url),
+            resource=url,
+            host=url.split("/")[2],
+            first_seen=START,
+            last_seen=START,
+        )
+        await self.store.writing(endpoints.insert, endpoint)
+        if was is not None:
+            await self.store.writing(record_probe, endpoint.id, was)
 
     async def history(self, url: str) -> list[ProbeResult]:
         found = await self.store.reading(
-            probes.history, endpoint_id(url), since=0, until=self.clock.now
+            probes.history, endpoint_id(url), since=START - 1, until=self.clock.now
         )
         return list(found)
 
@@ -153,15 +157,18 @@ async def test_a_live_probe_that_fails_as_the_references_do_costs_nothing(tmp_pa
     assert result.reason == "no-connectivity"
 
 
+@pytest.mark.parametrize("known", [None, UP, LONG_DEAD])
 async def test_a_live_probe_that_fails_in_a_minute_of_shared_failures_costs_nothing(
-    tmp_path: Path,
+    tmp_path: Path, known: ProbeResult | None
 ) -> None:
     """Nobody to ask: what the workers saw within the last minute speaks."""
     async with ours(tmp_path, ca="wrong") as here:
         await here.wave(SITES, was=UP)
+        if known is not None:
+            await here.know(SHOP, known)
         with pytest.raises(Problem) as error:
             await here.look(SHOP)
-        (result,) = await here.history(SHOP)
+        result = (await here.history(SHOP))[-1]
     assert refused(error) == (503, "probe-failed-here")
     assert (result.attribution, result.reason) == (Attribution.OURS, "common-mode")
 

@@ -47,7 +47,7 @@ async def test_an_endpoint_that_nobody_knew_is_probed_and_adopted_before_the_cha
     bought = await watch_service.buy()
     assert watch_service.receivers.visits[0] == "/v1/weather"
     (first,) = await watch_service.store.reading(
-        probes.history, ID, since=0, until=watch_service.clock()
+        probes.history, ID, since=watch_service.clock() - 1, until=watch_service.clock()
     )
     assert first.quote == QUOTE
     assert bought["next_steps"][0].startswith("Keep the secret")

@@ -315,6 +315,13 @@ async def test_of_two_edits_at_once_neither_is_lost(watch_service: WatchService)
     assert len(state["destinations"]) == 2
 
 
+async def test_all_requests_that_come_at_once_after_the_sale_find_the_watch(
+    watch_service: WatchService,
+) -> None:
+    bought = await watch_service.buy()
+    await asyncio.gather(*(watch_service.poll(bought) for _ in range(12)))
+
+
 async def test_an_edit_that_meets_a_cancel_changes_nothing(watch_service: WatchService) -> None:
     bought = await watch_service.buy()
     watch_service.receivers.stuck.add(ALERTS)

@@ -116,6 +116,7 @@ class CurlLoop:
                     self._drop(multi, transfer)
                 continue
             now = time.monotonic()
+            self._lateness.beat(now)  # to set a transfer up takes a while as well
             self._lateness.note(now, now - job.since)
             try:
                 multi.add_handle(transfer.open())

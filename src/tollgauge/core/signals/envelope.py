@@ -43,7 +43,7 @@ def wildcard_402(facts: Facts) -> Fired | None:
         return None
     return Fired(
         "A made-up path of this host asks for payment too, so a 402 does not show that this "
-        "resource exists. Ask the seller for a sample before you pay."
+        "resource exists. Do not pay it without a sample of what it sells."
     )
 
 

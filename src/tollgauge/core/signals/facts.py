@@ -3,7 +3,7 @@
 Rules:
 - only what lies in the window `as_of - 30 d < at <= as_of` counts; a day rollup counts when any
   instant of its day does (evidence of format 1 has cut its oldest day exactly, later evidence has
-  it whole);
+  it whole). Policies of time take the days that they weigh, the current one and the 30 before it;
 - a change that several sources report is one change: changes are counted for each source, and the
   largest count stands, so a directory and our own probe never add up.
 """
@@ -19,7 +19,7 @@ from tollgauge.core.policy import Policy
 from tollgauge.core.rollup import Totals, totals
 from tollgauge.core.signals.volume import Volume, volume_of
 from tollgauge.core.spans import Spans
-from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
+from tollgauge.core.units import WINDOW_MS, day_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,8 @@ class Facts:
         costs: dict[str, int] = {}
         for change in self.changes:
             if change.kind == PRICE_CHANGED:
-                jumped = 2 * int(change.before) < int(change.after)
+                before, after = change.amounts
+                jumped = 2 * before < after
                 cost = self.policy.price_jump_step if jumped else self.policy.price_step
                 costs[change.source] = costs.get(change.source, 0) + cost
         return max(costs.values(), default=0)
@@ -109,14 +110,11 @@ def facts_of(evidence: Evidence, policy: Policy) -> Facts:
     start = evidence.as_of - WINDOW_MS
     today = day_of(evidence.as_of)
     weights = {today - back: weight for back, weight in enumerate(policy.day_weights)}
+    window = weights or range(day_of(start + 1), today + 1)
     return Facts(
         evidence=evidence,
         policy=policy,
-        totals=totals(
-            row
-            for row in evidence.days
-            if (row.day + 1) * DAY_MS - 1 > start and row.day * DAY_MS <= evidence.as_of
-        ),
+        totals=totals(row for row in evidence.days if row.day in window),
         changes=frozenset(item for item in evidence.changes if start < item.at <= evidence.as_of),
         volume=volume_of(evidence.chain),
         weighted=sum(

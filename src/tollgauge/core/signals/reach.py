@@ -51,9 +51,10 @@ def not_payable_now(facts: Facts) -> Fired | None:
     state = facts.evidence.state
     if state is None or state.payable:
         return None
+    why = _OUTCOMES.get(state.outcome, "it did not ask for a payment")
     again = " It is being asked again." if state.unconfirmed else ""
     return Fired(
-        f"It could not be paid when it was last checked: {_OUTCOMES[state.outcome]}.{again} "
+        f"It could not be paid when it was last checked: {why}.{again} "
         "Use an alternative and look again later.",
         since=state.at,
     )

@@ -108,8 +108,9 @@ def save(tx: Connection, listings: Sequence[StoredListing]) -> None:
 
 
 def save_listed(tx: Connection, listed: Sequence[LockedEndpoint]) -> None:
-    """Write every column of endpoints that a directory lists."""
-    _update(tx, listed, tuple(column.name for column in schema.endpoint.c if column.name != "id"))
+    """Write every column of endpoints that a directory lists, but what probes alone know."""
+    others = {"id", "up_at", "down_since", "payable", "unconfirmed_at"}
+    _update(tx, listed, [column.name for column in schema.endpoint.c if column.name not in others])
 
 
 def save_sources(tx: Connection, changed: Sequence[LockedEndpoint]) -> None:

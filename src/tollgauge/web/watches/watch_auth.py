@@ -13,6 +13,7 @@ import re
 from typing import Annotated, Any, Final
 
 from fastapi import Path
+from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -66,17 +67,25 @@ async def own_watch(dependencies: Dependencies, watch_id: str, secret: str) -> W
     """
     hashed = webhooks.secret_hash(secret)
     store = dependencies.store
-    watch = await store.reading(watches.by_secret, hashed)
+    watch, waiting = await store.reading(_watch_and_waiting, hashed)
     if watch is None or not hmac.compare_digest(watch.secret_hash, hashed):
         raise UnauthorizedProblem
     if watch.id != watch_id:
         raise unknown_watch()
-    if await store.reading(watch_payments.waiting, watch_id):
+    if waiting:
         await store.writing(watch_payments.apply, now=dependencies.clock(), watch_id=watch_id)
         watch = await store.reading(watches.get, watch_id) or watch
     if watch.state is WatchState.PENDING:
         raise unknown_watch()
     return watch
+
+
+def _watch_and_waiting(tx: Connection, secret_hash: str) -> tuple[Watch | None, bool]:
+    """A watch, and whether a payment of it waits to be applied, as of one moment: another request
+    may apply it meanwhile.
+    """
+    watch = watches.by_secret(tx, secret_hash)
+    return watch, watch is not None and watch_payments.waiting(tx, watch.id)
 
 
 def unknown_watch() -> Problem:

@@ -26,11 +26,12 @@ from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.settlement import Entry
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
+from tollgauge.db import packing
 from tollgauge.monitor import discovery
 from tollgauge.store.chain import cursors
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger import payments
-from tollgauge.store.probes import archive, packing, probes
+from tollgauge.store.probes import archive, probes
 from tollgauge.web import wire
 from tollgauge.web.edge.compress import accepts_gzip
 from tollgauge.web.paid.products import history

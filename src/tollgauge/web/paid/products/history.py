@@ -104,7 +104,8 @@ class PayerShape(wire.Shape):
 
 class ProbeShape(wire.Shape):
     """One probe. `status` is absent without an HTTP answer, `latencyMs` while down, `amount`
-    without readable terms, `amountUsd` for a token that is no known dollar.
+    without readable terms, `amountUsd` for a token that is no known dollar. `confirms` is present,
+    and true, where it only asked a failure again: it is in no count of probes.
     """
 
     ts: str
@@ -116,6 +117,7 @@ class ProbeShape(wire.Shape):
     amount_usd: float | None = None
     compliant: bool
     attribution: Annotated[str, wire.OneOf(Attribution)]
+    confirms: bool | None = None
 
 
 class HistoryShape(wire.Shape):
@@ -243,6 +245,8 @@ def _row(result: ProbeResult) -> dict[str, Any]:
         row["latencyMs"] = result.timings.total
     if result.quote is not None:
         row |= _price(result.quote)
+    if result.confirms:
+        row["confirms"] = True
     return row
 
 

@@ -1,0 +1,248 @@
+"""Evidence of format 2 for the golden vectors of policy 2: the published pairs, the tricks that
+policy 2 answers, and every flag, cap, grade and recommendation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+from tests.golden.cases import change, quote
+from tests.golden.history_2 import (
+    START,
+    Json,
+    chain_2,
+    evidence_2,
+    payers,
+    probes,
+)
+from tests.golden.reference import AS_OF, BASE_USDC, DAY, WINDOW
+from tests.golden.reference_2 import HOUR
+
+Story = Callable[[int], str | None]
+NOW = AS_OF - 60_000
+WEEK = AS_OF - 7 * DAY
+DOLLAR = 1_000_000
+CENT = 10_000
+
+
+def always(kind: str = "payable") -> Story:
+    return lambda back: kind
+
+
+def until(back: int, before: str, since: str) -> Story:
+    """`before`, and `since` for the last `back` half hours."""
+    return lambda i: since if i < back else before
+
+
+def bursts(up: int, down: int, kind: str = "timeout") -> Story:
+    """Payable now; every `up` payable half hours follow `down` others."""
+    return lambda i: "payable" if i % (up + down) < up else kind
+
+
+def good(**more: Any) -> Json:
+    """Payable whenever it was asked, for a week; known for a year, without settlements."""
+    return evidence_2(probes(always(), since=WEEK), **more)
+
+
+def lately(story: Story, **more: Any) -> Json:
+    """A story of the last week."""
+    return evidence_2(probes(story, since=WEEK), **more)
+
+
+def unconfirmed(document: Json) -> Json:
+    return document | {"state": document["state"] | {"unconfirmed": True}}
+
+
+def with_rules(document: Json, *rules: tuple[str, str]) -> Json:
+    said = [[slug, severity, "Mend it."] for slug, severity in rules]
+    return document | {"last": document["last"] | {"rules": said}}
+
+
+def known_for(days: Fraction | int, story: Story, **more: Any) -> Json:
+    """An endpoint that was first seen so many days ago."""
+    seen = AS_OF - int(days * DAY)
+    return evidence_2(probes(story, since=max(seen, START)), firstSeen=seen, **more)
+
+
+def price(days_ago: int, before: str, after: str, source: str = "probe") -> Json:
+    return change("price-changed", days_ago, source) | {"before": before, "after": after}
+
+
+def dead_after_delisting() -> Json:
+    """Payable for a week, then delisted, probed every six hours, and never up again."""
+    story = probes(until(23 * 48, "payable", "timeout"))
+    kept = [(at, kind) for at, kind in story if kind == "payable" or (NOW - at) % (6 * HOUR) == 0]
+    return evidence_2(kept, hold_for=6 * HOUR, interval=6 * HOUR, listed=False)
+
+
+def pauses() -> Json:
+    """Payable for six hours, then one 503 that asks for six hours of silence, again and again."""
+    told = probes(bursts(12, 12))
+    kept = [told[0]]
+    kept += [after for before, after in pairwise(told) if "payable" in (before[1], after[1])]
+    return evidence_2(kept, hold_for=6 * HOUR)
+
+
+def mended_in_a_minute() -> Json:
+    history = probes(until(1, "payable", "timeout"), since=WEEK)
+    return evidence_2([*history, (history[-1][0] + 60_000, "mended")], asOf=AS_OF + 60_000)
+
+
+def confirmed_down() -> Json:
+    history = probes(until(1, "payable", "timeout"), since=WEEK)
+    return evidence_2([*history, (history[-1][0] + 60_000, "confirmed")], asOf=AS_OF + 60_000)
+
+
+def last_millisecond() -> Json:
+    """All that is known lies on the oldest day of the window, of which a millisecond is left."""
+    end = START + 31 * DAY - 1
+    return evidence_2(probes(always(), until=START + DAY - 60_000), asOf=end, interval=30 * DAY)
+
+
+PAIRS: dict[str, Json] = {
+    "always-payable-fast": evidence_2(probes(always())),
+    "always-payable-slow": evidence_2(probes(always()), ms=1_500, chain=None),
+    "payable-93.5": evidence_2(probes(bursts(29, 2)), ms=1_000),
+    "payable-43.7": evidence_2(probes(bursts(7, 9)), ms=5_200),
+    "never-up": evidence_2(probes(always("timeout")), chain=None),
+}
+"""What the specification says of such scores is checked in test_vectors_2."""
+
+TRICKS: dict[str, Json] = {
+    "429-while-down": evidence_2(probes(bursts(12, 36, "refused"))),
+    "503-while-down": evidence_2(probes(bursts(12, 36))),
+    "dead-behind-429-for-24-days": evidence_2(probes(until(24 * 48, "payable", "refused"))),
+    "429-for-seven-hours": evidence_2(probes(until(14, "payable", "refused"))),
+    "429-for-five-hours": evidence_2(probes(until(10, "payable", "refused"))),
+    "429-since-it-is-known": known_for(1, always("refused")),
+    "503-with-a-pause-of-six-hours": pauses(),
+    "delisted-then-dead": dead_after_delisting(),
+    "new-path-after-a-bad-record": known_for(1, always(), siteMedianTenths=352),
+    "new-path-of-a-good-site": known_for(2, always(), siteMedianTenths=905),
+    "price-times-100": good(changes=[price(2, "5000", "500000")], quote=quote(500_000)),
+    "price-in-three-steps": good(
+        changes=[price(5, "5000", "9000"), price(3, "9000", "12000"), price(1, "12000", "10001")]
+    ),
+    "price-back-again": good(
+        changes=[price(5, "5000", "50000"), price(1, "50000", "5000"), price(9, "1", "5000", "z")]
+    ),
+    "price-in-another-asset": good(
+        changes=[price(3, f"5000 {BASE_USDC}", f"5000000000000000 0x{'9' * 40}")]
+    ),
+    "payto-hijack-of-day-8": good(changes=[change("payto-changed", 8)]),
+    "payto-hijack-of-day-3": good(changes=[change("payto-changed", 3)]),
+    "hundred-wallets-of-dust": good(chain=chain_2([1] * 100, high=[])),
+    "hundred-wallets-of-a-dollar": good(chain=chain_2([DOLLAR] * 100)),
+    "hundred-wallets-one-note": good(
+        chain=chain_2([100 * DOLLAR] * 100, low=[3 * DOLLAR] * 2, weight=2_000_000, clusters=1)
+    ),
+    "ring-of-ten-sellers": good(chain=chain_2([50 * DOLLAR] * 9, high=[], clusters=1)),
+    "paid-by-itself": good(chain=chain_2([90 * DOLLAR], organic=[], own="90000000", returned="0")),
+    "round-trips": good(chain=chain_2([90 * DOLLAR, DOLLAR], organic=[DOLLAR])),
+    "one-big-payer": good(chain=chain_2([900 * DOLLAR, CENT], transfers=1_000)),
+}
+
+ORGANIC: dict[str, Json] = {
+    "thirty-real-buyers": good(
+        chain=chain_2([20 * DOLLAR] * 30, low=[10 * DOLLAR] * 30, weight=24_500_000, clusters=12)
+    ),
+    "real-buyers-of-four-hosts": good(
+        chain=chain_2([20 * DOLLAR] * 30, low=[DOLLAR] * 10, weight=10_000_000, hosts=4)
+    ),
+    "everything-full": good(
+        ms=90, chain=chain_2([100 * DOLLAR] * 100, low=[100 * DOLLAR] * 100, clusters=100)
+    ),
+    "low-end-of-more-effective-payers": good(
+        chain=chain_2([500 * DOLLAR] + [DOLLAR] * 9, low=[DOLLAR] * 9)
+        | {"indexedMs": WINDOW // 2, "indexedToBlock": None, "indexedTo": None}
+    ),
+    "settlements-unknown": good(chain=chain_2() | {"sums": None, "indexedMs": 0}),
+    "weights-of-half-payers": good(
+        chain=chain_2([5 * DOLLAR] * 6) | {"sums": chain_2([5 * DOLLAR] * 6)["sums"]
+        | {"low": payers([5 * DOLLAR] * 6, 3_000_001)}}
+    ),
+}  # fmt: skip
+
+STATES: dict[str, Json] = {
+    "never-probed": evidence_2([], quote=None, chain=None),
+    "only-our-own-faults": lately(always("ours")),
+    "only-our-own-faults-amid-success": lately(bursts(3, 1, "ours")),
+    "first-contact": evidence_2([(AS_OF, "payable")], firstSeen=AS_OF, chain=None),
+    "first-contact-with-401": evidence_2([(AS_OF, "forbidden")], firstSeen=AS_OF, chain=None),
+    "first-contact-with-200": evidence_2([(AS_OF, "open")], firstSeen=AS_OF, chain=None),
+    "known-for-nine-hours": known_for(Fraction(9, 24), always()),
+    "known-for-five-days": known_for(5, always()),
+    "known-for-nine-days": known_for(9, always()),
+    "known-for-seventeen-days-slow": known_for(17, always(), ms=1_000),
+    "never-fast-enough-for-an-a": good(ms=5_200),
+    "first-failure": unconfirmed(lately(until(1, "payable", "timeout"))),
+    "first-failure-with-a-lint-error": with_rules(
+        unconfirmed(lately(until(1, "payable", "wrong"))), ("amount-form", "error")
+    ),
+    "failure-mended-in-a-minute": mended_in_a_minute(),
+    "failure-confirmed": confirmed_down(),
+    "down-for-two-hours": lately(until(4, "payable", "timeout")),
+    "down-for-two-days": evidence_2(probes(until(96, "payable", "timeout"))),
+    "up-for-an-hour-after-a-week": evidence_2(
+        probes(lambda i: "timeout" if 2 <= i < 2 + 7 * 48 else "payable")
+    ),
+    "down-half-an-hour-each-day": evidence_2(probes(bursts(47, 1))),
+    "down-half-a-day-each-week": evidence_2(probes(bursts(7 * 48 - 24, 24))),
+    "down-half-a-day-each-two-days": evidence_2(probes(bursts(72, 24))),
+    "stale-for-thirteen-hours": lately(lambda i: "payable" if i >= 26 else None),
+    "slow-cadence-is-not-stale": lately(
+        lambda i: "payable" if i >= 26 and i % 8 == 2 else None, interval=4 * HOUR
+    ),
+    "stale-and-capped": evidence_2(probes(lambda i: "timeout" if i >= 26 else None), wildcard=True),
+    "an-outcome-of-another-version": lately(until(60, "payable", "odd")),
+    "last-millisecond-of-the-day": last_millisecond(),
+}
+
+FLAGS: dict[str, Json] = {
+    "wildcard-402": good(wildcard=True),
+    "paid-not-delivered": good(paidNotDelivered=True),
+    "decoy-price": good(quote=quote(1_000 * DOLLAR)),
+    "price-above-client-cap": good(quote=quote(DOLLAR + 1)),
+    "not-payable": lately(always("free")),
+    "not-payable-then-down": lately(until(1, "free", "timeout")),
+    "never-compliant": lately(always("open")),
+    "always-401": lately(always("forbidden")),
+    "validates-first": lately(always("validates")),
+    "tls-broken": lately(until(3, "payable", "tls")),
+    "lint-error-but-payable": with_rules(
+        lately(always("warned")), ("resource-url", "error"), ("cache-control", "warn")
+    ),
+    "lint-error-and-not-payable": with_rules(
+        lately(until(3, "payable", "wrong")),
+        ("network-form", "warn"),
+        ("network-form", "error"),
+        ("description", "info"),
+    ),
+    "warnings-and-mismatch": with_rules(lately(always("warned")), ("envelope-mismatch", "warn")),
+    "template-never-filled": lately(always("timeout"), templated=True),
+    "template-that-varies": good(
+        templated=True, changes=[price(2, "1", "500"), change("payto-changed", 2)]
+    ),
+    "template-with-a-decoy": good(templated=True, quote=quote(5_000 * DOLLAR)),
+    "delisted-injected-expiring": good(listed=False, injection=True)
+    | {"last": good()["last"] | {"tlsNotAfter": AS_OF + 13 * DAY}},
+    "lowest-cap-wins": good(
+        wildcard=True, siteMedianTenths=311, changes=[price(1, "5000", "50000")]
+    ),
+    "prices-seen-twice": good(
+        changes=[
+            price(9, "5000", "6000"),
+            price(20, "6000", "20000"),
+            price(20, "6000", "20000"),
+            price(20, "6000", "20000", "bazaar"),
+            price(31, "1", "6000", "bazaar"),
+        ]
+    ),
+    "four-doublings": good(changes=[price(20 + i, "10", "21") for i in range(4)]),
+}
+
+CASES_2 = PAIRS | TRICKS | ORGANIC | STATES | FLAGS
+assert len(CASES_2) == sum(map(len, (PAIRS, TRICKS, ORGANIC, STATES, FLAGS)))

@@ -1,0 +1,194 @@
+"""Evidence documents of any kind, for hypothesis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+from tests.golden.reference import AS_OF, BASE_USDC, DAY, SELLER, WINDOW, added_up, bucket
+from tests.golden.reference_2 import HOUR
+
+ADDRESSES = st.sampled_from(
+    [SELLER, SELLER.upper().replace("0X", "0x"), *(f"0x{i:040x}" for i in range(6))]
+)
+INSTANTS = st.integers(AS_OF - WINDOW - 2, AS_OF + 2)
+
+
+@st.composite
+def day_rows(draw: st.DrawFn) -> dict[str, Any]:
+    scored = draw(st.integers(0, 60))
+    up = draw(st.integers(0, scored))
+    values = draw(st.lists(st.integers(0, 12_000), min_size=up, max_size=up))
+    compliant = draw(st.integers(0, up))
+    counts = {b: sum(bucket(v) == b for v in values) for b in {bucket(v) for v in values}}
+    last = AS_OF // DAY
+    return {
+        "day": draw(
+            st.sampled_from([last - 32, last - 31, last - 30, last - 29, last - 5, last, last + 1])
+        ),
+        "probes": scored + 1,
+        "scored": scored,
+        "up": up,
+        "compliant": compliant,
+        "payable": draw(st.integers(0, up)),
+        "compliance": draw(st.integers(0, 100 * up)),
+        "slots": draw(st.integers(0, 2 ** min(scored, 48) - 1)),
+        "latencySum": sum(values),
+        "latency": sorted([b, n] for b, n in counts.items()),
+        "excluded": [["dns-failed", 1]],
+    }
+
+
+def probe_rows() -> st.SearchStrategy[dict[str, Any]]:
+    slugs = st.sampled_from(["cache-control", "envelope-mismatch", "network-form"])
+    rule = st.tuples(slugs, st.sampled_from(["error", "warn", "info"]), st.just("Mend it.")).map(
+        list
+    )
+    return st.fixed_dictionaries(
+        {
+            "at": st.just(AS_OF - 60_000),
+            "outcome": st.sampled_from(["payment-required", "validates-first", "tls-failure"]),
+            "up": st.booleans(),
+            "payable": st.booleans(),
+            "accepts": st.sampled_from([None, 0, 1]),
+            "tlsNotAfter": st.sampled_from([None, AS_OF, AS_OF + 14 * DAY - 1, AS_OF + 14 * DAY]),
+            "rules": st.lists(rule, max_size=3),
+        }
+    )
+
+
+def _payer(row: dict[str, Any]) -> str:
+    return str(row["payer"]).lower()
+
+
+def documents() -> st.SearchStrategy[dict[str, Any]]:
+    """Evidence documents of format 1 of any kind, contradictions excepted."""
+    amounts = st.sampled_from(["0", "1", "5000", "1000000", "1000001", "999999999", "1000000000"])
+    change = st.fixed_dictionaries(
+        {
+            "at": INSTANTS | st.sampled_from([AS_OF - 7 * DAY, AS_OF - 7 * DAY - 1]),
+            "kind": st.sampled_from(["price-changed", "payto-changed", "network-changed"]),
+            "source": st.sampled_from(["probe", "bazaar"]),
+            "before": st.just("1"),
+            "after": st.just("2"),
+        }
+    )
+    payer: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+        {
+            "payer": ADDRESSES,
+            "transfers": st.integers(1, 20),
+            "paid": st.integers(0, 10**9).map(str),
+            "returned": st.one_of(st.just("0"), st.integers(0, 10**9).map(str)),
+        }
+    )
+    chain = st.fixed_dictionaries(
+        {
+            "network": st.just("eip155:8453"),
+            "payTo": st.just(SELLER),
+            "indexedMs": st.integers(0, WINDOW + 10),
+            "indexedToBlock": st.none(),
+            "indexedTo": st.none(),
+            "sharedHosts": st.integers(1, 5),
+            "payers": st.lists(payer, max_size=6, unique_by=_payer),
+        }
+    )
+    quote = st.fixed_dictionaries(
+        {
+            "network": st.sampled_from(["eip155:8453", "eip155:1"]),
+            "asset": st.just(BASE_USDC),
+            "amount": amounts,
+            "payTo": st.just(SELLER),
+        }
+    )
+    return st.fixed_dictionaries(
+        {
+            "format": st.just(1),
+            "resource": st.just("https://api.seller.dev/v1/quote"),
+            "asOf": st.just(AS_OF),
+            "firstSeen": st.integers(AS_OF - 40 * DAY, AS_OF + 1),
+            "listed": st.booleans(),
+            "templated": st.booleans(),
+            "wildcard": st.booleans(),
+            "injection": st.booleans(),
+            "quote": st.none() | quote,
+            "days": st.lists(day_rows(), max_size=5),
+            "recent": st.sampled_from([{"scored": 0, "up": 0}, {"scored": 5, "up": 0}])
+            | st.sampled_from([{"scored": 6, "up": 0}, {"scored": 6, "up": 1}]),
+            "last": st.none() | probe_rows(),
+            "envelope": st.none() | probe_rows(),
+            "changes": st.lists(change, max_size=5),
+            "chain": st.none() | chain,
+        }
+    )
+
+
+@st.composite
+def spans(draw: st.DrawFn) -> dict[str, Any]:
+    """The time of one day: often all of it payable, or down, or none known."""
+    whole = {"up": DAY, "payable": DAY, "down": 0, "compliance": 100 * DAY}
+    unknown = dict.fromkeys(whole, 0)
+    turns = st.sampled_from([0, 0, 0, 1, 2, 9])
+    up = draw(st.integers(0, DAY))
+    any_time = {
+        "up": up,
+        "payable": draw(st.integers(0, up)),
+        "down": draw(st.integers(0, DAY - up)),
+        "compliance": draw(st.integers(0, 100 * up)),
+    }
+    time = draw(
+        st.sampled_from([whole, whole, unknown | {"down": DAY}, unknown])
+        | st.sampled_from([unknown | {"up": DAY}, any_time])
+    )
+    return {**time, "failures": draw(turns), "repairs": draw(turns)}
+
+
+@st.composite
+def payer_sums(draw: st.DrawFn) -> dict[str, Any]:
+    """What some payers add up to, whatever each of them weighs."""
+    amount = st.sampled_from([1, 10_000, 1_000_000, 300_000_000]) | st.integers(1, 10**10)
+    volumes = draw(st.lists(amount, max_size=6)) * draw(st.sampled_from([1, 1, 5, 30]))
+    return added_up(volumes) | {"weight": draw(st.integers(0, 1_000_000 * len(volumes)))}
+
+
+@st.composite
+def documents_2(draw: st.DrawFn) -> dict[str, Any]:
+    """Evidence documents of format 2 of any kind, contradictions excepted."""
+    doc = draw(documents())
+    start = AS_OF - AS_OF % DAY
+    day_numbers = st.integers(start // DAY - 33, start // DAY + 1)
+    days = draw(st.lists(st.tuples(day_rows(), spans(), day_numbers), max_size=8))
+    sums = {
+        "transfers": st.integers(0, 20),
+        "own": st.sampled_from(["0", "0", "1"]),
+        "returned": st.sampled_from(["0", "1", "500000", "1000000000"]),
+        "clusters": st.integers(0, 3),
+        **{name: payer_sums() for name in ("raw", "organic", "high", "low")},
+    }
+    if doc["chain"]:
+        del doc["chain"]["payers"]
+        doc["chain"]["sums"] = draw(st.none() | st.fixed_dictionaries(sums))
+    price = st.sampled_from(["0", "1", "2", "3", "5", "1000000", f"3 {BASE_USDC}"])
+    for row in doc["changes"]:
+        row |= {"before": draw(price), "after": draw(price)}
+    for name in ("last", "envelope"):
+        if doc[name]:
+            ages = [60_000, 6 * HOUR, 6 * HOUR + 60_000, 7 * HOUR]
+            doc[name]["at"] = AS_OF - draw(st.sampled_from(ages))
+    state = {
+        "at": st.sampled_from([0, 60_000, 3 * HOUR, 3 * HOUR + 1, 12 * HOUR, 12 * HOUR + 1]).map(
+            lambda age: AS_OF - age
+        ),
+        "outcome": st.sampled_from(["payment-required", "throttled", "timeout"]),
+        "up": st.booleans(),
+        "payable": st.booleans(),
+        "unconfirmed": st.booleans(),
+    }
+    return doc | {
+        "format": 2,
+        "asOf": draw(st.sampled_from([AS_OF, AS_OF, start, start + DAY - 1])),
+        "days": [row | {"day": day, "spans": time} for row, time, day in days],
+        "state": draw(st.none() | st.fixed_dictionaries(state)),
+        "interval": draw(st.sampled_from([0, HOUR // 2, HOUR // 2 + 1, 2 * HOUR])),
+        "siteMedianTenths": draw(st.none() | st.none() | st.integers(0, 1_000)),
+        "paidNotDelivered": draw(st.sampled_from([False, False, True])),
+    }

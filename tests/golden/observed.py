@@ -1,0 +1,37 @@
+"""What the package says of an evidence, in the words of the references."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tollgauge.core.score import Score
+
+
+def observed(result: Score) -> dict[str, Any]:
+    """A score in the words of `reference`."""
+    return {
+        "scoreTenths": result.score_tenths,
+        "lowTenths": result.low_tenths,
+        "highTenths": result.high_tenths,
+        "grade": result.grade,
+        "breakdown": {row.name: row.tenths for row in result.components},
+        "confidenceHundredths": result.confidence_hundredths,
+        "economicHundredths": result.economic_hundredths,
+        "avgLatencyMs": result.stats.avg_latency_ms,
+        "p50LatencyMs": result.stats.p50_latency_ms,
+        "p95LatencyMs": result.stats.p95_latency_ms,
+        "caps": [cap.code for cap in result.caps],
+        "flags": {flag.code: flag.severity.value for flag in result.flags},
+        "recommendation": result.recommendation,
+    }
+
+
+def observed_2(result: Score) -> dict[str, Any]:
+    """A score in the words of `reference_2`."""
+    ends = result.activity
+    return observed(result) | {
+        "caps": [[cap.code, cap.limit_tenths] for cap in result.caps],
+        "payableNowPermille": result.payable_now_permille,
+        "payable24hPermille": result.payable_24h_permille,
+        "activity": ends and [ends.low_tenths, ends.high_tenths, ends.clusters],
+    }

@@ -1,0 +1,170 @@
+"""Golden vectors of policy 2: evidence documents of format 2 with the score that it gives them.
+
+`reference_2` is a second, slow implementation of the published rules over the JSON document: it
+shares no code with the package. Each vector must agree with it and with the package.
+`python -m tests.golden.build_vectors` writes the vectors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+import rfc8785
+from hypothesis import given, settings
+from tests.golden.documents import documents_2
+from tests.golden.observed import observed, observed_2
+from tests.golden.reference import reference
+from tests.golden.reference_2 import (
+    CAPS,
+    FORECAST_CAPS,
+    SEVERITY,
+    VECTORS_2,
+    day_weight,
+    reference_2,
+)
+
+from tollgauge.core.evidence import digest, from_json
+from tollgauge.core.policy import POLICY_1, POLICY_2
+from tollgauge.core.scoring import RULES, recompute, score
+
+FILES = sorted(VECTORS_2.glob("*.json"))
+VECTORS = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in FILES}
+SEVERITIES = {code: severity for severity, codes in SEVERITY.items() for code in codes.split()}
+
+PUBLISHED = {
+    "always-payable-fast": ("A", 850, 850),
+    "always-payable-slow": ("A", 820, 825),
+    "known-for-nine-days": ("A", 810, 815),
+    "known-for-seventeen-days-slow": ("A", 810, 815),
+    "payable-93.5": ("B", 785, 800),
+    "payable-43.7": ("D", 485, 495),
+    "never-up": ("F", 250, 250),
+}
+"""What is published of such scores: grade, least and most tenths."""
+
+TRICKS = {
+    "429-while-down": ("avoid", 438),
+    "dead-behind-429-for-24-days": ("avoid", 349),
+    "429-for-five-hours": ("avoid", 490),
+    "429-since-it-is-known": ("avoid", 349),
+    "503-with-a-pause-of-six-hours": ("caution", 649),
+    "delisted-then-dead": ("avoid", 349),
+    "new-path-after-a-bad-record": ("avoid", 352),
+    "price-times-100": ("caution", 649),
+    "price-in-three-steps": ("caution", 649),
+    "payto-hijack-of-day-3": ("avoid", 490),
+    "payto-hijack-of-day-8": ("caution", 775),
+    "hundred-wallets-of-dust": ("proceed", 850),
+    "hundred-wallets-of-a-dollar": ("proceed", 850 + 30),
+    "ring-of-ten-sellers": ("proceed", 850),
+    "wildcard-402": ("avoid", 490),
+}
+"""What a trick brings: the advice, and the most tenths. An honest 850 is what a seller without
+settlements has.
+"""
+
+
+def canonical_digest(document: dict[str, Any]) -> str:
+    """The digest by RFC 8785, of a document whose parts without order are sorted."""
+    ordered = document | {
+        "days": sorted(document["days"], key=lambda row: row["day"]),
+        "changes": sorted(document["changes"], key=lambda row: list(row.values())),
+    }
+    for name in ("last", "envelope"):
+        if probe := document[name]:
+            ordered[name] = probe | {"rules": sorted(probe["rules"])}
+    return hashlib.sha256(rfc8785.dumps(ordered)).hexdigest()
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_a_vector_agrees_with_the_package_and_with_the_reference(name: str) -> None:
+    document, expected = VECTORS[name]["evidence"], VECTORS[name]["expected"]
+    assert reference_2(document) == expected
+    evidence = from_json(document)
+    assert observed_2(score(evidence, POLICY_2)) == expected
+    assert observed_2(recompute(json.dumps(document).encode())) == expected
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_the_digest_of_a_vector_is_that_of_its_canonical_text(name: str) -> None:
+    document = VECTORS[name]["evidence"]
+    assert canonical_digest(document) == VECTORS[name]["digest"]
+    assert digest(from_json(document)) == VECTORS[name]["digest"]
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_policy_1_scores_the_sums_of_format_2_as_its_reference_says(name: str) -> None:
+    document = VECTORS[name]["evidence"]
+    assert observed(score(from_json(document), POLICY_1)) == reference(document)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_pairs_hold(name: str) -> None:
+    grade, least, most = PUBLISHED[name]
+    expected = VECTORS[name]["expected"]
+    assert expected["grade"] == grade
+    assert least <= expected["scoreTenths"] <= most
+
+
+@pytest.mark.parametrize("name", TRICKS)
+def test_a_trick_brings_no_more_than_it_is_worth(name: str) -> None:
+    advice, most = TRICKS[name]
+    expected = VECTORS[name]["expected"]
+    assert expected["recommendation"] == advice
+    assert expected["scoreTenths"] <= most
+
+
+def test_429_while_down_is_worth_what_a_failure_is() -> None:
+    refused, failed = (VECTORS[f"{cause}-while-down"]["expected"] for cause in ("429", "503"))
+    assert refused["scoreTenths"] == failed["scoreTenths"]
+
+
+def test_there_are_enough_vectors_and_each_is_named_as_its_file() -> None:
+    assert [(v["name"], v["policy"]) for v in VECTORS.values()] == [(f.stem, 2) for f in FILES]
+    assert len(VECTORS) >= 40
+
+
+def test_the_vectors_reach_every_flag_cap_grade_and_recommendation() -> None:
+    wanted = [vector["expected"] for vector in VECTORS.values()]
+    flags = {code: level for e in wanted for code, level in e["flags"].items()}
+    assert {code for code in flags if not code.startswith("lint:")} == set(SEVERITIES)
+    lint = {level for e in wanted for code, level in e["flags"].items() if code.startswith("lint:")}
+    assert lint == {"error", "warn", "info"}
+    assert {code for e in wanted for code, _ in e["caps"]} == {
+        *CAPS, *FORECAST_CAPS, "lint-error", "new-path-of-known-site",
+    }  # fmt: skip
+    assert {e["grade"] for e in wanted} == {"A", "B", "C", "D", "F", None}
+    assert {e["recommendation"] for e in wanted} == {
+        "proceed", "caution", "avoid", "unverified", "not-payable", "parameterize",
+    }  # fmt: skip
+
+
+def test_every_cap_of_a_forecast_is_the_lowest_of_some_vector() -> None:
+    lowest = {e["caps"][0][0] for v in VECTORS.values() if (e := v["expected"])["caps"]}
+    assert set(FORECAST_CAPS) <= lowest
+
+
+def test_every_flag_of_policy_2_has_the_severity_of_the_reference() -> None:
+    assert {rule.code: rule.severity.value for rule in RULES[2].flags} == SEVERITIES
+
+
+def test_every_error_flag_has_a_cap_of_49_or_less() -> None:
+    limits = {cap.code: cap.limit_tenths for cap in POLICY_2.caps}
+    errors = {*SEVERITY["error"].split(), "lint-error"}
+    assert all(limits[code] <= 490 for code in errors)
+
+
+def test_the_weight_of_a_day_halves_in_a_week() -> None:
+    assert POLICY_2.day_weights == tuple(map(day_weight, range(31)))
+    assert [day_weight(7 * weeks) for weeks in range(5)] == [1_000, 500, 250, 125, 63]
+
+
+@settings(max_examples=200, deadline=None)
+@given(documents_2())
+def test_any_evidence_of_format_2_scores_as_the_reference_says(document: dict[str, Any]) -> None:
+    evidence = from_json(document)
+    assert observed_2(score(evidence, POLICY_2)) == reference_2(document)
+    assert observed(score(evidence, POLICY_1)) == reference(document)

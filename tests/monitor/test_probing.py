@@ -1,0 +1,240 @@
+"""Whose fault failures are, as the probe loop and live reports decide it, in simulated worlds."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from tests.support.probe_loop import START, Clock, endpoint
+
+from tollgauge.clients.egress.client import Egress, EgressSettings, Request
+from tollgauge.core.attribution import SURPRISE_MS
+from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind, Timings
+from tollgauge.core.finding import Lint
+from tollgauge.core.probe import Attribution, judge
+from tollgauge.core.schedule import Cadence
+from tollgauge.core.units import HOUR_MS, MINUTE_MS, SECOND_MS
+from tollgauge.db.engine import Store
+from tollgauge.monitor.probing import Observation, Prober
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.probes import probes
+from tollgauge.store.probes.probes import NewProbe
+
+LINT = Lint(payable=False, compliant=False, version=None)
+TIME_OUT = Fault(kind=FaultKind.TIMEOUT)
+PAID = Answer(status=402)
+REFERENCES = ("https://reference.example/", "https://other.example/")
+
+
+class Line(Egress):
+    """Our way out, by which only the references are asked; it may be cut."""
+
+    def __init__(self) -> None:
+        super().__init__(EgressSettings())
+        self.cut = False
+        self.asked = 0
+
+    async def fetch(self, request: Request, *, at: int = 0) -> Exchange:
+        """What a reference answers."""
+        self.asked += 1
+        result = TIME_OUT if self.cut else PAID
+        return Exchange(url=request.url, method=request.method, at=at, result=result)
+
+
+@dataclass
+class World:
+    """A store with endpoints, and results that come to it in waves."""
+
+    store: Store
+    line: Line
+    references: tuple[str, ...] = ()
+    clock: Clock = field(default_factory=Clock)
+
+    async def add(self, added: Sequence[Endpoint], result: Answer | Fault, *, at: int) -> None:
+        """Endpoints, and what was seen of all of them at an instant."""
+        await self.store.writing(endpoints.insert, *added)
+        await self.record([observation(one, result, at=at) for one in added])
+
+    async def record(self, wave: Sequence[Observation]) -> None:
+        await self.store.writing(
+            probes.record_each,
+            [NewProbe(endpoint_id=seen.endpoint.id, result=seen.result) for seen in wave],
+        )
+
+    @property
+    def prober(self) -> Prober:
+        return Prober(
+            store=self.store,
+            egress=self.line,
+            clock=self.clock,
+            cadence=Cadence(),
+            references=self.references,
+        )
+
+    async def attributed(self, *wave: Observation) -> tuple[Observation, ...]:
+        """A wave, attributed and recorded at the clock's time."""
+        after = await self.prober.attributed(wave)
+        await self.record(after)
+        return after
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    store, line = Store.open("sqlite://"), Line()
+    await store.migrate()
+    yield World(store, line)
+    await line.close()
+    await store.close()
+
+
+def observation(one: Endpoint, result: Answer | Fault, *, at: int, delay: int = 0) -> Observation:
+    timings = Timings(total=90, delay=delay)
+    exchange = Exchange(url=one.resource, method="GET", at=at, result=result, timings=timings)
+    return Observation(endpoint=one, result=judge(exchange, LINT), learned=None)
+
+
+def sellers(count: int, name: str = "seller") -> list[Endpoint]:
+    return [endpoint(f"https://api.{name}-{number}.com/paid") for number in range(count)]
+
+
+def whose(wave: Sequence[Observation]) -> list[Attribution]:
+    return [seen.result.attribution for seen in wave]
+
+
+# Our outage of an hour: 5,000 endpoints of unrelated sites, of which two in five are dead for good
+
+
+COUNT = 5_000
+WAVE = 112
+EVERY_MS = 40 * SECOND_MS
+DEADLINE_MS = 10 * SECOND_MS
+ROUND_MS = -(-COUNT // WAVE) * EVERY_MS
+"""Half an hour: each endpoint is asked once."""
+BEGIN, END = START + 2 * EVERY_MS, START + 2 * EVERY_MS + HOUR_MS
+
+
+def is_dead(number: int) -> bool:
+    return number % 5 < 2
+
+
+def is_cut(at: int, number: int, *, edges: bool) -> bool:
+    """Whether an attempt that began at an instant meets the outage: where it has `edges`, half of
+    those that begin together with it do, and half of those that begin when it ends.
+    """
+    if edges and at in (BEGIN, END):
+        return number % 2 == 0
+    return BEGIN <= at < END
+
+
+@pytest.mark.parametrize("references", [REFERENCES, ()])
+async def test_an_hour_s_outage_of_ours_is_held_against_nobody(
+    world: World, references: tuple[str, ...]
+) -> None:
+    """Only references can tell its first moments, in which some still answered."""
+    world.references = references
+    everybody = sellers(COUNT)
+    dead = [one for number, one in enumerate(everybody) if is_dead(number)]
+    live = [one for number, one in enumerate(everybody) if not is_dead(number)]
+    await world.add(dead, TIME_OUT, at=START - SURPRISE_MS)
+    await world.add(live, PAID, at=START - 30 * MINUTE_MS)
+    seen: dict[Attribution, set[int]] = {each: set() for each in Attribution}
+    for at in range(START, END + 4 * EVERY_MS, EVERY_MS):
+        first = (at - START) % ROUND_MS // EVERY_MS * WAVE
+        numbers = range(first, min(first + WAVE, COUNT))
+        fails = {n: is_dead(n) or is_cut(at, n, edges=bool(references)) for n in numbers}
+        world.clock.now = at + DEADLINE_MS
+        world.line.cut = BEGIN <= world.clock.now < END
+        after = await world.attributed(
+            *(observation(everybody[n], TIME_OUT if fails[n] else PAID, at=at) for n in numbers)
+        )
+        for number, attribution in zip(numbers, whose(after), strict=True):
+            if fails[number]:
+                seen[attribution].add(number)
+    assert all(is_dead(number) for number in seen[Attribution.THEIRS])
+    assert seen[Attribution.OURS] >= {n for n in range(COUNT) if not is_dead(n)}
+    excused = {number for number in seen[Attribution.OURS] if is_dead(number)}
+    assert bool(excused) == bool(references), "if no reference answers, we know of nobody"
+    assert not seen[Attribution.UNKNOWN]
+    stands = await world.store.reading(probes.standings, [one.id for one in everybody])
+    assert {stands[one.id].down_since for one in live} == {None}
+    assert {stands[one.id].down_since for one in dead} == {START - SURPRISE_MS}
+
+
+# One minute
+
+
+async def test_the_minute_is_judged_not_the_wave(world: World) -> None:
+    """Two fail in each wave, of whatever worker: the fifth site makes them suspicious."""
+    added = sellers(8)
+    await world.add(added, PAID, at=START - HOUR_MS)
+    found = []
+    for first in range(0, 8, 2):
+        at = START + first * SECOND_MS
+        world.clock.now = at + SECOND_MS
+        pair = [observation(one, TIME_OUT, at=at) for one in added[first : first + 2]]
+        found += whose(await world.attributed(*pair))
+    assert found == [Attribution.THEIRS] * 4 + [Attribution.OURS] * 4
+
+
+async def test_a_minute_later_a_failure_is_the_target_s_again(world: World) -> None:
+    world.references = REFERENCES
+    added, (other,) = sellers(6), sellers(1, "other")
+    await world.add([*added, other], PAID, at=START - HOUR_MS)
+    await world.attributed(*(observation(one, TIME_OUT, at=START) for one in added))
+    for after, expected in ((59, Attribution.OURS), (60, Attribution.THEIRS)):
+        world.clock.now = START + after * SECOND_MS
+        alone = observation(other, TIME_OUT, at=world.clock.now)
+        assert whose(await world.attributed(alone)) == [expected]
+
+
+@pytest.mark.parametrize("references", [REFERENCES, ()])
+@pytest.mark.parametrize("fault", [FaultKind.TIMEOUT, FaultKind.TLS_INVALID, FaultKind.EMPTY])
+async def test_nine_of_seventeen_that_really_go_down_are_blamed(
+    world: World, references: tuple[str, ...], fault: FaultKind
+) -> None:
+    world.references = references
+    added = sellers(17)
+    await world.add(added, PAID, at=START - 30 * MINUTE_MS)
+    results = [Fault(kind=fault)] * 9 + [PAID] * 8
+    wave = [observation(one, seen, at=START) for one, seen in zip(added, results, strict=True)]
+    assert whose(await world.attributed(*wave)) == [Attribution.THEIRS] * 17
+    assert world.line.asked == len(references), "many failed: the references are asked"
+
+
+async def test_time_outs_of_our_own_overload_are_ours_and_others_stay_their_own(
+    world: World,
+) -> None:
+    """19 of 128, in a second in which our loop was held up, and one that really failed."""
+    added = sellers(128)
+    await world.add(added, PAID, at=START - 30 * MINUTE_MS)
+    late = [observation(one, TIME_OUT, at=START, delay=SECOND_MS) for one in added[:19]]
+    failed = observation(added[19], TIME_OUT, at=START)
+    answered = [observation(one, PAID, at=START) for one in added[20:]]
+    after = await world.attributed(*late, failed, *answered)
+    assert whose(after) == [Attribution.OURS] * 19 + [Attribution.THEIRS] * 109
+
+
+async def test_one_failure_among_answers_asks_no_reference(world: World) -> None:
+    world.references = REFERENCES
+    added = sellers(9)
+    await world.add(added, PAID, at=START - HOUR_MS)
+    failed, *answered = added
+    await world.attributed(
+        observation(failed, TIME_OUT, at=START),
+        *(observation(one, PAID, at=START) for one in answered),
+    )
+    assert world.line.asked == 0
+
+
+async def test_who_pays_for_a_report_on_a_dead_endpoint_in_such_a_minute_is_told_nothing(
+    world: World,
+) -> None:
+    added, (dead,) = sellers(6), sellers(1, "dead")
+    await world.add(added, PAID, at=START - HOUR_MS)
+    await world.add([dead], TIME_OUT, at=START - SURPRISE_MS)
+    await world.attributed(*(observation(one, TIME_OUT, at=START) for one in added))
+    failed = observation(dead, TIME_OUT, at=START)
+    assert whose(await world.prober.attributed((failed,))) == [Attribution.THEIRS]
+    assert whose(await world.prober.attributed((failed,), even_dead=True)) == [Attribution.OURS]
