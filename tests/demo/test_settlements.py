@@ -40,7 +40,7 @@ def test_the_month_has_sellers_with_many_payers_with_one_and_with_none() -> None
     assert len(payers["weather"]) >= 30
     assert len(payers["barometer"]) == len(payers["whisper"]) == 1
     assert len(_of("barometer")) >= 10
-    assert all(purchase.returned for purchase in _of("whisper"))
+    assert all(purchase.returned_to == purchase.payer.address for purchase in _of("whisper"))
     unsold = [seller for seller in SELLERS if seller.label not in payers]
     assert len(unsold) > len(SELLERS) // 3
     owners = {purchase.pay_to for purchase in _of("anything") + _of("seo")}
@@ -82,7 +82,7 @@ async def test_the_chain_holds_the_past_at_its_times_and_then_the_present() -> N
     bought = list(purchases(began, now, present=now))
     expected: Counter[str] = Counter()
     for purchase in bought:
-        if not purchase.returned:
+        if not purchase.returned_to:
             expected[purchase.pay_to] += purchase.amount
     async with run_chain(began=began - HOUR_MS) as chain:
         sales = Settlements(chain)
