@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from gaming import gaming
-from methodology import methodology
+from methodology import methodology, page_name
 
 from tollgauge.core.evidence_schema import schema_text
 from tollgauge.core.lint.docs import markdown
-from tollgauge.core.policy import CURRENT
+from tollgauge.core.policy import POLICIES
 
 
 def pages() -> dict[str, str]:
-    """File name to content; the methodology is that of the current policy."""
+    """File name to content; the methodology of each policy, the current one without a number."""
     return {
-        "methodology.md": methodology(CURRENT),
+        **{page_name(version): methodology(policy) for version, policy in POLICIES.items()},
         "gaming.md": gaming(),
         "evidence.schema.json": schema_text(),
         "lint-rules.md": markdown(),

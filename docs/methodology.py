@@ -25,13 +25,15 @@ from tollgauge.core.attribution import (
 )
 from tollgauge.core.exchange import FaultKind
 from tollgauge.core.finding import Severity
-from tollgauge.core.policy import Policy, Table
-from tollgauge.core.probe import LATE_HERE, LATE_MS, Outcome
+from tollgauge.core.forecast import forecast
+from tollgauge.core.organic import intervals
+from tollgauge.core.policy import CURRENT, POLICIES, Policy, Table
+from tollgauge.core.probe import HOLDS_MIN_MS, LATE_HERE, LATE_MS, Outcome
 from tollgauge.core.rounding import half_up
 from tollgauge.core.scoring import RULES
-from tollgauge.core.signals import envelope
 from tollgauge.core.signals.components import SUBSCORES
 from tollgauge.core.signals.volume import volume_of
+from tollgauge.core.spans import HOLDS_MAX_MS
 from tollgauge.core.units import HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.verdict import verdict
 
@@ -53,20 +55,48 @@ _UNPROVEN: Final = (
     "since"
 )
 
+_DECISIONS: Final = """\
+- A refusal (429, 401, 403) is *not up* as time from the first one. That it is excluded for six
+  hours holds for the counts alone (probes, scored, confidence); otherwise a failure that is
+  answered with 429 would give a higher score than the failure.
+- Policy 1 on evidence of format 2 takes its whole days: its window begins at midnight. Evidence
+  of format 1 is recomputed exactly as before.
+- The state before is remembered for one day: the first statement after a whole UTC day without
+  any begins neither a failure nor a repair.
+- A failure whose target asked for a pause is not asked again early, and counts as confirmed.
+- A lint finding is an error only if a stock client could not pay by the last envelope; error
+  findings of an envelope that could be paid are warnings. The cap of such an error is
+  `lint-error`, 49.
+- On the leaderboard and among alternatives stands only what the advice lets pay: `proceed` or
+  `caution`. `not-payable` is left out as well.
+- A leaderboard counts what it leaves out of a site up to 1,000.
+- Alternatives whose chance of being payable in 24 hours is 85 % or more come before all others,
+  then similarity, that chance, score and price decide. The chance alone would put what is barely
+  alike first for a thousandth.
+- A badge shows whole points, rounded down, and only beside advice that lets pay.
+- Flags say what to heed when paying only where the advice lets pay.
+- `down` means: the latest probe that speaks was not payable. It is the same fact as the flag
+  `down-now`, and needs no number of probes.
+"""
+"""What was decided where the specification left room; the list grows."""
+
 
 def methodology(policy: Policy) -> str:
     """The page of a policy, in Markdown."""
+    by_time = RULES[policy.version].by_time
     sections = (
         _head(policy),
         _whose_fault(),
         _components(policy),
         _tables(policy),
         _settlements(),
+        *(_by_time(policy) if by_time else ()),
         _grades(policy),
         _flags(policy),
         _recommendation(policy),
         _range(policy),
-        _arithmetic(),
+        _arithmetic(policy),
+        *((_decisions(),) if by_time else ()),
     )
     return "\n\n".join(sections) + "\n"
 
@@ -80,8 +110,20 @@ def _head(policy: Policy) -> str:
         "score on any machine, and `tollgauge score EVIDENCE.json` recomputes it.\n\n"
         "Every probe has an attribution. Only what a target did itself (`theirs`) is scored; our "
         "own faults and what cannot be told apart are excluded, counted and shown. "
-        "Our fault never lowers a score."
+        "Our fault never lowers a score." + _other_policies(policy)
     )
+
+
+def _other_policies(policy: Policy) -> str:
+    """Where the other policies are written out."""
+    others = [version for version in POLICIES if version != policy.version]
+    links = ", ".join(f"[policy {version}]({page_name(version)})" for version in others)
+    return f"\n\nEvery score names the version of its policy. Also written out: {links}."
+
+
+def page_name(version: int) -> str:
+    """The page of a policy; that of the current one has no number."""
+    return "methodology.md" if version == CURRENT.version else f"methodology-{version}.md"
 
 
 def _whose_fault() -> str:
@@ -153,6 +195,7 @@ def _tables(policy: Policy) -> str:
             "## Tables",
             "Linear and exact between the points, flat outside.",
             f"Latency (median, milliseconds): {_points(policy.latency)}.",
+            f"Age (days): {_points(policy.age)}.",
             f"P (effective payers): {_points(policy.payers)}.",
             f"V (organic dollars): {_points(policy.volume)}.",
         )
@@ -161,6 +204,100 @@ def _tables(policy: Policy) -> str:
 
 def _settlements() -> str:
     return "## Organic settlement\n\n" + (inspect.getdoc(volume_of) or "")
+
+
+def _by_time(policy: Policy) -> Iterable[str]:
+    """What policies of time add, in Markdown."""
+    return (_time(policy), _forecast(policy), _confirmation(), _silence(policy), _organic(policy))
+
+
+def _decisions() -> str:
+    return f"## Decided where the specification left room\n\n{_DECISIONS.rstrip()}"
+
+
+def _observations(policy: Policy) -> str:
+    """How many independent observations the range rests on, in words."""
+    return (
+        f"1/{policy.autocorrelation} + {policy.observations_a_day} x days / (1 + changes) "
+        "independent observations, where `days` is the time that probes speak for and `changes` "
+        "how often it became payable or ceased to be: failures come in clusters, so the more of "
+        "them there were, the less the past says of the week to come"
+    )
+
+
+def _time(policy: Policy) -> str:
+    weights = ", ".join(f"{weight:,}" for weight in policy.day_weights)
+    return (
+        "## Time, not counts\n\n"
+        "A probe speaks from its instant to the next probe that speaks, and no longer than it "
+        f"holds: {HOLDS_MIN_MS // HOUR_MS} hours if it was payable; else one and a half times the "
+        f"pause to the endpoint's next probe, at least {HOLDS_MIN_MS // HOUR_MS} and at most "
+        f"{HOLDS_MAX_MS // HOUR_MS} hours. So a target that answers 503 and asks for six hours of "
+        "silence is down for those hours, and a standstill of ours counts for nobody. Every scored "
+        "probe speaks, and so does a refusal (429, 401, 403), which says that it was not up; what "
+        "is ours or unknown says nothing.\n\n"
+        "Each UTC day keeps its milliseconds up, payable and down, compliance x time, and how many "
+        "failures and repairs began; spans are split at midnight, so a closed day never changes. "
+        f"The window is the current UTC day and the {len(policy.day_weights) - 1} before it. Day k "
+        "days ago weighs round(1000 x 2^(-k/7)), k = 0 first: "
+        f"{weights}."
+    )
+
+
+def _forecast(policy: Policy) -> str:
+    rows = [
+        (
+            _below(rule.now),
+            _below(rule.day),
+            f"{rule.cap.limit_tenths / 10:g}",
+            f"`{rule.cap.code}`",
+            rule.cap.reason,
+        )
+        for rule in policy.forecast_caps
+    ]
+    return (
+        "## Forecast\n\n"
+        "`payableNow` is the chance that it can be paid in half an hour, `payable24h` in 24 hours; "
+        "both are published to three decimals.\n\n"
+        + (inspect.getdoc(forecast) or "")
+        + "\n\nThe forecast limits the score; the lowest cap wins:\n\n"
+        + _table(("payableNow", "payable24h", "cap", "code", "reason"), rows)
+    )
+
+
+def _confirmation() -> str:
+    return (
+        "## Confirmation\n\n"
+        "The first failure of an endpoint that was payable is asked again after 60 seconds and "
+        "after 5 minutes. These probes speak for time and are in no count. Until one of them has "
+        "answered, the caps use the forecast from before the failure and the advice is `caution`: "
+        "a success makes the failure a span of a minute, a second failure confirms it."
+    )
+
+
+def _silence(policy: Policy) -> str:
+    hours = policy.refusing_ms // HOUR_MS
+    return (
+        "## Silence is not health\n\n"
+        "A refusal is not up as time from the first one, so it never scores better than a failure. "
+        f"What has answered every check with 429 for {hours} hours is flagged `refuses-probes`. "
+        f"Without a probe that speaks for {policy.stale_ms // HOUR_MS} hours or "
+        f"{policy.stale_intervals} intervals of its cadence, whichever is longer, an endpoint is "
+        "`stale`: its advice is `unverified`, whatever its score was. A pause that a target asks "
+        "for is kept, for at most 6 hours, and its host's other endpoints wait at most 10 minutes."
+    )
+
+
+def _organic(policy: Policy) -> str:
+    return (
+        f"## Organic interval\n\n{inspect.getdoc(intervals)}\n\n"
+        "Both ends go through the tables of P and V; the score takes min(act(high), act(low) + "
+        f"{policy.activity_gap}), the report names both ends and the number of clusters."
+    )
+
+
+def _below(limit: Fraction) -> str:
+    return "any" if limit == 1 else f"below {100 * limit} %"
 
 
 def _grades(policy: Policy) -> str:
@@ -184,7 +321,8 @@ def _flags(policy: Policy) -> str:
         for rule in sorted(RULES[policy.version].flags, key=lambda rule: rule.code)
         if rule.severity is severity
     ]
-    rows.append(("`lint:<rule>`", "the rule's", _words(envelope.lint_flags), ""))
+    lint = RULES[policy.version].lint_flags
+    rows.append(("`lint:<rule>`", "the rule's", _words(lint), limits.get("lint-error", "")))
     return "\n\n".join(("## Flags", _table(("flag", "severity", "fires when", "cap"), rows)))
 
 
@@ -198,16 +336,29 @@ def _range(policy: Policy) -> str:
         "Confidence is the number of distinct half hours of the window with a scored probe / "
         f"{policy.slots_full}, at most 1.00. The range shows how far the score may be off: its low "
         f"end takes uptime and compliance at the Wilson lower bound (z = {_decimal(policy.z)}, "
-        f"n / {policy.autocorrelation} independent probes), its high end at the upper bound and "
-        "activity as if nothing were left out and nobody shared the payTo. Caps hold for both "
-        "ends.\n\n" + _words(verdict)
+        f"{_range_ends(policy)}. Caps hold for both ends.\n\n" + _words(verdict)
     )
 
 
-def _arithmetic() -> str:
+def _range_ends(policy: Policy) -> str:
+    if RULES[policy.version].by_time:
+        return (
+            f"{_observations(policy)}), its high end at the upper bound; activity "
+            "is at the two ends of the organic interval"
+        )
+    return (
+        f"n / {policy.autocorrelation} independent probes), its high end at the upper bound and "
+        "activity as if nothing were left out and nobody shared the payTo"
+    )
+
+
+def _arithmetic(policy: Policy) -> str:
+    window = "`asOf - 30 d < at <= asOf`"
+    if RULES[policy.version].by_time:
+        window = "the current UTC day and the 30 before it (changes: `asOf - 30 d < at <= asOf`)"
     return (
         "## Arithmetic\n\n"
-        "The window is `asOf - 30 d < at <= asOf`, instants are integer milliseconds UTC. "
+        f"The window is {window}, instants are integer milliseconds UTC. "
         "Everything is an exact fraction until the end; score, subscores and range are then "
         "rounded half up to one decimal, confidence to two. Latency comes from a histogram of "
         "whole milliseconds: below 128 ms one bucket a millisecond, above it 64 equal buckets an "

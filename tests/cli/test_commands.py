@@ -41,6 +41,7 @@ def test_help_names_every_command(tollgauge: Command) -> None:
     for name in (
         *("run", "serve", "work", "demo", "probe", "lint", "score", "discover", "migrate"),
         *("trace", "mcp", "backup", "restore", "config", "bench", "payments", "watch"),
+        "calibration",
     ):
         assert f" {name} " in done.out
 

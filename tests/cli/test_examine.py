@@ -15,7 +15,9 @@ from tests.support.http_service import PAY_TO
 
 from tollgauge.core.evidence import digest as evidence_digest
 from tollgauge.core.evidence import from_json, to_json
-from tollgauge.web.wire import examples
+from tollgauge.core.policy import POLICY_1
+from tollgauge.core.scoring import score as score_of
+from tollgauge.web.wire import examples, tenths
 
 
 def test_lint_says_what_a_captured_exchange_asks(tollgauge: Command, tmp_path: Path) -> None:
@@ -149,10 +151,7 @@ def test_score_recomputes_evidence_and_reports(tollgauge: Command, tmp_path: Pat
 
 
 def test_score_exits_1_when_the_advice_is_to_avoid(tollgauge: Command, tmp_path: Path) -> None:
-    evidence = orjson.loads(to_json(examples._evidence()))
-    for day in evidence["days"]:
-        day.update(up=0, compliant=0, payable=0, compliance=0, latency=[], latencySum=0)
-    done = tollgauge("score", "-", "--json", stdin=orjson.dumps(evidence))
+    done = tollgauge("score", "-", "--json", stdin=orjson.dumps(dead_evidence()))
     assert done.code == 1, done.err
     assert done.json["recommendation"] in ("avoid", "not-payable")
 
@@ -234,18 +233,29 @@ def test_score_exits_1_for_any_claim_that_the_evidence_does_not_give(
     assert "they agree" not in done.out
 
 
-def report_of_a_dead_endpoint(tollgauge: Command) -> dict[str, Any]:
-    """An honest report that says avoid."""
-    document = orjson.loads(to_json(examples._evidence()))
+def dead_evidence() -> dict[str, Any]:
+    """Evidence of an endpoint that never answered."""
+    document: dict[str, Any] = orjson.loads(to_json(examples._evidence()))
     for day in document["days"]:
         day.update(up=0, compliant=0, payable=0, compliance=0, latency=[], latencySum=0)
+        day["spans"].update(up=0, payable=0, down=86_400_000, compliance=0)
     document["recent"] = {"scored": 6, "up": 0}
+    for name in ("state", "last"):
+        document[name] |= {"outcome": "timeout", "up": False, "payable": False}
+    return document
+
+
+def report_of_a_dead_endpoint(tollgauge: Command) -> dict[str, Any]:
+    """An honest report that says avoid."""
+    document = dead_evidence()
     score = tollgauge("score", "-", "--json", stdin=orjson.dumps(document)).json
     assert score["recommendation"] == "avoid"
     report = examples.trust_report()
     digest = evidence_digest(from_json(document))
     evidence = report["evidence"] | {"document": document, "digest": digest}
-    honest: dict[str, Any] = report | score | {"evidence": evidence}
+    before = score_of(from_json(document), POLICY_1)
+    previous = {"version": 1, "score": tenths(before.score_tenths), "grade": before.grade}
+    honest: dict[str, Any] = report | score | {"evidence": evidence, "previousPolicy": previous}
     return honest
 
 
@@ -262,6 +272,17 @@ def test_a_flag_that_a_report_hides_is_a_forgery(tollgauge: Command) -> None:
     assert report["flags"]
     for code in report["flags"]:
         assert f"report claims flags.{code} none, evidence gives" in done.out
+
+
+def test_what_a_report_says_of_the_policy_before_is_compared_too(tollgauge: Command) -> None:
+    report = examples.trust_report()
+    before = report["previousPolicy"]
+    forged = report | {"previousPolicy": before | {"score": 99.9}}
+    done = tollgauge("score", "-", stdin=orjson.dumps(forged))
+    assert done.code == 1
+    assert f"claims previousPolicy.score 99.9, evidence gives {before['score']}" in done.out
+    unknown = report | {"previousPolicy": before | {"version": 99}}
+    assert tollgauge("score", "-", stdin=orjson.dumps(unknown)).code == 1
 
 
 def test_a_claim_of_nothing_is_compared_too(tollgauge: Command) -> None:

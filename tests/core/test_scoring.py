@@ -28,7 +28,6 @@ from tollgauge.core.scoring import score as score_under
 from tollgauge.core.signals.envelope import MISMATCH_RULE
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, WINDOW_MS
-from tollgauge.core.verdict import summary, verdict
 
 
 def score(evidence: Evidence) -> Score:
@@ -356,41 +355,6 @@ def test_the_weights_of_a_policy_add_up_to_a_hundred() -> None:
 )
 def test_grades_change_at_their_thresholds(tenths: int, grade: str) -> None:
     assert POLICY_1.grade(tenths) == grade
-
-
-@pytest.mark.parametrize(
-    ("up", "scored", "word"),
-    [
-        (0, 0, None),
-        (1_440, 1_440, "flawless"),
-        (99_999, 100_000, "near-perfect"),
-        (995, 1_000, "near-perfect"),
-        (994, 1_000, "occasional misses"),
-        (950, 1_000, "occasional misses"),
-        (935, 1_000, "frequent outages"),
-        (800, 1_000, "frequent outages"),
-        (437, 1_000, "unreliable"),
-        (1, 100_000, "unreliable"),
-        (0, 48, "failed every check"),
-    ],
-)
-def test_uptime_has_a_word(up: int, scored: int, word: str | None) -> None:
-    assert verdict(up, scored) == word
-
-
-def test_the_summary_is_one_plain_sentence() -> None:
-    assert summary(score(perfect())) == (
-        "Flawless: 1,440 of 1,440 checks answered in 30 days, 150 ms on average; "
-        "grade A (85.0 of 100), proceed."
-    )
-    young = perfect(days=(day(TODAY), day(TODAY - 1)), first_seen=AS_OF - 2 * DAY_MS)
-    assert "96 of 96 checks answered in the 2 days since it was first seen," in summary(
-        score(young)
-    )
-    assert "avoid because of wildcard-402" in summary(score(perfect(wildcard=True)))
-    assert summary(score(perfect(days=(), last=None))).startswith("Not probed yet")
-    ours = Rollup(day=TODAY, probes=3, excluded=(("dns-failed", 3),))
-    assert summary(score(perfect(days=(ours,), last=None))).startswith("Not verified")
 
 
 def test_halves_round_up() -> None:

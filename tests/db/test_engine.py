@@ -7,7 +7,8 @@ import importlib
 import pkgutil
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,21 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from tests.support.open_transaction import open_transaction
+from tests.support.probe_archive import DAY, START, A, B, lively
 from tests.support.statements import execute, fetch
 
 import tollgauge.store
 from tollgauge.core.discovery import Census
 from tollgauge.core.payment import State
+from tollgauge.core.spans import NO_SPANS, spans_by_day, statement
+from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
 from tollgauge.db import meta, migrations
 from tollgauge.db.engine import Store, StoreError, StoreUnavailable
+from tollgauge.db.packing import pack
+from tollgauge.monitor import scoring
 from tollgauge.store.endpoints import crawls
 from tollgauge.store.ledger import payments
+from tollgauge.store.probes import window
 from tollgauge.store.tables import TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,7 +136,8 @@ def fill(connection: sa.Connection, name: str, **values: object) -> None:
         if not column.nullable and column.server_default is None
     }
     texts = {key: "1" for key in needed if isinstance(table.c[key].type, sa.String)}
-    connection.execute(table.insert().values(needed | texts | values))
+    blobs = {key: b"" for key in needed if isinstance(table.c[key].type, sa.LargeBinary)}
+    connection.execute(table.insert().values(needed | texts | blobs | values))
 
 
 def crawled_before(connection: sa.Connection) -> None:
@@ -152,6 +160,54 @@ async def test_a_crawl_from_before_an_upgrade_is_what_the_next_one_is_compared_w
     crawl = await store.writing(crawls.begin_crawl, "dir", now=10)
     assert await store.reading(crawls.census, crawl) == Census(listed=0, complete=3)
     assert await store.reading(crawls.last_taken, "dir") == 9
+    await store.close()
+
+
+SILENT = frozenset(range(DAY + 10, DAY + 14))
+"""Days without probes."""
+
+
+def closed_before(connection: sa.Connection, ids: Sequence[str], scored: bool) -> None:
+    """The tables of the version before days had spans, with closed days of two endpoints."""
+    command.upgrade(migrations.configuration(connection), "0018")
+    fill(connection, "host")
+    for id_, results in zip(ids, PASTS, strict=True):
+        fill(connection, "endpoint", id=id_, resource=id_)
+        for day in sorted({day_of(result.at) for result in results}):
+            packed = pack([result for result in results if day_of(result.at) == day])
+            fill(connection, "probe_day", day=day, endpoint_id=id_, packed=packed, excluded="[]")
+    fill(connection, "probe_day", day=DAY + 20, endpoint_id=ids[0], packed=None, excluded="[]")
+    if scored:
+        fill(connection, "score", endpoint_id=ids[0])
+
+
+PASTS = [
+    [
+        result
+        for result in lively(seed, first=START, last=START + 33 * DAY_MS - 1, number=150)
+        if day_of(result.at) not in {DAY + 20, *SILENT}
+    ]
+    for seed in range(2)
+]
+
+
+@pytest.mark.parametrize("scored", [True, False])
+async def test_the_days_before_an_upgrade_get_their_spans(empty: str, scored: bool) -> None:
+    store = Store.open(empty)
+    await store.writing(closed_before, [A.id, B.id], scored)
+    await store.migrate()
+    as_of = START + 33 * DAY_MS
+    for id_, results in zip((A.id, B.id), PASTS, strict=True):
+        seen = await store.reading(window.read, id_, as_of=as_of, recent_ms=1)
+        said = [one for one in map(statement, results) if one is not None]
+        assert {day.day: day.spans for day in seen.days if day.spans != NO_SPANS} == {
+            day: spans
+            for day, spans in spans_by_day(said, until=as_of).items()
+            if day >= DAY + 3 and spans != NO_SPANS
+        }
+    since = await store.reading(meta.get, scoring.POLICY_2_SINCE)
+    assert (since is not None) == scored
+    assert since is None or abs(int(since) - 1_000 * time.time()) < HOUR_MS
     await store.close()
 
 

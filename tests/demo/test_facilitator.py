@@ -227,10 +227,10 @@ async def test_the_buyer_buys_a_report_with_the_official_client(counter: Counter
     async with serve(_shop(counter)) as port:
         bought = await buy(
             f"http://127.0.0.1:{port}/",
-            "https://weather.sellers.example/v1/current",
+            "https://weather.example/v1/current",
             account=counter.chain.accounts[1],
         )
-    assert bought.report == {"resource": "https://weather.sellers.example/v1/current"}
+    assert bought.report == {"resource": "https://weather.example/v1/current"}
     assert bought.amount == _PRICE
     assert bought.payer == counter.chain.accounts[1].address
     assert await counter.payee_has() == _PRICE

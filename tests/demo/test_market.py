@@ -352,8 +352,8 @@ async def test_an_unknown_name_is_misdirected(visitor: Visitor) -> None:
     address, port = visitor.market.mapped[SELLERS[0].host]
     answer = await visitor.http.get(
         f"https://{address}:{port}/",
-        headers={"host": "nobody.sellers.example"},
-        extensions={"sni_hostname": "nobody.sellers.example"},
+        headers={"host": "nobody.example"},
+        extensions={"sni_hostname": SELLERS[0].host},
     )
     assert answer.status_code == 421
 

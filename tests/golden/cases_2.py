@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.golden.cases import change, quote
 from tests.golden.history_2 import (
+    HALF_HOUR,
     START,
     Json,
     chain_2,
@@ -100,6 +101,21 @@ def last_millisecond() -> Json:
     """All that is known lies on the oldest day of the window, of which a millisecond is left."""
     end = START + 31 * DAY - 1
     return evidence_2(probes(always(), until=START + DAY - 60_000), asOf=end, interval=30 * DAY)
+
+
+def just_two_fifths() -> Json:
+    """Down, with lambda = 1/52 and mu = 35/26: mu / (2 + mu + lambda) = 2/5."""
+    document = evidence_2([(NOW, "timeout")])
+    idle = document["days"][0]["spans"] | {"up": 0, "down": 0}
+    whole = {"up": DAY, "payable": DAY, "compliance": 100 * DAY}
+    times = [whole] * 11 + [
+        {"up": 2 * HOUR, "payable": 2 * HOUR, "down": 34 * HOUR // 10, "failures": 6, "repairs": 5}
+    ]
+    days = [
+        document["days"][0] | {"day": NOW // DAY - back, "spans": idle | time}
+        for back, time in enumerate(reversed(times))
+    ]
+    return document | {"days": days}
 
 
 PAIRS: dict[str, Json] = {
@@ -244,5 +260,23 @@ FLAGS: dict[str, Json] = {
     "four-doublings": good(changes=[price(20 + i, "10", "21") for i in range(4)]),
 }
 
-CASES_2 = PAIRS | TRICKS | ORGANIC | STATES | FLAGS
-assert len(CASES_2) == sum(map(len, (PAIRS, TRICKS, ORGANIC, STATES, FLAGS)))
+EDGES: dict[str, Json] = {
+    "429-for-just-six-hours": evidence_2(probes(until(12, "payable", "refused"), since=WEEK)),
+    "silent-for-just-three-hours": evidence_2(probes(always(), since=WEEK, until=AS_OF - 3 * HOUR)),
+    "silent-for-a-moment-more": evidence_2(
+        probes(always(), since=WEEK, until=AS_OF - 3 * HOUR - 1)
+    ),
+    "23-half-hours": evidence_2(probes(always(), since=NOW - 22 * HALF_HOUR)),
+    "24-half-hours": evidence_2(probes(always(), since=NOW - 23 * HALF_HOUR)),
+    "price-just-doubled": good(changes=[price(1, "5000", "10000")]),
+    "price-more-than-doubled": good(changes=[price(1, "5000", "10001")]),
+    "price-jumped-eight-days-ago": good(changes=[price(8, "5000", "500000")]),
+    "payable-now-is-just-two-fifths": just_two_fifths(),
+    "failed-as-the-window-began": evidence_2(
+        [(START - HALF_HOUR, "payable")] + [(START + i * HALF_HOUR, "timeout") for i in range(16)]
+    ),
+}
+"""What lies on a limit, and just beyond."""
+
+CASES_2 = PAIRS | TRICKS | ORGANIC | STATES | FLAGS | EDGES
+assert len(CASES_2) == sum(map(len, (PAIRS, TRICKS, ORGANIC, STATES, FLAGS, EDGES)))

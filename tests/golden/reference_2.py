@@ -69,7 +69,7 @@ def state_changes(days: list[dict[str, Any]]) -> Fraction:
     spans = [d["spans"] for d in days]
     watched = Fraction(sum(s["up"] + s["down"] for s in spans), DAY)
     changes: int = sum(s["failures"] + s["repairs"] for s in spans)
-    return Fraction(1, 3) + watched / 3 + changes
+    return Fraction(1, 3) + 2 * watched / (1 + changes)
 
 
 class Forecast:

@@ -323,10 +323,11 @@ async def test_settlements_reach_the_evidence_and_the_statistics(database: Path)
         seen = await indexer.store.reading(scoring.gather, found[0], as_of=indexer.now())
         (volume,) = await indexer.store.reading(volumes.published)
     assert seen.chain is not None
-    payers = {each.payer: each for each in seen.chain.payers}
-    assert payers.keys() == {"0x" + each.hex() for each in (first, second, wallet)}
-    assert (payers["0x" + first.hex()].paid, payers["0x" + first.hex()].transfers) == (1_000, 2)
-    assert payers["0x" + second.hex()].returned == 20
+    sums = seen.chain.sums
+    assert sums is not None
+    assert (sums.transfers, sums.own, sums.returned) == (4, 1_000, 20)
+    assert (sums.raw.payers, sums.raw.volume) == (3, 2_050)
+    assert (sums.organic.payers, sums.organic.volume) == (2, 1_030)
     assert seen.chain.indexed_to_block == chain.head.number
     assert seen.chain.indexed_ms > 0
     assert (volume.raw, volume.organic) == (2_050, 1_030)

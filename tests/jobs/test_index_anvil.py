@@ -33,7 +33,7 @@ from tollgauge.demo.chain import ChainError, find_anvil, run_chain
 from tollgauge.demo.envelopes import USDC
 from tollgauge.jobs import index
 from tollgauge.jobs.index_visit import IndexSettings, IndexState
-from tollgauge.store.chain import transfers
+from tollgauge.store.chain import transfers, volumes
 from tollgauge.store.endpoints import endpoints
 
 SETTINGS = IndexSettings(audit=1, dirty_every_ms=0, volume_every_ms=0, tip_span=7)
@@ -220,6 +220,10 @@ async def test_every_kind_of_settlement_is_found_and_nothing_else(
         wallet = market.seller(which).lower()
         net = sum(row[-1] if row[5] else -row[-1] for row in expected if row[3] == wallet)
         assert await market.world.chain.balance(wallet) == net + gifts
+        sums = await store.reading(volumes.sums, 8453, wallet, as_of=now())
+        assert sums.raw.volume == sum(row[-1] for row in expected if row[3] == wallet and row[5])
+        assert sums.organic.volume == net
+        assert sums.high.volume == 0  # less than a cent
 
 
 @pytest.mark.parametrize("seed", range(3))

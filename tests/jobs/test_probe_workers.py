@@ -13,6 +13,7 @@ import pytest
 from tests.support.probe_loop import START, Clock, Loop, counting, endpoint, worker
 
 from tollgauge.app import now_ms
+from tollgauge.core.schedule import NORMAL
 from tollgauge.core.units import DAY_MS
 from tollgauge.db import leases
 from tollgauge.db.engine import Store
@@ -71,7 +72,7 @@ async def test_an_endpoint_that_cannot_be_scored_stops_nobody_else(empty: Store)
     await empty.writing(endpoints.insert, odd, *others)
     await empty.writing(endpoints.mark_dirty, [odd.id], now=START)
     clock = Clock(START + DAY_MS)
-    tally = await score.run(empty, settings=ScoreSettings(), clock=clock)
+    tally = await score.run(empty, settings=ScoreSettings(), cadence=NORMAL, clock=clock)
     assert (tally["scored"], tally["failed"]) == (6, 1)
     assert await empty.reading(scores.get, odd.id) is None
     assert len(await empty.reading(scores.get_many, [each.id for each in others])) == 5

@@ -77,7 +77,7 @@ def market_of(
     ]
     return Market(
         as_of=AS_OF,
-        flows=lambda: frozen,
+        flows=frozen,
         firsts=sorted(births.values(), key=lambda birth: (birth.pay_to, birth.at)),
         indexed_from=dict.fromkeys(sold_at, indexed_from),
     )

@@ -22,7 +22,6 @@ from tollgauge.core.endpoint import endpoint_id
 from tollgauge.db.engine import StoreSettings
 from tollgauge.demo.seed import load_past
 from tollgauge.demo.sellers import SELLERS
-from tollgauge.jobs import score
 from tollgauge.web import routes as web
 from tollgauge.web.edge.middleware import Edge, EdgeSettings
 from tollgauge.web.paid.catalogue import SaleSettings
@@ -31,7 +30,7 @@ from tollgauge.web.settings import ServerSettings
 NOW = 1_795_000_000_000
 BASE = "http://trust.test"
 PAY_TO = "0x" + "ab" * 20
-WEATHER = "https://weather.sellers.example/v1/current"
+WEATHER = "https://weather.example/v1/current"
 WEATHER_ID = endpoint_id(WEATHER)
 
 
@@ -91,7 +90,7 @@ async def fill(running: Running, *, days: int = 3) -> None:
     """Let the market live for some days, and score it."""
     service = running.service
     await load_past(service.store, days=days, now=running.clock(), report=lambda *_: None)
-    while await score.run(service.store, settings=service.config.score, clock=running.clock):
+    while await service.round("score"):
         pass
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from tollgauge.core.finding import Severity
 from tollgauge.core.policy import POLICY_1, Cap
-from tollgauge.core.score import Component
+from tollgauge.core.rollup import SLOT_MS
+from tollgauge.core.score import Activity, Component
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.units import DAY_MS, HOUR_MS
 from tollgauge.monitor.reports import (
@@ -63,7 +64,11 @@ def snapshot(**changes: Any) -> Snapshot:
         status="listed",
         computed_at=NOW - 5 * HOUR_MS,
         verdict="near-perfect",
-        summary="Near-perfect: 1,426 of 1,433 checks answered in 30 days.",
+        reason="It could be paid when it was last checked.",
+        payable_now_permille=999,
+        payable_24h_permille=995,
+        is_down=False,
+        summary="It could be paid when it was last checked. Proceed: grade A (83.1 of 100).",
         sources=("bazaar",),
         advertised_name="Weather",
         advertised_description="Forecasts for any place.",
@@ -102,8 +107,18 @@ def view(shown: Snapshot | None = None, **changes: Any) -> EndpointView:
         ),
         low_tenths=800,
         high_tenths=852,
+        activity=Activity(low_tenths=364, high_tenths=400, clusters=4),
         days=tuple(
-            DayBar(day=TODAY - 29 + n, scored=48, up=47, excluded=1, p50_ms=90, p95_ms=200)
+            DayBar(
+                day=TODAY - 29 + n,
+                up_ms=47 * SLOT_MS,
+                down_ms=SLOT_MS,
+                scored=48,
+                up=47,
+                excluded=1,
+                p50_ms=90,
+                p95_ms=200,
+            )
             for n in range(30)
         ),
         events=(
@@ -122,6 +137,10 @@ def view(shown: Snapshot | None = None, **changes: Any) -> EndpointView:
 def unmeasured() -> EndpointView:
     shown = snapshot(
         recommendation="unverified",
+        reason="Nothing was measured yet.",
+        payable_now_permille=None,
+        payable_24h_permille=None,
+        is_down=None,
         grade=None,
         score_tenths=None,
         confidence_hundredths=0,
@@ -151,13 +170,14 @@ def unmeasured() -> EndpointView:
         caps=(),
         low_tenths=None,
         high_tenths=None,
+        activity=None,
         days=(),
         events=(),
     )
 
 
-def board(*rows: Snapshot) -> Leaderboard:
-    return Leaderboard(as_of=NOW, policy_version=1, rows=rows)
+def board(*rows: Snapshot, **changes: Any) -> Leaderboard:
+    return Leaderboard(as_of=NOW, policy_version=1, rows=rows, **changes)
 
 
 def stats(**changes: Any) -> Ecosystem:

@@ -63,7 +63,9 @@ class Loop:
 
     async def score(self) -> None:
         settings = ScoreSettings()
-        while await score.run(self.store, settings=settings, clock=self.clock):
+        while await score.run(
+            self.store, settings=settings, cadence=self.settings.cadence, clock=self.clock
+        ):
             pass
 
     async def add(self, *added: Endpoint) -> None:

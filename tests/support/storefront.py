@@ -28,7 +28,7 @@ from tollgauge.store.ledger import payments
 from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web import routes as web
 
-WEATHER = "https://weather.sellers.example/v1/current"
+WEATHER = "https://weather.example/v1/current"
 WEATHER_ID = endpoint_id(WEATHER)
 
 

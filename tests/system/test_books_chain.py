@@ -34,7 +34,7 @@ from tollgauge.store.chain import deposits
 from tollgauge.store.ledger import books
 from tollgauge.web import routes as web
 
-WEATHER = "https://weather.sellers.example/v1/current"
+WEATHER = "https://weather.example/v1/current"
 SETTINGS = IndexSettings(audit=1, volume_every_ms=0, tip_span=7)
 PRICE, GIFT, UNSOLD = 5_000, 700, 6_000
 A_DAY_S = 86_400

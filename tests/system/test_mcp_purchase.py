@@ -40,8 +40,8 @@ from tollgauge.web.mcp.tools import as_header
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = (ROOT / "docs" / "mcp.md").read_text()
 CLIENTS = (ROOT / "docs" / "clients.md").read_text()
-WEATHER = "https://weather.sellers.example/v1/current"
-INJECTED = "https://seo.sellers.example/v1/audit"
+WEATHER = "https://weather.example/v1/current"
+INJECTED = "https://seo.example/v1/audit"
 TRUST = "x402_trust_score"
 
 pytestmark = [

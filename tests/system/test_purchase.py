@@ -44,8 +44,8 @@ from tollgauge.store.probes import probes
 from tollgauge.web import routes as web
 
 ROOT = Path(__file__).resolve().parents[2]
-WEATHER = "https://weather.sellers.example/v1/current"
-HOST = "weather.sellers.example"
+WEATHER = "https://weather.example/v1/current"
+HOST = "weather.example"
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 
 pytestmark = [
@@ -185,11 +185,11 @@ async def test_bad_input_with_a_good_payment_charges_nothing(business: Business)
         (None, "invalid-input"),
         (7, "resource-invalid"),
         ("", "resource-invalid"),
-        ("http://weather.sellers.example/v1/current", "resource-not-https"),
+        ("http://weather.example/v1/current", "resource-not-https"),
         ("https://127.0.0.1/", "resource-not-public"),
         ("https://169.254.169.254/latest", "resource-not-public"),
         ("https://localhost/", "resource-not-public"),
-        ("https://user@weather.sellers.example/", "resource-invalid"),
+        ("https://user@weather.example/", "resource-invalid"),
     )
     for resource, code in cases:
         answer = await business.ask(resource, header)
@@ -209,7 +209,7 @@ async def test_a_target_that_is_down_is_a_normal_charged_report(business: Busine
 
 
 async def test_a_resource_nobody_listed_is_probed_adopted_and_reported(business: Business) -> None:
-    resource = "https://weather.sellers.example/v9/never-listed"
+    resource = "https://weather.example/v9/never-listed"
     header = await business.header()
     bought = await business.ask(resource, header)
     report = bought.json()
@@ -236,7 +236,7 @@ def _age(tx: Connection, endpoint_id: str) -> None:
 
 
 async def test_callers_within_ten_seconds_share_one_live_probe(business: Business) -> None:
-    resource = "https://fx.sellers.example/v2/rates"
+    resource = "https://fx.example/v2/rates"
     one, other = await asyncio.gather(
         *(buy(business.url, resource, account=business.world.buyer) for _ in range(2))
     )

@@ -453,7 +453,9 @@ async def test_a_page_without_storage_still_sells(visit: Opener) -> None:
 async def test_the_endpoint_s_page_leads_here(visit: Opener) -> None:
     person = await visit()
     await person.page.goto(person.url.removesuffix("/upgrade"))
-    await person.page.get_by_role("link", name="Pay from a wallet in this browser").click()
+    await person.page.get_by_role(
+        "link", name="Buy the report from a wallet in this browser"
+    ).click()
     await expect(person.page).to_have_url(person.url)
     await expect(person.page.locator(".target")).to_have_text(WEATHER)
 

@@ -169,6 +169,9 @@ def _score_lines(score: Score) -> Iterator[str]:
     from tollgauge.core.verdict import summary
 
     yield summary(score)
+    now, day = score.payable_now_permille, score.payable_24h_permille
+    if now is not None and day is not None:
+        yield f"payable    {now / 10:6.1f} % in half an hour, {day / 10:.1f} % in 24 hours"
     for component in score.components:
         points = component.tenths / 10
         yield f"{component.name:10} {points:6.1f} of 100, weight {component.weight}"

@@ -34,7 +34,7 @@ def work(
 ) -> None:
     """Workers only: all loops, or those that --only names.
 
-    The loops are probe, score, alert, similar and prune; with a source
+    The loops are probe, score, alert, similar, prune and calibrate; with a source
     discover; with a chain's node (TOLLGAUGE_RPC_URL) index and settle.
     """
     names = tuple(name.strip() for name in only.split(",") if name.strip())

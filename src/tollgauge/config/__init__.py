@@ -32,6 +32,7 @@ from tollgauge.config.read import PREFIX, merge, settings_of, validate
 from tollgauge.config.rules import check, https_origins
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.db.engine import StoreSettings
+from tollgauge.jobs.calibrate import CalibrationSettings
 from tollgauge.jobs.discover import Source, SourceKind
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
@@ -75,6 +76,7 @@ class Config:
     egress: EgressSettings = field(default_factory=EgressSettings)
     probe: ProbeSettings = field(default_factory=ProbeSettings)
     score: ScoreSettings = field(default_factory=ScoreSettings)
+    calibration: CalibrationSettings = field(default_factory=CalibrationSettings)
     index: IndexSettings = field(default_factory=IndexSettings)
     watch: WatchSettings = field(default_factory=WatchSettings)
     sources: Annotated[tuple[Source, ...], AfterValidator(_named_once)] = ()

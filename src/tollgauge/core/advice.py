@@ -15,6 +15,9 @@ from tollgauge.core.policy import Cap
 from tollgauge.core.signals.facts import Facts
 from tollgauge.core.signals.flag import Flag
 
+PAYABLE: Final = frozenset({"proceed", "caution"})
+"""The advice that lets pay: what has another one stands on no leaderboard, is no alternative, and
+nobody is told how to pay it."""
 _TEMPLATE_SHADOWS: Final = frozenset({"down-now", "never-compliant"})
 """Error flags that an unfilled placeholder causes by itself."""
 _WEAK: Final = {
@@ -117,7 +120,8 @@ def _why_careful(judgement: Judgement) -> str | None:
     if payto is not None and facts.evidence.as_of - payto <= facts.policy.payto_caution_ms:
         return "The address that receives the money changed in the last 30 days."
     if facts.totals.slots < facts.policy.slots_min:
-        return f"Only {facts.totals.slots} half hours were observed yet."
+        count = facts.totals.slots
+        return f"Only {count} half {'hour was' if count == 1 else 'hours were'} observed yet."
     return _why_low(judgement) if judgement.grade == "C" else None
 
 

@@ -13,14 +13,18 @@ whoever made them and on how many days, and all figures are computed from them:
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from heapq import nsmallest
 from typing import Final, NamedTuple
 
 from tollgauge.core.rounding import half_up
+from tollgauge.core.score import Score
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.wilson import bounds
 
 NOW: Final = "now"
@@ -39,6 +43,10 @@ rate, the share of all outcomes, is computed afterwards."""
 GROUPS: Final = ("grade", "recommendation", "age")
 AGES: Final = ((1, "first day"), (7, "1 to 6 days"), (30, "7 to 29 days"))
 OLD: Final = "30 days and more"
+NOW_MAX_MS: Final = 2 * HOUR_MS
+"""A forecast of the next half hour is held against the next probe if that comes so soon."""
+DAY_NEAR_MS: Final = 30 * MINUTE_MS
+"""How far from 24 hours later a probe may be that a forecast of a day is held against."""
 BIN_MIN: Final = 200
 """With fewer forecasts a bin says `not enough data`."""
 _BINS: Final = 10
@@ -53,6 +61,10 @@ class Cell(NamedTuple):
     horizon: str
     measure: str
     value: int | str
+
+
+KEPT: Final = Cell("any", "forecasts", "kept")
+"""How many forecasts there were, whether or not anything came of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +167,30 @@ class Group:
     count: int
     next_e4: int | None
     day_e4: int | None
+
+
+def forecast_of(score: Score, first_seen: int, baselines: tuple[int, ...]) -> Forecast:
+    """What a score says of an endpoint, as it is counted. A policy that forecasts nothing is taken
+    at its word: the score out of 100 is the chance.
+    """
+    now, day = score.payable_now_permille, score.payable_24h_permille
+    return Forecast(
+        payable_now=(score.score_tenths or 0) if now is None else now,
+        payable_24h=(score.score_tenths or 0) if day is None else day,
+        grade=score.grade or "none",
+        recommendation=score.recommendation,
+        age_days=max(score.as_of - first_seen, 0) // DAY_MS,
+        baselines=baselines,
+    )
+
+
+def sample(endpoint_ids: Iterable[str], hour: int, *, limit: int) -> list[str]:
+    """At most so many of these endpoints, others each hour (hours since the epoch), and the same
+    whoever asks: those whose hash with the hour is lowest.
+    """
+    return nsmallest(
+        limit, endpoint_ids, key=lambda id_: hashlib.sha256(f"{id_}:{hour}".encode()).digest()
+    )
 
 
 def age_group(days: int) -> str:

@@ -70,12 +70,11 @@ class Clusters:
         for pay_to in members:
             ids = payers[pay_to]
             rarest = sorted(ids, key=lambda payer: (frequency[payer], payer))
-            for payer in rarest[: len(ids) // 2 + 1]:
-                if frequency[payer] == 1:
-                    continue
-                for other in by_payer[payer]:
-                    if self.of(other) != self.of(pay_to) and _alike(ids, payers[other]):
-                        self.join(other, pay_to)
+            shared = [payer for payer in rarest[: len(ids) // 2 + 1] if frequency[payer] > 1]
+            for other in set().union(*(by_payer[payer] for payer in shared)):
+                if self.of(other) != self.of(pay_to) and _alike(ids, payers[other]):
+                    self.join(other, pay_to)
+            for payer in shared:
                 by_payer[payer].append(pay_to)
 
     def _first_of_each_set(self, payers: Sequence[Sequence[int]]) -> list[int]:

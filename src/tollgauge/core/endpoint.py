@@ -115,7 +115,10 @@ class Endpoint:
     the attempt that elicited a 402 before (`GET`, `POST`, or another method), None until one did.
     `quote` is the latest advertised price, from our own probe where one saw it, else a listing's.
     `last_probed` is the latest probe, scored or not; `watched_until` the end of the last active
-    watch.
+    watch; `asked_at` when somebody last paid for a report or a live probe of it.
+
+    `payable` is what the latest probe that speaks said (core/spans), None before any;
+    `unconfirmed_at` the instant of a failure that is being asked again, None while there is none.
     """
 
     id: str
@@ -131,6 +134,9 @@ class Endpoint:
     last_probed: int | None = None
     next_due: int = 0
     watched_until: int = 0
+    asked_at: int | None = None
+    payable: bool | None = None
+    unconfirmed_at: int | None = None
     service_name: str = ""
     description: str = ""
     tags: tuple[str, ...] = ()

@@ -17,6 +17,8 @@ NOW_HOURS: Final = Fraction(1, 2)
 """`payableNow`: the next half hour."""
 DAY_HOURS: Final = Fraction(24)
 """`payable24h`: a probe in 24 hours."""
+EXPECTED_PERMILLE: Final = 850
+"""A lower chance of being payable in 24 hours is doubtful (core/policy, `doubtful-tomorrow`)."""
 
 
 def forecast(spans: Spans, *, payable: bool, hours: Fraction) -> Fraction:
@@ -39,3 +41,8 @@ def forecast(spans: Spans, *, payable: bool, hours: Fraction) -> Fraction:
     repair = (spans.repairs + Fraction(1, 4)) / (down + Fraction(1, 2) + (72 if never else 0))
     repair *= hours
     return repair / (1 + repair + failing)
+
+
+def is_expected(payable_24h_permille: int | None) -> bool:
+    """Whether an endpoint is expected to be payable in 24 hours."""
+    return (payable_24h_permille or 0) >= EXPECTED_PERMILLE

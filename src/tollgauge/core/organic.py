@@ -4,15 +4,15 @@ Nobody can tell from transfers who owns a wallet, so there are two readings, bot
 transfers of one chain and window alone; `intervals` states the rules. Which payTo addresses are one
 seller is core/clusters', what a payTo's own flows tell core/signals/volume's.
 
-The flows are read twice, one payTo at a time. What is kept between: for each payer the days he paid
-on and the payTo addresses where he pays most, for each payTo the numbers of its payers.
+The flows are read once, one payTo at a time. What is kept of them: 16 bytes for each payer of each
+payTo, and for each payer the days he paid on and where he pays most.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import heappush, heappushpop
 from itertools import groupby
@@ -39,6 +39,8 @@ CREDIT: Final = 3
 """A payer's credited volume is at most so many times his outside spending."""
 LEAST_VOLUME: Final = 10_000
 """Less than this in a window counts nothing: one cent."""
+MOST_VOLUME: Final = 2**63 - 1
+"""More than this (nine trillion dollars) counts as this."""
 SEEN_DAYS: Final = 2
 KNOWN_MS: Final = 7 * DAY_MS
 BATCH: Final = 5
@@ -57,13 +59,13 @@ class First(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Market:
-    """The window of a chain that ends `as_of`. `flows` reads each payTo with its flows by
-    counterparty, the same whenever it is called. `firsts` are in the order of payTo and time.
+    """The window of a chain that ends `as_of`. `flows` are those of each payTo by
+    counterparty, in the order of addresses; `firsts` are in the order of payTo and time.
     `indexed_from` says since when (ms UTC) the transfers of a payTo are known.
     """
 
     as_of: int
-    flows: Callable[[], Iterable[tuple[bytes, Mapping[bytes, Flow]]]]
+    flows: Iterable[tuple[bytes, Mapping[bytes, Flow]]]
     firsts: Iterable[First]
     indexed_from: Mapping[bytes, int]
 
@@ -87,60 +89,66 @@ def intervals(market: Market) -> Iterator[tuple[bytes, ChainSums]]:
     **Outside spending** is what he paid in other clusters, at the 12 addresses where he pays most,
     less what payTo addresses sent him. What all payers of a seller spend at another address counts
     only up to what others spend there: a second shop that lives on the same wallets is no outside.
+
+    So three points of a score can be had for nothing, and each one more takes outside spending of
+    at least $32 in 30 days.
     """
-    census = _read(market)
-    census.settle()
-    for pay_to, flows in market.flows():
-        yield pay_to, _sums(census, pay_to, flows)
+    census = _Census()
+    for pay_to, flows in market.flows:
+        census.add(pay_to, flows)
+    census.note_births(market)
+    census.form_clusters()
+    for members in census.members.values():
+        yield from _seller(census, members)
 
 
 @dataclass(slots=True)
 class _Census:
     """What is known of all payTo addresses and payers, by their numbers in the order they were met.
 
-    Of payers: `days` (bits), `spent` (the largest amounts, each with a payTo), whether they are
-    `known` long enough and `born` in a batch. Of payTo addresses: their `customers` and their
-    `income`, since `settle` without what their own cluster pays. `sent` is what payTo addresses
-    sent to an address.
-
-    Of clusters: their `members`, the payTo addresses (`takers`) that they sent money to, and the
-    `outside`: what their payers spend at others together, and how much of that counts. It is kept
-    for clusters of several alone.
+    Of payTo addresses: their own `sums`; their `customers` with the `volumes` of each; and their
+    `income`, in the end without what their own cluster pays. Of payers: `days` (bits); `spent`, the
+    largest amounts with the payTo of each; whether they are `known` long enough, and `born` in a
+    batch. `sent` is what payTo addresses sent to an address, `returns` the
+    same to payers. Of clusters: their `members`, and the
+    payTo addresses (`takers`) that they sent money to.
     """
 
     pay_tos: dict[bytes, int] = field(default_factory=dict)
-    addresses: list[bytes] = field(default_factory=list)
-    income: list[int] = field(default_factory=list)
+    sums: list[ChainSums] = field(default_factory=list)
     customers: list[array[int]] = field(default_factory=list)
+    volumes: list[array[int]] = field(default_factory=list)
+    income: list[int] = field(default_factory=list)
     payers: dict[bytes, int] = field(default_factory=dict)
     days: list[int] = field(default_factory=list)
     spent: list[list[tuple[int, int]]] = field(default_factory=list)
     known: bytearray = field(default_factory=bytearray)
     born: bytearray = field(default_factory=bytearray)
     sent: dict[bytes, dict[int, int]] = field(default_factory=dict)
-    clusters: Clusters = field(default_factory=lambda: Clusters(0))
+    clusters: list[int] = field(default_factory=list)
     members: dict[int, list[int]] = field(default_factory=dict)
     takers: dict[int, set[int]] = field(default_factory=dict)
-    outside: dict[int, Mapping[int, tuple[int, int]]] = field(default_factory=dict)
+    addresses: list[bytes] = field(default_factory=list)
+    returns: dict[int, dict[int, int]] = field(default_factory=dict)
 
     def add(self, pay_to: bytes, flows: Mapping[bytes, Flow]) -> None:
         """Read what one payTo took in and sent."""
         number = self.pay_tos.setdefault(pay_to, len(self.pay_tos))
-        self.addresses.append(pay_to)
-        customers, income = array("Q"), 0
+        volume_of: dict[int, int] = {}
         for other, flow in flows.items():
             if flow.returned:
                 self.sent.setdefault(other, {})[number] = flow.returned
             if other == pay_to or flow.paid < LEAST_VOLUME:
                 continue
             payer = self._payer(other)
-            customers.append(payer)
+            volume_of[payer] = min(max(0, flow.paid - flow.returned), MOST_VOLUME)
             self.days[payer] |= flow.days
             keep = heappush if len(self.spent[payer]) < MOST_OUTLETS else heappushpop
             keep(self.spent[payer], (flow.paid, number))
-            income += max(0, flow.paid - flow.returned)
-        self.customers.append(array("Q", sorted(customers)))
-        self.income.append(income)
+        self.customers.append(array("Q", sorted(volume_of)))
+        self.volumes.append(array("Q", (volume_of[payer] for payer in self.customers[number])))
+        self.income.append(sum(volume_of.values()))
+        self.sums.append(flow_sums(flows, pay_to))
 
     def _payer(self, address: bytes) -> int:
         number = self.payers.get(address)
@@ -152,67 +160,41 @@ class _Census:
             self.born.append(False)
         return number
 
-    def settle(self) -> None:
-        """Form the clusters, once everything is read."""
-        self._form_clusters()
-        for number in range(len(self.income)):
-            self.members.setdefault(self.clusters.of(number), []).append(number)
-        for address, taker in self.pay_tos.items():
-            own = self.clusters.of(taker)
-            for giver, amount in self.sent.get(address, {}).items():
-                if self.clusters.of(giver) == own:
-                    self.income[taker] -= amount
+    def note_births(self, market: Market) -> None:
+        """Note who is known for long enough, and who was born in a batch."""
+        for pay_to, group in groupby(market.firsts, attrgetter("pay_to")):
+            births = list(group)
+            since = market.indexed_from.get(pay_to, market.as_of) + KNOWN_MS
+            for place, first in enumerate(births):
+                payer = self.payers.get(first.payer)
+                if payer is not None:
+                    self.known[payer] = first.at <= market.as_of - KNOWN_MS
+                    self.born[payer] = since <= first.at and _in_batch(births, place)
 
-    def _form_clusters(self) -> None:
+    def form_clusters(self) -> None:
+        """Form the clusters, once everything is read."""
         sent: dict[int, list[int]] = {}
         for address, taker in self.pay_tos.items():
             for giver in self.sent.get(address, {}):
                 sent.setdefault(giver, []).append(taker)
-        self.clusters = Clusters(len(self.pay_tos))
-        self.clusters.join_circles(sent)
-        self.clusters.join_alike(self.customers)
-        for giver, takers in sent.items():
-            self.takers.setdefault(self.clusters.of(giver), set()).update(takers)
-
-    def outside_of(self, cluster: int) -> Mapping[int, tuple[int, int]]:
-        """For each payTo of other clusters, what all payers of a cluster spend there together, and
-        how much of that counts: no more than others spend there.
-        """
-        known = self.outside.get(cluster)
-        if known is not None:
-            return known
-        members = self.members[cluster]
-        payers = set().union(*(self.customers[number] for number in members))
-        addresses = (self.addresses[number] for number in members)
-        payers |= {self.payers[address] for address in addresses if address in self.payers}
-        together: Counter[int] = Counter()
-        for payer in payers:
-            for paid, pay_to in self.spent[payer]:
-                if self.clusters.of(pay_to) != cluster:
-                    together[pay_to] += paid
-        outside = {
-            pay_to: (spent, min(spent, max(0, self.income[pay_to] - spent)))
-            for pay_to, spent in together.items()
+        clusters = Clusters(len(self.pay_tos))
+        clusters.join_circles(sent)
+        clusters.join_alike(self.customers)
+        self.addresses = list(self.pay_tos)
+        self.returns = {
+            self.payers[address]: amounts
+            for address, amounts in self.sent.items()
+            if address in self.payers
         }
-        if len(members) > 1:
-            self.outside[cluster] = outside
-        return outside
-
-
-def _read(market: Market) -> _Census:
-    census = _Census()
-    for pay_to, flows in market.flows():
-        census.add(pay_to, flows)
-    for pay_to, group in groupby(market.firsts, attrgetter("pay_to")):
-        births = list(group)
-        since = market.indexed_from.get(pay_to, market.as_of) + KNOWN_MS
-        for place, first in enumerate(births):
-            payer = census.payers.get(first.payer)
-            if payer is None:
-                continue
-            census.known[payer] = first.at <= market.as_of - KNOWN_MS
-            census.born[payer] = since <= first.at and _in_batch(births, place)
-    return census
+        self.clusters = [clusters.of(number) for number in range(len(self.pay_tos))]
+        for number, cluster in enumerate(self.clusters):
+            self.members.setdefault(cluster, []).append(number)
+        for giver, takers in sent.items():
+            self.takers.setdefault(self.clusters[giver], set()).update(takers)
+        for address, taker in self.pay_tos.items():
+            for giver, amount in self.sent.get(address, {}).items():
+                if self.clusters[giver] == self.clusters[taker]:
+                    self.income[taker] -= amount
 
 
 def _in_batch(births: list[First], place: int) -> bool:
@@ -221,54 +203,66 @@ def _in_batch(births: list[First], place: int) -> bool:
     return any(births[begin + BATCH - 1].at - births[begin].at < HOUR_MS for begin in begins)
 
 
-def _sums(census: _Census, pay_to: bytes, flows: Mapping[bytes, Flow]) -> ChainSums:
-    cluster = census.clusters.of(census.pay_tos[pay_to])
-    siblings = {*census.members[cluster]} - {census.pay_tos[pay_to]}
-    givers = siblings | (census.takers.get(cluster, set()) - {census.pay_tos[pay_to]})
-    outside = census.outside_of(cluster)
-    elsewhere: set[int] = set()
-    high: list[int] = []
-    low: list[tuple[int, int]] = []
-    for address, flow in flows.items():
-        if flow.paid < LEAST_VOLUME or address == pay_to:
-            continue
-        if siblings and census.pay_tos.get(address) in siblings:
-            continue
-        payer = census.payers[address]
-        volume = flow.paid - flow.returned - _returned_by(census, givers, address)
-        if volume < LEAST_VOLUME:
-            continue
-        elsewhere.update(
-            census.clusters.of(other) for _, other in census.spent[payer] if other in outside
-        )
-        if not census.born[payer]:
-            high.append(volume)
-        if census.known[payer] and census.days[payer].bit_count() >= SEEN_DAYS:
-            spent = _outside(census, address, outside)
-            if weight := min(WHOLE_WEIGHT, WHOLE_WEIGHT * spent // WHOLE_OUTSIDE):
-                low.append((weight, min(volume, CREDIT * spent)))
-    sums = flow_sums(flows, pay_to)
-    return replace(sums, clusters=len(elsewhere), high=payer_sums(high), low=_weighed(low))
+def _seller(census: _Census, members: list[int]) -> Iterator[tuple[bytes, ChainSums]]:
+    """The sums of the payTo addresses of one cluster."""
+    cluster = census.clusters[members[0]]
+    addresses = [census.addresses[number] for number in members]
+    own = {census.payers[address] for address in addresses if address in census.payers}
+    payers = own.union(*(census.customers[number] for number in members))
+    outside = _outside(census, cluster, payers)
+    elsewhere = len({census.clusters[pay_to] for pay_to in outside})
+    givers = {*members, *census.takers.get(cluster, ())}
+    for address, number in zip(addresses, members, strict=True):
+        high: list[int] = []
+        low: list[tuple[int, int]] = []
+        for payer, gross in zip(census.customers[number], census.volumes[number], strict=True):
+            volume = gross - _returned(census, payer, givers - {number})
+            if payer in own or volume < LEAST_VOLUME:
+                continue
+            if not census.born[payer]:
+                high.append(volume)
+            if census.known[payer] and census.days[payer].bit_count() >= SEEN_DAYS:
+                spent = _spent_outside(census, payer, outside)
+                if weight := min(WHOLE_WEIGHT, WHOLE_WEIGHT * spent // WHOLE_OUTSIDE):
+                    low.append((weight, min(volume, CREDIT * spent)))
+        ends = replace(census.sums[number], high=payer_sums(high), low=_weighed(low))
+        yield address, replace(ends, clusters=elsewhere)
 
 
-def _returned_by(census: _Census, givers: set[int], address: bytes) -> int:
+def _outside(census: _Census, cluster: int, payers: Iterable[int]) -> Mapping[int, tuple[int, int]]:
+    """For each payTo of other clusters, what these payers of a cluster spend there together, and
+    how much of that counts: no more than others spend there.
+    """
+    together: dict[int, int] = defaultdict(int)
+    for payer in payers:
+        for paid, pay_to in census.spent[payer]:
+            together[pay_to] += paid
+    return {
+        pay_to: (spent, min(spent, max(0, census.income[pay_to] - spent)))
+        for pay_to, spent in together.items()
+        if census.clusters[pay_to] != cluster
+    }
+
+
+def _returned(census: _Census, payer: int, givers: set[int]) -> int:
     """What some payTo addresses sent a payer, beyond what he paid each of them."""
-    sent = census.sent.get(address, {})
-    amounts = {number: amount for number, amount in sent.items() if number in givers}
-    if amounts:
-        for paid, number in census.spent[census.payers[address]]:
-            if number in amounts:
-                amounts[number] = max(0, amounts[number] - paid)
-    return sum(amounts.values())
+    sent = census.returns.get(payer)
+    if sent is None:
+        return 0
+    paid = {pay_to: amount for amount, pay_to in census.spent[payer]}
+    return sum(
+        max(0, amount - paid.get(giver, 0)) for giver, amount in sent.items() if giver in givers
+    )
 
 
-def _outside(census: _Census, address: bytes, outside: Mapping[int, tuple[int, int]]) -> int:
+def _spent_outside(census: _Census, payer: int, outside: Mapping[int, tuple[int, int]]) -> int:
     """What a payer spends outside of a cluster, as far as it counts."""
     spent = 0
-    for paid, pay_to in census.spent[census.payers[address]]:
-        together, counts = outside.get(pay_to, (1, 0))
-        spent += paid * counts // together
-    return max(0, spent - sum(census.sent.get(address, {}).values()))
+    for paid, pay_to in census.spent[payer]:
+        if (there := outside.get(pay_to)) is not None:
+            together, counts = there
+            spent += paid * counts // together
+    return max(0, spent - sum(census.returns.get(payer, {}).values()))
 
 
 def _weighed(payers: list[tuple[int, int]]) -> PayerSums:

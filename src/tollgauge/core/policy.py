@@ -340,5 +340,5 @@ POLICY_2: Final = replace(
 
 POLICIES: Final[dict[int, Policy]] = {policy.version: policy for policy in (POLICY_1, POLICY_2)}
 """Every policy that a stored score may name, by version."""
-CURRENT: Final = POLICY_1
+CURRENT: Final = POLICY_2
 """The policy of new scores."""

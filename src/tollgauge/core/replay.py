@@ -10,7 +10,7 @@ lines that follow:
   the site's, at least half an hour and at most a day;
 - grades and labels against the next line within two usual intervals, and against a day;
 - once a day, the interval that the uptime of the score range lies in, against the share of the next
-  week's lines.
+  week's lines; both as an uptime is published, in tenths of a percent.
 
 A series cannot say what a second look a minute later would have seen. With `confirm` a failure
 counts as confirmed at once; without, the first one waits for the next line.
@@ -24,28 +24,29 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from statistics import median_low
 from typing import Final, NamedTuple
 
 import orjson
 
 from tollgauge.core.baselines import Baselines
-from tollgauge.core.calibration import DAY, NEXT, NOW, Cell, Forecast, Sums
+from tollgauge.core.calibration import DAY, NEXT, NOW, NOW_MAX_MS, Cell, Forecast, Sums, forecast_of
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.evidence import RECENT_MS, Evidence, LastProbe, LatestState
 from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind, Timings
 from tollgauge.core.finding import Lint
+from tollgauge.core.outcomes import Outcomes
 from tollgauge.core.policy import POLICY_2, Policy
 from tollgauge.core.probe import ProbeResult, judge
 from tollgauge.core.rollup import Rollup, merge, rollup
+from tollgauge.core.rounding import half_up
 from tollgauge.core.score import Score
 from tollgauge.core.scoring import score, uptime_bounds
 from tollgauge.core.spans import NO_SPANS, Spans, Statement, holds_ms, spans, statement
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
 
 LATENCY_MS: Final = 300
-NOW_MAX_MS: Final = 2 * HOUR_MS
 SHORT_OUTAGE_MS: Final = 3 * HOUR_MS
 WEEK_MS: Final = 7 * DAY_MS
 WEEK_LINES_MIN: Final = 4
@@ -127,17 +128,19 @@ def replay(site: str, lines: Iterable[Line], options: Replaying) -> Sums:
     series = tuple({line.at: line for line in sorted(lines, key=lambda line: line.at)}.values())
     usual = usual_interval(series)
     history = _History(site, _STEP_MS if options.fill else usual, confirm=options.confirm)
-    outcomes = _Outcomes(series, usual)
+    outcomes = Outcomes((line.at, line.up) for line in series)
+    weeks = _Weeks(series, usual)
     sums = Sums()
     last_day = -1
     for index, line in enumerate(series):
         until = series[index + 1].at if index + 1 < len(series) else line.at
         history.add(line)
+        history.baselines.add(line.at, payable=line.up)
         if index % options.every == sum(site.encode()) % options.every:
-            _count(sums, history, outcomes.after(index), options.policy)
+            _count(sums, history, outcomes, usual, options.policy)
         if day_of(line.at) > last_day:
             last_day = day_of(line.at)
-            _count_week(sums, history, outcomes.week(index), options.policy)
+            _count_week(sums, history, weeks.share(index), options.policy)
         for at in range(line.at + _STEP_MS, min(until, line.at + usual), _STEP_MS):
             if options.fill:
                 history.add(line._replace(at=at))
@@ -150,70 +153,52 @@ def usual_interval(series: Sequence[Line]) -> int:
     return min(max(median_low(gaps), _STEP_MS), DAY_MS) if gaps else DAY_MS
 
 
-class _After(NamedTuple):
-    """What followed a line: None where nobody looked in time."""
-
-    now: bool | None
-    following: bool | None
-    day: bool | None
-
-
-class _Outcomes:
-    """What a series saw after each of its lines."""
+class _Weeks:
+    """How much of the week after each line of a series was up."""
 
     def __init__(self, series: Sequence[Line], usual: int) -> None:
-        self._series, self._usual = series, usual
+        self._usual = usual
         self._instants = [line.at for line in series]
+        said = [statement(probe_of(line, usual)) for line in series]
+        self._said = (0, *accumulate(item is not None for item in said))
+        self._up = (0, *accumulate(item is not None and item.up for item in said))
 
-    def after(self, index: int) -> _After:
-        at = self._instants[index]
-        line = self._series[index + 1] if index + 1 < len(self._series) else None
-        wait = line.at - at if line is not None else 0
-        return _After(
-            now=line.up if line is not None and wait <= NOW_MAX_MS else None,
-            following=line.up if line and wait <= max(2 * self._usual, NOW_MAX_MS) else None,
-            day=self._day(index, at + DAY_MS),
-        )
-
-    def _day(self, index: int, target: int) -> bool | None:
-        place = bisect_left(self._instants, target)
-        near = self._series[max(place - 1, index + 1) : place + 1]
-        line = min(near, key=lambda line: abs(line.at - target), default=None)
-        return line.up if line and abs(line.at - target) <= self._usual else None
-
-    def week(self, index: int) -> tuple[Line, ...]:
-        """The lines of the week after a line; none if the series ends before."""
+    def share(self, index: int) -> Fraction | None:
+        """The share of the lines of the week after a line that are up; None where there are fewer
+        than WEEK_LINES_MIN, or the series ends before.
+        """
         until = self._instants[index] + WEEK_MS
-        if self._instants[-1] + self._usual < until:
-            return ()
-        return tuple(self._series[index + 1 : bisect_left(self._instants, until + 1)])
+        end = bisect_left(self._instants, until + 1)
+        said = self._said[end] - self._said[index + 1]
+        if said < WEEK_LINES_MIN or self._instants[-1] + self._usual < until:
+            return None
+        return Fraction(self._up[end] - self._up[index + 1], said)
 
 
-def _count(sums: Sums, history: _History, after: _After, policy: Policy) -> None:
+def _count(sums: Sums, history: _History, outcomes: Outcomes, usual: int, policy: Policy) -> None:
     computed = score(history.evidence(), policy)
-    forecast = history.forecast(computed)
+    forecast, at = history.forecast(computed), computed.as_of
+    now = outcomes.following(at, within=NOW_MAX_MS)
+    following = outcomes.following(at, within=max(2 * usual, NOW_MAX_MS))
+    day = outcomes.near(at + DAY_MS, after=at, within=usual)
     if computed.score_tenths is not None:
-        if after.now is not None:
-            sums.add_forecast(forecast, NOW, payable=after.now)
-        if after.day is not None:
-            sums.add_forecast(forecast, DAY, payable=after.day)
-    if after.following is not None:
-        sums.add_groups(forecast, NEXT, payable=after.following)
+        if now is not None:
+            sums.add_forecast(forecast, NOW, payable=now)
+        if day is not None:
+            sums.add_forecast(forecast, DAY, payable=day)
+    if following is not None:
+        sums.add_groups(forecast, NEXT, payable=following)
         if history.short_outage:
-            sums.add(Cell(NEXT, SHORT_OUTAGE, forecast.grade), payable=after.following)
-    if after.day is not None:
-        sums.add_groups(forecast, DAY, payable=after.day)
+            sums.add(Cell(NEXT, SHORT_OUTAGE, forecast.grade), payable=following)
+    if day is not None:
+        sums.add_groups(forecast, DAY, payable=day)
 
 
-def _count_week(sums: Sums, history: _History, week: Sequence[Line], policy: Policy) -> None:
+def _count_week(sums: Sums, history: _History, share: Fraction | None, policy: Policy) -> None:
     ends = uptime_bounds(history.evidence(), policy)
-    if len(week) < WEEK_LINES_MIN or ends is None:
-        return
-    results = (statement(probe_of(line, 0)) for line in week)
-    said = [item.up for item in results if item is not None]
-    if said:
-        share = Fraction(sum(said), len(said))
-        sums.add(WEEK_RANGE, payable=ends[0] <= share <= ends[1])
+    if share is not None and ends is not None:
+        low, middle, high = (half_up(value, 1_000) for value in (ends[0], share, ends[1]))
+        sums.add(WEEK_RANGE, payable=low <= middle <= high)
 
 
 def probe_of(line: Line, interval_ms: int) -> ProbeResult:
@@ -244,7 +229,7 @@ class _History:
         self._first_seen = self._at = 0
         self._payable_until: int | None = None
         self._failed_at = 0
-        self._baselines = Baselines()
+        self.baselines = Baselines()
 
     def add(self, line: Line) -> None:
         """The next probe."""
@@ -252,11 +237,7 @@ class _History:
             self._first_seen = line.at
         self._at = line.at
         result = probe_of(line, self._interval)
-        for day in [day for day in self._days if day < day_of(line.at - WINDOW_MS)]:
-            del self._days[day]
-        day = day_of(line.at)
-        self._merge(rollup(day, [result]))
-        self._baselines.add(line.at, payable=line.up)
+        self._merge(rollup(day_of(line.at), [result]))
         if (said := statement(result)) is not None:
             self._speak(said, result)
         if result.scored:
@@ -300,6 +281,8 @@ class _History:
         """The evidence as of the latest probe."""
         while self._recent and self._recent[0].at <= self._at - RECENT_MS:
             self._recent.popleft()
+        first = day_of(self._at - WINDOW_MS)
+        self._days = {day: row for day, row in self._days.items() if day >= first}
         last, envelope = self._last, self._envelope
         return Evidence(
             resource=self._site,
@@ -314,18 +297,8 @@ class _History:
         )
 
     def forecast(self, computed: Score) -> Forecast:
-        """What a score says, as it is counted. A policy that forecasts nothing is taken at its
-        word: the score out of 100 is the chance.
-        """
-        now, day = computed.payable_now_permille, computed.payable_24h_permille
-        return Forecast(
-            payable_now=(computed.score_tenths or 0) if now is None else now,
-            payable_24h=(computed.score_tenths or 0) if day is None else day,
-            grade=computed.grade or "none",
-            recommendation=computed.recommendation,
-            age_days=(self._at - self._first_seen) // DAY_MS,
-            baselines=self._baselines.permilles(),
-        )
+        """What a score says, as it is counted."""
+        return forecast_of(computed, self._first_seen, self.baselines.permilles())
 
 
 def _last_probe(result: ProbeResult | None) -> LastProbe | None:

@@ -111,6 +111,15 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OtherScore:
+    """The score of the same evidence under another policy."""
+
+    policy_version: int
+    score_tenths: int | None
+    grade: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
     """One endpoint's score under one policy as of a moment.
 
@@ -122,7 +131,8 @@ class Score:
     Since policy 2: `reason` says in one sentence why the recommendation is what it is;
     `payable_now_permille` and `payable_24h_permille` are the chances that a probe in half an hour
     and in 24 hours finds it payable, None before anything was measured; `activity` is the organic
-    interval, None where settlements are not known.
+    interval, None where settlements are not known. `previous` is what the policy before gives,
+    while a policy is new.
     """
 
     policy_version: int
@@ -143,6 +153,14 @@ class Score:
     payable_now_permille: int | None = None
     payable_24h_permille: int | None = None
     activity: Activity | None = None
+    previous: OtherScore | None = None
+
+    @property
+    def is_down(self) -> bool | None:
+        """Whether the latest probes that there are say so, None while nothing was measured."""
+        if self.score_tenths is None:
+            return None
+        return any(flag.code == "down-now" for flag in self.flags)
 
 
 _FORM: Final = TypeAdapter(Score)

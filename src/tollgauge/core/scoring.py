@@ -19,7 +19,7 @@ from fractions import Fraction
 from typing import Final
 
 from tollgauge.core import evidence as evidence_form
-from tollgauge.core.advice import Advice, Judgement, by_flags, by_grade
+from tollgauge.core.advice import PAYABLE, Advice, Judgement, by_flags, by_grade
 from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, EvidenceError
 from tollgauge.core.finding import Severity
@@ -93,6 +93,7 @@ def score(evidence: Evidence, policy: Policy = CURRENT) -> Score:
     advice = rules.advise(
         Judgement(facts=facts, flags=flags, caps=caps, grade=grade, subscores=exact)
     )
+    payable = advice.recommendation in PAYABLE
     indexed_ms = evidence.chain.indexed_ms if evidence.chain else 0
     return Score(
         policy_version=policy.version,
@@ -108,7 +109,7 @@ def score(evidence: Evidence, policy: Policy = CURRENT) -> Score:
             Component(name=row.name, weight=row.weight, tenths=half_up(exact[row.name], 10))
             for row in (policy.rows if measured else ())
         ),
-        flags=flags,
+        flags=tuple(flag.advised(payable=payable) for flag in flags),
         caps=caps,
         stats=_stats(facts),
         settlement=_settlement(facts),

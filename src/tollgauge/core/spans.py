@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from tollgauge.core.probe import HOLDS_MIN_MS, Outcome, ProbeResult
+from tollgauge.core.probe import HOLDS_MIN_MS, Attribution, Outcome, ProbeResult
 from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
 
 HOLDS_MAX_MS: Final = 24 * HOUR_MS
@@ -88,9 +88,9 @@ def holds_ms(*, payable: bool, interval_ms: int) -> int:
 
 
 def statement(result: ProbeResult) -> Statement | None:
-    """What a result says, None if it says nothing of the target."""
+    """What a result, or a row of one, says; None if it says nothing of the target."""
     refused = result.outcome in REFUSALS
-    if not result.scored and result.outcome is not Outcome.THROTTLED:
+    if result.attribution != Attribution.THEIRS and result.outcome != Outcome.THROTTLED:
         return None
     return Statement(
         at=result.at,

@@ -1,4 +1,4 @@
-"""Verdict: the uptime in a word, and a score in one plain sentence.
+"""Verdict: the uptime in a word, and a score in a few plain sentences.
 
 The cut-offs are those of docs/methodology.md, *confidence and range*. The two ends are literal, so
 a single miss or a single answer leaves them; between them the word goes by the uptime as it is
@@ -10,6 +10,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Final
 
+from tollgauge.core.advice import PAYABLE
 from tollgauge.core.rounding import half_up
 from tollgauge.core.score import Score
 from tollgauge.core.units import DAY_MS, WINDOW_MS
@@ -38,17 +39,37 @@ def verdict(up: int, scored: int) -> str | None:
 
 
 def summary(score: Score) -> str:
-    """One plain sentence about an endpoint, for people and agents."""
+    """A few plain sentences about an endpoint, for people and agents: the reason of the advice
+    first, then advice and grade, then what was observed. The uptime gets its word only where the
+    advice lets pay: praise of the past would contradict any other.
+    """
     stats = score.stats
-    if not stats.probes:
-        return UNPROBED if stats.last_probed is None else "Not probed in the last 30 days."
+    advice = score.recommendation.capitalize()
     if stats.uptime_tenths is None or score.score_tenths is None:
-        return "Not verified: none of its checks in the last 30 days could be scored."
-    checks = f"{stats.up:,} of {stats.scored:,} checks answered {_span(stats.observed_days)}"
-    speed = "" if stats.avg_latency_ms is None else f", {stats.avg_latency_ms:,} ms on average"
-    word = str(stats.verdict).capitalize()
+        reason = _unmeasured(score) if score.recommendation == "unverified" else _reason(score)
+        return f"{reason} {advice}.".lstrip()
     points = f"{score.score_tenths // 10}.{score.score_tenths % 10}"
-    return f"{word}: {checks}{speed}; grade {score.grade} ({points} of 100), {_advice(score)}."
+    uptime = f"{stats.uptime_tenths // 10}.{stats.uptime_tenths % 10}% up"
+    if score.recommendation in PAYABLE:
+        uptime = f"{str(stats.verdict).capitalize()}: {uptime}"
+    speed = "" if stats.avg_latency_ms is None else f", {stats.avg_latency_ms:,} ms on average"
+    checks = "check" if stats.scored == 1 else "checks"
+    return (
+        f"{_reason(score)} {advice}: grade {score.grade} ({points} of 100). "
+        f"{uptime} over {stats.scored:,} {checks} {_span(stats.observed_days)}{speed}."
+    ).lstrip()
+
+
+def _unmeasured(score: Score) -> str:
+    if score.stats.probes:
+        return "None of its checks in the last 30 days could be scored."
+    return UNPROBED if score.stats.last_probed is None else "Not probed in the last 30 days."
+
+
+def _reason(score: Score) -> str:
+    """Why the advice is what it is; policy 1 says no more than its first error flag does."""
+    errors = (flag.message for flag in score.flags if flag.severity == "error")
+    return score.reason or next(errors, "")
 
 
 def _span(observed_days: int) -> str:
@@ -59,11 +80,3 @@ def _span(observed_days: int) -> str:
         return "since it was first seen, less than a day ago"
     days = "day" if observed_days == 1 else f"{observed_days} days"
     return f"in the {days} since it was first seen"
-
-
-def _advice(score: Score) -> str:
-    """The recommendation with its most serious reason."""
-    errors = [flag.code for flag in score.flags if flag.severity == "error"]
-    if score.recommendation in ("avoid", "not-payable") and errors:
-        return f"{score.recommendation} because of {errors[0]}"
-    return score.recommendation

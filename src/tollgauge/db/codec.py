@@ -6,7 +6,8 @@ Rules:
 - integers from outside that no column holds are unknown (None), never an error;
 - a quote is `[network, asset, amount, payTo]`, its amount a decimal string, which is empty in a
   listing that names none; a finding is
-  `[rule, severity, message, where]`, cut short where the tail is empty.
+  `[rule, severity, message, where]`, cut short where the tail is empty; a statement of a probe is
+  `[at, holds, up, payable, compliance]`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, Final
 import orjson
 
 from tollgauge.core.finding import Finding, Severity
+from tollgauge.core.spans import Statement
 from tollgauge.core.terms import Advertised, Quote, UnpricedTerms
 
 _INT_MAX: Final = 2**31 - 1
@@ -135,3 +137,13 @@ def findings_from_json(text: str) -> tuple[Finding, ...]:
     if text == "[]":
         return ()
     return tuple(finding_from_fields(fields) for fields in orjson.loads(text))
+
+
+def statement_to_json(statement: Statement | None) -> str | None:
+    """What a probe says as JSON."""
+    return None if statement is None else orjson.dumps(tuple(statement)).decode()
+
+
+def statement_from_json(text: str | None) -> Statement | None:
+    """The inverse of `statement_to_json`."""
+    return None if text is None else Statement(*orjson.loads(text))

@@ -24,15 +24,15 @@ _Convert = Callable[[Any], Any] | None
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Compiled:
     """A statement as one driver takes it: `parameters` are (name, conversion) in their order,
-    `defaults` the values that stand in the statement itself, `row_type` and `columns` the named
-    tuple of a row and the conversions of its values.
+    `defaults` the values that stand in the statement itself, `row_type` the named tuple of a row,
+    `conversions` those of its values that need one, by their places.
     """
 
     text: str
     parameters: tuple[tuple[str, _Convert], ...]
     defaults: Mapping[str, Any]
     row_type: Any
-    columns: tuple[_Convert, ...]
+    conversions: tuple[tuple[int, Callable[[Any], Any]], ...]
 
     def arguments(self, values: Mapping[str, Any]) -> list[Any]:
         """The values in the order of the parameters. Raises KeyError if one is missing."""
@@ -44,10 +44,10 @@ class _Compiled:
 
     def row(self, driver_row: Any) -> Any:
         """A row of the driver as a named tuple, converted."""
-        pairs = zip(self.columns, driver_row, strict=True)
-        return self.row_type._make(
-            value if convert is None else convert(value) for convert, value in pairs
-        )
+        values = list(driver_row)
+        for place, convert in self.conversions:
+            values[place] = convert(values[place])
+        return self.row_type._make(values)
 
 
 class Prepared:
@@ -102,7 +102,11 @@ class Prepared:
             ),
             defaults={name: bind.value for name, bind in sql.binds.items() if not bind.required},
             row_type=namedtuple("Row", [str(column.key) for column in columns]),  # noqa: PYI024 - the names are known here only
-            columns=tuple(_from_driver(column.type, dialect) for column in columns),
+            conversions=tuple(
+                (place, convert)
+                for place, column in enumerate(columns)
+                if (convert := _from_driver(column.type, dialect)) is not None
+            ),
         )
 
 

@@ -85,6 +85,12 @@ endpoint = sa.Table(
     sa.Column("down_since", sa.BigInteger),
     sa.Column("next_due", sa.BigInteger, nullable=False),
     sa.Column("watched_until", sa.BigInteger, nullable=False, server_default="0"),
+    # When somebody last paid for a report or a live probe of it.
+    sa.Column("asked_at", sa.BigInteger),
+    # Whether it could be paid at the last probe that speaks; NULL before any.
+    sa.Column("payable", sa.Boolean),
+    # When the failure was that is being asked again; NULL while there is none.
+    sa.Column("unconfirmed_at", sa.BigInteger),
     sa.Column("service_name", ForeignText, nullable=False, server_default=""),
     sa.Column("description", ForeignText, nullable=False, server_default=""),
     sa.Column("tags", ForeignText, nullable=False, server_default="[]"),
@@ -192,6 +198,9 @@ probe = sa.Table(
     sa.Column("tls", sa.Integer),
     sa.Column("ttfb", sa.Integer),
     sa.Column("total", sa.Integer, nullable=False),
+    # For how many milliseconds it speaks at most, and whether it only asks a failure again.
+    sa.Column("holds", sa.Integer, nullable=False, server_default="7200000"),
+    sa.Column("confirms", sa.Boolean, nullable=False, server_default=sa.false()),
     sqlite_with_rowid=False,
 )
 
@@ -210,6 +219,15 @@ probe_day = sa.Table(
     sa.Column("latency_sum", sa.BigInteger, nullable=False),
     sa.Column("latency", sa.LargeBinary, nullable=False),
     sa.Column("excluded", sa.Text, nullable=False),
+    # What its probes speak for (core/spans): milliseconds, compliance x milliseconds, counts.
+    sa.Column("up_ms", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("payable_ms", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("down_ms", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("compliance_ms", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("failures", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("repairs", sa.Integer, nullable=False, server_default="0"),
+    # The last probe that speaks, because it may speak on the next day too.
+    sa.Column("last_statement", sa.Text),
     # The probes themselves; NULL once they are older than raw history is kept.
     sa.Column("packed", sa.LargeBinary),
     sqlite_with_rowid=False,
@@ -230,7 +248,11 @@ score = sa.Table(
     sa.Column("evidence", sa.LargeBinary, nullable=False),
     sa.Column("digest", sa.Text, nullable=False),
     sa.Column("result", sa.LargeBinary, nullable=False),
-    sa.Index("ix_score_rank", "score_tenths", "confidence_hundredths"),
+    sa.Column("payable_24h_permille", sa.Integer),
+    # With the recommendation, so that the leaderboard reads no row that it does not show.
+    sa.Index(
+        "ix_score_rank", "score_tenths", "confidence_hundredths", "endpoint_id", "recommendation"
+    ),
 )
 
 meta = sa.Table(

@@ -23,7 +23,7 @@ from tollgauge.demo.behaviours import play
 from tollgauge.demo.directory import DIRECTORY_HOST, DIRECTORY_PATH, answer
 from tollgauge.demo.faults import Faults
 from tollgauge.demo.receiver import RECEIVER_HOST, Receiver
-from tollgauge.demo.seller import DOMAIN, Request, Seller, Wire, latency_at
+from tollgauge.demo.seller import Request, Seller, Wire, latency_at
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.serving import LOOPBACK, closed_port, serve
 
@@ -156,11 +156,11 @@ def _tls(authority: trustme.CA) -> ssl.SSLContext:
 def _certificates(authority: trustme.CA) -> dict[Wire, trustme.LeafCert]:
     """One certificate for all good names, one that has expired, one of another name."""
     today = datetime.now(UTC)
-    every_name = f"*.{DOMAIN}"
+    names = (*_SELLER_OF, DIRECTORY_HOST, RECEIVER_HOST)
     return {
-        Wire.OPEN: authority.issue_cert(every_name, not_after=today + timedelta(days=60)),
+        Wire.OPEN: authority.issue_cert(*names, not_after=today + timedelta(days=60)),
         Wire.EXPIRED: authority.issue_cert(
-            every_name,
+            *names,
             not_before=today - timedelta(days=90),
             not_after=today - timedelta(days=2),
         ),

@@ -20,8 +20,10 @@ from tollgauge.core.exchange import Answer
 from tollgauge.core.units import DAY_MS, HOUR_MS
 from tollgauge.demo.pseudorandom import roll, skewed
 
-DOMAIN: Final = "sellers.example"
-"""A name that nobody can own (RFC 2606)."""
+DOMAIN: Final = "example"
+"""Names below it are nobody's (RFC 2606). Each seller has one of its own, so that each is a site
+(core/site).
+"""
 
 PROBER: Final = "tollgauge"
 """What a prober's User-Agent begins with."""

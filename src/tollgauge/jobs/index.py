@@ -295,7 +295,7 @@ async def _add_missing(visit: Visit, cursor: Cursor, span: Span, views: list[Vie
 
 
 async def _publish(visit: Visit) -> None:
-    """Mark endpoints whose settlements changed, and measure the chain's volume now and then."""
+    """Mark endpoints whose settlements changed, and measure the chain now and then."""
     now = visit.clock()
     published = await visit.store.reading(volumes.published)
     last = next((volume for volume in published if volume.chain == visit.id), None)
@@ -307,9 +307,8 @@ async def _publish(visit: Visit) -> None:
     if last is not None and now - max(last.as_of, visit.state.volume_at) < pause:
         return
     visit.state.volume_at = now
-    volume = await visit.store.reading(volumes.measure, visit.id, as_of=now)
+    await settlement.measure(visit.store, visit.id, now=now)
     visit.state.volume_ms = visit.clock() - now
-    await visit.store.writing(settlement.publish_volume, volume, now=now)
 
 
 async def _check_books(visit: Visit) -> None:

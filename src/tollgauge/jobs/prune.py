@@ -2,7 +2,7 @@
 
 Raw probes are kept 90 days; answers that were paid for 30 days; payments that were rejected one
 day; watches and their deliveries 30 days after their end; endpoints that are known by request
-alone, and were never seen to sell, 7 days.
+alone, and were never seen to sell, 7 days. Forecasts are kept 90 days, what came of them for good.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 from tollgauge.core.units import MINUTE_MS, day_of
 from tollgauge.db.engine import Store
 from tollgauge.store import never_public
+from tollgauge.store.endpoints import forecasts
 from tollgauge.store.ledger import retention
 from tollgauge.store.probes import archive
 from tollgauge.store.watches import outbox, watch_payments
@@ -47,6 +48,7 @@ def _forget(tx: Connection, *, before_day: int, now: int) -> dict[str, int]:
         "forgotten": retention.forget_answers(tx, now=now),
         "rejected": retention.forget_rejected(tx, now=now),
     }
+    forecasts.forget(tx, before_day=before_day)
     outbox.forget(tx, now=now)
     watch_payments.forget(tx, now=now)
     return counts

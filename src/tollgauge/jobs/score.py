@@ -14,6 +14,7 @@ from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass
 
 from tollgauge.core.evidence import EvidenceError
+from tollgauge.core.schedule import Cadence
 from tollgauge.core.score import ScoreError
 from tollgauge.core.units import DAY_MS
 from tollgauge.db.engine import Store
@@ -31,9 +32,11 @@ class ScoreSettings:
 
 
 async def run(
-    store: Store, *, settings: ScoreSettings, clock: Callable[[], int]
+    store: Store, *, settings: ScoreSettings, cadence: Cadence, clock: Callable[[], int]
 ) -> dict[str, object]:
-    """Score a batch of dirty or stale endpoints; the tally counts grades."""
+    """Score a batch of dirty or stale endpoints, which are probed at a cadence; the tally counts
+    grades.
+    """
     ids = await store.writing(
         endpoints.claim_dirty, now=clock(), limit=settings.batch, max_age_ms=settings.max_age_ms
     )
@@ -43,7 +46,7 @@ async def run(
     tally: Counter[str] = Counter()
     for endpoint in claimed.values():
         try:
-            row = await scoring.score_and_save(store, endpoint, now=clock())
+            row = await scoring.score_and_save(store, endpoint, cadence=cadence, now=clock())
         except (EvidenceError, ScoreError) as error:  # one that cannot be scored stops nobody else
             log().error("score.fail", endpoint=endpoint.id, error=str(error))
             tally["failed"] += 1

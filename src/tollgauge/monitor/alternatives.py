@@ -9,7 +9,8 @@ Rules (docs/similarity.md):
 - refreshing takes at most a twentieth of the time: what is older than REST times the last refresh
   is refreshed when someone asks;
 - an endpoint may be an alternative while a directory lists it, it has a score, and that score's
-  recommendation is not `avoid`;
+  advice lets pay (core/advice.PAYABLE);
+- what is expected to be payable in 24 hours comes first (core/similarity/index);
 - the index only proposes: what is answered is judged and ranked by the rows as they are now, so
   an answer never names an endpoint that has since been delisted, moved or marked `avoid`;
 - an endpoint that was never measured counts as one with score 0.
@@ -23,8 +24,10 @@ from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import Connection
 
+from tollgauge.core.advice import PAYABLE
 from tollgauge.core.endpoint import Listing
 from tollgauge.core.errors import TollgaugeError
+from tollgauge.core.forecast import is_expected
 from tollgauge.core.similarity.terms import WeightedTerms, terms_of, wording_of
 from tollgauge.db.engine import ReadOnlyStore
 from tollgauge.store.endpoints import alternative_counts
@@ -43,7 +46,6 @@ FIRST_S: Final = 20.0
 """How long a search waits for an index to search at all."""
 AGAIN_S: Final = 0.25
 """How long a search waits for a fresher index."""
-AVOID: Final = "avoid"
 PROPOSALS: Final = 15
 """How many more endpoints the index proposes than are wanted: some may have changed since."""
 
@@ -187,7 +189,7 @@ def _ranked(
 def is_offered(row: ScoredEndpoint) -> bool:
     """Whether an endpoint may be an alternative to others."""
     listed = row.endpoint.status is Listing.LISTED
-    return listed and row.score_tenths is not None and row.recommendation != AVOID
+    return listed and row.score_tenths is not None and row.recommendation in PAYABLE
 
 
 def _ignore_failure(task: asyncio.Task[Index]) -> None:
@@ -217,6 +219,7 @@ def _entries(
                 host=row.endpoint.host,
                 pay_to=_pay_to(row),
                 score_tenths=row.score_tenths,
+                payable_24h_permille=row.payable_24h_permille,
                 price=_price(row),
                 offered=is_offered(row),
                 terms=terms,
@@ -225,10 +228,19 @@ def _entries(
     return entries
 
 
-def _rank(row: Alternative) -> tuple[int, int, bool, int, str]:
-    price = _price(row.scored)
-    score = row.scored.score_tenths or 0
-    return (-row.percent, -score, price is None, price or 0, row.scored.endpoint.id)
+def _rank(row: Alternative) -> tuple[bool, int, int, int, bool, int, str]:
+    """The order of alternatives (docs/similarity.md); the index proposes in the same."""
+    scored, price = row.scored, _price(row.scored)
+    payable = scored.payable_24h_permille
+    return (
+        not is_expected(payable),
+        -row.percent,
+        -(payable or 0),
+        -(scored.score_tenths or 0),
+        price is None,
+        price or 0,
+        scored.endpoint.id,
+    )
 
 
 def _is_cheaper(row: ScoredEndpoint, target: ScoredEndpoint) -> bool:

@@ -4,7 +4,8 @@ Rules:
 - whoever records a change holds the lock of the endpoint's row (recording a probe updates it,
   crawls select it for update), so that the ids of one endpoint become visible in their order and a
   cursor over them misses nothing;
-- a probe that failed because of us is left out;
+- a probe that failed because of us is left out, and so is one that only confirms a failure: the
+  misses and answers in a row that a watch asks for are those of regular probes, five minutes apart;
 - a change is a watch's if it was seen while the watch was paid for, and is of a type and a
   sensitivity that the watch asked for then: an edit changes nothing of what was there before;
 - the state of an endpoint names the lint rules that it was judged by; the sets of rules are kept by
@@ -61,7 +62,9 @@ def observe_each(
     Each endpoint is as it was before its probe. `slow_here` says that slowness was our own doing,
     `rules` are those that judged the results.
     """
-    scored = [(endpoint, result) for endpoint, result in results if result.scored]
+    scored = [
+        (endpoint, result) for endpoint, result in results if result.scored and not result.confirms
+    ]
     states = change_rows.change_states(tx, [endpoint.id for endpoint, _ in scored])
     other_rules = change_rows.rule_sets(tx, {state.rules for state in states.values()} - {rules.id})
     advanced: dict[str, ChangeState] = {}

@@ -46,7 +46,7 @@ from tollgauge.core.exchange import Answer
 from tollgauge.core.lint import lint
 from tollgauge.core.lookalike import SAME_TERMS_MAX, SAMPLE
 from tollgauge.core.probe import ProbeResult, judge
-from tollgauge.core.schedule import Cadence, next_due, pause_ms
+from tollgauge.core.schedule import HOST_PAUSE_MAX_MS, Cadence, after_probe, pause_ms
 from tollgauge.core.units import DAY_MS, MINUTE_MS
 from tollgauge.db.engine import Store
 from tollgauge.monitor import changes, discovery
@@ -262,19 +262,13 @@ def record(
     `slow_here` says that unrelated endpoints answered slowly together, so that it tells nothing
     of these. A repeated call for the same endpoint and instant changes nothing.
     """
-    new_ids = probes.record_each(
-        tx,
-        [
-            NewProbe(
-                endpoint_id=seen.endpoint.id,
-                result=seen.result,
-                next_due=next_due(seen.endpoint, cadence, now=now, pause_ms=seen.pause_ms),
-                learned=seen.learned,
-            )
-            for seen in observations
-        ],
-    )
-    new = [(seen.endpoint, seen.result) for seen in observations if seen.endpoint.id in new_ids]
+    probed = [_new_probe(seen, cadence, now=now) for seen in observations]
+    new_ids = probes.record_each(tx, probed)
+    new = [
+        (seen.endpoint, probe.result)
+        for seen, probe in zip(observations, probed, strict=True)
+        if seen.endpoint.id in new_ids
+    ]
     changes.observe_each(tx, new, slow_here=slow_here)
     quotes = {
         seen.endpoint.id: (seen.result.quote, seen.result.at)
@@ -287,9 +281,22 @@ def record(
         if seen.wildcard is not None:
             hosts.set_wildcard(tx, seen.endpoint.host, wildcard=seen.wildcard, at=now)
     free_at = {
-        seen.endpoint.host: now + max(cadence.host_gap_ms, seen.pause_ms) for seen in observations
+        seen.endpoint.host: now + max(cadence.host_gap_ms, min(seen.pause_ms, HOST_PAUSE_MAX_MS))
+        for seen in observations
     }
     hosts.release(tx, free_at, owner=owner, now=now)
+
+
+def _new_probe(seen: Observation, cadence: Cadence, *, now: int) -> NewProbe:
+    """The probe to record of an observation, with what it means for the next ones."""
+    following = after_probe(seen.endpoint, seen.result, cadence, now=now, pause_ms=seen.pause_ms)
+    return NewProbe(
+        endpoint_id=seen.endpoint.id,
+        result=replace(seen.result, holds=following.holds, confirms=following.confirms),
+        next_due=following.due,
+        learned=seen.learned,
+        unconfirmed_at=following.unconfirmed_at,
+    )
 
 
 def record_requested(

@@ -3,7 +3,7 @@ what the chain says of payments.
 
 - which addresses of ours are to be read, and from when on;
 - which transfers a second look at final blocks adds: those of wallets that were indexed there;
-- what a chain's published volume is, and how long single transfers are kept;
+- what a chain's volume and the sums of its wallets are, and how long single transfers are kept;
 - what the chain's answer does to a payment (docs/payments.md). Paid means `AuthorizationUsed` and
   its `Transfer`; what is unused is expired only once the chain's own time is past its end. A row
   that nobody can decide is left alone for a while, longer each time, so that it keeps no others
@@ -26,6 +26,8 @@ from tollgauge.core.blocks import Span
 from tollgauge.core.payment import FINAL_MS, REST_MS, State, proven_state
 from tollgauge.core.settlement import Deposit, Entry
 from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.db.engine import Store
+from tollgauge.store import rows
 from tollgauge.store.chain import cursors, deposits, transfers, volumes, wallets
 from tollgauge.store.chain.cursors import Cursor
 from tollgauge.store.chain.volumes import ChainVolume
@@ -37,6 +39,8 @@ KEEP_MS: Final = 40 * DAY_MS
 """How long single transfers are kept."""
 FORGET_BLOCKS: Final = 50_000
 """How many blocks of old transfers one transaction forgets."""
+SUMS_AT_ONCE: Final = 5_000
+"""The sums of how many wallets one transaction writes."""
 ACCOUNT_PAST_MS: Final = 366 * DAY_MS
 """How far back an address of ours is filled in at most; else from the ledger's first day on."""
 
@@ -76,8 +80,19 @@ def add_missing(
     return cursors.record_audit(tx, cursor, span, entries, at=at, received=received)
 
 
-def publish_volume(tx: Connection, volume: ChainVolume, *, now: int) -> None:
-    """Publish a chain's volume as it was measured, and forget transfers that are too old."""
+async def measure(store: Store, chain: int, *, now: int) -> None:
+    """Measure a chain: the sums of each wallet, by which its activity is scored, and the volume
+    that is published. Transfers that are too old are forgotten.
+    """
+    computed = await store.reading(volumes.compute_sums, chain, as_of=now)
+    for batch in rows.chunks(computed, SUMS_AT_ONCE):
+        await store.writing(volumes.save_sums, chain, batch, as_of=now)
+    await store.writing(volumes.drop_sums, chain, before=now)
+    volume = await store.reading(volumes.measure, chain, as_of=now)
+    await store.writing(_publish, volume, now=now)
+
+
+def _publish(tx: Connection, volume: ChainVolume, *, now: int) -> None:
     volumes.publish(tx, volume)
     transfers.forget(tx, volume.chain, before=now - KEEP_MS, blocks=FORGET_BLOCKS)
 

@@ -160,10 +160,15 @@ def _free_routes(dependencies: Dependencies) -> Iterable[Route]:
     by_url, by_id = snapshot(_UNKNOWN | _INVALID), snapshot(_UNKNOWN)
     samples = openapi.free(wire.PreviewShape, examples.preview())
     decoders = openapi.free(models.ModelsShape, models.CATALOGUE.model_dump(by_alias=True))
+    calibration = openapi.free(wire.CalibrationShape, examples.calibration())
     feed = openapi.page(ATOM, own=_UNKNOWN_PAGE)
     query = f"?resource={examples.RESOURCE}"
-    best, known = "The best 25 listed endpoints", "Counts over everything that is known"
+    best, known = (
+        "The best 25 listed endpoints that may be paid",
+        "Counts over everything that is known",
+    )
     decoding = "The decoders that a payment trace can name"
+    calibrated = "Forecasts held against what happened, by policy"
     get = partial(Route, "GET", tag="free", cached=True)
     for path, summary, handler, answers, example in (
         ("/trust/leaderboard", best, api.leaderboard, board, ""),
@@ -171,6 +176,7 @@ def _free_routes(dependencies: Dependencies) -> Iterable[Route]:
         ("/trust/snapshot", "The cached snapshot of an endpoint", api.snapshot, by_url, query),
         ("/trust/snapshot/{id}", "The same by the endpoint's id", api.snapshot_by_id, by_id, None),
         (PREVIEW_PATH, PREVIEW, api.preview, samples, ""),
+        ("/calibration.json", calibrated, api.calibration, calibration, ""),
         ("/v1/models", decoding, models.models, decoders, None),
     ):
         id_ = f"get_{handler.__name__}"
@@ -253,6 +259,7 @@ def _page_routes(
     """Pages for people, and the files that they load."""
     site, api = Site(dependencies, documented), FreeApi(dependencies)
     page, known = openapi.page(), openapi.page(own=_UNKNOWN_PAGE)
+    policies = openapi.page(own={404: "There is no policy of this version"})
     badge = openapi.page("image/svg+xml", own=_UNKNOWN_PAGE)
     paying = "Where a wallet in the browser pays for the live report"
     get = partial(Route, "GET", tag="pages")
@@ -261,6 +268,8 @@ def _page_routes(
         ("/leaderboard", "The leaderboard as a page", site.leaderboard, page),
         ("/provider/{host}", "One host's endpoints", site.provider, known),
         ("/methodology", "How scores come about", site.methodology, page),
+        ("/methodology/{version}", "The same by any policy", site.methodology_of, policies),
+        ("/calibration", "Forecasts held against what happened", site.calibration, page),
         ("/docs", "How to ask", site.docs, page),
         ("/endpoint/{id}", "A snapshot as a page", site.endpoint, known),
         (

@@ -70,6 +70,19 @@ def test_the_ranking_is_similarity_then_score_then_price_then_id() -> None:
     assert search(rows, limit=2) == expected[:2]
 
 
+def test_what_is_expected_to_be_payable_comes_first_however_alike_the_rest_is() -> None:
+    rows = [
+        entry("doubtful", score_tenths=990, payable_24h_permille=849),
+        entry("unknown", score_tenths=980),
+        entry("less-alike", "weather forecast wind", payable_24h_permille=850),
+        entry("likely", payable_24h_permille=990),
+        entry("likelier", score_tenths=700, payable_24h_permille=998),
+    ]
+    expected = ["likelier", "likely", "less-alike", "doubtful", "unknown"]
+    assert search(rows) == expected
+    assert search(rows, limit=1) == expected[:1]
+
+
 def test_only_better_scores_count_and_the_least_difference_is_enough() -> None:
     rows = [entry("equal", score_tenths=500), entry("just", score_tenths=550)]
     rows += [entry("nearly", score_tenths=549), entry("unmeasured", score_tenths=None)]

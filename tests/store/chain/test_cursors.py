@@ -13,6 +13,7 @@ from tests.support.statements import fetch
 
 from tollgauge.core.blocks import Header, Span
 from tollgauge.core.endpoint import Endpoint, parse_resource
+from tollgauge.core.evidence import ChainSums, PayerSums
 from tollgauge.core.settlement import Entry
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, WINDOW_MS
@@ -320,7 +321,7 @@ async def test_what_is_indexed_of_the_window_is_said(store: Store) -> None:
     assert covered.to_at == NOW - DAY_MS
 
 
-async def test_the_evidence_names_payers_and_what_went_back(store: Store) -> None:
+async def test_the_evidence_has_the_sums_of_payers_and_what_went_back(store: Store) -> None:
     cursor = await started(store, SELLER)
     block = header(101)
     await advanced(
@@ -335,37 +336,31 @@ async def test_the_evidence_names_payers_and_what_went_back(store: Store) -> Non
     (found,) = (await store.reading(endpoints.get_many, [await store.reading(_id)])).values()
     seen = await store.reading(scoring.gather, found, as_of=NOW)
     assert seen.chain is not None
-    assert {row.payer: (row.transfers, row.paid, row.returned) for row in seen.chain.payers} == {
-        text(ANN): (1, 50, 20),
-        text(SELLER): (1, 9, 0),
-    }
+    assert seen.chain.sums == ChainSums(
+        transfers=2,
+        own=9,
+        returned=20,
+        raw=PayerSums(payers=2, volume=59, squares=2_581, top=50, weight=2 * 10**6),
+        organic=PayerSums(payers=1, volume=30, squares=900, top=30, weight=10**6),
+    )
+    payers = await store.reading(volumes.payers, CHAIN, text(SELLER), as_of=NOW)
+    assert [(row.payer, row.transfers, row.paid, row.returned) for row in payers] == [
+        (text(ANN), 1, 50, 20),
+        (text(SELLER), 1, 9, 0),
+    ]
 
 
 def _id(tx: Connection) -> str:
     return str(tx.execute(sa.select(schema.endpoint.c.id)).scalar_one())
 
 
-async def test_the_smallest_of_very_many_payers_are_one_in_the_evidence(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(volumes, "MOST_PAYERS", 2)
+async def test_a_list_of_payers_is_cut_after_those_who_paid_most(store: Store) -> None:
     cursor = await started(store, SELLER)
     block = header(101)
-    small = [hashlib.sha256(b"%d" % n).digest()[:20] for n in range(4)]
-    await advanced(
-        store,
-        cursor,
-        [block],
-        entry(block, 0, SELLER, ANN, 500),
-        entry(block, 1, SELLER, BEN, 400),
-        *(entry(block, 2 + n, SELLER, payer, 10 + n) for n, payer in enumerate(small)),
-        entry(block, 9, SELLER, small[0], 1_000, incoming=False),
-    )
-    found = await store.reading(volumes.payers, CHAIN, text(SELLER), as_of=NOW)
-    rest = next(each for each in found if each.payer == volumes.THE_REST)
-    assert len(found) == 3
-    assert (rest.transfers, rest.paid, rest.returned) == (4, 46, 10)
-    assert sum(each.paid for each in found) == 946
+    found = [entry(block, n, SELLER, payer, n) for n, payer in enumerate((EVE, BEN, ANN))]
+    await advanced(store, cursor, [block], *found)
+    payers = await store.reading(volumes.payers, CHAIN, text(SELLER), as_of=NOW, most=2)
+    assert [row.payer for row in payers] == [text(ANN), text(BEN)]
 
 
 async def test_the_volume_of_a_chain_leaves_out_what_is_not_organic(store: Store) -> None:

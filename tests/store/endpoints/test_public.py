@@ -22,14 +22,14 @@ from tollgauge.core.endpoint import Endpoint, Perimeter, Resource, endpoint_id, 
 from tollgauge.core.exchange import Timings
 from tollgauge.core.listing import ListedItem
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.schedule import Cadence
+from tollgauge.core.schedule import NORMAL, Cadence
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.watch import PERIOD_MS, WatchRequest
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.db.migrations import upgrade
-from tollgauge.jobs import prune, score
+from tollgauge.jobs import prune
 from tollgauge.monitor import alternatives, discovery, probing, reports
 from tollgauge.monitor.probing import Observation
 from tollgauge.store import never_public
@@ -39,7 +39,7 @@ from tollgauge.store.probes import changes, probes
 from tollgauge.store.watches import watches
 from tollgauge.store.watches.watches import Watch
 
-HOST = "weather.sellers.example"
+HOST = "weather.example"
 MARKET = Perimeter(mapped=frozenset({HOST}))
 DEFAMING = parse_resource(f"https://{HOST}/this-seller-steals", MARKET)
 QUOTE = Quote(network="eip155:8453", asset="0xaa", amount=10, pay_to="0x" + "bb" * 20)
@@ -77,7 +77,7 @@ def asked_for(
     probing.record(tx, (probe,), cadence=Cadence(), owner="one", now=at)
     found = endpoints.get(tx, endpoint.id)
     assert found is not None
-    scores.save(tx, reports.live(tx, found, probe.result, now=at).row)
+    scores.save(tx, reports.live(tx, found, probe.result, cadence=NORMAL, now=at).row)
     changes.add(tx, [(found.id, rules.delisting(at=at, source="a-source"))])
     similar_rows.save_counts(tx, {found.id: 3})
     return found
@@ -171,7 +171,7 @@ async def test_a_path_that_was_only_asked_for_appears_nowhere(running: Running) 
     store = running.service.store
     before = await shown(running, DEFAMING)
     await store.writing(asked_for, DEFAMING, at=NOW)
-    while await score.run(store, settings=running.service.config.score, clock=running.clock):
+    while await running.service.round("score"):
         pass
     after = await shown(running, DEFAMING)
     assert {path: status for path, (status, _) in after.items() if path in PAGES} == dict.fromkeys(

@@ -6,10 +6,11 @@ import hashlib
 from dataclasses import replace
 
 from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
-from tollgauge.core.evidence import Evidence, from_json
+from tollgauge.core.evidence import Evidence, LatestState, from_json
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.score import score_from_json
 from tollgauge.core.scoring import score
+from tollgauge.core.spans import Spans
 from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring
@@ -67,8 +68,10 @@ async def test_a_saved_score_is_the_one_that_its_evidence_gives(store: Store) ->
                 slots=3,
                 latency_sum=200,
                 latency=((100, 2),),
+                spans=Spans(up=9, payable=9, compliance=700),
             ),
         ),
+        state=LatestState(at=NOW, outcome="payment-required", up=True, payable=True),
     )
     await store.writing(endpoints.insert, one)
     saved = scoring.scored(one.id, evidence)
@@ -112,12 +115,27 @@ async def test_the_order_is_score_then_confidence_then_id_of_listed_endpoints(
     )
 
 
-async def test_equal_scores_are_ordered_by_id(store: Store) -> None:
+async def test_equal_scores_are_ordered_by_id_as_their_index_is(store: Store) -> None:
     paths = [f"/{i}" for i in range(9)]
     await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
     await save(store, *(row(path, 500) for path in paths))
     found = [one.endpoint_id for one in await store.reading(scores.top, limit=9)]
-    assert found == sorted(endpoint(path).id for path in paths)
+    assert found == sorted((endpoint(path).id for path in paths), reverse=True)
+
+
+async def test_a_site_is_counted_no_further_than_asked(store: Store) -> None:
+    paths = [f"/{i}" for i in range(5)]
+    await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
+    await store.writing(endpoints.insert, endpoint("/", host="b.com"))
+    await save(store, *(row(path, 500) for path in paths[:4]))
+    await save(store, row("/4", 500, recommendation="avoid"))
+
+    async def count(most: int) -> int:
+        return await store.reading(
+            scores.count_of_site, "a.com", recommended={"proceed"}, most=most
+        )
+
+    assert [await count(most) for most in (3, 4, 9)] == [3, 4, 4]
 
 
 async def test_nothing_scored_is_an_empty_population(store: Store) -> None:

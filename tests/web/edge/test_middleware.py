@@ -34,6 +34,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 JSON_ROUTES = (
     "/trust/leaderboard",
     "/trust/stats",
+    "/calibration.json",
     f"/trust/snapshot/{WEATHER_ID}",
     "/v1/x402-trust-preview",
     "/openapi.json",
@@ -42,9 +43,10 @@ PAGES = (
     "/",
     "/leaderboard",
     "/methodology",
+    "/calibration",
     "/docs",
     f"/endpoint/{WEATHER_ID}",
-    "/provider/weather.sellers.example",
+    "/provider/weather.example",
     f"/endpoint/{WEATHER_ID}/badge.svg",
 )
 EXPOSED = "PAYMENT-REQUIRED, PAYMENT-RESPONSE, Retry-After"

@@ -256,7 +256,7 @@ async def test_what_was_signed_is_compared_before_anyone_is_asked(
     [
         ({"url": WEATHER}, "invalid-input"),
         ({"resource": 7}, "resource-invalid"),
-        ({"resource": "http://weather.sellers.example/"}, "resource-not-https"),
+        ({"resource": "http://weather.example/"}, "resource-not-https"),
         ({"resource": "https://169.254.169.254/latest"}, "resource-not-public"),
     ],
 )

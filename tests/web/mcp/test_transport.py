@@ -36,10 +36,10 @@ from tollgauge.web.paid.catalogue import TRUST, SaleSettings
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PINNED = {
-    "x402_trust_score": "2282bdeafc68442dbabedeeaafaa3796612e4de67a13b9055e22063a49de1257",
-    "x402_trust_bulk": "f9954c6b0360b9822ecbcc3c4ecd3062d297248fbb56ac69c59da74a5bf9be4f",
-    "x402_find_alternatives": "9f669c1a71e8e5fdb6dc8e3875501ad6dd328c987ed56a0a7a2366e5c16c0306",
-    "x402_trust_leaderboard": "e37c6fbef49a034199a09bddedc48dab0f4b19785a6a5090fbd91ea03f16477c",
+    "x402_trust_score": "b668b16416e4d01e7b7c0022afc7e40ae21fdd1958ae0dcc86cc78d8b2f5fbce",
+    "x402_trust_bulk": "6c60ea43ec4273e96abf1ca6d098274f8033319be82a6fc75247796e9a88795a",
+    "x402_find_alternatives": "6769490a629d7254ee4eb2f6b9a6506e2f92ed787586268f2fa4b9ad03e0da4e",
+    "x402_trust_leaderboard": "60cb426fd957236c4bbefbff9588ac87bf6b0b4d510ac7ae59765c4ea61803fa",
     "x402_trust_preview": "cea89f6c555c96fe7933df142be3097493f0e97aeeb974b1bbb67aa866ca1ee1",
     "x402_ecosystem_stats": "a7add1d3824dfec4a08fa408465aaab3bfe63d7a631a9ee3899eb0e336c3210b",
     "x402_watch_events": "c866a004f306b6831bd55ec08d2b4ee3a55edd339f5c988a71723c67ea02799e",

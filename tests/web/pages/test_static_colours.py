@@ -66,5 +66,5 @@ def test_pictures_can_be_told_from_their_ground(mode: str) -> None:
 
 
 def test_badges_can_be_read() -> None:
-    for ground, ink in (*badge._COLOURS.values(), badge._NO_GRADE):
+    for ground, ink in (*badge._COLOURS.values(), badge._NOT_KNOWN):
         assert contrast(ground, ink) >= TEXT

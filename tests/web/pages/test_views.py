@@ -11,6 +11,7 @@ from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from tests.support.forecasts import calibrated, nothing_calibrated
 from tests.support.page_reader import (
     BASE,
     BIDI,
@@ -26,7 +27,7 @@ from tests.support.page_reader import (
 )
 
 from tollgauge.core.finding import Severity
-from tollgauge.core.policy import POLICY_1, Cap
+from tollgauge.core.policy import CURRENT, POLICIES, Cap, Policy
 from tollgauge.core.score import Component
 from tollgauge.core.scoring import RULES
 from tollgauge.core.signals.flag import Flag
@@ -82,6 +83,8 @@ PAGES: dict[str, Callable[[], bytes]] = {
         Provider(host="api.example.com", rows=()), base_url=BASE
     ),
     "methodology": lambda: views.methodology_html(base_url=BASE),
+    "calibration": lambda: views.calibration_html(calibrated(), base_url=BASE),
+    "calibration-empty": lambda: views.calibration_html(nothing_calibrated(), base_url=BASE),
     "docs": lambda: docs(ROUTES),
     "not-found": lambda: error(Problem(404, "not-found", "There is no page here.")),
     "error": lambda: error(Problem(429, "rate-limited", "Slow down.")),
@@ -371,16 +374,39 @@ def test_a_simulated_past_is_announced_and_a_real_one_is_not() -> None:
         assert words not in check_structure(real()).words
 
 
-def test_the_methodology_names_every_number_of_the_policy() -> None:
-    words = check_structure(PAGES["methodology"]()).words
-    for row in POLICY_1.rows:
-        assert f"{row.name} {row.weight}" in words
-    for letter, least in POLICY_1.grades:
-        assert f"Grade {letter} {least}.0" in words
-    for cap in POLICY_1.caps:
-        assert f"{cap.code} {cap.limit_tenths / 10:g} {cap.reason}" in words
-    for rule in RULES[1].flags:
-        assert f"{rule.code} {rule.severity}" in words
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=lambda policy: policy.version)
+def test_the_methodology_names_every_number_of_a_policy(policy: Policy) -> None:
+    reader = check_structure(views.methodology_html(policy, base_url=BASE))
+    for row in policy.rows:
+        assert f"{row.name} {row.weight}" in reader.words
+    for letter, least in policy.grades:
+        assert f"Grade {letter} {least}.0" in reader.words
+    for cap in (*policy.caps, *(rule.cap for rule in policy.forecast_caps)):
+        assert f"{cap.code} {cap.limit_tenths / 10:g} {cap.reason}" in reader.words
+    for rule in RULES[policy.version].flags:
+        assert f"{rule.code} {rule.severity}" in reader.words
+    links = {attrs["href"] for attrs in reader.all("a")}
+    assert ("/methodology/1" in links) == (policy is CURRENT)
+    assert f"policy {CURRENT.version}" in reader.words
+
+
+def test_the_calibration_page_shows_what_was_forecast_and_what_came() -> None:
+    text = PAGES["calibration"]().decode()
+    words = check_structure(PAGES["calibration"]()).words
+    assert "Policy 2" in words
+    assert "Policy 1" in words
+    assert words.index("Policy 2") < words.index("Policy 1")
+    assert "Forecasts from 2026-01-01 to 2026-01-02" in words
+    for figure in ("95.0%", "90.00%", "not enough data", "The share of all outcomes", "proceed"):
+        assert figure in words
+    assert text.count("<circle") == 2
+    assert text.count('class="diagonal"') == 4
+
+
+def test_an_empty_calibration_page_says_when_there_will_be_figures() -> None:
+    words = check_structure(PAGES["calibration-empty"]()).words
+    assert "No forecast could come true yet." in words
+    assert "Policy" not in words.replace("policy", "").replace("policies", "")
 
 
 def test_docs_give_a_command_that_a_shell_reads_as_meant() -> None:
@@ -445,9 +471,18 @@ def test_assets_load_nothing_and_the_wallet_page_has_the_only_script() -> None:
         assert not re.search(r"url\(|@import|https?:|<script|<style|style=", text)
 
 
-def test_a_badge_stands_alone_and_names_grade_and_score() -> None:
-    text = badge_svg("A", 831).decode()
-    assert "tollgauge: A 83.1" in text
+def test_a_badge_is_a_file_of_its_own_and_names_the_advice() -> None:
+    text = badge_svg("proceed", "A", 911).decode()
+    assert "tollgauge: A 91 \N{MIDDLE DOT} proceed" in text
     assert "class=" not in text
     assert "style" not in text
-    assert "no score yet" in badge_svg(None, None).decode()
+    assert "tollgauge: unverified<" in badge_svg("unverified", None, None).decode()
+
+
+def test_a_badge_praises_nothing_that_is_not_to_be_paid() -> None:
+    for advice in ("avoid", "not-payable", "unverified", "parameterize"):
+        assert f"tollgauge: {advice}<" in badge_svg(advice, "A", 911).decode()
+
+
+def test_a_badges_points_never_reach_into_a_better_grade() -> None:
+    assert "B 80 \N{MIDDLE DOT} caution" in badge_svg("caution", "B", 809).decode()

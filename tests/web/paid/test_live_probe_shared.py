@@ -11,6 +11,7 @@ from tests.support.record_probe import record_probe
 from tollgauge.core.endpoint import Endpoint, endpoint_id
 from tollgauge.core.exchange import Timings
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.schedule import NORMAL
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import reports
@@ -38,7 +39,7 @@ async def sold(store: Store) -> reports.TrustReport:
     def sell(tx: Connection) -> reports.TrustReport:
         endpoints.insert(tx, ENDPOINT)
         record_probe(tx, ENDPOINT.id, PROBE)
-        made = reports.live(tx, ENDPOINT, PROBE, now=NOW + 2_000)
+        made = reports.live(tx, ENDPOINT, PROBE, cadence=NORMAL, now=NOW + 2_000)
         scores.save(tx, made.row)
         return made
 

@@ -28,6 +28,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ROUTES = {
     "/": "get",
+    "/calibration": "get",
+    "/calibration.json": "get",
     "/docs": "get",
     "/endpoint": "get",
     "/endpoint/{id}": "get",
@@ -35,6 +37,7 @@ ROUTES = {
     "/healthz": "get",
     "/leaderboard": "get",
     "/methodology": "get",
+    "/methodology/{version}": "get",
     "/provider/{host}": "get",
     "/readyz": "get",
     "/trust/leaderboard": "get",

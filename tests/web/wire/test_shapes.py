@@ -23,6 +23,7 @@ from tests.support.http_service import (
 )
 
 from tollgauge.core.endpoint import endpoint_id, parse_resource
+from tollgauge.core.policy import CURRENT
 from tollgauge.core.scoring import recompute
 from tollgauge.monitor import discovery, reports
 from tollgauge.store.endpoints import endpoints, hosts
@@ -35,11 +36,12 @@ ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z")
 RECOMMENDATIONS = {"proceed", "caution", "avoid", "unverified", "not-payable", "parameterize"}
 
 LEADER = "rank resource host score grade recommendation confidence uptime30d avgLatencyMs amountUsd"
-LEADER += " network endpointPage"
+LEADER += " network endpointPage payableNow payable24h moreOfSite"
 REPORT = "resource score grade confidence recommendation scoreRange breakdown policy flags"
 REPORT += (
     " flagsDetailed confidenceDetail advertised settlement stats liveProbe advertisedBy evidence"
 )
+REPORT += " reason payableNow payable24h activity previousPolicy"
 STATS = "probes30d scoredProbes30d excluded30d uptime30d compliant30d avgLatencyMs p50LatencyMs"
 STATS += " p95LatencyMs latencyVantage firstSeen lastProbed observedDays priceChanges30d"
 STATS += " payToChanges30d settledVolumeUsd30d"
@@ -51,6 +53,7 @@ SNAPSHOT += (
     " advertisedPriceUsd priceStability network firstSeen lastProbed status snapshotComputed"
 )
 SNAPSHOT += " ageHours advertisedDescription betterAlternatives summary verdict sources"
+SNAPSHOT += " reason payableNow payable24h down policyVersion previousPolicy"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -79,15 +82,16 @@ async def test_the_leaderboard_has_the_fields_of_the_contract(running: Running) 
     board = (await running.get("/trust/leaderboard")).json()
     has(board, "asOf policyVersion endpoints", beside="simulated")
     assert ISO.fullmatch(board["asOf"])
-    assert board["policyVersion"] == 1
+    assert board["policyVersion"] == CURRENT.version
     rows = board["endpoints"]
     assert len(rows) == 25
     assert [row["rank"] for row in rows] == list(range(1, 26))
     assert [row["score"] for row in rows] == sorted((row["score"] for row in rows), reverse=True)
     for row in rows:
         has(row, LEADER)
-        assert row["recommendation"] in RECOMMENDATIONS
-        assert row["grade"] in "ABCDF"
+        assert row["recommendation"] in ("proceed", "caution")
+        assert row["grade"] in "ABC"
+        assert 0 < row["payable24h"] <= row["payableNow"] <= 1
         assert 0 <= row["confidence"] <= 1
         assert row["endpointPage"] == f"{BASE}/endpoint/{endpoint_id(row['resource'])}"
         assert (await running.get(row["endpointPage"])).status_code == 200
@@ -130,6 +134,8 @@ async def test_a_report_has_the_fields_of_the_contract(samples: list[dict[str, A
         assert report["score"] == round(report["score"], 1)
         assert report["confidence"] == round(report["confidence"], 2)
         assert report["recommendation"] in RECOMMENDATIONS
+        assert report["reason"]
+        assert report["previousPolicy"] is None, "policy 2 is not new here"
         has(report["scoreRange"], "low point high")
         has(report["breakdown"], "uptime compliance latency age activity stability")
         has(report["policy"], "version weights gradeThresholds caps")
@@ -213,6 +219,8 @@ async def test_the_snapshot_has_the_fields_of_the_contract(running: Running) -> 
     assert found["status"] == "listed"
     assert found["advertisedPriceUsd"] == 0.001
     assert found["priceStability"] == "stable"
+    assert (found["down"], found["policyVersion"], found["previousPolicy"]) == (False, 2, None)
+    assert found["summary"].startswith(found["reason"])
     assert found["simulated"] is True, "what demo.past wrote is marked"
 
 
@@ -240,8 +248,8 @@ async def test_a_snapshot_is_found_by_any_spelling_of_its_resource(running: Runn
     for spelling in (
         WEATHER,
         WEATHER + "?city=Lisbon#now",
-        "https://WEATHER.sellers.example:443/v1/./current",
-        "https://weather.sellers.example./v1/%63urrent",
+        "https://WEATHER.example:443/v1/./current",
+        "https://weather.example./v1/%63urrent",
     ):
         answer = await running.get("/trust/snapshot", params={"resource": spelling})
         assert answer.status_code == 200, spelling
@@ -335,6 +343,7 @@ async def test_a_missing_resource_is_a_problem_like_any_other(running: Running) 
     [
         ("/trust/leaderboard", ()),
         ("/trust/stats", ()),
+        ("/calibration.json", ()),
         ("/trust/snapshot", ("resource",)),
         (f"/trust/snapshot/{WEATHER_ID}", ()),
         ("/v1/x402-trust-preview", ()),

@@ -45,7 +45,8 @@ def wildcard_402(facts: Facts) -> Fired | None:
         return None
     return Fired(
         "Made-up paths of this host ask for payment too, or all of its many paths say the same, so "
-        "a 402 does not show that this resource exists. Ask the seller for a sample before you pay."
+        "a 402 does not show that this resource exists. Do not pay it without a sample of what it "
+        "sells."
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tollgauge.core.finding import Severity
 from tollgauge.core.signals.facts import Facts
@@ -16,12 +16,20 @@ from tollgauge.core.signals.facts import Facts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
-    """An issue of an endpoint; `since` in milliseconds UTC where it is known."""
+    """An issue of an endpoint; `since` in milliseconds UTC where it is known. `to_pay` is what who
+    pays all the same should heed; scoring adds it to the message where the advice lets pay.
+    """
 
     code: str
     severity: Severity
     message: str
     since: int | None = None
+    to_pay: str = ""
+
+    def advised(self, *, payable: bool) -> Flag:
+        """The flag with its final message: nobody is told how to pay what is not to be paid."""
+        message = f"{self.message} {self.to_pay}".rstrip() if payable else self.message
+        return replace(self, message=message, to_pay="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +38,7 @@ class Fired:
 
     message: str
     since: int | None = None
+    to_pay: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,5 +60,9 @@ class FlagRule:
         if fired is None:
             return None
         return Flag(
-            code=self.code, severity=self.severity, message=fired.message, since=fired.since
+            code=self.code,
+            severity=self.severity,
+            message=fired.message,
+            since=fired.since,
+            to_pay=fired.to_pay,
         )

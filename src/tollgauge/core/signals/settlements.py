@@ -72,11 +72,12 @@ def no_settlements(facts: Facts) -> Fired | None:
         share = f"{percent} %" if percent else "less than 1 %"
         return Fired(
             f"No USDC settlement {who}to its payTo was found yet, but {share} of the last 30 days "
-            "is all that is indexed: the rest is not known. Start with a small payment."
+            "is all that is indexed: the rest is not known.",
+            to_pay="Start with a small payment.",
         )
     return Fired(
-        f"No USDC settlement {who}to its payTo was found in the last 30 days. "
-        "You may be among its first buyers: start with a small payment."
+        f"No USDC settlement {who}to its payTo was found in the last 30 days.",
+        to_pay="You may be among its first buyers: start with a small payment.",
     )
 
 

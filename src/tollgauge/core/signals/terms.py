@@ -31,7 +31,8 @@ def price_above_client_cap(facts: Facts) -> Fired | None:
         return None
     return Fired(
         f"It asks for {_price(facts)} a call. Stock clients refuse more than "
-        f"${facts.policy.client_cap_usd} unless you raise their limit."
+        f"${facts.policy.client_cap_usd}.",
+        to_pay="Raise their limit if you mean to pay that.",
     )
 
 
@@ -44,7 +45,7 @@ def payto_changed_recently(facts: Facts) -> Fired | None:
         return None
     return Fired(
         "The address that receives the money changed in the last 7 days. "
-        "Make sure with the seller that the change is theirs before you pay.",
+        "Do not pay before the seller has confirmed that the change is theirs.",
         since=at,
     )
 
@@ -55,8 +56,9 @@ def price_changed(facts: Facts) -> Fired | None:
     if not count or facts.evidence.templated:
         return None
     return Fired(
-        f"The advertised price changed {_times(count)} in 30 days. Set a limit on what you pay.",
+        f"The advertised price changed {_times(count)} in 30 days.",
         since=facts.latest(PRICE_CHANGED),
+        to_pay="Set a limit on what you pay.",
     )
 
 
@@ -71,9 +73,9 @@ def price_jumped(facts: Facts) -> Fired | None:
     if not jumps:
         return None
     return Fired(
-        "The advertised price more than doubled within the last 7 days. "
-        "Set a limit on what you pay, and make sure that the price is meant.",
+        "The advertised price more than doubled within the last 7 days.",
         since=max(jumps),
+        to_pay="Set a limit on what you pay, and make sure that the price is meant.",
     )
 
 
@@ -98,9 +100,9 @@ def price_varies(facts: Facts) -> Fired | None:
     if not count or not facts.evidence.templated:
         return None
     return Fired(
-        f"The price depends on the item: it differed {_times(count)} in 30 days. "
-        "Read the price of your item before you pay.",
+        f"The price depends on the item: it differed {_times(count)} in 30 days.",
         since=facts.latest(PRICE_CHANGED),
+        to_pay="Read the price of your item before you pay.",
     )
 
 
@@ -110,9 +112,9 @@ def payto_varies(facts: Facts) -> Fired | None:
     if not count or not facts.evidence.templated:
         return None
     return Fired(
-        f"The receiving address depends on the item: it differed {_times(count)} in 30 days. "
-        "Check the address of your item before you pay.",
+        f"The receiving address depends on the item: it differed {_times(count)} in 30 days.",
         since=facts.latest(PAYTO_CHANGED),
+        to_pay="Check the address of your item before you pay.",
     )
 
 

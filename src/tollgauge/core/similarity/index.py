@@ -4,9 +4,10 @@ Rules (docs/similarity.md):
 - similarity is the cosine of two endpoints' terms in whole percents, rounded half up;
 - below FLOOR percent two endpoints do not serve a similar purpose; the labelled services put the
   place where chance ends there (docs/similarity.md);
-- ranked by similarity, then score, then price (none advertised comes last), then id;
+- what is expected to be payable in 24 hours (core/forecast) comes before what is not; then ranked
+  by similarity, the chance of that, score, price (none advertised comes last) and id;
 - endpoints of the same host or with the same payTo are left out;
-- who may be an alternative at all (listed, scored, not `avoid`) is said by `Entry.offered`.
+- who may be an alternative at all (listed, scored, to be paid) is said by `Entry.offered`.
 
 An index is built from all entries and never changed, so that it can be searched while the next one
 is built.
@@ -21,6 +22,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from tollgauge.core.forecast import EXPECTED_PERMILLE
 from tollgauge.core.similarity.postings import (
     FIRST,
     SCALE,
@@ -48,9 +50,9 @@ length sqrt(256) / 2 = 8; the bound below is generous."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """An endpoint as the index knows it. `score_tenths` is None while nothing was measured;
-    `price` in millionths of a dollar, None where none is advertised. `offered`: it may be an
-    alternative.
+    """An endpoint as the index knows it. `score_tenths` is None while nothing was measured, and so
+    is `payable_24h_permille`, the chance that it is payable in 24 hours; `price` in millionths of a
+    dollar, None where none is advertised. `offered`: it may be an alternative.
     """
 
     id: str
@@ -60,6 +62,7 @@ class Entry:
     price: int | None
     offered: bool
     terms: WeightedTerms
+    payable_24h_permille: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,9 @@ class Index:
         ]
         self._host: Final[Ints] = np.array(hosts, np.int32)
         self._pay_to: Final[Ints] = np.array(pay_tos, np.int32)
+        self._payable: Final[Ints] = np.array(
+            [entry.payable_24h_permille or 0 for entry in ordered], np.int32
+        )
         self._score: Final = [entry.score_tenths or 0 for entry in ordered]
         offered = sum(_offered(entry) for entry in ordered)
         # Ascending, as searching wants it.
@@ -99,8 +105,8 @@ class Index:
     def search(
         self, terms: WeightedTerms, *, host: str, pay_to: str | None, least_tenths: int, limit: int
     ) -> tuple[Match, ...]:
-        """The `limit` most similar endpoints with a score of `least_tenths` or more, best first,
-        of what is on neither this host nor this payTo.
+        """The `limit` best endpoints of a similar purpose with a score of `least_tenths` or more,
+        best first, of what is on neither this host nor this payTo.
         """
         term, step = self._postings.direction(terms)
         rank, percent = self._alike(term, step, end=self._above(least_tenths))
@@ -108,7 +114,8 @@ class Index:
             self._pay_to[rank] != self._pay_tos.get(pay_to or "", -2)
         )
         rank, percent = rank[others], percent[others]
-        best = np.lexsort((rank, -percent))[:limit]
+        payable = self._payable[rank]
+        best = np.lexsort((rank, -payable, -percent, payable < EXPECTED_PERMILLE))[:limit]
         return tuple(Match(self._ids[rank[at]], int(percent[at])) for at in best)
 
     def counts(self, first: int, last: int) -> list[tuple[str, int]]:

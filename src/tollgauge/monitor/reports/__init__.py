@@ -2,18 +2,17 @@
 
 Every figure here is an integer in the unit its name says (tenths of a point, hundredths,
 thousandths of a percent of 1, milliseconds UTC); turning it into JSON is web/wire's work and into
-HTML web/pages/views'. A file for each noun: `snapshots` (of one endpoint, a host, the best),
-`endpoint` (a whole page of one, and its raw probes), `trust` (reports, and the preview's samples)
-and `counts` (the ecosystem).
+HTML web/pages/views'. A file for each noun: `snapshots` (of one endpoint, of a host),
+`leaderboard` (the best), `endpoint` (a whole page of one, and its raw probes), `trust` (reports,
+and the preview's samples) and `counts` (the ecosystem).
 """
 
 from tollgauge.monitor.reports.counts import Ecosystem, ecosystem
 from tollgauge.monitor.reports.endpoint import DayBar, EndpointView, TimelineEvent, history, view
+from tollgauge.monitor.reports.leaderboard import Leaderboard, MoreOfSite, leaderboard
 from tollgauge.monitor.reports.snapshots import (
-    Leaderboard,
     Provider,
     Snapshot,
-    leaderboard,
     provider,
     snapshot,
     snapshot_of,
@@ -34,6 +33,7 @@ __all__ = [
     "Ecosystem",
     "EndpointView",
     "Leaderboard",
+    "MoreOfSite",
     "Provider",
     "Sample",
     "Scored",

@@ -8,30 +8,40 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from tollgauge.core.evidence import RECENT_MS
 from tollgauge.core.latency import percentile
 from tollgauge.core.policy import Cap
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import Rollup
-from tollgauge.core.score import Component, score_from_json
+from tollgauge.core.score import Activity, Component, score_from_json
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.units import ASSETS, DAY_MS, WINDOW_MS, day_of, usd_text
 from tollgauge.monitor.reports.snapshots import Snapshot, snapshot_of
 from tollgauge.store.endpoints import alternative_counts, listings, public, scores
-from tollgauge.store.probes import probes
+from tollgauge.store.probes import probes, window
 
 PAGE_DAYS: Final = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayBar:
-    """One UTC day of an endpoint: scored and up probes, latency percentiles of the up ones."""
+    """One UTC day of an endpoint: for how many milliseconds probes say that it was up and that it
+    was not, scored and up probes, and latency percentiles of the up ones.
+    """
 
     day: int
+    up_ms: int
+    down_ms: int
     scored: int
     up: int
     excluded: int
     p50_ms: int | None
     p95_ms: int | None
+
+    @property
+    def spoken_ms(self) -> int:
+        """The time that probes speak for."""
+        return self.up_ms + self.down_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +61,7 @@ class TimelineEvent:
 class EndpointView:
     """Everything the endpoint's page shows. `days` are the last 30 UTC days, oldest first, one
     entry a day with zeros where nothing was measured. `low_tenths` to `high_tenths` is the score
-    range.
+    range, `activity` the organic interval.
     """
 
     snapshot: Snapshot
@@ -60,6 +70,7 @@ class EndpointView:
     caps: tuple[Cap, ...]
     low_tenths: int | None
     high_tenths: int | None
+    activity: Activity | None = None
     days: tuple[DayBar, ...]
     events: tuple[TimelineEvent, ...]
 
@@ -72,7 +83,7 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     row = scores.get(tx, endpoint_id)
     score = None if row is None else score_from_json(row.result)
     today = day_of(now)
-    sums = probes.days(tx, endpoint_id, first_day=today - PAGE_DAYS + 1, last_day=today)
+    seen = window.read(tx, endpoint_id, as_of=now, recent_ms=RECENT_MS)
     events = listings.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
     better = alternative_counts.counts(tx, (endpoint_id,)).get(endpoint_id)
     return EndpointView(
@@ -82,7 +93,8 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
         caps=() if score is None else score.caps,
         low_tenths=None if score is None else score.low_tenths,
         high_tenths=None if score is None else score.high_tenths,
-        days=_bars(sums, today=today),
+        activity=None if score is None else score.activity,
+        days=_bars(seen.days, today=today),
         events=tuple(_timeline(event) for event in events),
     )
 
@@ -98,6 +110,8 @@ def _bars(sums: Sequence[Rollup], *, today: int) -> tuple[DayBar, ...]:
 def _bar(day: Rollup) -> DayBar:
     return DayBar(
         day=day.day,
+        up_ms=day.spans.up,
+        down_ms=day.spans.down,
         scored=day.scored,
         up=day.up,
         excluded=day.probes - day.scored,

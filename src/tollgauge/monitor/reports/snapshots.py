@@ -1,4 +1,4 @@
-"""Snapshots: the cached view of one endpoint, of a host's, and of the best."""
+"""Snapshots: the cached view of one endpoint, and of a host's."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint, Listing
-from tollgauge.core.policy import POLICIES
-from tollgauge.core.score import score_from_json
+from tollgauge.core.policy import CURRENT
+from tollgauge.core.score import OtherScore, score_from_json
 from tollgauge.core.verdict import UNPROBED, summary
 from tollgauge.store.endpoints import alternative_counts, endpoints, public, scores
 from tollgauge.store.endpoints.scores import ScoreRow
-
-LEADERBOARD_SIZE: Final = 25
 
 PROVIDER_ROWS: Final = 200
 
@@ -27,6 +25,8 @@ class Snapshot:
     percent. `latency_ms` is the exact mean, rounded half up; None when every probe failed.
     `price_micro_usd` is None when no price in a known dollar is advertised. `sources` are the
     directories that list it now. Texts under `advertised_` are the provider's own and untrusted.
+    `reason` is why the recommendation is what it is; the chances of being payable are None before
+    anything was measured, and so is `is_down`. `previous` is the score under the policy before.
     """
 
     id: str
@@ -35,6 +35,10 @@ class Snapshot:
     recommendation: str = "unverified"
     grade: str | None = None
     score_tenths: int | None = None
+    reason: str = ""
+    payable_now_permille: int | None = None
+    payable_24h_permille: int | None = None
+    is_down: bool | None = None
     confidence_hundredths: int = 0
     uptime_tenths: int | None = None
     latency_ms: int | None = None
@@ -59,18 +63,8 @@ class Snapshot:
     advertised_description: str
     better_alternatives: int | None
     policy_version: int
+    previous: OtherScore | None = None
     simulated: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leaderboard:
-    """The best listed endpoints, best first (at most 25). `as_of` is when the last of them was
-    scored.
-    """
-
-    as_of: int
-    policy_version: int
-    rows: tuple[Snapshot, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,23 +73,6 @@ class Provider:
 
     host: str
     rows: tuple[Snapshot, ...]
-
-
-def leaderboard(tx: Connection, *, now: int) -> Leaderboard:
-    """The best listed endpoints, best first, as of the newest of their scores: it is the same,
-    and keeps its entity tag, until one of them is scored again.
-    """
-    rows = scores.top(tx, limit=LEADERBOARD_SIZE)
-    known = endpoints.get_many(tx, [row.endpoint_id for row in rows])
-    return Leaderboard(
-        as_of=max((row.as_of for row in rows), default=now),
-        policy_version=max(POLICIES),
-        rows=tuple(
-            snapshot_of(known[row.endpoint_id], row, now=row.as_of)
-            for row in rows
-            if row.endpoint_id in known
-        ),
-    )
 
 
 def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
@@ -141,7 +118,7 @@ def snapshot_of(
         advertised_name=endpoint.service_name,
         advertised_description=endpoint.description,
         better_alternatives=better_alternatives,
-        policy_version=max(POLICIES),
+        policy_version=CURRENT.version,
         simulated=endpoint.simulated,
     )
     if row is None:
@@ -153,6 +130,11 @@ def snapshot_of(
         recommendation=score.recommendation,
         grade=score.grade,
         score_tenths=score.score_tenths,
+        reason=score.reason,
+        payable_now_permille=score.payable_now_permille,
+        payable_24h_permille=score.payable_24h_permille,
+        is_down=score.is_down,
+        previous=score.previous,
         confidence_hundredths=score.confidence_hundredths,
         uptime_tenths=stats.uptime_tenths,
         latency_ms=stats.avg_latency_ms,

@@ -11,8 +11,9 @@ from typing import Literal
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
-from tollgauge.core.policy import POLICIES
+from tollgauge.core.policy import CURRENT
 from tollgauge.core.probe import ProbeResult
+from tollgauge.core.schedule import Cadence
 from tollgauge.core.score import Score, score_from_json
 from tollgauge.monitor import scoring
 from tollgauge.store.endpoints import endpoints, scores
@@ -54,9 +55,11 @@ class Sample:
     report: TrustReport
 
 
-def live(tx: Connection, endpoint: Endpoint, probe: ProbeResult, *, now: int) -> TrustReport:
+def live(
+    tx: Connection, endpoint: Endpoint, probe: ProbeResult, *, cadence: Cadence, now: int
+) -> TrustReport:
     """The report of an endpoint that was probed just now, scored from its evidence as of now."""
-    score, row = scoring.compute(tx, endpoint, as_of=now)
+    score, row = scoring.compute(tx, endpoint, as_of=now, cadence=cadence)
     return TrustReport(endpoint=endpoint, score=score, row=row, probe=probe)
 
 
@@ -69,11 +72,11 @@ def scored_last(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Scored
     }
 
 
-def scored_again(tx: Connection, endpoint: Endpoint, *, now: int) -> Scored:
+def scored_again(tx: Connection, endpoint: Endpoint, *, cadence: Cadence, now: int) -> Scored:
     """An endpoint scored from its stored evidence as of now. Raises EvidenceError and ScoreError
     for evidence that cannot be scored.
     """
-    score, row = scoring.compute(tx, endpoint, as_of=now)
+    score, row = scoring.compute(tx, endpoint, as_of=now, cadence=cadence)
     return Scored(endpoint=endpoint, score=score, row=row)
 
 
@@ -83,7 +86,7 @@ def shared(tx: Connection, endpoint: Endpoint, probe: ProbeResult) -> TrustRepor
     """
     row = scores.get(tx, endpoint.id)
     newest_evidence = max(probe.at, endpoint.last_seen, endpoint.quote_at or 0)
-    if row is None or row.policy_version != max(POLICIES) or row.as_of < newest_evidence:
+    if row is None or row.policy_version != CURRENT.version or row.as_of < newest_evidence:
         return None
     score = score_from_json(row.result)
     if score.stats.last_probed != probe.at:

@@ -6,6 +6,7 @@ Rules:
   new rows are appended at one end and old ones removed from the other;
 - `transfer_day` holds the sums of those rows by wallet, UTC day and counterparty, changed in the
   transaction that changes the rows. All-zero sums are not kept;
+- when a payer was first seen is store/chain/payers';
 - amounts are decimal strings, added in Python: the sum of a wash trader's transfers may exceed any
   integer column.
 
@@ -25,6 +26,7 @@ from tollgauge.core.settlement import Entry
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
+from tollgauge.store.chain import payers
 
 transfer = sa.Table(
     "transfer",
@@ -82,8 +84,9 @@ def replace(
     for entry in entries:
         key = (entry.wallet, day_of(entry.at), entry.other)
         _add(sums, key, entry.value, incoming=entry.incoming, sign=1)
+    payers.note(tx, chain, entries)
     for batch in rows.chunks(entries, _ROWS):
-        _execute_many(tx, _INSERT, [_row(chain, entry) for entry in batch])
+        rows.execute_many(tx, _INSERT, [_row(chain, entry) for entry in batch])
     _apply(tx, chain, {key: change for key, change in sums.items() if any(change)})
     return {key[0] for key in sums}
 
@@ -121,6 +124,7 @@ def forget(tx: Connection, chain: int, *, before: int, blocks: int) -> int:
             transfer_day.c.chain == chain, transfer_day.c.day < first_kept_day
         )
     )
+    payers.forget(tx, chain, before_day=first_kept_day)
     return deleted.rowcount
 
 
@@ -149,21 +153,6 @@ def _row(chain: int, entry: Entry) -> tuple[Any, ...]:
     return (*place, incoming, str(value), nonce, transaction, at)
 
 
-def _execute_many(tx: Connection, statement: str, values: Sequence[tuple[Any, ...]]) -> None:
-    """Execute one statement many times, without SQLAlchemy's conversion of each value, which would
-    take three times as long as the database.
-    """
-    marks = _placeholders(tx, statement.count("{}"))
-    tx.exec_driver_sql(statement.format(*marks), list(values))
-
-
-def _placeholders(tx: Connection, count: int) -> list[str]:
-    """Placeholders for `count` values, as the database's driver spells them."""
-    if tx.dialect.name == "sqlite":
-        return ["?"] * count
-    return [f"${place}" for place in range(1, count + 1)]
-
-
 def _add(sums: dict[Key, list[int]], key: Key, value: int, *, incoming: bool, sign: int) -> None:
     """Add a transfer to the sums (transfers, paid, returned) of a key; `sign` -1 removes it."""
     change = sums.setdefault(key, [0, 0, 0])
@@ -188,13 +177,13 @@ def _apply(tx: Connection, chain: int, sums: dict[Key, list[int]]) -> None:
             elif key in known:
                 empty.append((chain, *key))
         if changed:
-            _execute_many(tx, _UPSERT, changed)
+            rows.execute_many(tx, _UPSERT, changed)
         if empty:
-            _execute_many(tx, _REMOVE, empty)
+            rows.execute_many(tx, _REMOVE, empty)
 
 
 def _known(tx: Connection, chain: int, keys: Sequence[Key]) -> dict[Key, tuple[int, int, int]]:
-    first, *rest = _placeholders(tx, 1 + 3 * len(keys))
+    first, *rest = rows.placeholders(tx, 1 + 3 * len(keys))
     triples = (f"({a}, {b}, {c})" for a, b, c in zip(*[iter(rest)] * 3, strict=True))
     list_of = "VALUES " if tx.dialect.name == "sqlite" else ""
     query = _SUMS.format(first, list_of, ", ".join(triples))

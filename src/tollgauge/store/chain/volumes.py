@@ -1,5 +1,8 @@
 """Volumes: the sums of the indexed transfers of a window, for one wallet and for a whole chain.
 
+`wallet_sums` keeps what core/organic makes of all wallets of a chain, because it depends on all of
+them: it is computed now and then (jobs/index), and read with each score.
+
 Rules:
 - a window is exact: whole UTC days come from their sums, the partly covered days at its ends from
   the transfers themselves;
@@ -10,7 +13,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -18,23 +21,41 @@ from typing import Any, Final
 
 import orjson
 import sqlalchemy as sa
+from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
-from tollgauge.core.evidence import PayerVolume
+from tollgauge.core.evidence import ChainSums, PayerVolume
+from tollgauge.core.organic import Market, intervals
+from tollgauge.core.signals.volume import Flow, flow_sums
 from tollgauge.core.units import DAY_MS, WINDOW_MS, day_of
 from tollgauge.db import meta
+from tollgauge.db.schema import metadata
+from tollgauge.store import rows
 from tollgauge.store.chain import cursors as chains
+from tollgauge.store.chain.payers import firsts
 from tollgauge.store.chain.transfers import transfer, transfer_day
 from tollgauge.store.chain.wallets import chain_wallet
 
-MOST_PAYERS: Final = 5_000
-"""Evidence names at most this many payers. The smallest ones beyond are added up as one payer: the
-sums stay exact, and there can only seem to be fewer payers than there are."""
-THE_REST: Final = "0x" + 40 * "f"
+wallet_sums = sa.Table(
+    "wallet_sums",
+    metadata,
+    sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("wallet", sa.LargeBinary, primary_key=True),
+    # The end of their window (ms UTC).
+    sa.Column("as_of", sa.BigInteger, nullable=False),
+    # core/evidence's ChainSums as JSON.
+    sa.Column("sums", sa.Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+_SUMS: Final = TypeAdapter(ChainSums)
 _META: Final = "volume:"
 _ROWS: Final = 5_000
 _LOW: Final = sa.select(chain_wallet.c.low_at).where(
     chain_wallet.c.chain == sa.bindparam("chain"), chain_wallet.c.address == sa.bindparam("address")
+)
+_STORED: Final = sa.select(wallet_sums.c.sums).where(
+    wallet_sums.c.chain == sa.bindparam("chain"), wallet_sums.c.wallet == sa.bindparam("wallet")
 )
 
 
@@ -87,41 +108,81 @@ def coverage(tx: Connection, chain: int, address: str, *, as_of: int) -> Coverag
     )
 
 
-def payers(tx: Connection, chain: int, address: str, *, as_of: int) -> tuple[PayerVolume, ...]:
+def payers(
+    tx: Connection, chain: int, address: str, *, as_of: int, most: int | None = None
+) -> tuple[PayerVolume, ...]:
     """Who paid an address by authorization in the 30 days before `as_of`, and what it sent back
-    to each of them, in the order of addresses; the smallest beyond MOST_PAYERS as one.
+    to each of them: those who paid most first, at most so many.
     """
     wallet = bytes.fromhex(address[2:])
-    sums = _by_counterparty(tx.execute(_window(tx, chain, as_of=as_of, wallet=wallet)))
-    return _named((other, row) for other, row in sums.items() if row[0])
+    flows = _by_counterparty(tx.execute(_window(tx, chain, as_of=as_of, wallet=wallet)))
+    paying = ((other, flow) for other, flow in flows.items() if flow.transfers)
+    ordered = sorted(paying, key=lambda row: (-row[1].paid, row[0]))
+    return tuple(
+        PayerVolume(
+            payer="0x" + other.hex(),
+            transfers=flow.transfers,
+            paid=flow.paid,
+            returned=flow.returned,
+        )
+        for other, flow in ordered[:most]
+    )
 
 
-def _named(rows: Iterable[tuple[bytes, list[int]]]) -> tuple[PayerVolume, ...]:
-    ordered = sorted(rows, key=lambda row: (-(row[1][1] - row[1][2]), row[0]))
-    known = [_payer("0x" + other.hex(), *row) for other, row in ordered[:MOST_PAYERS]]
-    # Each payer's returns cancel at most what that payer paid, also inside the rest.
-    rest = [(n, paid, min(paid, back)) for _, (n, paid, back) in ordered[MOST_PAYERS:]]
-    if rest:
-        known.append(_payer(THE_REST, *(sum(column) for column in zip(*rest, strict=True))))
-    return tuple(sorted(known, key=lambda payer: payer.payer))
+def sums(tx: Connection, chain: int, address: str, *, as_of: int) -> ChainSums:
+    """What the payers of an address add up to, as it was last computed with the whole chain; until
+    then what its own transfers tell as of an instant, with nothing at the ends of the interval.
+    """
+    wallet = bytes.fromhex(address[2:])
+    stored = tx.execute(_STORED, {"chain": chain, "wallet": wallet}).scalar_one_or_none()
+    if stored is not None:
+        return _SUMS.validate_json(stored)
+    window_rows = tx.execute(_window(tx, chain, as_of=as_of, wallet=wallet))
+    return flow_sums(_by_counterparty(window_rows), wallet)
 
 
-def _payer(address: str, transfers: int, paid: int, returned: int) -> PayerVolume:
-    return PayerVolume(payer=address, transfers=transfers, paid=paid, returned=returned)
+def compute_sums(tx: Connection, chain: int, *, as_of: int) -> list[tuple[bytes, ChainSums]]:
+    """The sums of every wallet that received or sent anything in the window."""
+    low_at = sa.select(chain_wallet.c.address, chain_wallet.c.low_at)
+    known = tx.execute(low_at.where(chain_wallet.c.chain == chain))
+    market = Market(
+        as_of=as_of,
+        flows=_wallets(tx, chain, as_of=as_of),
+        firsts=firsts(tx, chain),
+        indexed_from={bytes.fromhex(address[2:]): since for address, since in known},
+    )
+    return list(intervals(market))
+
+
+def save_sums(
+    tx: Connection, chain: int, computed: Sequence[tuple[bytes, ChainSums]], *, as_of: int
+) -> None:
+    """Store sums of wallets."""
+    values = [
+        {"chain": chain, "wallet": wallet, "as_of": as_of, "sums": _SUMS.dump_json(sums).decode()}
+        for wallet, sums in computed
+    ]
+    rows.put(tx, wallet_sums, values)
+
+
+def drop_sums(tx: Connection, chain: int, *, before: int) -> None:
+    """Delete the sums that were not computed again."""
+    old = (wallet_sums.c.chain == chain, wallet_sums.c.as_of < before)
+    tx.execute(wallet_sums.delete().where(*old))
 
 
 def measure(tx: Connection, chain: int, *, as_of: int) -> ChainVolume:
     """A chain's volume as of an instant, from every wallet's sums."""
     total = {"raw": 0, "organic": 0, "receivers": 0}
     everyone: set[bytes] = set()
-    for wallet, sums in _wallets(tx, chain, as_of=as_of):
-        paid = {other: row for other, row in sums.items() if row[0]}
+    for wallet, flows in _wallets(tx, chain, as_of=as_of):
+        paid = {other: flow for other, flow in flows.items() if flow.transfers}
         if not paid:
             continue
         total["receivers"] += 1
-        total["raw"] += sum(row[1] for row in paid.values())
+        total["raw"] += sum(flow.paid for flow in paid.values())
         total["organic"] += sum(
-            max(0, row[1] - row[2]) for other, row in paid.items() if other != wallet
+            max(0, flow.paid - flow.returned) for other, flow in paid.items() if other != wallet
         )
         everyone.update(paid)
     count, covered = _covered(tx, chain, as_of=as_of)
@@ -163,30 +224,38 @@ def published(tx: Connection) -> tuple[ChainVolume, ...]:
 
 def _wallets(
     tx: Connection, chain: int, *, as_of: int
-) -> Iterator[tuple[bytes, dict[bytes, list[int]]]]:
-    """Every wallet with its sums by counterparty, one wallet in memory at a time."""
+) -> Iterator[tuple[bytes, dict[bytes, Flow]]]:
+    """Every wallet with its flows by counterparty, one wallet in memory at a time."""
     query = _window(tx, chain, as_of=as_of, wallet=None)
     result = tx.execute(query, execution_options={"yield_per": _ROWS})
     for wallet, group in groupby(result, key=itemgetter(0)):
         yield wallet, _by_counterparty(group)
 
 
-def _by_counterparty(window_rows: Iterable[Any]) -> dict[bytes, list[int]]:
-    """The sums (transfers, paid, returned) of one wallet."""
-    sums: dict[bytes, list[int]] = {}
-    for _, other, count, paid, returned in window_rows:
-        row = sums.setdefault(other, [0, 0, 0])
-        row[0] += count
-        row[1] += int(paid)
-        row[2] += int(returned)
-    return sums
+def _by_counterparty(window_rows: Iterable[Any]) -> dict[bytes, Flow]:
+    """The flows of one wallet."""
+    flows: dict[bytes, Flow] = {}
+    for _, other, count, paid, returned, day in window_rows:
+        days = 1 << day % 32 if count else 0
+        flow = Flow(count, int(paid), int(returned), days)
+        before = flows.get(other)
+        if before is not None:
+            counts, paid_before, returned_before, days_before = before
+            flow = Flow(
+                counts + flow.transfers,
+                paid_before + flow.paid,
+                returned_before + flow.returned,
+                days_before | days,
+            )
+        flows[other] = flow
+    return flows
 
 
 def _window(
     tx: Connection, chain: int, *, as_of: int, wallet: bytes | None
 ) -> sa.CompoundSelect[Any]:
-    """Rows (wallet, other, transfers, paid, returned) of `as_of - 30 days < at <= as_of`: of one
-    wallet, or of all in the order of wallets.
+    """Rows (wallet, other, transfers, paid, returned, day) of `as_of - 30 days < at <= as_of`: of
+    one wallet, or of all in the order of wallets.
     """
     cursor = chains.cursor(tx, chain)
     begin = as_of - WINDOW_MS
@@ -196,7 +265,7 @@ def _window(
         ends.append((last * DAY_MS - 1, as_of))
         last -= 1
     whole: sa.Select[Any] = sa.select(
-        *transfer_day.c["wallet", "other", "transfers", "paid", "returned"],
+        *transfer_day.c["wallet", "other", "transfers", "paid", "returned", "day"],
     )
     whole = whole.where(transfer_day.c.chain == chain, transfer_day.c.day.between(first, last))
     if wallet is not None:
@@ -220,6 +289,7 @@ def _single(chain: int, after: int, until: int) -> sa.Select[Any]:
         sa.case((transfer.c.incoming, 1), else_=0).label("transfers"),
         sa.case((transfer.c.incoming, transfer.c.value), else_=nothing).label("paid"),
         sa.case((transfer.c.incoming, nothing), else_=transfer.c.value).label("returned"),
+        (transfer.c.at // DAY_MS).label("day"),
     ).where(transfer.c.chain == chain, transfer.c.at > after, transfer.c.at <= until)
 
 

@@ -31,7 +31,9 @@ alternative_count = sa.Table(
 
 _ROWS: Final = sa.select(
     endpoint_table,
-    *score_table.c["score_tenths", "grade", "recommendation", "confidence_hundredths"],
+    *score_table.c[
+        "score_tenths", "grade", "recommendation", "confidence_hundredths", "payable_24h_permille"
+    ],
 ).outerjoin(score_table, score_table.c.endpoint_id == endpoint_table.c.id)
 _ONE: Final = Prepared(_ROWS.where(endpoint_table.c.id == sa.bindparam("id")))
 
@@ -45,6 +47,7 @@ class ScoredEndpoint:
     grade: str | None
     recommendation: str
     confidence_hundredths: int
+    payable_24h_permille: int | None = None
 
 
 def page(tx: Connection, *, after: str, limit: int) -> tuple[ScoredEndpoint, ...]:

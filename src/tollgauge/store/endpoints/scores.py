@@ -4,12 +4,12 @@ Rules:
 - one row for each endpoint, with the evidence that it was computed from; an older score never
   replaces a newer one;
 - the ranked population is every listed endpoint that a directory names and that has a score;
-- its order is score, then confidence (both descending), then id.
+- its order is score, confidence and id, all descending, as the index has them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,7 +62,7 @@ _OF_SITE: Final = (
 _ORDER: Final = (
     score_table.c.score_tenths.desc(),
     score_table.c.confidence_hundredths.desc(),
-    score_table.c.endpoint_id,
+    score_table.c.endpoint_id.desc(),
 )
 _RANKED: Final = (
     endpoint_table.c.status == Listing.LISTED.value,
@@ -74,8 +74,9 @@ _RANKED: Final = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreRow:
     """A score as it was saved. `compliant`: at least half of the scored probes were. `evidence` is
-    the canonical JSON whose SHA-256 is `digest`; `result` the JSON of the whole score. None where
-    nothing was measured.
+    the canonical JSON whose SHA-256 is `digest`; `result` the JSON of the whole score;
+    `payable_24h_permille` the chance that it is payable in 24 hours. None where nothing was
+    measured.
     """
 
     endpoint_id: str
@@ -90,6 +91,17 @@ class ScoreRow:
     evidence: bytes
     digest: str
     result: bytes
+    payable_24h_permille: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """An endpoint of the ranked population, by what ranks it, and its site."""
+
+    endpoint_id: str
+    site: str
+    score_tenths: int
+    confidence_hundredths: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +169,56 @@ def top(tx: Connection, *, limit: int, offset: int = 0) -> tuple[ScoreRow, ...]:
         .offset(offset)
     )
     return tuple(rows.from_columns(ScoreRow, row) for row in tx.execute(query))
+
+
+def candidates(
+    tx: Connection,
+    *,
+    recommended: Collection[str],
+    without_sites: Collection[str],
+    after: Candidate | None,
+    limit: int,
+) -> tuple[Candidate, ...]:
+    """The best of the ranked population with one of these recommendations, best first: those
+    behind `after`, without the endpoints of some sites.
+    """
+    query = (
+        sa.select(
+            *score_table.c["endpoint_id", "score_tenths", "confidence_hundredths"],
+            host_table.c.site,
+        )
+        .join(endpoint_table, endpoint_table.c.id == score_table.c.endpoint_id)
+        .join(host_table, host_table.c.host == endpoint_table.c.host)
+        .where(
+            *_RANKED,
+            score_table.c.recommendation.in_(recommended),
+            host_table.c.site.not_in(without_sites),
+        )
+        .order_by(*_ORDER)
+        .limit(limit)
+    )
+    if after is not None:
+        place = (after.score_tenths, after.confidence_hundredths, after.endpoint_id)
+        query = query.where(sa.tuple_(*(column.element for column in _ORDER)) < place)
+    return tuple(rows.from_columns(Candidate, row) for row in tx.execute(query))
+
+
+def count_of_site(tx: Connection, site: str, *, recommended: Collection[str], most: int) -> int:
+    """How many of the ranked population are of a site and have one of these recommendations;
+    `most` and no further.
+    """
+    query = (
+        sa.select(score_table.c.endpoint_id)
+        .join(endpoint_table, endpoint_table.c.id == score_table.c.endpoint_id)
+        .join(host_table, host_table.c.host == endpoint_table.c.host)
+        .where(
+            *_RANKED,
+            host_table.c.site == site,
+            score_table.c.recommendation.in_(recommended),
+        )
+        .limit(most)
+    )
+    return tx.execute(sa.select(sa.func.count()).select_from(query.subquery())).scalar_one()
 
 
 def population(tx: Connection) -> Population:

@@ -3,13 +3,16 @@
 Rules:
 - what is packed is exactly what is removed (`DELETE … RETURNING`), in one transaction: a probe
   that arrives meanwhile stays a fresh row and is merged the next time;
-- one process closes at a time;
+- one process closes at a time, and the oldest day first: the spans of a day need the last statement
+  of the day before;
+- a late probe of a closed day is merged into that day alone;
 - pruning removes the probes of old days and keeps their sums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -18,11 +21,14 @@ from sqlalchemy import Connection
 
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import merge, rollup
+from tollgauge.core.spans import Statement, spans, statement
+from tollgauge.core.units import DAY_MS
 from tollgauge.db import meta
+from tollgauge.db.codec import statement_from_json
+from tollgauge.db.packing import pack, unpack
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.store import rows
-from tollgauge.store.probes.packing import unpack
 from tollgauge.store.probes.probe_rows import day_from_row, day_to_row, result_from_row
 
 
@@ -64,21 +70,47 @@ def _close(tx: Connection, day: int, endpoint_ids: Sequence[str]) -> None:
         probe_day_table.c.day == day, probe_day_table.c.endpoint_id.in_(endpoint_ids)
     )
     closed = {row.endpoint_id: row for row in tx.execute(known)}
+    before = _last_statements(tx, day - 1, endpoint_ids)
     merged = [
-        _merged(day, endpoint_id, results, closed.get(endpoint_id))
+        _merged(day, endpoint_id, results, closed.get(endpoint_id), before.get(endpoint_id))
         for endpoint_id, results in sorted(fresh.items())
     ]
     rows.put(tx, probe_day_table, merged)
 
 
+def _last_statements(
+    tx: Connection, day: int, endpoint_ids: Sequence[str]
+) -> dict[str, Statement | None]:
+    """What the last probes of a closed day that speak say, by endpoint id."""
+    query = sa.select(probe_day_table.c.endpoint_id, probe_day_table.c.last_statement).where(
+        probe_day_table.c.day == day, probe_day_table.c.endpoint_id.in_(endpoint_ids)
+    )
+    return {row.endpoint_id: statement_from_json(row.last_statement) for row in tx.execute(query)}
+
+
 def _merged(
-    day: int, endpoint_id: str, results: Iterable[ProbeResult], row: sa.Row[Any] | None
+    day: int,
+    endpoint_id: str,
+    results: Iterable[ProbeResult],
+    row: sa.Row[Any] | None,
+    before: Statement | None,
 ) -> dict[str, Any]:
-    """The closed row of a day: the fresh results with what was closed before."""
+    """The closed row of a day: the fresh results with what was closed before. `before` is the last
+    statement of the day before.
+    """
     if row is not None and row.packed is None:  # pruned: only its sums are left
-        return day_to_row(endpoint_id, merge(day_from_row(row), rollup(day, results)), None)
+        sums = merge(day_from_row(row), rollup(day, results))
+        last = statement_from_json(row.last_statement)
+        return day_to_row(endpoint_id, sums, last=last, packed=None)
     by_instant = {result.at: result for result in results}
     if row is not None:
         by_instant |= {result.at: result for result in unpack(row.packed)}
     ordered = [by_instant[at] for at in sorted(by_instant)]
-    return day_to_row(endpoint_id, rollup(day, ordered), ordered)
+    statements = [said for result in ordered if (said := statement(result)) is not None]
+    spoken = spans(day, statements, before=before, until=(day + 1) * DAY_MS)
+    return day_to_row(
+        endpoint_id,
+        replace(rollup(day, ordered), spans=spoken),
+        last=statements[-1] if statements else None,
+        packed=pack(ordered),
+    )

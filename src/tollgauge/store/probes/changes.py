@@ -196,7 +196,9 @@ def dispatched(tx: Connection, ids: Sequence[int], *, now: int) -> None:
 
 
 def checks(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple[int, int]:
-    """(probes, scored probes) with `since < at <= until`: whole days from their sums."""
+    """(probes, scored probes) with `since < at <= until`, but for those that confirm a failure:
+    whole days from their sums.
+    """
     first, last = day_of(since + 1), day_of(until)
     edge = min(until, (first + 1) * DAY_MS - 1)
     results = list(probes.history(tx, endpoint_id, since=since, until=edge))
@@ -205,8 +207,9 @@ def checks(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple
         results += probes.history(tx, endpoint_id, since=last * DAY_MS - 1, until=until)
     if last > first + 1:
         days = probes.days(tx, endpoint_id, first_day=first + 1, last_day=last - 1)
-    count = len(results) + sum(day.probes for day in days)
-    return count, sum(result.scored for result in results) + sum(day.scored for day in days)
+    counted = [result for result in results if not result.confirms]
+    count = len(counted) + sum(day.probes for day in days)
+    return count, sum(result.scored for result in counted) + sum(day.scored for day in days)
 
 
 def _columns(endpoint_id: str, new: Change) -> dict[str, Any]:

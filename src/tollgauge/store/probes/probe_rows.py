@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -10,6 +9,7 @@ import orjson
 from tollgauge.core.exchange import Timings
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import Rollup
+from tollgauge.core.spans import Spans, Statement
 from tollgauge.core.units import day_of
 from tollgauge.db.codec import (
     findings_from_json,
@@ -17,9 +17,10 @@ from tollgauge.db.codec import (
     quote_from_json,
     quote_to_json,
     small,
+    statement_to_json,
 )
+from tollgauge.db.packing import pack_histogram, unpack_histogram
 from tollgauge.store import rows
-from tollgauge.store.probes.packing import pack, pack_histogram, unpack_histogram
 
 
 def result_to_row(endpoint_id: str, result: ProbeResult) -> dict[str, Any]:
@@ -54,15 +55,25 @@ def result_from_row(row: Any) -> ProbeResult:
 
 
 def day_to_row(
-    endpoint_id: str, rollup: Rollup, results: Sequence[ProbeResult] | None
+    endpoint_id: str, rollup: Rollup, *, last: Statement | None, packed: bytes | None
 ) -> dict[str, Any]:
-    """A closed day as column values of `probe_day`; without results once raw history is gone."""
+    """A closed day as column values of `probe_day`: its sums, what its `last` probe that speaks
+    says, and its `packed` probes, None once raw history is gone.
+    """
     return rows.to_columns(
         rollup,
+        "spans",
         endpoint_id=endpoint_id,
         latency=pack_histogram(rollup.latency),
         excluded=orjson.dumps(rollup.excluded).decode(),
-        packed=None if results is None else pack(results),
+        last_statement=statement_to_json(last),
+        packed=packed,
+        up_ms=rollup.spans.up,
+        payable_ms=rollup.spans.payable,
+        down_ms=rollup.spans.down,
+        compliance_ms=rollup.spans.compliance,
+        failures=rollup.spans.failures,
+        repairs=rollup.spans.repairs,
     )
 
 
@@ -73,4 +84,12 @@ def day_from_row(row: Any) -> Rollup:
         row,
         latency=unpack_histogram(row.latency),
         excluded=() if row.excluded == "[]" else tuple(map(tuple, orjson.loads(row.excluded))),
+        spans=Spans(
+            up=row.up_ms,
+            payable=row.payable_ms,
+            down=row.down_ms,
+            compliance=row.compliance_ms,
+            failures=row.failures,
+            repairs=row.repairs,
+        ),
     )

@@ -16,7 +16,7 @@ Reading several tables is exact only inside one transaction, which sees one mome
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -25,15 +25,16 @@ from sqlalchemy import Connection
 from tollgauge.core.attribution import Asked, Standing, sign
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import Rollup, merge, rollup
+from tollgauge.core.spans import NO_SPANS, statement
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.db import upsert
+from tollgauge.db.packing import unpack
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.store import rows
 from tollgauge.store.endpoints.endpoints import dirty, lock
-from tollgauge.store.probes.packing import unpack
 from tollgauge.store.probes.probe_rows import day_from_row, result_from_row, result_to_row
 
 _AT: Final = sa.bindparam("at_", type_=sa.BigInteger)
@@ -48,6 +49,8 @@ _PROBED: Final = (
         learned=sa.func.coalesce(sa.bindparam("learned_", type_=sa.Text), endpoint_table.c.learned),
         up_at=sa.bindparam("up_at_", type_=sa.BigInteger),
         down_since=sa.bindparam("down_since_", type_=sa.BigInteger),
+        payable=sa.bindparam("payable_", type_=sa.Boolean),
+        unconfirmed_at=sa.bindparam("unconfirmed_at_", type_=sa.BigInteger),
         **dirty(_AT),
     )
 )
@@ -84,13 +87,15 @@ _ASKED_SINCE: Final = Prepared(ASKED_SINCE)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewProbe:
     """A probe to record, when the next one is due (ms UTC), and which request was answered with 402
-    (`learned`); None leaves either as it is.
+    (`learned`); None leaves either as it is. `unconfirmed_at` is the instant of the failure that is
+    being asked again from now on, None while there is none.
     """
 
     endpoint_id: str
     result: ProbeResult
     next_due: int | None = None
     learned: str | None = None
+    unconfirmed_at: int | None = None
 
 
 def record_each(tx: Connection, probes: Sequence[NewProbe]) -> frozenset[str]:
@@ -125,9 +130,14 @@ def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> Sequence[NewProbe
     tx.execute(upsert.insert(tx, probe_table).on_conflict_do_nothing(), columns)
     newest = {probe.endpoint_id: probe for probe in new.values()}
     standing = {id_: _standing(row) for id_, row in existing.items()}
+    payable = {id_: row.payable for id_, row in existing.items()}
+    unconfirmed = {id_: row.unconfirmed_at for id_, row in existing.items()}
     for (id_, at), probe in new.items():
         if at > (existing[id_].last_probed or 0):
             standing[id_] = standing[id_].after(probe.result)
+            said = statement(probe.result)
+            payable[id_] = payable[id_] if said is None else said.payable
+            unconfirmed[id_] = probe.unconfirmed_at
     tx.execute(
         _PROBED,
         [
@@ -138,6 +148,8 @@ def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> Sequence[NewProbe
                 "learned_": probe.learned,
                 "up_at_": standing[id_].up_at,
                 "down_since_": standing[id_].down_since,
+                "payable_": payable[id_],
+                "unconfirmed_at_": unconfirmed[id_],
             }
             for id_, probe in newest.items()
         ],
@@ -146,13 +158,15 @@ def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> Sequence[NewProbe
 
 
 def days(tx: Connection, endpoint_id: str, *, first_day: int, last_day: int) -> tuple[Rollup, ...]:
-    """The sums of whole UTC days, one entry for each day that has any probe, oldest first."""
+    """The counts of whole UTC days, one entry for each day that has any probe, oldest first. Their
+    spans are store/probes/window's.
+    """
     columns = [column for column in probe_day_table.c if column.name != "packed"]
     closed = sa.select(*columns).where(
         probe_day_table.c.day.in_(range(first_day, last_day + 1)),
         probe_day_table.c.endpoint_id == endpoint_id,
     )
-    parts = [day_from_row(row) for row in tx.execute(closed)]
+    parts = [replace(day_from_row(row), spans=NO_SPANS) for row in tx.execute(closed)]
     since, until = first_day * DAY_MS - 1, (last_day + 1) * DAY_MS - 1
     by_day: dict[int, list[ProbeResult]] = {}
     for result in _fresh(tx, endpoint_id, since=since, until=until):

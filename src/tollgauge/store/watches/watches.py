@@ -272,7 +272,7 @@ def _watched(tx: Connection, endpoint_id: str, *, now: int) -> None:
     tx.execute(
         endpoint_table.update()
         .where(endpoint_table.c.id == endpoint_id)
-        .values(watched_until=until)
+        .values(watched_until=until, asked_at=now)
     )
     soon = (
         endpoint_table.c.id == endpoint_id,

@@ -8,7 +8,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tollgauge.monitor import reports
+from tollgauge.monitor import calibration, reports
 from tollgauge.web import wire
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.body import read_body
@@ -50,6 +50,11 @@ class FreeApi:
         """The ecosystem's counts."""
         return json_response(wire.ecosystem(await self.dependencies.read_now(reports.ecosystem)))
 
+    async def calibration(self) -> Response:
+        """Forecasts held against what happened, by policy."""
+        report = await self.dependencies.read_now(calibration.report)
+        return json_response(wire.calibration(report, now=self.dependencies.clock()))
+
     async def snapshot(self, resource: ResourceQuery) -> Response:
         """A snapshot by resource URL; a query in it is ignored, as identity is host plus path."""
         return await self.snapshot_by_id(resource_of(resource, self.dependencies.perimeter).id)
@@ -61,10 +66,10 @@ class FreeApi:
         return json_response(wire.snapshot(snapshot, now=now, base_url=base_url))
 
     async def badge(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
-        """The badge of one endpoint, grey while it has no score."""
+        """The badge of one endpoint, grey while nothing is known of it."""
         now = self.dependencies.clock()
         snapshot = await self.dependencies.read_endpoint(reports.snapshot, id, now=now)
-        image = badge_svg(snapshot.grade, snapshot.score_tenths)
+        image = badge_svg(snapshot.recommendation, snapshot.grade, snapshot.score_tenths)
         return Response(image, media_type="image/svg+xml")
 
 

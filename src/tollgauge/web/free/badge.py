@@ -1,7 +1,11 @@
-"""Badge: a grade and score as a small picture that others embed in their own pages.
+"""Badge: the advice on an endpoint as a small picture that others embed in their own pages.
 
-It stands alone, so its colours are presentation attributes and not classes, and it names no font
-that would have to be loaded.
+Rules:
+- grade and score stand only beside advice that lets pay (`A 91 · proceed`, whole points rounded
+  down, so that they never reach into a better grade); any other advice stands alone (`avoid`);
+- the colour is the advice's;
+- it is a file of its own: colours are presentation attributes and not classes, and it names no font
+  that would have to be loaded.
 """
 
 from __future__ import annotations
@@ -10,26 +14,28 @@ from typing import Final
 
 from markupsafe import Markup
 
+from tollgauge.core.advice import PAYABLE
 from tollgauge.web.pages.charts.svg import element, title, words
-from tollgauge.web.pages.labels import plain, tenths
+from tollgauge.web.pages.labels import plain
 
 _NAME: Final = "tollgauge"
+_LONGEST: Final = 20
 _FONT: Final = "Verdana, DejaVu Sans, Geneva, sans-serif"
 _COLOURS: Final = {
-    "A": ("#0b4f8a", "#ffffff"),
-    "B": ("#24719f", "#ffffff"),
-    "C": ("#e3b341", "#1a1a1a"),
-    "D": ("#e08029", "#1a1a1a"),
-    "F": ("#8c1d40", "#ffffff"),
+    "proceed": ("#0b4f8a", "#ffffff"),
+    "caution": ("#e3b341", "#1a1a1a"),
+    "avoid": ("#8c1d40", "#ffffff"),
+    "not-payable": ("#8c1d40", "#ffffff"),
 }
-_NO_GRADE: Final = ("#5c6b73", "#ffffff")
+_NOT_KNOWN: Final = ("#5c6b73", "#ffffff")
 
 
-def badge_svg(grade: str | None, score_tenths: int | None) -> bytes:
-    """The badge of a grade, or of an endpoint that has none yet."""
-    scored = grade is not None and score_tenths is not None
-    value = f"{plain(grade or '')[:2]} {tenths(score_tenths)}" if scored else "no score yet"
-    ground, ink = _COLOURS.get(grade or "", _NO_GRADE)
+def badge_svg(recommendation: str, grade: str | None, score_tenths: int | None) -> bytes:
+    """The badge of an endpoint; grade and score are None while nothing was measured."""
+    value = plain(recommendation)[:_LONGEST]
+    if recommendation in PAYABLE and grade is not None and score_tenths is not None:
+        value = f"{plain(grade)[:2]} {score_tenths // 10} \N{MIDDLE DOT} {value}"
+    ground, ink = _COLOURS.get(recommendation, _NOT_KNOWN)
     left = _width(_NAME) + 26
     width = left + _width(value) + 16
     right_half = f"M{left} 0H{width - 4}a4 4 0 0 1 4 4V16a4 4 0 0 1-4 4H{left}z"

@@ -80,12 +80,12 @@ BULK: Final = Words(
     title="Trust scores of many pay-per-call endpoints",
     description=(
         "Score up to 500 pay-per-call (x402) endpoints in one call: score from 0 to 100, grade, "
-        "recommendation with its reason, confidence, flags, price and payTo of each, in the order "
-        "of the request. Nothing is probed: scores older than 15 minutes are computed again from "
-        "stored evidence, a limited number a call (`recomputeLimitHit`). An endpoint that nobody "
-        "knows is `found: false` and is paid for; x402_trust_score probes one now. The price "
-        "depends on the number of resources: the smallest tier that fits is taken, or `tier`."
-        + _PAID
+        "recommendation with its reason, the chances that it can be paid in half an hour and in "
+        "24 hours, confidence, flags, price and payTo of each, in the order of the request. "
+        "Nothing is probed: scores older than 15 minutes are computed again from stored evidence,"
+        " a limited number a call (`recomputeLimitHit`). An endpoint that nobody knows is `found:"
+        " false` and is paid for; x402_trust_score probes one now. The price depends on the "
+        "number of resources: the smallest tier that fits is taken, or `tier`." + _PAID
     ),
 )
 PAID: Final[Mapping[str, Words]] = {
@@ -93,9 +93,12 @@ PAID: Final[Mapping[str, Words]] = {
         name="x402_trust_score",
         title="Trust report of a pay-per-call endpoint",
         description=(
-            "Check a pay-per-call (x402) endpoint before paying it: probes it now and returns its "
-            "score from 0 to 100, grade, recommendation, flags, uptime, latency, price and payTo "
-            "history, and settlements." + _UNVERIFIED + _PAID
+            "Check a pay-per-call (x402) endpoint before paying it: probes it now and returns "
+            "its score from 0 to 100, grade, recommendation with its reason, the chances that "
+            "it can be paid in half an hour (`payableNow`) and in 24 hours (`payable24h`), "
+            "flags, uptime, latency, price and payTo history, and settlements."
+            + _UNVERIFIED
+            + _PAID
         ),
     ),
     **dict.fromkeys(catalogue.BULK.values(), BULK),
@@ -104,7 +107,8 @@ PAID: Final[Mapping[str, Words]] = {
         title="Better alternatives to a pay-per-call endpoint",
         description=(
             "Find pay-per-call (x402) endpoints that serve the same purpose as the given one and "
-            "score better, with score, grade, recommendation, similarity and price." + _PAID
+            "score better, with score, grade, recommendation, similarity and price. Those that are "
+            "expected to be payable come first." + _PAID
         ),
     ),
 }
@@ -114,7 +118,10 @@ are one tool.
 LEADERBOARD: Final = Words(
     name="x402_trust_leaderboard",
     title="The best pay-per-call endpoints",
-    description="The 25 listed pay-per-call (x402) endpoints with the best trust scores. Free.",
+    description=(
+        "The 25 listed pay-per-call (x402) endpoints with the best trust scores, of those that may "
+        "be paid, at most three of one site. Free."
+    ),
 )
 PREVIEW: Final = Words(
     name="x402_trust_preview",

@@ -9,6 +9,7 @@ template engine's work. The templates know these functions as filters (web/pages
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -28,7 +29,7 @@ RECOMMENDATIONS: Final[dict[str, str]] = {
     "proceed": "Nothing that was observed speaks against paying this endpoint.",
     "caution": "Usable with care: start with small payments and check what comes back.",
     "avoid": "Do not pay this endpoint now.",
-    "unverified": "Not measured yet, so there is no score to rely on.",
+    "unverified": "What it is now is not known: there is nothing to rely on.",
     "not-payable": "It offers no payment that a client could make.",
     "parameterize": "Its address holds a placeholder: fill that in before you call it.",
 }
@@ -79,6 +80,30 @@ def percent(value: int | None) -> str:
 def hundredths(value: int) -> str:
     """A number of hundredths with two decimals: 98 is `0.98`."""
     return f"{value // 100}.{value % 100:02d}"
+
+
+def chance(permille: int | None) -> str:
+    """How likely something is: 998 is `99.8%`; nothing is called certain or impossible."""
+    if permille is None or 0 < permille < 1_000:
+        return percent(permille)
+    return "over 99.9%" if permille else "under 0.1%"
+
+
+def hours(ms: int) -> str:
+    """A part of a day in hours: `23.5 h`."""
+    return f"{tenths(ms * 10 // HOUR_MS)} h"
+
+
+def below(limit: Fraction) -> str:
+    """A chance that a rule asks for."""
+    return "any" if limit == 1 else f"below {100 * limit}%"
+
+
+def state(snapshot: Snapshot) -> str:
+    """What the last checks that there are say."""
+    if snapshot.is_down is None:
+        return DASH
+    return "not payable" if snapshot.is_down else "payable"
 
 
 def milliseconds(value: int | None) -> str:

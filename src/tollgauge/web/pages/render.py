@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from tollgauge.core.notice import iso
+from tollgauge.monitor.reports.leaderboard import MORE_MAX, SITE_ROWS
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.assets import ASSETS
 from tollgauge.web.pages.charts.days import day_uptime
@@ -67,6 +68,7 @@ def _engine() -> Environment:
     engine.filters |= {"day_uptime": day_uptime, "dots": _dots, "iso": iso, "minute": minute}
     engine.filters["ticked"] = _ticked
     engine.globals |= {"asset": _asset, "dash": labels.DASH, "meanings": labels.RECOMMENDATIONS}
+    engine.globals |= {"more_max": MORE_MAX, "site_rows": SITE_ROWS}
     return engine
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Final
 
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tollgauge.core.payment import Offer
-from tollgauge.monitor import reports
+from tollgauge.core.policy import POLICIES
+from tollgauge.monitor import calibration, reports
 from tollgauge.web.dependencies import Dependencies, unknown_host
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import views
 from tollgauge.web.pages.assets import ASSETS
 from tollgauge.web.pages.upgrade import upgrade_html
 from tollgauge.web.paid import catalogue
-from tollgauge.web.wire.parameters import EndpointId, Host, ResourceQuery
+from tollgauge.web.wire.parameters import EndpointId, Host, PolicyVersion, ResourceQuery
 from tollgauge.web.wire.request_model import resource_of
+
+_VERSION: Final = re.compile(r"[1-9][0-9]{0,8}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,18 @@ class Site:
     async def methodology(self) -> Response:
         """How scores come about, written from the newest policy."""
         return HTMLResponse(views.methodology_html(base_url=self.dependencies.base_url))
+
+    async def methodology_of(self, version: PolicyVersion) -> Response:
+        """The same, written from any policy."""
+        policy = POLICIES.get(int(version)) if _VERSION.fullmatch(version) else None
+        if policy is None:
+            raise Problem(404, "unknown-policy", "There is no policy of this version.")
+        return HTMLResponse(views.methodology_html(policy, base_url=self.dependencies.base_url))
+
+    async def calibration(self) -> Response:
+        """Forecasts held against what happened."""
+        report = await self.dependencies.read_now(calibration.report)
+        return HTMLResponse(views.calibration_html(report, base_url=self.dependencies.base_url))
 
     async def docs(self) -> Response:
         """How to ask, with examples about the best endpoint."""

@@ -18,16 +18,27 @@ from urllib.parse import quote
 
 import orjson
 
+from tollgauge.core.calibration import (
+    BIN_MIN,
+    DAY,
+    NOW,
+    Sums,
+    groups,
+    qualities,
+    reliability,
+)
 from tollgauge.core.finding import Severity
 from tollgauge.core.policy import CURRENT, POLICIES, Policy
 from tollgauge.core.scoring import RULES
 from tollgauge.core.signals.flag import Flag, FlagRule
 from tollgauge.core.units import WINDOW_MS, day_of
+from tollgauge.monitor.calibration import Calibration
 from tollgauge.monitor.reports import Ecosystem, EndpointView, Leaderboard, Provider
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.charts import days
 from tollgauge.web.pages.charts.gauge import gauge
+from tollgauge.web.pages.charts.reliability import reliability_diagram
 from tollgauge.web.pages.charts.timeline import timeline
 from tollgauge.web.pages.render import render
 from tollgauge.web.wire.examples import RESOURCE
@@ -42,6 +53,20 @@ _NEXT_STEPS: Final = {
     429: "Wait for the number of seconds that the Retry-After header names, then ask again.",
     503: "Wait for the number of seconds that Retry-After names, then send the same again.",
 }
+_FORECASTERS: Final = {
+    "forecast": "The score's forecast",
+    "last-probe": "What the last probe saw",
+    "average-24h": "An average with a half-life of 24 hours",
+    "uptime-7d": "Payable share of 7 days",
+    "uptime-30d": "Payable share of 30 days",
+    "base-rate": "The share of all outcomes",
+}
+_HORIZONS: Final = ((NOW, "The next half hour"), (DAY, "24 hours later"))
+_GROUPS: Final = (
+    ("recommendation", "By recommendation", "Label"),
+    ("grade", "By grade", "Grade"),
+    ("age", "By age of the endpoint", "First seen"),
+)
 _ANY_STEP: Final = "Try again in a minute."
 
 
@@ -136,23 +161,52 @@ def provider_html(provider: Provider, *, base_url: str) -> bytes:
     )
 
 
-def methodology_html(*, base_url: str) -> bytes:
-    """How scores come about, written from the newest policy and the rules of the flags."""
-    policy = CURRENT
+def methodology_html(policy: Policy = CURRENT, *, base_url: str) -> bytes:
+    """How scores come about, written from a policy and the rules of its flags."""
+    rules = RULES[policy.version]
     heaviest = max(row.weight for row in policy.rows)
     return render(
         "methodology.html",
         base_url,
         policy=policy,
+        current=CURRENT.version,
+        others=[version for version in POLICIES if version != policy.version],
+        by_time=rules.by_time,
         grades=_grades(policy),
-        flags=sorted(RULES[policy.version].flags, key=_worst_first),
+        caps=[*policy.caps, *(rule.cap for rule in policy.forecast_caps)],
+        flags=sorted(rules.flags, key=_worst_first),
         tables=(
             ("Latency: median in milliseconds", policy.latency),
+            ("Age: days since first seen", policy.age),
             ("Activity P: effective payers", policy.payers),
             ("Activity V: organic dollars settled", policy.volume),
         ),
         bars=[days.component_bar(row.weight, 1_000, heaviest=heaviest) for row in policy.rows],
     )
+
+
+def calibration_html(calibration: Calibration, *, base_url: str) -> bytes:
+    """Forecasts held against what happened, the newest policy first."""
+    return render(
+        "calibration.html",
+        base_url,
+        calibration=calibration,
+        policies=[_calibrated(*item) for item in sorted(calibration.sums.items(), reverse=True)],
+        forecasters=_FORECASTERS,
+        bin_min=BIN_MIN,
+    )
+
+
+def _calibrated(version: int, sums: Sums) -> dict[str, object]:
+    """What the page shows of one policy."""
+    horizons = []
+    for horizon, name in _HORIZONS:
+        bins = reliability(sums, horizon)
+        diagram = reliability_diagram(f"reliability-{version}-{horizon}", name, bins)
+        row = {"name": name, "qualities": qualities(sums, horizon), "bins": bins}
+        horizons.append(row | {"diagram": diagram})
+    tables = [(caption, head, groups(sums, measure)) for measure, caption, head in _GROUPS]
+    return {"version": version, "horizons": horizons, "tables": tables}
 
 
 def docs_html(

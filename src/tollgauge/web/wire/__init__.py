@@ -7,11 +7,13 @@ one, `snapshots` what is free of it, `counts` the ecosystem. Products keep the s
 answers beside them.
 """
 
+from tollgauge.web.wire.calibration import CalibrationShape, calibration
 from tollgauge.web.wire.claims import Checked, Difference, checked
 from tollgauge.web.wire.counts import EcosystemShape, ecosystem
 from tollgauge.web.wire.figures import day, iso, micro_usd, minute, permille, tenths
 from tollgauge.web.wire.scores import FlagShape, ScoreRange, ScoreShape, score_alone
 from tollgauge.web.wire.shape import (
+    Chance,
     Grade,
     OneOf,
     Percent,
@@ -25,6 +27,8 @@ from tollgauge.web.wire.snapshots import LeaderboardShape, SnapshotShape, leader
 from tollgauge.web.wire.trust import PreviewShape, TrustReportShape, preview, trust_report
 
 __all__ = [
+    "CalibrationShape",
+    "Chance",
     "Checked",
     "Difference",
     "EcosystemShape",
@@ -41,6 +45,7 @@ __all__ = [
     "Shape",
     "SnapshotShape",
     "TrustReportShape",
+    "calibration",
     "camel",
     "checked",
     "day",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tollgauge.core.calibration import (
     DAY,
+    KEPT,
     NEXT,
     NOW,
     Bin,
@@ -15,7 +16,9 @@ from tollgauge.core.calibration import (
     reliability,
 )
 from tollgauge.core.replay import SHORT_OUTAGE, WEEK_RANGE, Replaying
-from tollgauge.web.wire.figures import permille
+from tollgauge.core.units import DAY_MS
+from tollgauge.monitor.calibration import Calibration
+from tollgauge.web.wire.figures import day, iso, permille
 from tollgauge.web.wire.shape import Shape
 
 
@@ -33,7 +36,7 @@ class QualityShape(Shape):
 
 class BinShape(Shape):
     """Forecasts from `low` to below `high`: their mean, and the share that came true with its 95 %
-    Wilson bounds; null, with a note, where there are too few.
+    Wilson bounds; null, with a `note`, where there are too few.
     """
 
     low: float
@@ -43,7 +46,7 @@ class BinShape(Shape):
     came_true: float | None
     least: float | None
     most: float | None
-    note: str | None
+    note: str
 
 
 class HorizonShape(Shape):
@@ -73,15 +76,29 @@ class ShareShape(Shape):
 
 
 class FiguresShape(Shape):
-    """Everything that is computed from the counts of one policy."""
+    """Everything that is computed from the counts of one policy; `kept` forecasts were stored,
+    whether or not anything came of them.
+    """
 
     policy_version: int
+    kept: int
     payable_now: HorizonShape
     payable_24h: HorizonShape
     recommendations: list[GroupShape]
     grades: list[GroupShape]
     ages: list[GroupShape]
     failures_graded_a_or_b: ShareShape
+
+
+class CalibrationShape(Shape):
+    """What came of our own forecasts of the last 30 days, a policy each; `kept` is how many were
+    stored. `firstDay` and `lastDay` are null until the first could come true, two days after.
+    """
+
+    as_of: str
+    first_day: str | None
+    last_day: str | None
+    policies: list[FiguresShape]
 
 
 class ReplayShape(Shape):
@@ -106,6 +123,7 @@ def figures(sums: Sums, policy_version: int) -> FiguresShape:
     missed = {grade: count - hits for grade, (count, hits) in graded.items()}
     return FiguresShape(
         policy_version=policy_version,
+        kept=sums.of(KEPT.horizon, KEPT.measure).get(KEPT.value, (0, 0))[0],
         payable_now=_horizon(sums, NOW),
         payable_24h=_horizon(sums, DAY),
         recommendations=_groups(sums, "recommendation"),
@@ -114,6 +132,17 @@ def figures(sums: Sums, policy_version: int) -> FiguresShape:
         failures_graded_a_or_b=_share(
             sum(missed.values()), missed.get("A", 0) + missed.get("B", 0)
         ),
+    )
+
+
+def calibration(report: Calibration, *, now: int) -> CalibrationShape:
+    """What came of our own forecasts, the newest policy first."""
+    first, last = report.first_day, report.last_day
+    return CalibrationShape(
+        as_of=iso(now),
+        first_day=None if first is None else day(first * DAY_MS),
+        last_day=None if last is None else day(last * DAY_MS),
+        policies=[figures(sums, version) for version, sums in sorted(report.sums.items())[::-1]],
     )
 
 
@@ -163,7 +192,7 @@ def _bin(row: Bin) -> BinShape:
         came_true=permille(row.came_true),
         least=permille(row.least),
         most=permille(row.most),
-        note="not enough data" if row.mean is None else None,
+        note="not enough data" if row.mean is None else "",
     )
 
 

@@ -17,9 +17,11 @@ from typing import Any, Final
 import orjson
 
 from tollgauge.core import evidence as evidence_form
+from tollgauge.core.evidence import Evidence
+from tollgauge.core.policy import POLICIES
 from tollgauge.core.score import Score
-from tollgauge.core.scoring import recompute
-from tollgauge.web.wire.figures import iso
+from tollgauge.core.scoring import recompute, score
+from tollgauge.web.wire.figures import iso, tenths
 from tollgauge.web.wire.scores import score_alone
 from tollgauge.web.wire.shape import dump
 
@@ -55,20 +57,33 @@ def checked(document: bytes) -> Checked:
     """The score of an evidence document, or of the one in a trust report and how the report
     differs from it. Raises EvidenceError and ScoreError, as `recompute` does.
     """
-    score = recompute(document)
-    given = orjson.loads(dump(score_alone(score)))
+    again = recompute(document)
+    given = orjson.loads(dump(score_alone(again)))
     report = evidence_form.parse(document)
     carried = report.get("evidence") if isinstance(report, dict) else None
     if not isinstance(report, dict) or not isinstance(carried, dict):
-        return Checked(score=score, given=given, differences=None)
+        return Checked(score=again, given=given, differences=None)
     evidence = evidence_form.from_json(carried["document"])
     proof = {
-        "policyVersion": score.policy_version,
+        "policyVersion": again.policy_version,
         "asOf": iso(evidence.as_of),
         "digest": evidence_form.digest(evidence),
     }
     whole = given | {"resource": evidence.resource, "evidence": proof}
-    return Checked(score=score, given=given, differences=tuple(_differences("", report, whole)))
+    whole["previousPolicy"] = _previous(evidence, report.get("previousPolicy"))
+    return Checked(score=again, given=given, differences=tuple(_differences("", report, whole)))
+
+
+def _previous(evidence: Evidence, claimed: Any) -> dict[str, Any] | None:
+    """What the policy gives that a report names as the one before, None where it names none that is
+    known: not every report says it.
+    """
+    version = claimed.get("version") if isinstance(claimed, dict) else None
+    policy = POLICIES.get(version) if type(version) is int else None
+    if policy is None:
+        return None
+    other = score(evidence, policy)
+    return {"version": policy.version, "score": tenths(other.score_tenths), "grade": other.grade}
 
 
 def _differences(field: str, claimed: Any, given: Any) -> Iterator[Difference]:

@@ -13,18 +13,23 @@ from typing import Any, Final
 
 import orjson
 
+from tollgauge.core.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW, Forecast, Sums
 from tollgauge.core.endpoint import Endpoint, parse_resource
-from tollgauge.core.evidence import ChainEvidence, Evidence, LastProbe, PayerVolume
+from tollgauge.core.evidence import ChainEvidence, ChainSums, Evidence, LastProbe, LatestState
 from tollgauge.core.exchange import Timings
-from tollgauge.core.policy import POLICIES
+from tollgauge.core.policy import CURRENT, POLICY_1
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.rollup import rollup
 from tollgauge.core.score import score_from_json
+from tollgauge.core.signals.volume import payer_sums
+from tollgauge.core.spans import Spans
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
+from tollgauge.monitor.calibration import Calibration
 from tollgauge.monitor.reports import (
     Ecosystem,
     Leaderboard,
+    MoreOfSite,
     Sample,
     Snapshot,
     TrustReport,
@@ -75,7 +80,9 @@ def preview() -> Any:
 
 def leaderboard(base_url: str) -> Any:
     """The leaderboard as JSON value."""
-    board = Leaderboard(as_of=AS_OF, policy_version=max(POLICIES), rows=(_snapshot(),))
+    row = _snapshot()
+    more = {row.id: MoreOfSite("example.com", 12)}
+    board = Leaderboard(as_of=AS_OF, policy_version=CURRENT.version, rows=(row,), more=more)
     return _json(wire.leaderboard(board, base_url=base_url))
 
 
@@ -103,6 +110,29 @@ def stats() -> Any:
     return _json(wire.ecosystem(counts))
 
 
+def calibration() -> Any:
+    """Forecasts held against what happened, as JSON value: all as often as they say."""
+    sums = Sums([(KEPT, 6_000, 0)])
+    for permille in range(50, 1_000, 100):
+        forecast = Forecast(
+            payable_now=permille,
+            payable_24h=permille,
+            grade="B",
+            recommendation="proceed",
+            age_days=40,
+            baselines=(1_000, 700, 600, 500),
+        )
+        for number in range(BIN_MIN):
+            payable = 1_000 * number < permille * BIN_MIN
+            for horizon in (NOW, DAY):
+                sums.add_forecast(forecast, horizon, payable=payable)
+            for horizon in (NEXT, DAY):
+                sums.add_groups(forecast, horizon, payable=payable)
+    last = day_of(AS_OF) - 2
+    report = Calibration(first_day=last - 27, last_day=last, sums={2: sums})
+    return _json(wire.calibration(report, now=AS_OF))
+
+
 def _report() -> TrustReport:
     row = _row()
     return TrustReport(
@@ -114,12 +144,12 @@ def _report() -> TrustReport:
 
 
 def _snapshot() -> Snapshot:
-    return replace(snapshot_of(_ENDPOINT, _row(), now=AS_OF), better_alternatives=3)
+    return snapshot_of(_ENDPOINT, _row(), now=AS_OF, better_alternatives=3)
 
 
 @cache
 def _row() -> ScoreRow:
-    return scored(_ENDPOINT.id, _evidence())
+    return scored(_ENDPOINT.id, _evidence(), previous=POLICY_1)
 
 
 @cache
@@ -127,13 +157,15 @@ def _evidence() -> Evidence:
     last = AS_OF - MINUTE_MS
     begin = AS_OF - DAY_MS
     day = rollup(day_of(begin), [_probe(at) for at in range(begin, AS_OF, 30 * MINUTE_MS)])
+    spans = Spans(up=DAY_MS, payable=DAY_MS, compliance=100 * DAY_MS)
+    payers = payer_sums([10_000 * number for number in range(1, 13)])
     window = range(day_of(AS_OF - WINDOW_MS), day_of(AS_OF))
     return Evidence(
         resource=RESOURCE,
         as_of=AS_OF,
         first_seen=_ENDPOINT.first_seen,
         quote=_QUOTE,
-        days=tuple(replace(day, day=number) for number in window),
+        days=tuple(replace(day, day=number, spans=spans) for number in window),
         recent=(6, 6),
         last=LastProbe(
             at=last,
@@ -143,15 +175,15 @@ def _evidence() -> Evidence:
             accepts=1,
             tls_not_after=AS_OF + 60 * DAY_MS,
         ),
+        state=LatestState(at=last, outcome=Outcome.PAYMENT_REQUIRED.value, up=True, payable=True),
         chain=ChainEvidence(
             network=_QUOTE.network,
             pay_to=PAY_TO,
             indexed_ms=WINDOW_MS,
             indexed_to_block=40_218_326,
             indexed_to=AS_OF - MINUTE_MS,
-            payers=tuple(
-                PayerVolume(payer=f"0x{number:040x}", transfers=number, paid=10_000 * number)
-                for number in range(1, 13)
+            sums=ChainSums(
+                transfers=78, clusters=4, raw=payers, organic=payers, high=payers, low=payers
             ),
         ),
     )

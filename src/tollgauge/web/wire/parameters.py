@@ -26,3 +26,11 @@ EndpointId = Annotated[
     ),
 ]
 Host = Annotated[str, Path(description="A host name", examples=["api.example.com"])]
+PolicyVersion = Annotated[
+    str,
+    Path(
+        description="The version of a policy",
+        examples=["1"],
+        json_schema_extra={"pattern": "^[1-9][0-9]{0,8}$"},
+    ),
+]

@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 from tollgauge.core.policy import POLICIES
-from tollgauge.core.score import Score, Settlement
+from tollgauge.core.score import Activity, OtherScore, Score, Settlement
 from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
-from tollgauge.web.wire.shape import Grade, OneOf, Percent, Recommendation, Severity, Shape
+from tollgauge.web.wire.shape import (
+    Chance,
+    Grade,
+    OneOf,
+    Percent,
+    Recommendation,
+    Severity,
+    Shape,
+)
 
 VANTAGE: Final = (
     "single EU vantage point; includes network distance; only lightly weighted in the score"
@@ -73,6 +81,25 @@ class ConfidenceDetail(Shape):
     economic: float
 
 
+class ActivityShape(Shape):
+    """The organic interval: the subscore of activity if only payers who are known to spend
+    elsewhere count (`low`) and if everybody does who is not seen to be the seller's own (`high`);
+    `clusters` of sellers are paid by the same payers.
+    """
+
+    low: Percent
+    high: Percent
+    clusters: int
+
+
+class PolicyScoreShape(Shape):
+    """What the policy before this one makes of the same evidence."""
+
+    version: int
+    score: Percent | None
+    grade: Grade | None
+
+
 class SettlementShape(Shape):
     """Settlements to the payTo in the window."""
 
@@ -112,18 +139,24 @@ class StatsShape(Shape):
 
 
 class ScoreShape(Shape):
-    """A score alone, in the words of a trust report."""
+    """A score alone, in the words of a trust report. `payableNow` and `payable24h` are the chances
+    that it can be paid in half an hour and in 24 hours.
+    """
 
     score: Percent | None
     grade: Grade | None
     confidence: float
     recommendation: Recommendation
+    reason: str
+    payable_now: Chance | None
+    payable24h: Chance | None
     score_range: ScoreRange
     breakdown: Breakdown
     policy: PolicyShape
     flags: dict[str, FlagShape]
     flags_detailed: list[DetailedFlag]
     confidence_detail: ConfidenceDetail
+    activity: ActivityShape | None
     settlement: SettlementShape | None = None
     stats: StatsShape
 
@@ -140,6 +173,9 @@ def judgement(score: Score) -> dict[str, Any]:
         "grade": score.grade,
         "confidence": score.confidence_hundredths / 100,
         "recommendation": score.recommendation,
+        "reason": score.reason,
+        "payable_now": permille(score.payable_now_permille),
+        "payable24h": permille(score.payable_24h_permille),
         "score_range": ScoreRange(
             low=tenths(score.low_tenths),
             point=tenths(score.score_tenths),
@@ -161,9 +197,29 @@ def judgement(score: Score) -> dict[str, Any]:
             observation=score.confidence_hundredths / 100,
             economic=score.economic_hundredths / 100,
         ),
+        "activity": _activity(score.activity),
         "settlement": _settlement(score.settlement),
         "stats": _stats(score),
     }
+
+
+def previous_policy(previous: OtherScore | None) -> PolicyScoreShape | None:
+    """What the policy before gave, None where that was not asked."""
+    if previous is None:
+        return None
+    return PolicyScoreShape(
+        version=previous.policy_version, score=tenths(previous.score_tenths), grade=previous.grade
+    )
+
+
+def _activity(activity: Activity | None) -> ActivityShape | None:
+    if activity is None:
+        return None
+    return ActivityShape(
+        low=tenths(activity.low_tenths),
+        high=tenths(activity.high_tenths),
+        clusters=activity.clusters,
+    )
 
 
 def _breakdown(score: Score) -> Breakdown:

@@ -33,11 +33,12 @@ Recommendation = Annotated[
 ]
 Severity = Annotated[str, OneOf(("error", "warn", "info"))]
 Percent = Annotated[float, Field(ge=0, le=100)]
+Chance = Annotated[float, Field(ge=0, le=1)]
 
 
 def camel(name: str) -> str:
-    """A field's name on the wire: camelCase, with the windows' `30d` kept small."""
-    return re.sub(r"30D\b", "30d", to_camel(name))
+    """A field's name on the wire: camelCase, with the windows' `30d` and `24h` kept small."""
+    return re.sub(r"30D\b|24H\b", lambda found: found[0].lower(), to_camel(name))
 
 
 class Shape(BaseModel):

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 from pydantic import WithJsonSchema
 
 from tollgauge.core.endpoint import Listing
-from tollgauge.monitor.reports import Leaderboard, Snapshot
-from tollgauge.web.wire.figures import day, iso, micro_usd, minute, tenths
-from tollgauge.web.wire.shape import Grade, OneOf, Percent, Recommendation, Shape
+from tollgauge.monitor.reports import Leaderboard, MoreOfSite, Snapshot
+from tollgauge.web.wire.figures import day, iso, micro_usd, minute, permille, tenths
+from tollgauge.web.wire.scores import PolicyScoreShape, previous_policy
+from tollgauge.web.wire.shape import Chance, Grade, OneOf, Percent, Recommendation, Shape
 
 _NotAdvertised = Annotated[
     Literal["not advertised"],
@@ -18,8 +19,17 @@ _NotAdvertised = Annotated[
 ]
 
 
+class MoreOfSiteShape(Shape):
+    """How many more endpoints of a site could stand here; 1000 stands for that many or more."""
+
+    site: str
+    count: int
+
+
 class LeaderRow(Shape):
-    """One row of the leaderboard."""
+    """One row of the leaderboard, which has at most three of one site: the last of them says how
+    many more there are (`moreOfSite`).
+    """
 
     rank: int
     resource: str
@@ -27,16 +37,19 @@ class LeaderRow(Shape):
     score: Percent
     grade: Grade | None
     recommendation: Recommendation
+    payable_now: Chance | None
+    payable24h: Chance | None
     confidence: float
     uptime30d: Percent | None
     avg_latency_ms: int | None
     amount_usd: float | None
     network: str | None
     endpoint_page: str
+    more_of_site: MoreOfSiteShape | None
 
 
 class LeaderboardShape(Shape):
-    """The best 25 listed endpoints."""
+    """The best 25 listed endpoints that may be paid, at most three of one site."""
 
     as_of: str
     policy_version: int
@@ -45,13 +58,20 @@ class LeaderboardShape(Shape):
 
 
 class SnapshotShape(Shape):
-    """The free, cached view of one endpoint."""
+    """The free, cached view of one endpoint. `reason` says why the recommendation is what it is;
+    `down` whether it could not be paid when it was last checked; `payableNow` and `payable24h` are
+    the chances that it can be in half an hour and in 24 hours.
+    """
 
     id: str
     resource: str
     recommendation: Recommendation
+    reason: str
     grade: Grade | None
     score: Percent | None
+    payable_now: Chance | None
+    payable24h: Chance | None
+    down: bool | None
     confidence: float
     uptime30d: Percent | None
     avg_latency_ms: int | None
@@ -69,6 +89,8 @@ class SnapshotShape(Shape):
     summary: str
     verdict: str | None
     sources: list[str]
+    policy_version: int
+    previous_policy: PolicyScoreShape | None
     endpoint_page: str
     simulated: bool
 
@@ -87,16 +109,23 @@ def leaderboard(board: Leaderboard, *, base_url: str) -> LeaderboardShape:
                 score=tenths(row.score_tenths),
                 grade=row.grade,
                 recommendation=row.recommendation,
+                payable_now=permille(row.payable_now_permille),
+                payable24h=permille(row.payable_24h_permille),
                 confidence=row.confidence_hundredths / 100,
                 uptime30d=tenths(row.uptime_tenths),
                 avg_latency_ms=row.latency_ms,
                 amount_usd=micro_usd(row.price_micro_usd),
                 network=row.network,
                 endpoint_page=f"{base_url}/endpoint/{row.id}",
+                more_of_site=_more(board.more.get(row.id)),
             )
             for rank, row in enumerate(board.rows, 1)
         ],
     )
+
+
+def _more(more: MoreOfSite | None) -> MoreOfSiteShape | None:
+    return None if more is None else MoreOfSiteShape(site=more.site, count=more.count)
 
 
 def snapshot(view: Snapshot, *, now: int, base_url: str) -> SnapshotShape:
@@ -106,8 +135,12 @@ def snapshot(view: Snapshot, *, now: int, base_url: str) -> SnapshotShape:
         id=view.id,
         resource=view.resource,
         recommendation=view.recommendation,
+        reason=view.reason,
         grade=view.grade,
         score=tenths(view.score_tenths),
+        payable_now=permille(view.payable_now_permille),
+        payable24h=permille(view.payable_24h_permille),
+        down=view.is_down,
         confidence=view.confidence_hundredths / 100,
         uptime30d=tenths(view.uptime_tenths),
         avg_latency_ms=view.latency_ms,
@@ -127,6 +160,8 @@ def snapshot(view: Snapshot, *, now: int, base_url: str) -> SnapshotShape:
         summary=view.summary,
         verdict=view.verdict or None,
         sources=list(view.sources),
+        policy_version=view.policy_version,
+        previous_policy=previous_policy(view.previous),
         endpoint_page=f"{base_url}/endpoint/{view.id}",
         simulated=view.simulated,
     )

@@ -11,17 +11,28 @@ from tollgauge.core.terms import Quote
 from tollgauge.monitor.reports import Sample, TrustReport
 from tollgauge.web.wire.figures import iso, micro_usd
 from tollgauge.web.wire.scores import (
+    ActivityShape,
     Breakdown,
     ConfidenceDetail,
     DetailedFlag,
     FlagShape,
+    PolicyScoreShape,
     PolicyShape,
     ScoreRange,
     SettlementShape,
     StatsShape,
     judgement,
+    previous_policy,
 )
-from tollgauge.web.wire.shape import Grade, OneOf, Percent, Recommendation, Severity, Shape
+from tollgauge.web.wire.shape import (
+    Chance,
+    Grade,
+    OneOf,
+    Percent,
+    Recommendation,
+    Severity,
+    Shape,
+)
 
 
 class Advertised(Shape):
@@ -86,7 +97,7 @@ class EvidenceShape(Shape):
 
 class TrustReportShape(Shape):
     """A trust report. `simulated` is present, and true, where part of the history that it rests on
-    was made up by the demo.
+    was made up by the demo. `previousPolicy` is what the policy before makes of the same evidence.
     """
 
     resource: str
@@ -95,13 +106,18 @@ class TrustReportShape(Shape):
     grade: Grade | None
     confidence: float
     recommendation: Recommendation
+    reason: str
+    payable_now: Chance | None
+    payable24h: Chance | None
     score_range: ScoreRange
     breakdown: Breakdown
     policy: PolicyShape
+    previous_policy: PolicyScoreShape | None
     flags: dict[str, FlagShape]
     flags_detailed: list[DetailedFlag]
     confidence_detail: ConfidenceDetail
     advertised: Advertised | None = None
+    activity: ActivityShape | None
     settlement: SettlementShape | None = None
     stats: StatsShape
     live_probe: LiveProbeShape | None = None
@@ -135,6 +151,7 @@ def trust_report(report: TrustReport) -> TrustReportShape:
             service_name=endpoint.service_name, description=endpoint.description
         ),
         evidence=_evidence(report),
+        previous_policy=previous_policy(report.score.previous),
         **judgement(report.score),
     )
 

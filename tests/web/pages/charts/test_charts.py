@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from itertools import pairwise
 from xml.etree import ElementTree as ET
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tollgauge.core.rollup import SLOT_MS
 from tollgauge.core.units import DAY_MS
 from tollgauge.monitor.reports import DayBar, TimelineEvent
 from tollgauge.web.free.badge import badge_svg
@@ -50,6 +52,8 @@ def day_rows(draw: st.DrawFn) -> tuple[DayBar, ...]:
     return tuple(
         DayBar(
             day=first + index,
+            up_ms=draw(counts),
+            down_ms=draw(counts),
             scored=draw(counts),
             up=draw(counts),
             excluded=draw(counts),
@@ -74,7 +78,16 @@ events = st.lists(
 
 
 def day(scored: int = 48, up: int = 48, *, p50: int | None = 100, p95: int | None = 200) -> DayBar:
-    return DayBar(day=20_000, scored=scored, up=up, excluded=0, p50_ms=p50, p95_ms=p95)
+    return DayBar(
+        day=20_000,
+        up_ms=up * SLOT_MS,
+        down_ms=(scored - up) * SLOT_MS,
+        scored=scored,
+        up=up,
+        excluded=0,
+        p50_ms=p50,
+        p95_ms=p95,
+    )
 
 
 def parsed(picture: str) -> ET.Element:
@@ -102,7 +115,7 @@ def titles(tree: ET.Element) -> list[str]:
 @given(day_rows())
 def test_any_days_give_a_valid_picture_of_uptime(days: tuple[DayBar, ...]) -> None:
     tree = parsed(uptime_bars(days))
-    hollow = sum(bar.scored == 0 for bar in days)
+    hollow = sum(bar.spoken_ms == 0 for bar in days)
     assert len(all_of(tree, "none")) == hollow
     assert len(all_of(tree, "cover")) == len(days) - hollow
     for bars in (all_of(tree, "up"), all_of(tree, "down")):
@@ -161,12 +174,16 @@ def test_any_component_gives_a_valid_bar(weight: int, tenths: int) -> None:
     assert 0 <= fill <= track <= 300
 
 
-@given(st.none() | st.text(max_size=30), st.none() | st.integers(0, 1_000))
-def test_any_grade_gives_a_valid_badge(grade: str | None, tenths: int | None) -> None:
-    tree = parsed(badge_svg(grade, tenths).decode())
+@given(
+    st.sampled_from(["proceed", "avoid"]) | st.text(max_size=30),
+    st.none() | st.text(max_size=30),
+    st.none() | st.integers(0, 1_000),
+)
+def test_any_advice_gives_a_valid_badge(advice: str, grade: str | None, tenths: int | None) -> None:
+    tree = parsed(badge_svg(advice, grade, tenths).decode())
     assert tree.attrib["aria-label"].startswith("tollgauge: ")
-    if grade is None or tenths is None:
-        assert tree.attrib["aria-label"] == "tollgauge: no score yet"
+    if advice == "proceed" and (grade is None or tenths is None):
+        assert tree.attrib["aria-label"] == "tollgauge: proceed"
 
 
 @given(st.integers(min_value=0, max_value=10**9))
@@ -211,8 +228,16 @@ def test_a_part_of_a_day_is_called_a_part_and_its_cover_is_shorter() -> None:
 
 
 def test_probes_left_out_are_named_on_a_day_without_data() -> None:
-    bar = DayBar(day=20_000, scored=0, up=0, excluded=7, p50_ms=None, p95_ms=None)
+    bar = replace(day(0, 0), excluded=7)
     assert uptime_text(bar) == "2024-10-04: no data, 7 left out"
+
+
+def test_a_day_of_refusals_is_down_although_no_probe_of_it_is_scored() -> None:
+    bar = replace(day(0, 0), down_ms=DAY_MS, excluded=48)
+    tree = parsed(uptime_bars((bar,)))
+    assert len(all_of(tree, "down")) == 1
+    assert not all_of(tree, "up")
+    assert uptime_text(bar) == "2024-10-04: 0.0% up of 24.0 h watched, 48 left out"
 
 
 def test_a_line_has_a_gap_where_nothing_was_measured() -> None:

@@ -20,6 +20,7 @@ from tests.support.record_probe import record_probe
 from tollgauge.core.endpoint import Endpoint, endpoint_id, parse_resource
 from tollgauge.core.exchange import Timings
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.schedule import NORMAL
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
 from tollgauge.db.engine import Store
@@ -144,6 +145,8 @@ async def test_an_answer_has_a_row_for_each_resource_in_the_order_of_the_request
         "grade": row.grade,
         "recommendation": row.recommendation,
         "reason": first["reason"],
+        "payableNow": first["payableNow"],
+        "payable24h": (row.payable_24h_permille or 0) / 1000,
         "confidence": row.confidence_hundredths / 100,
         "probedAt": wire.iso(NOW - 60 * MINUTE_MS),
         "computedAt": wire.iso(FRESH),
@@ -155,7 +158,8 @@ async def test_an_answer_has_a_row_for_each_resource_in_the_order_of_the_request
         "probed_at": wire.iso(NOW - 60 * MINUTE_MS),
         "computed_at": wire.iso(FRESH),
     }
-    assert first["reason"].endswith(".")
+    assert first["reason"].startswith("Only 1 half hour was observed yet. Caution: ")
+    assert 0.9 < first["payable24h"] < first["payableNow"] <= 1
     assert first["scoreRange"]["low"] <= first["score"] <= first["scoreRange"]["high"]
     assert got["recomputeLimit"] == got["recompute_limit"] == 50
     assert got["recomputeLimitHit"] is got["recompute_limit_hit"] is False
@@ -172,6 +176,8 @@ async def test_what_nobody_knows_is_paid_and_not_found(paid_server: PaidServer) 
             "grade": None,
             "recommendation": "unverified",
             "reason": "Nothing is known of this resource.",
+            "payableNow": None,
+            "payable24h": None,
             "confidence": 0,
             "probedAt": None,
             "computedAt": None,
@@ -315,7 +321,7 @@ async def test_after_8_seconds_no_further_score_is_computed(store: Store) -> Non
     await known(store, range(12))
     stale = [Scored(endpoint=endpoint(number), score=None) for number in range(12)]
     ticks = itertools.count(NOW, SECOND_MS)
-    found = await bulk.recompute(store, stale, clock=lambda: next(ticks))
+    found = await bulk.recompute(store, stale, cadence=NORMAL, clock=lambda: next(ticks))
     # Read once at the start, then once for each endpoint.
     assert [one.endpoint.resource for one in found] == urls(7)
 

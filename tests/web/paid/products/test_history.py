@@ -15,18 +15,23 @@ from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import Connection
 from tests.support.http_service import NOW
 from tests.support.paid_service import USDC, PaidService, header, opened
 
+from tollgauge.core.blocks import Header
 from tollgauge.core.endpoint import parse_resource
 from tollgauge.core.exchange import Timings
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.settlement import Entry
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
+from tollgauge.db import packing
 from tollgauge.monitor import discovery
+from tollgauge.store.chain import cursors
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger import payments
-from tollgauge.store.probes import archive, packing, probes
+from tollgauge.store.probes import archive, probes
 from tollgauge.web import wire
 from tollgauge.web.edge.compress import accepts_gzip
 from tollgauge.web.paid.products import history
@@ -185,6 +190,35 @@ async def test_changes_of_listing_and_price_are_told_with_their_source(shop: Pai
     ]
     assert got["probes"] == []
     HistoryShape.model_validate(got)
+
+
+async def test_the_payers_are_those_who_paid_most_and_a_hundred_at_most(shop: PaidServer) -> None:
+    await shop.live([probe(NOW - 5 * DAY_MS)])
+    await shop.store.writing(discovery.observe_quotes, {RESOURCE.id: (QUOTE, NOW - DAY_MS)})
+    assert (await shop.ask({"resource": RESOURCE.url})).json()["payers"] == []
+    await shop.store.writing(_paid_by, 120)
+    got = (await shop.ask({"resource": RESOURCE.url})).json()
+    assert len(got["payers"]) == 100
+    assert got["payers"][0] == {
+        "payer": "0x" + (119).to_bytes(20).hex(),
+        "transfers": 1,
+        "paidUsd": 0.000119,
+        "returnedUsd": 0.0,
+    }
+    HistoryShape.model_validate(got)
+
+
+def _paid_by(tx: Connection, payers: int) -> None:
+    """So many wallets paid the payTo, each as many atomic units as its number."""
+    start = cursors.start(tx, 8453, Header(1, bytes(32), bytes(32), NOW - HOUR_MS))
+    before = cursors.add_wallets(tx, start, [QUOTE.pay_to])
+    block = Header(2, bytes(range(32)), bytes(32), NOW - MINUTE_MS)
+    wallet = bytes.fromhex(QUOTE.pay_to[2:])
+    entries = [
+        Entry(2, block.hash, n, wallet, n.to_bytes(20), True, n, bytes(32), bytes(32), block.at)
+        for n in range(1, payers)
+    ]
+    cursors.advance(tx, before, [block], entries, finalized=1)
 
 
 async def test_the_window_is_exact_and_thirty_days_by_default(shop: PaidServer) -> None:

@@ -127,6 +127,7 @@ async def test_the_answer_ranks_better_endpoints_of_the_same_purpose(shop: PaidS
         "score": 90.0,
         "grade": "A",
         "recommendation": "proceed",
+        "payable24h": None,
         "confidence": 0.75,
         "similarity": got["alternatives"][0]["similarity"],
         "amountUsd": 0.009999,
@@ -160,6 +161,22 @@ async def test_the_least_difference_and_the_number_of_answers_are_the_callers(
     assert await names(minScoreDelta=100) == []
     assert await names(limit=1) == ["twin"]
     assert await names(limit=25.0) == ["twin", "cousin"]
+
+
+async def test_what_is_expected_to_be_payable_tomorrow_comes_first(shop: PaidServer) -> None:
+    known = await market(shop.store)
+    await add(shop.store, endpoint("sure", quote=None), 560, payable_24h_permille=997)
+    await add(shop.store, endpoint("shaky"), 990, payable_24h_permille=400)
+    for advice in ("not-payable", "unverified", "parameterize"):
+        await add(shop.store, endpoint(advice), 990, recommendation=advice)
+    answer = await shop.ask(resource=known["asked"].resource)
+    got = [(row["resource"], row["payable24h"]) for row in answer.json()["alternatives"]]
+    assert got == [
+        ("https://sure.example.com/v1/now", 0.997),
+        ("https://shaky.example.com/v1/now", 0.4),
+        (known["twin"].resource, None),
+        (known["cousin"].resource, None),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from typing import Final
 
 from markupsafe import Markup
 
-from tollgauge.core.rollup import SLOTS_PER_DAY
+from tollgauge.core.units import DAY_MS
 from tollgauge.monitor.reports import DayBar
 from tollgauge.web.pages.charts.svg import element, label, picture, points, title
-from tollgauge.web.pages.labels import count, day_date, milliseconds, percent
+from tollgauge.web.pages.labels import count, day_date, hours, milliseconds, percent
 
 WIDTH: Final = 520
 LEFT: Final = 52
@@ -32,7 +32,7 @@ def uptime_bars(days: tuple[DayBar, ...]) -> Markup:
     is as long as the share of the day that was measured.
     """
     bottom = _BAR_TOP + _BAR_HEIGHT
-    measured = sum(bar.scored > 0 for bar in days)
+    measured = sum(bar.spoken_ms > 0 for bar in days)
     return picture(
         "uptime",
         "Uptime by day",
@@ -49,16 +49,16 @@ def uptime_bars(days: tuple[DayBar, ...]) -> Markup:
 def uptime_text(bar: DayBar) -> str:
     """What one day of uptime says, in words."""
     left_out = f", {count(bar.excluded)} left out" if bar.excluded else ""
-    if bar.scored == 0:
+    if bar.spoken_ms == 0:
         return f"{day_date(bar.day)}: no data{left_out}"
-    partial = " (part of the day)" if bar.scored < SLOTS_PER_DAY else ""
-    share = f"{percent(day_uptime(bar))} up, {count(bar.up)} of {count(bar.scored)} probes"
+    partial = " (part of the day)" if bar.spoken_ms < DAY_MS else ""
+    share = f"{percent(day_uptime(bar))} up of {hours(bar.spoken_ms)} watched"
     return f"{day_date(bar.day)}: {share}{left_out}{partial}"
 
 
 def day_uptime(bar: DayBar) -> int | None:
     """Tenths of a percent, rounded down so that a miss never reads 100.0."""
-    return None if bar.scored == 0 else min(1_000, bar.up * 1_000 // bar.scored)
+    return bar.up_ms * 1_000 // bar.spoken_ms if bar.spoken_ms else None
 
 
 def latency_lines(days: tuple[DayBar, ...]) -> Markup:
@@ -67,7 +67,7 @@ def latency_lines(days: tuple[DayBar, ...]) -> Markup:
     size = (WIDTH, bottom + 32)
     values = [ms for bar in days for ms in (bar.p50_ms, bar.p95_ms) if ms is not None]
     if not values:
-        probed = any(bar.scored for bar in days)
+        probed = any(bar.spoken_ms for bar in days)
         note = f"{'No probe succeeded' if probed else 'Nothing was measured'} in these 30 days."
         body = label(note, WIDTH / 2, size[1] / 2, anchor="middle", kind="note")
         return picture("latency", "Latency by day", note, size, body)
@@ -147,7 +147,7 @@ def _day(bar: DayBar, x: float) -> Markup:
     """The bar of one day with its tooltip."""
     place = {"x": x, "width": _STEP - 2.6}
     tip = title(uptime_text(bar))
-    if bar.scored == 0:
+    if bar.spoken_ms == 0:
         hollow = element(
             "rect", y=_BAR_TOP, height=_BAR_HEIGHT, class_="none", fill="url(#no-data)", **place
         )
@@ -159,7 +159,7 @@ def _day(bar: DayBar, x: float) -> Markup:
         parts.append(element("rect", y=_BAR_TOP + down, height=up, class_="up", **place))
     if down:
         parts.append(element("rect", y=_BAR_TOP, height=down, class_="down", **place))
-    cover = place["width"] * min(1.0, bar.scored / SLOTS_PER_DAY)
+    cover = place["width"] * min(1.0, bar.spoken_ms / DAY_MS)
     under = _BAR_TOP + _BAR_HEIGHT + 5
     parts.append(element("rect", x=x, y=under, width=cover, height=3, class_="cover"))
     return element("g", *parts)
@@ -167,12 +167,11 @@ def _day(bar: DayBar, x: float) -> Markup:
 
 def _down_height(bar: DayBar) -> float:
     """The height of the down part; any miss and any success stays visible."""
-    up = min(bar.up, bar.scored)
-    if up == bar.scored:
+    if not bar.down_ms:
         return 0.0
-    if up <= 0:
+    if not bar.up_ms:
         return float(_BAR_HEIGHT)
-    share = _BAR_HEIGHT * (bar.scored - up) / bar.scored
+    share = _BAR_HEIGHT * bar.down_ms / bar.spoken_ms
     return min(_BAR_HEIGHT - _LEAST_VISIBLE, max(_LEAST_VISIBLE, share))
 
 

@@ -494,6 +494,8 @@
     ms: (value) => `${number(value, 0)} ms`,
     percent: (value) => `${value.toFixed(1)}%`,
     part: (value) => `${(value * 100).toFixed(1)}%`,
+    chance: (value) =>
+      value > 0 && value < 1 ? FORMS.part(value) : value > 0 ? "over 99.9%" : "under 0.1%",
     score: (value) => value.toFixed(1),
     share: (value) => value.toFixed(2),
     usd: (value) => `$${number(value, 6, 2)}`,
@@ -542,6 +544,7 @@
     const view = {
       ...report,
       meaning: meanings[report.recommendation] ?? "",
+      payable: has(report.payableNow) && { now: report.payableNow, day: report.payable24h },
       own: has(report.advertisedBy.serviceName) || has(report.advertisedBy.description),
       components: Object.entries(report.policy.weights).map(([name, weight]) => {
         return { name, weight, subscore: report.breakdown[name] };

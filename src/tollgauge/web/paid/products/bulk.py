@@ -22,6 +22,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Perimeter, Resource
 from tollgauge.core.evidence import EvidenceError
+from tollgauge.core.schedule import Cadence
 from tollgauge.core.score import ScoreError
 from tollgauge.core.units import MINUTE_MS, SECOND_MS
 from tollgauge.core.verdict import summary
@@ -69,8 +70,9 @@ def _snake(name: str, kind: Any) -> Any:
 
 class BulkRow(wire.Shape):
     """The score of one resource. Where it is not `found`, or was never scored, its figures are
-    null. `reason` says in a sentence what was observed, `probedAt` is the last probe that the score
-    knows, `recomputed` whether it was computed for this answer.
+    null. `reason` says why the recommendation is what it is, then what was observed; `payableNow`
+    and `payable24h` are the chances that it can be paid in half an hour and in 24 hours; `probedAt`
+    is the last probe that the score knows, `recomputed` whether it was computed for this answer.
     """
 
     resource: str
@@ -80,6 +82,8 @@ class BulkRow(wire.Shape):
     grade: wire.Grade | None
     recommendation: wire.Recommendation
     reason: str
+    payable_now: wire.Chance | None
+    payable24h: wire.Chance | None
     confidence: Annotated[float, Field(ge=0, le=1)]
     probed_at: str | None
     computed_at: str | None
@@ -118,8 +122,10 @@ ANSWER: Final = {
             "score": 84.2,
             "grade": "A",
             "recommendation": "proceed",
-            "reason": "Flawless: 1,440 of 1,440 checks answered in 30 days, 158 ms on average; "
-            "grade A (84.2 of 100), proceed.",
+            "reason": "It could be paid when it was last checked. Proceed: grade A (84.2 of 100). "
+            "Flawless: 100.0% up over 1,440 checks in 30 days, 158 ms on average.",
+            "payableNow": 0.999,
+            "payable24h": 0.995,
             "confidence": 0.97,
             "probedAt": "2025-12-31T23:59:00Z",
             "computedAt": "2026-01-01T00:00:00Z",
@@ -222,7 +228,7 @@ def chosen(tiers: Sequence[Product], arguments: Mapping[str, Any]) -> Product:
 
 
 async def recompute(
-    store: ReadOnlyStore, stale: Iterable[Scored], *, clock: Callable[[], int]
+    store: ReadOnlyStore, stale: Iterable[Scored], *, cadence: Cadence, clock: Callable[[], int]
 ) -> list[Scored]:
     """Endpoints scored again from their stored evidence, in this order, until `RECOMPUTE_MS` have
     passed on the clock. One that cannot be scored is given back as it is.
@@ -234,7 +240,9 @@ async def recompute(
         if now >= until:
             break
         try:
-            done.append(await store.reading(reports.scored_again, old.endpoint, now=now))
+            done.append(
+                await store.reading(reports.scored_again, old.endpoint, cadence=cadence, now=now)
+            )
         except (EvidenceError, ScoreError) as error:
             log().error("score.fail", endpoint=old.endpoint.id, error=str(error))
             done.append(old)
@@ -261,7 +269,12 @@ async def _answer(dependencies: PaidDependencies, request: BulkRequest, claim: H
     ids = [resource.id for resource in request.resources]
     known = await dependencies.store.reading(reports.scored_last, ids)
     stale = _stale((known[id_] for id_ in ids if id_ in known), now=dependencies.clock())
-    again = await recompute(dependencies.store, stale[:RECOMPUTE_MAX], clock=dependencies.clock)
+    again = await recompute(
+        dependencies.store,
+        stale[:RECOMPUTE_MAX],
+        cadence=dependencies.live.prober.cadence,
+        clock=dependencies.clock,
+    )
     rows = [one.row for one in again if one.row is not None]
     if rows:
         await claim.writing(_save, rows)
@@ -297,6 +310,8 @@ def _row(resource: Resource, known: Scored | None) -> BulkRow:
         "grade": None,
         "recommendation": "unverified",
         "reason": _NOT_SCORED if known else _NOBODY_KNOWS,
+        "payable_now": None,
+        "payable24h": None,
         "confidence": 0,
         "probed_at": None,
         "computed_at": None,

@@ -1,7 +1,8 @@
 """`POST /v1/x402-history`: everything that was observed of an endpoint, up to 90 days back.
 
 Rules: `days` is any number from 1 to 90; oldest first; every probe that the
-archive has, never a sample; a field that was not measured is left out. A watched endpoint has
+archive has, never a sample; a field that was not measured is left out; who paid the payTo is known
+of 30 days, and cut after the MOST_PAYERS who paid most. A watched endpoint has
 26,000 probes in 90 days, so the answer is written a day at a time, from plain dictionaries: the
 shapes describe it, and tests hold it to them.
 """
@@ -16,10 +17,12 @@ from pydantic import AfterValidator, Field
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.evidence import PayerVolume
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.monitor import reports
+from tollgauge.store.chain import volumes
 from tollgauge.store.endpoints import endpoints, listings
 from tollgauge.store.endpoints.listings import DiscoveryEvent
 from tollgauge.web import wire
@@ -44,6 +47,14 @@ ANSWER: Final = {
             "after": "10000",
         }
     ],
+    "payers": [
+        {
+            "payer": "0x7e5f4552091a69125d5dfcb7b8c2659029395bdf",
+            "transfers": 12,
+            "paidUsd": 0.06,
+            "returnedUsd": 0.0,
+        }
+    ],
     "probes": [
         {
             "ts": "2025-12-31T23:59:00Z",
@@ -59,6 +70,7 @@ ANSWER: Final = {
     ],
     "truncated": False,
 }
+MOST_PAYERS: Final = 100
 _EVENTS: Final = (
     "listed",
     "delisted",
@@ -81,9 +93,19 @@ class HistoryEventShape(wire.Shape):
     after: str | None = None
 
 
+class PayerShape(wire.Shape):
+    """Who paid the payTo by EIP-3009 authorizations, in USDC, and what it sent back to him."""
+
+    payer: str
+    transfers: int
+    paid_usd: float
+    returned_usd: float
+
+
 class ProbeShape(wire.Shape):
     """One probe. `status` is absent without an HTTP answer, `latencyMs` while down, `amount`
-    without readable terms, `amountUsd` for a token that is no known dollar.
+    without readable terms, `amountUsd` for a token that is no known dollar. `confirms` is present,
+    and true, where it only asked a failure again: it is in no count of probes.
     """
 
     ts: str
@@ -95,11 +117,13 @@ class ProbeShape(wire.Shape):
     amount_usd: float | None = None
     compliant: bool
     attribution: Annotated[str, wire.OneOf(Attribution)]
+    confirms: bool | None = None
 
 
 class HistoryShape(wire.Shape):
     """The history of an endpoint with `from < ts <= to`, oldest first, never sampled. `simulated`
-    is present, and true, where part of it was made up by the demo.
+    is present, and true, where part of it was made up by the demo. `payers` are the 100 who paid
+    most in the 30 days before `to`, as far as the payTo is indexed.
     """
 
     resource: str
@@ -108,6 +132,7 @@ class HistoryShape(wire.Shape):
     to: str
     days: float
     discovery: list[HistoryEventShape]
+    payers: list[PayerShape]
     probes: list[ProbeShape]
     truncated: bool
 
@@ -128,8 +153,8 @@ def product(dependencies: PaidDependencies) -> Product:
         route=catalogue.HISTORY,
         summary="The raw observation history of an endpoint",
         description="Observation history of a pay-per-call (x402) endpoint, up to 90 days: every "
-        "probe with outcome, latency and quoted amount, and every change of listing, price, payTo "
-        "and network.",
+        "probe with outcome, latency and quoted amount, every change of listing, price, payTo "
+        "and network, and who paid most in the last 30 days.",
         request=HistoryRequest,
         example=dict(EXAMPLE),
         answer=dict(ANSWER),
@@ -154,7 +179,7 @@ async def _answer(
             "unknown-resource",
             "Nothing is known of this resource, so it has no history. Nothing was charged.",
         )
-    endpoint, events, probes = stored
+    endpoint, events, payers, probes = stored
     head = {
         "resource": endpoint.resource,
         **({"simulated": True} if endpoint.simulated else {}),
@@ -162,20 +187,43 @@ async def _answer(
         "to": wire.iso(until),
         "days": request.days,
         "discovery": [_event(event) for event in events],
+        "payers": [_payer(payer) for payer in payers],
     }
     return orjson.dumps(head)[:-1] + b',"probes":[' + probes + b'],"truncated":false}'
 
 
 def _stored(
     tx: Connection, endpoint_id: str, *, since: int, until: int
-) -> tuple[Endpoint, tuple[DiscoveryEvent, ...], bytes] | None:
-    """An endpoint with its events and its probes, these as the inside of a JSON array."""
+) -> tuple[Endpoint, tuple[DiscoveryEvent, ...], tuple[PayerVolume, ...], bytes] | None:
+    """An endpoint with its events, its payers and its probes, these as the inside of a JSON
+    array.
+    """
     endpoint = endpoints.get(tx, endpoint_id)
     if endpoint is None:
         return None
     events = listings.events(tx, endpoint_id, since=since, until=until)
     days = map(_rows, reports.history(tx, endpoint_id, since=since, until=until))
-    return endpoint, events, b",".join(rows for rows in days if rows)
+    probes = b",".join(rows for rows in days if rows)
+    return endpoint, events, _payers(tx, endpoint, until=until), probes
+
+
+def _payers(tx: Connection, endpoint: Endpoint, *, until: int) -> tuple[PayerVolume, ...]:
+    quote = endpoint.quote
+    chain = None if quote is None else volumes.chain_of(quote.network)
+    if quote is None or chain is None:
+        return ()
+    if volumes.coverage(tx, chain, quote.pay_to, as_of=until) is None:
+        return ()
+    return volumes.payers(tx, chain, quote.pay_to, as_of=until, most=MOST_PAYERS)
+
+
+def _payer(row: PayerVolume) -> dict[str, Any]:
+    return {
+        "payer": row.payer,
+        "transfers": row.transfers,
+        "paidUsd": wire.micro_usd(row.paid),
+        "returnedUsd": wire.micro_usd(row.returned),
+    }
 
 
 def _rows(results: tuple[ProbeResult, ...]) -> bytes:
@@ -197,6 +245,8 @@ def _row(result: ProbeResult) -> dict[str, Any]:
         row["latencyMs"] = result.timings.total
     if result.quote is not None:
         row |= _price(result.quote)
+    if result.confirms:
+        row["confirms"] = True
     return row
 
 

@@ -32,6 +32,7 @@ ANSWER: Final = {
             "score": 84.2,
             "grade": "A",
             "recommendation": "proceed",
+            "payable24h": 0.995,
             "confidence": 0.97,
             "similarity": 0.46,
             "amountUsd": 0.004,
@@ -44,12 +45,15 @@ ANSWER: Final = {
 
 
 class AlternativeShape(wire.Shape):
-    """One alternative. `similarity` is 0 to 1 in steps of a hundredth."""
+    """One alternative. `similarity` is 0 to 1 in steps of a hundredth, `payable24h` the chance that
+    it can be paid in 24 hours.
+    """
 
     resource: str
     score: wire.Percent
     grade: wire.Grade | None
     recommendation: wire.Recommendation
+    payable24h: wire.Chance | None
     confidence: Annotated[float, Field(ge=0, le=1)]
     similarity: Annotated[float, Field(ge=0, le=1)]
     amount_usd: float | None
@@ -59,7 +63,9 @@ class AlternativeShape(wire.Shape):
 
 
 class SimilarShape(wire.Shape):
-    """Better-scored alternatives, best first; `score` is null while nothing was measured."""
+    """Better-scored alternatives, those first that are expected to be payable in 24 hours, the most
+    similar of them first; `score` is null while nothing was measured.
+    """
 
     resource: str
     score: wire.Percent | None
@@ -87,7 +93,7 @@ def product(dependencies: PaidDependencies) -> Product:
         route=catalogue.SIMILAR,
         summary="Better-scored alternatives to an endpoint, ranked",
         description="Better-scored alternatives to a pay-per-call (x402) endpoint with a similar "
-        "purpose: exact scores, prices and similarity, most similar first.",
+        "purpose: exact scores, prices and similarity; what is expected to be payable comes first.",
         request=SimilarRequest,
         example=dict(EXAMPLE),
         answer=dict(ANSWER),
@@ -138,6 +144,7 @@ def _row(row: Alternative, *, base_url: str) -> AlternativeShape:
         score=wire.tenths(scored.score_tenths),
         grade=scored.grade,
         recommendation=scored.recommendation,
+        payable24h=wire.permille(scored.payable_24h_permille),
         confidence=scored.confidence_hundredths / 100,
         similarity=row.percent / 100,
         amount_usd=wire.micro_usd(quote.micro_usd if quote else None),

@@ -37,7 +37,8 @@ def product(dependencies: PaidDependencies) -> Product:
         route=catalogue.TRUST,
         summary="The live-probed trust report of an endpoint",
         description="Trust report of a pay-per-call (x402) endpoint, from a live probe: "
-        "score 0 to 100, grade, breakdown, flags, price and payTo history, settlements.",
+        "score 0 to 100, grade, recommendation with its reason, how likely it can be paid now and "
+        "in 24 hours, breakdown, flags, price and payTo history, settlements.",
         request=TrustRequest,
         example=dict(EXAMPLE),
         answer=EXAMPLE | {"score": 84.2, "grade": "A", "recommendation": "proceed"},
@@ -55,7 +56,11 @@ async def _answer(dependencies: PaidDependencies, request: TrustRequest, claim: 
     if report is None:
         endpoint, probe = await dependencies.live.fresh_result(request.resource, claim)
         report = await dependencies.store.reading(
-            reports.live, endpoint, probe, now=dependencies.clock()
+            reports.live,
+            endpoint,
+            probe,
+            cadence=dependencies.live.prober.cadence,
+            now=dependencies.clock(),
         )
         await claim.writing(scores.save, report.row)
     return wire.dump(wire.trust_report(report))

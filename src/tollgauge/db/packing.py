@@ -1,17 +1,20 @@
 """Packed probes: the probes of one endpoint and one UTC day as one run of bytes.
 
-Format, version 1: JSON, compressed by Zstandard with the raw-content dictionary `_PRIMER`. The
+Format, version 2: JSON, compressed by Zstandard with the raw-content dictionary `_PRIMER`. The
 members:
-- `v`: 1;
+- `v`: 2;
 - `at`: the first instant (milliseconds UTC), then each difference to the one before;
 - `kinds`: the distinct judgements of the day, in order of appearance, each
   `[outcome, attribution, up, status, compliance, compliant, payable, version, quote, accepts,
   [[rule, severity], …], reason, method, tls_not_after]`, `quote` as in codec.py;
 - `kind`: for each probe the index of its judgement;
 - `dns`, `connect`, `tls`, `ttfb`: columns of milliseconds or null; `rest`: the total less those;
+- `holds`: `[index, milliseconds]` of the probes that hold longer than HOLDS_MIN_MS, `confirms` the
+  indices of those that confirm a failure;
 - `full`: `[index, findings]` of the last scored probe, and of the last one that carried an
   envelope, with the findings' messages (elsewhere only slug and severity are kept): these are what
   a score's evidence names.
+Version 1, still read, had no `holds` and no `confirms`: none of its probes did either.
 
 Columns put like beside like, and a day has few distinct judgements: what is left is the noise of
 times. The latency histogram of a rollup is a run of LEB128 varints: for each bucket the
@@ -29,7 +32,7 @@ import orjson
 import zstandard
 
 from tollgauge.core.exchange import Timings
-from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.probe import HOLDS_MIN_MS, Attribution, Outcome, ProbeResult
 from tollgauge.db.codec import (
     finding_fields,
     finding_from_fields,
@@ -39,7 +42,8 @@ from tollgauge.db.codec import (
     small,
 )
 
-_VERSION: Final = 1
+_VERSION: Final = 2
+_VERSIONS: Final = (1, _VERSION)
 _LEVEL: Final = 9
 _PHASES: Final = ("dns", "connect", "tls", "ttfb")
 _KIND: Final = (
@@ -69,6 +73,12 @@ def pack(results: Sequence[ProbeResult]) -> bytes:
         "v": _VERSION,
         "kinds": [orjson.Fragment(kind) for kind in kinds],
         "full": _full_findings(results),
+        "holds": [
+            (place, result.holds)
+            for place, result in enumerate(results)
+            if result.holds != HOLDS_MIN_MS
+        ],
+        "confirms": [place for place, result in enumerate(results) if result.confirms],
         "kind": index,
         "at": [results[0].at, *(later.at - result.at for result, later in pairwise(results))],
         **columns,
@@ -84,14 +94,22 @@ def unpack(data: bytes) -> tuple[ProbeResult, ...]:
     """The inverse of `pack`, but for the messages of findings."""
     decompressor = zstandard.ZstdDecompressor(dict_data=_PRIMER)
     document = orjson.loads(decompressor.decompress(data, max_output_size=_MAX_BYTES))
-    if document["v"] != _VERSION:
+    if document["v"] not in _VERSIONS:
         raise ValueError(f"packed probes of an unknown version {document['v']}")
     kinds = [_from_kind(kind) for kind in document["kinds"]]
     columns = zip(*(document[name] for name in (*_PHASES, "rest")), strict=True)
+    holds = dict(document.get("holds", ()))
+    confirms = frozenset(document.get("confirms", ()))
     results = [
-        ProbeResult(at=at, timings=_timings(times), **kinds[kind])
-        for at, kind, times in zip(
-            accumulate(document["at"]), document["kind"], columns, strict=True
+        ProbeResult(
+            at=at,
+            timings=_timings(times),
+            holds=holds.get(place, HOLDS_MIN_MS),
+            confirms=place in confirms,
+            **kinds[kind],
+        )
+        for place, (at, kind, times) in enumerate(
+            zip(accumulate(document["at"]), document["kind"], columns, strict=True)
         )
     ]
     for index, findings in document["full"]:

@@ -1,0 +1,61 @@
+"""The calibrate loop: once an hour it keeps forecasts as they are made, and once a day it scores
+those that could have come true since (monitor/calibration).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from pydantic import NonNegativeInt
+from pydantic.dataclasses import dataclass
+
+from tollgauge.core.calibration import Sums, sample
+from tollgauge.core.units import HOUR_MS
+from tollgauge.db.engine import Store
+from tollgauge.monitor import calibration
+from tollgauge.store import rows
+from tollgauge.store.endpoints import forecasts
+
+BATCH: Final = 50
+"""Of so many forecasts the probes are read in one transaction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationSettings:
+    """How many forecasts are kept an hour at most; 0 keeps none."""
+
+    forecasts_per_hour: NonNegativeInt = 500
+
+
+async def run(
+    store: Store, *, settings: CalibrationSettings, clock: Callable[[], int]
+) -> dict[str, object]:
+    """Keep the forecasts of this hour if none are, and score one day; the tally counts both."""
+    kept = await _keep(store, limit=settings.forecasts_per_hour, now=clock())
+    last = calibration.last_complete_day(clock())
+    days = await store.reading(forecasts.unscored_days, before=last + 1)
+    scored = await _score(store, days[0]) if days else 0
+    return {"kept": kept, "scored": scored, "busy": len(days) > 1}
+
+
+async def _keep(store: Store, *, limit: int, now: int) -> int:
+    hour = forecasts.hour_of(now)
+    if await store.reading(forecasts.latest_hour) == hour:
+        return 0
+    probed = await store.reading(forecasts.probed_since, now - HOUR_MS)
+    made = []
+    for ids in rows.chunks(sample(probed, hour, limit=limit), BATCH):
+        made += await store.reading(calibration.make, ids, now=now)
+    await store.writing(forecasts.add, made)
+    return len(made)
+
+
+async def _score(store: Store, day: int) -> int:
+    made = await store.reading(forecasts.of_day, day)
+    sums: dict[int, Sums] = {}
+    for batch in rows.chunks(made, BATCH):
+        for version, counted in (await store.reading(calibration.outcomes, batch)).items():
+            sums.setdefault(version, Sums()).update(counted)
+    await store.writing(forecasts.save_day, day, sums)
+    return len(made)

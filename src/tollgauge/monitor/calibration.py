@@ -1,0 +1,127 @@
+"""Calibration of the service's own forecasts: kept as they are made, scored when they could have
+come true, and added up by policy version.
+
+The forecasts of a sample of endpoints are kept each hour, other endpoints each hour
+(core/calibration.sample). A forecast counts from the as-of of its score, which is at most an hour
+old. It is held against the scored probes after that; where none came in time it counts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+from sqlalchemy import Connection
+
+from tollgauge.core.baselines import Baselines
+from tollgauge.core.calibration import (
+    DAY,
+    DAY_NEAR_MS,
+    KEPT,
+    NEXT,
+    NOW,
+    NOW_MAX_MS,
+    Sums,
+    forecast_of,
+)
+from tollgauge.core.outcomes import Outcomes
+from tollgauge.core.probe import ProbeResult
+from tollgauge.core.score import score_from_json
+from tollgauge.core.units import DAY_MS, HOUR_MS, WINDOW_MS, day_of
+from tollgauge.store.endpoints import endpoints, forecasts, scores
+from tollgauge.store.endpoints.forecasts import ForecastRow
+from tollgauge.store.probes import probes
+
+SHOWN_DAYS: Final = 30
+"""How many days the published figures are of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What came of the forecasts of the last SHOWN_DAYS days: counts by policy version, and the
+    first and the last day that is counted (UTC days), None while none is.
+    """
+
+    first_day: int | None
+    last_day: int | None
+    sums: dict[int, Sums]
+
+
+def make(tx: Connection, endpoint_ids: Sequence[str], *, now: int) -> list[ForecastRow]:
+    """The forecasts that the scores of some endpoints say; none for a score that is older than an
+    hour, has no forecast, or whose endpoint has no scored probe.
+    """
+    known = endpoints.get_many(tx, endpoint_ids)
+    rows = []
+    for id_, row in scores.get_many(tx, endpoint_ids).items():
+        score = score_from_json(row.result)
+        if row.as_of <= now - HOUR_MS or score.payable_now_permille is None or id_ not in known:
+            continue
+        history = probes.history(tx, id_, since=row.as_of - WINDOW_MS, until=row.as_of)
+        baselines = Baselines()
+        counted = [result for result in history if _counts(result)]
+        for result in counted:
+            baselines.add(result.at, payable=result.payable)
+        if counted:
+            forecast = forecast_of(score, known[id_].first_seen, baselines.permilles())
+            rows.append(
+                ForecastRow(
+                    hour=forecasts.hour_of(now),
+                    endpoint_id=id_,
+                    policy_version=row.policy_version,
+                    as_of=row.as_of,
+                    forecast=forecast,
+                )
+            )
+    return rows
+
+
+def last_complete_day(now: int) -> int:
+    """The last day whose forecasts all could come true: the probes of the day after are over, and
+    of as long as a probe may be late.
+    """
+    return day_of(now - DAY_NEAR_MS) - 2
+
+
+def outcomes(tx: Connection, rows: Sequence[ForecastRow]) -> dict[int, Sums]:
+    """What came of forecasts, those of one endpoint together: counts by policy version."""
+    sums: dict[int, Sums] = {}
+    for id_, of_endpoint in groupby(rows, key=lambda row: row.endpoint_id):
+        made = list(of_endpoint)
+        since = min(row.as_of for row in made)
+        until = max(row.as_of for row in made) + DAY_MS + DAY_NEAR_MS
+        history = probes.history(tx, id_, since=since, until=until)
+        seen = Outcomes((result.at, result.payable) for result in history if _counts(result))
+        for row in made:
+            sums.setdefault(row.policy_version, Sums()).add(KEPT, payable=False)
+            _count(sums[row.policy_version], row, seen)
+    return sums
+
+
+def report(tx: Connection, *, now: int) -> Calibration:
+    """What came of the forecasts of the last days."""
+    first = day_of(now) - SHOWN_DAYS
+    days = forecasts.days_since(tx, first)
+    return Calibration(
+        first_day=days[0] if days else None,
+        last_day=days[-1] if days else None,
+        sums=forecasts.sums_since(tx, first),
+    )
+
+
+def _count(sums: Sums, row: ForecastRow, seen: Outcomes) -> None:
+    following = seen.following(row.as_of, within=NOW_MAX_MS)
+    if following is not None:
+        sums.add_forecast(row.forecast, NOW, payable=following)
+        sums.add_groups(row.forecast, NEXT, payable=following)
+    day = seen.near(row.as_of + DAY_MS, after=row.as_of, within=DAY_NEAR_MS)
+    if day is not None:
+        sums.add_forecast(row.forecast, DAY, payable=day)
+        sums.add_groups(row.forecast, DAY, payable=day)
+
+
+def _counts(result: ProbeResult) -> bool:
+    """Whether a probe is an outcome: scored, and no second look at a failure."""
+    return result.scored and not result.confirms

@@ -1,0 +1,92 @@
+"""`tollgauge calibration replay`: files of series, results and refusals."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from tests.support.command_line import Command
+from tests.support.series import half_hours
+
+from tollgauge.cli import calibration
+from tollgauge.core.replay import Line
+
+
+def text_of(site: str, lines: list[Line]) -> str:
+    return "".join(
+        json.dumps({"site": site, "instant": line.at, "up": line.up}) + "\n" for line in lines
+    )
+
+
+@pytest.fixture
+def series(tmp_path: Path) -> Path:
+    """Two sites for four days; one of them is down for three hours."""
+    path = tmp_path / "series.jsonl"
+    down = [True] * 100 + [False] * 6 + [True] * 86
+    path.write_text(text_of("a", half_hours([True] * 192)) + text_of("b", half_hours(down)))
+    return path
+
+
+def test_the_figures_are_printed_beside_the_baselines(tollgauge: Command, series: Path) -> None:
+    done = tollgauge("calibration", "replay", str(series))
+    assert done.code == 0, done.err
+    assert "policy 2: 384 lines of 2 sites, forecasts from 1 of 1" in done.out
+    assert "payableNow against the next line within 2 hours: 382 forecasts" in done.out
+    # Of 382 next lines two are not what the last one was.
+    assert f"last-probe          {2 / 382:>10.6f}" in done.out
+    for name in ("Brier", "AUC", "base-rate", "uptime-30d", "proceed", "not enough data"):
+        assert name in done.out
+    assert "next lines not payable, graded A or B: 16.67 % of 6" in done.out
+
+
+def test_json_holds_the_same(tollgauge: Command, series: Path) -> None:
+    report = tollgauge("calibration", "replay", str(series), "--json").json
+    assert (report["sites"], report["lines"], report["every"]) == (2, 384, 1)
+    now = report["figures"]["payableNow"]
+    assert now["count"] == 382
+    assert sum(row["count"] for row in now["reliability"]) == 382
+    assert {row["name"] for row in report["figures"]["recommendations"]} >= {"proceed", "caution"}
+    assert report["figures"]["failuresGradedAOrB"] == {"count": 6, "share": pytest.approx(1 / 6)}
+
+
+def test_a_packed_file_and_several_files_are_read(
+    tollgauge: Command, series: Path, tmp_path: Path
+) -> None:
+    packed = tmp_path / "more.jsonl.gz"
+    packed.write_bytes(gzip.compress(text_of("c", half_hours([True, False])).encode()))
+    report = tollgauge("calibration", "replay", str(series), str(packed), "--json").json
+    assert (report["sites"], report["lines"]) == (3, 386)
+
+
+def test_a_bad_line_is_refused_with_its_number(tollgauge: Command, series: Path) -> None:
+    series.write_text(series.read_text() + '{"site": "a", "instant": "soon", "up": true}\n')
+    done = tollgauge("calibration", "replay", str(series))
+    assert (done.code, done.out) == (2, "")
+    assert "line 385 has no instant" in " ".join(done.err.split())
+
+
+def test_what_cannot_be_read_or_chosen_is_misuse(tollgauge: Command, series: Path) -> None:
+    assert "cannot be read" in tollgauge("calibration", "replay", "nowhere.jsonl").err
+    packed = series.with_suffix(".gz")
+    packed.write_bytes(b"no gzip")
+    assert tollgauge("calibration", "replay", str(packed)).code == 2
+    done = tollgauge("calibration", "replay", str(series), "--policy", "9")
+    assert (done.code, "There is no policy 9." in done.err) == (2, True)
+
+
+def test_an_empty_series_says_that_there_is_nothing(tollgauge: Command, tmp_path: Path) -> None:
+    path = tmp_path / "empty.jsonl"
+    path.write_text("")
+    done = tollgauge("calibration", "replay", str(path))
+    assert done.code == 0
+    assert "0 forecasts" in done.out
+
+
+def test_many_processes_count_what_one_does(
+    tollgauge: Command, series: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = tollgauge("calibration", "replay", str(series), "--json").json
+    monkeypatch.setattr(calibration, "ALONE_MAX", 0)
+    assert tollgauge("calibration", "replay", str(series), "--json").json == alone

@@ -1,0 +1,226 @@
+"""A series through the real scorer: what is forecast, and what it is held against."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.series import HALF_HOUR, START, half_hours
+
+from tollgauge.core.calibration import BASELINES, DAY, FORECAST, NEXT, NOW, qualities
+from tollgauge.core.policy import POLICY_1
+from tollgauge.core.replay import (
+    SHORT_OUTAGE,
+    WEEK_RANGE,
+    Line,
+    Replaying,
+    SeriesError,
+    probe_of,
+    read_line,
+    replay,
+    span_parts,
+    usual_interval,
+)
+from tollgauge.core.spans import Spans, Statement, spans_by_day, statement
+from tollgauge.core.units import DAY_MS, HOUR_MS
+
+REAL = Path(__file__).parents[2].parent / "shared" / "data" / "uptime-series"
+STATUSES = st.sampled_from([None, 200, 401, 404, 429, 503])
+STATES = st.lists(st.booleans(), min_size=2, max_size=120)
+
+
+def counts(lines: list[Line], horizon: str, measure: str, **options: object) -> dict[object, int]:
+    sums = replay("site", lines, Replaying(**options))  # type: ignore[arg-type]
+    return {value: count for value, (count, _) in sums.of(horizon, measure).items()}
+
+
+def briers(lines: list[Line], horizon: str = DAY, **options: object) -> dict[str, float]:
+    sums = replay("site", lines, Replaying(**options))  # type: ignore[arg-type]
+    return {row.name: row.brier_millionths / 1_000_000 for row in qualities(sums, horizon)}
+
+
+def test_a_line_is_read_in_every_form() -> None:
+    text = b'{"site": "a", "instant": "2024-10-04T00:00:00Z", "up": true}'
+    assert read_line(text) == ("a", Line(20_000 * DAY_MS, up=True))
+    text = b'{"site": "a", "instant": "2024-10-04T02:00:00.5+02:00", "up": true, "status": 200}'
+    assert read_line(text) == ("a", Line(20_000 * DAY_MS + 500, up=True))
+    text = b'{"site": "a", "instant": 5, "up": false, "status": 404}'
+    assert read_line(text) == ("a", Line(5, up=False, status=404))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"{", "is not JSON"),
+        (b"[]", "is not a JSON object"),
+        (b'{"instant": 5, "up": true}', "names no site"),
+        (b'{"site": "a", "instant": 5}', "does not say whether it was up"),
+        (b'{"site": "a", "instant": 5, "up": 1}', "does not say whether it was up"),
+        (b'{"site": "a", "instant": "today", "up": true}', "has no instant"),
+        (b'{"site": "a", "instant": -1, "up": true}', "has no instant"),
+        (b'{"site": "a", "instant": true, "up": true}', "has no instant"),
+        (b'{"site": "a", "instant": 5, "up": false, "status": 42}', "has a status"),
+    ],
+)
+def test_a_bad_line_is_refused_with_its_reason(text: bytes, problem: str) -> None:
+    with pytest.raises(SeriesError, match=problem):
+        read_line(text)
+
+
+def test_a_forecast_is_held_against_the_next_line_and_the_one_a_day_later() -> None:
+    # Up for three days, then down for one line: of the 145 lines 97 have one a day
+    # later, and one more has the last one within half an hour of that.
+    lines = half_hours([True] * 144 + [False])
+    assert sum(counts(lines, NOW, FORECAST).values()) == 144
+    assert sum(counts(lines, DAY, FORECAST).values()) == 98
+    rows = briers(lines, NOW)
+    assert rows["last-probe"] == pytest.approx(1 / 144, abs=1e-6)
+    assert rows["base-rate"] == pytest.approx(143 / 144 / 144, abs=1e-6)
+    rows = briers(lines, DAY)
+    assert rows["last-probe"] == rows["uptime-7d"] == pytest.approx(2 / 98, abs=1e-6)
+
+
+def test_the_next_line_is_not_soon_where_it_comes_after_two_hours() -> None:
+    lines = [Line(START, up=True), Line(START + 2 * HOUR_MS + 1, up=True)]
+    assert counts(lines, NOW, FORECAST) == {}
+    assert counts(lines, NEXT, "grade") == {"B": 1}
+    assert counts([lines[0], Line(START + 2 * HOUR_MS, up=True)], NOW, FORECAST) != {}
+
+
+def test_a_day_later_is_the_nearest_line_within_half_an_hour() -> None:
+    near = Line(START + DAY_MS + HALF_HOUR, up=True)
+    first = half_hours([True, True, True])
+    assert sum(counts([*first, near], DAY, FORECAST).values()) == 3
+    far = near._replace(at=near.at + HALF_HOUR)
+    assert sum(counts([*first, far], DAY, FORECAST).values()) == 2
+
+
+def test_a_daily_series_is_held_against_the_next_day() -> None:
+    lines = [Line(START + number * DAY_MS, up=number != 3) for number in range(5)]
+    assert sum(counts(lines, DAY, FORECAST).values()) == 4
+    assert briers(lines)["last-probe"] == pytest.approx(2 / 4)
+
+
+def test_a_forecast_never_sees_what_comes_after_it() -> None:
+    lines = half_hours([True] * 30 + [False] * 5 + [True] * 30)
+    whole = replay("site", lines, Replaying())
+    for end in range(1, len(lines)):
+        part = replay("site", lines[:end], Replaying())
+        missing = set(part.of(NEXT, "grade")) - set(whole.of(NEXT, "grade"))
+        assert not missing
+        for value, (count, _) in part.of(NOW, FORECAST).items():
+            assert count <= whole.of(NOW, FORECAST)[value][0]
+
+
+def test_the_order_of_lines_is_irrelevant() -> None:
+    lines = half_hours([True, True, False, True, False, False, True] * 9)
+    backwards = replay("site", reversed(lines), Replaying())
+    assert sorted(backwards.rows(), key=str) == sorted(
+        replay("site", lines, Replaying()).rows(), key=str
+    )
+
+
+def test_one_of_every_so_many_lines_is_forecast_from() -> None:
+    lines = half_hours([True] * 100)
+    assert sum(counts(lines, NOW, "last-probe", every=4).values()) in (24, 25)
+
+
+def test_a_confirmed_failure_is_no_a_or_b_and_an_unconfirmed_one_keeps_its_grade() -> None:
+    lines = half_hours([True] * 48 * 20 + [False] * 10)
+    confirmed = counts(lines, NEXT, SHORT_OUTAGE)
+    # The first five lines of the outage are less than three hours old and have a next line.
+    assert sum(confirmed.values()) == 6
+    assert not confirmed.keys() & {"A", "B"}
+    assert counts(lines, NEXT, SHORT_OUTAGE, confirm=False)["A"] == 1
+
+
+def test_an_endpoint_that_was_never_payable_has_no_short_outage() -> None:
+    assert counts(half_hours([False] * 48), NEXT, SHORT_OUTAGE) == {}
+
+
+def test_the_next_week_is_inside_the_range_of_an_endpoint_that_stays_as_it_is() -> None:
+    sums = replay("site", half_hours([True] * 48 * 20), Replaying(every=1_000))
+    count, inside = sums.of(WEEK_RANGE.horizon, WEEK_RANGE.measure)[WEEK_RANGE.value]
+    assert count == inside == 13
+    dies = replay("site", half_hours([True] * 48 * 20 + [False] * 48 * 8), Replaying(every=1_000))
+    count, inside = dies.of(WEEK_RANGE.horizon, WEEK_RANGE.measure)[WEEK_RANGE.value]
+    assert inside < count
+
+
+def test_a_filled_daily_series_knows_how_long_it_was_up() -> None:
+    lines = [Line(START + number * DAY_MS, up=True) for number in range(20)]
+    assert counts(lines, NEXT, "recommendation") == {"caution": 19}
+    filled = counts(lines, NEXT, "recommendation", fill=True)
+    assert filled == {"caution": 1, "proceed": 18}
+
+
+def test_under_policy_1_the_score_is_the_chance() -> None:
+    lines = half_hours([True] * 60)
+    assert all(int(str(value)) >= 700 for value in counts(lines, NOW, FORECAST, policy=POLICY_1))
+
+
+def test_what_a_line_answered_decides_what_it_is() -> None:
+    assert probe_of(Line(START, up=True), 0).payable
+    opened = probe_of(Line(START, up=False, status=200), 0)
+    assert (opened.up, opened.payable) == (True, False)
+    assert probe_of(Line(START, up=False), 0).outcome == "timeout"
+    refused = probe_of(Line(START, up=False, status=429), 0)
+    assert not refused.scored
+
+
+@given(STATES, st.sampled_from([HALF_HOUR, DAY_MS]), STATUSES)
+def test_spans_that_grow_are_the_spans_of_the_whole(
+    states: list[bool], gap: int, status: int | None
+) -> None:
+    lines = [
+        Line(START + number * gap, up, None if up else status) for number, up in enumerate(states)
+    ]
+    said = [item for line in lines if (item := statement(probe_of(line, gap))) is not None]
+    grown: dict[int, Spans] = {}
+    before: Statement | None = None
+    for item in said:
+        for day, part in span_parts(before, item):
+            grown[day] = grown.get(day, Spans()) + part
+        before = item
+    whole = spans_by_day(said, until=said[-1].at) if said else {}
+    assert {day: part for day, part in grown.items() if part != Spans()} == {
+        day: part for day, part in whole.items() if part != Spans()
+    }
+
+
+@given(STATES)
+def test_every_line_but_the_last_is_held_against_its_next(states: list[bool]) -> None:
+    sums = replay("site", half_hours(states), Replaying())
+    for name in (FORECAST, *BASELINES):
+        rows = sums.of(NOW, name).values()
+        assert sum(count for count, _ in rows) == len(states) - 1
+        assert sum(hits for _, hits in rows) == sum(states[1:])
+
+
+def test_the_usual_interval_is_the_median_within_its_limits() -> None:
+    assert usual_interval(half_hours([True] * 5)) == HALF_HOUR
+    assert usual_interval([Line(0, up=True), Line(5, up=True)]) == HALF_HOUR
+    assert usual_interval([Line(0, up=True), Line(9 * DAY_MS, up=True)]) == DAY_MS
+
+
+@pytest.mark.skipif(
+    not REAL.is_dir(), reason="the real snapshots (../shared/data/uptime-series) are not here"
+)
+def test_forecasts_beat_every_baseline_on_real_series() -> None:
+    series: dict[str, list[Line]] = {}
+    for path in sorted(REAL.glob("*.json.gz"))[-20:]:
+        for resource in json.loads(gzip.decompress(path.read_bytes()))["resources"]:
+            health = resource["health"]
+            status = health.get("statusCode")
+            row = {"site": resource["url"], "instant": health["checkedAt"], "up": status == 402}
+            site, line = read_line(json.dumps({**row, "status": status}).encode())
+            series.setdefault(site, []).append(line)
+    sums = replay("", (), Replaying())
+    for site, lines in series.items():
+        sums.update(replay(site, lines, Replaying()))
+    rows = {row.name: row.brier_millionths for row in qualities(sums, DAY)}
+    assert rows[FORECAST] == min(rows.values())

@@ -1,0 +1,107 @@
+"""The verdict in a word and in sentences, under both policies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.support.evidence_by_time import AS_OF, dead, payable
+
+from tollgauge.core.evidence import Evidence, LatestState
+from tollgauge.core.policy import POLICIES, POLICY_1, POLICY_2
+from tollgauge.core.probe import Outcome
+from tollgauge.core.rollup import Rollup
+from tollgauge.core.scoring import score
+from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.core.verdict import UNPROBED, summary, verdict
+
+NEVER = payable(days=(), recent=(0, 0), last=None, state=None)
+
+
+@pytest.mark.parametrize(
+    ("up", "scored", "word"),
+    [
+        (0, 0, None),
+        (1_440, 1_440, "flawless"),
+        (100_000, 100_001, "near-perfect"),
+        (995, 1_000, "near-perfect"),
+        (9_945, 10_000, "near-perfect"),
+        (9_944, 10_000, "occasional misses"),
+        (950, 1_000, "occasional misses"),
+        (949, 1_000, "frequent outages"),
+        (800, 1_000, "frequent outages"),
+        (799, 1_000, "unreliable"),
+        (1, 100_000, "unreliable"),
+        (0, 48, "failed every check"),
+    ],
+)
+def test_uptime_has_a_word(up: int, scored: int, word: str | None) -> None:
+    assert verdict(up, scored) == word
+
+
+def test_a_good_summary_says_the_reason_then_the_advice_then_the_uptime() -> None:
+    assert summary(score(payable(), POLICY_2)) == (
+        "It could be paid when it was last checked. Proceed: grade A (85.0 of 100). "
+        "Flawless: 100.0% up over 1,464 checks in 30 days, 150 ms on average."
+    )
+
+
+@pytest.mark.parametrize(
+    "outcome", [Outcome.SERVER_ERROR, Outcome.THROTTLED, Outcome.TIMEOUT, Outcome.FORBIDDEN]
+)
+def test_the_summary_of_a_dead_endpoint_begins_with_that_and_praises_nothing(
+    outcome: Outcome,
+) -> None:
+    result = score(dead(outcome=outcome), POLICY_2)
+    words = summary(result)
+    assert words.startswith(result.reason)
+    assert result.reason
+    assert words.index("Avoid: grade") < words.index("% up")
+    assert not any(word in words for word in ("Flawless", "Near-perfect", "Occasional"))
+
+
+@pytest.mark.parametrize(
+    ("evidence", "first"),
+    [
+        (NEVER, UNPROBED),
+        (replace(NEVER, templated=True), "The listed URL holds a placeholder"),
+        (payable(wildcard=True), "Any path of the host asks for a payment."),
+        (replace(payable(), as_of=AS_OF + 20 * HOUR_MS), "Nothing was heard of it for 20 hours"),
+        (
+            replace(NEVER, days=(Rollup(day=AS_OF // DAY_MS, probes=3, excluded=(("x", 3),)),)),
+            "None of its checks in the last 30 days could be scored.",
+        ),
+    ],
+)
+def test_the_first_words_are_the_reason_of_the_advice(evidence: Evidence, first: str) -> None:
+    assert summary(score(evidence, POLICY_2)).startswith(first)
+
+
+def test_a_summary_under_policy_1_begins_with_its_error_flag_or_its_advice() -> None:
+    wildcard = summary(score(payable(wildcard=True), POLICY_1))
+    assert wildcard.startswith("A made-up path of this host asks for payment too")
+    assert "Avoid: grade D (49.0 of 100)" in wildcard
+    assert summary(score(payable(), POLICY_1)).startswith("Proceed: grade A (85.0 of 100).")
+
+
+def test_no_more_days_are_claimed_than_were_watched() -> None:
+    young = payable(days=payable().days[-2:], first_seen=AS_OF - 2 * DAY_MS)
+    assert "over 72 checks in the 2 days since it was first seen" in summary(score(young, POLICY_2))
+
+
+@pytest.mark.parametrize("policy", POLICIES.values())
+def test_nobody_is_told_how_to_pay_what_is_not_to_be_paid(policy: object) -> None:
+    version = getattr(policy, "version", 0)
+    good = score(payable(), POLICIES[version])
+    assert any("small payment" in flag.message for flag in good.flags)
+    bad = score(payable(wildcard=True), POLICIES[version])
+    assert bad.recommendation == "avoid"
+    assert not any("small payment" in flag.message for flag in bad.flags)
+
+
+def test_down_is_told_from_the_last_probe_also_of_a_young_endpoint() -> None:
+    failed = LatestState(at=AS_OF - 1, outcome="timeout", up=False, payable=False)
+    young = payable(days=payable().days[-1:], first_seen=AS_OF - HOUR_MS, recent=(2, 1))
+    assert score(young, POLICY_2).is_down is False
+    assert score(replace(young, state=failed), POLICY_2).is_down is True
+    assert score(NEVER, POLICY_2).is_down is None

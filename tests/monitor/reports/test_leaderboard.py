@@ -1,0 +1,96 @@
+"""Who stands on the leaderboard, on both databases."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from tests.support.evidence_by_time import AS_OF, dead, payable
+
+from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
+from tollgauge.core.evidence import Evidence
+from tollgauge.core.units import HOUR_MS
+from tollgauge.db.engine import Store
+from tollgauge.monitor import reports, scoring
+from tollgauge.monitor.reports import MoreOfSite
+from tollgauge.monitor.reports.leaderboard import PAGE
+from tollgauge.store.endpoints import endpoints, scores
+
+STALE = replace(payable(), as_of=AS_OF + 24 * HOUR_MS)
+NOT_PAYABLE = payable(
+    last=replace(payable().last, accepts=0, payable=False)  # type: ignore[type-var]
+)
+GOOD = payable()
+
+
+async def add(
+    store: Store, host: str, *paths: str, evidence: Evidence = GOOD, tenths: int | None = None
+) -> None:
+    """Endpoints of a host that a directory lists, all with the same score."""
+    for path in paths:
+        resource = f"https://{host}{path}"
+        endpoint = Endpoint(
+            id=endpoint_id(resource),
+            resource=resource,
+            host=host,
+            first_seen=AS_OF,
+            last_seen=AS_OF,
+            status=Listing.LISTED,
+        )
+        row = scoring.scored(endpoint.id, evidence)
+        if tenths is not None:
+            row = replace(row, score_tenths=tenths)
+        await store.writing(endpoints.insert, endpoint)
+        await store.writing(scores.save, row)
+
+
+async def board(store: Store) -> reports.Leaderboard:
+    return await store.reading(reports.leaderboard, now=AS_OF)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "advice"),
+    [
+        (dead(), "avoid"),
+        (payable(wildcard=True), "avoid"),
+        (replace(GOOD, templated=True), "parameterize"),
+        (STALE, "unverified"),
+        (NOT_PAYABLE, "not-payable"),
+    ],
+)
+async def test_what_is_not_to_be_paid_is_not_on_it_whatever_its_score(
+    store: Store, evidence: Evidence, advice: str
+) -> None:
+    assert scoring.scored("", evidence).recommendation == advice
+    await add(store, "bad.example.com", "/", evidence=evidence, tenths=1_000)
+    await add(store, "good.example.org", "/")
+    assert [row.host for row in (await board(store)).rows] == ["good.example.org"]
+
+
+async def test_a_site_has_three_rows_and_the_rest_is_counted_under_the_last(store: Store) -> None:
+    paths = [f"/{number}" for number in range(5)]
+    await add(store, "a.shop.co.uk", *paths, tenths=990)
+    await add(store, "b.shop.co.uk", *paths, tenths=980)
+    await add(store, "shop.co.uk", "/")
+    await add(store, "shop.co.uk", "/dead", evidence=dead())
+    await add(store, "other.co.uk", "/1", "/2", "/3", tenths=970)
+    shown = await board(store)
+    assert Counter(row.host for row in shown.rows) == {"a.shop.co.uk": 3, "other.co.uk": 3}
+    assert [row.score_tenths for row in shown.rows[:3]] == [850, 850, 850]
+    assert shown.more == {shown.rows[2].id: MoreOfSite("shop.co.uk", 8)}
+
+
+async def test_many_paths_of_one_site_do_not_hide_the_others(store: Store) -> None:
+    await add(store, "spam.example.com", *(f"/{n}" for n in range(PAGE + 50)), tenths=990)
+    for number in range(30):
+        await add(store, f"seller-{number:02}.org", "/", tenths=900 - number)
+    shown = await board(store)
+    assert len(shown.rows) == 25
+    assert [row.host for row in shown.rows[3:]] == [f"seller-{n:02}.org" for n in range(22)]
+    assert [more.count for more in shown.more.values()] == [PAGE + 47]
+
+
+async def test_nothing_scored_is_an_empty_leaderboard(store: Store) -> None:
+    shown = await board(store)
+    assert (shown.rows, shown.more, shown.as_of) == ((), {}, AS_OF)

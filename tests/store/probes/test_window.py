@@ -1,0 +1,248 @@
+"""The window of an endpoint's probes, whatever part of it is closed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import Connection
+from tests.support.probe_archive import (
+    DAY,
+    DOWN,
+    GOOD,
+    KINDS,
+    OURS,
+    START,
+    A,
+    B,
+    close_all,
+    lively,
+    prepare,
+    stripped,
+)
+from tests.support.record_probe import record_probe
+
+from tollgauge.core.evidence import RECENT_MS, LastProbe
+from tollgauge.core.probe import ProbeResult
+from tollgauge.core.rollup import Rollup, rollup
+from tollgauge.core.spans import NO_SPANS, Statement, spans, spans_by_day, statement
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
+from tollgauge.db import schema
+from tollgauge.db.engine import Store
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.probes import archive, probes, window
+
+
+def naive(
+    results: list[ProbeResult], as_of: int, *, late: Collection[ProbeResult] = ()
+) -> tuple[Rollup, ...]:
+    """The window by a scan of everything. What came `late`, after its day was closed, carries over
+    to the next day only if that was not closed yet, or got a late probe too.
+    """
+    seen = sorted((one for one in results if one.at <= as_of), key=lambda one: one.at)
+    days = []
+    for day in range(day_of(as_of) - 30, day_of(as_of) + 1):
+        inside = [one for one in seen if day_of(one.at) == day]
+        again = not inside or day == day_of(as_of) or any(one in late for one in inside)
+        earlier = [one for one in seen if day_of(one.at) == day - 1 and (again or one not in late)]
+        spoken = spans(day, said(inside), before=max(said(earlier), default=None), until=as_of)
+        whole = replace(rollup(day, inside), spans=spoken)
+        if whole.probes or spoken != NO_SPANS:
+            days.append(whole)
+    return tuple(days)
+
+
+def said(results: Iterable[ProbeResult]) -> list[Statement]:
+    """What the probes that speak say."""
+    return [one for one in map(statement, results) if one is not None]
+
+
+@pytest.mark.parametrize("as_of_hours", [0.0, 11.3, 23.99])
+async def test_the_window_is_exact_open_closed_and_with_late_rows(
+    store: Store, as_of_hours: float
+) -> None:
+    today = DAY + 32
+    as_of = today * DAY_MS + int(as_of_hours * HOUR_MS)
+    first = (today - 30) * DAY_MS
+    results = lively(7, first=first - 2 * DAY_MS, last=as_of + HOUR_MS, number=700)
+    edges = [first - 1, first, as_of, as_of + 1]
+    results = [one for one in results if one.at not in edges]
+    results += [replace(GOOD, at=at) for at in edges]
+    late = random.Random(8).sample(results, 25)
+    early = [one for one in results if one not in late]
+    await prepare(store, early, *lively(9, first=first, last=as_of, number=50))
+
+    async def sums() -> tuple[Rollup, ...]:
+        return (await store.reading(window.read, A.id, as_of=as_of, recent_ms=HOUR_MS)).days
+
+    assert await sums() == naive(early, as_of)
+    assert await close_all(store, today, limit=40) > 30
+    assert await sums() == naive(early, as_of)
+    for one in late:
+        assert await store.writing(record_probe, A.id, one)
+    assert await sums() == naive(results, as_of, late=late)
+    assert await close_all(store, today) > 0
+    assert await sums() == naive(results, as_of, late=late)
+    found = await store.reading(probes.history, A.id, since=0, until=as_of + DAY_MS)
+    assert stripped(list(found)) == sorted(stripped(results), key=lambda one: one.at)
+
+
+def naive_last(results: list[ProbeResult], as_of: int) -> list[ProbeResult]:
+    """The window's probes, the latest first."""
+    first_day = day_of(as_of) - 30
+    inside = [one for one in results if one.at <= as_of and day_of(one.at) >= first_day]
+    return sorted(inside, key=lambda one: one.at, reverse=True)
+
+
+def at(probes: Iterable[ProbeResult]) -> int | None:
+    """When the first of some probes was."""
+    return next((one.at for one in probes), None)
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_a_window_is_seen_alike_whatever_part_of_it_is_closed(
+    store: Store, seed: int
+) -> None:
+    """Few probes, so that days without any, and long times without an envelope, are met."""
+    rng = random.Random(seed)
+    as_of = (DAY + 32) * DAY_MS + rng.randrange(DAY_MS)
+    results = lively(seed, first=as_of - 34 * DAY_MS, last=as_of + HOUR_MS, number=12)
+    latest = naive_last(results, as_of)
+    scored = [one for one in latest if one.scored]
+    await prepare(store, results)
+    for closed in (0, rng.randrange(33), 32, 33):
+        await close_all(store, DAY + closed)
+        for hours in (3, 30, 300):
+            recent_ms = hours * HOUR_MS
+            found = await store.reading(window.read, A.id, as_of=as_of, recent_ms=recent_ms)
+            counted = [one for one in scored if one.at > as_of - recent_ms and not one.confirms]
+            assert found.days == naive(results, as_of)
+            assert found.recent == (len(counted), sum(one.up for one in counted))
+            assert (found.last and found.last.at) == at(scored)
+            hidden = found.last is not None and found.last.accepts is None
+            with_terms = at(one for one in scored if one.accepts is not None)
+            assert (found.envelope and found.envelope.at) == (with_terms if hidden else None)
+            assert (found.state and found.state.at) == at(one for one in latest if statement(one))
+
+
+PROBES = st.lists(
+    st.builds(
+        lambda kind, place: replace(kind, at=START + place * 7 * MINUTE_MS),
+        st.sampled_from(KINDS),
+        st.integers(0, 34 * DAY_MS // (7 * MINUTE_MS)) | st.integers(6_000, 6_400),
+    ),
+    unique_by=lambda probe: probe.at,
+    max_size=30,
+)
+CLOSINGS = st.lists(st.tuples(st.integers(0, 34), st.integers(1, 20)), max_size=5)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[sa.Engine]:
+    """A database in memory, which takes a rollback to be empty again."""
+    engine = sa.create_engine("sqlite://")
+    schema.metadata.create_all(engine)
+    yield engine
+    engine.dispose()
+
+
+@given(results=PROBES, closings=CLOSINGS, hours=st.integers(31 * 24, 34 * 24))
+def test_any_probes_closed_at_any_points_are_those_that_were_recorded(
+    engine: sa.Engine,
+    results: list[ProbeResult],
+    closings: list[tuple[int, int]],
+    hours: int,
+) -> None:
+    as_of = START + hours * HOUR_MS
+    with engine.connect() as tx:
+        endpoints.insert(tx, A)
+        probes.record_many(tx, A.id, results)
+        fresh = window.read(tx, A.id, as_of=as_of, recent_ms=RECENT_MS)
+        for day, limit in closings:
+            archive.close_days(tx, before_day=DAY + day, limit=limit)
+            assert window.read(tx, A.id, as_of=as_of, recent_ms=RECENT_MS) == fresh
+        tx.rollback()
+    assert fresh.days == naive(results, as_of)
+    known = said(one for one in results if one.at <= as_of)
+    assert {day.day: day.spans for day in fresh.days if day.spans != NO_SPANS} == {
+        day: sums
+        for day, sums in spans_by_day(known, until=as_of).items()
+        if day >= day_of(as_of) - 30 and sums != NO_SPANS
+    }
+
+
+async def test_only_the_last_day_of_a_window_is_cut(store: Store) -> None:
+    as_of = START + 31 * DAY_MS
+    edges = (START + DAY_MS - 1, START + DAY_MS, as_of, as_of + 1)
+    await prepare(store, [replace(GOOD, at=at) for at in edges])
+    for _ in range(2):
+        found = (await store.reading(window.read, A.id, as_of=as_of, recent_ms=HOUR_MS)).days
+        assert [(one.day, one.probes) for one in found] == [(DAY + 1, 1), (DAY + 31, 1)]
+        await close_all(store, DAY + 40)
+
+
+async def test_a_day_without_probes_has_what_the_day_before_still_says(store: Store) -> None:
+    silent = replace(DOWN, at=START + DAY_MS - HOUR_MS, holds=6 * HOUR_MS)
+    await prepare(store, [silent])
+    for _ in range(2):
+        found = await store.reading(
+            window.read, A.id, as_of=START + 3 * DAY_MS, recent_ms=RECENT_MS
+        )
+        assert [(one.day, one.probes, one.spans.down) for one in found.days] == [
+            (DAY, 1, HOUR_MS),
+            (DAY + 1, 0, 5 * HOUR_MS),
+        ]
+        await close_all(store, DAY + 3)
+
+
+def last(tx: Connection, endpoint_id: str, *, as_of: int) -> LastProbe | None:
+    return (window.read(tx, endpoint_id, as_of=as_of, recent_ms=1)).last
+
+
+async def test_the_last_scored_probe_is_found_fresh_and_packed_alike(store: Store) -> None:
+    await prepare(
+        store,
+        [
+            replace(DOWN, at=START + 1),
+            replace(GOOD, at=START + 2),
+            replace(OURS, at=START + 3),
+            replace(OURS, at=START + DAY_MS),
+        ],
+    )
+    seen = []
+    for closed in (0, 1, 2):
+        await close_all(store, DAY + closed)
+        seen.append(await store.reading(last, A.id, as_of=START + DAY_MS))
+        assert await store.reading(last, B.id, as_of=START + DAY_MS) is None
+        earlier = await store.reading(last, A.id, as_of=START + 1)
+        assert await store.reading(last, A.id, as_of=START) is None
+        assert earlier is not None
+        assert (earlier.at, earlier.up) == (START + 1, False)
+    assert seen[0] is not None
+    assert seen == [seen[0]] * 3
+    assert seen[0].at == START + 2
+    assert seen[0].outcome == "payment-required"
+    assert seen[0].rules == (("no-description", "warn", "Say what it does."),)
+    assert (seen[0].accepts, seen[0].tls_not_after) == (1, GOOD.tls_not_after)
+
+
+def recent(tx: Connection, endpoint_id: str, *, since: int) -> tuple[int, int]:
+    as_of = START + 2 * HOUR_MS
+    return (window.read(tx, endpoint_id, as_of=as_of, recent_ms=as_of - since)).recent
+
+
+async def test_recent_counts_scored_and_up_across_midnight(store: Store) -> None:
+    instants = range(START - 2 * HOUR_MS, START + HOUR_MS, 30 * MINUTE_MS)
+    kinds = (GOOD, DOWN, OURS, GOOD, DOWN, GOOD)
+    await prepare(store, [replace(k, at=at) for k, at in zip(kinds, instants, strict=True)])
+    for _ in range(2):
+        assert await store.reading(recent, A.id, since=instants[0]) == (4, 2)
+        assert await store.reading(recent, A.id, since=instants[0] - 1) == (5, 3)
+        assert await store.reading(recent, A.id, since=START + HOUR_MS) == (0, 0)
+        assert await store.reading(recent, B.id, since=START - DAY_MS) == (0, 0)
+        await close_all(store, DAY)

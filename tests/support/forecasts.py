@@ -1,0 +1,108 @@
+"""Forecasts of endpoints, and endpoints with probes to make them from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tests.support.probe_loop import endpoint
+from tests.support.series import HALF_HOUR, START
+
+from tollgauge.core.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW, Forecast, Sums
+from tollgauge.core.policy import POLICY_2
+from tollgauge.core.replay import Line, probe_of
+from tollgauge.core.score import Score, score_to_json
+from tollgauge.core.scoring import score
+from tollgauge.db.engine import Store
+from tollgauge.monitor import scoring
+from tollgauge.monitor.calibration import Calibration
+from tollgauge.store.endpoints import endpoints, scores
+from tollgauge.store.endpoints.forecasts import ForecastRow
+from tollgauge.store.probes import probes
+
+HOUR = START // (2 * HALF_HOUR)
+"""The hour since the epoch that begins at START."""
+
+
+def forecast(**changes: object) -> Forecast:
+    made = Forecast(
+        payable_now=990,
+        payable_24h=950,
+        grade="A",
+        recommendation="proceed",
+        age_days=12,
+        baselines=(1_000, 999, 998, 997),
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def row(
+    endpoint_id: str = "a", *, hour: int = 0, policy: int = 2, **changes: object
+) -> ForecastRow:
+    """A forecast of the hour that is so many hours after START, made at its beginning."""
+    return ForecastRow(
+        hour=HOUR + hour,
+        endpoint_id=endpoint_id,
+        policy_version=policy,
+        as_of=START + 2 * HALF_HOUR * hour,
+        forecast=forecast(**changes),
+    )
+
+
+async def probed(store: Store, url: str, states: Sequence[bool], *, start: int = START) -> str:
+    """An endpoint with a probe every half hour from `start` on; its id."""
+    added = replace(endpoint(url), first_seen=START, last_seen=START)
+    await store.writing(endpoints.insert, added)
+    await record(store, added.id, states, start=start)
+    return added.id
+
+
+async def record(store: Store, id_: str, states: Sequence[bool], *, start: int) -> None:
+    """More probes, one every half hour."""
+    lines = [Line(start + HALF_HOUR * number, up) for number, up in enumerate(states)]
+    results = [probe_of(line, HALF_HOUR) for line in lines]
+    await store.writing(probes.record_many, id_, results)
+
+
+async def scored(store: Store, id_: str, *, as_of: int, **changes: object) -> Score:
+    """The endpoint's score as of an instant, with a forecast, as the score loop saves it."""
+    known = await store.reading(endpoints.get, id_)
+    assert known is not None
+    evidence = await store.reading(scoring.gather, known, as_of=as_of)
+    computed = replace(
+        score(evidence, POLICY_2),
+        **{"payable_now_permille": 990, "payable_24h_permille": 950, **changes},  # type: ignore[arg-type]
+    )
+    saved = replace(
+        scoring.scored(id_, evidence),
+        policy_version=computed.policy_version,
+        result=score_to_json(computed),
+    )
+    assert await store.writing(scores.save, saved)
+    return computed
+
+
+def calibrated() -> Calibration:
+    """Two days of forecasts of 95 %, of which nine in ten came true; under policy 1 only a few."""
+    return Calibration(
+        first_day=20_454,
+        last_day=20_455,
+        sums={1: _sums(10), 2: _sums(BIN_MIN)},
+    )
+
+
+def nothing_calibrated() -> Calibration:
+    """As on the first day of a service."""
+    return Calibration(first_day=None, last_day=None, sums={})
+
+
+def _sums(count: int) -> Sums:
+    sums = Sums([(KEPT, count, 0)])
+    made = forecast(payable_now=950)
+    for number in range(count):
+        payable = number % 10 != 0
+        for horizon in (NOW, DAY):
+            sums.add_forecast(made, horizon, payable=payable)
+        for horizon in (NEXT, DAY):
+            sums.add_groups(made, horizon, payable=payable)
+    return sums

@@ -1,0 +1,133 @@
+"""Two endpoints and probes of every kind, as the archive keeps them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from tollgauge.core.endpoint import Endpoint, endpoint_id
+from tollgauge.core.exchange import Timings
+from tollgauge.core.finding import Finding, Severity
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.terms import Quote
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.db.engine import Store
+from tollgauge.store.endpoints import endpoints
+from tollgauge.store.probes import archive, probes
+
+DAY = 20_000
+START = DAY * DAY_MS
+QUOTE = Quote(
+    network="eip155:8453",
+    asset="0x833589fcd6edb6e08f4c7c32d4f71b54bda02913",
+    amount=10_000,
+    pay_to="0x27599d824bbb4f506f985af865d840f61ba848c8",
+)
+WARNING = Finding(
+    rule="no-description", severity=Severity.WARN, message="Say what it does.", where="accepts[0]"
+)
+GOOD = ProbeResult(
+    at=START,
+    outcome=Outcome.PAYMENT_REQUIRED,
+    attribution=Attribution.THEIRS,
+    up=True,
+    timings=Timings(dns=1, connect=20, tls=25, ttfb=80, total=127),
+    status=402,
+    compliance=96,
+    compliant=True,
+    payable=True,
+    version=2,
+    quote=QUOTE,
+    accepts=1,
+    findings=(WARNING,),
+    tls_not_after=START + 40 * DAY_MS,
+)
+DOWN = ProbeResult(
+    at=START,
+    outcome=Outcome.TIMEOUT,
+    attribution=Attribution.THEIRS,
+    up=False,
+    timings=Timings(dns=3, total=10_000),
+    reason="timeout",
+    method="POST",
+)
+OURS = replace(DOWN, attribution=Attribution.OURS, outcome=Outcome.LOCAL, reason="own-network")
+THROTTLED = replace(OURS, outcome=Outcome.THROTTLED, status=429, reason="throttled")
+FORBIDDEN = replace(GOOD, outcome=Outcome.FORBIDDEN, status=401, payable=False, compliance=0)
+KINDS = (
+    GOOD,
+    DOWN,
+    OURS,
+    THROTTLED,
+    FORBIDDEN,
+    replace(DOWN, holds=17 * HOUR_MS),
+    replace(GOOD, confirms=True),
+    replace(DOWN, confirms=True),
+)
+A = Endpoint(
+    id=endpoint_id("https://a.com/"),
+    resource="https://a.com/",
+    host="a.com",
+    first_seen=START,
+    last_seen=START,
+)
+B = replace(A, id=endpoint_id("https://a.com/b"), resource="https://a.com/b")
+
+
+def lively(seed: int, *, first: int, last: int, number: int) -> list[ProbeResult]:
+    """Probes at distinct random instants, of every kind."""
+    rng = random.Random(seed)
+    instants = {rng.randint(first, last) for _ in range(number)} | {first, last}
+    found = []
+    for at in sorted(instants):
+        base = rng.choice((GOOD, GOOD, GOOD, *KINDS))
+        times = [rng.randrange(0, 200) for _ in range(4)]
+        timings = Timings(dns=times[0], connect=times[1], ttfb=times[2], total=sum(times))
+        found.append(replace(base, at=at, timings=timings))
+    return found
+
+
+def cadence(seed: int, *, days: int, start: int = START) -> list[ProbeResult]:
+    """A plausible past at the normal cadence: jitter, correlated times, an outage, a new
+    certificate and a price change now and then.
+    """
+    rng = random.Random(seed)
+    found, at, base = [], start, GOOD
+    while at < start + days * DAY_MS:
+        if rng.random() < 0.002:
+            base = replace(base, quote=replace(QUOTE, amount=rng.choice((5_000, 10_000, 20_000))))
+        phases = [int(rng.lognormvariate(mu, 0.25)) for mu in (1.5, 3.2, 3.4, 4.6)]
+        timings = Timings(
+            dns=phases[0],
+            connect=phases[1],
+            tls=phases[2],
+            ttfb=phases[3],
+            total=sum(phases) + rng.randrange(3),
+        )
+        kind = DOWN if rng.random() < 0.01 else base
+        found.append(replace(kind, at=at, timings=timings if kind is base else DOWN.timings))
+        at += 30 * MINUTE_MS + rng.randrange(-90_000, 90_000)
+    return found
+
+
+def stripped(results: list[ProbeResult]) -> list[ProbeResult]:
+    """As packed days keep them: findings without messages."""
+    return [
+        replace(one, findings=tuple(replace(f, message="", where="") for f in one.findings))
+        for one in results
+    ]
+
+
+async def prepare(store: Store, results: list[ProbeResult], *others: ProbeResult) -> None:
+    await store.writing(endpoints.insert, A, B)
+    await store.writing(probes.record_many, A.id, results)
+    await store.writing(probes.record_many, B.id, others)
+
+
+async def close_all(store: Store, before_day: int, limit: int = 40) -> int:
+    total = 0
+    while True:
+        closed = await store.writing(archive.close_days, before_day=before_day, limit=limit)
+        if not closed:
+            return total
+        total += closed

@@ -1,0 +1,98 @@
+"""What pages say of an endpoint that is not to be paid, and of how likely others are payable."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+from tests.support.evidence_by_time import dead, payable
+from tests.support.page_reader import BASE, NOW, Reader, board, snapshot, stats, unmeasured, view
+
+from tollgauge.core.evidence import Evidence
+from tollgauge.core.policy import POLICY_2, Cap
+from tollgauge.core.probe import Outcome
+from tollgauge.core.score import OtherScore
+from tollgauge.core.scoring import score
+from tollgauge.core.verdict import summary
+from tollgauge.monitor.reports import EndpointView, MoreOfSite
+from tollgauge.web.pages import views
+
+
+def words(shown: EndpointView) -> str:
+    return Reader(views.endpoint_html(shown, now=NOW, base_url=BASE, report_micro_usd=5_000)).words
+
+
+def judged(evidence: Evidence) -> EndpointView:
+    """The page's view of an endpoint as policy 2 judges it."""
+    result = score(evidence, POLICY_2)
+    shown = snapshot(
+        recommendation=result.recommendation,
+        grade=result.grade,
+        score_tenths=result.score_tenths,
+        reason=result.reason,
+        payable_now_permille=result.payable_now_permille,
+        payable_24h_permille=result.payable_24h_permille,
+        is_down=result.is_down,
+        summary=summary(result),
+        policy_version=2,
+    )
+    return view(shown, flags=result.flags, caps=result.caps, activity=result.activity)
+
+
+@pytest.mark.parametrize(
+    "evidence", [dead(), dead(outcome=Outcome.THROTTLED), payable(wildcard=True)], ids=str
+)
+def test_the_page_of_what_is_not_to_be_paid_tells_nobody_how_to_pay_it(evidence: Evidence) -> None:
+    said = words(judged(evidence))
+    assert "avoid Do not pay this endpoint now." in said
+    for advice in ("small payment", "Set a limit", "Raise their limit", "first buyers"):
+        assert advice not in said
+    assert "A live report is ours and pays its seller nothing" in said
+    assert "small payment" in words(judged(payable()))
+
+
+def test_the_page_of_a_dead_seller_says_so_first_and_limits_the_score() -> None:
+    shown = judged(dead())
+    said = words(shown)
+    assert shown.snapshot.summary.startswith("It is not payable, and is not expected to be")
+    assert said.index(shown.snapshot.summary) < said.index("30-day uptime")
+    assert "When last checked not payable" in said
+    assert re.search(r"Cap not-payable-soon .*? ≤ 49 ", said)
+    assert "flawless" not in said.lower()
+
+
+def test_a_cap_is_shown_with_its_decimal() -> None:
+    dead_for_good = Cap(code="dead", limit_tenths=349, reason="It is not payable.")
+    assert "dead It is not payable. ≤ 34.9" in words(view(caps=(dead_for_good,)))
+
+
+def test_forecasts_are_shares_and_never_certain() -> None:
+    said = words(view())
+    assert "Payable in half an hour 99.9% forecast" in said
+    assert "Payable in 24 hours 99.5% forecast" in said
+    assert "Organic activity 36.4 to 40.0 4 clusters of sellers" in said
+    sure = words(view(snapshot(payable_now_permille=1_000, payable_24h_permille=0)))
+    assert "Payable in half an hour over 99.9%" in sure
+    assert "Payable in 24 hours under 0.1%" in sure
+    none = words(unmeasured())
+    assert "When last checked — Payable in half an hour — forecast" in none
+
+
+def test_both_policies_are_shown_while_one_is_new() -> None:
+    before = OtherScore(policy_version=1, score_tenths=850, grade="A")
+    shown = snapshot(policy_version=2, previous=before)
+    assert "policy 2 (policy 1 gives A 85.0)" in words(view(shown))
+    assert "gives" not in words(view(snapshot(policy_version=2)))
+
+
+@pytest.mark.parametrize(("count", "text"), [(12, "and 12 more"), (1_000, "and 1,000+ more")])
+def test_a_leaderboard_counts_what_it_leaves_out_of_a_site(count: int, text: str) -> None:
+    row = snapshot()
+    shown = board(row, more={row.id: MoreOfSite("<i>.example.com", count)})
+    for page in (
+        views.leaderboard_html(shown, stats(), base_url=BASE),
+        views.home_html(shown, stats(), base_url=BASE),
+    ):
+        assert f"{text} of <i>.example.com" in Reader(page).words
+        assert html.escape("<i>.example.com") in page.decode()
