@@ -140,7 +140,11 @@ def _whose_fault() -> str:
                 (f"`{NO_CONNECTIVITY}`", "ours", f"no reference answered; {_NETWORK}"),
                 (f"`{COMMON_MODE}`", "ours", f"{_COMMON}; {_NETWORK}"),
                 (f"`{NO_REFERENCE}`", "unknown", _UNPROVEN),
-                (f"`{FaultKind.DNS_FAILED.value}`", "unknown", "name servers gave no answer"),
+                (
+                    f"`{FaultKind.DNS_FAILED.value}`",
+                    "unknown",
+                    "name servers gave no answer, nor did another site or the references",
+                ),
             ),
         )
         + "\n\n"
