@@ -85,15 +85,14 @@ def attacks() -> tuple[Attack, ...]:
 
 def _silences() -> Iterator[Attack]:
     counted = "Time counts, not answers: a refusal is time that nobody was served"
-    unheard = "`stale` after 3 hours of silence: `unverified` until it is up again"
+    resolving = "Where other sites answer, name servers that do not are the target's failure"
     for trick, answer, bound in (
         ("429 instead of 503 while down", Answer(status=429), counted),
         ("401 instead of 503 while down", Answer(status=401), counted),
-        ("name servers that answer SERVFAIL while down", Fault(kind=FaultKind.DNS_FAILED), unheard),
         (
-            "a listed input that is too long to be asked, while down",
-            Fault(kind=FaultKind.LOCAL),
-            unheard,
+            "name servers that answer SERVFAIL while down",
+            Fault(kind=FaultKind.DNS_FAILED),
+            resolving,
         ),
     ):
         yield Attack(
@@ -101,7 +100,6 @@ def _silences() -> Iterator[Attack]:
             without=_up_a_quarter(_503),
             with_it=_up_a_quarter(answer),
             bound=bound,
-            open=bound == unheard,
         )
     yield Attack(
         trick="up for 6 days, then dead behind 429 for 24",
@@ -413,9 +411,6 @@ _OPEN: Final = """\
   not delivered caps the score at 49.
 - **An empty shop.** A 402 is cheap to keep up, whatever stands behind it. Purchases, and payments
   by independent buyers, tell it from a service.
-- **Silence that looks like ours.** A name that its own name servers do not resolve, and an input
-  that cannot be sent, are nobody's failure: that time is not counted, and the endpoint is
-  `unverified` after 3 hours of it, until it is up again.
 - **A new name.** A bad record stays with the site (the registrable domain). A new domain begins
   without one, as every honest newcomer does.
 - **A wildcard below a prefix**, with 20 endpoints or fewer, is not told from a path with a

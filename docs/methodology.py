@@ -140,7 +140,11 @@ def _whose_fault() -> str:
                 (f"`{NO_CONNECTIVITY}`", "ours", f"no reference answered; {_NETWORK}"),
                 (f"`{COMMON_MODE}`", "ours", f"{_COMMON}; {_NETWORK}"),
                 (f"`{NO_REFERENCE}`", "unknown", _UNPROVEN),
-                (f"`{FaultKind.DNS_FAILED.value}`", "unknown", "name servers gave no answer"),
+                (
+                    f"`{FaultKind.DNS_FAILED.value}`",
+                    "unknown",
+                    "name servers gave no answer, nor did another site or the references",
+                ),
             ),
         )
         + "\n\n"
@@ -291,8 +295,9 @@ def _silence(policy: Policy) -> str:
 def _organic(policy: Policy) -> str:
     return (
         f"## Organic interval\n\n{inspect.getdoc(intervals)}\n\n"
-        "Both ends go through the tables of P and V; the score takes min(act(high), act(low) + "
-        f"{policy.activity_gap}), the report names both ends and the number of clusters."
+        "Both ends go through the tables of P and V; the score takes "
+        f"min(act(high), act(low) + {policy.activity_gap}), the report names both ends and the "
+        "number of clusters."
     )
 
 

@@ -219,3 +219,11 @@ def test_a_method_that_may_not_be_sent_is_passed_over(method: str) -> None:
 
 def test_a_declared_get_has_no_body() -> None:
     assert ways(endpoint("/x", method="get", body=OSLO))[0] == Way(method="GET")
+
+
+async def test_a_declared_query_that_is_too_long_is_left_out(egress: Egress, world: World) -> None:
+    """Else a seller who is down could declare one, and never be seen to be."""
+    listed = endpoint("/echo", query="q=" + "x" * 2_048)
+    probe = await x402.exchange(egress, listed, now=NOW)
+    assert isinstance(probe.exchange.result, Answer)
+    assert world.requests[0].startswith(b"GET /echo HTTP/1.1\r\n")

@@ -31,6 +31,7 @@ from tollgauge.core.attribution import (
     sign,
     suspicious,
     unproven,
+    unresolved,
 )
 from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind, Timings
 from tollgauge.core.finding import Lint
@@ -395,3 +396,21 @@ def test_an_answer_since_the_other_bad_certificate_speaks_for_our_clock(
     if answered_at is not None:
         recent.append(asked("good.com", paid(at=start + answered_at)))
     assert nobodys(alone(FaultKind.TLS_INVALID), recent=recent) == [doubt]
+
+
+def test_name_servers_that_do_not_answer_are_the_target_s_where_our_resolver_works() -> None:
+    lost = failure(FaultKind.DNS_FAILED)
+    assert lost.attribution is Attribution.UNKNOWN
+    wave = [(asked("api.lost.com", lost), lost), (asked("x.com", failure()), failure())]
+
+    def whose(*answered: str, resolving: bool = False) -> Attribution:
+        minute = [asked(host, paid()) for host in answered] + [one for one, _ in wave]
+        results = [result for _, result in wave]
+        judged = unresolved(wave, results, minute=minute, resolving=resolving)
+        assert judged[1] == wave[1][1]
+        return judged[0].attribution
+
+    assert whose() is Attribution.UNKNOWN
+    assert whose("www.lost.com") is Attribution.UNKNOWN
+    assert whose("other.com") is Attribution.THEIRS
+    assert whose(resolving=True) is Attribution.THEIRS

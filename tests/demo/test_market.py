@@ -68,6 +68,9 @@ _STATUS = {
     "price-jumping": 402,
     "payto-rotating": 402,
     "listing-spam": 402,
+    "sybil-wallets": 402,
+    "recirculated-money": 402,
+    "ring": 402,
 }
 """What each kind answers to its own request; kinds with several answers have tests of their own."""
 

@@ -14,17 +14,19 @@ import pytest
 from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.core import discovery
 from tollgauge.core.endpoint import Endpoint, Perimeter, parse_resource
-from tollgauge.core.evidence import TermChange
+from tollgauge.core.evidence import ChainEvidence, TermChange
 from tollgauge.core.lookalike import SAME_TERMS_MAX
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.score import Score
 from tollgauge.core.terms import Quote
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.units import DAY_MS, WINDOW_MS
 from tollgauge.db.engine import Store
 from tollgauge.demo import behaviours
 from tollgauge.demo.behaviours import play
+from tollgauge.demo.customers import purchases
 from tollgauge.demo.history import History, history
 from tollgauge.demo.market import Market, run_market
+from tollgauge.demo.payments import Payment, sums_of
 from tollgauge.demo.seller import PROBER, Request, Seller, offer_at
 from tollgauge.demo.sellers.tricks import TRICKS
 from tollgauge.monitor.probing import Prober
@@ -127,6 +129,52 @@ def test_who_answers_the_prober_alone_is_found_by_asking_as_somebody_else() -> N
     assert (seen_by_others.grade, seen_by_others.recommendation) == ("F", "avoid")
     bought = best(month(seller), paid_not_delivered=True)
     assert (bought.grade, bought.recommendation) == ("D", "avoid")
+
+
+# On the chain
+
+
+def payments() -> Iterator[Payment]:
+    """A month of purchases of the whole market, and where the money went from there."""
+    for purchase in purchases(NOW - 30 * DAY_MS, NOW, present=NOW):
+        payer, pay_to = (_bytes(address) for address in (purchase.payer.address, purchase.pay_to))
+        yield Payment(payer, pay_to, purchase.amount, purchase.at)
+        if purchase.returned_to:
+            receiver = _bytes(purchase.returned_to)
+            yield Payment(pay_to, receiver, purchase.amount, purchase.at, authorized=False)
+
+
+def _bytes(address: str) -> bytes:
+    return bytes.fromhex(address.removeprefix("0x"))
+
+
+@cache
+def market_of_a_month() -> tuple[tuple[Payment, ...], frozenset[bytes]]:
+    month_of_payments = tuple(payments())
+    sold_at = frozenset(item.receiver for item in month_of_payments if item.authorized)
+    return month_of_payments, sold_at
+
+
+def gain_tenths(seller: Seller, policy: int) -> int:
+    """What its settlements bring a seller that is always payable."""
+    month_of_payments, sold_at = market_of_a_month()
+    pay_to = offer_at(seller, NOW).pay_to
+    sums = sums_of(month_of_payments, sold_at, _bytes(pay_to), as_of=NOW)
+    assert sums.transfers > 0
+    unpaid = ChainEvidence(network=seller.network, pay_to=pay_to, indexed_ms=WINDOW_MS)
+    past = month(honest(one("payto-rotating")))
+    paid, without = (
+        past.scores(NOW, chain=chain)[policy] for chain in (replace(unpaid, sums=sums), unpaid)
+    )
+    return (paid.score_tenths or 0) - (without.score_tenths or 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"), [("sybil-wallets", 30), ("recirculated-money", 30), ("ring", 0)]
+)
+def test_paying_oneself_bought_many_points_and_buys_three_at_most(kind: str, most: int) -> None:
+    assert gain_tenths(one(kind), 1) > 25
+    assert 0 <= gain_tenths(one(kind), 2) <= most
 
 
 # On the wire

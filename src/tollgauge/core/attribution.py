@@ -15,6 +15,8 @@ cause in common on our side: our resolver, our route, our trust anchors, our clo
   sellers share (one provider, one region) is their downtime, which buyers meet as well. What is
   ours are then all failures of the minute but those of the dead, of which it is no news.
 - *No connection.* What fails while nobody answers, the references neither, is ours.
+- *Name servers.* That they give no answer may be our resolver's fault; it is the target's where our
+  resolver works (`unresolved`).
 - *Nobody to ask.* Without references and answers some failures are nobody's (`unproven`).
 
 An HTTP answer, and broken HTTP, came from the target: it is never attributed anew. What one
@@ -187,6 +189,24 @@ def made_ours(wave: Wave, reason: str, *, even_dead: bool = False) -> tuple[Prob
         if network_failure(result) and (all_fail or not asked.dead)
         else result
         for asked, result in wave
+    )
+
+
+def unresolved(
+    wave: Wave, results: Sequence[ProbeResult], *, minute: Iterable[Asked], resolving: bool
+) -> tuple[ProbeResult, ...]:
+    """The results of a wave, in the order given, where name servers that gave no answer are the
+    target's own failure if our resolver works: another site answered in the minute, or we are known
+    to be `resolving`. Else their failure would be silence, which must not look like health.
+    """
+    answered = {site(one.host) for one in minute if one.sign is Sign.ANSWERED}
+    return tuple(
+        replace(result, attribution=Attribution.THEIRS)
+        if result.reason == FaultKind.DNS_FAILED
+        and result.attribution is Attribution.UNKNOWN
+        and (resolving or answered - {site(asked.host)})
+        else result
+        for (asked, _), result in zip(wave, results, strict=True)
     )
 
 

@@ -148,8 +148,11 @@ class Endpoint:
 
     @property
     def probe_url(self) -> str:
-        """The URL to probe: the resource with its declared query."""
-        return f"{self.resource}?{self.query}" if self.query else self.resource
+        """The URL to probe: the resource with its declared query, unless that makes it longer than
+        URL_MAX: nobody hides behind a question that cannot be asked.
+        """
+        url = f"{self.resource}?{self.query}" if self.query else self.resource
+        return url if len(url) <= URL_MAX else self.resource
 
 
 def endpoint_id(resource: str) -> str:

@@ -3,7 +3,7 @@
 Pure: a purchase is a roll of its seller, its slot and its number, so overlapping spans agree. What
 a customer pays, and to whom, is what the seller asked for at that instant. The variety is what an
 indexer has to tell apart: sellers with many payers, with few, with one who gets the money back,
-with a wallet that several hosts share, and with none at all.
+with a wallet that several hosts share, with none at all, and those who pay for their own fame.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from typing import Final
 
@@ -29,22 +30,33 @@ CROWD: Final = 60
 _SLOTS: Final = 30 * DAY_MS // SLOT_MS
 
 
+class Buyers(StrEnum):
+    """Who buys from a seller: customers of several sellers; a friend, who gets it back; wallets
+    that buy from nobody else; the same with one note, which the seller passes on to a hub; or the
+    other members of a ring, from wallets that their own sales fill.
+    """
+
+    CROWD = "crowd"
+    FRIEND = "friend"
+    SYBILS = "sybils"
+    HUB = "hub"
+    RING = "ring"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """How a seller is bought from: by how many customers, how often in 30 days, and whether the
-    seller sends what it got back to who paid it.
-    """
+    """How a seller is bought from: by how many customers, how often in 30 days, and by whom."""
 
     customers: int
     monthly: int
-    returned: bool = False
+    buyers: Buyers = Buyers.CROWD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purchase:
     """One payment by authorization: atomic USDC from a payer to a seller's payee, at ms UTC.
 
-    `number` tells purchases apart; `returned` says that the payee sends the money back.
+    `number` tells purchases apart; `returned_to` is who gets the money from the payee, if anybody.
     """
 
     seller: Seller
@@ -53,9 +65,11 @@ class Purchase:
     amount: int
     at: int
     number: int
-    returned: bool = False
+    returned_to: str = ""
 
 
+RING: Final = tuple(f"carousel-{number}" for number in range(1, 7))
+"""The labels of sellers who buy from each other."""
 DEMAND: Final[Mapping[str, Demand]] = {
     "weather": Demand(customers=44, monthly=110),
     "coinmark": Demand(customers=36, monthly=80),
@@ -82,10 +96,14 @@ DEMAND: Final[Mapping[str, Demand]] = {
     "barometer": Demand(customers=1, monthly=24),
     "anything": Demand(customers=2, monthly=14),
     "seo": Demand(customers=3, monthly=8),
-    "whisper": Demand(customers=1, monthly=40, returned=True),
+    "whisper": Demand(customers=1, monthly=40, buyers=Buyers.FRIEND),
+    "moneybags": Demand(customers=60, monthly=60, buyers=Buyers.SYBILS),
+    "roundabout": Demand(customers=30, monthly=40, buyers=Buyers.HUB),
+    **{label: Demand(customers=5, monthly=24, buyers=Buyers.RING) for label in RING},
 }
 """By the seller's label: many customers, few, one; whoever is not named sells nothing. `anything`
-and `seo` share a wallet with a third host; `whisper` buys from itself through a friend.
+and `seo` share a wallet with a third host; `whisper` buys from itself through a friend, and who
+follows by other ways.
 """
 
 
@@ -136,24 +154,31 @@ def _of_slot(seller: Seller, demand: Demand, slot: int, at: int) -> Iterator[Pur
 
 def _purchase(seller: Seller, demand: Demand, which: int, at: int, *, number: int) -> Purchase:
     offer = offer_at(seller, at)
+    payer, returned_to = _parties(seller.label, demand.buyers, which)
     return Purchase(
         seller=seller,
-        payer=_friend(seller.label) if demand.returned else _customer(seller.label, which),
+        payer=payer,
         pay_to=offer.pay_to,
         amount=offer.amount,
         at=at,
         number=number,
-        returned=demand.returned,
+        returned_to=returned_to,
     )
 
 
-def _customer(label: str, which: int) -> TestAccount:
-    """The seller's customers: neighbours in the crowd, beginning somewhere."""
-    return _account(f"customer {(roll('first', label) + which) % CROWD}")
-
-
-def _friend(label: str) -> TestAccount:
-    return _account(f"friend of {label}")
+def _parties(label: str, buyers: Buyers, which: int) -> tuple[TestAccount, str]:
+    """Who pays a seller, and who gets the money from it, if anybody."""
+    if buyers is Buyers.CROWD:
+        # The seller's customers: neighbours in the crowd, beginning somewhere.
+        return _account(f"customer {(roll('first', label) + which) % CROWD}"), ""
+    if buyers is Buyers.FRIEND:
+        friend = _account(f"friend of {label}")
+        return friend, friend.address
+    if buyers is Buyers.RING:
+        others = [member for member in RING if member != label]
+        return _account(f"wallet of {others[which]}"), _account(f"wallet of {label}").address
+    hub = _account(f"hub of {label}").address if buyers is Buyers.HUB else ""
+    return _account(f"wallet {which} of {label}"), hub
 
 
 @cache

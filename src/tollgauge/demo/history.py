@@ -15,10 +15,10 @@ from operator import attrgetter
 from typing import Any, Final
 
 from tollgauge.core.evidence import RECENT_MS, Evidence, LastProbe, LatestState
-from tollgauge.core.exchange import Answer, Exchange, Fault, Timings
+from tollgauge.core.exchange import Answer, Exchange, Fault, FaultKind, Timings
 from tollgauge.core.lint import lint
 from tollgauge.core.policy import POLICIES
-from tollgauge.core.probe import ProbeResult, judge
+from tollgauge.core.probe import Attribution, ProbeResult, judge
 from tollgauge.core.rollup import Rollup, rollup
 from tollgauge.core.schedule import pause_ms
 from tollgauge.core.score import Score
@@ -131,7 +131,10 @@ def _probes(
 def _judged(resource: str, answer: Answer | Fault) -> ProbeResult:
     timings = Timings(total=LATENCY_MS)
     exchange = Exchange(url=resource, method="GET", at=0, result=answer, timings=timings)
-    return judge(exchange, lint(exchange))
+    result = judge(exchange, lint(exchange))
+    if result.reason == FaultKind.DNS_FAILED:  # other sites answer (core/attribution.unresolved)
+        return replace(result, attribution=Attribution.THEIRS)
+    return result
 
 
 def _by_day(probes: Iterable[ProbeResult]) -> dict[int, list[ProbeResult]]:

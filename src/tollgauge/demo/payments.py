@@ -72,7 +72,7 @@ def sums_of(
             _add(flows, payment.sender, payment.receiver, Flow(returned=payment.value))
     market = Market(
         as_of=as_of,
-        flows=lambda: sorted(flows.items()),
+        flows=sorted(flows.items()),
         firsts=sorted(firsts.values(), key=lambda first: (first.pay_to, first.at)),
         indexed_from=dict.fromkeys(sellers, 0),
     )

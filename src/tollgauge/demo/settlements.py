@@ -85,7 +85,7 @@ class Settlements:
             (self._submitter, data) for data in (*_funding(purchases), *map(_submission, purchases))
         ]
         calls += [
-            (purchase.pay_to, _return(purchase)) for purchase in purchases if purchase.returned
+            (purchase.pay_to, _return(purchase)) for purchase in purchases if purchase.returned_to
         ]
         for sender, _ in calls:
             if sender not in self._nonces:
@@ -120,7 +120,7 @@ def _funding(purchases: Sequence[Purchase]) -> list[str]:
     sums: Counter[str] = Counter()
     for purchase in purchases:
         sums[purchase.payer.address] += purchase.amount
-        if purchase.returned:
+        if purchase.returned_to:
             sums[purchase.pay_to] += purchase.amount
     return [_MINT + _address(owner) + _word(amount) for owner, amount in sums.items()]
 
@@ -144,7 +144,7 @@ def _submission(purchase: Purchase) -> str:
 
 
 def _return(purchase: Purchase) -> str:
-    return _TRANSFER + _address(purchase.payer.address) + _word(purchase.amount)
+    return _TRANSFER + _address(purchase.returned_to) + _word(purchase.amount)
 
 
 @cache

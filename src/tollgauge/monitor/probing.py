@@ -40,6 +40,7 @@ from tollgauge.core.attribution import (
     sign,
     suspicious,
     unproven,
+    unresolved,
 )
 from tollgauge.core.endpoint import Endpoint, Listing, Resource
 from tollgauge.core.exchange import Answer
@@ -187,8 +188,14 @@ class Prober:
         wave = await self.store.reading(_as_asked, observations)
         answered = any(asked.sign is Sign.ANSWERED for asked, _ in wave)
         if answered and all(asked.dead for asked, result in wave if network_failure(result)):
-            return tuple(observations)
-        results = await self._judged_with_others(wave, answered=answered, even_dead=even_dead)
+            results: Sequence[ProbeResult] = unresolved(
+                wave,
+                [result for _, result in wave],
+                minute=[asked for asked, _ in wave],
+                resolving=False,
+            )
+        else:
+            results = await self._judged_with_others(wave, answered=answered, even_dead=even_dead)
         return tuple(
             replace(seen, result=result) for seen, result in zip(observations, results, strict=True)
         )
@@ -211,8 +218,11 @@ class Prober:
         reason = cause(minute, answered=answered, references=references)
         if reason is not None:
             return made_ours(wave, reason, even_dead=even_dead)
-        results = [result for _, result in wave]
-        return unproven(wave, recent=recent) if nobody_to_ask else results
+        results: Sequence[ProbeResult] = [result for _, result in wave]
+        if nobody_to_ask:
+            results = unproven(wave, recent=recent)
+        resolving = bool(references) and all(references)
+        return unresolved(wave, results, minute=minute, resolving=resolving)
 
     async def _references_answer(self) -> tuple[bool, ...]:
         """Whether each of the references gives an HTTP answer now."""

@@ -1,5 +1,5 @@
 """Sellers that want a better record than they deserve, one for each trick that can be played on the
-wire. What each gains is computed in docs/gaming.md.
+wire or on the chain. What each gains is computed in docs/gaming.md.
 """
 
 from __future__ import annotations
@@ -137,4 +137,30 @@ _SPAM: Final = tuple(
     for number in range(SPAM_PATHS)
 )
 
-TRICKS: Final = (*_ONE_EACH, *_SPAM)
+_FOR_MONEY: Final = tuple(
+    Seller(
+        label=label,
+        path="/v1/signal",
+        name=name,
+        description=f"Signals of {subject}, as good as any.",
+        tags=("signals",),
+        kind=kind,
+        behave=behaviours.perfect_v2,
+        amounts=(amount,),
+        latency_ms=100,
+        trouble=0,
+    )
+    for label, name, subject, kind, amount in (
+        ("moneybags", "Moneybags", "the market", "sybil-wallets", 10_000),
+        ("roundabout", "Roundabout", "the traffic", "recirculated-money", 1_000_000),
+        ("carousel-1", "Carousel One", "the weather", "ring", 2_000_000),
+        ("carousel-2", "Carousel Two", "the tides", "ring", 2_000_000),
+        ("carousel-3", "Carousel Three", "the stars", "ring", 2_000_000),
+        ("carousel-4", "Carousel Four", "the news", "ring", 2_000_000),
+        ("carousel-5", "Carousel Five", "the soil", "ring", 2_000_000),
+        ("carousel-6", "Carousel Six", "the woods", "ring", 2_000_000),
+    )
+)
+"""Who pays them, demo/customers says."""
+
+TRICKS: Final = (*_ONE_EACH, *_FOR_MONEY, *_SPAM)
