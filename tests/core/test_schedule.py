@@ -158,11 +158,23 @@ def test_a_probe_that_comes_when_the_regular_one_is_due_confirms_nothing() -> No
     assert late.unconfirmed_at is None
 
 
-def test_where_the_regular_probe_comes_within_a_minute_nothing_else_is_asked() -> None:
-    quick = Cadence(every_ms=30 * SECOND_MS)
+def test_where_the_regular_probe_comes_soon_anyway_nothing_else_is_asked() -> None:
+    quick = Cadence(every_ms=90 * SECOND_MS)
     following = after_probe(PAYABLE, result(NOW, "down"), quick, now=NOW)
-    assert following.due < NOW + MINUTE_MS
+    assert following.due > NOW + 80 * SECOND_MS
     assert following.unconfirmed_at is None
+
+
+def test_a_watched_endpoint_is_asked_again_once_and_its_regular_probes_confirm_nothing() -> None:
+    watched = replace(PAYABLE, watched_until=NOW + DAY_MS)
+    failed, following = after(watched, result(NOW, "down"))
+    assert following.due == NOW + MINUTE_MS
+    failed, following = after(failed, result(NOW + MINUTE_MS, "ours"))
+    assert following.due > NOW + 4 * MINUTE_MS
+    assert failed.unconfirmed_at is None
+    late, _ = after(watched, result(NOW, "down"))
+    _, regular = after(late, result(NOW + 5 * MINUTE_MS, "down"))
+    assert not regular.confirms
 
 
 @given(

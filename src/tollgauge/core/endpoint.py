@@ -115,7 +115,8 @@ class Endpoint:
     the attempt that elicited a 402 before (`GET`, `POST`, or another method), None until one did.
     `quote` is the latest advertised price, from our own probe where one saw it, else a listing's.
     `last_probed` is the latest probe, scored or not; `watched_until` the end of the last active
-    watch; `asked_at` when somebody last paid for a report or a live probe of it.
+    watch; `asked_at` when somebody last paid for a report or a live probe of it; `paused_until` the
+    end of the last pause that it asked for (Retry-After).
 
     `payable` is what the latest probe that speaks said (core/spans), None before any;
     `unconfirmed_at` the instant of a failure that is being asked again, None while there is none.
@@ -134,6 +135,7 @@ class Endpoint:
     last_probed: int | None = None
     next_due: int = 0
     watched_until: int = 0
+    paused_until: int = 0
     asked_at: int | None = None
     payable: bool | None = None
     unconfirmed_at: int | None = None

@@ -88,7 +88,7 @@ def after_probe(
     """What comes after a result of an endpoint (as it was before), which asked for a pause or not:
 
     - a failure of an endpoint that was payable is asked again after each of CONFIRM_AFTER_MS, as
-      far as its regular probe is not due before, and unless it asked for a pause;
+      far as its regular probe is due more than a minute later, and unless it asked for a pause;
     - a probe that says something of the target ends that, whatever it says;
     - the regular probes stay where they would have been.
     """
@@ -98,13 +98,13 @@ def after_probe(
     confirms = False
     if failed_at is not None:
         planned = next_due(endpoint, cadence, now=failed_at)
-        confirms = result.at < planned
+        confirms = result.at < planned - MINUTE_MS
         regular = max(planned, now + pause_ms) if confirms else regular
     if said is not None:
         fails = endpoint.payable is True and not said.payable and not pause_ms
         failed_at = result.at if fails else None
     tries = () if failed_at is None else (failed_at + wait for wait in CONFIRM_AFTER_MS)
-    again = next((at for at in tries if now < at < regular), None)
+    again = next((at for at in tries if now < at < regular - MINUTE_MS), None)
     payable = said is None or said.payable
     return NextProbe(
         due=regular if again is None else again,

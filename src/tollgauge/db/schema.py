@@ -85,6 +85,8 @@ endpoint = sa.Table(
     sa.Column("down_since", sa.BigInteger),
     sa.Column("next_due", sa.BigInteger, nullable=False),
     sa.Column("watched_until", sa.BigInteger, nullable=False, server_default="0"),
+    # It is not probed before this instant, because it asked for a pause (Retry-After).
+    sa.Column("paused_until", sa.BigInteger, nullable=False, server_default="0"),
     # When somebody last paid for a report or a live probe of it.
     sa.Column("asked_at", sa.BigInteger),
     # Whether it could be paid at the last probe that speaks; NULL before any.

@@ -306,6 +306,7 @@ def _new_probe(seen: Observation, cadence: Cadence, *, now: int) -> NewProbe:
         next_due=following.due,
         learned=seen.learned,
         unconfirmed_at=following.unconfirmed_at,
+        paused_until=now + seen.pause_ms if seen.pause_ms else 0,
     )
 
 

@@ -109,7 +109,7 @@ def save(tx: Connection, listings: Sequence[StoredListing]) -> None:
 
 def save_listed(tx: Connection, listed: Sequence[LockedEndpoint]) -> None:
     """Write every column of endpoints that a directory lists, but what probes alone know."""
-    others = {"id", "up_at", "down_since", "payable", "unconfirmed_at"}
+    others = {"id", "up_at", "down_since", "payable", "unconfirmed_at", "paused_until"}
     _update(tx, listed, [column.name for column in schema.endpoint.c if column.name not in others])
 
 

@@ -51,6 +51,9 @@ _PROBED: Final = (
         down_since=sa.bindparam("down_since_", type_=sa.BigInteger),
         payable=sa.bindparam("payable_", type_=sa.Boolean),
         unconfirmed_at=sa.bindparam("unconfirmed_at_", type_=sa.BigInteger),
+        paused_until=rows.greatest(
+            endpoint_table.c.paused_until, sa.bindparam("paused_until_", type_=sa.BigInteger)
+        ),
         **dirty(_AT),
     )
 )
@@ -88,7 +91,8 @@ _ASKED_SINCE: Final = Prepared(ASKED_SINCE)
 class NewProbe:
     """A probe to record, when the next one is due (ms UTC), and which request was answered with 402
     (`learned`); None leaves either as it is. `unconfirmed_at` is the instant of the failure that is
-    being asked again from now on, None while there is none.
+    being asked again from now on, None while there is none, `paused_until` the end of the pause
+    that it asked for.
     """
 
     endpoint_id: str
@@ -96,6 +100,7 @@ class NewProbe:
     next_due: int | None = None
     learned: str | None = None
     unconfirmed_at: int | None = None
+    paused_until: int = 0
 
 
 def record_each(tx: Connection, probes: Sequence[NewProbe]) -> frozenset[str]:
@@ -150,6 +155,7 @@ def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> Sequence[NewProbe
                 "down_since_": last_up[id_].down_since,
                 "payable_": payable[id_],
                 "unconfirmed_at_": unconfirmed[id_],
+                "paused_until_": probe.paused_until,
             }
             for id_, probe in newest.items()
         ],

@@ -5,8 +5,9 @@ Rules:
   unless it was made by a fault of ours or nobody can vouch for it;
 - a resource that nobody monitors yet is adopted with its first result;
 - a target that is down is a result; a fault of ours is 503 and costs nothing;
-- a host that asked for silence (Retry-After) is left alone: what was seen of a resource within the
-  last ten minutes is its answer, and without that the request is refused at once;
+- a resource that asked for silence (Retry-After) is left alone as long as it asked for, its host
+  for ten minutes: what was seen of a resource within the last ten minutes is its answer; without it
+  the request is refused at once;
 - callers wait for a host in turn, a few at most, and none for longer than a published client does.
 
 The probe itself is monitor/probing.
@@ -132,12 +133,13 @@ class LiveProbe:
         self, tx: Connection, resource: Resource
     ) -> tuple[Endpoint | None, ProbeResult | None, HostState]:
         """The endpoint if it is known, a result that is young enough, and its host. Raises Problem
-        503 for a host on hold without such a result.
+        503 for one on hold without such a result.
         """
         now = self.prober.clock()
-        host = hosts.get(tx, resource.host)
-        on_hold = host.free_at > now + HOLD_MS
-        known, usable = known_now(
+        host, known = hosts.get(tx, resource.host), endpoints.get(tx, resource.id)
+        free_at = max(host.free_at, known.paused_until if known else 0)
+        on_hold = free_at > now + HOLD_MS
+        usable = recent_result(
             tx, resource.id, now=now, age_ms=STAND_IN_MS if on_hold else SHARE_MS
         )
         if on_hold and usable is None:
@@ -146,7 +148,7 @@ class LiveProbe:
                 "host-busy",
                 f"{resource.host} asked not to be probed for a while, and nothing was seen of "
                 "this resource within the last ten minutes. Nothing was charged.",
-                retry_after=-(-(host.free_at - now) // 1000),
+                retry_after=-(-(free_at - now) // 1000),
                 host=payer_limit.for_probe(resource.host),
             )
         return known, usable, host
@@ -233,15 +235,14 @@ class LiveProbe:
         raise AssertionError("the pauses never end")
 
 
-def known_now(
+def recent_result(
     tx: Connection, endpoint_id: str, *, now: int, age_ms: int = SHARE_MS
-) -> tuple[Endpoint | None, ProbeResult | None]:
-    """An endpoint, and its last result if that is young enough to be shared and tells of the
-    target: what our own fault made, or what nobody can vouch for, is probed anew.
+) -> ProbeResult | None:
+    """The last result of an endpoint if that is young enough to be shared and tells of the target:
+    what our own fault made, or what nobody can vouch for, is probed anew.
     """
     last = probes.latest(tx, endpoint_id, since=now - age_ms, until=now)
-    fresh = None if last is None or _failed_here(last) else last
-    return endpoints.get(tx, endpoint_id), fresh
+    return None if last is None or _failed_here(last) else last
 
 
 def _busy(host: str, *, waited: bool = False) -> Problem:

@@ -58,6 +58,9 @@ def upgrade() -> None:
         sa.Column("compliance_ms", sa.BigInteger(), nullable=False, server_default="0"),
     )
     op.add_column("probe_day", sa.Column("last_statement", sa.Text()))
+    op.add_column(
+        "endpoint", sa.Column("paused_until", sa.BigInteger(), nullable=False, server_default="0")
+    )
     op.add_column("endpoint", sa.Column("asked_at", sa.BigInteger()))
     op.add_column("endpoint", sa.Column("payable", sa.Boolean()))
     op.add_column("endpoint", sa.Column("unconfirmed_at", sa.BigInteger()))

@@ -12,13 +12,13 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.monitor import reports
-from tollgauge.store.endpoints import scores
+from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.ledger import payer_limit
 from tollgauge.web import wire
 from tollgauge.web.paid import catalogue
 from tollgauge.web.paid.catalogue import PaidDependencies, Product
 from tollgauge.web.paid.claim import HeldClaim
-from tollgauge.web.paid.live_probe import known_now
+from tollgauge.web.paid.live_probe import recent_result
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel
 
 EXAMPLE: Final = {"resource": "https://api.example.com/weather"}
@@ -68,7 +68,7 @@ async def _answer(dependencies: PaidDependencies, request: TrustRequest, claim: 
 
 def _shared(tx: Connection, endpoint_id: str, *, now: int) -> reports.TrustReport | None:
     """The report of a probe that is young enough to be shared: its report is as well."""
-    endpoint, probe = known_now(tx, endpoint_id, now=now)
+    endpoint, probe = endpoints.get(tx, endpoint_id), recent_result(tx, endpoint_id, now=now)
     if endpoint is None or probe is None:
         return None
     return reports.shared(tx, endpoint, probe)
