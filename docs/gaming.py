@@ -17,7 +17,7 @@ from typing import Final
 from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import ChainEvidence, TermChange
 from tollgauge.core.exchange import Answer, Defect, Fault, FaultKind
-from tollgauge.core.lookalike import lookalike_paths
+from tollgauge.core.lookalike import SAME_TERMS_MAX, lookalike_paths
 from tollgauge.core.score import Score
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS
 from tollgauge.demo.behaviours import perfect_v2
@@ -33,6 +33,7 @@ from tollgauge.demo.history import (
 from tollgauge.demo.payments import Payment, paid, ring, sums_of, wallets
 from tollgauge.demo.seller import Request
 from tollgauge.demo.sellers import SELLERS
+from tollgauge.monitor.reports.leaderboard import SITE_ROWS, SIZE
 
 _START: Final = 20_600 * DAY_MS
 _SELLER: Final = SELLERS[0]
@@ -208,7 +209,7 @@ def _seen_by_the_prober() -> Iterator[Attack]:
         (
             "402 for every path below `/api/`, 404 elsewhere",
             lambda path: path.startswith("/api/"),
-            "More than 20 endpoints with the same terms and answer are a wildcard too",
+            f"More than {SAME_TERMS_MAX} endpoints with the same terms and answers are one too",
         ),
     ):
         wild = {1: all(map(sells, old_paths)), 2: all(map(sells, new_paths))}
@@ -365,7 +366,7 @@ def gaming() -> str:
     rows = [attack.row() for attack in attacks()]
     lines = [head, tuple("---" for _ in head), *rows, _SPAM]
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return "\n\n".join((_HEAD, table, *_SECTIONS)) + "\n"
+    return "\n\n".join((_HEAD, table, _OPEN)) + "\n"
 
 
 def _tenths(computed: Score) -> int:
@@ -395,10 +396,10 @@ settlements): without the trick → with it, and the points that it adds. Where 
 goes, each figure is that of the hour of the last day at which it looks best to a buyer."""
 _SPAM: Final = (
     "30,000 paths of one host in the directory",
-    "25 of 25 rows of the leaderboard",
-    "3 of 25 rows",
+    f"{SIZE} of {SIZE} rows of the leaderboard",
+    f"{SITE_ROWS} of {SIZE} rows",
     "a listing for each",
-    "At most 3 rows a site; more than 20 endpoints with the same terms and answers are a wildcard",
+    f"At most {SITE_ROWS} rows a site; {SAME_TERMS_MAX + 1} with the same answers are a wildcard",
 )
 _OPEN: Final = """\
 ## What is not bounded
@@ -415,4 +416,3 @@ _OPEN: Final = """\
   without one, as every honest newcomer does.
 - **A wildcard below a prefix**, with 20 endpoints or fewer, is not told from a path with a
   parameter."""
-_SECTIONS: Final = (_OPEN,)
