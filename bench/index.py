@@ -2,7 +2,8 @@
 
 Measured: decoding (JSON-RPC bytes to settlement records, on one core), the whole step (the real
 loop: fetched over HTTP from a canned node in another process, decoded, stored in an SQLite file),
-and what following a chain costs with 30,000 wallets at blocks of 2 seconds. The peer of the
+what following a chain costs with 30,000 wallets at blocks of 2 seconds, and what it costs to
+compute the sums of all wallets, at a tenth of the size that is planned for. The peer of the
 decoder is eth-abi, which must find the same. CPU seconds are of this process, all threads.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import random
 import resource
 import subprocess
 import sys
@@ -31,13 +33,13 @@ from tollgauge.clients.chain.log_query import read_events
 from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.rpc import Node, parsed, uncollected
 from tollgauge.core.endpoint import Endpoint, parse_resource
-from tollgauge.core.settlement import TRANSFER, entries, events, matched
+from tollgauge.core.settlement import TRANSFER, Entry, entries, events, matched
 from tollgauge.core.terms import Quote
 from tollgauge.core.units import DAY_MS
 from tollgauge.db.engine import Store
 from tollgauge.jobs import index
 from tollgauge.jobs.index_visit import IndexSettings, IndexState
-from tollgauge.store.chain import transfers
+from tollgauge.store.chain import payers, transfers, volumes
 from tollgauge.store.endpoints import endpoints
 
 DECODED: Final = 5_000_000
@@ -46,32 +48,47 @@ CHUNK: Final = 10_000
 FOLLOWED_WALLETS: Final = 30_000
 FOLLOWED_PAIRS: Final = 23
 """A million settlements a day at blocks of 2 seconds."""
+SUMMED_WALLETS: Final = 3_000
+SUMMED_PAYERS: Final = 20_000
+SUMMED_A_DAY: Final = 30_000
+FAVOURITES: Final = 5
+"""How many wallets a payer pays again and again."""
 LIMITS: Final = {
     "decode_logs_per_cpu_s": 150_000,
     "index_logs_per_s": 10_000,
     "follow_share_of_a_core": 0.10,
     "decode_growth_mb": 32,
     "index_growth_mb": 64,
+    "sums_cpu_us_per_row": 40,
+    "sums_growth_mb": 256,
 }
 
 
-def run(decoded: int = DECODED, stored: int = STORED, followed: int = 60) -> dict[str, Any]:
-    """Every figure, and whether the limits hold. `followed` is how many blocks are followed."""
+def run(
+    decoded: int = DECODED, stored: int = STORED, followed: int = 60, summed: int = SUMMED_A_DAY
+) -> dict[str, Any]:
+    """Every figure, and whether the limits hold. `followed` is how many blocks are followed,
+    `summed` how many day sums there are of each of 30 days.
+    """
     decoding = measure_decoding(decoded)
     indexing = asyncio.run(measure_indexing(stored))
     following = asyncio.run(measure_following(followed))
+    summing = asyncio.run(measure_sums(summed))
     figures = {
         "decode_logs_per_cpu_s": decoding["logs_per_cpu_s"],
         "index_logs_per_s": indexing["logs_per_s"],
         "follow_share_of_a_core": following["share_of_a_core"],
         "decode_growth_mb": decoding["growth_mb"],
         "index_growth_mb": indexing["growth_mb"],
+        "sums_cpu_us_per_row": summing["cpu_us_per_row"],
+        "sums_growth_mb": summing["growth_mb"],
     }
     least = {"decode_logs_per_cpu_s", "index_logs_per_s"}
     return {
         "decode": decoding,
         "index": indexing,
         "follow": following,
+        "sums": summing,
         "figures": figures,
         "limits": LIMITS,
         "held": {
@@ -224,6 +241,75 @@ async def measure_following(blocks: int) -> dict[str, Any]:
         "wall_ms_per_block": round(1_000 * wall / done, 1),
         "share_of_a_core": round(cpu / done / BLOCK_SECONDS, 4),
     }
+
+
+async def measure_sums(a_day: int) -> dict[str, Any]:
+    """The sums of all wallets, from 30 days of sums by wallet, day and payer."""
+    dice, today = random.Random(1), _now() // DAY_MS  # noqa: S311 - a reproducible market
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store.open(f"sqlite:///{Path(folder) / 'bench.db'}")
+        try:
+            await store.migrate()
+            for day in range(today - 29, today + 1):
+                await store.writing(_paid_on, day, a_day, dice)
+            gc.collect()
+            before, cpu = _memory_mb(), time.process_time()
+            computed = await store.reading(volumes.compute_sums, CHAIN_ID, as_of=_now())
+            cpu, after = time.process_time() - cpu, _memory_mb()
+            began = time.perf_counter()
+            await store.writing(volumes.save_sums, CHAIN_ID, computed, as_of=_now())
+            saved = time.perf_counter() - began
+            began = time.perf_counter()
+            for address, _ in computed[:500]:
+                text = "0x" + address.hex()
+                await store.reading(volumes.sums, CHAIN_ID, text, as_of=_now())
+            read = time.perf_counter() - began
+            query = sa.select(sa.func.count()).select_from(transfers.transfer_day)
+            rows = await store.reading(lambda tx: tx.execute(query).scalar_one())
+        finally:
+            await store.close()
+    return {
+        "wallets": len(computed),
+        "rows": rows,
+        "with_low_end": sum(1 for _, sums in computed if sums.low.payers),
+        "cpu_s": round(cpu, 1),
+        "cpu_us_per_row": round(1e6 * cpu / rows, 1),
+        "growth_mb": round(after - before, 1),
+        "save_s": round(saved, 2),
+        "read_ms": round(1_000 * read / min(500, len(computed)), 2),
+    }
+
+
+def _paid_on(tx: sa.Connection, day: int, count: int, dice: random.Random) -> None:
+    """A day on which payers pay their favourites and now and then somebody else."""
+    places = set()
+    for _ in range(count):
+        payer = int(SUMMED_PAYERS * dice.random() ** 2)
+        choice = dice.randrange(FAVOURITES + 1)
+        if choice < FAVOURITES:
+            place = (payer * FAVOURITES + choice) * 7_919 % SUMMED_WALLETS / SUMMED_WALLETS
+        else:
+            place = dice.random()
+        places.add((int(SUMMED_WALLETS * place**3), payer))
+    row = {"chain": CHAIN_ID, "transfers": 3, "paid": "60000", "returned": "0"}
+    keys = [(wallet.to_bytes(20), payer.to_bytes(20, "little")) for wallet, payer in sorted(places)]
+    tx.execute(
+        transfers.transfer_day.insert(),
+        [row | {"day": day, "wallet": wallet, "other": payer} for wallet, payer in keys],
+    )
+    paid = Entry(
+        number=day,
+        block_hash=bytes(32),
+        log_index=0,
+        wallet=b"",
+        other=b"",
+        incoming=True,
+        value=1,
+        nonce=bytes(32),
+        transaction=bytes(32),
+        at=day * DAY_MS,
+    )
+    payers.note(tx, CHAIN_ID, [paid._replace(wallet=wallet, other=payer) for wallet, payer in keys])
 
 
 def _quiet() -> IndexSettings:

@@ -295,8 +295,9 @@ def _silence(policy: Policy) -> str:
 def _organic(policy: Policy) -> str:
     return (
         f"## Organic interval\n\n{inspect.getdoc(intervals)}\n\n"
-        "Both ends go through the tables of P and V; the score takes min(act(high), act(low) + "
-        f"{policy.activity_gap}), the report names both ends and the number of clusters."
+        "Both ends go through the tables of P and V; the score takes "
+        f"min(act(high), act(low) + {policy.activity_gap}), the report names both ends and the "
+        "number of clusters."
     )
 
 

@@ -21,8 +21,8 @@ from tollgauge.core.attribution import (
     SITES_MIN,
     SURPRISE_MS,
     Asked,
+    LastUp,
     Sign,
-    Standing,
     Wave,
     cause,
     least_suspicious,
@@ -40,9 +40,9 @@ from tollgauge.core.units import HOUR_MS, MINUTE_MS, SECOND_MS
 
 NOW = 1_795_000_000_000
 NOTHING = Lint(payable=False, compliant=False, version=None)
-WAS_UP = Standing(up_at=NOW - HOUR_MS)
-DEAD = Standing(up_at=NOW - 50 * HOUR_MS, down_since=NOW - 40 * HOUR_MS)
-NEVER_SEEN = Standing()
+WAS_UP = LastUp(up_at=NOW - HOUR_MS)
+DEAD = LastUp(up_at=NOW - 50 * HOUR_MS, down_since=NOW - 40 * HOUR_MS)
+NEVER_SEEN = LastUp()
 BROKEN_HTTP = [FaultKind.MALFORMED, FaultKind.OVERSIZE]
 
 
@@ -61,16 +61,16 @@ def paid(*, at: int = NOW) -> ProbeResult:
     return seen(Answer(status=402), at=at)
 
 
-def asked(host: str, result: ProbeResult, standing: Standing = WAS_UP) -> Asked:
-    return Asked(host=host, at=result.at, sign=sign(result), standing=standing)
+def asked(host: str, result: ProbeResult, last_up: LastUp = WAS_UP) -> Asked:
+    return Asked(host=host, at=result.at, sign=sign(result), last_up=last_up)
 
 
 def sites(count: int, *, first: int = 0) -> list[str]:
     return [f"api.seller{number}.com" for number in range(first, first + count)]
 
 
-def failing(count: int, standing: Standing = WAS_UP, *, at: int = NOW) -> list[Asked]:
-    return [asked(host, failure(at=at), standing) for host in sites(count)]
+def failing(count: int, last_up: LastUp = WAS_UP, *, at: int = NOW) -> list[Asked]:
+    return [asked(host, failure(at=at), last_up) for host in sites(count)]
 
 
 def answering(count: int, *, at: int = NOW) -> list[Asked]:
@@ -99,20 +99,20 @@ def test_hosts_of_one_site_count_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("standing", "surprising"),
+    ("last_up", "surprising"),
     [
-        (Standing(up_at=NOW - SURPRISE_MS + 1), True),
-        (Standing(up_at=NOW - SURPRISE_MS), False),
-        (Standing(up_at=NOW - HOUR_MS, down_since=NOW - 30 * MINUTE_MS), False),
-        (Standing(up_at=NOW - HOUR_MS, down_since=NOW - 30 * SECOND_MS), True),
-        (Standing(up_at=NOW - HOUR_MS, down_since=NOW), True),
+        (LastUp(up_at=NOW - SURPRISE_MS + 1), True),
+        (LastUp(up_at=NOW - SURPRISE_MS), False),
+        (LastUp(up_at=NOW - HOUR_MS, down_since=NOW - 30 * MINUTE_MS), False),
+        (LastUp(up_at=NOW - HOUR_MS, down_since=NOW - 30 * SECOND_MS), True),
+        (LastUp(up_at=NOW - HOUR_MS, down_since=NOW), True),
         (DEAD, False),
         (NEVER_SEEN, False),
     ],
 )
-def test_only_what_was_up_lately_surprises(standing: Standing, surprising: bool) -> None:
-    assert all(one.surprising == surprising for one in failing(9, standing))
-    assert suspicious(failing(9, standing)) == surprising
+def test_only_what_was_up_lately_surprises(last_up: LastUp, surprising: bool) -> None:
+    assert all(one.surprising == surprising for one in failing(9, last_up))
+    assert suspicious(failing(9, last_up)) == surprising
 
 
 def test_a_site_that_answered_last_has_not_failed() -> None:
@@ -192,8 +192,8 @@ def test_the_last_failures_of_an_outage_are_ours_although_some_answer_again() ->
 
 
 def test_without_any_answer_every_network_failure_is_ours_the_dead_ones_too() -> None:
-    for standing in (WAS_UP, DEAD, NEVER_SEEN):
-        (one,) = failing(1, standing)
+    for last_up in (WAS_UP, DEAD, NEVER_SEEN):
+        (one,) = failing(1, last_up)
         assert why([one], False, False) == NO_CONNECTIVITY
         ((result),) = made_ours([(one, failure())], NO_CONNECTIVITY)
         assert (result.attribution, result.reason) == (Attribution.OURS, NO_CONNECTIVITY)
@@ -265,11 +265,11 @@ RESULTS = st.one_of(
     st.builds(Fault, kind=st.sampled_from(FaultKind)),
 )
 INSTANTS = st.integers(min_value=NOW - MINUTE_MS + 1, max_value=NOW)
-STANDINGS = st.sampled_from([WAS_UP, WAS_UP, WAS_UP, DEAD, NEVER_SEEN])
+LAST_UPS = st.sampled_from([WAS_UP, WAS_UP, WAS_UP, DEAD, NEVER_SEEN])
 MEMBERS = st.tuples(
     st.sampled_from(sites(14)),
     st.builds(lambda result, at: seen(result, at=at), RESULTS, INSTANTS),
-    STANDINGS,
+    LAST_UPS,
 ).map(lambda member: (asked(*member), member[1]))
 WAVES = st.lists(MEMBERS, max_size=30)
 REFERENCES = st.lists(st.booleans(), max_size=3)
@@ -314,24 +314,24 @@ def test_one_more_answer_never_makes_failures_ours(wave: Wave, at: int) -> None:
         assert why([*of(wave), asked("another.com", paid(at=at))]) is None
 
 
-@given(WAVES, st.sampled_from([COMMON_MODE, NO_CONNECTIVITY]), STANDINGS)
-def test_what_is_ours_or_nobody_s_changes_neither_score_nor_standing(
-    wave: Wave, reason: str, standing: Standing
+@given(WAVES, st.sampled_from([COMMON_MODE, NO_CONNECTIVITY]), LAST_UPS)
+def test_what_is_ours_or_nobody_s_changes_neither_score_nor_last_up(
+    wave: Wave, reason: str, last_up: LastUp
 ) -> None:
     for judged in (made_ours(wave, reason), unproven(wave)):
         for (_, before), after in zip(wave, judged, strict=True):
             if after != before:
                 assert not after.scored
-                assert standing.after(after) == standing
+                assert last_up.after(after) == last_up
 
 
 def test_a_standing_follows_the_scored_probes() -> None:
-    stands = Standing().after(failure(at=1)).after(failure(at=2))
-    assert stands == Standing(down_since=1)
+    stands = LastUp().after(failure(at=1)).after(failure(at=2))
+    assert stands == LastUp(down_since=1)
     stands = stands.after(paid(at=3))
-    assert stands == Standing(up_at=3)
+    assert stands == LastUp(up_at=3)
     stands = stands.after(seen(Answer(status=429), at=4)).after(seen(Answer(status=500), at=5))
-    assert stands == Standing(up_at=3, down_since=5)
+    assert stands == LastUp(up_at=3, down_since=5)
 
 
 # Nobody to ask
@@ -347,8 +347,8 @@ def nobodys(wave: Wave, *, recent: Sequence[Asked] = ()) -> list[bool]:
     return changed
 
 
-def alone(kind: FaultKind, count: int = 1, standing: Standing = NEVER_SEEN) -> Wave:
-    return [(asked(host, failure(kind), standing), failure(kind)) for host in sites(count)]
+def alone(kind: FaultKind, count: int = 1, last_up: LastUp = NEVER_SEEN) -> Wave:
+    return [(asked(host, failure(kind), last_up), failure(kind)) for host in sites(count)]
 
 
 @pytest.mark.parametrize("kind", [FaultKind.DNS_NOT_FOUND, FaultKind.NOT_PUBLIC])
@@ -372,19 +372,19 @@ def test_without_a_reference_two_unrelated_bad_certificates_may_be_our_clock() -
 
 
 @pytest.mark.parametrize(
-    ("standing", "count", "doubt"),
+    ("last_up", "count", "doubt"),
     [
         (NEVER_SEEN, SITES_MIN, True),
         (NEVER_SEEN, SITES_MIN - 1, False),
-        (Standing(up_at=NOW - 9 * HOUR_MS), SITES_MIN, True),
+        (LastUp(up_at=NOW - 9 * HOUR_MS), SITES_MIN, True),
         (DEAD, 40, False),
     ],
 )
 def test_without_a_reference_five_that_are_not_known_to_be_dead_may_be_our_network(
-    standing: Standing, count: int, doubt: bool
+    last_up: LastUp, count: int, doubt: bool
 ) -> None:
     """An outage of ours that lasts longer than anything is surprising."""
-    assert nobodys(alone(FaultKind.TIMEOUT, count, standing)) == [doubt] * count
+    assert nobodys(alone(FaultKind.TIMEOUT, count, last_up)) == [doubt] * count
 
 
 @pytest.mark.parametrize(("answered_at", "doubt"), [(None, True), (50, True), (150, False)])

@@ -124,6 +124,14 @@ def test_ten_points_cost_at_least_three_dollars_a_day(wallets: int) -> None:
     assert gain_tenths(attack, public(), SOLD_AT) < 100
 
 
+def test_a_stranger_who_pays_most_lowers_nothing_that_sybils_could_win_back() -> None:
+    honest = [*public(), *customers(12)]
+    whale = Trade(address("whale"), SELLER, 10_000 * USD, 9)
+    before = score_tenths(sums_at(honest, SOLD_AT, SELLER))
+    assert score_tenths(sums_at([*honest, whale], SOLD_AT, SELLER)) >= before - FREE_TENTHS
+    assert gain_tenths(sybils(100, 10_000 * USD, gap=0.1), [*honest, whale], SOLD_AT) <= FREE_TENTHS
+
+
 def test_honest_customers_who_buy_elsewhere_too_are_worth_something() -> None:
     sums = sums_at([*public(), *customers(12)], SOLD_AT, SELLER)
     assert sums.low.weight == 12 * 10**6

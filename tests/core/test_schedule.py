@@ -12,9 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
-from tollgauge.core.exchange import Answer, Fault, FaultKind
-from tollgauge.core.schedule import RETRY_AFTER_MAX_MS, Cadence, next_due, pause_ms
-from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.core.exchange import Answer, Fault, FaultKind, Timings
+from tollgauge.core.probe import HOLDS_MIN_MS, Attribution, Outcome, ProbeResult
+from tollgauge.core.schedule import (
+    ASKED_MS,
+    RETRY_AFTER_MAX_MS,
+    Cadence,
+    NextProbe,
+    after_probe,
+    interval_ms,
+    next_due,
+    pause_ms,
+)
+from tollgauge.core.spans import HOLDS_MAX_MS, statement
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
 NOW = 1_795_000_000_000
 ENDPOINT = Endpoint(
@@ -68,6 +79,108 @@ def test_a_pause_moves_the_next_probe_only_where_it_is_the_longer() -> None:
     usual = next_due(ENDPOINT, Cadence(), now=NOW)
     assert next_due(ENDPOINT, Cadence(), now=NOW, pause_ms=MINUTE_MS) == usual
     assert next_due(ENDPOINT, Cadence(), now=NOW, pause_ms=2 * HOUR_MS) == NOW + 2 * HOUR_MS
+
+
+def test_a_delisted_endpoint_that_somebody_asked_for_is_probed_every_six_hours() -> None:
+    for asked_at, period in (
+        (NOW, 6 * HOUR_MS),
+        (NOW - ASKED_MS, 6 * HOUR_MS),
+        (NOW - ASKED_MS - 1, DAY_MS),
+        (None, DAY_MS),
+    ):
+        delisted = replace(ENDPOINT, status=Listing.DELISTED, asked_at=asked_at)
+        assert interval_ms(delisted, Cadence(), now=NOW) == period
+    assert interval_ms(replace(ENDPOINT, asked_at=NOW), Cadence(), now=NOW) == 30 * MINUTE_MS
+
+
+def result(at: int, kind: str) -> ProbeResult:
+    """A probe of one of the kinds `payable`, `down` and `ours`."""
+    return ProbeResult(
+        at=at,
+        outcome=Outcome.PAYMENT_REQUIRED if kind == "payable" else Outcome.TIMEOUT,
+        attribution=Attribution.OURS if kind == "ours" else Attribution.THEIRS,
+        up=kind == "payable",
+        payable=kind == "payable",
+        timings=Timings(total=10),
+    )
+
+
+def after(endpoint: Endpoint, probe: ProbeResult, **more: Any) -> tuple[Endpoint, NextProbe]:
+    """The endpoint after a probe, and what comes next."""
+    following = after_probe(endpoint, probe, Cadence(), now=probe.at + 900, **more)
+    said = statement(probe)
+    payable = endpoint.payable if said is None else said.payable
+    return replace(endpoint, payable=payable, unconfirmed_at=following.unconfirmed_at), following
+
+
+PAYABLE = replace(ENDPOINT, payable=True)
+
+
+def test_a_failure_of_an_endpoint_that_was_payable_is_asked_again_after_a_minute() -> None:
+    failed, following = after(PAYABLE, result(NOW, "down"))
+    assert (following.due, following.confirms) == (NOW + MINUTE_MS, False)
+    assert failed.unconfirmed_at == NOW
+    for kind in ("payable", "down"):
+        confirmed, last = after(failed, result(NOW + MINUTE_MS, kind))
+        assert last.confirms
+        assert confirmed.unconfirmed_at is None
+        assert last.due == next_due(ENDPOINT, Cadence(), now=NOW), "the regular probe stays"
+
+
+def test_a_confirmation_that_says_nothing_is_followed_by_one_after_five_minutes() -> None:
+    failed, _ = after(PAYABLE, result(NOW, "down"))
+    failed, second = after(failed, result(NOW + MINUTE_MS, "ours"))
+    assert (second.due, second.confirms) == (NOW + 5 * MINUTE_MS, True)
+    assert failed.unconfirmed_at == NOW
+    failed, third = after(failed, result(NOW + 5 * MINUTE_MS, "ours"))
+    assert (third.due, third.confirms) == (next_due(ENDPOINT, Cadence(), now=NOW), True)
+    assert failed.unconfirmed_at is None
+
+
+@pytest.mark.parametrize("payable", [False, None])
+def test_a_failure_after_a_failure_is_not_asked_again(payable: bool | None) -> None:
+    endpoint, following = after(replace(ENDPOINT, payable=payable), result(NOW, "down"))
+    assert following.due == next_due(ENDPOINT, Cadence(), now=NOW + 900)
+    assert endpoint.unconfirmed_at is None
+
+
+def test_a_pause_that_is_asked_for_is_kept_and_the_failure_holds_as_long() -> None:
+    endpoint, following = after(PAYABLE, result(NOW, "down"), pause_ms=6 * HOUR_MS)
+    assert following.due == NOW + 900 + 6 * HOUR_MS
+    assert following.holds == (6 * HOUR_MS + 900) * 3 // 2
+    assert endpoint.unconfirmed_at is None
+
+
+def test_a_probe_that_comes_when_the_regular_one_is_due_confirms_nothing() -> None:
+    failed, _ = after(PAYABLE, result(NOW, "down"))
+    late, following = after(failed, result(NOW + HOUR_MS, "down"))
+    assert not following.confirms
+    assert late.unconfirmed_at is None
+
+
+def test_where_the_regular_probe_comes_within_a_minute_nothing_else_is_asked() -> None:
+    quick = Cadence(every_ms=30 * SECOND_MS)
+    following = after_probe(PAYABLE, result(NOW, "down"), quick, now=NOW)
+    assert following.due < NOW + MINUTE_MS
+    assert following.unconfirmed_at is None
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["payable", "down", "ours"]), st.booleans()), max_size=30)
+)
+def test_no_history_makes_an_endpoint_be_asked_more_than_twice_again(
+    history: list[tuple[str, bool]],
+) -> None:
+    """At most two probes beside the regular ones, each within the regular interval."""
+    endpoint, now, extra = ENDPOINT, NOW, 0
+    for kind, pausing in history:
+        endpoint, following = after(endpoint, result(now, kind), pause_ms=HOUR_MS * pausing)
+        extra = extra + 1 if following.confirms else 0
+        assert extra <= 2
+        assert following.due > now
+        assert HOLDS_MIN_MS <= following.holds <= HOLDS_MAX_MS
+        assert (endpoint.unconfirmed_at is None) == (following.due > now + 5 * MINUTE_MS)
+        now = following.due
 
 
 @pytest.mark.parametrize(

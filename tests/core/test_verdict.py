@@ -79,7 +79,7 @@ def test_the_first_words_are_the_reason_of_the_advice(evidence: Evidence, first:
 
 def test_a_summary_under_policy_1_begins_with_its_error_flag_or_its_advice() -> None:
     wildcard = summary(score(payable(wildcard=True), POLICY_1))
-    assert wildcard.startswith("A made-up path of this host asks for payment too")
+    assert wildcard.startswith("Made-up paths of this host ask for payment too")
     assert "Avoid: grade D (49.0 of 100)" in wildcard
     assert summary(score(payable(), POLICY_1)).startswith("Proceed: grade A (85.0 of 100).")
 

@@ -169,7 +169,7 @@ SILENT = frozenset(range(DAY + 10, DAY + 14))
 
 def closed_before(connection: sa.Connection, ids: Sequence[str], scored: bool) -> None:
     """The tables of the version before days had spans, with closed days of two endpoints."""
-    command.upgrade(migrations.configuration(connection), "0018")
+    command.upgrade(migrations.configuration(connection), "0015")
     fill(connection, "host")
     for id_, results in zip(ids, PASTS, strict=True):
         fill(connection, "endpoint", id=id_, resource=id_)

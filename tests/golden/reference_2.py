@@ -121,8 +121,8 @@ def activity_ends(chain: dict[str, Any] | None) -> tuple[Fraction, Fraction]:
     sums, hosts = chain_sums(chain), chain["sharedHosts"] if chain else 1
     low, high = sums.get("low", NOBODY), sums.get("high", NOBODY)
     credited = min(effective(low), Fraction(low["weight"], 1_000_000))
-    at_most = activity(int(high["volume"]), effective(high), hosts)
-    return min(activity(int(low["volume"]), credited, hosts), at_most), at_most
+    at_least = activity(int(low["volume"]), credited, hosts)
+    return at_least, max(at_least, activity(int(high["volume"]), effective(high), hosts))
 
 
 def reference_2(doc: dict[str, Any]) -> dict[str, Any]:

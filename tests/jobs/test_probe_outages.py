@@ -17,6 +17,7 @@ from tests.support.probe_loop import START, Clock, Counting, Loop, counting, end
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.exchange import Timings
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.schedule import CONFIRM_AFTER_MS
 from tollgauge.core.units import DAY_MS, MINUTE_MS, SECOND_MS
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import LOOPBACK, closed_port
@@ -73,6 +74,18 @@ async def past(loop: Loop, added: Sequence[Endpoint]) -> list[Any]:
     return [await loop.score_of(each.id) for each in added]
 
 
+async def asked_again(loop: Loop, added: Sequence[Endpoint]) -> list[Any]:
+    """Some minutes on which failures are asked again, and the scores after them."""
+    clock = loop.clock
+    assert isinstance(clock, Clock)
+    began = clock.now
+    for wait in CONFIRM_AFTER_MS:
+        clock.now = began + wait
+        await loop.probe()
+    await loop.score()
+    return [await loop.score_of(each.id) for each in added]
+
+
 @pytest.mark.parametrize("references", [("https://api.site-0.example/",), ()])
 async def test_our_own_outage_changes_no_score(empty: Store, references: tuple[str, ...]) -> None:
     """With references, because none answers; without, because unrelated sites fail together."""
@@ -122,8 +135,7 @@ async def test_targets_that_are_down_while_we_are_connected_are_down(
         async with worker(empty, everyone, references=reference, ca_file=server.ca_file) as loop:
             before = await past(loop, added)
             await loop.probe()
-            await loop.score()
-            after = [await loop.score_of(each.id) for each in added]
+            after = await asked_again(loop, added)
     assert all(new.score_tenths < old.score_tenths for new, old in zip(after, before, strict=True))
 
 
@@ -139,9 +151,8 @@ async def test_nine_of_seventeen_that_go_down_in_one_wave_are_blamed(
         async with worker(empty, everyone, references=references, ca_file=server.ca_file) as loop:
             before = await past(loop, [*added, *good])
             assert (await loop.probe())["probed"] == 17
-            await loop.score()
-            after = [await loop.score_of(each.id) for each in [*added, *good]]
             newest = [(await loop.history(each.id))[-1] for each in added]
+            after = await asked_again(loop, [*added, *good])
     assert {result.attribution for result in newest} == {Attribution.THEIRS}
     lowered = [new.score_tenths < old.score_tenths for new, old in zip(after, before, strict=True)]
     assert lowered[:9] == [True] * 9
@@ -262,8 +273,7 @@ async def test_a_resolver_that_answers_private_addresses_is_believed_with_a_refe
         before = await past(loop, added)
         assert (await loop.probe())["connect-failure"] == count
         newest = [(await loop.history(each.id))[-1] for each in added]
-        await loop.score()
-        after = [await loop.score_of(each.id) for each in added]
+        after = await asked_again(loop, added)
     whose = (Attribution.THEIRS, "address-not-public")
     nobodys = (Attribution.UNKNOWN, "no-reference")
     assert {(r.attribution, r.reason) for r in newest} == {whose if references else nobodys}

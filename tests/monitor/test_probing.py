@@ -157,7 +157,7 @@ async def test_an_hour_s_outage_of_ours_is_held_against_nobody(
     excused = {number for number in seen[Attribution.OURS] if is_dead(number)}
     assert bool(excused) == bool(references), "if no reference answers, we know of nobody"
     assert not seen[Attribution.UNKNOWN]
-    stands = await world.store.reading(probes.standings, [one.id for one in everybody])
+    stands = await world.store.reading(probes.last_up_of, [one.id for one in everybody])
     assert {stands[one.id].down_since for one in live} == {None}
     assert {stands[one.id].down_since for one in dead} == {START - SURPRISE_MS}
 

@@ -5,15 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import Connection
+from tests.support.record_probe import record_probe
 
-from tollgauge.core.endpoint import Endpoint, endpoint_id
+from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
 from tollgauge.core.exchange import Timings
+from tollgauge.core.policy import POLICY_1
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
-from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
+from tollgauge.core.schedule import NORMAL, Cadence
+from tollgauge.core.score import OtherScore, score_from_json
+from tollgauge.core.scoring import score
+from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
+from tollgauge.db import meta
 from tollgauge.db.engine import Store
-from tollgauge.monitor import scoring
+from tollgauge.monitor import probing, scoring
+from tollgauge.monitor.probing import Observation
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import archive, probes
+from tollgauge.store.probes import changes as change_rows
 
 NOW = 20_700 * DAY_MS + 13 * HOUR_MS
 RESOURCE = "https://api.shop.com/a"
@@ -64,3 +73,92 @@ async def test_an_envelope_older_than_the_window_is_forgotten(store: Store) -> N
     found = await store.reading(scoring.gather, ENDPOINT, as_of=NOW)
     assert found.envelope is None
     assert sum(day.probes for day in found.days) == 1
+
+
+PAYABLE = replace(EMPTY, accepts=1, payable=True, compliant=True, compliance=100)
+
+
+def recorded(tx: Connection, result: ProbeResult) -> Endpoint:
+    """The endpoint after one probe of the loop."""
+    endpoint = endpoints.get(tx, ENDPOINT.id)
+    assert endpoint is not None
+    seen = Observation(endpoint=endpoint, result=result, learned=None)
+    probing.record(tx, (seen,), cadence=NORMAL, owner="one", now=result.at)
+    after = endpoints.get(tx, ENDPOINT.id)
+    assert after is not None
+    return after
+
+
+@pytest.mark.parametrize("confirmed_by", [PAYABLE, TIMED_OUT])
+async def test_a_first_failure_is_asked_again_before_it_limits_a_score(
+    store: Store, confirmed_by: ProbeResult
+) -> None:
+    month = range(NOW - 20 * DAY_MS, NOW, 30 * MINUTE_MS)
+    await store.writing(endpoints.insert, ENDPOINT)
+    await store.writing(probes.record_many, ENDPOINT.id, [replace(PAYABLE, at=at) for at in month])
+    failed = await store.writing(recorded, replace(TIMED_OUT, at=NOW))
+    evidence = await store.reading(scoring.gather, failed, as_of=NOW)
+    assert evidence.state is not None
+    assert (evidence.state.payable, evidence.state.unconfirmed) == (False, True)
+    first = score(evidence)
+    assert (first.grade, first.recommendation, first.caps) == ("A", "caution", ())
+    later = NOW + MINUTE_MS
+    asked = await store.writing(recorded, replace(confirmed_by, at=later))
+    again = await store.reading(scoring.gather, asked, as_of=later + MINUTE_MS)
+    assert again.state is not None
+    assert (again.state.payable, again.state.unconfirmed) == (confirmed_by is PAYABLE, False)
+    second = score(again)
+    assert bool(second.caps) == (confirmed_by is TIMED_OUT)
+    assert second.stats.probes == first.stats.probes, "it speaks for time, not for counts"
+    assert again.days[-1].spans.down == (MINUTE_MS if confirmed_by is PAYABLE else 2 * MINUTE_MS)
+    assert asked.next_due > NOW + 28 * MINUTE_MS
+
+
+async def test_a_confirmation_is_no_result_of_a_watch(store: Store) -> None:
+    """Two misses in a row, five minutes apart, are what makes an endpoint down."""
+    watched = replace(ENDPOINT, watched_until=NOW + DAY_MS)
+    await store.writing(endpoints.insert, watched)
+    for at, result in ((0, PAYABLE), (5, PAYABLE), (10, TIMED_OUT), (11, TIMED_OUT)):
+        await store.writing(recorded, replace(result, at=NOW + at * MINUTE_MS))
+    counted = await store.reading(
+        change_rows.checks, ENDPOINT.id, since=NOW - 1, until=NOW + DAY_MS
+    )
+    states = await store.reading(change_rows.change_states, [ENDPOINT.id])
+    assert counted == (3, 3)
+    assert states[ENDPOINT.id].recent == "110"
+
+
+@pytest.mark.parametrize(("days", "both"), [(0, True), (29, True), (30, False)])
+async def test_for_thirty_days_a_score_names_what_the_policy_before_gives(
+    store: Store, days: int, both: bool
+) -> None:
+    await store.writing(endpoints.insert, ENDPOINT)
+    await store.writing(record_probe, ENDPOINT.id, replace(PAYABLE, at=NOW - HOUR_MS))
+    await store.writing(meta.put, scoring.POLICY_2_SINCE, str(NOW - days * DAY_MS))
+    row = await scoring.score_and_save(store, ENDPOINT, cadence=NORMAL, now=NOW)
+    kept = score_from_json(row.result)
+    before = score(await store.reading(scoring.gather, ENDPOINT, as_of=NOW), POLICY_1)
+    assert (row.policy_version, kept.policy_version) == (2, 2)
+    assert kept.previous == (
+        OtherScore(policy_version=1, score_tenths=before.score_tenths, grade=before.grade)
+        if both
+        else None
+    )
+
+
+async def test_a_database_that_had_no_scores_before_shows_one_policy(store: Store) -> None:
+    await store.writing(endpoints.insert, ENDPOINT)
+    row = await scoring.score_and_save(store, ENDPOINT, cadence=NORMAL, now=NOW)
+    assert score_from_json(row.result).previous is None
+
+
+async def test_the_evidence_names_the_cadence_that_holds(store: Store) -> None:
+    await store.writing(endpoints.insert, ENDPOINT)
+    for endpoint, interval in (
+        (ENDPOINT, 20 * MINUTE_MS),
+        (replace(ENDPOINT, watched_until=NOW + 1), 5 * MINUTE_MS),
+        (replace(ENDPOINT, status=Listing.DELISTED), DAY_MS),
+    ):
+        cadence = Cadence(every_ms=20 * MINUTE_MS)
+        evidence = await store.reading(scoring.gather, endpoint, as_of=NOW, cadence=cadence)
+        assert evidence.interval == interval

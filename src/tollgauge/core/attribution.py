@@ -71,7 +71,7 @@ _FAILURES: Final = frozenset({Sign.FAILED, Sign.TLS_FAILED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class LastUp:
     """How an endpoint stood at its scored probes: when it was last up, and when the first of them
     since was that found it not up, None while there is none. Milliseconds UTC.
     """
@@ -79,12 +79,12 @@ class Standing:
     up_at: int | None = None
     down_since: int | None = None
 
-    def after(self, result: ProbeResult) -> Standing:
+    def after(self, result: ProbeResult) -> LastUp:
         """How it stands after one more probe."""
         if not result.scored:
             return self
         if result.up:
-            return Standing(up_at=result.at)
+            return LastUp(up_at=result.at)
         return replace(self, down_since=self.down_since or result.at)
 
 
@@ -97,14 +97,14 @@ class Asked:
     host: str
     at: int
     sign: Sign | None
-    standing: Standing = Standing()
+    last_up: LastUp = LastUp()
 
     @property
     def surprising(self) -> bool:
         """Whether this is a failure of an endpoint that was up less than SURPRISE_MS before, and
         at its last scored probe before this minute.
         """
-        up_at, down_since = self.standing.up_at, self.standing.down_since
+        up_at, down_since = self.last_up.up_at, self.last_up.down_since
         was_up = up_at is not None and up_at > self.at - SURPRISE_MS
         lately = down_since is None or down_since > self.at - MINUTE_MS
         return self.sign in _FAILURES and was_up and lately
@@ -112,7 +112,7 @@ class Asked:
     @property
     def dead(self) -> bool:
         """Whether the endpoint was down for SURPRISE_MS or more, so that a failure is no news."""
-        down_since = self.standing.down_since
+        down_since = self.last_up.down_since
         return down_since is not None and down_since <= self.at - SURPRISE_MS
 
 

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
+from functools import cache
 from itertools import accumulate, pairwise
 from statistics import median_low
 from typing import Final, NamedTuple
@@ -159,7 +160,7 @@ class _Weeks:
     def __init__(self, series: Sequence[Line], usual: int) -> None:
         self._usual = usual
         self._instants = [line.at for line in series]
-        said = [statement(probe_of(line, usual)) for line in series]
+        said = [statement(_probe(line.up, line.status, usual)) for line in series]
         self._said = (0, *accumulate(item is not None for item in said))
         self._up = (0, *accumulate(item is not None and item.up for item in said))
 
@@ -203,15 +204,21 @@ def _count_week(sums: Sums, history: _History, share: Fraction | None, policy: P
 
 def probe_of(line: Line, interval_ms: int) -> ProbeResult:
     """The probe that a line stands for, when the next one is due after `interval_ms`."""
-    answer = Answer(status=402 if line.up else line.status or 0)
+    return replace(_probe(line.up, line.status, interval_ms), at=line.at)
+
+
+@cache
+def _probe(up: bool, status: int | None, interval_ms: int) -> ProbeResult:  # noqa: FBT001 - a key
+    """What a line says, without its instant: there are few of them, and many lines."""
+    answer = Answer(status=402 if up else status or 0)
     exchange = Exchange(
         url="",
         method="GET",
-        at=line.at,
+        at=0,
         result=answer if answer.status else Fault(kind=FaultKind.TIMEOUT),
         timings=Timings(total=LATENCY_MS),
     )
-    result = judge(exchange, _PAYABLE if line.up else _NOTHING)
+    result = judge(exchange, _PAYABLE if up else _NOTHING)
     return replace(result, holds=holds_ms(payable=result.payable, interval_ms=interval_ms))
 
 

@@ -80,7 +80,7 @@ endpoint = sa.Table(
     sa.Column("last_seen", sa.BigInteger, nullable=False),
     sa.Column("last_probed", sa.BigInteger),
     # When it was last up at a scored probe, and the first one since that found it not up; NULL
-    # while there is none (core/attribution.Standing).
+    # while there is none (core/attribution.LastUp).
     sa.Column("up_at", sa.BigInteger),
     sa.Column("down_since", sa.BigInteger),
     sa.Column("next_due", sa.BigInteger, nullable=False),

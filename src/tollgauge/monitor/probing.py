@@ -31,8 +31,8 @@ from tollgauge.clients.x402 import PAYMENT_REQUIRED
 from tollgauge.core.attribution import (
     RECENT_MS,
     Asked,
+    LastUp,
     Sign,
-    Standing,
     Wave,
     cause,
     made_ours,
@@ -233,14 +233,14 @@ class Prober:
 
 def _as_asked(tx: Connection, observations: Sequence[Observation]) -> Wave:
     """Observations that are not recorded yet, as core/attribution judges them."""
-    standings = probes.standings(tx, [seen.endpoint.id for seen in observations])
+    known = probes.last_up_of(tx, [seen.endpoint.id for seen in observations])
     return [
         (
             Asked(
                 host=seen.endpoint.host,
                 at=seen.result.at,
                 sign=sign(seen.result),
-                standing=standings.get(seen.endpoint.id, Standing()),
+                last_up=known.get(seen.endpoint.id, LastUp()),
             ),
             seen.result,
         )
@@ -324,6 +324,7 @@ def record_requested(
     endpoint = endpoints.get(tx, resource.id)
     if endpoint is None:
         endpoint = discovery.adopt(tx, resource, source="request", now=now)
-    seen = replace(observation, endpoint=endpoint)
+    endpoints.asked_for(tx, endpoint.id, now=now)
+    seen = replace(observation, endpoint=replace(endpoint, asked_at=now))
     record(tx, (seen,), cadence=cadence, owner=owner, now=now)
     return endpoints.get(tx, endpoint.id) or endpoint

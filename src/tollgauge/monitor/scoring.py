@@ -31,7 +31,7 @@ from tollgauge.store.probes import window
 
 POLICY_2_SINCE: Final = "policy-2-since"
 """The key of the instant from which on this database has scores of policy 2; it is set where there
-were scores of policy 1 before (db/migrations, version 0019).
+were scores of policy 1 before (db/migrations, version 0016).
 """
 BOTH_MS: Final = 30 * DAY_MS
 """For how long scores name what the policy before gives too."""

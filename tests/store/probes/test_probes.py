@@ -26,7 +26,7 @@ from tests.support.probe_archive import (
 from tests.support.record_probe import record_probe
 from tests.support.statements import fetch
 
-from tollgauge.core.attribution import Asked, Sign, Standing
+from tollgauge.core.attribution import Asked, LastUp, Sign
 from tollgauge.core.endpoint import endpoint_id
 from tollgauge.core.probe import Outcome
 from tollgauge.core.rollup import rollup
@@ -180,12 +180,12 @@ async def test_the_last_probe_of_whoever_was_asked_lately_is_known_across_midnig
     ):
         assert await store.writing(record_probe, endpoint.id, replace(result, at=at))
     early, late = midnight - MINUTE_MS, midnight + MINUTE_MS
-    up, down = Standing(up_at=early), Standing(down_since=midnight)
-    before = Standing(up_at=midnight - HOUR_MS)
+    up, down = LastUp(up_at=early), LastUp(down_since=midnight)
+    before = LastUp(up_at=midnight - HOUR_MS)
     asked = [
-        Asked(host="a.com", at=early, sign=Sign.ANSWERED, standing=up),
-        Asked(host="a.com", at=midnight, sign=Sign.TLS_FAILED, standing=down),
-        Asked(host="b.com", at=late, sign=None, standing=before),
+        Asked(host="a.com", at=early, sign=Sign.ANSWERED, last_up=up),
+        Asked(host="a.com", at=midnight, sign=Sign.TLS_FAILED, last_up=down),
+        Asked(host="b.com", at=late, sign=None, last_up=before),
     ]
     everybody = await store.reading(probes.asked_since, early - 1)
     assert sorted(everybody, key=lambda one: one.at) == asked
@@ -207,14 +207,14 @@ async def test_who_was_asked_lately_is_found_by_an_index() -> None:
 async def test_a_standing_is_that_of_the_newest_probes_however_they_come(store: Store) -> None:
     await store.writing(endpoints.insert, A, B)
     results = lively(5, first=START, last=START + DAY_MS, number=60)
-    expected = Standing()
+    expected = LastUp()
     for result in results:
         expected = expected.after(result)
         assert await store.writing(record_probe, A.id, result)
-        assert (await store.reading(probes.standings, [A.id]))[A.id] == expected
+        assert (await store.reading(probes.last_up_of, [A.id]))[A.id] == expected
     await store.writing(probes.record_many, B.id, results[30:])
     await store.writing(probes.record_many, B.id, results[:30])
-    found = await store.reading(probes.standings, [A.id, B.id, "unknown"])
+    found = await store.reading(probes.last_up_of, [A.id, B.id, "unknown"])
     assert found == {A.id: expected, B.id: expected}
 
 

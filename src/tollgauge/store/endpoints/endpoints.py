@@ -95,6 +95,12 @@ def update(tx: Connection, endpoint: Endpoint) -> None:
     )
 
 
+def asked_for(tx: Connection, endpoint_id: str, *, now: int) -> None:
+    """Note that somebody paid for a report or a live probe of an endpoint."""
+    one = endpoint_table.c.id == endpoint_id
+    tx.execute(endpoint_table.update().where(one).values(asked_at=now))
+
+
 def make_due(tx: Connection, *, now: int) -> None:
     """Make every endpoint due at once."""
     tx.execute(endpoint_table.update().where(endpoint_table.c.next_due > now).values(next_due=now))

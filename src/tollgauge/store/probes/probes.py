@@ -22,7 +22,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.attribution import Asked, Standing, sign
+from tollgauge.core.attribution import Asked, LastUp, sign
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.rollup import Rollup, merge, rollup
 from tollgauge.core.spans import NO_SPANS, statement
@@ -129,12 +129,12 @@ def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> Sequence[NewProbe
     columns = [result_to_row(probe.endpoint_id, probe.result) for probe in new.values()]
     tx.execute(upsert.insert(tx, probe_table).on_conflict_do_nothing(), columns)
     newest = {probe.endpoint_id: probe for probe in new.values()}
-    standing = {id_: _standing(row) for id_, row in existing.items()}
+    last_up = {id_: _last_up(row) for id_, row in existing.items()}
     payable = {id_: row.payable for id_, row in existing.items()}
     unconfirmed = {id_: row.unconfirmed_at for id_, row in existing.items()}
     for (id_, at), probe in new.items():
         if at > (existing[id_].last_probed or 0):
-            standing[id_] = standing[id_].after(probe.result)
+            last_up[id_] = last_up[id_].after(probe.result)
             said = statement(probe.result)
             payable[id_] = payable[id_] if said is None else said.payable
             unconfirmed[id_] = probe.unconfirmed_at
@@ -146,8 +146,8 @@ def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> Sequence[NewProbe
                 "at_": probe.result.at,
                 "due_": probe.next_due,
                 "learned_": probe.learned,
-                "up_at_": standing[id_].up_at,
-                "down_since_": standing[id_].down_since,
+                "up_at_": last_up[id_].up_at,
+                "down_since_": last_up[id_].down_since,
                 "payable_": payable[id_],
                 "unconfirmed_at_": unconfirmed[id_],
             }
@@ -209,21 +209,21 @@ def asked_since(tx: Connection, since: int) -> tuple[Asked, ...]:
     not closed yet, with how the endpoint stands after it.
     """
     return tuple(
-        Asked(host=row.host, at=row.at, sign=sign(row), standing=_standing(row))
+        Asked(host=row.host, at=row.at, sign=sign(row), last_up=_last_up(row))
         for row in _ASKED_SINCE.rows(tx, {"since_": since})
     )
 
 
-def standings(tx: Connection, ids: Iterable[str]) -> dict[str, Standing]:
+def last_up_of(tx: Connection, ids: Iterable[str]) -> dict[str, LastUp]:
     """How endpoints stand after their scored probes, by id; unknown ids are left out."""
     query = sa.select(*endpoint_table.c["id", "up_at", "down_since"])
     return {
-        row.id: _standing(row) for row in rows.with_any(tx, query, endpoint_table.c.id, set(ids))
+        row.id: _last_up(row) for row in rows.with_any(tx, query, endpoint_table.c.id, set(ids))
     }
 
 
-def _standing(row: Any) -> Standing:
-    return Standing(up_at=row.up_at, down_since=row.down_since)
+def _last_up(row: Any) -> LastUp:
+    return LastUp(up_at=row.up_at, down_since=row.down_since)
 
 
 def _known(tx: Connection, probes: Sequence[NewProbe]) -> set[tuple[str, int]]:

@@ -15,9 +15,9 @@ from tollgauge.core.calibration import Bin
 from tollgauge.web.pages.charts.svg import element, label, picture, title
 from tollgauge.web.pages.labels import count, percent
 
-_SIZE: Final = (520, 400)
+_SIZE: Final = (520, 416)
 _LEFT: Final = 58
-_TOP: Final = 14
+_TOP: Final = 32
 _WIDTH: Final = 440
 _HEIGHT: Final = 330
 _BOTTOM: Final = _TOP + _HEIGHT
@@ -34,9 +34,7 @@ def reliability_diagram(key: str, name: str, bins: tuple[Bin, ...]) -> Markup:
     )
     body = [element for row in drawn for element in _point(row)]
     if not drawn:
-        body = [
-            label("not enough data", _x(500), _y(500) - 40, anchor="middle", kind="note"),
-        ]
+        body = [label("not enough data", _x(500), _y(500) - 40, anchor="middle", kind="note")]
     return picture(
         key,
         name,
@@ -46,7 +44,7 @@ def reliability_diagram(key: str, name: str, bins: tuple[Bin, ...]) -> Markup:
         element("line", x1=_x(0), y1=_y(0), x2=_x(1_000), y2=_y(1_000), class_="diagonal"),
         *body,
         label("forecast", _x(500), _BOTTOM + 42, anchor="middle"),
-        label("came true", _LEFT - 46, _TOP - 2),
+        label("came true", _LEFT - 46, 12),
     )
 
 

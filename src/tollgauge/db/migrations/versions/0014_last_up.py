@@ -1,4 +1,4 @@
-"""How an endpoint stood at its scored probes, and which were probed lately."""
+"""When an endpoint was last up at its scored probes, and which were probed lately."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from tollgauge.core.units import DAY_MS
 from tollgauge.db.codec import statement_from_json, statement_to_json
 from tollgauge.db.packing import unpack
 
-revision = "0019"
-down_revision = "0018"
+revision = "0016"
+down_revision = "0015"
 branch_labels = None
 depends_on = None
 

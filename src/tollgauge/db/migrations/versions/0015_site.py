@@ -7,7 +7,7 @@ from alembic import op
 
 from tollgauge.core.site import site
 
-revision = "0018"
+revision = "0015"
 down_revision = "0014"
 branch_labels = None
 depends_on = None
