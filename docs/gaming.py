@@ -253,7 +253,7 @@ def _settlements() -> Iterator[Attack]:
 
 
 def _outside_spending(dollars: int, count: int) -> Attack:
-    """Wallets that spend this at unrelated sellers, and each pay $1,000 that comes back by a hub."""
+    """Wallets that spend this at unrelated sellers, and pay $1,000 each that a hub gives back."""
     names, shops, crowd = wallets("wallet", count), wallets("shop", 4), wallets("customer", 200)
     payments = [*_pay(names, 1_000), *_return(1_000 * count, to=b"hub")]
     for shop in shops:
