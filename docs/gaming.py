@@ -17,32 +17,23 @@ from typing import Final
 from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import ChainEvidence, TermChange
 from tollgauge.core.exchange import Answer, Defect, Fault, FaultKind
-from tollgauge.core.lookalike import lookalike_paths
+from tollgauge.core.lookalike import SAME_TERMS_MAX, lookalike_paths
 from tollgauge.core.score import Score
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS
 from tollgauge.demo.behaviours import perfect_v2
-from tollgauge.demo.history import (
-    EVERY_MS,
-    Behaviour,
-    History,
-    Scores,
-    history,
-    in_turns,
-    up_until,
-)
+from tollgauge.demo.history import EVERY_MS, Behaviour, History, Scores, history, in_turns, up_until
 from tollgauge.demo.payments import Payment, paid, ring, sums_of, wallets
 from tollgauge.demo.seller import Request
 from tollgauge.demo.sellers import SELLERS
+from tollgauge.monitor.reports.leaderboard import SITE_ROWS, SIZE
 
 _START: Final = 20_600 * DAY_MS
 _SELLER: Final = SELLERS[0]
 _402: Final = perfect_v2(_SELLER, Request(method="GET", path=_SELLER.path), _START).answer
 FREE: Final = "nothing"
 _503: Final = Answer(status=503)
-_TIMEOUT: Final = Fault(kind=FaultKind.TIMEOUT)
 _NOW: Final = _START + 30 * DAY_MS - MINUTE_MS
 _SOLD_AT: Final = b"seller 0"
-Payments = list[Payment]
 _OLD_CHECK: Final = re.compile(r"/[0-9a-f]{16}")
 """The paths that the wildcard check asked for before they looked like the host's own."""
 
@@ -108,20 +99,16 @@ def _silences() -> Iterator[Attack]:
         bound=f"{counted}; the forecast caps what is not payable now",
     )
     asks = Answer(status=503, headers=(("retry-after", str(6 * 3_600)),))
-    half, pausing = (
-        _endpoint(in_turns(6 * HOUR_MS, 6 * HOUR_MS, _402, down)).best_of_last_day()
-        for down in (_503, asks)
-    )
     yield Attack(
         trick="one 503 with a Retry-After of 6 hours for each outage, up half of the time",
-        without=half,
-        with_it=pausing,
+        without=_endpoint(_in_turns(6, 6, _503)).best_of_last_day(),
+        with_it=_endpoint(_in_turns(6, 6, asks)).best_of_last_day(),
         bound="A failure speaks until one and a half times its pause has passed",
     )
     expired = Fault(kind=FaultKind.TLS_INVALID, defect=Defect.CERTIFICATE_EXPIRED)
     for trick, fault in (
         ("connection refused", Fault(kind=FaultKind.CONNECT)),
-        ("no answer in time", _TIMEOUT),
+        ("no answer in time", Fault(kind=FaultKind.TIMEOUT)),
         ("a wrong certificate", expired),
     ):
         yield Attack(
@@ -136,7 +123,8 @@ def _silences() -> Iterator[Attack]:
 
 
 def _left_behind() -> Iterator[Attack]:
-    slow = _up_until(30 * DAY_MS, _TIMEOUT, days=53, daily_after=30)
+    silent = Fault(kind=FaultKind.TIMEOUT)
+    slow = _up_until(30 * DAY_MS, silent, days=53, daily_after=30)
     yield Attack(
         trick="up for 30 days, then delisted and dead for 23",
         without=_up_until(30 * DAY_MS, _503, days=53).best_of_last_day(),
@@ -167,8 +155,8 @@ def _left_behind() -> Iterator[Attack]:
 def _terms() -> Iterator[Attack]:
     prices = [1_000, 1_900, 3_610, 6_859, 13_032]
     steps = [_price(9 + 7 * week, *prices[week : week + 2]) for week in range(4)]
-    jump, hijacked = [_price(30, 1_000, 100_000)], [_pay_to(30)]
-    rotation = [_pay_to(day) for day in range(1, 31)]
+    jump, rotation = [_price(30, 1_000, 100_000)], [_pay_to(day) for day in range(1, 31)]
+    hijacked = rotation[-1:]
     jumped = "`price-jumped`: at most 64.9 for 7 days"
     moved = "`payto-changed-recently`: at most 49 for 7 days, and `caution` for 30"
     month = _always(days=62)
@@ -208,7 +196,7 @@ def _seen_by_the_prober() -> Iterator[Attack]:
         (
             "402 for every path below `/api/`, 404 elsewhere",
             lambda path: path.startswith("/api/"),
-            "More than 20 endpoints with the same terms and answer are a wildcard too",
+            f"More than {SAME_TERMS_MAX} endpoints with the same terms and answers are one too",
         ),
     ):
         wild = {1: all(map(sells, old_paths)), 2: all(map(sells, new_paths))}
@@ -219,19 +207,18 @@ def _seen_by_the_prober() -> Iterator[Attack]:
             bound=bound,
             open=not wild[2],
         )
-    yield Attack(
-        trick="402 for the prober alone (by its User-Agent or address), else dead",
-        without=_up_a_quarter(_503),
-        with_it=found[False],
-        bound="Nothing that an unpaid prober can see; see below",
-        open=True,
-    )
-    yield Attack(
-        trick="the same, and one of the last purchases was not delivered",
-        without=_up_a_quarter(_503),
-        with_it=shown.best_of_last_day(paid_not_delivered=True),
-        bound="`paid-not-delivered`: at most 49",
-    )
+    unseen, bought = "Nothing that an unpaid prober can see", "`paid-not-delivered`: at most 49"
+    for trick, delivered, bound in (
+        ("402 for the prober alone (by its User-Agent or address), else dead", True, unseen),
+        ("the same, and one of the last purchases was not delivered", False, bought),
+    ):
+        yield Attack(
+            trick=trick,
+            without=_up_a_quarter(_503),
+            with_it=shown.best_of_last_day(paid_not_delivered=not delivered),
+            bound=bound,
+            open=delivered,
+        )
 
 
 # Settlements
@@ -266,9 +253,7 @@ def _settlements() -> Iterator[Attack]:
 
 
 def _outside_spending(dollars: int, count: int) -> Attack:
-    """Wallets that spend so many dollars a day at unrelated sellers, all together, and each pay
-    $1,000 that comes back through a hub.
-    """
+    """Wallets that spend this at unrelated sellers, and pay $1,000 each that a hub gives back."""
     names, shops, crowd = wallets("wallet", count), wallets("shop", 4), wallets("customer", 200)
     payments = [*_pay(names, 1_000), *_return(1_000 * count, to=b"hub")]
     for shop in shops:
@@ -298,11 +283,13 @@ def _paid(
     )
 
 
-def _pay(payers: Sequence[bytes], dollars: Fraction | int, *, to: bytes = _SOLD_AT) -> Payments:
+def _pay(
+    payers: Sequence[bytes], dollars: Fraction | int, *, to: bytes = _SOLD_AT
+) -> list[Payment]:
     return paid(payers, dollars, to=to, now=_NOW)
 
 
-def _return(dollars: int, *, to: bytes) -> Payments:
+def _return(dollars: int, *, to: bytes) -> list[Payment]:
     return paid([_SOLD_AT], dollars, to=to, now=_NOW, bought=False)
 
 
@@ -332,24 +319,20 @@ def _always(*, days: int = 30) -> History:
 
 @cache
 def _up_a_quarter(down: Answer | Fault) -> Scores:
-    return _endpoint(in_turns(6 * HOUR_MS, 18 * HOUR_MS, _402, down)).best_of_last_day()
+    return _endpoint(_in_turns(6, 18, down)).best_of_last_day()
 
 
-def _up_until(
-    since: int, down: Answer | Fault, *, days: int = 30, daily_after: int | None = None
-) -> History:
-    behave = up_until(_START + since, _402, down)
-    return _endpoint(behave, days=days, daily_after=daily_after)
+def _in_turns(up: int, down: int, answer: Answer | Fault) -> Behaviour:
+    return in_turns(up * HOUR_MS, down * HOUR_MS, _402, answer)
+
+
+def _up_until(since: int, down: Answer | Fault, **probed: int) -> History:
+    return _endpoint(up_until(_START + since, _402, down), **probed)
 
 
 def _price(day: int, before: int, after: int) -> TermChange:
-    return TermChange(
-        at=_START + day * DAY_MS,
-        kind=PRICE_CHANGED,
-        source="probe",
-        before=str(before),
-        after=str(after),
-    )
+    at, old, new = _START + day * DAY_MS, str(before), str(after)
+    return TermChange(at=at, kind=PRICE_CHANGED, source="probe", before=old, after=new)
 
 
 def _pay_to(day: int) -> TermChange:
@@ -363,9 +346,9 @@ def gaming() -> str:
     """The page, in Markdown."""
     head = ("attack", "policy 1", "policy 2", "costs", "bounded by")
     rows = [attack.row() for attack in attacks()]
-    lines = [head, tuple("---" for _ in head), *rows, _SPAM]
-    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return "\n\n".join((_HEAD, table, *_SECTIONS)) + "\n"
+    lines = (head, ["---"] * len(head), *rows, _SPAM)
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n\n".join((_HEAD, table, _OPEN)) + "\n"
 
 
 def _tenths(computed: Score) -> int:
@@ -395,10 +378,10 @@ settlements): without the trick → with it, and the points that it adds. Where 
 goes, each figure is that of the hour of the last day at which it looks best to a buyer."""
 _SPAM: Final = (
     "30,000 paths of one host in the directory",
-    "25 of 25 rows of the leaderboard",
-    "3 of 25 rows",
+    f"{SIZE} of {SIZE} rows of the leaderboard",
+    f"{SITE_ROWS} of {SIZE} rows",
     "a listing for each",
-    "At most 3 rows a site; more than 20 endpoints with the same terms and answers are a wildcard",
+    f"At most {SITE_ROWS} rows a site; {SAME_TERMS_MAX + 1} with the same answers are a wildcard",
 )
 _OPEN: Final = """\
 ## What is not bounded
@@ -415,4 +398,3 @@ _OPEN: Final = """\
   without one, as every honest newcomer does.
 - **A wildcard below a prefix**, with 20 endpoints or fewer, is not told from a path with a
   parameter."""
-_SECTIONS: Final = (_OPEN,)

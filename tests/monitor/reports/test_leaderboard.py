@@ -6,15 +6,18 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+import sqlalchemy as sa
+from sqlalchemy import Connection
 from tests.support.evidence_by_time import AS_OF, dead, payable
 
 from tollgauge.core.endpoint import Endpoint, Listing, endpoint_id
 from tollgauge.core.evidence import Evidence
 from tollgauge.core.units import HOUR_MS
+from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import reports, scoring
 from tollgauge.monitor.reports import MoreOfSite
-from tollgauge.monitor.reports.leaderboard import PAGE
+from tollgauge.monitor.reports.leaderboard import MORE_MAX, PAGE
 from tollgauge.store.endpoints import endpoints, scores
 
 STALE = replace(payable(), as_of=AS_OF + 24 * HOUR_MS)
@@ -89,6 +92,41 @@ async def test_many_paths_of_one_site_do_not_hide_the_others(store: Store) -> No
     assert len(shown.rows) == 25
     assert [row.host for row in shown.rows[3:]] == [f"seller-{n:02}.org" for n in range(22)]
     assert [more.count for more in shown.more.values()] == [PAGE + 47]
+
+
+async def test_thirty_thousand_listings_of_one_site_have_three_rows(store: Store) -> None:
+    """Half of them are paths of one host, and half have a host each."""
+    await add(store, "spam.example.com", "/", tenths=990)
+    await add(store, "seller.example.org", "/")
+    spam = [f"spam.example.com/{number}" for number in range(15_000)]
+    spam += [f"host-{number}.example.com/" for number in range(15_000)]
+    added = [
+        Endpoint(
+            id=endpoint_id(f"https://{address}"),
+            resource=f"https://{address}",
+            host=address.partition("/")[0],
+            first_seen=AS_OF,
+            last_seen=AS_OF,
+        )
+        for address in spam
+    ]
+    await store.writing(endpoints.insert, *added)
+    await store.writing(score_all_like, endpoint_id("https://spam.example.com/"))
+    shown = await board(store)
+    assert [row.host.endswith(".example.com") for row in shown.rows] == [True] * 3 + [False]
+    assert shown.more[shown.rows[2].id].count == MORE_MAX
+
+
+def score_all_like(tx: Connection, id_: str) -> None:
+    """Give every endpoint without a score that of one."""
+    others = [column for column in schema.score.c if column.name != "endpoint_id"]
+    row = tx.execute(sa.select(*others).where(schema.score.c.endpoint_id == id_)).one()
+    score = dict(row._mapping)
+    known = set(tx.execute(sa.select(schema.score.c.endpoint_id)).scalars())
+    ids = tx.execute(sa.select(schema.endpoint.c.id)).scalars()
+    tx.execute(
+        schema.score.insert(), [score | {"endpoint_id": one} for one in ids if one not in known]
+    )
 
 
 async def test_nothing_scored_is_an_empty_leaderboard(store: Store) -> None:

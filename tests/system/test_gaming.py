@@ -1,0 +1,55 @@
+"""The service among sellers that game the score: what it says of them is what they deserve."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tollgauge import app
+from tollgauge.core.endpoint import parse_resource
+from tollgauge.core.score import score_from_json
+from tollgauge.core.site import site
+from tollgauge.demo.seed import configuration, prepare
+from tollgauge.demo.sellers import SELLERS
+from tollgauge.demo.sellers.tricks import TRICKS
+from tollgauge.demo.world import World
+from tollgauge.monitor import reports
+from tollgauge.monitor.reports.leaderboard import SITE_ROWS
+from tollgauge.store.endpoints import scores
+
+DAYS = 12
+"""Long enough for an A."""
+UNSEEN = {"cloaks-by-agent", "sybil-wallets", "recirculated-money", "ring"}
+"""Kinds that are always payable as far as a probe can see, and were paid by nobody here."""
+HONEST = ("weather", "fx", "gas")
+
+
+def _silent(_words: str, _done: int, _total: int) -> None:
+    """Nobody watches."""
+
+
+async def test_no_trick_gets_an_a_or_a_row_that_it_does_not_deserve(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'demo.sqlite'}"
+    async with (
+        World.start(clock=app.now_ms) as world,
+        app.opened(configuration(world, port=0, store_url=url)) as service,
+    ):
+        await prepare(service, history_days=DAYS, report=_silent)
+        board = await service.store.reading(reports.leaderboard, now=app.now_ms())
+        ids = {seller: parse_resource(seller.url, world.perimeter).id for seller in SELLERS}
+        rows = await service.store.reading(scores.get_many, ids.values())
+    told = {seller: score_from_json(rows[ids[seller]].result) for seller in SELLERS}
+    for seller in SELLERS:
+        if seller.label in HONEST:
+            assert (told[seller].grade, told[seller].recommendation) == ("A", "proceed")
+    played = [seller for seller in TRICKS if seller.kind not in UNSEEN]
+    assert len(played) > 30
+    for seller in played:
+        assert told[seller].grade != "A", seller.url
+        # Between its jumps the price of one is what it was before.
+        assert told[seller].recommendation != "proceed" or seller.kind == "price-jumping"
+    shown = [row.resource for row in board.rows]
+    assert not {seller.url for seller in played} & set(shown)
+    sites = Counter(site(urlsplit(resource).hostname or "") for resource in shown)
+    assert max(sites.values()) <= SITE_ROWS
