@@ -99,9 +99,11 @@ class WatchService:
             discovery.record_page, crawl, [item], next_offset=1, now=self.clock()
         )
 
-    async def probe(self, *, up: bool = True, ours: bool = False, **more: Any) -> None:
-        """One check, five minutes after the last, as the probe loop records it."""
-        self.clock.now += 5 * MINUTE_MS
+    async def probe(
+        self, *, up: bool = True, ours: bool = False, minutes: int = 5, **more: Any
+    ) -> None:
+        """One check, some minutes after the last, as the probe loop records it."""
+        self.clock.now += minutes * MINUTE_MS
         found = ProbeResult(
             at=self.clock(),
             outcome=Outcome.PAYMENT_REQUIRED if up else Outcome.TIMEOUT,

@@ -20,7 +20,7 @@ async def test_feeds_show_public_incidents(watch_service: WatchService) -> None:
     await watch_service.probe()
     await watch_service.probe(quote=replace(QUOTE, pay_to="0x" + "dd" * 20))
     for _ in range(2):
-        await watch_service.probe(up=False)
+        await watch_service.probe(up=False, minutes=30)
     for url in (f"/endpoint/{ID}/feed.xml", "/provider/API.example.com/feed.xml"):
         answer = await watch_service.running.get(url)
         assert answer.status_code == 200
