@@ -82,9 +82,10 @@ async def test_the_curl_commands_answer_without_payment(shop: Storefront, tmp_pa
         value, end = reader.raw_decode(text)
         answers.append(value)
         text = text[end:].lstrip()
-    board, stats, preview, models, snapshot = answers
+    board, stats, calibration, preview, models, snapshot = answers
     assert set(board) >= {"asOf", "endpoints"}
     assert stats["listed"] > 0
+    assert "policies" in calibration
     assert "samples" in preview
     assert models["models"]
     assert snapshot["resource"] == WEATHER
