@@ -21,6 +21,8 @@ from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS
 
 START = 20_600 * DAY_MS
 SLOT = 30 * MINUTE_MS
+DELISTED = 6 * HOUR_MS
+"""How often an endpoint is probed that no directory lists any more."""
 LIMITS = settings(max_examples=150, deadline=None)
 FAILURES = (Outcome.SERVER_ERROR, Outcome.NOT_FOUND, Outcome.TIMEOUT)
 SILENCES = (*(Outcome.THROTTLED, Outcome.FORBIDDEN, Outcome.TIMEOUT, Outcome.CONNECT, Outcome.TLS),)
@@ -34,10 +36,12 @@ class Past(NamedTuple):
     probes: tuple[ProbeResult, ...]
     as_of: int
     known_days: int
+    listed: bool = True
 
 
 def score(past: Past, *, unconfirmed: bool = False) -> Score:
     base = timed(as_of=past.as_of, known_days=past.known_days)
+    base = replace(base, listed=past.listed, interval=SLOT if past.listed else DELISTED)
     return score_under(observe(past.probes, base, unconfirmed=unconfirmed), POLICY_2)
 
 
@@ -111,6 +115,24 @@ def test_a_pause_that_hides_only_failures_is_never_better_then_or_later(
     longer = replace(unpaid(asked.at, asked.outcome, interval_ms=pause))
     probes = (longer, *(probe for probe in past.probes if probe != asked and probe not in hidden))
     assert_not_better(score(past._replace(probes=probes)), score(past))
+
+
+@LIMITS
+@given(pasts(), st.integers(1, 200), st.integers(0, 40 * 48))
+def test_whoever_is_delisted_and_dead_is_never_better_then_or_later(
+    past: Past, failures: int, later: int
+) -> None:
+    """The same failures, each half hour or each sixth hour."""
+    died = past.probes[-1].at + SLOT if past.probes else START
+    probed = [unpaid(died + number * SLOT) for number in range(failures)]
+    seldom = [unpaid(probe.at, interval_ms=DELISTED) for probe in probed[::12]]
+    listed, delisted = (
+        past._replace(
+            probes=(*past.probes, *dead), as_of=probed[-1].at + later * SLOT, listed=dead is probed
+        )
+        for dead in (probed, seldom)
+    )
+    assert_not_better(score(delisted), score(listed))
 
 
 @LIMITS
