@@ -8,7 +8,7 @@ bin=.venv/bin
 unset PYTHONDONTWRITEBYTECODE
 
 # More workers than cores, since tests wait half of the time; a file stays on one, with its servers.
-tests=(-m pytest -q -n 3 --dist loadfile --no-loadscope-reorder)
+tests=(-m pytest -q -n 4 --dist loadfile --no-loadscope-reorder)
 
 step() { printf '\n== %s\n' "$*"; }
 

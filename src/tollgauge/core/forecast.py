@@ -13,16 +13,15 @@ from typing import Final
 from tollgauge.core.spans import Spans
 from tollgauge.core.units import HOUR_MS
 
-NOW_HOURS: Final = Fraction(1, 2)
+NOW_MS: Final = HOUR_MS // 2
 """`payableNow`: the next half hour."""
-DAY_HOURS: Final = Fraction(24)
-"""`payable24h`: a probe in 24 hours."""
 EXPECTED_PERMILLE: Final = 850
 """A lower chance of being payable in 24 hours is doubtful (core/policy, `doubtful-tomorrow`)."""
 
 
-def forecast(spans: Spans, *, payable: bool, hours: Fraction) -> Fraction:
-    """The probability that a probe `hours` from now finds the endpoint payable, from 0 to 1.
+def forecast(spans: Spans, *, payable: bool, ahead_ms: int) -> Fraction:
+    """The probability that a probe h hours from now (`ahead_ms`) finds the endpoint payable, from
+    0 to 1.
 
     `payable` is what the last statement says. With T_up and T_down the hours that were payable and
     not, F failures and R repairs begun:
@@ -31,16 +30,16 @@ def forecast(spans: Spans, *, payable: bool, hours: Fraction) -> Fraction:
       mu = (R + 1/4) / (T_down + 1/2), with 72 added to T_down if it was never payable;
     - payable now: 1 - lambda h / (1 + (lambda + rho) h); else mu h / (1 + mu h + lambda h).
     """
-    up = Fraction(spans.payable, HOUR_MS)
-    down = Fraction(spans.up + spans.down - spans.payable, HOUR_MS)
-    failing = (spans.failures + Fraction(1, 2)) / (up + 72) * hours
+    up, down = spans.payable, spans.up + spans.down - spans.payable
+    # lambda h is failing / up, and rho h or mu h is repair / down, all in milliseconds.
+    failing, up = (2 * spans.failures + 1) * ahead_ms, 2 * (up + 72 * HOUR_MS)
     if payable:
-        repair = (spans.repairs + 1) / (down + 8) * hours
-        return 1 - failing / (1 + failing + repair)
+        repair, down = (spans.repairs + 1) * ahead_ms, down + 8 * HOUR_MS
+        return Fraction((down + repair) * up, down * up + failing * down + repair * up)
     never = not spans.payable and not spans.failures
-    repair = (spans.repairs + Fraction(1, 4)) / (down + Fraction(1, 2) + (72 if never else 0))
-    repair *= hours
-    return repair / (1 + repair + failing)
+    repair = (4 * spans.repairs + 1) * ahead_ms
+    down = 4 * down + 2 * HOUR_MS + (4 * 72 * HOUR_MS if never else 0)
+    return Fraction(repair * up, down * up + repair * up + failing * down)
 
 
 def is_expected(payable_24h_permille: int | None) -> bool:

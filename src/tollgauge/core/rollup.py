@@ -17,7 +17,7 @@ from tollgauge.core import latency as latency_histogram
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.latency import Histogram
 from tollgauge.core.probe import ProbeResult
-from tollgauge.core.spans import NO_SPANS, Spans
+from tollgauge.core.spans import NO_SPANS, Spans, spans_sum
 from tollgauge.core.units import DAY_MS, day_of
 
 SLOT_MS: Final = 30 * 60 * 1_000
@@ -178,7 +178,7 @@ def totals(days: Iterable[Rollup]) -> Totals:
         latency_sum=sum(row.latency_sum for row in rows),
         latency=latency,
         excluded=_reasons(rows),
-        spans=sum((row.spans for row in rows), NO_SPANS),
+        spans=spans_sum((row.spans, 1) for row in rows),
     )
 
 

@@ -23,7 +23,7 @@ from tollgauge.core.advice import PAYABLE, Advice, Judgement, by_flags, by_grade
 from tollgauge.core.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.evidence import Evidence, EvidenceError
 from tollgauge.core.finding import Severity
-from tollgauge.core.forecast import DAY_HOURS, NOW_HOURS, forecast
+from tollgauge.core.forecast import NOW_MS, forecast
 from tollgauge.core.latency import percentile
 from tollgauge.core.policy import CURRENT, POLICIES, Cap, Policy
 from tollgauge.core.rounding import half_up
@@ -114,8 +114,8 @@ def score(evidence: Evidence, policy: Policy = CURRENT) -> Score:
         stats=_stats(facts),
         settlement=_settlement(facts),
         reason=advice.reason,
-        payable_now_permille=_chance(facts, NOW_HOURS),
-        payable_24h_permille=_chance(facts, DAY_HOURS),
+        payable_now_permille=_chance(facts, NOW_MS),
+        payable_24h_permille=_chance(facts, DAY_MS),
         activity=_activity(facts),
     )
 
@@ -174,7 +174,7 @@ def _caps(facts: Facts, flags: tuple[Flag, ...]) -> tuple[Cap, ...]:
     caps = [cap for cap in policy.caps if cap.code in codes]
     # Until a first failure is confirmed, the forecast that limits is the one from before it.
     payable = facts.is_payable or facts.is_unconfirmed
-    now, day = (_forecast(facts, hours, payable=payable) for hours in (NOW_HOURS, DAY_HOURS))
+    now, day = (_forecast(facts, ahead, payable=payable) for ahead in (NOW_MS, DAY_MS))
     caps += [rule.cap for rule in policy.forecast_caps if now < rule.now and day < rule.day]
     if (median := facts.evidence.site_median_tenths) is not None and policy.forecast_caps:
         reason = "A new path is not taken for better than its site for 7 days."
@@ -182,15 +182,15 @@ def _caps(facts: Facts, flags: tuple[Flag, ...]) -> tuple[Cap, ...]:
     return tuple(sorted(caps, key=lambda cap: (cap.limit_tenths, cap.code)))
 
 
-def _forecast(facts: Facts, hours: Fraction, *, payable: bool) -> Fraction:
-    return forecast(facts.totals.spans, payable=payable, hours=hours)
+def _forecast(facts: Facts, ahead_ms: int, *, payable: bool) -> Fraction:
+    return forecast(facts.totals.spans, payable=payable, ahead_ms=ahead_ms)
 
 
-def _chance(facts: Facts, hours: Fraction) -> int | None:
+def _chance(facts: Facts, ahead_ms: int) -> int | None:
     """A forecast in thousandths, None under a policy without, or where nothing was measured."""
     if not facts.policy.forecast_caps or facts.evidence.state is None:
         return None
-    return half_up(_forecast(facts, hours, payable=facts.is_payable), 1_000)
+    return half_up(_forecast(facts, ahead_ms, payable=facts.is_payable), 1_000)
 
 
 def _activity(facts: Facts) -> Activity | None:

@@ -65,19 +65,28 @@ class Spans:
             repairs=self.repairs + other.repairs,
         )
 
-    def __mul__(self, weight: int) -> Spans:
-        """Every figure times a weight."""
-        return Spans(
-            up=weight * self.up,
-            payable=weight * self.payable,
-            down=weight * self.down,
-            compliance=weight * self.compliance,
-            failures=weight * self.failures,
-            repairs=weight * self.repairs,
-        )
-
 
 NO_SPANS: Final = Spans()
+
+
+def spans_sum(parts: Iterable[tuple[Spans, int]]) -> Spans:
+    """The sum of spans, each times a weight."""
+    up = payable = down = compliance = failures = repairs = 0
+    for part, weight in parts:
+        up += weight * part.up
+        payable += weight * part.payable
+        down += weight * part.down
+        compliance += weight * part.compliance
+        failures += weight * part.failures
+        repairs += weight * part.repairs
+    return Spans(
+        up=up,
+        payable=payable,
+        down=down,
+        compliance=compliance,
+        failures=failures,
+        repairs=repairs,
+    )
 
 
 def holds_ms(*, payable: bool, interval_ms: int) -> int:

@@ -18,7 +18,7 @@ from tollgauge.core.evidence import Evidence, LastProbe, TermChange
 from tollgauge.core.policy import Policy
 from tollgauge.core.rollup import Totals, totals
 from tollgauge.core.signals.volume import Volume, volume_of
-from tollgauge.core.spans import Spans
+from tollgauge.core.spans import Spans, spans_sum
 from tollgauge.core.units import WINDOW_MS, day_of
 
 
@@ -117,7 +117,7 @@ def facts_of(evidence: Evidence, policy: Policy) -> Facts:
         totals=totals(row for row in evidence.days if row.day in window),
         changes=frozenset(item for item in evidence.changes if start < item.at <= evidence.as_of),
         volume=volume_of(evidence.chain),
-        weighted=sum(
-            (row.spans * weights[row.day] for row in evidence.days if row.day in weights), Spans()
+        weighted=spans_sum(
+            (row.spans, weights[row.day]) for row in evidence.days if row.day in weights
         ),
     )
