@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 PROBE_STEPS: Final = 5
 """Requests one after the other under a host's lease: three ways to ask, the check of our own
-connection, and the random path that tells a wildcard host."""
+connection, and the unlisted paths that tell a wildcard host."""
 
 Rule = tuple[frozenset[str], bool, str]
 """The sections it looks at, whether they contradict each other, and what to say then."""

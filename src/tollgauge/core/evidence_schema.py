@@ -234,7 +234,7 @@ def _evidence(number: int, day: _Schema, chain: _Schema, **since: _Schema) -> _S
                 "firstSeen": _instant("When the endpoint was first known"),
                 "listed": _flag("Whether any directory lists it now"),
                 "templated": _flag("Whether its path holds a placeholder that nobody filled in"),
-                "wildcard": _flag("Whether a random path of its host answered 402"),
+                "wildcard": _flag("Whether unlisted paths of its host answered 402"),
                 "injection": _flag("Whether its texts look like instructions to an agent"),
                 "quote": _maybe(_QUOTE),
                 "days": _list("Probes of the window, one row a UTC day", day, most=4_096),

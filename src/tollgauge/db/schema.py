@@ -59,7 +59,7 @@ host = sa.Table(
     sa.Column("lease_until", sa.BigInteger, nullable=False, server_default="0"),
     # No probe before this instant: Retry-After, or the least gap between two probes.
     sa.Column("free_at", sa.BigInteger, nullable=False, server_default="0"),
-    # Whether a random path answered 402 too, and when that was tried; NULL while untried.
+    # Whether unlisted paths answered 402 too, and when that was tried; NULL while untried.
     sa.Column("wildcard", sa.Boolean),
     sa.Column("wildcard_at", sa.BigInteger),
     sa.Index("ix_host_site", "site"),

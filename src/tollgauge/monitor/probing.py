@@ -118,7 +118,7 @@ class Prober:
     async def probe_alone(self, endpoint: Endpoint, *, first: bool) -> Observation:
         """Probe one endpoint outside of any wave; `first` says that nobody knew it.
 
-        The host is asked for a random path too where the endpoint would become public, and the
+        The host is asked for unlisted paths too where the endpoint would become public, and the
         host was never asked.
         """
         seen = await self._ask(endpoint, first=first)

@@ -4,7 +4,7 @@ for payment.
 Rules (docs/operating.md, *what is public*):
 - anyone can have any URL probed by buying a report on it, so a URL alone says nothing about its
   host: until it is listed or answers 402, only its buyer sees it;
-- if a random path of the host answers 402 too, a 402 says nothing either; until that has been
+- if unlisted paths of the host answer 402 too, a 402 says nothing either; until that has been
   tried, the endpoint is not public;
 - what is not public after a week is removed (store/never_public), unless it is watched.
 """
