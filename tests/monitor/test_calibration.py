@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.support.forecasts import HOUR, probed, record, row, scored
 from tests.support.series import HALF_HOUR, START
 
 from tollgauge.core.calibration import BASELINES, DAY, FORECAST, KEPT, NEXT, NOW, Sums
+from tollgauge.core.probe import Attribution
 from tollgauge.core.replay import Line, probe_of
 from tollgauge.core.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.db.engine import Store
@@ -62,10 +65,19 @@ async def test_a_forecast_is_held_against_the_next_probe_and_the_one_a_day_later
 async def test_where_no_probe_spoke_nothing_is_counted(store: Store) -> None:
     id_ = await probed(store, URL, [True])
     await record(store, id_, [True], start=START + DAY_MS + 31 * MINUTE_MS)
+    late = probe_of(Line(START + HALF_HOUR, up=False), HALF_HOUR)
+    ours = replace(late, attribution=Attribution.OURS)
+    await store.writing(probes.record_many, id_, [ours])
+    sums = await outcomes(store, row(id_))
+    assert list(sums.rows()) == [(KEPT, 1, 0)]
+
+
+async def test_a_refusal_is_an_outcome_that_is_not_payable(store: Store) -> None:
+    id_ = await probed(store, URL, [True])
     throttled = probe_of(Line(START + HALF_HOUR, up=False, status=429), HALF_HOUR)
     await store.writing(probes.record_many, id_, [throttled])
     sums = await outcomes(store, row(id_))
-    assert list(sums.rows()) == [(KEPT, 1, 0)]
+    assert [hits for _, hits in sums.of(NOW, FORECAST).values()] == [0]
 
 
 async def test_outcomes_are_the_same_when_their_days_are_closed(store: Store) -> None:

@@ -3,7 +3,8 @@ come true, and added up by policy version.
 
 The forecasts of a sample of endpoints are kept each hour, other endpoints each hour
 (core/calibration.sample). A forecast counts from the as-of of its score, which is at most an hour
-old. It is held against the scored probes after that; where none came in time it counts nothing.
+old. It is held against the probes after that which say something of the target, a 429 among them;
+where none came in time it counts nothing.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from tollgauge.core.calibration import (
 from tollgauge.core.outcomes import Outcomes
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.score import score_from_json
+from tollgauge.core.spans import statement
 from tollgauge.core.units import DAY_MS, HOUR_MS, WINDOW_MS, day_of
 from tollgauge.store.endpoints import endpoints, forecasts, scores
 from tollgauge.store.endpoints.forecasts import ForecastRow
@@ -51,7 +53,7 @@ class Calibration:
 
 def make(tx: Connection, endpoint_ids: Sequence[str], *, now: int) -> list[ForecastRow]:
     """The forecasts that the scores of some endpoints say; none for a score that is older than an
-    hour, has no forecast, or whose endpoint has no scored probe.
+    hour, has no forecast, or whose endpoint has no probe that says something of it.
     """
     known = endpoints.get_many(tx, endpoint_ids)
     rows = []
@@ -123,5 +125,7 @@ def _count(sums: Sums, row: ForecastRow, seen: Outcomes) -> None:
 
 
 def _counts(result: ProbeResult) -> bool:
-    """Whether a probe is an outcome: scored, and no second look at a failure."""
-    return result.scored and not result.confirms
+    """Whether a probe is an outcome: it says something of the target, which a refusal does, and is
+    no second look at a failure.
+    """
+    return statement(result) is not None and not result.confirms
