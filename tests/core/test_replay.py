@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -33,13 +34,13 @@ STATUSES = st.sampled_from([None, 200, 401, 404, 429, 503])
 STATES = st.lists(st.booleans(), min_size=2, max_size=120)
 
 
-def counts(lines: list[Line], horizon: str, measure: str, **options: object) -> dict[object, int]:
-    sums = replay("site", lines, Replaying(**options))  # type: ignore[arg-type]
+def counts(lines: list[Line], horizon: str, measure: str, **options: Any) -> dict[object, int]:
+    sums = replay("site", lines, Replaying(**options))
     return {value: count for value, (count, _) in sums.of(horizon, measure).items()}
 
 
-def briers(lines: list[Line], horizon: str = DAY, **options: object) -> dict[str, float]:
-    sums = replay("site", lines, Replaying(**options))  # type: ignore[arg-type]
+def briers(lines: list[Line], horizon: str = DAY, **options: Any) -> dict[str, float]:
+    sums = replay("site", lines, Replaying(**options))
     return {row.name: row.brier_millionths / 1_000_000 for row in qualities(sums, horizon)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from tests.support.probe_loop import endpoint
 from tests.support.series import HALF_HOUR, START
@@ -24,7 +25,7 @@ HOUR = START // (2 * HALF_HOUR)
 """The hour since the epoch that begins at START."""
 
 
-def forecast(**changes: object) -> Forecast:
+def forecast(**changes: Any) -> Forecast:
     made = Forecast(
         payable_now=990,
         payable_24h=950,
@@ -33,12 +34,10 @@ def forecast(**changes: object) -> Forecast:
         age_days=12,
         baselines=(1_000, 999, 998, 997),
     )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return replace(made, **changes)
 
 
-def row(
-    endpoint_id: str = "a", *, hour: int = 0, policy: int = 2, **changes: object
-) -> ForecastRow:
+def row(endpoint_id: str = "a", *, hour: int = 0, policy: int = 2, **changes: Any) -> ForecastRow:
     """A forecast of the hour that is so many hours after START, made at its beginning."""
     return ForecastRow(
         hour=HOUR + hour,
@@ -64,14 +63,14 @@ async def record(store: Store, id_: str, states: Sequence[bool], *, start: int) 
     await store.writing(probes.record_many, id_, results)
 
 
-async def scored(store: Store, id_: str, *, as_of: int, **changes: object) -> Score:
+async def scored(store: Store, id_: str, *, as_of: int, **changes: Any) -> Score:
     """The endpoint's score as of an instant, with a forecast, as the score loop saves it."""
     known = await store.reading(endpoints.get, id_)
     assert known is not None
     evidence = await store.reading(scoring.gather, known, as_of=as_of)
     computed = replace(
         score(evidence, POLICY_2),
-        **{"payable_now_permille": 990, "payable_24h_permille": 950, **changes},  # type: ignore[arg-type]
+        **{"payable_now_permille": 990, "payable_24h_permille": 950, **changes},
     )
     saved = replace(
         scoring.scored(id_, evidence),

@@ -21,10 +21,9 @@ from tollgauge.monitor.reports.leaderboard import MORE_MAX, PAGE
 from tollgauge.store.endpoints import endpoints, scores
 
 STALE = replace(payable(), as_of=AS_OF + 24 * HOUR_MS)
-NOT_PAYABLE = payable(
-    last=replace(payable().last, accepts=0, payable=False)  # type: ignore[type-var]
-)
 GOOD = payable()
+assert GOOD.last is not None
+NOT_PAYABLE = payable(last=replace(GOOD.last, accepts=0, payable=False))
 
 
 async def add(
