@@ -120,7 +120,12 @@ class Databases:
 
     async def _emptied(self, name: str) -> bool:
         """Whether a database is now as it was made."""
-        address: dict[str, Any] = {"host": str(self._server.folder), "user": "tollgauge"}
+        address: dict[str, Any] = {
+            "host": str(self._server.folder),
+            "user": "tollgauge",
+            # A test may have set a time-out for the database, which would end this connection too.
+            "server_settings": {"idle_session_timeout": "0", "statement_timeout": "0"},
+        }
         try:
             connection = await asyncpg.connect(**address, database=name)
             try:
