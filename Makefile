@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 ARGS ?=
 
-.PHONY: demo test test-all setup setup-test clean docs
+.PHONY: bench demo test test-all setup setup-test clean docs
 
 demo: setup  ## the whole service at work on this machine, until Ctrl-C
 	$(VENV)/bin/tollgauge demo --history-days 30 $(ARGS)
@@ -21,6 +21,10 @@ setup:  ## Python packages and the demo's Node parts, from the lock files
 setup-test:
 	bash scripts/setup.sh postgres
 	bash scripts/setup.sh chromium
+
+bench: setup setup-test  ## measure the service and write docs/benchmarks.md; takes an hour
+	bash scripts/setup.sh bench
+	$(VENV)/bin/python -m bench.document $(ARGS)
 
 docs:  ## write again what is generated from the code
 	$(VENV)/bin/python docs/generate.py

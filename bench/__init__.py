@@ -1,8 +1,8 @@
 """Measurements of the service itself, one file each: `tollgauge bench NAME`.
 
-A measurement is a module with `run()`, which returns a JSON object: all that was measured, the
-`figures` that have `limits`, and whether each is `held`. Each compares itself with a peer in the
-same run, so that its ratios mean the same on any machine.
+A measurement is a module with `run()`, which returns a Report (bench/measurement): figures with
+goals. Where there is a peer, both are measured in the same run, so that the ratio means the same on
+any machine. `bench.document` runs all of them and writes docs/benchmarks.md.
 
 This package is not part of the installed distribution. `tollgauge.cli.bench` finds it in a
 checkout.
@@ -10,11 +10,12 @@ checkout.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from bench.measurement import Report
 from tollgauge.core.errors import TollgaugeError
 
 CHECKOUT: Final = Path(__file__).resolve().parent.parent
@@ -33,12 +34,23 @@ class UnknownBench(TollgaugeError):  # noqa: N818 - what was asked for, not a fa
     """There is no measurement of this name."""
 
 
-def run(name: str) -> dict[str, Any]:
-    """The figures of one measurement. Raises UnknownBench."""
+def run(name: str) -> Report:
+    """Run one measurement. Raises UnknownBench."""
     module = BENCHES.get(name)
     if module is None:
         raise UnknownBench(
             f"There is no measurement {name!r}.", hint=f"Choose one of {', '.join(BENCHES)}."
         )
-    report: dict[str, Any] = import_module(module).run()
+    report: Report = import_module(module).run()
     return report
+
+
+def lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """A report (`Report.document`) as text, a line for each figure."""
+    for measured in document["measurements"]:
+        beside = ""
+        if measured["peer"] is not None:
+            beside = f", {measured['ratio']} of {measured['peer']} ({measured['peerFigure']})"
+        met = "met" if measured["met"] else "NOT met"
+        figure = f"{measured['name']}: {measured['figure']} {measured['unit']}"
+        yield f"{figure}{beside}; goal {measured['goal']}: {met}"

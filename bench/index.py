@@ -29,6 +29,7 @@ from eth_abi.abi import decode
 
 from bench import CHECKOUT
 from bench.canned import BLOCK_SECONDS, CHAIN_ID, TOKEN, World, settlements, wallet
+from bench.measurement import Measurement, Report
 from tollgauge.clients.chain.log_query import read_events
 from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.rpc import Node, parsed, uncollected
@@ -53,49 +54,36 @@ SUMMED_PAYERS: Final = 20_000
 SUMMED_A_DAY: Final = 30_000
 FAVOURITES: Final = 5
 """How many wallets a payer pays again and again."""
-LIMITS: Final = {
-    "decode_logs_per_cpu_s": 150_000,
-    "index_logs_per_s": 10_000,
-    "follow_share_of_a_core": 0.10,
-    "decode_growth_mb": 32,
-    "index_growth_mb": 64,
-    "sums_cpu_us_per_row": 40,
-    "sums_growth_mb": 256,
-}
 
 
 def run(
     decoded: int = DECODED, stored: int = STORED, followed: int = 60, summed: int = SUMMED_A_DAY
-) -> dict[str, Any]:
-    """Every figure, and whether the limits hold. `followed` is how many blocks are followed,
-    `summed` how many day sums there are of each of 30 days.
+) -> Report:
+    """Measure all four. `followed` is how many blocks are followed, `summed` how many day sums
+    there are of each of 30 days.
     """
     decoding = measure_decoding(decoded)
     indexing = asyncio.run(measure_indexing(stored))
     following = asyncio.run(measure_following(followed))
     summing = asyncio.run(measure_sums(summed))
-    figures = {
-        "decode_logs_per_cpu_s": decoding["logs_per_cpu_s"],
-        "index_logs_per_s": indexing["logs_per_s"],
-        "follow_share_of_a_core": following["share_of_a_core"],
-        "decode_growth_mb": decoding["growth_mb"],
-        "index_growth_mb": indexing["growth_mb"],
-        "sums_cpu_us_per_row": summing["cpu_us_per_row"],
-        "sums_growth_mb": summing["growth_mb"],
-    }
-    least = {"decode_logs_per_cpu_s", "index_logs_per_s"}
-    return {
-        "decode": decoding,
-        "index": indexing,
-        "follow": following,
-        "sums": summing,
-        "figures": figures,
-        "limits": LIMITS,
-        "held": {
-            name: value >= LIMITS[name] if name in least else value <= LIMITS[name]
-            for name, value in figures.items()
-        },
-    }
+    rate, stored_rate = decoding["logs_per_cpu_s"], indexing["logs_per_s"]
+    share, cost = following["share_of_a_core"], summing["cpu_us_per_row"]
+    return Report(
+        measurements=(
+            _least("decode", rate, unit="logs a CPU second", goal=150_000),
+            _least("store", stored_rate, unit="logs a second", goal=10_000),
+            Measurement(name="follow a chain", figure=share, unit="cores", goal=0.1),
+            Measurement(name="decode growth", figure=decoding["growth_mb"], unit="MB", goal=32),
+            Measurement(name="store growth", figure=indexing["growth_mb"], unit="MB", goal=64),
+            Measurement(name="sums", figure=cost, unit="us of CPU a row", goal=40),
+            Measurement(name="sums growth", figure=summing["growth_mb"], unit="MB", goal=256),
+        ),
+        details={"decode": decoding, "index": indexing, "follow": following, "sums": summing},
+    )
+
+
+def _least(name: str, figure: float, *, unit: str, goal: float) -> Measurement:
+    return Measurement(name=name, figure=figure, unit=unit, goal=goal, bound="least")
 
 
 def measure_decoding(total: int) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from starlette.responses import Response
 
 from bench import CHECKOUT
 from bench.database import opened
+from bench.measurement import Measurement, Report
 from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.clients.seal import destination_context, watch_context
 from tollgauge.clients.webhooks import WatchSettings
@@ -49,19 +50,21 @@ ENDPOINTS: Final = 1_000
 FAILING: Final = 100
 """One destination in so many is broken."""
 SPREAD_S: Final = 60
-LIMITS: Final = {"p95_s": 10.0, "growth_mb": 64, "healthy_left": 0}
 GOOD, BAD, STUCK = "good.receivers.example", "bad.receivers.example", "stuck.receivers.example"
 
 
-def run(
-    count: int = WATCHES, endpoint_count: int = ENDPOINTS, spread_s: int = SPREAD_S
-) -> dict[str, Any]:
-    """Every figure, and whether the limits hold."""
-    report = asyncio.run(measure(count, endpoint_count, spread_s))
-    all_figures = {**report, "p95_s": report["delay_s"]["p95"]}
-    figures = {name: all_figures[name] for name in LIMITS}
-    held = {name: figures[name] <= limit for name, limit in LIMITS.items()}
-    return {**report, "figures": figures, "limits": LIMITS, "held": held}
+def run(count: int = WATCHES, endpoint_count: int = ENDPOINTS, spread_s: int = SPREAD_S) -> Report:
+    """Measure so many watches of so many endpoints."""
+    details = asyncio.run(measure(count, endpoint_count, spread_s))
+    delay, growth, left = details["delay_s"]["p95"], details["growth_mb"], details["healthy_left"]
+    return Report(
+        measurements=(
+            Measurement(name="delay p95", figure=delay, unit="s", goal=10),
+            Measurement(name="growth", figure=growth, unit="MB", goal=64),
+            Measurement(name="healthy left", figure=left, unit="destinations", goal=0),
+        ),
+        details=details,
+    )
 
 
 async def measure(count: int, endpoint_count: int, spread_s: int) -> dict[str, Any]:

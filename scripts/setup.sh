@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make a checkout ready: scripts/setup.sh venv DIR PYTHON | node | postgres | chromium
+# Make a checkout ready: scripts/setup.sh venv DIR PYTHON | node | postgres | chromium | bench
 # Each part does nothing when it is already done. Python's packages come from the hashed lock
 # files; Node's from package-lock.json; PostgreSQL and Chromium from Debian.
 set -euo pipefail
@@ -57,13 +57,19 @@ postgres() {
   compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || apt_install postgresql
 }
 
+bench() {
+  # `type -P`, not `command -v`, which would find a function of this file.
+  type -P prometheus-blackbox-exporter >/dev/null || apt_install prometheus-blackbox-exporter
+  type -P nginx >/dev/null || apt_install nginx-light
+  type -P wrk >/dev/null || apt_install wrk
+}
+
 chromium() {
-  # `command -v` would find this function.
   type -P chromium >/dev/null || apt_install chromium
 }
 
 case ${1:-} in
   venv) venv "$2" "$3" ;;
-  node | postgres | chromium) "$1" ;;
-  *) die "usage: setup.sh venv DIR PYTHON | node | postgres | chromium" ;;
+  node | postgres | chromium | bench) "$1" ;;
+  *) die "usage: setup.sh venv DIR PYTHON | node | postgres | chromium | bench" ;;
 esac

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import tollgauge
 from tollgauge.cli.terminal import BAD, GOOD, Json, errors, show
@@ -19,9 +18,11 @@ class BenchMissing(TollgaugeError):  # noqa: N818 - says what is missing
 
 
 def bench(name: str, as_json: Json = False) -> None:
-    """Measure the service: index, paid, probe, similar, watch. Exit 1 when a limit is not held.
+    """Measure the service: discover, index, paid, probe and others; a wrong name lists them all.
+    Exit 1 when a goal is not met.
 
-    Works in a checkout of the repository only.
+    Works in a checkout of the repository only; `make bench` runs every measurement there and writes
+    docs/benchmarks.md.
     """
     _add_checkout_to_path()
     # Loaded on demand: measurements need libraries and data that no other command needs.
@@ -32,8 +33,9 @@ def bench(name: str, as_json: Json = False) -> None:
     if errors.is_terminal:  # no progress bar: drawing it would cost processor time
         errors.print(f"Measuring {name}; this takes minutes.", markup=False)
     report = measurements.run(name)
-    show(report, _lines(report), as_json=as_json)
-    sys.exit(GOOD if all(report["held"].values()) else BAD)
+    document = {"bench": name, **report.document()}
+    show(document, measurements.lines(document), as_json=as_json)
+    sys.exit(GOOD if report.met else BAD)
 
 
 def _add_checkout_to_path() -> None:
@@ -46,11 +48,3 @@ def _add_checkout_to_path() -> None:
         )
     if str(checkout) not in sys.path:
         sys.path.insert(0, str(checkout))
-
-
-def _lines(report: dict[str, Any]) -> list[str]:
-    words = {True: "held", False: "NOT held"}
-    return [
-        f"{figure} {report['figures'][figure]} (limit {report['limits'][figure]}): {words[held]}"
-        for figure, held in report["held"].items()
-    ]

@@ -1,0 +1,67 @@
+"""Figures, their goals, and the page of benchmarks."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench import lines
+from bench.document import written
+from bench.measurement import Measurement, Report
+
+
+def measured(figure: float, **fields: object) -> Measurement:
+    values: dict[str, object] = {"name": "probe", "unit": "ms", "goal": 2.0} | fields
+    return Measurement(figure=figure, **values)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("measurement", "met"),
+    [
+        (measured(2.0), True),
+        (measured(2.1), False),
+        (measured(2.0, bound="least"), True),
+        (measured(1.9, bound="least"), False),
+        (measured(8.0, peer="curl", peer_figure=4.0), True),
+        (measured(1.0, peer="curl", peer_figure=0.4), False),
+        (measured(1.0, peer="curl", peer_figure=0.4, bound="least"), True),
+        (measured(1.0, peer="curl", peer_figure=0.0), False),
+        (measured(1.0, peer="curl"), False),
+    ],
+)
+def test_a_goal_bounds_the_figure_or_its_ratio_to_the_peers(
+    measurement: Measurement, met: bool
+) -> None:
+    assert measurement.met is met
+    assert Report(measurements=(measured(0.0), measurement)).met is met
+
+
+def test_a_report_says_figure_peer_ratio_goal_and_whether_it_is_met() -> None:
+    report = Report(measurements=(measured(3.14159, peer="curl", peer_figure=2.0),))
+    (document,) = report.document()["measurements"]
+    assert document == {
+        "name": "probe",
+        "figure": 3.142,
+        "unit": "ms",
+        "peer": "curl",
+        "peerFigure": 2.0,
+        "ratio": 1.571,
+        "goal": "at most 2 of curl",
+        "met": True,
+    }
+    (line,) = lines(report.document())
+    assert line == "probe: 3.142 ms, 1.571 of curl (2.0); goal at most 2 of curl: met"
+
+
+def test_the_page_keeps_the_sections_of_benches_that_were_not_run_again() -> None:
+    def page(before: str, name: str, figure: float) -> str:
+        report = Report(measurements=(measured(figure),))
+        return written(before, [{"bench": name, **report.document()}], machine="A machine.")
+
+    both = page(page("", "serve", 1.0), "probe", 123456.0)
+    assert both.index("## `probe`") < both.index("## `serve`")
+    assert "| probe | 123,456 ms |  | at most 2 | **not met** |" in both
+    again = page(both, "probe", 1.5)
+    assert "123,456" not in again
+    assert "| probe | 1.5 ms |  | at most 2 | met |" in again
+    assert "| probe | 1.0 ms |" in again
+    assert page(again, "probe", 1.5) == again
