@@ -88,6 +88,7 @@ class Opened:
             clock=self.clock,
             cadence=self.config.probe.cadence,
             references=self.config.references,
+            vantages=self.config.probe.places,
         )
 
     def server(self) -> Dependencies:
@@ -138,6 +139,8 @@ class Opened:
             Job("prune", pruning, every_s=60, timeout_s=300, exclusive=True),
             Job("calibrate", calibrating, every_s=300, timeout_s=1_800, exclusive=True),
         ]
+        if not config.probe.places.is_primary:  # all else follows what the primary vantage sees
+            return (jobs[0],)
         if config.sources:
             crawling = partial(
                 discover.run_all,

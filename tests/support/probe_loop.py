@@ -16,7 +16,6 @@ import trustme
 
 from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.core.endpoint import Endpoint, endpoint_id
-from tollgauge.core.exchange import Answer
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.units import DAY_MS
 from tollgauge.db.engine import Store
@@ -58,6 +57,7 @@ class Loop:
             clock=self.clock,
             cadence=self.settings.cadence,
             references=self.settings.references,
+            vantages=self.settings.places,
         )
         return await probe.run(prober, settings=self.settings, owner=self.owner)
 
@@ -112,13 +112,17 @@ async def worker(
 
 @dataclass
 class Counting:
-    """A seller on TLS under many names that counts who asks it at once."""
+    """A seller on TLS under many names that counts who asks it at once. It sells nothing to callers
+    from the addresses in `refused`. `headers` are those of its answers.
+    """
 
     mapped: dict[str, tuple[str, int]] = field(default_factory=dict)
     ca_file: str = ""
     asked: Counter[str] = field(default_factory=Counter)
     now: Counter[str] = field(default_factory=Counter)
     most: Counter[str] = field(default_factory=Counter)
+    refused: set[str] = field(default_factory=set)
+    headers: tuple[tuple[str, str], ...] = (("content-type", "application/json"),)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         host = dict(scope["headers"])[b"host"].decode().split(":")[0]
@@ -127,9 +131,9 @@ class Counting:
         self.asked[f"{host}{scope['path']}"] += 1
         await asyncio.sleep(0.01)
         self.now[host] -= 1
-        answer = Answer(status=402, headers=(("content-type", "application/json"),))
-        headers = [(name.encode(), value.encode()) for name, value in answer.headers]
-        await send({"type": "http.response.start", "status": 402, "headers": headers})
+        status = 503 if scope["client"][0] in self.refused else 402
+        headers = [(name.encode(), value.encode()) for name, value in self.headers]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b"{}"})
 
 

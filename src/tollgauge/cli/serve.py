@@ -67,6 +67,12 @@ async def _run(config: Config, *, serve: bool, only: tuple[str, ...] | None) -> 
     from tollgauge.observe import configure_logs, log
 
     configure_logs(json_lines=config.server.json_logs)
+    places = config.probe.places
+    if serve and not places.is_primary:
+        raise TollgaugeError(
+            f"The vantage {places.own!r} only probes: reports are made at {places.primary!r}.",
+            hint="Use `tollgauge work` here, or put this vantage first in probe.vantages.",
+        )
     async with contextlib.AsyncExitStack() as stack:
         # Bind first: a process whose address is taken must not have changed anything.
         listeners = stack.enter_context(root.listen(config, serve=serve))

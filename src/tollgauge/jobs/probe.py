@@ -22,11 +22,14 @@ from sqlalchemy import Connection
 from tollgauge.core.endpoint import Endpoint
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.units import SECOND_MS
-from tollgauge.monitor import changes, probing
+from tollgauge.core.vantage import DEFAULT, NAME_PATTERN, Vantages
+from tollgauge.monitor import changes, elsewhere, probing
 from tollgauge.monitor.probing import Observation, Prober
 from tollgauge.observe import PROBES
 from tollgauge.store.endpoints import endpoints, hosts
 from tollgauge.store.endpoints.hosts import HostState
+
+VantageName = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
 
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,8 @@ class ProbeSettings:
     of a probe is what a worker does where every wave has a dead target.
 
     `references` are https URLs of the operator's choice that tell whether *we* are connected.
+    `vantage` names the place on the network that this process probes from, `vantages` all of them,
+    the primary first, where there are several (core/vantage).
     """
 
     wave: PositiveInt = 128
@@ -43,11 +48,25 @@ class ProbeSettings:
     lease_ms: Annotated[int, Field(ge=SECOND_MS)] = 60_000
     references: tuple[str, ...] = ()
     cadence: Cadence = field(default_factory=Cadence)
+    vantage: VantageName = DEFAULT
+    vantages: tuple[VantageName, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(set(self.vantages)) < len(self.vantages):
+            raise ValueError("vantages names one twice")
+        if self.vantages and self.vantage not in self.vantages:
+            raise ValueError(f"vantage {self.vantage!r} is not one of vantages")
+
+    @property
+    def places(self) -> Vantages:
+        """Where this process probes from, and which others there are."""
+        return Vantages(own=self.vantage, all=self.vantages)
 
 
 async def run(prober: Prober, *, settings: ProbeSettings, owner: str) -> dict[str, object]:
     """Probe one wave of due endpoints; the tally counts outcomes, `busy` asks for the next."""
-    observations = await _Wave(prober=prober, settings=settings, owner=owner).run()
+    wave = _Wave if prober.vantages.is_primary else _WaveElsewhere
+    observations = await wave(prober=prober, settings=settings, owner=owner).run()
     if not observations:
         return {}
     tally = Counter(str(observation.result.outcome) for observation in observations)
@@ -81,7 +100,9 @@ class _Wave:
             final.put_nowait(None)
         before = [probe.result() for probe in probes]
         after = await self.prober.attributed(before)
-        waiting = [new for old, new in zip(before, after, strict=True) if not old.is_final]
+        waiting = [
+            new for old, new in zip(before, after, strict=True) if not self.prober.is_final(old)
+        ]
         if waiting:
             slow_here = await store.reading(
                 changes.slow_here, [(seen.endpoint, seen.result) for seen in after]
@@ -94,7 +115,7 @@ class _Wave:
     ) -> Observation:
         """Probe one endpoint, and queue the result at once where it is final by itself."""
         observation = await self.prober.probe(endpoint, host)
-        if observation.is_final:
+        if self.prober.is_final(observation):
             final.put_nowait(observation)
         return observation
 
@@ -122,10 +143,48 @@ class _Wave:
             owner=self.owner,
             now=self.prober.clock(),
             slow_here=slow_here,
+            vantages=self.prober.vantages,
         )
         for observation in observations:
             result = observation.result
             PROBES.labels(result.outcome.value, result.attribution.value).inc()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WaveElsewhere:
+    """One wave of probes from a vantage beside the primary one."""
+
+    prober: Prober
+    settings: ProbeSettings
+    owner: str
+
+    async def run(self) -> tuple[Observation, ...]:
+        """Claim, probe and record one wave; empty when nothing is due."""
+        prober, settings = self.prober, self.settings
+        due = await prober.store.writing(
+            elsewhere.claim,
+            prober.vantages.own,
+            owner=self.owner,
+            now=prober.clock(),
+            limit=settings.wave,
+            lease_ms=settings.lease_ms,
+            cadence=prober.cadence,
+        )
+        seen = await asyncio.gather(*(prober.probe_elsewhere(endpoint) for endpoint in due))
+        observations = await prober.attributed(seen)
+        if observations:
+            await prober.store.writing(
+                elsewhere.record,
+                prober.vantages.own,
+                observations,
+                cadence=prober.cadence,
+                owner=self.owner,
+                now=prober.clock(),
+            )
+        for observation in observations:
+            result = observation.result
+            PROBES.labels(result.outcome.value, result.attribution.value).inc()
+        return observations
 
 
 def _claim(

@@ -5,7 +5,8 @@ The steps, in order:
    (core/probe), and whether a 402 of its host means anything, where that is due: paths that nobody
    lists answer otherwise, and endpoints with the same terms do not all sell the same;
 2. `attributed`: whose fault a failure is, from what everybody of ours saw in the last minute, how
-   the endpoints stood before, and the operator's reference URLs (core/attribution);
+   the endpoints stood before, the operator's reference URLs (core/attribution), and what the other
+   vantages see (core/vantage);
 3. `record`: the evidence, the price it quoted, the changes it causes (monitor/changes), the next
    due time, the mark that a score is owed and the end of the host's lease, in one transaction: a
    crash leaves all or nothing. Several results may share one, which costs as many statements as
@@ -46,15 +47,18 @@ from tollgauge.core.endpoint import Endpoint, Listing, Resource
 from tollgauge.core.exchange import Answer
 from tollgauge.core.lint import lint
 from tollgauge.core.lookalike import SAME_TERMS_MAX, SAMPLE
-from tollgauge.core.probe import ProbeResult, judge
+from tollgauge.core.probe import Attribution, ProbeResult, judge
 from tollgauge.core.schedule import HOST_PAUSE_MAX_MS, Cadence, after_probe, pause_ms
 from tollgauge.core.units import DAY_MS, MINUTE_MS
+from tollgauge.core.vantage import ONE, PARTLY_REACHABLE, Vantages, by_majority
 from tollgauge.db.engine import Store
 from tollgauge.monitor import changes, discovery
 from tollgauge.store.endpoints import endpoints, hosts
 from tollgauge.store.endpoints.hosts import HostState
 from tollgauge.store.probes import probes
+from tollgauge.store.probes import vantages as vantage_probes
 from tollgauge.store.probes.probes import NewProbe
+from tollgauge.store.probes.vantages import VantageResult
 
 WILDCARD_EVERY_MS: Final = DAY_MS
 
@@ -97,7 +101,8 @@ class Observation:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prober:
     """What probing needs: the store, egress, the clock (milliseconds UTC), how often and how gently
-    to probe, and https URLs of the operator's choice that tell whether *we* are connected.
+    to probe, https URLs of the operator's choice that tell whether *we* are connected, and where
+    this process probes from.
     """
 
     store: Store
@@ -105,6 +110,7 @@ class Prober:
     clock: Callable[[], int]
     cadence: Cadence
     references: tuple[str, ...] = ()
+    vantages: Vantages = ONE
 
     async def probe(self, endpoint: Endpoint, host: HostState) -> Observation:
         """Probe one endpoint of a wave. A host that sells is asked for paths that nobody lists
@@ -114,6 +120,15 @@ class Prober:
         if observation.sells and _wildcard_due(host, now=self.clock()):
             return await self._with_wildcard_test(observation)
         return observation
+
+    async def probe_elsewhere(self, endpoint: Endpoint) -> Observation:
+        """Probe one endpoint of a wave from a vantage beside the primary one."""
+        return await self._ask(endpoint)
+
+    def is_final(self, observation: Observation) -> bool:
+        """Whether nobody else's result could change what is made of this one."""
+        alone = observation.result.up or not self.vantages.several
+        return alone and observation.is_final
 
     async def probe_alone(self, endpoint: Endpoint, *, first: bool) -> Observation:
         """Probe one endpoint outside of any wave; `first` says that nobody knew it.
@@ -183,9 +198,32 @@ class Prober:
         targets' doing attributed to us or to nobody; those of endpoints that are dead anyway only
         if we are cut off, or if `even_dead`.
         """
-        if not any(network_failure(seen.result) for seen in observations):
-            return tuple(observations)
-        wave = await self.store.reading(_as_asked, observations)
+        if any(network_failure(seen.result) for seen in observations):
+            observations = await self._attributed(observations, even_dead=even_dead)
+        if self.vantages.several and self.vantages.is_primary:
+            observations = await self._by_majority(observations)
+        return tuple(observations)
+
+    async def _by_majority(self, observations: Sequence[Observation]) -> Sequence[Observation]:
+        """Observations in the order given; failures that most other vantages do not see are
+        nobody's.
+        """
+        down = [
+            seen.endpoint.id for seen in observations if seen.result.scored and not seen.result.up
+        ]
+        if not down:
+            return observations
+        others = await self.store.reading(vantage_probes.states, down)
+        return [
+            replace(seen, result=by_majority(seen.result, others.get(seen.endpoint.id, ())))
+            for seen in observations
+        ]
+
+    async def _attributed(
+        self, observations: Sequence[Observation], *, even_dead: bool
+    ) -> Sequence[Observation]:
+        """Observations in the order given, as this vantage can attribute their failures."""
+        wave = await self.store.reading(_as_asked, observations, vantages=self.vantages)
         answered = any(asked.sign is Sign.ANSWERED for asked, _ in wave)
         if answered and all(asked.dead for asked, result in wave if network_failure(result)):
             results: Sequence[ProbeResult] = unresolved(
@@ -209,7 +247,7 @@ class Prober:
         now = self.clock()
         nobody_to_ask = not (answered or self.references)
         lately = RECENT_MS if nobody_to_ask else MINUTE_MS
-        recent = await self.store.reading(probes.asked_since, now - lately)
+        recent = await self.store.reading(_asked_since, now - lately, vantages=self.vantages)
         minute = [asked for asked, _ in wave]
         minute += [asked for asked in recent if asked.at > now - MINUTE_MS]
         references: tuple[bool, ...] = ()
@@ -231,9 +269,20 @@ class Prober:
         return tuple(isinstance(exchange.result, Answer) for exchange in exchanges)
 
 
-def _as_asked(tx: Connection, observations: Sequence[Observation]) -> Wave:
+def _asked_since(tx: Connection, since: int, *, vantages: Vantages) -> tuple[Asked, ...]:
+    """What was seen from this vantage after an instant: another one has another network."""
+    if vantages.is_primary:
+        return probes.asked_since(tx, since)
+    return vantage_probes.asked_since(tx, vantages.own, since)
+
+
+def _as_asked(tx: Connection, observations: Sequence[Observation], *, vantages: Vantages) -> Wave:
     """Observations that are not recorded yet, as core/attribution judges them."""
-    known = probes.last_up_of(tx, [seen.endpoint.id for seen in observations])
+    ids = [seen.endpoint.id for seen in observations]
+    if vantages.is_primary:
+        known = probes.last_up_of(tx, ids)
+    else:
+        known = vantage_probes.last_up_of(tx, vantages.own, ids)
     return [
         (
             Asked(
@@ -265,12 +314,14 @@ def record(
     owner: str,
     now: int,
     slow_here: bool = False,
+    vantages: Vantages = ONE,
 ) -> None:
     """Record results of endpoints of different hosts and give the hosts, whose leases `owner`
     holds, back after a gap.
 
     `slow_here` says that unrelated endpoints answered slowly together, so that it tells nothing
-    of these. A repeated call for the same endpoint and instant changes nothing.
+    of these. `vantages` says where they were probed from: the primary vantage. A repeated call for
+    the same endpoint and instant changes nothing.
     """
     probed = [_new_probe(seen, cadence, now=now) for seen in observations]
     new_ids = probes.record_each(tx, probed)
@@ -280,6 +331,8 @@ def record(
         if seen.endpoint.id in new_ids
     ]
     changes.observe_each(tx, new, slow_here=slow_here)
+    if vantages.several:
+        _tell_other_vantages(tx, vantages.own, new, now=now)
     quotes = {
         seen.endpoint.id: (seen.result.quote, seen.result.at)
         for seen in observations
@@ -295,6 +348,42 @@ def record(
         for seen in observations
     }
     hosts.release(tx, free_at, owner=owner, now=now)
+
+
+def _tell_other_vantages(
+    tx: Connection, own: str, new: Sequence[tuple[Endpoint, ProbeResult]], *, now: int
+) -> None:
+    """Keep what this vantage saw beside what the others see, let them look at endpoints that have
+    just failed here, and take the first failure back where they see none.
+    """
+    down = [seen.id for seen, result in new if result.scored and not result.up]
+    before = vantage_probes.states(tx, down)
+    failed = [
+        id_ for id_ in down if any(state.primary and state.up for state in before.get(id_, ()))
+    ]
+    vantage_probes.save_primary(
+        tx,
+        own,
+        [VantageResult(endpoint_id=seen.id, result=_as_seen(result)) for seen, result in new],
+    )
+    partly = [(seen, result) for seen, result in new if result.reason == PARTLY_REACHABLE]
+    if ids := [*failed, *(endpoint.id for endpoint, _ in partly)]:
+        vantage_probes.ask(tx, ids, now=now)
+    probes.take_back(
+        tx,
+        {
+            endpoint.id: endpoint.unconfirmed_at
+            for endpoint, _ in partly
+            if endpoint.unconfirmed_at is not None
+        },
+        reason=PARTLY_REACHABLE,
+    )
+
+
+def _as_seen(result: ProbeResult) -> ProbeResult:
+    """A result as it was before other vantages were asked."""
+    theirs = result.reason == PARTLY_REACHABLE
+    return replace(result, attribution=Attribution.THEIRS) if theirs else result
 
 
 def _new_probe(seen: Observation, cadence: Cadence, *, now: int) -> NewProbe:
@@ -318,6 +407,7 @@ def record_requested(
     cadence: Cadence,
     owner: str,
     now: int,
+    vantages: Vantages = ONE,
 ) -> Endpoint:
     """Record a result that somebody asked for, and adopt its resource if nobody knew it. Returns
     the endpoint as it is afterwards.
@@ -327,5 +417,5 @@ def record_requested(
         endpoint = discovery.adopt(tx, resource, source="request", now=now)
     endpoints.asked_for(tx, endpoint.id, now=now)
     seen = replace(observation, endpoint=replace(endpoint, asked_at=now))
-    record(tx, (seen,), cadence=cadence, owner=owner, now=now)
+    record(tx, (seen,), cadence=cadence, owner=owner, now=now, vantages=vantages)
     return endpoints.get(tx, endpoint.id) or endpoint

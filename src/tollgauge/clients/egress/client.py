@@ -59,6 +59,10 @@ def _loopback(address: str) -> str:
     return address
 
 
+def _address(text: str) -> str:
+    return str(ipaddress.ip_address(text))
+
+
 def _file(path: str) -> str:
     if not Path(path).is_file():
         raise ValueError(f"there is no file {path}")
@@ -73,8 +77,9 @@ class EgressSettings:
     `dns_deadline_ms` is longer than the five seconds after which resolvers ask again, so that one
     lost packet is no failure.
     `ports` are allowed on public hosts. `mapped` sends host names to (loopback address, port);
-    `ca_file` holds the trust anchors in place of certifi's. `resolver` is the blocking name
-    lookup.
+    `ca_file` holds the trust anchors in place of certifi's. `source_address` is where requests to
+    addresses of its family are sent from, on a machine with several. `resolver` is the blocking
+    name lookup.
     """
 
     user_agent: Annotated[str, AfterValidator(_agent)] = (
@@ -93,6 +98,7 @@ class EgressSettings:
         default_factory=dict
     )
     ca_file: Annotated[str, AfterValidator(_file)] | None = None
+    source_address: Annotated[str, AfterValidator(_address)] | None = None
     resolver: Lookup = system_lookup
 
     @property
@@ -185,6 +191,7 @@ class Egress:
                 header_cap=settings.header_cap,
                 body_cap=settings.body_cap,
                 ca_file=self._ca_file,
+                source_address=settings.source_address,
                 at=at,
             )
             exchange, end = await self._transfer(plan)

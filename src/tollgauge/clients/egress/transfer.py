@@ -99,6 +99,7 @@ class Plan:
     header_cap: int
     body_cap: int
     ca_file: str
+    source_address: str | None = None
     at: int = 0
 
 
@@ -209,6 +210,8 @@ class Transfer:
         try:
             opened = socket.socket(address.family, address.socktype, address.protocol)
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+            if (source := self.plan.source_address) and _family(source) == address.family:
+                opened.bind((source, 0))
         except OSError:
             self._socket_failed = True
             return pycurl.SOCKET_BAD
@@ -360,3 +363,7 @@ def _not_after(chain: Sequence[Sequence[tuple[str, str]]]) -> int | None:
         return ssl.cert_time_to_seconds(expiry) * 1_000
     except ValueError:
         return None
+
+
+def _family(address: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in address else socket.AF_INET

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlalchemy import Connection
@@ -16,9 +16,10 @@ from tollgauge.core.rollup import Rollup
 from tollgauge.core.score import Activity, Component, score_from_json
 from tollgauge.core.signals.flag import Flag
 from tollgauge.core.units import ASSETS, DAY_MS, WINDOW_MS, day_of, usd_text
+from tollgauge.core.vantage import VantageState, partly_reachable
 from tollgauge.monitor.reports.snapshots import Snapshot, snapshot_of
 from tollgauge.store.endpoints import alternative_counts, listings, public, scores
-from tollgauge.store.probes import probes, window
+from tollgauge.store.probes import probes, vantages, window
 
 PAGE_DAYS: Final = 30
 
@@ -61,7 +62,7 @@ class TimelineEvent:
 class EndpointView:
     """Everything the endpoint's page shows. `days` are the last 30 UTC days, oldest first, one
     entry a day with zeros where nothing was measured. `low_tenths` to `high_tenths` is the score
-    range, `activity` the organic interval.
+    range, `activity` the organic interval; `vantages` what each of several vantages saw last.
     """
 
     snapshot: Snapshot
@@ -73,6 +74,7 @@ class EndpointView:
     activity: Activity | None = None
     days: tuple[DayBar, ...]
     events: tuple[TimelineEvent, ...]
+    vantages: tuple[VantageState, ...] = ()
 
 
 def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
@@ -86,8 +88,12 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     seen = window.read(tx, endpoint_id, as_of=now, recent_ms=RECENT_MS)
     events = listings.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
     better = alternative_counts.counts(tx, (endpoint_id,)).get(endpoint_id)
+    seen_from = vantages.states(tx, (endpoint_id,)).get(endpoint_id, ())
     return EndpointView(
-        snapshot=snapshot_of(endpoint, row, now=now, better_alternatives=better),
+        snapshot=replace(
+            snapshot_of(endpoint, row, now=now, better_alternatives=better),
+            partly_reachable=partly_reachable(seen_from, now=now),
+        ),
         components=() if score is None else score.components,
         flags=() if score is None else score.flags,
         caps=() if score is None else score.caps,
@@ -96,6 +102,7 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
         activity=None if score is None else score.activity,
         days=_bars(seen.days, today=today),
         events=tuple(_timeline(event) for event in events),
+        vantages=seen_from,
     )
 
 

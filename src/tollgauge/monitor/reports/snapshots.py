@@ -10,9 +10,11 @@ from sqlalchemy import Connection
 from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.policy import CURRENT
 from tollgauge.core.score import OtherScore, score_from_json
+from tollgauge.core.vantage import partly_reachable
 from tollgauge.core.verdict import UNPROBED, summary
 from tollgauge.store.endpoints import alternative_counts, endpoints, public, scores
 from tollgauge.store.endpoints.scores import ScoreRow
+from tollgauge.store.probes import vantages
 
 PROVIDER_ROWS: Final = 200
 
@@ -27,6 +29,7 @@ class Snapshot:
     directories that list it now. Texts under `advertised_` are the provider's own and untrusted.
     `reason` is why the recommendation is what it is; the chances of being payable are None before
     anything was measured, and so is `is_down`. `previous` is the score under the policy before.
+    `partly_reachable` says that some vantages reach it now and others do not.
     """
 
     id: str
@@ -65,6 +68,7 @@ class Snapshot:
     policy_version: int
     previous: OtherScore | None = None
     simulated: bool = False
+    partly_reachable: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +86,11 @@ def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
         return None
     row = scores.get(tx, endpoint_id)
     better = alternative_counts.counts(tx, (endpoint_id,)).get(endpoint_id)
-    return snapshot_of(endpoint, row, now=now, better_alternatives=better)
+    seen_from = vantages.states(tx, (endpoint_id,)).get(endpoint_id, ())
+    return replace(
+        snapshot_of(endpoint, row, now=now, better_alternatives=better),
+        partly_reachable=partly_reachable(seen_from, now=now),
+    )
 
 
 def provider(tx: Connection, host: str, *, now: int) -> Provider | None:

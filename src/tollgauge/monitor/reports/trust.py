@@ -15,10 +15,11 @@ from tollgauge.core.policy import CURRENT
 from tollgauge.core.probe import ProbeResult
 from tollgauge.core.schedule import Cadence
 from tollgauge.core.score import Score, score_from_json
+from tollgauge.core.vantage import VantageState, partly_reachable
 from tollgauge.monitor import scoring
 from tollgauge.store.endpoints import endpoints, scores
 from tollgauge.store.endpoints.scores import ScoreRow
-from tollgauge.store.probes import probes
+from tollgauge.store.probes import probes, vantages
 
 Role = Literal["best", "median", "worst"]
 
@@ -26,13 +27,20 @@ Role = Literal["best", "median", "worst"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustReport:
     """Everything a trust report says. `row` is the score as it is stored, with the canonical text
-    of the evidence and its digest; `probe` the live probe, or the last one known.
+    of the evidence and its digest; `probe` the live probe, or the last one known; `vantages` what
+    each of several vantages saw last, the primary one first.
     """
 
     endpoint: Endpoint
     score: Score
     row: ScoreRow
     probe: ProbeResult | None
+    vantages: tuple[VantageState, ...] = ()
+
+    @property
+    def partly_reachable(self) -> bool:
+        """Whether some vantages reached the endpoint when this was computed, and others did not."""
+        return partly_reachable(self.vantages, now=self.row.as_of)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +68,9 @@ def live(
 ) -> TrustReport:
     """The report of an endpoint that was probed just now, scored from its evidence as of now."""
     score, row = scoring.compute(tx, endpoint, as_of=now, cadence=cadence)
-    return TrustReport(endpoint=endpoint, score=score, row=row, probe=probe)
+    return TrustReport(
+        endpoint=endpoint, score=score, row=row, probe=probe, vantages=_vantages(tx, endpoint)
+    )
 
 
 def scored_last(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Scored]:
@@ -91,7 +101,9 @@ def shared(tx: Connection, endpoint: Endpoint, probe: ProbeResult) -> TrustRepor
     score = score_from_json(row.result)
     if score.stats.last_probed != probe.at:
         return None
-    return TrustReport(endpoint=endpoint, score=score, row=row, probe=probe)
+    return TrustReport(
+        endpoint=endpoint, score=score, row=row, probe=probe, vantages=_vantages(tx, endpoint)
+    )
 
 
 def preview(tx: Connection) -> tuple[Sample, ...]:
@@ -125,4 +137,9 @@ def _cached(tx: Connection, endpoint: Endpoint, row: ScoreRow) -> TrustReport:
         score=score_from_json(row.result),
         row=row,
         probe=last[-1] if last else None,
+        vantages=_vantages(tx, endpoint),
     )
+
+
+def _vantages(tx: Connection, endpoint: Endpoint) -> tuple[VantageState, ...]:
+    return vantages.states(tx, (endpoint.id,)).get(endpoint.id, ())

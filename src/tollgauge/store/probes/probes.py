@@ -4,7 +4,8 @@ Rules:
 - a probe is first one row of `probe` (a fresh row); store/probes/archive packs the rows of past
   days into one row for each endpoint and day (`probe_day`, a closed day), which has both the sums
   and the probes themselves;
-- evidence is append-only: recording a probe again changes nothing, even if its day is closed;
+- evidence is append-only: recording a probe again changes nothing, even if its day is closed.
+  Only whose fault a failure is may be learned later (`take_back`);
 - the result, the endpoint's next due time and the mark that its score is due are written in one
   transaction, the caller's;
 - a day may have both a closed row and fresh rows (of late probes): they share no probe, and every
@@ -15,7 +16,7 @@ Reading several tables is exact only inside one transaction, which sees one mome
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.attribution import Asked, LastUp, sign
-from tollgauge.core.probe import ProbeResult
+from tollgauge.core.probe import Attribution, ProbeResult
 from tollgauge.core.rollup import Rollup, merge, rollup
 from tollgauge.core.spans import NO_SPANS, statement
 from tollgauge.core.units import DAY_MS, day_of
@@ -161,6 +162,30 @@ def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> Sequence[NewProbe
         ],
     )
     return tuple(new.values())
+
+
+def take_back(tx: Connection, failures: Mapping[str, int], *, reason: str) -> None:
+    """Attribute first failures, which were being asked again, to nobody: endpoint id → instant.
+    The endpoints stand again as before them, and their scores are due. Failures of a day that is
+    closed meanwhile stay.
+    """
+    for id_, at in failures.items():
+        taken_back = tx.execute(
+            probe_table.update()
+            .where(
+                probe_table.c.day == day_of(at),
+                probe_table.c.endpoint_id == id_,
+                probe_table.c.at == at,
+            )
+            .values(attribution=Attribution.UNKNOWN.value, reason=reason)
+        )
+        if taken_back.rowcount:
+            down_since = sa.case((endpoint_table.c.down_since < at, endpoint_table.c.down_since))
+            tx.execute(
+                endpoint_table.update()
+                .where(endpoint_table.c.id == id_)
+                .values(unconfirmed_at=None, payable=True, down_since=down_since, **dirty(at))
+            )
 
 
 def days(tx: Connection, endpoint_id: str, *, first_day: int, last_day: int) -> tuple[Rollup, ...]:

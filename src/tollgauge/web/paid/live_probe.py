@@ -29,6 +29,7 @@ from sqlalchemy import Connection
 from tollgauge.core.endpoint import Endpoint, Resource
 from tollgauge.core.probe import Attribution, Outcome, ProbeResult
 from tollgauge.core.units import MINUTE_MS, SECOND_MS
+from tollgauge.core.vantage import PARTLY_REACHABLE
 from tollgauge.monitor import probing
 from tollgauge.monitor.discovery import new_endpoint
 from tollgauge.monitor.probing import Prober
@@ -180,6 +181,7 @@ class LiveProbe:
             cadence=self.prober.cadence,
             owner=owner,
             now=self.prober.clock(),
+            vantages=self.prober.vantages,
         )
         if _failed_here(result):
             raise Problem(
@@ -257,6 +259,8 @@ def _busy(host: str, *, waited: bool = False) -> Problem:
 
 
 def _failed_here(result: ProbeResult) -> bool:
-    """Whether a result says nothing about the target; 429 does, though it is not scored."""
+    """Whether a result says nothing about the target; a 429 does, and a failure that other vantages
+    do not see, though they are not scored.
+    """
     theirs = result.attribution is Attribution.THEIRS or result.outcome is Outcome.THROTTLED
-    return not theirs
+    return not theirs and result.reason != PARTLY_REACHABLE

@@ -60,7 +60,8 @@ class LeaderboardShape(Shape):
 class SnapshotShape(Shape):
     """The free, cached view of one endpoint. `reason` says why the recommendation is what it is;
     `down` whether it could not be paid when it was last checked; `payableNow` and `payable24h` are
-    the chances that it can be in half an hour and in 24 hours.
+    the chances that it can be in half an hour and in 24 hours; `partlyReachable` that some of
+    several vantages reach it and others do not.
     """
 
     id: str
@@ -72,6 +73,7 @@ class SnapshotShape(Shape):
     payable_now: Chance | None
     payable24h: Chance | None
     down: bool | None
+    partly_reachable: bool
     confidence: float
     uptime30d: Percent | None
     avg_latency_ms: int | None
@@ -141,6 +143,7 @@ def snapshot(view: Snapshot, *, now: int, base_url: str) -> SnapshotShape:
         payable_now=permille(view.payable_now_permille),
         payable24h=permille(view.payable_24h_permille),
         down=view.is_down,
+        partly_reachable=view.partly_reachable,
         confidence=view.confidence_hundredths / 100,
         uptime30d=tenths(view.uptime_tenths),
         avg_latency_ms=view.latency_ms,

@@ -8,6 +8,7 @@ import orjson
 from pydantic import WithJsonSchema
 
 from tollgauge.core.terms import Quote
+from tollgauge.core.vantage import VantageState
 from tollgauge.monitor.reports import Sample, TrustReport
 from tollgauge.web.wire.figures import iso, micro_usd
 from tollgauge.web.wire.scores import (
@@ -78,6 +79,19 @@ class LiveProbeShape(Shape):
     findings: list[FindingShape]
 
 
+class VantageShape(Shape):
+    """What was seen last from one place on the network; the primary one's probes are scored."""
+
+    name: str
+    primary: bool
+    at: str
+    outcome: str
+    attribution: Annotated[str, OneOf(("theirs", "ours", "unknown"))]
+    up: bool
+    payable: bool
+    latency_ms: int | None
+
+
 class AdvertisedBy(Shape):
     """The provider's own words: untrusted, unverified."""
 
@@ -98,6 +112,8 @@ class EvidenceShape(Shape):
 class TrustReportShape(Shape):
     """A trust report. `simulated` is present, and true, where part of the history that it rests on
     was made up by the demo. `previousPolicy` is what the policy before makes of the same evidence.
+    `vantages` is present where several watch endpoints; `partlyReachable` says that some of them
+    reached this one in the last two hours and others did not.
     """
 
     resource: str
@@ -121,6 +137,8 @@ class TrustReportShape(Shape):
     settlement: SettlementShape | None = None
     stats: StatsShape
     live_probe: LiveProbeShape | None = None
+    partly_reachable: bool
+    vantages: list[VantageShape] | None = None
     advertised_by: AdvertisedBy
     evidence: EvidenceShape
 
@@ -147,6 +165,8 @@ def trust_report(report: TrustReport) -> TrustReportShape:
         simulated=endpoint.simulated or None,
         advertised=_advertised(endpoint.quote, endpoint.quote_at),
         live_probe=_live_probe(report),
+        partly_reachable=report.partly_reachable,
+        vantages=[_vantage(state) for state in report.vantages] or None,
         advertised_by=AdvertisedBy(
             service_name=endpoint.service_name, description=endpoint.description
         ),
@@ -209,6 +229,19 @@ def _live_probe(report: TrustReport) -> LiveProbeShape | None:
             )
             for finding in probe.findings
         ],
+    )
+
+
+def _vantage(state: VantageState) -> VantageShape:
+    return VantageShape(
+        name=state.vantage,
+        primary=state.primary,
+        at=iso(state.at),
+        outcome=state.outcome.value,
+        attribution=state.attribution.value,
+        up=state.up,
+        payable=state.payable,
+        latency_ms=state.latency_ms,
     )
 
 

@@ -1,0 +1,79 @@
+"""Probing from the vantages beside the primary one: what is due there, and what is kept of it.
+
+These probes confirm or contradict the primary vantage (core/vantage) and are part of no score:
+`monitor/probing` has the steps of a probe, this module what replaces claiming and recording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sqlalchemy import Connection
+
+from tollgauge.core.attribution import LastUp
+from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.schedule import HOST_PAUSE_MAX_MS, Cadence, next_due
+from tollgauge.core.units import HOUR_MS
+from tollgauge.monitor.probing import Observation
+from tollgauge.store.endpoints import hosts
+from tollgauge.store.probes import vantages
+from tollgauge.store.probes.vantages import VantageResult
+
+ASKED_MS: Final = 2 * HOUR_MS
+"""For so long after a failure at the primary vantage an endpoint is probed as if it were watched,
+so that what is known of it here is never older than core/vantage.RECENT_MS."""
+_NEW: Final = 1_000
+"""How many endpoints get a row at once."""
+
+
+def claim(
+    tx: Connection,
+    vantage: str,
+    *,
+    owner: str,
+    now: int,
+    limit: int,
+    lease_ms: int,
+    cadence: Cadence,
+) -> tuple[Endpoint, ...]:
+    """Claim endpoints that are due at a vantage. Those that it never heard of become due within
+    its cadence, each at an instant of its own.
+    """
+    new = vantages.unknown(tx, vantage, limit=_NEW)
+    vantages.add(tx, vantage, {id_: now + int(id_[:8], 16) % cadence.every_ms for id_ in new})
+    return vantages.claim_due(tx, vantage, owner=owner, now=now, limit=limit, lease_ms=lease_ms)
+
+
+def record(
+    tx: Connection,
+    vantage: str,
+    observations: Sequence[Observation],
+    *,
+    cadence: Cadence,
+    owner: str,
+    now: int,
+) -> None:
+    """Keep what a vantage saw of endpoints of different hosts, and give the hosts back."""
+    ids = [seen.endpoint.id for seen in observations]
+    before = vantages.last_up_of(tx, vantage, ids)
+    asked = vantages.asked_at(tx, vantage, ids)
+    results = []
+    for seen in observations:
+        asked_at = asked.get(seen.endpoint.id)
+        wanted = asked_at is not None and now - asked_at <= ASKED_MS
+        due = next_due(seen.endpoint, cadence, now=now, pause_ms=seen.pause_ms)
+        results.append(
+            VantageResult(
+                endpoint_id=seen.endpoint.id,
+                result=seen.result,
+                last_up=before.get(seen.endpoint.id, LastUp()).after(seen.result),
+                next_due=min(due, now + cadence.watched_every_ms) if wanted else due,
+            )
+        )
+    vantages.save(tx, vantage, results)
+    free_at = {
+        seen.endpoint.host: now + max(cadence.host_gap_ms, min(seen.pause_ms, HOST_PAUSE_MAX_MS))
+        for seen in observations
+    }
+    hosts.release(tx, free_at, owner=owner, now=now)

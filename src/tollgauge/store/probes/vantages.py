@@ -1,0 +1,230 @@
+"""What each of several vantages saw last of an endpoint, and when it asks it next.
+
+Rules:
+- a row for each vantage and endpoint; only its latest result is kept. The probes of the primary
+  vantage are in the archive as well (store/probes/probes), and only its row has no `next_due`;
+- a probe from any vantage needs the lease of the endpoint's host, like every other;
+- an endpoint that was asked about (`asked_at`) is due at once at every vantage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.attribution import Asked, LastUp, sign
+from tollgauge.core.endpoint import Endpoint, Listing
+from tollgauge.core.probe import Attribution, Outcome, ProbeResult
+from tollgauge.core.vantage import VantageState
+from tollgauge.db import upsert
+from tollgauge.db.schema import ForeignText, metadata
+from tollgauge.db.schema import endpoint as endpoint_table
+from tollgauge.db.schema import host as host_table
+from tollgauge.store import rows
+from tollgauge.store.endpoints import endpoints
+
+vantage_probe = sa.Table(
+    "vantage_probe",
+    metadata,
+    sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), primary_key=True),
+    sa.Column("vantage", sa.Text, primary_key=True),
+    sa.Column("primary", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("next_due", sa.BigInteger),
+    # When the primary vantage last met a failure that this one should look at.
+    sa.Column("asked_at", sa.BigInteger),
+    # The latest result; NULL before any.
+    sa.Column("at", sa.BigInteger),
+    sa.Column("outcome", sa.Text),
+    sa.Column("attribution", sa.Text),
+    sa.Column("reason", ForeignText),
+    sa.Column("status", sa.Integer),
+    sa.Column("up", sa.Boolean),
+    sa.Column("payable", sa.Boolean),
+    sa.Column("latency_ms", sa.Integer),
+    # As of the endpoint (db/schema), seen from here.
+    sa.Column("up_at", sa.BigInteger),
+    sa.Column("down_since", sa.BigInteger),
+    sa.Index("ix_vantage_probe_due", "vantage", "next_due"),
+    sa.Index("ix_vantage_probe_at", "vantage", "at"),
+    sqlite_with_rowid=False,
+)
+_WATCHED_HERE: Final = sa.and_(
+    endpoint_table.c.status == Listing.LISTED.value, endpoint_table.c.adopted.is_(False)
+)
+"""Endpoints that no directory lists are the primary vantage's alone."""
+_HOSTS_TRIED: Final = 4
+"""So many times as many due rows are read as hosts are wanted: some share a host."""
+
+_UNKNOWN: Final = LastUp()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VantageResult:
+    """A result of an endpoint from a vantage, how the endpoint stands there with it, and when it is
+    probed from there next (ms UTC): None for the primary vantage, whose endpoints' own rows say it.
+    """
+
+    endpoint_id: str
+    result: ProbeResult
+    last_up: LastUp = _UNKNOWN
+    next_due: int | None = None
+
+
+def unknown(tx: Connection, vantage: str, *, limit: int) -> tuple[str, ...]:
+    """The ids of endpoints that a vantage has no row for yet, at most `limit`."""
+    row = sa.exists().where(
+        vantage_probe.c.endpoint_id == endpoint_table.c.id, vantage_probe.c.vantage == vantage
+    )
+    query = sa.select(endpoint_table.c.id).where(_WATCHED_HERE, ~row).limit(limit)
+    return tuple(tx.execute(query).scalars())
+
+
+def add(tx: Connection, vantage: str, due: Mapping[str, int]) -> None:
+    """Add rows of endpoints, each with the instant of its first probe."""
+    columns = [{"endpoint_id": id_, "vantage": vantage, "next_due": at} for id_, at in due.items()]
+    if columns:
+        tx.execute(upsert.insert(tx, vantage_probe).on_conflict_do_nothing(), columns)
+
+
+def claim_due(
+    tx: Connection, vantage: str, *, owner: str, now: int, limit: int, lease_ms: int
+) -> tuple[Endpoint, ...]:
+    """Claim endpoints that are due at a vantage, at most one of each host, by leasing their hosts
+    to `owner` until `now + lease_ms`; the longest overdue first.
+    """
+    due = (
+        sa.select(vantage_probe.c.endpoint_id, host_table.c.host)
+        .join(endpoint_table, endpoint_table.c.id == vantage_probe.c.endpoint_id)
+        .join(host_table, host_table.c.host == endpoint_table.c.host)
+        .where(
+            vantage_probe.c.vantage == vantage,
+            vantage_probe.c.next_due <= now,
+            endpoint_table.c.paused_until <= now,
+            host_table.c.lease_until <= now,
+            host_table.c.free_at <= now,
+            _WATCHED_HERE,
+        )
+        .order_by(vantage_probe.c.next_due, vantage_probe.c.endpoint_id)
+        .limit(_HOSTS_TRIED * limit)
+        .with_for_update(skip_locked=True, of=host_table)
+    )
+    by_host: dict[str, str] = {}
+    for row in tx.execute(due):
+        if len(by_host) < limit:
+            by_host.setdefault(row.host, row.endpoint_id)
+    if not by_host:
+        return ()
+    tx.execute(
+        host_table.update()
+        .where(host_table.c.host.in_(list(by_host)))
+        .values(lease_owner=owner, lease_until=now + lease_ms)
+    )
+    return tuple(endpoints.get_many(tx, by_host.values()).values())
+
+
+def save(tx: Connection, vantage: str, results: Sequence[VantageResult]) -> None:
+    """Keep results of a vantage beside the primary one in place of older ones."""
+    rows.put(tx, vantage_probe, [_columns(vantage, saved) for saved in results])
+
+
+def save_primary(tx: Connection, vantage: str, results: Sequence[VantageResult]) -> None:
+    """Keep results of the primary vantage in place of older ones; whichever was it before is not
+    any more.
+    """
+    rows.put(tx, vantage_probe, [_columns(vantage, saved) | {"primary": True} for saved in results])
+    ids = [saved.endpoint_id for saved in results]
+    others = (vantage_probe.c.vantage != vantage, vantage_probe.c.primary.is_(True))
+    tx.execute(
+        vantage_probe.update()
+        .where(vantage_probe.c.endpoint_id.in_(ids), *others)
+        .values(primary=False)
+    )
+
+
+def ask(tx: Connection, ids: Iterable[str], *, now: int) -> None:
+    """Make endpoints due at every other vantage that has a row for them, because the primary one
+    met a failure.
+    """
+    for chunk in rows.chunks(sorted(set(ids))):
+        tx.execute(
+            vantage_probe.update()
+            .where(vantage_probe.c.endpoint_id.in_(chunk), vantage_probe.c.next_due.is_not(None))
+            .values(asked_at=now, next_due=rows.least(vantage_probe.c.next_due, now))
+        )
+
+
+def asked_at(tx: Connection, vantage: str, ids: Iterable[str]) -> dict[str, int | None]:
+    """When the primary vantage last asked this one about endpoints, by their ids."""
+    query = sa.select(vantage_probe.c.endpoint_id, vantage_probe.c.asked_at).where(
+        vantage_probe.c.vantage == vantage
+    )
+    known = rows.with_any(tx, query, vantage_probe.c.endpoint_id, set(ids))
+    return {row.endpoint_id: row.asked_at for row in known}
+
+
+def states(tx: Connection, ids: Iterable[str]) -> dict[str, tuple[VantageState, ...]]:
+    """What each vantage saw last of endpoints, by their ids; the primary one first, then by name.
+    Nothing where there never were several.
+    """
+    query = (
+        sa.select(vantage_probe)
+        .where(vantage_probe.c.at.is_not(None))
+        .order_by(vantage_probe.c.primary.desc(), vantage_probe.c.vantage)
+    )
+    by_id: dict[str, tuple[VantageState, ...]] = {}
+    for row in rows.with_any(tx, query, vantage_probe.c.endpoint_id, set(ids)):
+        state = rows.from_columns(
+            VantageState,
+            row,
+            outcome=Outcome(row.outcome),
+            attribution=Attribution(row.attribution),
+        )
+        by_id[row.endpoint_id] = (*by_id.get(row.endpoint_id, ()), state)
+    return by_id
+
+
+def asked_since(tx: Connection, vantage: str, since: int) -> tuple[Asked, ...]:
+    """The last probe from a vantage of every endpoint that it probed after an instant (ms UTC)."""
+    query = (
+        sa.select(vantage_probe, endpoint_table.c.host)
+        .join(endpoint_table, endpoint_table.c.id == vantage_probe.c.endpoint_id)
+        .where(vantage_probe.c.vantage == vantage, vantage_probe.c.at > since)
+    )
+    return tuple(
+        Asked(host=row.host, at=row.at, sign=sign(row), last_up=_last_up(row))
+        for row in tx.execute(query)
+    )
+
+
+def last_up_of(tx: Connection, vantage: str, ids: Iterable[str]) -> dict[str, LastUp]:
+    """How endpoints stand at a vantage, by id."""
+    query = sa.select(vantage_probe).where(vantage_probe.c.vantage == vantage)
+    known = rows.with_any(tx, query, vantage_probe.c.endpoint_id, set(ids))
+    return {row.endpoint_id: _last_up(row) for row in known}
+
+
+def _last_up(row: Any) -> LastUp:
+    return LastUp(up_at=row.up_at, down_since=row.down_since)
+
+
+def _columns(vantage: str, saved: VantageResult) -> dict[str, Any]:
+    result = saved.result
+    return {
+        "endpoint_id": saved.endpoint_id,
+        "vantage": vantage,
+        "next_due": saved.next_due,
+        "at": result.at,
+        "outcome": result.outcome.value,
+        "attribution": result.attribution.value,
+        "reason": result.reason,
+        "status": result.status,
+        "up": result.up,
+        "payable": result.payable,
+        "latency_ms": result.latency_ms,
+        "up_at": saved.last_up.up_at,
+        "down_since": saved.last_up.down_since,
+    }

@@ -1,0 +1,137 @@
+"""Workers at two places on the network, told apart by the address that they ask from."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from tests.support.lint_envelopes import GOOD_HEADERS, V2, changed, encoded
+from tests.support.probe_loop import START, Clock, Counting, Loop, counting, endpoint, worker
+
+from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.probe import Attribution, ProbeResult
+from tollgauge.core.schedule import Cadence
+from tollgauge.core.units import HOUR_MS, MINUTE_MS
+from tollgauge.core.vantage import PARTLY_REACHABLE, VantageState
+from tollgauge.db.engine import Store
+from tollgauge.jobs.probe import ProbeSettings
+from tollgauge.monitor import reports
+from tollgauge.store.probes import vantages
+
+HERE, THERE = "127.0.0.2", "127.0.0.3"
+PAID = endpoint("https://api.seller.example/paid")
+
+
+@dataclass
+class TwoPlaces:
+    """A worker at the primary vantage, one at another, and the seller that both ask."""
+
+    near: Loop
+    far: Loop
+    seller: Counting
+
+    async def pass_time(self, milliseconds: int, *, step: int = MINUTE_MS) -> None:
+        """Let both workers do what is due."""
+        assert isinstance(self.near.clock, Clock)
+        until = self.near.clock.now + milliseconds
+        while self.near.clock.now < until:
+            self.near.clock.now += step
+            await self.near.probe()
+            await self.far.probe()
+
+    async def history(self) -> list[ProbeResult]:
+        return await self.near.history(PAID.id)
+
+    async def states(self) -> dict[str, VantageState]:
+        known = await self.near.store.reading(vantages.states, (PAID.id,))
+        return {state.vantage: state for state in known.get(PAID.id, ())}
+
+    async def is_partly_reachable(self) -> bool:
+        snapshot = await self.near.store.reading(reports.snapshot, PAID.id, now=self.near.clock())
+        assert snapshot is not None
+        return snapshot.partly_reachable
+
+
+def settings(own: str) -> ProbeSettings:
+    names = ("near", "far")
+    return ProbeSettings(cadence=Cadence(host_gap_ms=0), vantage=own, vantages=names)
+
+
+@pytest.fixture
+async def places(
+    store: Store, open_store: Callable[[], Store], tmp_path: Path
+) -> AsyncIterator[TwoPlaces]:
+    async with counting(tmp_path, {PAID.host}) as seller, contextlib.AsyncExitStack() as stack:
+        near, far = [
+            await stack.enter_async_context(
+                worker(one, seller.mapped, ca_file=seller.ca_file, source_address=address)
+            )
+            for one, address in ((store, HERE), (open_store(), THERE))
+        ]
+        clock = Clock(START)
+        near.clock, far.clock, far.owner = clock, clock, "two"
+        envelope = changed(V2, "resource.url", PAID.resource)
+        seller.headers = (("payment-required", encoded(envelope)), *GOOD_HEADERS)
+        near.settings, far.settings = settings("near"), settings("far")
+        await near.add(replace(PAID, next_due=START))
+        two = TwoPlaces(near, far, seller)
+        await two.pass_time(HOUR_MS, step=5 * MINUTE_MS)
+        yield two
+
+
+async def test_each_vantage_is_listed_with_what_it_saw(places: TwoPlaces) -> None:
+    states = await places.states()
+    assert list(states) == ["near", "far"]
+    assert states["near"].primary
+    assert not states["far"].primary
+    assert all(state.up for state in states.values())
+    assert not await places.is_partly_reachable()
+
+
+async def test_probes_from_another_vantage_are_no_evidence(places: TwoPlaces) -> None:
+    before = len(await places.history())
+    assert before in (2, 3), "of an hour: those of the primary vantage alone"
+
+
+async def test_what_one_of_two_vantages_cannot_reach_is_partly_reachable_and_not_down(
+    places: TwoPlaces,
+) -> None:
+    places.seller.refused.add(HERE)
+    await places.pass_time(40 * MINUTE_MS)
+    assert await places.is_partly_reachable()
+    failures = [result for result in await places.history() if not result.up]
+    assert failures
+    assert {result.reason for result in failures} == {PARTLY_REACHABLE}
+    assert {result.attribution for result in failures} == {Attribution.UNKNOWN}
+    endpoint_now: Endpoint = await places.near.get(PAID.id)
+    assert endpoint_now.unconfirmed_at is None
+    assert endpoint_now.payable
+
+
+async def test_what_no_vantage_can_reach_is_down(places: TwoPlaces) -> None:
+    places.seller.refused |= {HERE, THERE}
+    await places.pass_time(40 * MINUTE_MS)
+    failures = [result for result in await places.history() if not result.up]
+    assert failures
+    assert all(result.scored for result in failures)
+    assert not await places.is_partly_reachable()
+
+
+async def test_a_vantage_without_a_network_says_nothing_of_the_endpoint(
+    places: TwoPlaces, tmp_path: Path
+) -> None:
+    nowhere = {PAID.host: ("127.0.0.1", 1)}
+    async with worker(places.far.store, nowhere, source_address=THERE) as cut_off:
+        references = (f"https://{PAID.host}/",)
+        cut_off.clock, cut_off.owner = places.near.clock, "two"
+        cut_off.settings = replace(settings("far"), references=references)
+        places.far = cut_off
+        await places.pass_time(40 * MINUTE_MS)
+    states = await places.states()
+    assert states["far"].attribution is Attribution.OURS
+    assert states["near"].up
+    assert not await places.is_partly_reachable()
+    assert all(result.up and result.scored for result in await places.history())
