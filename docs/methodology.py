@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Final
 
+from tollgauge.core import vantage
 from tollgauge.core.attribution import (
     BASE_RATE,
     CHANCE,
@@ -145,10 +146,29 @@ def _whose_fault() -> str:
                     "unknown",
                     "name servers gave no answer, nor did another site or the references",
                 ),
+                (
+                    f"`{vantage.PARTLY_REACHABLE}`",
+                    "unknown",
+                    "not more than half of several vantages see the failure",
+                ),
             ),
         )
         + "\n\n"
-        + "\n\n".join((_together(), _vouched(), _asked()))
+        + "\n\n".join((_together(), _vouched(), _asked(), _several()))
+    )
+
+
+def _several() -> str:
+    minutes, hours = vantage.RECENT_MS // MINUTE_MS, HOLDS_MIN_MS // HOUR_MS
+    return (
+        "**Several vantages.** An operator may probe from several places on the network. The first "
+        "that is configured is the primary one: its probes are the evidence of scores and of "
+        "published latencies. Any failure that it sees, whatever its kind, is the endpoint's only "
+        f"if more than half of the vantages with a result of the last {minutes} minutes, itself "
+        "included, see one; what is a vantage's own fault counts for neither side. The others are "
+        "asked at once when an endpoint that was up fails, and every 5 minutes for 2 hours; a "
+        "first failure that they do not see is taken back. An endpoint that some vantages reached in the "
+        f"last {hours} hours and others did not is *partly reachable* in reports and snapshots."
     )
 
 

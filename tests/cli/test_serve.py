@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.command_line import TOLLGAUGE
+from tests.support.command_line import TOLLGAUGE, Command
 
 CAP_NET_BIND_SERVICE = 10
 PR_CAPBSET_DROP = 24
@@ -95,3 +95,19 @@ def test_an_address_that_cannot_be_had_is_one_line(
     assert message in err
     assert "server." in err
     assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", ["run", "serve"])
+def test_a_vantage_that_is_not_the_primary_one_serves_nothing(
+    tollgauge: Command, command: str
+) -> None:
+    done = tollgauge(
+        command,
+        TOLLGAUGE_PROBE_VANTAGE="us-iad",
+        TOLLGAUGE_PROBE_VANTAGES="eu-fra,us-iad",
+        TOLLGAUGE_SERVER_PORT="0",
+        TOLLGAUGE_SERVER_ADMIN_PORT="0",
+    )
+    assert (done.code, done.out) == (2, "")
+    assert "The vantage 'us-iad' only probes: reports are made at 'eu-fra'." in done.err
+    assert "tollgauge work" in done.err

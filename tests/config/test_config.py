@@ -486,3 +486,15 @@ def test_a_misspelt_variable_of_the_environment_is_noticed() -> None:
     port, key = unused(names)
     assert port == "TOLLGAUGE_PORT_8402_TCP (environment) is not a setting and changes nothing"
     assert key.endswith("changes nothing; did you mean TOLLGAUGE_WATCH_KEY?")
+
+
+def test_a_vantage_is_one_of_those_that_are_named(tmp_path: Path) -> None:
+    probe = loaded(tmp_path, '[probe]\nvantage = "us-iad"\nvantages = ["eu-fra", "us-iad"]\n').probe
+    assert probe.places.primary == "eu-fra"
+    assert not probe.places.is_primary
+    (problem,) = problems(tmp_path, '[probe]\nvantage = "here"\nvantages = ["eu-fra"]\n')
+    assert "'here' is not one of vantages" in problem
+    (problem,) = problems(tmp_path, '[probe]\nvantages = ["default", "default"]\n')
+    assert "names one twice" in problem
+    (problem,) = problems(tmp_path, '[probe]\nvantage = "EU Frankfurt"\n')
+    assert "probe.vantage" in problem

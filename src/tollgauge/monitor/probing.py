@@ -389,10 +389,13 @@ def _as_seen(result: ProbeResult) -> ProbeResult:
 def _new_probe(seen: Observation, cadence: Cadence, *, now: int) -> NewProbe:
     """The probe to record of an observation, with what it means for the next ones."""
     following = after_probe(seen.endpoint, seen.result, cadence, now=now, pause_ms=seen.pause_ms)
+    due = following.due
+    if seen.result.reason == PARTLY_REACHABLE and not seen.pause_ms:
+        due = min(due, now + cadence.watched_every_ms)  # what the others see may be older
     return NewProbe(
         endpoint_id=seen.endpoint.id,
         result=replace(seen.result, holds=following.holds, confirms=following.confirms),
-        next_due=following.due,
+        next_due=due,
         learned=seen.learned,
         unconfirmed_at=following.unconfirmed_at,
         paused_until=now + seen.pause_ms if seen.pause_ms else 0,

@@ -92,7 +92,7 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     return EndpointView(
         snapshot=replace(
             snapshot_of(endpoint, row, now=now, better_alternatives=better),
-            partly_reachable=partly_reachable(seen_from, now=now),
+            partly_reachable=partly_reachable(seen_from, now=now) if seen_from else None,
         ),
         components=() if score is None else score.components,
         flags=() if score is None else score.flags,

@@ -29,7 +29,8 @@ class Snapshot:
     directories that list it now. Texts under `advertised_` are the provider's own and untrusted.
     `reason` is why the recommendation is what it is; the chances of being payable are None before
     anything was measured, and so is `is_down`. `previous` is the score under the policy before.
-    `partly_reachable` says that some vantages reach it now and others do not.
+    `partly_reachable` says that some vantages reach it now and others do not, None where only one
+    watches.
     """
 
     id: str
@@ -68,7 +69,7 @@ class Snapshot:
     policy_version: int
     previous: OtherScore | None = None
     simulated: bool = False
-    partly_reachable: bool = False
+    partly_reachable: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +90,7 @@ def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
     seen_from = vantages.states(tx, (endpoint_id,)).get(endpoint_id, ())
     return replace(
         snapshot_of(endpoint, row, now=now, better_alternatives=better),
-        partly_reachable=partly_reachable(seen_from, now=now),
+        partly_reachable=partly_reachable(seen_from, now=now) if seen_from else None,
     )
 
 

@@ -60,8 +60,8 @@ class LeaderboardShape(Shape):
 class SnapshotShape(Shape):
     """The free, cached view of one endpoint. `reason` says why the recommendation is what it is;
     `down` whether it could not be paid when it was last checked; `payableNow` and `payable24h` are
-    the chances that it can be in half an hour and in 24 hours; `partlyReachable` that some of
-    several vantages reach it and others do not.
+    the chances that it can be in half an hour and in 24 hours; `partlyReachable`, present where
+    several vantages watch, that some of them reach it and others do not.
     """
 
     id: str
@@ -73,7 +73,6 @@ class SnapshotShape(Shape):
     payable_now: Chance | None
     payable24h: Chance | None
     down: bool | None
-    partly_reachable: bool
     confidence: float
     uptime30d: Percent | None
     avg_latency_ms: int | None
@@ -95,6 +94,7 @@ class SnapshotShape(Shape):
     previous_policy: PolicyScoreShape | None
     endpoint_page: str
     simulated: bool
+    partly_reachable: bool | None = None
 
 
 def leaderboard(board: Leaderboard, *, base_url: str) -> LeaderboardShape:

@@ -112,8 +112,8 @@ class EvidenceShape(Shape):
 class TrustReportShape(Shape):
     """A trust report. `simulated` is present, and true, where part of the history that it rests on
     was made up by the demo. `previousPolicy` is what the policy before makes of the same evidence.
-    `vantages` is present where several watch endpoints; `partlyReachable` says that some of them
-    reached this one in the last two hours and others did not.
+    `vantages` and `partlyReachable` are present where several watch endpoints; the latter says that
+    some of them reached this one in the last two hours and others did not.
     """
 
     resource: str
@@ -137,7 +137,7 @@ class TrustReportShape(Shape):
     settlement: SettlementShape | None = None
     stats: StatsShape
     live_probe: LiveProbeShape | None = None
-    partly_reachable: bool
+    partly_reachable: bool | None = None
     vantages: list[VantageShape] | None = None
     advertised_by: AdvertisedBy
     evidence: EvidenceShape
@@ -165,7 +165,7 @@ def trust_report(report: TrustReport) -> TrustReportShape:
         simulated=endpoint.simulated or None,
         advertised=_advertised(endpoint.quote, endpoint.quote_at),
         live_probe=_live_probe(report),
-        partly_reachable=report.partly_reachable,
+        partly_reachable=report.partly_reachable if report.vantages else None,
         vantages=[_vantage(state) for state in report.vantages] or None,
         advertised_by=AdvertisedBy(
             service_name=endpoint.service_name, description=endpoint.description
