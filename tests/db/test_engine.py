@@ -478,13 +478,11 @@ async def test_connections_that_were_lost_while_they_stood_idle_are_replaced_unn
 @pytest.mark.parametrize(
     "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
 )
-async def test_a_statement_that_takes_too_long_is_unavailable(store: Store) -> None:
-    def slow(tx: sa.Connection) -> None:
-        tx.execute(sa.text("SET LOCAL statement_timeout = 20"))
-        tx.execute(sa.text("SELECT pg_sleep(5)"))
-
+async def test_a_statement_that_takes_too_long_is_unavailable(database: str) -> None:
+    store = Store.open(database, statement_ms=20)
     with pytest.raises(StoreUnavailable):
-        await store.writing(slow)
+        await fetch(store, sa.text("SELECT pg_sleep(5)"))
+    await store.close()
 
 
 async def test_a_wrong_statement_stays_an_error_of_ours(store: Store) -> None:
