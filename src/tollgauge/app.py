@@ -179,7 +179,10 @@ async def opened(config: Config, *, clock: Clock = now_ms) -> AsyncIterator[Open
     """Open everything that a configuration names, migrate the store, and close it all again."""
     sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))
     _make_folder(config.store.url)
-    store = Store.open(config.store.url)
+    settings = config.store
+    store = Store.open(
+        settings.url, pool_size=settings.connections, statement_ms=settings.statement_ms
+    )
     egress = Egress(config.egress)
     facilitator = Facilitator(config.facilitator)
     chain = Prover(config.rpc.nodes()) if config.rpc.url else None

@@ -18,7 +18,7 @@ from tests.support.statements import execute, fetch
 
 from tollgauge.core.endpoint import Endpoint, endpoint_id
 from tollgauge.core.units import DAY_MS
-from tollgauge.db import backup, postgres_backup, sqlite_to_postgres
+from tollgauge.db import backup, postgres_backup, space, sqlite_to_postgres
 from tollgauge.db.backup import BackupDamagedError, BackupError
 from tollgauge.db.engine import Store
 from tollgauge.db.migrations import upgrade, versions
@@ -107,6 +107,22 @@ async def test_what_was_copied_is_what_comes_back(running: Path, tmp_path: Path)
     await again.migrate()
     await write_pairs(again, 9, 1)
     await again.close()
+
+
+async def test_a_restored_copy_of_an_older_file_can_give_space_back(
+    running: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.sqlite"
+    with closing(sqlite3.connect(running, isolation_level=None)) as old:
+        for statement in ("journal_mode = DELETE", "auto_vacuum = NONE"):
+            old.execute(f"PRAGMA {statement}")
+        old.execute("VACUUM")
+    backup.save(running, copy, force=False, progress=quiet)
+    backup.restore(copy, running, stamp=STAMP, progress=quiet)
+    with closing(sqlite3.connect(running)) as restored:
+        assert restored.execute("PRAGMA auto_vacuum").fetchone() == (space.INCREMENTAL,)
+        assert restored.execute("PRAGMA page_size").fetchone() == (8192,)
+        assert restored.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 async def test_a_copy_goes_where_no_database_was(running: Path, tmp_path: Path) -> None:

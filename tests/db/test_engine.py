@@ -25,6 +25,7 @@ from tests.support.statements import execute, fetch
 import tollgauge.store
 from tollgauge.core.discovery import Census
 from tollgauge.core.payment import State
+from tollgauge.core.retention import ANSWERS_MS
 from tollgauge.core.spans import NO_SPANS, spans_by_day, statement
 from tollgauge.core.units import DAY_MS, HOUR_MS, day_of
 from tollgauge.db import meta, migrations
@@ -32,8 +33,8 @@ from tollgauge.db.engine import Store, StoreError, StoreUnavailable
 from tollgauge.db.packing import pack
 from tollgauge.monitor import scoring
 from tollgauge.store.endpoints import crawls
-from tollgauge.store.ledger import payments
-from tollgauge.store.probes import window
+from tollgauge.store.ledger import payments, retention
+from tollgauge.store.probes import probes, window
 from tollgauge.store.tables import TABLES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -160,6 +161,37 @@ async def test_a_crawl_from_before_an_upgrade_is_what_the_next_one_is_compared_w
     crawl = await store.writing(crawls.begin_crawl, "dir", now=10)
     assert await store.reading(crawls.census, crawl) == Census(listed=0, complete=3)
     assert await store.reading(crawls.last_taken, "dir") == 9
+    await store.close()
+
+
+def probed_before(connection: sa.Connection) -> None:
+    """The tables of the version before day sums became months, with a row of most of them."""
+    command.upgrade(migrations.configuration(connection), "0019")
+    fill(connection, "host")
+    fill(connection, "endpoint", id=A.id, resource="a")
+    fill(connection, "probe", endpoint_id=A.id)
+    fill(connection, "probe_day", endpoint_id=A.id, excluded="[]")
+    fill(connection, "flip", id=7, endpoint_id=A.id)
+    for id_, state in (("paid", "settled"), ("open", "unknown")):
+        fill(connection, "payment", id=id_, nonce=id_, state=state, updated_at=5)
+        fill(connection, "payment_answer", payment_id=id_, status=200)
+
+
+async def test_an_endpoint_is_removed_after_an_upgrade_without_reading_all_probes(
+    empty: str,
+) -> None:
+    """No table refers to it that has no index by endpoint. What was there stays."""
+    store = Store.open(empty)
+    await store.writing(probed_before)
+    await store.migrate()
+    assert await store.writing(differences) == []
+    days = await store.reading(probes.days, A.id, first_day=1, last_day=1)
+    assert [(day.day, day.probes) for day in days] == [(1, 1)]
+    tables = await store.reading(lambda tx: sa.inspect(tx).get_foreign_keys("probe_day"))
+    assert tables == []
+    assert await store.writing(retention.forget_answers, now=6 + ANSWERS_MS, limit=9) == 1
+    await execute(store, sa.text("DELETE FROM flip"))
+    assert (await execute(store, sa.text("DELETE FROM endpoint"))).rowcount == 1
     await store.close()
 
 
@@ -308,7 +340,7 @@ async def test_writers_that_read_first_lose_no_update(store: Store, open_store: 
 async def test_sqlite_is_opened_to_survive_a_power_cut(tmp_path: Path) -> None:
     store = Store.open(f"sqlite:///{tmp_path / 'a.db'}")
     await store.migrate()
-    names = ("journal_mode", "synchronous", "foreign_keys", "page_size")
+    names = ("journal_mode", "synchronous", "foreign_keys", "page_size", "journal_size_limit")
     found = {name: (await fetch(store, sa.text(f"PRAGMA {name}"))).scalar_one() for name in names}
     await store.close()
     assert found == {
@@ -316,6 +348,7 @@ async def test_sqlite_is_opened_to_survive_a_power_cut(tmp_path: Path) -> None:
         "synchronous": 2,
         "foreign_keys": 1,
         "page_size": 8192,
+        "journal_size_limit": 64 * 1024 * 1024,
     }
 
 
@@ -445,13 +478,11 @@ async def test_connections_that_were_lost_while_they_stood_idle_are_replaced_unn
 @pytest.mark.parametrize(
     "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
 )
-async def test_a_statement_that_takes_too_long_is_unavailable(store: Store) -> None:
-    def slow(tx: sa.Connection) -> None:
-        tx.execute(sa.text("SET LOCAL statement_timeout = 20"))
-        tx.execute(sa.text("SELECT pg_sleep(5)"))
-
+async def test_a_statement_that_takes_too_long_is_unavailable(database: str) -> None:
+    store = Store.open(database, statement_ms=20)
     with pytest.raises(StoreUnavailable):
-        await store.writing(slow)
+        await fetch(store, sa.text("SELECT pg_sleep(5)"))
+    await store.close()
 
 
 async def test_a_wrong_statement_stays_an_error_of_ours(store: Store) -> None:

@@ -317,7 +317,7 @@ async def test_answers_are_kept_for_30_days_after_the_outcome(store: Store, ends
     assert (await row(store, world)).state is ends
     for days, left in ((29, True), (2, ends is State.UNKNOWN)):
         world.tick(days * DAY_MS // 1000)
-        await store.writing(retention.forget_answers, now=world.now)
+        await store.writing(retention.forget_answers, now=world.now, limit=9)
         assert ((await row(store, world)).answer is not None) == left
     answer = await world.send(gate)
     assert answer.status == (200 if ends is State.UNKNOWN else 410)

@@ -182,7 +182,26 @@ def totals(days: Iterable[Rollup]) -> Totals:
     )
 
 
-def _reasons(rows: Iterable[Rollup]) -> tuple[tuple[str, int], ...]:
+def totals_sum(parts: Iterable[Totals]) -> Totals:
+    """The sum of totals that share no probe and no half hour, in any order."""
+    rows = tuple(parts)
+    return Totals(
+        probes=sum(row.probes for row in rows),
+        scored=sum(row.scored for row in rows),
+        up=sum(row.up for row in rows),
+        compliant=sum(row.compliant for row in rows),
+        payable=sum(row.payable for row in rows),
+        compliance=sum(row.compliance for row in rows),
+        slots=sum(row.slots for row in rows),
+        latency_count=sum(row.latency_count for row in rows),
+        latency_sum=sum(row.latency_sum for row in rows),
+        latency=latency_histogram.merge(row.latency for row in rows),
+        excluded=_reasons(rows),
+        spans=spans_sum((row.spans, 1) for row in rows),
+    )
+
+
+def _reasons(rows: Iterable[Rollup | Totals]) -> tuple[tuple[str, int], ...]:
     counts: dict[str, int] = {}
     for row in rows:
         for reason, count in row.excluded:

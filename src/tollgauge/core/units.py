@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import date, timedelta
 from functools import partial
 from typing import Final
 
@@ -17,6 +18,7 @@ SECOND_MS: Final = 1_000
 MINUTE_MS: Final = 60 * SECOND_MS
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
+EPOCH: Final = date(1970, 1, 1)
 WINDOW_MS: Final = 30 * DAY_MS
 """The scoring window: 30 days."""
 
@@ -204,3 +206,14 @@ def usd_text(amount: int, decimals: int = 6) -> str:
 def day_of(at: int) -> int:
     """The number of the UTC day (days since the epoch) that holds an instant."""
     return at // DAY_MS
+
+
+def date_of(day: int) -> date:
+    """The date of a UTC day (days since the epoch)."""
+    return EPOCH + timedelta(days=day)
+
+
+def month_of(day: int) -> int:
+    """The month that holds a UTC day (days since the epoch): `202601` is January 2026."""
+    at = date_of(day)
+    return 100 * at.year + at.month

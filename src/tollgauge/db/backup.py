@@ -6,7 +6,7 @@ Rules:
 - a copy gets its name only when it is whole, checked and on the disk; it is readable by its owner
   alone, because a ledger is in it;
 - only a file of ours goes back in place: whole, and of a version that this program knows. Older
-  ones are brought up to date by the next start;
+  ones are brought up to date by the next start, and can give space back from then on;
 - nothing is put in the place of a database that another process has open, and what stood there is
   kept beside it.
 
@@ -28,6 +28,7 @@ from typing import Final
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.db.engine import is_sqlite, parse_url
 from tollgauge.db.migrations import versions
+from tollgauge.db.space import INCREMENTAL
 
 Progress = Callable[[int, int], None]
 """Called with how many pages are copied, and of how many."""
@@ -169,6 +170,7 @@ def restore(
         target.parent.mkdir(parents=True, exist_ok=True)
         with _translated(copy, "cannot be read"):
             _copy(copy, part, progress)
+            _make_shrinkable(part)
         _flush_to_disk(part)
         if target.exists():
             kept = _move_aside(target, stamp)
@@ -197,6 +199,15 @@ def _copy(source: Path, target: Path, progress: Progress) -> None:
             write, pages=STEP_PAGES, progress=lambda _, left, total: progress(total - left, total)
         )
         write.execute("PRAGMA journal_mode = DELETE")
+
+
+def _make_shrinkable(path: Path) -> None:
+    """Rewrite a copy of a file from before files could give space back (db/space)."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        (mode,) = db.execute("PRAGMA auto_vacuum").fetchone()
+        if mode != INCREMENTAL:
+            db.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")
+            db.execute("VACUUM")
 
 
 def _move_aside(target: Path, stamp: str) -> Path:

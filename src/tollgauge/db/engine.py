@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
+from typing import Annotated, Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 
 import sqlalchemy as sa
+from pydantic import Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
@@ -48,6 +49,9 @@ R = TypeVar("R")
 Work = Callable[Concatenate[sa.Connection, P], R]
 """A function of a connection, and what else it takes."""
 
+CONNECTIONS: Final = 8
+"""Of one process: a writer and seven readers."""
+STATEMENT_MS: Final = 30_000
 _DRIVERS: Final = {
     "sqlite": "sqlite",
     "sqlite+pysqlite": "sqlite",
@@ -68,9 +72,13 @@ class StoreError(TollgaugeError, ValueError):
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """Which database: a URL as `Store.open` takes it."""
+    """Which database: a URL as `Store.open` takes it, how many connections this process opens at
+    most, and on PostgreSQL how long a statement, or the wait for a connection, may take.
+    """
 
     url: str = "sqlite:///tollgauge.sqlite"
+    connections: Annotated[int, Field(ge=2, le=1_000)] = CONNECTIONS
+    statement_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = STATEMENT_MS
 
     def __post_init__(self) -> None:
         parse_url(self.url)
@@ -117,16 +125,19 @@ class Store:
         self._damaged = False
 
     @classmethod
-    def open(cls, url: str, *, pool_size: int = 8) -> Self:
+    def open(
+        cls, url: str, *, pool_size: int = CONNECTIONS, statement_ms: int = STATEMENT_MS
+    ) -> Self:
         """The store behind a URL: `sqlite:///file`, `sqlite://` (gone at the end), or
         `postgresql://…`; the URL may also name the driver. Nothing is connected yet.
 
-        Raises StoreError for any other URL.
+        At most `pool_size` connections are open at once; PostgreSQL ends a statement after
+        `statement_ms`. Raises StoreError for any other URL.
         """
         parsed = parse_url(url)
         if is_sqlite(parsed):
             return cls(Sqlite(parsed, readers=pool_size))
-        return cls(Postgres(parsed, connections=pool_size))
+        return cls(Postgres(parsed, connections=pool_size, statement_ms=statement_ms))
 
     async def migrate(self) -> None:
         """Bring the tables to the newest version. Several processes may do so at once."""

@@ -18,7 +18,8 @@ Version 1, still read, had no `holds` and no `confirms`: none of its probes did 
 
 Columns put like beside like, and a day has few distinct judgements: what is left is the noise of
 times. The latency histogram of a rollup is a run of LEB128 varints: for each bucket the
-difference to the bucket before, then its count.
+difference to the bucket before, then its count. So are the counts of a month: for each day the
+difference to the day before, then its probes, then those that are not scored.
 """
 
 from __future__ import annotations
@@ -133,6 +134,27 @@ def unpack_histogram(data: bytes) -> tuple[tuple[int, int], ...]:
     """The inverse of `pack_histogram`."""
     numbers = _numbers(data)
     return tuple(zip(accumulate(numbers[0::2]), numbers[1::2], strict=True))
+
+
+def pack_counts(counts: Sequence[tuple[int, int, int]]) -> bytes:
+    """The bytes of (day, probes, scored) triples in ascending order of days, of which the first is
+    small, because it is written as it is.
+    """
+    out = bytearray()
+    before = 0
+    for day, probes, scored in counts:
+        _put(out, day - before)
+        _put(out, probes)
+        _put(out, probes - scored)
+        before = day
+    return bytes(out)
+
+
+def unpack_counts(data: bytes) -> tuple[tuple[int, int, int], ...]:
+    """The inverse of `pack_counts`."""
+    numbers = _numbers(data)
+    triples = zip(accumulate(numbers[0::3]), numbers[1::3], numbers[2::3], strict=True)
+    return tuple((day, probes, probes - unscored) for day, probes, unscored in triples)
 
 
 def _numbers(data: bytes) -> Sequence[int]:

@@ -27,7 +27,6 @@ from tollgauge.db.errors import StoreUnavailable, translated
 
 R = TypeVar("R")
 
-_STATEMENT_MS: Final = 30_000
 _WRITE: Final = "BEGIN"
 _READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
@@ -37,11 +36,13 @@ class _RolledBack(Exception):  # noqa: N818 - not an error: it ends a transactio
 
 
 class Postgres:
-    """A PostgreSQL database with up to `connections` at once."""
+    """A PostgreSQL database with up to `connections` at once; the server ends a statement that
+    takes longer than `statement_ms`, and a transaction that stands idle for twice as long.
+    """
 
-    def __init__(self, url: URL, *, connections: int) -> None:
+    def __init__(self, url: URL, *, connections: int, statement_ms: int) -> None:
         self.dialect: Final = "postgresql"
-        self._engine = _engine(url, connections)
+        self._engine = _engine(url, connections, statement_ms)
         self._write_lock = asyncio.Lock()
 
     async def run(self, work: Callable[[sa.Connection], R], *, writing: bool) -> R:
@@ -138,21 +139,21 @@ async def _discard(connection: AsyncConnection) -> None:
     await connection.invalidate()
 
 
-def _engine(url: URL, connections: int) -> AsyncEngine:
+def _engine(url: URL, connections: int, statement_ms: int) -> AsyncEngine:
     query = {"ssl" if name == "sslmode" else name: value for name, value in url.query.items()}
     return create_async_engine(
         url.set(query=query),
         isolation_level="AUTOCOMMIT",
         pool_size=connections,
         max_overflow=0,
-        pool_timeout=_STATEMENT_MS / 1_000,
+        pool_timeout=statement_ms / 1_000,
         pool_reset_on_return=None,  # every transaction is ended above
         connect_args={
             "timeout": 10,
             "server_settings": {
                 "application_name": "tollgauge",
-                "statement_timeout": str(_STATEMENT_MS),
-                "idle_in_transaction_session_timeout": str(2 * _STATEMENT_MS),
+                "statement_timeout": str(statement_ms),
+                "idle_in_transaction_session_timeout": str(2 * statement_ms),
             },
         },
     )

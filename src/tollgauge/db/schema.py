@@ -5,7 +5,9 @@ Rules:
 - amounts are decimal strings, because a uint256 fits no integer column;
 - structured values are JSON text; packed bytes are documented where they are made (packing.py);
 - `probe` and `probe_day` are keyed day first, so that a day's rows lie together: new rows append
-  at one end and a closed day is removed in one sweep.
+  at one end and old ones are removed at the other (why there are no partitions:
+  docs/decisions/11-no-partitions.md). They name no foreign key: without an index by endpoint, which
+  would be as large as they are, removing one endpoint would read all of them.
 
 Other nouns add their tables to `metadata` from their own module. Alembic builds the real tables
 (migrations/versions); a test holds the two to the same schema.
@@ -143,6 +145,7 @@ crawl = sa.Table(
     # How many endpoints it listed, once it has ended.
     sa.Column("listed", sa.Integer),
     sa.Column("suspicious", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Index("ix_crawl_started", "started"),
     # At most one open crawl a source.
     sa.Index("ix_crawl_open", "source", unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN),
 )
@@ -173,13 +176,14 @@ discovery_event = sa.Table(
     sa.Column("before", ForeignText, nullable=False, server_default=""),
     sa.Column("after", ForeignText, nullable=False, server_default=""),
     sa.Index("ix_discovery_event_endpoint_id_at", "endpoint_id", "at"),
+    sa.Index("ix_discovery_event_at", "at"),
 )
 
 probe = sa.Table(
     "probe",
     metadata,
     sa.Column("day", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), primary_key=True),
+    sa.Column("endpoint_id", sa.Text, primary_key=True),
     sa.Column("at", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("outcome", sa.Text, nullable=False),
     sa.Column("attribution", sa.Text, nullable=False),
@@ -210,7 +214,7 @@ probe_day = sa.Table(
     "probe_day",
     metadata,
     sa.Column("day", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), primary_key=True),
+    sa.Column("endpoint_id", sa.Text, primary_key=True),
     sa.Column("probes", sa.Integer, nullable=False),
     sa.Column("scored", sa.Integer, nullable=False),
     sa.Column("up", sa.Integer, nullable=False),
@@ -230,8 +234,38 @@ probe_day = sa.Table(
     sa.Column("repairs", sa.Integer, nullable=False, server_default="0"),
     # The last probe that speaks, because it may speak on the next day too.
     sa.Column("last_statement", sa.Text),
-    # The probes themselves; NULL once they are older than raw history is kept.
+    # The probes themselves. NULL only in old rows of databases that kept day sums for longer.
     sa.Column("packed", sa.LargeBinary),
+    sqlite_with_rowid=False,
+)
+
+# What the days add up to that are older than core/retention.RAW_DAYS.
+probe_month = sa.Table(
+    "probe_month",
+    metadata,
+    sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), primary_key=True),
+    # Year and month, UTC: 202601.
+    sa.Column("month", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("probes", sa.Integer, nullable=False),
+    sa.Column("scored", sa.Integer, nullable=False),
+    sa.Column("up", sa.Integer, nullable=False),
+    sa.Column("compliant", sa.Integer, nullable=False),
+    sa.Column("payable", sa.Integer, nullable=False),
+    sa.Column("compliance", sa.BigInteger, nullable=False),
+    # How many half hours had a scored probe.
+    sa.Column("slots", sa.Integer, nullable=False),
+    sa.Column("latency_count", sa.Integer, nullable=False),
+    sa.Column("latency_sum", sa.BigInteger, nullable=False),
+    sa.Column("latency", sa.LargeBinary, nullable=False),
+    sa.Column("excluded", sa.Text, nullable=False),
+    sa.Column("up_ms", sa.BigInteger, nullable=False),
+    sa.Column("payable_ms", sa.BigInteger, nullable=False),
+    sa.Column("down_ms", sa.BigInteger, nullable=False),
+    sa.Column("compliance_ms", sa.BigInteger, nullable=False),
+    sa.Column("failures", sa.Integer, nullable=False),
+    sa.Column("repairs", sa.Integer, nullable=False),
+    # How many probes and scored ones each day had (packing.pack_counts), by day of the month.
+    sa.Column("counts", sa.LargeBinary, nullable=False),
     sqlite_with_rowid=False,
 )
 

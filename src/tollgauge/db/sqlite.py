@@ -44,6 +44,12 @@ _MAGIC: Final = b"SQLite format 3\x00"
 _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 WAIT_S: Final = 30.0
 """How long a reader waits for one of the connections."""
+NEW_FILE: Final = ("PRAGMA page_size = 8192", "PRAGMA auto_vacuum = INCREMENTAL")
+"""What a new file is made with, before anything is written to it: packed days overflow pages of
+4 KB, and free pages can be given back (db/space).
+"""
+_WAL_BYTES: Final = 64 * 1024 * 1024
+"""How large the write-ahead log stays after a reader, such as a backup, has held it open."""
 _STATEMENTS: Final = 512
 """How many compiled statements a connection keeps; the driver's default is 128."""
 _IN_MEMORY: Final = frozenset({None, "", ":memory:"})
@@ -174,18 +180,24 @@ def _engine(url: URL, *, pool_size: int | None, lasting: bool, busy_ms: int = BU
         else {"pool_size": pool_size, "pool_use_lifo": True, "pool_reset_on_return": None}
     )
     engine = sa.create_engine(url, connect_args=options, isolation_level="AUTOCOMMIT", **pool)
-    sa.event.listen(engine, "connect", partial(_prepare, "FULL" if lasting else "OFF", busy_ms))
+    synchronous, file = "FULL" if lasting else "OFF", Path(url.database or "")
+    sa.event.listen(engine, "connect", partial(_prepare, synchronous, busy_ms, file))
     return engine
 
 
-def _use_wal(cursor: DBAPICursor, busy_ms: int) -> None:
-    """Switch the file to a write-ahead log. SQLite itself does not wait here for other processes,
-    so of several that open a new file at once all but one would fail.
+def _is_empty(file: Path) -> bool:
+    """Whether nothing was written to a file yet."""
+    return not file.exists() or file.stat().st_size == 0
+
+
+def _execute_when_free(cursor: DBAPICursor, pragma: str, busy_ms: int) -> None:
+    """Execute what sets up a file. SQLite itself does not always wait here for other processes, so
+    of several that open a new file at once all but one would fail.
     """
     deadline = time.monotonic() + busy_ms / 1_000
     while True:
         try:
-            cursor.execute("PRAGMA journal_mode = WAL")
+            cursor.execute(pragma)
         except sqlite3.OperationalError as error:
             if not _busy(error) or time.monotonic() >= deadline:
                 raise
@@ -195,16 +207,25 @@ def _use_wal(cursor: DBAPICursor, busy_ms: int) -> None:
 
 
 def _prepare(
-    synchronous: str, busy_ms: int, connection: DBAPIConnection, _entry: ConnectionPoolEntry
+    synchronous: str,
+    busy_ms: int,
+    file: Path,
+    connection: DBAPIConnection,
+    _entry: ConnectionPoolEntry,
 ) -> None:
     """Set up a new connection. `isolation_level = None` stops sqlite3 from beginning transactions
-    of its own. The page size takes effect in a new file only: packed days overflow 4 KB pages.
+    of its own.
     """
     connection.isolation_level = None
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout = {busy_ms}")
-    cursor.execute("PRAGMA page_size = 8192")
-    _use_wal(cursor, busy_ms)
-    for pragma in (f"synchronous = {synchronous}", "foreign_keys = ON", "cache_size = -32768"):
+    for pragma in (*(NEW_FILE if _is_empty(file) else ()), "PRAGMA journal_mode = WAL"):
+        _execute_when_free(cursor, pragma, busy_ms)
+    for pragma in (
+        f"synchronous = {synchronous}",
+        "foreign_keys = ON",
+        "cache_size = -32768",
+        f"journal_size_limit = {_WAL_BYTES}",
+    ):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()

@@ -1,54 +1,65 @@
 """The prune loop: close finished days into one row each, and forget what is too old.
 
-Raw probes are kept 90 days; answers that were paid for 30 days; payments that were rejected one
-day; watches and their deliveries 30 days after their end; endpoints that are known by request
-alone, and were never seen to sell, 7 days. Forecasts are kept 90 days, what came of them for good.
+How long each kind of row is kept is in core/retention. Each step is a transaction of its own that
+touches only what is due, and at most a batch of it, so that no other writer waits long; a round
+that left something is followed by the next at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
 
 from sqlalchemy import Connection
 
+from tollgauge.core.retention import RAW_DAYS
 from tollgauge.core.units import MINUTE_MS, day_of
+from tollgauge.db import space
 from tollgauge.db.engine import Store
 from tollgauge.store import never_public
-from tollgauge.store.endpoints import forecasts
+from tollgauge.store.endpoints import crawls, forecasts, listings
 from tollgauge.store.ledger import retention
-from tollgauge.store.probes import archive
+from tollgauge.store.probes import archive, changes, months
 from tollgauge.store.watches import outbox, watch_payments
 
-KEEP_DAYS: Final = 90
 BATCH: Final = 500
 ENDPOINTS: Final = 100
 """How many endpoints are forgotten in one transaction: each has hundreds of probes."""
 
 
+class Forget(Protocol):
+    """A function of a store."""
+
+    def __call__(self, tx: Connection, *, now: int, limit: int) -> int:
+        """Remove up to `limit` rows that are too old; how many it removed."""
+
+
+FORGET: Final[Mapping[str, Forget]] = {
+    "answers": retention.forget_answers,
+    "rejected": retention.forget_rejected,
+    "forecasts": forecasts.forget,
+    "deliveries": outbox.forget,
+    "watches": watch_payments.forget,
+    "changes": changes.forget,
+    "events": listings.forget_events,
+    "crawls": crawls.forget,
+}
+
+
 async def run(store: Store, *, clock: Callable[[], int]) -> dict[str, object]:
-    """Close up to a batch of endpoint-days, drop old packed days and old answers."""
+    """Close up to a batch of endpoint-days, fold as many into months, remove a batch of each kind
+    of old row, and give some free space back; the tally counts them.
+    """
     now = clock()
     today = day_of(now - MINUTE_MS)  # callers of the last seconds still share its last probes
-    closed = await store.writing(archive.close_days, before_day=today, limit=BATCH)
-    forgotten = await store.writing(_forget, before_day=today - KEEP_DAYS, now=now)
+    tally = {
+        "closed": await store.writing(archive.close_days, before_day=today, limit=BATCH),
+        "folded": await store.writing(months.fold, before_day=today - RAW_DAYS, limit=BATCH),
+    }
+    for name, forget in FORGET.items():
+        tally[name] = await store.writing(forget, now=now, limit=BATCH)
     unlisted = await store.writing(never_public.forget, now=now, limit=ENDPOINTS)
-    return {
-        "closed": closed,
-        **forgotten,
-        "unlisted": unlisted,
-        "busy": closed >= BATCH or unlisted >= ENDPOINTS,
-    }
-
-
-def _forget(tx: Connection, *, before_day: int, now: int) -> dict[str, int]:
-    """Drop packed days of probes before a day, and what else is too old; the counts to report."""
-    counts = {
-        "dropped": archive.prune(tx, before_day=before_day),
-        "forgotten": retention.forget_answers(tx, now=now),
-        "rejected": retention.forget_rejected(tx, now=now),
-    }
-    forecasts.forget(tx, before_day=before_day)
-    outbox.forget(tx, now=now)
-    watch_payments.forget(tx, now=now)
-    return counts
+    pages = await store.writing(space.give_back)
+    full = unlisted >= ENDPOINTS or pages >= space.STEP_PAGES
+    busy = full or any(count >= BATCH for count in tally.values())
+    return {**tally, "unlisted": unlisted, "pages": pages, "busy": busy}

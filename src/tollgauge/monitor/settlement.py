@@ -24,6 +24,7 @@ from sqlalchemy import Connection
 from tollgauge.clients.chain.authorization import ChainAnswer
 from tollgauge.core.blocks import Span
 from tollgauge.core.payment import FINAL_MS, REST_MS, State, proven_state
+from tollgauge.core.retention import SETTLEMENTS_MS
 from tollgauge.core.settlement import Deposit, Entry
 from tollgauge.core.units import DAY_MS, HOUR_MS
 from tollgauge.db.engine import Store
@@ -35,8 +36,6 @@ from tollgauge.store.ledger import books, payments
 from tollgauge.store.ledger.attempts import Attempt
 from tollgauge.store.ledger.payments import LedgerRow
 
-KEEP_MS: Final = 40 * DAY_MS
-"""How long single transfers are kept."""
 FORGET_BLOCKS: Final = 50_000
 """How many blocks of old transfers one transaction forgets."""
 SUMS_AT_ONCE: Final = 5_000
@@ -94,7 +93,7 @@ async def measure(store: Store, chain: int, *, now: int) -> None:
 
 def _publish(tx: Connection, volume: ChainVolume, *, now: int) -> None:
     volumes.publish(tx, volume)
-    transfers.forget(tx, volume.chain, before=now - KEEP_MS, blocks=FORGET_BLOCKS)
+    transfers.forget(tx, volume.chain, before=now - SETTLEMENTS_MS, blocks=FORGET_BLOCKS)
 
 
 def reconcile(tx: Connection, row: LedgerRow, answer: ChainAnswer | None, *, now: int) -> str:

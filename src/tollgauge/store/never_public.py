@@ -10,7 +10,8 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.units import DAY_MS, day_of
+from tollgauge.core.retention import UNLISTED_MS
+from tollgauge.core.units import day_of
 from tollgauge.db import meta, schema
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
@@ -20,9 +21,9 @@ from tollgauge.store.probes.changes import change, change_state_row
 from tollgauge.store.probes.vantages import vantage_probe
 from tollgauge.store.watches.watches import watch
 
-KEEP_MS: Final = 7 * DAY_MS
 _BY_DAY: Final = (schema.probe, schema.probe_day)
 _BY_ENDPOINT: Final = (
+    schema.probe_month,
     schema.score,
     schema.discovery_event,
     schema.listing,
@@ -40,7 +41,7 @@ _WATCHED: Final = sa.exists().where(watch.c.endpoint_id == endpoint_table.c.id)
 
 
 def forget(tx: Connection, *, now: int, limit: int) -> int:
-    """Remove endpoints that have not been public for KEEP_MS, with all that belongs to them, and
+    """Remove endpoints that have not been public for a week, with all that belongs to them, and
     their hosts if these have no other endpoint; returns how many endpoints.
 
     It takes the turn of whoever adds endpoints, so that none gets a watch while it is removed.
@@ -49,7 +50,9 @@ def forget(tx: Connection, *, now: int, limit: int) -> int:
     not_seen_to_sell = sa.or_(endpoint_table.c.learned.is_(None), _WILDCARD)
     query = (
         sa.select(endpoint_table.c.id, endpoint_table.c.host, endpoint_table.c.first_seen)
-        .where(_ADOPTED, endpoint_table.c.first_seen <= now - KEEP_MS, not_seen_to_sell, ~_WATCHED)
+        .where(
+            _ADOPTED, endpoint_table.c.first_seen <= now - UNLISTED_MS, not_seen_to_sell, ~_WATCHED
+        )
         .order_by(endpoint_table.c.first_seen)
         .limit(limit)
         .with_for_update(skip_locked=True, of=endpoint_table)

@@ -6,7 +6,8 @@ from tests.support.forecasts import HOUR, probed, row
 from tests.support.series import HALF_HOUR, START
 
 from tollgauge.core.calibration import DAY, FORECAST, NEXT, Cell, Sums
-from tollgauge.core.units import day_of
+from tollgauge.core.retention import FORECASTS_MS
+from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import forecasts
 
@@ -62,9 +63,11 @@ async def test_days_add_up_and_policies_do_not(store: Store) -> None:
 
 
 async def test_counts_outlive_their_forecasts(store: Store) -> None:
-    await store.writing(forecasts.add, [row(), row(hour=24)])
+    await store.writing(forecasts.add, [row(), row(hour=1), row(hour=24)])
     await store.writing(forecasts.save_day, TODAY, {2: Sums([(Cell(NEXT, "grade", "A"), 1, 1)])})
-    assert await store.writing(forecasts.forget, before_day=TODAY + 1) == 1
+    late = (TODAY + 1) * DAY_MS + FORECASTS_MS
+    assert await store.writing(forecasts.forget, now=late - 1, limit=1) == 0
+    assert [await store.writing(forecasts.forget, now=late, limit=1) for _ in range(3)] == [1, 1, 0]
     assert await store.reading(forecasts.of_day, TODAY) == ()
     assert 2 in await store.reading(forecasts.sums_since, TODAY)
 

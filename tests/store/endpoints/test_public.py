@@ -291,10 +291,9 @@ async def left_of(store: Store, endpoint_id: str) -> dict[str, int]:
     def count(tx: Connection) -> dict[str, int]:
         found = {}
         for table in schema.metadata.tables.values():
-            for column in table.c:
-                if any(key.target_fullname == "endpoint.id" for key in column.foreign_keys):
-                    mine = sa.select(sa.func.count()).where(column == endpoint_id)
-                    found[table.name] = tx.execute(mine).scalar_one()
+            if "endpoint_id" in table.c:
+                mine = sa.select(sa.func.count()).where(table.c.endpoint_id == endpoint_id)
+                found[table.name] = tx.execute(mine).scalar_one()
         return {name: rows for name, rows in found.items() if rows}
 
     return await store.reading(count)

@@ -118,23 +118,6 @@ async def test_record_many_counts_what_was_new(store: Store) -> None:
     assert sum(day.probes for day in seen.days) == len(results)
 
 
-async def test_pruning_drops_the_probes_of_old_days_and_keeps_their_sums(store: Store) -> None:
-    results = cadence(4, days=3)
-    await prepare(store, results)
-    await close_all(store, DAY + 3)
-    before = await store.reading(probes.days, A.id, first_day=DAY, last_day=DAY + 2)
-    assert await store.writing(archive.prune, before_day=DAY + 1) == 1
-    assert await store.writing(archive.prune, before_day=DAY + 1) == 0
-    assert await store.reading(probes.days, A.id, first_day=DAY, last_day=DAY + 2) == before
-    found = await store.reading(probes.history, A.id, since=START - 1, until=START + 3 * DAY_MS)
-    assert {day_of(one.at) for one in found} == {DAY + 1, DAY + 2}
-    late = replace(GOOD, at=results[0].at + 1)
-    assert await store.writing(record_probe, A.id, late)
-    await close_all(store, DAY + 3)
-    days = await store.reading(probes.days, A.id, first_day=DAY, last_day=DAY)
-    assert days[0].probes == before[0].probes + 1
-
-
 async def test_a_hostile_envelope_is_evidence_like_any_other(store: Store) -> None:
     await prepare(store, [])
     hostile = replace(

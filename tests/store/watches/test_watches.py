@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 from tests.support.open_transaction import open_transaction
-from tests.support.statements import execute
+from tests.support.statements import execute, fetch
 
 from tollgauge.core.changes import delisting
 from tollgauge.core.endpoint import Endpoint, parse_resource
 from tollgauge.core.listing import ListedItem, read_item
+from tollgauge.core.retention import CHANGES_MS
 from tollgauge.core.units import DAY_MS
 from tollgauge.core.watch import PERIOD_MS, READABLE_MS, Kind, WatchRequest, WatchState
 from tollgauge.db import schema
@@ -204,10 +205,11 @@ async def test_ended_watches_and_old_deliveries_are_forgotten(store: Store) -> N
     found = await store.writing(watches.get, "wat_1")
     assert found is not None
     assert await store.writing(watches.end, found, WatchState.CANCELLED, now=NOW)
-    assert await store.writing(watch_payments.forget, now=NOW + PERIOD_MS + READABLE_MS) == 0
-    assert await store.writing(outbox.forget, now=NOW + 29 * DAY_MS) == 0
-    assert await store.writing(outbox.forget, now=NOW + 31 * DAY_MS) == 1
-    assert await store.writing(watch_payments.forget, now=NOW + PERIOD_MS + READABLE_MS + 1) == 1
+    gone = NOW + PERIOD_MS + READABLE_MS
+    assert await store.writing(watch_payments.forget, now=gone, limit=9) == 0
+    assert await store.writing(outbox.forget, now=NOW + 29 * DAY_MS, limit=9) == 0
+    assert await store.writing(outbox.forget, now=NOW + 31 * DAY_MS, limit=9) == 1
+    assert await store.writing(watch_payments.forget, now=gone + 1, limit=9) == 1
     assert await store.writing(watches.get, "wat_1") is None
 
 
@@ -245,3 +247,30 @@ async def test_a_crawl_tells_changed_terms_until_a_probe_has_seen_some(
             await store.writing(discovery.observe_quotes, {endpoint.id: (seen, at)})
     told = await store.reading(changes.public, endpoint_id=RESOURCE.id)
     assert [each.change.type for _, each in told] == (["price_change"] if listed else [])
+
+
+async def test_old_changes_are_forgotten_unless_a_readable_watch_saw_them(store: Store) -> None:
+    await started(store)
+    other = await store.writing(
+        discovery.adopt, parse_resource("https://other.example.com/a"), source="request", now=NOW
+    )
+    for endpoint_id in (RESOURCE.id, other.id):
+        for at in (NOW - 1, NOW + 1, NOW + 2):
+            change = delisting(at=at, source="dir")
+            await store.writing(changes.add, [(endpoint_id, change)])
+    newest = await store.reading(changes.newest)
+    later = NOW + 3 + CHANGES_MS
+    assert await store.writing(changes.forget, now=later, limit=9) == 0  # nobody was told yet
+    waiting = await store.writing(changes.undispatched, limit=9)
+    await store.writing(changes.dispatched, [one.id for one in waiting], now=NOW)
+    assert await store.writing(changes.forget, now=NOW + CHANGES_MS, limit=9) == 2
+    assert [await store.writing(changes.forget, now=later, limit=1) for _ in range(3)] == [1, 0, 0]
+    left = (await fetch(store, changes.change.select().order_by(changes.change.c.id))).all()
+    assert [(row.endpoint_id, row.at) for row in left] == [
+        (RESOURCE.id, NOW + 1),
+        (RESOURCE.id, NOW + 2),
+        (other.id, NOW + 2),  # the newest of all
+    ]
+    await execute(store, watches.watch.delete())
+    assert await store.writing(changes.forget, now=later, limit=9) == 2
+    assert await store.reading(changes.newest) == newest

@@ -19,9 +19,9 @@ from tests.support.gate_world import NOW, TX, GateClient, World, opened, payment
 from tests.support.statements import execute
 
 from tollgauge.core.payment import State
+from tollgauge.core.retention import REJECTED_MS
 from tollgauge.db.engine import Store
 from tollgauge.store.ledger import attempts, payments, retention
-from tollgauge.store.ledger.retention import KEEP_REJECTED_MS
 from tollgauge.web.paid import gate as gate_module
 
 
@@ -242,9 +242,9 @@ async def test_of_a_rejected_payment_no_header_is_kept_and_after_a_day_nothing(
     client.world.verify = None
     await client.buy(payment(2))
     client.world.verify = lambda: JSONResponse({"isValid": False})
-    client.world.now += KEEP_REJECTED_MS + 1
+    client.world.now += REJECTED_MS + 1
     await client.buy(payment(3, signed={"validBefore": str(client.world.now // 1000 + 300)}))
-    assert await client.store.writing(retention.forget_rejected, now=client.world.now) == 1
+    assert await client.store.writing(retention.forget_rejected, now=client.world.now, limit=9) == 1
     kept = await client.store.writing(payments.latest, limit=5)
     counted = await execute(client.store, attempts.payment_attempt.select())
     assert {row.nonce[-1] for row in kept} == {"2", "3"}

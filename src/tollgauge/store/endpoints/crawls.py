@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.discovery import Census
+from tollgauge.core.retention import CRAWLS_MS
 from tollgauge.core.units import DAY_MS
 from tollgauge.db import upsert
 from tollgauge.db.schema import crawl as crawl_table
@@ -134,6 +135,30 @@ def census(tx: Connection, crawl: Crawl) -> Census:
             suspicious.listed - _seen_by(tx, crawl.source, suspicious.id) if suspicious else 0
         ),
     )
+
+
+def forget(tx: Connection, *, now: int, limit: int) -> int:
+    """Remove up to `limit` crawls that are too old, and return how many. One stays until a later
+    one of its source is complete and no older: what comes next is compared with that one then.
+    """
+    later = crawl_table.alias()
+    replaced = sa.exists().where(
+        later.c.source == crawl_table.c.source,
+        later.c.id > crawl_table.c.id,
+        later.c.complete.is_(True),
+        later.c.taken_at >= sa.func.coalesce(crawl_table.c.taken_at, 0),
+    )
+    old = (
+        sa.select(crawl_table.c.id)
+        .where(
+            crawl_table.c.started < now - CRAWLS_MS,
+            crawl_table.c.finished_at.is_not(None),
+            replaced,
+        )
+        .order_by(crawl_table.c.started)
+        .limit(limit)
+    )
+    return tx.execute(crawl_table.delete().where(crawl_table.c.id.in_(old))).rowcount
 
 
 def _seen_by(tx: Connection, source: str, crawl_id: int) -> int:

@@ -17,7 +17,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.calibration import BASELINES, Cell, Forecast, Sums
-from tollgauge.core.units import HOUR_MS
+from tollgauge.core.retention import FORECASTS_MS
+from tollgauge.core.units import HOUR_MS, day_of
 from tollgauge.db import upsert
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
@@ -148,9 +149,18 @@ def days_since(tx: Connection, day: int) -> tuple[int, ...]:
     return tuple(sorted(tx.execute(query).scalars()))
 
 
-def forget(tx: Connection, *, before_day: int) -> int:
-    """Drop the forecasts from before a day; their counts stay. How many there were."""
-    return tx.execute(forecast.delete().where(forecast.c.hour < before_day * _HOURS)).rowcount
+def forget(tx: Connection, *, now: int, limit: int) -> int:
+    """Remove up to `limit` forecasts of days that are too old, the oldest first, and return how
+    many; their counts stay.
+    """
+    key = sa.tuple_(*forecast.primary_key)
+    old = (
+        sa.select(*forecast.primary_key)
+        .where(forecast.c.hour < day_of(now - FORECASTS_MS) * _HOURS)
+        .order_by(*forecast.primary_key)
+        .limit(limit)
+    )
+    return tx.execute(forecast.delete().where(key.in_(old))).rowcount
 
 
 def hour_of(at: int) -> int:

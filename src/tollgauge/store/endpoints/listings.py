@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint
+from tollgauge.core.retention import DISCOVERY_EVENTS_MS
 from tollgauge.core.terms import Advertised
 from tollgauge.db import schema
 from tollgauge.db.codec import terms_from_json, terms_to_json
@@ -155,6 +156,17 @@ def events(
     """What happened to an endpoint with `since < at <= until`, oldest first."""
     bounds = {"id": endpoint_id, "since": since, "until": until}
     return tuple(rows.from_columns(DiscoveryEvent, row) for row in tx.execute(_EVENTS, bounds))
+
+
+def forget_events(tx: Connection, *, now: int, limit: int) -> int:
+    """Remove up to `limit` events that are too old, the oldest first; returns how many."""
+    old = (
+        sa.select(_event.c.id)
+        .where(_event.c.at < now - DISCOVERY_EVENTS_MS)
+        .order_by(_event.c.at)
+        .limit(limit)
+    )
+    return tx.execute(_event.delete().where(_event.c.id.in_(old))).rowcount
 
 
 def _update(tx: Connection, changed: Sequence[LockedEndpoint], names: Sequence[str]) -> None:

@@ -72,6 +72,8 @@ payment_answer = sa.Table(
     sa.Column("body", sa.LargeBinary, nullable=False),
     # When an answer that holds a secret was shown to a buyer who repeats no ticket.
     sa.Column("shown_at", sa.BigInteger),
+    sa.Column("stored_at", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Index("ix_payment_answer_stored_at", "stored_at"),
 )
 
 _KEPT: Final = ("id", "network", "asset", "payer", "nonce", "tx_hash", "created_at")
@@ -279,7 +281,13 @@ def move(
     if _UPDATE_HELD.run(tx, changes | _if_held(row)) != 1:
         return None
     if answer is not None:
-        _INSERT_ANSWER.run(tx, {"payment_id": row.id, "status": answer.status, "body": answer.body})
+        stored = {
+            "payment_id": row.id,
+            "status": answer.status,
+            "body": answer.body,
+            "stored_at": now,
+        }
+        _INSERT_ANSWER.run(tx, stored)
     attempt_rows.add(tx, row.id, attempts)
     return moved
 

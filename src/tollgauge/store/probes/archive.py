@@ -5,8 +5,9 @@ Rules:
   that arrives meanwhile stays a fresh row and is merged the next time;
 - one process closes at a time, and the oldest day first: the spans of a day need the last statement
   of the day before;
-- a late probe of a closed day is merged into that day alone;
-- pruning removes the probes of old days and keeps their sums.
+- a late probe of a closed day is merged into that day alone.
+
+What becomes of days that are too old to be kept one by one: store/probes/months.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -31,12 +32,15 @@ from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.store import rows
 from tollgauge.store.probes.probe_rows import day_from_row, day_to_row, result_from_row
 
+CLOSING_TURN: Final = "close-days"
+"""The turn of whoever writes closed days."""
+
 
 def close_days(tx: Connection, *, before_day: int, limit: int) -> int:
     """Pack at most `limit` (endpoint, day) pairs of days before `before_day`, oldest day first;
     returns how many. Call it again until it returns 0.
     """
-    meta.take_turn(tx, "close-days")
+    meta.take_turn(tx, CLOSING_TURN)
     query = (
         sa.select(probe_table.c.day, probe_table.c.endpoint_id)
         .where(probe_table.c.day < before_day)
@@ -48,16 +52,6 @@ def close_days(tx: Connection, *, before_day: int, limit: int) -> int:
     for day, group in groupby(pairs, key=lambda pair: pair[0]):
         _close(tx, day, [endpoint_id for _, endpoint_id in group])
     return len(pairs)
-
-
-def prune(tx: Connection, *, before_day: int) -> int:
-    """Remove the packed probes of days before `before_day`, but keep their sums; returns how many
-    (endpoint, day) pairs had any.
-    """
-    old = probe_day_table.update().where(
-        probe_day_table.c.day < before_day, probe_day_table.c.packed.is_not(None)
-    )
-    return tx.execute(old.values(packed=None)).rowcount
 
 
 def _close(tx: Connection, day: int, endpoint_ids: Sequence[str]) -> None:

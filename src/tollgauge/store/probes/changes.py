@@ -21,13 +21,14 @@ from tollgauge.core.changes import Change
 from tollgauge.core.finding import Severity
 from tollgauge.core.lint import RuleSet
 from tollgauge.core.probe import Attribution
+from tollgauge.core.retention import CHANGES_MS
 from tollgauge.core.rollup import Rollup
 from tollgauge.core.units import DAY_MS, day_of
 from tollgauge.db import meta, schema
 from tollgauge.db.schema import ForeignText, Serial, metadata
 from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.probes import probes
+from tollgauge.store.probes import months, probes
 from tollgauge.store.watches import watches
 
 _RULES: Final = "rules:"
@@ -49,6 +50,7 @@ change = sa.Table(
     sa.Column("evidence", ForeignText, nullable=False),
     sa.Column("dispatched_at", sa.BigInteger),
     sa.Index("ix_flip_endpoint_id", "endpoint_id", "id"),
+    sa.Index("ix_flip_at", "at"),
     sa.Index("ix_flip_waiting", "id", sqlite_where=_WAITING, postgresql_where=_WAITING),
 )
 
@@ -195,6 +197,30 @@ def dispatched(tx: Connection, ids: Sequence[int], *, now: int) -> None:
     tx.execute(change.update().where(change.c.id.in_(ids)).values(dispatched_at=now))
 
 
+def forget(tx: Connection, *, now: int, limit: int) -> int:
+    """Remove up to `limit` changes that are too old and were dispatched; returns how many. Those
+    that a watch which is still readable saw stay, and the newest of all, because cursors of polls
+    count on ids that only grow.
+    """
+    newer = change.alias()
+    seen_by_watch = sa.exists().where(
+        watches.watch.c.endpoint_id == change.c.endpoint_id,
+        watches.watch.c.created_at < change.c.at,
+    )
+    old = (
+        sa.select(change.c.id)
+        .where(
+            change.c.at < now - CHANGES_MS,
+            change.c.dispatched_at.is_not(None),
+            change.c.id < sa.select(sa.func.max(newer.c.id)).scalar_subquery(),
+            ~seen_by_watch,
+        )
+        .order_by(change.c.at)
+        .limit(limit)
+    )
+    return tx.execute(change.delete().where(change.c.id.in_(old))).rowcount
+
+
 def checks(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple[int, int]:
     """(probes, scored probes) with `since < at <= until`, but for those that confirm a failure:
     whole days from their sums.
@@ -203,13 +229,19 @@ def checks(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple
     edge = min(until, (first + 1) * DAY_MS - 1)
     results = list(probes.history(tx, endpoint_id, since=since, until=edge))
     days: tuple[Rollup, ...] = ()
+    old_probes = old_scored = 0
     if last > first:
         results += probes.history(tx, endpoint_id, since=last * DAY_MS - 1, until=until)
     if last > first + 1:
-        days = probes.days(tx, endpoint_id, first_day=first + 1, last_day=last - 1)
+        whole = {"first_day": first + 1, "last_day": last - 1}
+        days = probes.days(tx, endpoint_id, **whole)
+        old_probes, old_scored = months.counts(tx, endpoint_id, **whole)
     counted = [result for result in results if not result.confirms]
-    count = len(counted) + sum(day.probes for day in days)
-    return count, sum(result.scored for result in counted) + sum(day.scored for day in days)
+    scored = sum(result.scored for result in counted)
+    return (
+        len(counted) + old_probes + sum(day.probes for day in days),
+        scored + old_scored + sum(day.scored for day in days),
+    )
 
 
 def _columns(endpoint_id: str, new: Change) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.units import DAY_MS
+from tollgauge.core.retention import DELIVERIES_MS
 from tollgauge.core.watch import WatchState
 from tollgauge.db import upsert
 from tollgauge.db.schema import ForeignText, metadata
@@ -30,7 +30,8 @@ QUEUED: Final = "queued"
 SENT: Final = "sent"
 DEAD: Final = "dead"
 DROPPED: Final = "dropped"
-KEEP_MS: Final = 30 * DAY_MS
+
+_ENDED: Final = sa.text("done_at IS NOT NULL")
 
 delivery = sa.Table(
     "delivery",
@@ -53,6 +54,7 @@ delivery = sa.Table(
     sa.Index("ix_delivery_state_due", "state", "due"),
     sa.Index("ix_delivery_destination_id_state", "destination_id", "state"),
     sa.Index("ix_delivery_watch_id", "watch_id"),
+    sa.Index("ix_delivery_done_at", "done_at", sqlite_where=_ENDED, postgresql_where=_ENDED),
 )
 
 _NEWEST: Final = sa.select(delivery).order_by(delivery.c.created_at.desc(), delivery.c.id)
@@ -191,10 +193,15 @@ def depth(tx: Connection) -> Depth:
     return Depth(queued=queued, oldest_due=oldest, dead=by_state.get(DEAD, (0, None))[0])
 
 
-def forget(tx: Connection, *, now: int) -> int:
-    """Remove deliveries that ended KEEP_MS ago, dead letters too; returns how many."""
-    old = (delivery.c.state != QUEUED, delivery.c.done_at < now - KEEP_MS)
-    return tx.execute(delivery.delete().where(*old)).rowcount
+def forget(tx: Connection, *, now: int, limit: int) -> int:
+    """Remove up to `limit` deliveries that ended long ago, dead letters too; returns how many."""
+    old = (
+        sa.select(delivery.c.id)
+        .where(delivery.c.done_at < now - DELIVERIES_MS, delivery.c.state != QUEUED)
+        .order_by(delivery.c.done_at)
+        .limit(limit)
+    )
+    return tx.execute(delivery.delete().where(delivery.c.id.in_(old))).rowcount
 
 
 def delivery_from_row(row: Any) -> Delivery:

@@ -19,6 +19,7 @@ from sqlalchemy import Connection
 from tollgauge.core import watch as rules
 from tollgauge.core.payment import CONCLUDED
 from tollgauge.core.payment import State as PaymentState
+from tollgauge.core.retention import WATCHES_MS
 from tollgauge.core.watch import WatchState
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
@@ -128,14 +129,14 @@ def waiting(tx: Connection, watch_id: str) -> bool:
     return rows.exist(tx, watch_payment.c.watch_id == watch_id, unapplied)
 
 
-def forget(tx: Connection, *, now: int, limit: int = _BATCH) -> int:
+def forget(tx: Connection, *, now: int, limit: int) -> int:
     """Remove watches that ended so long ago that nobody can read them any more, with all that
     belongs to them; returns how many. One that a payment may yet renew stays.
     """
     unapplied = sa.select(watch_payment.c.watch_id).where(watch_payment.c.applied.is_(False))
     old = (
         watch.c.state.not_in(LIVE),
-        watch.c.expires_at < now - rules.READABLE_MS,
+        watch.c.expires_at < now - WATCHES_MS,
         watch.c.id.not_in(unapplied),
     )
     ids = list(tx.execute(sa.select(watch.c.id).where(*old).limit(limit)).scalars())

@@ -56,6 +56,7 @@ watch = sa.Table(
     sa.Column("rotated_at", sa.BigInteger),
     sa.Index("ix_watch_endpoint_id_state", "endpoint_id", "state"),
     sa.Index("ix_watch_state_due", "state", "due"),
+    sa.Index("ix_watch_expires_at", "expires_at"),
 )
 
 

@@ -1,0 +1,70 @@
+"""Giving free pages of an SQLite file back to the disk."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import sqlalchemy as sa
+from tests.support.statements import execute, fetch
+
+from tollgauge.db import meta, space
+from tollgauge.db.engine import Store
+
+BIG = "x" * 100_000
+
+
+def grow(tx: sa.Connection) -> None:
+    for number in range(60):
+        meta.put(tx, f"big:{number:02}", BIG)
+
+
+async def pages(store: Store) -> int:
+    return int((await fetch(store, sa.text("PRAGMA page_count"))).scalar_one())
+
+
+async def give_back(store: Store) -> int:
+    given = 0
+    while more := await store.writing(space.give_back, pages=32):
+        given += more
+    return given
+
+
+async def test_pages_that_many_removed_rows_left_go_back_to_the_disk(tmp_path: Path) -> None:
+    store = Store.open(f"sqlite:///{tmp_path / 'new.db'}")
+    await store.migrate()
+    await store.writing(grow)
+    full = await pages(store)
+    await execute(store, sa.text("DELETE FROM meta WHERE key LIKE 'big:%' AND key > 'big:05'"))
+    given = await give_back(store)
+    assert await pages(store) == full - given
+    free = (await fetch(store, sa.text("PRAGMA freelist_count"))).scalar_one()
+    assert 0 < free <= (full - given) / space.SPARE  # the next rows need no larger file
+    assert await store.reading(meta.get, "big:05") == BIG
+    await store.close()
+
+
+async def test_what_few_removed_rows_left_is_used_again(tmp_path: Path) -> None:
+    store = Store.open(f"sqlite:///{tmp_path / 'new.db'}")
+    await store.migrate()
+    await store.writing(grow)
+    await execute(store, sa.text("DELETE FROM meta WHERE key = 'big:05'"))
+    assert await give_back(store) == 0
+    await store.close()
+
+
+async def test_a_database_that_cannot_give_back_is_left_alone(
+    database: str, open_store: Callable[[], Store], tmp_path: Path
+) -> None:
+    """PostgreSQL, and a file from before files kept the map for it."""
+    if database.startswith("sqlite"):
+        path = database.removeprefix("sqlite:///")
+        with sqlite3.connect(path, isolation_level=None) as old:
+            for pragma in ("journal_mode = DELETE", "auto_vacuum = NONE"):
+                old.execute(f"PRAGMA {pragma}")
+            old.execute("VACUUM")
+    store = open_store()
+    await store.writing(grow)
+    await execute(store, sa.text("DELETE FROM meta"))
+    assert await store.writing(space.give_back) == 0

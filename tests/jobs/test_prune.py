@@ -1,0 +1,132 @@
+"""Rounds of the prune loop: what a year leaves behind, and how much a round reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+from tests.support.forecasts import row as forecast_row
+from tests.support.probe_archive import DAY, DOWN, GOOD, START, cadence
+from tests.support.statements import fetch
+
+from tollgauge.core.changes import delisting
+from tollgauge.core.endpoint import Endpoint, endpoint_id
+from tollgauge.core.units import DAY_MS, HOUR_MS
+from tollgauge.db import space
+from tollgauge.db.engine import Store
+from tollgauge.jobs import prune
+from tollgauge.store import never_public
+from tollgauge.store.endpoints import endpoints, forecasts, listings
+from tollgauge.store.endpoints.listings import DiscoveryEvent
+from tollgauge.store.probes import archive, changes, months, probes
+
+ENDPOINTS = [
+    Endpoint(id=endpoint_id(url), resource=url, host="a.com", first_seen=START, last_seen=START)
+    for url in (f"https://a.com/{number}" for number in range(5))
+]
+MONTH = range(28)
+"""Days, each of which is as long as any."""
+PROBES = 4
+"""A day and endpoint."""
+DELISTED = DiscoveryEvent(at=START, event="delisted", source="dir", before="", after="")
+
+
+def live(tx: Connection, first_day: int) -> None:
+    """Four weeks of everything that is kept for a time."""
+    ids = [endpoint.id for endpoint in ENDPOINTS]
+    instants = [(first_day + day) * DAY_MS for day in MONTH]
+    for place, id_ in enumerate(ids):
+        results = [
+            replace(DOWN if hour % 5 == place else GOOD, at=at + hour * HOUR_MS)
+            for at in instants
+            for hour in range(PROBES)
+        ]
+        probes.record_many(tx, id_, results)
+    daily = [(id_, at) for at in instants for id_ in ids]
+    changes.add(tx, [(id_, delisting(at=at, source="dir")) for id_, at in daily])
+    listings.add_events(tx, [(id_, replace(DELISTED, at=at)) for id_, at in daily])
+    forecasts.add(
+        tx,
+        [replace(forecast_row(id_), hour=forecasts.hour_of(at), as_of=at) for id_, at in daily],
+    )
+    changes.dispatched(tx, [one.id for one in changes.undispatched(tx, limit=10_000)], now=0)
+
+
+async def pages(store: Store) -> int:
+    """The size of the file in pages."""
+    return int((await fetch(store, sa.text("PRAGMA page_count"))).scalar_one())
+
+
+async def prune_all(store: Store, *, now: int) -> None:
+    while (await prune.run(store, clock=lambda: now))["busy"]:
+        pass
+
+
+async def test_after_a_year_the_file_is_half_larger_at_most_than_after_100_days() -> None:
+    store = Store.open("sqlite://")
+    await store.migrate()
+    await store.writing(endpoints.insert, *ENDPOINTS)
+    empty, sizes = await pages(store), []
+    months_begin = range(DAY, DAY + 365, len(MONTH))
+    for first_day in months_begin:
+        await store.writing(live, first_day)
+        await prune_all(store, now=(first_day + len(MONTH)) * DAY_MS + HOUR_MS)
+        sizes.append(await pages(store) - empty)
+    after_100_days, after_a_year = sizes[100 // len(MONTH)], sizes[-1]
+    assert after_100_days > 50  # pages: it holds something
+    assert after_a_year <= 1.5 * after_100_days
+    folded = await store.reading(months.of_endpoint, ENDPOINTS[0].id)
+    days = await store.reading(
+        probes.days, ENDPOINTS[0].id, first_day=DAY, last_day=months_begin[-1] + len(MONTH)
+    )
+    counted = sum(sums.probes for sums in folded.values()) + sum(day.probes for day in days)
+    assert counted == PROBES * len(MONTH) * len(months_begin)
+    await store.close()
+
+
+HARMLESS = ("SCAN CONSTANT ROW", "SCAN (subquery-1)")
+"""No table of rows."""
+
+
+async def test_no_step_of_a_round_reads_a_table_to_its_end() -> None:
+    """In SQLite, which says of small tables too how it would read them."""
+    store = Store.open("sqlite://")
+    await store.migrate()
+    await store.writing(endpoints.insert, *ENDPOINTS)
+    await store.writing(probes.record_many, ENDPOINTS[0].id, cadence(1, days=3))
+    now = START + 400 * DAY_MS
+    steps: dict[str, Callable[[Connection], object]] = {
+        "close": lambda tx: archive.close_days(tx, before_day=DAY + 2, limit=9),
+        "fold": lambda tx: months.fold(tx, before_day=DAY + 1, limit=9),
+        "space": space.give_back,
+        "unlisted": lambda tx: never_public.forget(tx, now=now, limit=9),
+    }
+    for name, forget in prune.FORGET.items():
+        steps[name] = lambda tx, forget=forget: forget(tx, now=now, limit=9)  # type: ignore[misc]
+    for name, step in steps.items():
+        plans = await store.writing(plans_of, step)
+        assert plans, name
+        scans = [plan for plan in plans if plan.startswith("SCAN") and plan not in HARMLESS]
+        assert scans == [], name
+    await store.close()
+
+
+def plans_of(tx: Connection, step: Callable[[Connection], object]) -> list[str]:
+    """How SQLite reads the tables for each statement of a step."""
+    statements: list[tuple[str, Any]] = []
+
+    def note(_: object, __: object, statement: str, parameters: Any, *___: object) -> None:
+        statements.append((statement, parameters))
+
+    sa.event.listen(tx, "before_cursor_execute", note)
+    step(tx)
+    sa.event.remove(tx, "before_cursor_execute", note)
+    return [
+        plan.detail
+        for statement, parameters in statements
+        if not statement.startswith("PRAGMA")
+        for plan in tx.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)
+    ] or [statement for statement, _ in statements]
