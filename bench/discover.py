@@ -1,0 +1,188 @@
+"""`tollgauge bench discover`: crawls of a large directory, from a file and page by page.
+
+Measured: the real crawl, as `tollgauge discover` makes it, into an empty SQLite file; then a second
+one of the same directory, in which one entry in a hundred has another price. Each way runs in a
+process of its own; pages are asked over TLS on loopback, as many entries at once as by default,
+from a directory in yet another process. CPU is that of the crawling process, all threads, memory
+how much it grew at most during the crawl.
+
+Beside it, in the same run: what Python's json and sqlite3 alone take to read the file at once and
+to insert the rows that the first crawl made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import trustme
+
+from bench import CHECKOUT, directory
+from bench.child import started
+from bench.database import opened
+from bench.measurement import Measurement, Report
+from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.jobs.discover import Source, Tally, run as crawl
+from tollgauge.jobs.discovery_files import load_files
+
+ENTRIES: Final = 100_000
+CHANGED_EVERY: Final = 100
+CPU_S: Final = 30
+GROWTH_MB: Final = 300
+_NOW: Final = 1_767_225_600_000
+_HOUR_MS: Final = 3_600_000
+_TABLES: Final = ("host", "endpoint", "listing", "discovery_event")
+
+
+def run(size: int = ENTRIES) -> Report:
+    """Measure crawls of a directory of so many entries."""
+    with tempfile.TemporaryDirectory() as name:
+        details = asyncio.run(_measure(Path(name), size))
+    measurements: list[Measurement] = []
+    for way in ("file", "paged"):
+        for which in ("first", "second"):
+            one = details[way][which]
+            measurements += (
+                Measurement(name=f"{which} {way}", figure=one["cpu_s"], unit="CPU s", goal=CPU_S),
+                Measurement(
+                    name=f"{which} {way}, memory",
+                    figure=one["growth_mb"],
+                    unit="MB more",
+                    goal=GROWTH_MB,
+                ),
+            )
+    return Report(measurements=tuple(measurements), details=details)
+
+
+async def _measure(folder: Path, size: int) -> dict[str, Any]:
+    first, first_lines = directory.write(folder, "first", size)
+    second, second_lines = directory.write(folder, "second", size, changed_every=CHANGED_EVERY)
+    details: dict[str, Any] = {"entries": size, "file_mb": round(first.stat().st_size / 1e6, 1)}
+    details["file"] = _child("file", first, second)
+    authority, keys = trustme.CA(), folder / "keys.pem"
+    authority.issue_cert(directory.HOST).private_key_and_cert_chain_pem.write_to_path(str(keys))
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    words = [sys.executable, "-m", "bench.directory", str(keys), str(first_lines)]
+    async with started(words, folder / "directory.log") as serving:
+        port = int(await serving.line())
+        paged = await asyncio.create_subprocess_exec(
+            *_words("paged", folder / "ca.pem", port),
+            cwd=CHECKOUT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert paged.stdin is not None  # noqa: S101 - pipes were asked for
+        assert paged.stdout is not None  # noqa: S101
+        details["paged"] = {"first": orjson.loads(await paged.stdout.readline())}
+        await serving.obey(str(second_lines))
+        paged.stdin.write(b"again\n")
+        details["paged"]["second"] = orjson.loads(await paged.stdout.readline())
+        await paged.wait()
+    return details
+
+
+def _words(way: str, *more: object) -> list[str]:
+    return [sys.executable, "-m", "bench.discover", way, *map(str, more)]
+
+
+def _child(way: str, *more: object) -> dict[str, Any]:
+    done = subprocess.run(  # noqa: S603 - a command of our own
+        _words(way, *more), cwd=CHECKOUT, stdout=subprocess.PIPE, check=True
+    )
+    document: dict[str, Any] = orjson.loads(done.stdout)
+    return document
+
+
+async def from_file(first: str, second: str) -> dict[str, Any]:
+    """Crawl two files, one after the other, and read the first with json and sqlite3 alone."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with opened(folder) as store:
+
+            async def load(path: str, now: int) -> Tally:
+                (tally,) = await load_files(store, [Path(path)], source=None, now=now)
+                return tally
+
+            figures = {
+                "first": await measured(lambda: load(first, _NOW)),
+                "second": await measured(lambda: load(second, _NOW + _HOUR_MS)),
+            }
+        began = time.process_time()
+        _read_and_insert(Path(first), folder / "bench.db", folder / "copy.db")
+        return {**figures, "json_and_sqlite3_cpu_s": round(time.process_time() - began, 2)}
+
+
+async def from_pages(ca_file: str, port: str) -> None:
+    """Crawl a directory twice; the second time begins with a line of standard input."""
+    with tempfile.TemporaryDirectory() as name:
+        mapped = {directory.HOST: ("127.0.0.1", int(port))}
+        egress = Egress(EgressSettings(mapped=mapped, ca_file=ca_file))
+        egress.start()
+        source = Source("bench", "bazaar", f"https://{directory.HOST}", pause_ms=0)
+        try:
+            async with opened(Path(name)) as store:
+                for now in (_NOW, _NOW + _HOUR_MS):
+                    one = await measured(lambda now=now: crawl(store, egress, source, now=now))  # type: ignore[misc]
+                    print(orjson.dumps(one).decode(), flush=True)
+                    if now == _NOW:
+                        await asyncio.to_thread(sys.stdin.readline)
+        finally:
+            await egress.close()
+
+
+async def measured(work: Callable[[], Awaitable[Tally]]) -> dict[str, Any]:
+    """What a crawl costs: CPU and clock in seconds, and by how many MB the process grew."""
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    memory, cpu, clock = _resident_mb("VmRSS"), time.process_time(), time.monotonic()
+    tally = await work()
+    return {
+        "cpu_s": round(time.process_time() - cpu, 2),
+        "clock_s": round(time.monotonic() - clock, 2),
+        "growth_mb": round(_resident_mb("VmHWM") - memory, 1),
+        "new": tally.new,
+        "seen": tally.seen,
+        "events": dict(tally.events),
+        "complete": tally.complete,
+    }
+
+
+def _resident_mb(name: str) -> float:
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition(f"{name}:")[2].split()[0]) / 1024
+
+
+def _read_and_insert(file: Path, made: Path, copy: Path) -> None:
+    """Read a crawl's file at once, and insert what was made of it into an empty database."""
+    orjson.loads(orjson.dumps({"count": len(_json(file)["resources"])}))
+    source, target = sqlite3.connect(made), sqlite3.connect(copy)
+    schema = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND tbl_name = ?"
+    with target:
+        for table in _TABLES:
+            for (sql,) in source.execute(schema, (table,)).fetchall():
+                target.execute(sql)
+            rows = source.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - our names
+            marks = ",".join("?" * len(rows[0]))
+            target.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608
+    source.close()
+    target.close()
+
+
+def _json(file: Path) -> Any:
+    import json
+
+    return json.loads(file.read_bytes())
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "file":
+        print(orjson.dumps(asyncio.run(from_file(*sys.argv[2:]))).decode())
+    else:
+        asyncio.run(from_pages(*sys.argv[2:]))
