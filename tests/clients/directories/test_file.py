@@ -55,7 +55,7 @@ def test_a_markdown_list_is_read_by_its_links(tmp_path: Path, content: str) -> N
 
 def test_a_markdown_link_says_its_name_and_its_line_the_method(tmp_path: Path) -> None:
     path = write(tmp_path / "l.md", "| [Desk](https://a.dev/x) | POST | $0.01 |\n")
-    item = read_item(file.read(path).items[0])
+    item = read_item(next(iter(file.read(path).items)))
     assert isinstance(item, ListedItem)
     assert (item.method, item.service_name) == ("POST", "Desk")
 
@@ -77,7 +77,7 @@ def test_a_csv_may_be_separated_by_semicolons_and_call_its_urls_links(tmp_path: 
 
 def test_csv_columns_reach_the_entry(tmp_path: Path) -> None:
     path = write(tmp_path / "l.csv", "url,method,service,tags\nhttps://a.dev/x,post,Desk,a|b\n")
-    item = read_item(file.read(path).items[0])
+    item = read_item(next(iter(file.read(path).items)))
     assert isinstance(item, ListedItem)
     assert (item.method, item.service_name, item.tags) == ("POST", "Desk", ("a", "b"))
 
