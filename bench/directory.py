@@ -7,12 +7,13 @@ each line of its standard input names another file to serve from then on.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import ssl
 import sys
 import threading
-from collections.abc import Iterator
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
@@ -21,27 +22,38 @@ from urllib.parse import parse_qs, urlsplit
 from bench.catalogue import Offer, catalogue
 
 HOST: Final = "directory.example"
-TAKEN: Final = "2026-01-01T00:00:00Z"
+_UPDATED: Final = "2026-01-01T00:00:00Z"
+_COPIES: Final = ("first", "second")
 _ASSET: Final = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
 
 
-def entries(size: int, *, changed_every: int = 0) -> Iterator[str]:
-    """The JSON of each entry. One in `changed_every` has another price; 0 changes none."""
-    for number, offer in enumerate(catalogue(size)):
-        changed = changed_every > 0 and number % changed_every == 0
-        yield json.dumps(_entry(offer, extra=7 if changed else 0))
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A directory as one crawl saw it: a crawl's JSON file, and its entries alone, one a line."""
+
+    crawl: Path
+    lines: Path
 
 
-def write(folder: Path, name: str, size: int, *, changed_every: int = 0) -> tuple[Path, Path]:
-    """A directory as a crawl's JSON file, and its entries alone, one a line."""
-    crawl, lines = folder / f"{name}.json", folder / f"{name}.lines"
-    with crawl.open("w") as whole, lines.open("w") as each:
-        whole.write(f'{{"facilitatorUrl":"https://{HOST}/","partial":false,"resources":[\n')
-        for number, entry in enumerate(entries(size, changed_every=changed_every)):
-            whole.write(f"{',' if number else ''}{entry}\n")
-            each.write(f"{entry}\n")
-        whole.write(f'],"total":{size}}}\n')
-    return crawl, lines
+def write(folder: Path, size: int, *, changed_every: int) -> tuple[Copy, Copy]:
+    """Two copies of a directory in a folder. In the second, one entry in `changed_every` has
+    another price.
+    """
+    copies = [Copy(folder / f"{name}.json", folder / f"{name}.lines") for name in _COPIES]
+    with contextlib.ExitStack() as stack:
+        crawls = [stack.enter_context(copy.crawl.open("w")) for copy in copies]
+        lines = [stack.enter_context(copy.lines.open("w")) for copy in copies]
+        for crawl in crawls:
+            crawl.write(f'{{"facilitatorUrl":"https://{HOST}/","partial":false,"resources":[\n')
+        for number, offer in enumerate(catalogue(size)):
+            changed = number % changed_every == 0
+            for nth, extra in enumerate((0, 7 if changed else 0)):
+                entry = json.dumps(_entry(offer, extra=extra))
+                crawls[nth].write(f"{',' if number else ''}{entry}\n")
+                lines[nth].write(f"{entry}\n")
+        for crawl in crawls:
+            crawl.write(f'],"total":{size}}}\n')
+    return copies[0], copies[1]
 
 
 def _entry(offer: Offer, *, extra: int) -> dict[str, Any]:
@@ -75,7 +87,7 @@ def _entry(offer: Offer, *, extra: int) -> dict[str, Any]:
         "resource": endpoint.resource,
         "type": "http",
         "x402Version": 1,
-        "lastUpdated": TAKEN,
+        "lastUpdated": _UPDATED,
         "metadata": {"serviceName": endpoint.service_name, "tags": list(endpoint.tags)},
         "accepts": [terms],
     }
@@ -111,10 +123,12 @@ def main(keys: str, lines: str) -> None:
     context.load_cert_chain(keys)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    print(server.server_port, flush=True)
+    sys.stdout.write(f"{server.server_port}\n")
+    sys.stdout.flush()
     for line in sys.stdin:
         _Handler.served = Path(line.strip()).read_text().splitlines()
-        print("served", flush=True)
+        sys.stdout.write("served\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

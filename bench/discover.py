@@ -13,24 +13,26 @@ to insert the rows that the first crawl made.
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
 import trustme
 
-from bench import CHECKOUT, directory
+from bench import directory
 from bench.child import started
 from bench.database import opened
 from bench.measurement import Measurement, Report
 from tollgauge.clients.egress.client import Egress, EgressSettings
-from tollgauge.jobs.discover import Source, Tally, run as crawl
+from tollgauge.jobs.discover import Source, Tally
+from tollgauge.jobs.discover import run as crawl
 from tollgauge.jobs.discovery_files import load_files
 
 ENTRIES: Final = 100_000
@@ -63,42 +65,27 @@ def run(size: int = ENTRIES) -> Report:
 
 
 async def _measure(folder: Path, size: int) -> dict[str, Any]:
-    first, first_lines = directory.write(folder, "first", size)
-    second, second_lines = directory.write(folder, "second", size, changed_every=CHANGED_EVERY)
-    details: dict[str, Any] = {"entries": size, "file_mb": round(first.stat().st_size / 1e6, 1)}
-    details["file"] = _child("file", first, second)
+    first, second = directory.write(folder, size, changed_every=CHANGED_EVERY)
+    details: dict[str, Any] = {"entries": size}
+    words = _words("file", first.crawl, second.crawl)
+    async with started(words, folder / "file.log") as child:
+        details["file"] = orjson.loads(await child.line())
     authority, keys = trustme.CA(), folder / "keys.pem"
     authority.issue_cert(directory.HOST).private_key_and_cert_chain_pem.write_to_path(str(keys))
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
-    words = [sys.executable, "-m", "bench.directory", str(keys), str(first_lines)]
+    words = [sys.executable, "-m", "bench.directory", str(keys), str(first.lines)]
     async with started(words, folder / "directory.log") as serving:
         port = int(await serving.line())
-        paged = await asyncio.create_subprocess_exec(
-            *_words("paged", folder / "ca.pem", port),
-            cwd=CHECKOUT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        assert paged.stdin is not None  # noqa: S101 - pipes were asked for
-        assert paged.stdout is not None  # noqa: S101
-        details["paged"] = {"first": orjson.loads(await paged.stdout.readline())}
-        await serving.obey(str(second_lines))
-        paged.stdin.write(b"again\n")
-        details["paged"]["second"] = orjson.loads(await paged.stdout.readline())
-        await paged.wait()
+        words = _words("paged", folder / "ca.pem", port)
+        async with started(words, folder / "paged.log") as paged:
+            details["paged"] = {"first": orjson.loads(await paged.line())}
+            await serving.obey(str(second.lines))
+            details["paged"]["second"] = orjson.loads(await paged.obey("again"))
     return details
 
 
 def _words(way: str, *more: object) -> list[str]:
     return [sys.executable, "-m", "bench.discover", way, *map(str, more)]
-
-
-def _child(way: str, *more: object) -> dict[str, Any]:
-    done = subprocess.run(  # noqa: S603 - a command of our own
-        _words(way, *more), cwd=CHECKOUT, stdout=subprocess.PIPE, check=True
-    )
-    document: dict[str, Any] = orjson.loads(done.stdout)
-    return document
 
 
 async def from_file(first: str, second: str) -> dict[str, Any]:
@@ -112,8 +99,8 @@ async def from_file(first: str, second: str) -> dict[str, Any]:
                 return tally
 
             figures = {
-                "first": await measured(lambda: load(first, _NOW)),
-                "second": await measured(lambda: load(second, _NOW + _HOUR_MS)),
+                "first": await measured(partial(load, first, _NOW)),
+                "second": await measured(partial(load, second, _NOW + _HOUR_MS)),
             }
         began = time.process_time()
         _read_and_insert(Path(first), folder / "bench.db", folder / "copy.db")
@@ -129,18 +116,21 @@ async def from_pages(ca_file: str, port: str) -> None:
         source = Source("bench", "bazaar", f"https://{directory.HOST}", pause_ms=0)
         try:
             async with opened(Path(name)) as store:
-                for now in (_NOW, _NOW + _HOUR_MS):
-                    one = await measured(lambda now=now: crawl(store, egress, source, now=now))  # type: ignore[misc]
-                    print(orjson.dumps(one).decode(), flush=True)
-                    if now == _NOW:
-                        await asyncio.to_thread(sys.stdin.readline)
+                _say(await measured(partial(crawl, store, egress, source, now=_NOW)))
+                await asyncio.to_thread(sys.stdin.readline)
+                _say(await measured(partial(crawl, store, egress, source, now=_NOW + _HOUR_MS)))
         finally:
             await egress.close()
 
 
+def _say(document: Mapping[str, Any]) -> None:
+    sys.stdout.write(f"{orjson.dumps(document).decode()}\n")
+    sys.stdout.flush()
+
+
 async def measured(work: Callable[[], Awaitable[Tally]]) -> dict[str, Any]:
     """What a crawl costs: CPU and clock in seconds, and by how many MB the process grew."""
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    _forget_peak()
     memory, cpu, clock = _resident_mb("VmRSS"), time.process_time(), time.monotonic()
     tally = await work()
     return {
@@ -154,6 +144,11 @@ async def measured(work: Callable[[], Awaitable[Tally]]) -> dict[str, Any]:
     }
 
 
+def _forget_peak() -> None:
+    """Begin the peak of memory (VmHWM) anew; man proc_pid_clear_refs."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
 def _resident_mb(name: str) -> float:
     status = Path("/proc/self/status").read_text()
     return int(status.partition(f"{name}:")[2].split()[0]) / 1024
@@ -161,7 +156,7 @@ def _resident_mb(name: str) -> float:
 
 def _read_and_insert(file: Path, made: Path, copy: Path) -> None:
     """Read a crawl's file at once, and insert what was made of it into an empty database."""
-    orjson.loads(orjson.dumps({"count": len(_json(file)["resources"])}))
+    json.loads(file.read_bytes())
     source, target = sqlite3.connect(made), sqlite3.connect(copy)
     schema = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND tbl_name = ?"
     with target:
@@ -175,14 +170,8 @@ def _read_and_insert(file: Path, made: Path, copy: Path) -> None:
     target.close()
 
 
-def _json(file: Path) -> Any:
-    import json
-
-    return json.loads(file.read_bytes())
-
-
 if __name__ == "__main__":
     if sys.argv[1] == "file":
-        print(orjson.dumps(asyncio.run(from_file(*sys.argv[2:]))).decode())
+        _say(asyncio.run(from_file(*sys.argv[2:])))
     else:
         asyncio.run(from_pages(*sys.argv[2:]))

@@ -112,8 +112,7 @@ class _Page:
             item = replace(item, quote=terms)
         if locked is None:
             new = new_endpoint(item.resource, now=self.now, spread_ms=self.spread_ms)
-            described, named = _described(replace(new, sources=(source,)), item)
-            self.new.append(replace(described, quote_at=at) if named else described)
+            self.new.append(_described(new, item, sources=(source,), at=at)[0])
             events = [(LISTED, "", "")]
         else:
             news = _NEWS.get(locked.endpoint.status)
@@ -340,11 +339,18 @@ def _listed(
 
 
 def _described(
-    endpoint: Endpoint, item: ListedItem, *, speaks: bool = True, priced: bool = True
+    endpoint: Endpoint,
+    item: ListedItem,
+    *,
+    speaks: bool = True,
+    priced: bool = True,
+    at: int | None = None,
+    **changed: Any,
 ) -> tuple[Endpoint, bool]:
     """The endpoint with a listing's words: all of them if its source speaks for the endpoint,
     else those that are still missing; and whether the listing names its price. `priced`: a
-    listing's price counts.
+    listing's price counts; `at` is when it was named, None to keep what is there; `changed` are
+    other fields.
     """
     words: dict[str, Any] = {
         "service_name": item.service_name,
@@ -357,11 +363,12 @@ def _described(
     named = priced and item.quote is not None and (speaks or endpoint.quote is None)
     if named and item.quote is not None:
         words["quote"] = clean_quote(item.quote)
-    changed = {
-        name: value
-        for name, new in words.items()
-        if (value := _either(new, old := getattr(endpoint, name), first=speaks)) != old
-    }
+        words["quote_at"] = endpoint.quote_at if at is None else at
+    for name, new in words.items():
+        old = getattr(endpoint, name)
+        value = _either(new, old, first=speaks)
+        if value != old:
+            changed[name] = value
     return (replace(endpoint, **changed) if changed else endpoint), named
 
 

@@ -258,14 +258,14 @@ def _opened(path: Path, *, size_max: int, stamp: Stamp | None = None) -> io.Buff
     """A file to read, unpacked. Raises DirectoryError when it cannot be opened, or is not as it was
     when it had that `stamp`; reading raises it too.
     """
+    if stamp is not None and _stamp(path) != stamp:
+        raise DirectoryError(f"{path.name} changed while it was read.")
     try:
         with path.open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
         source = gzip.open(path, "rb") if packed else path.open("rb")  # noqa: SIM115 - closed by its reader
     except OSError as error:
         raise DirectoryError(f"{path.name} cannot be read: {error.strerror}.") from error
-    if stamp is not None and _stamp(path) != stamp:
-        raise DirectoryError(f"{path.name} changed while it was read.")
     return io.BufferedReader(_Capped(source, path.name, size_max), buffer_size=_CHUNK)
 
 

@@ -19,6 +19,8 @@ from tollgauge.core.strictjson import depth
 VALUE_MAX: Final = 64 * 1024 * 1024
 """The most characters of a value that is read whole."""
 _CHUNK: Final = 256 * 1024
+_ENDS: Final = frozenset(" \t\n\r,]}")
+"""What may stand after a number."""
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _DECODER: Final = json.JSONDecoder(parse_int=integer)
 
@@ -59,8 +61,9 @@ class JsonReader:
                 if not self._read_more():
                     raise NotJsonError("The text is not JSON.") from error
                 continue
-            if end == len(self._text) and self._read_more():
-                continue  # a number may go on
+            number = isinstance(value, int | float)
+            if number and self._text[end : end + 1] not in _ENDS and self._read_more():
+                continue  # it may go on
             self._at = end
             return value
 
