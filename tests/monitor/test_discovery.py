@@ -376,3 +376,24 @@ async def test_two_sources_that_crawl_at_once_merge_into_one_endpoint(
         await fetch(store, sa.select(sa.func.count()).select_from(schema.listing))
     ).scalar_one()
     assert number == 80
+
+
+async def test_a_listing_that_is_as_it_was_only_says_that_it_was_seen(
+    open_store: OpenStore,
+) -> None:
+    store = open_store()
+    one = item("/one", description="all about a", tags=("a", "b"), method="POST", body=b"{}")
+    other = item("/other", quote=None)
+    await crawl(store, "dir", one, other)
+    mark = sa.update(schema.endpoint).values(service_name="as a probe left it", score_due=NOW * 2)
+    await execute(store, mark)
+    tally, gone = await crawl(store, "dir", one, other, now=NOW + 1)
+    assert (tally.new, tally.seen, tally.kinds, gone) == (0, 2, {}, 0)
+    for listed, quote_at in ((one, NOW + 1), (other, None)):
+        endpoint = await stored(store, listed)
+        assert (endpoint.last_seen, endpoint.quote_at) == (NOW + 1, quote_at)
+        assert endpoint.service_name == "as a probe left it"
+    rows = await fetch(store, sa.select(schema.listing))
+    assert {(row.first_seen, row.last_seen) for row in rows} == {(NOW, NOW + 1)}
+    await crawl(store, "dir", replace(one, description="news of a"), other, now=NOW + 2)
+    assert (await stored(store, one)).description == "news of a"

@@ -11,7 +11,7 @@ Rules (x402 specification, discovery):
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -89,7 +89,8 @@ def read_item(item: object, perimeter: Perimeter = PUBLIC) -> ListedItem | Skipp
         item = _from_line(item)
     if not isinstance(item, dict):
         return SkippedItem(reason="not-an-object", excerpt=type(item).__name__)
-    url = _url(item)
+    accepts = _accepts(item)
+    url = _url(item, accepts)
     if not url:
         return SkippedItem(reason="no-resource", excerpt=clean_text(item.get("type"), EXCERPT_MAX))
     declared = declared_input(item)
@@ -100,11 +101,11 @@ def read_item(item: object, perimeter: Perimeter = PUBLIC) -> ListedItem | Skipp
         resource = parse_resource(url, perimeter, upgrade_http=True)
     except ResourceError as error:
         return SkippedItem(reason=_reason(error, url), excerpt=excerpt)
-    accepts = _accepts(item)
     if not accepts and is_free(item):
         return SkippedItem(reason="free", excerpt=excerpt)
     version = _version(item, accepts)
     quote = preferred(terms_of_accepts(accepts, version=version or 2))
+    holders = tuple(_holders(item, accepts))
     return ListedItem(
         resource=resource if resource.query else _with_query(resource, declared.query),
         version=version,
@@ -112,9 +113,9 @@ def read_item(item: object, perimeter: Perimeter = PUBLIC) -> ListedItem | Skipp
         body=declared.body,
         quote=quote,
         unpriced=None if quote else _unpriced(item, accepts),
-        service_name=_first_text(item, accepts, "serviceName", NAME_MAX),
-        description=_first_text(item, accepts, "description", DESCRIPTION_MAX),
-        tags=next((t for h in _holders(item, accepts) if (t := clean_tags(h.get("tags")))), ()),
+        service_name=_first_text(holders, "serviceName", NAME_MAX),
+        description=_first_text(holders, "description", DESCRIPTION_MAX),
+        tags=next((tags for holder in holders if (tags := clean_tags(holder.get("tags")))), ()),
     )
 
 
@@ -152,12 +153,12 @@ def _from_line(line: str) -> dict[str, object]:
     return {"resource": rest.strip(), "method": method} if method else {"resource": line}
 
 
-def _url(item: Mapping[str, object]) -> str:
+def _url(item: Mapping[str, object], accepts: list[dict[str, object]]) -> str:
     """The entry's URL: `resource` or `url`, as text or as an object with a `url`; else what the
     first of its v1 terms names.
     """
     named = [item.get("resource"), item.get("url")]
-    named += [entry.get("resource") for entry in _accepts(item)[:1]]
+    named += [entry.get("resource") for entry in accepts[:1]]
     for value in named:
         url = as_mapping(value).get("url", value)
         if isinstance(url, str) and url.strip():
@@ -223,12 +224,14 @@ def _holders(
     """Every object that may hold the provider's text, nearest first."""
     for holder in (item, *accepts):
         yield holder
-        yield as_mapping(holder.get("resource"))
-        yield as_mapping(holder.get("metadata"))
+        for key in ("resource", "metadata"):
+            inner = holder.get(key)
+            if isinstance(inner, dict):
+                yield inner
 
 
-def _first_text(
-    item: Mapping[str, object], accepts: list[dict[str, object]], key: str, limit: int
-) -> str:
-    texts = (clean_text(holder.get(key), limit) for holder in _holders(item, accepts))
-    return next((text for text in texts if text), "")
+def _first_text(holders: Iterable[Mapping[str, object]], key: str, limit: int) -> str:
+    for holder in holders:
+        if text := clean_text(holder.get(key), limit):
+            return text
+    return ""

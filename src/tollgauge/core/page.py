@@ -110,7 +110,12 @@ def entries(page: Page) -> tuple[object, ...]:
     """The entries of a page for `read_item`, groups opened. Never raises; opening twice changes
     nothing.
     """
-    return tuple(_opened(page.items, _Group(base=page.base), level=0))
+    return tuple(opened(page.items, base=page.base))
+
+
+def opened(items: Iterable[object], *, base: str) -> Iterator[object]:
+    """The entries among items, as `entries` gives them, for a list that is not held at once."""
+    return _opened(items, _Group(base=base), level=0)
 
 
 def read_instant(value: object) -> int | None:

@@ -80,8 +80,10 @@ def clean_text(value: object, limit: int) -> str:
     """
     if not isinstance(value, str):
         return ""
-    visible = "".join(_visible(value[:_READ_MAX].translate(_LINE_ENDS)))
-    text = " ".join(visible.split())
+    head = value[:_READ_MAX]
+    if not (head.isascii() and head.isprintable()):  # else all of it is seen
+        head = _visible(head.translate(_LINE_ENDS))
+    text = " ".join(head.split())
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
@@ -109,7 +111,7 @@ def injection_suspected(text: object) -> bool:
     head = text[:_READ_MAX]
     if _hides_ascii(head):
         return True
-    folded = unicodedata.normalize("NFKC", "".join(_visible(head)))
+    folded = unicodedata.normalize("NFKC", _visible(head))
     return bool(_INJECTION.search(" ".join(folded.split())))
 
 
@@ -118,10 +120,13 @@ def _hides_ascii(text: str) -> bool:
     return bool(re.search("(?<![\U0001f3f4\U000e0020-\U000e007f])[\U000e0000-\U000e007f]", text))
 
 
-def _visible(text: str) -> list[str]:
-    return [
-        char
-        for char in _VARIATION.sub("", text)
-        if char in "\t\n\r\f\v"
-        or (char not in _UNSEEN_LETTERS and unicodedata.category(char) not in _UNSEEN_CATEGORIES)
-    ]
+def _visible(text: str) -> str:
+    shown = _VARIATION.sub("", text)
+    unseen = "".join(filter(_is_unseen, set(shown)))
+    return shown.translate(dict.fromkeys(map(ord, unseen))) if unseen else shown
+
+
+def _is_unseen(char: str) -> bool:
+    if char in "\t\n\r\f\v":
+        return False
+    return char in _UNSEEN_LETTERS or unicodedata.category(char) in _UNSEEN_CATEGORIES

@@ -26,12 +26,13 @@ from typing import Final
 
 from tollgauge.clients.directories import bazaar, file, openapi
 from tollgauge.clients.directories.document import DirectoryError, Step
+from tollgauge.clients.directories.file import DirectoryFile
 from tollgauge.clients.egress.client import Egress
 from tollgauge.core.endpoint import PUBLIC, Perimeter
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.listing import ListedItem, SkippedItem, read_item
 from tollgauge.core.notice import iso
-from tollgauge.core.page import Page, entries
+from tollgauge.core.page import entries
 from tollgauge.core.text import clean_text
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery
@@ -187,9 +188,9 @@ async def run(
     """
     if source.kind == SourceKind.FILE:
         try:
-            page = await asyncio.to_thread(file.read, Path(source.location))
+            listing = await asyncio.to_thread(file.read, Path(source.location))
             return await record_file(
-                store, source.name, page, now=now, perimeter=perimeter, progress=progress
+                store, source.name, listing, now=now, perimeter=perimeter, progress=progress
             )
         except DirectoryError as error:
             return Tally(source=source.name, problem=str(error))
@@ -227,20 +228,20 @@ async def run_all(
 async def record_file(
     store: Store,
     source: str,
-    page: Page,
+    listing: DirectoryFile,
     *,
     now: int,
     perimeter: Perimeter = PUBLIC,
     progress: Progress | None = None,
 ) -> Tally:
-    """One crawl of a file that was read, for the source of that name.
+    """One crawl of what a file lists, for the source of that name.
 
     Raises OldListingError when a newer listing of the source was read before; StoreUnavailable.
     """
-    check_newer(source, page.taken_at, last=await store.reading(crawls.last_taken, source))
-    crawl = await store.writing(crawls.begin_file, source, taken_at=page.taken_at, now=now)
+    check_newer(source, listing.taken_at, last=await store.reading(crawls.last_taken, source))
+    crawl = await store.writing(crawls.begin_file, source, taken_at=listing.taken_at, now=now)
     return await _record(
-        store, crawl, file.parts(page), now=now, perimeter=perimeter, progress=progress
+        store, crawl, file.parts(listing), now=now, perimeter=perimeter, progress=progress
     )
 
 

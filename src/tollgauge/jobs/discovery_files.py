@@ -26,11 +26,11 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from tollgauge.clients.directories import file
+from tollgauge.clients.directories.file import DirectoryFile
 from tollgauge.core.discovery import looks_same
 from tollgauge.core.endpoint import PUBLIC, Perimeter
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.listing import ListedItem, read_item
-from tollgauge.core.page import Page
 from tollgauge.core.text import clean_text
 from tollgauge.db import meta
 from tollgauge.db.engine import Store
@@ -54,14 +54,18 @@ class RepeatedFileError(TollgaugeError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planned:
     """A file and the source it is loaded for. `ids` are its endpoints, empty where the source is
-    certain; `page` is what was read of it, None where it is read again.
+    certain.
     """
 
     path: Path
     source: str
-    taken_at: int | None
     ids: frozenset[str]
-    page: Page | None
+    listing: DirectoryFile
+
+    @property
+    def taken_at(self) -> int | None:
+        """The instant that the file names for its content."""
+        return self.listing.taken_at
 
 
 async def load_files(
@@ -80,10 +84,7 @@ async def load_files(
     when a newer listing of its source was read before, and UnclearSourceError when its source must
     be asked for, RepeatedFileError; and StoreUnavailable.
     """
-    planned = [
-        await asyncio.to_thread(_plan, path, source, perimeter, keep=len(paths) == 1)
-        for path in paths
-    ]
+    planned = [await asyncio.to_thread(_plan, path, source, perimeter) for path in paths]
     if all(plan.taken_at is not None for plan in planned):
         planned.sort(key=lambda plan: plan.taken_at or 0)
     await _check_sources(store, planned)
@@ -91,11 +92,8 @@ async def load_files(
     await _check_repeated(store, planned)
     tallies: list[Tally] = []
     for plan in planned:
-        page = plan.page
-        if page is None:
-            page = await asyncio.to_thread(file.read, plan.path)
         tally = await record_file(
-            store, plan.source, page, now=now, perimeter=perimeter, progress=progress
+            store, plan.source, plan.listing, now=now, perimeter=perimeter, progress=progress
         )
         digest = await asyncio.to_thread(_digest, plan.path) if tally.suspicious else ""
         await store.writing(meta.put, _SUSPICIOUS + plan.source, digest)
@@ -115,21 +113,16 @@ def source_name(origin: str | None, path: Path) -> str:
     return clean_text(host, NAME_MAX) or FILE + clean_text(path.name, NAME_MAX - len(FILE))
 
 
-def _plan(path: Path, source: str | None, perimeter: Perimeter, *, keep: bool) -> _Planned:
-    page = file.read(path)
-    name = source or source_name(page.origin or page.base, path)
+def _plan(path: Path, source: str | None, perimeter: Perimeter) -> _Planned:
+    listing = file.read(path)
+    name = source or source_name(listing.origin, path)
     unsure = source is None and name.startswith(FILE)
-    return _Planned(
-        path=path,
-        source=name,
-        taken_at=page.taken_at,
-        ids=frozenset(_ids(page, perimeter)) if unsure else frozenset(),
-        page=page if keep else None,
-    )
+    ids = frozenset(_ids(listing, perimeter)) if unsure else frozenset()
+    return _Planned(path=path, source=name, ids=ids, listing=listing)
 
 
-def _ids(page: Page, perimeter: Perimeter) -> Iterator[str]:
-    for raw in page.items:
+def _ids(listing: DirectoryFile, perimeter: Perimeter) -> Iterator[str]:
+    for raw in listing.items:
         item = read_item(raw, perimeter)
         if isinstance(item, ListedItem):
             yield item.resource.id
@@ -175,7 +168,8 @@ async def _check_repeated(store: Store, planned: Sequence[_Planned]) -> None:
 
 
 def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 async def _check_order(store: Store, planned: Sequence[_Planned], *, now: int) -> None:

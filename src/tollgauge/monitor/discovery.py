@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection
 
@@ -32,7 +32,7 @@ from tollgauge.core.discovery import carried
 from tollgauge.core.endpoint import Endpoint, Listing, Resource
 from tollgauge.core.evidence import TermChange
 from tollgauge.core.listing import ListedItem
-from tollgauge.core.terms import Quote
+from tollgauge.core.terms import Advertised, Quote
 from tollgauge.core.units import MINUTE_MS
 from tollgauge.db import meta
 from tollgauge.db.codec import clean_quote, clean_terms
@@ -81,37 +81,50 @@ class CrawlEnding:
 
 @dataclass(slots=True, kw_only=True)
 class _Page:
-    """A page of a crawl, and what it changes, until that is written."""
+    """A page of a crawl, and what it changes, until that is written.
+
+    Most of a crawl is as it was before. So `changed` are only those known endpoints that need more
+    than the instants at which they were `known` to be listed or their price was `named`; `seen` are
+    the listings that are as they were.
+    """
 
     crawl: Crawl
     now: int
     spread_ms: int
     new: list[Endpoint] = field(default_factory=list)
     changed: list[LockedEndpoint] = field(default_factory=list)
+    known: list[str] = field(default_factory=list)
+    named: list[str] = field(default_factory=list)
     listings: list[StoredListing] = field(default_factory=list)
+    seen: list[str] = field(default_factory=list)
     events: list[tuple[str, DiscoveryEvent]] = field(default_factory=list)
+    term_changes: list[tuple[str, Change]] = field(default_factory=list)
 
     def merge(
         self, item: ListedItem, locked: LockedEndpoint | None, listing: StoredListing | None
     ) -> None:
         """Add what an entry means for the endpoint and the listing that are there."""
         id_, source, at = item.resource.id, self.crawl.source, self.crawl.at(self.now)
-        new = new_endpoint(item.resource, now=self.now, spread_ms=self.spread_ms)
         before = listing.terms if listing is not None else None
         # A listing that names no price now keeps its last one: what comes back is compared with it.
         terms = carried(before, clean_terms(item.quote or item.unpriced))
         if item.unpriced is not None and isinstance(terms, Quote):
             item = replace(item, quote=terms)
         if locked is None:
-            self.new.append(_described(replace(new, sources=(source,)), item, at=at))
+            new = new_endpoint(item.resource, now=self.now, spread_ms=self.spread_ms)
+            self.new.append(_described(new, item, sources=(source,), at=at)[0])
             events = [(LISTED, "", "")]
         else:
             news = _NEWS.get(locked.endpoint.status)
             events = [(news, "", "")] if news else []
             events += discovery.changes(before, terms)
-            listed = _listed(locked, item, source, now=self.now, at=at, due=new.next_due)
-            self.changed.append(listed.owing_score(self.now) if events else listed)
+            self._add_known(locked, item, news=bool(events))
+            if before is not None and terms is not None and before != terms:
+                self._add_term_changes(locked, before, terms)
         self.events += [(id_, _event(kind, source, at, *texts)) for kind, *texts in events]
+        if listing is not None and listing.gone_at is None and before == terms:
+            self.seen.append(id_)
+            return
         self.listings.append(
             StoredListing(
                 endpoint_id=id_,
@@ -123,6 +136,41 @@ class _Page:
                 terms=terms,
             )
         )
+
+    def _add_known(self, locked: LockedEndpoint, item: ListedItem, *, news: bool) -> None:
+        """Add what an entry means for a known endpoint, which owes a score if that is `news`."""
+        due = None
+        if locked.endpoint.status is Listing.DELISTED:
+            due = new_endpoint(item.resource, now=self.now, spread_ms=self.spread_ms).next_due
+        listed, named = _listed(locked, item, self.crawl.source, now=self.now, due=due)
+        if news:
+            listed = listed.owing_score(self.now)
+        if listed != locked:
+            self.changed.append(listed)
+        (self.named if named else self.known).append(item.resource.id)
+
+    def _add_term_changes(
+        self, locked: LockedEndpoint, before: Advertised, after: Advertised
+    ) -> None:
+        """Changed terms are news to watchers, unless a probe saw terms of its own or another source
+        speaks for the endpoint.
+        """
+        source, endpoint = self.crawl.source, locked.endpoint
+        if endpoint.sources[:1] == (source,) and locked.quote_source != PROBE:
+            found = term_changes(before, after, at=self.crawl.at(self.now), source=source)
+            self.term_changes += [(endpoint.id, change) for change in found]
+
+    def write(self, tx: Connection) -> None:
+        """Write what the page changes."""
+        at = self.crawl.at(self.now)
+        endpoints.insert(tx, *self.new)
+        listings.save_listed(tx, self.changed)
+        listings.save_last_seen(tx, self.known, now=self.now)
+        listings.save_last_seen(tx, self.named, now=self.now, quote_at=at)
+        listings.save(tx, self.listings)
+        listings.save_seen(tx, self.crawl, self.seen, at=at)
+        listings.add_events(tx, self.events)
+        change_rows.add(tx, self.term_changes)
 
 
 def record_page(
@@ -150,11 +198,7 @@ def record_page(
         listing = listed.get(id_)
         if listing is None or listing.gone_at is not None or listing.crawl_id < crawl.id:
             page.merge(item, locked.get(id_), listing)
-    endpoints.insert(tx, *page.new)
-    listings.save_listed(tx, page.changed)
-    listings.save(tx, page.listings)
-    listings.add_events(tx, page.events)
-    _record_term_changes(tx, crawl.source, by_id, locked, listed, at=crawl.at(now))
+    page.write(tx)
     crawls.set_offset(tx, crawl, next_offset)
     kinds = Counter(event.event for _, event in page.events)
     return PageTally(new=len(page.new), seen=len(by_id), kinds=kinds)
@@ -271,76 +315,66 @@ def new_endpoint(resource: Resource, *, now: int, spread_ms: int) -> Endpoint:
 
 
 def _listed(
-    locked: LockedEndpoint, item: ListedItem, source: str, *, now: int, at: int, due: int
-) -> LockedEndpoint:
-    """A known endpoint as it is once a source lists it. `due` is when a new one would be."""
+    locked: LockedEndpoint, item: ListedItem, source: str, *, now: int, due: int | None
+) -> tuple[LockedEndpoint, bool]:
+    """A known endpoint as it is once a source lists it, but for the instants of that, and whether
+    the listing names its price. `due` is when a new one would be, None for one that was listed.
+    """
     before = locked.endpoint
     sources = () if before.status is Listing.UNLISTED else before.sources
     if source not in sources:
         sources = (*sources, source)
-    back = before.status is Listing.DELISTED
-    listed = replace(
-        before,
-        sources=sources,
-        status=Listing.LISTED,
-        last_seen=now,
-        next_due=min(before.next_due, due) if back else before.next_due,
+    listed = before
+    if sources != before.sources or before.status is not Listing.LISTED:
+        next_due = before.next_due if due is None else min(before.next_due, due)
+        listed = replace(before, sources=sources, status=Listing.LISTED, next_due=next_due)
+    described, named = _described(
+        listed, item, speaks=sources[0] == source, priced=locked.quote_source != PROBE
     )
-    described = _described(
-        listed, item, at=at, speaks=sources[0] == source, priced=locked.quote_source != PROBE
-    )
+    if described is before:
+        return locked, named
     if described.quote == before.quote:
-        return replace(locked, endpoint=described)
-    return replace(locked, endpoint=described, quote_source=source).owing_score(now)
+        return replace(locked, endpoint=described), named
+    return replace(locked, endpoint=described, quote_source=source).owing_score(now), named
 
 
 def _described(
-    endpoint: Endpoint, item: ListedItem, *, at: int, speaks: bool = True, priced: bool = True
-) -> Endpoint:
+    endpoint: Endpoint,
+    item: ListedItem,
+    *,
+    speaks: bool = True,
+    priced: bool = True,
+    at: int | None = None,
+    **changed: Any,
+) -> tuple[Endpoint, bool]:
     """The endpoint with a listing's words: all of them if its source speaks for the endpoint,
-    else those that are still missing. `priced`: a listing's price counts.
+    else those that are still missing; and whether the listing names its price. `priced`: a
+    listing's price counts; `at` is when it was named, None to keep what is there; `changed` are
+    other fields.
     """
-    described = replace(
-        endpoint,
-        service_name=_either(item.service_name, endpoint.service_name, first=speaks),
-        description=_either(item.description, endpoint.description, first=speaks),
-        tags=_either(item.tags, endpoint.tags, first=speaks),
-        method=_either(item.method, endpoint.method, first=speaks),
-        body=_either(item.body, endpoint.body, first=speaks),
-        query=_either(item.resource.query, endpoint.query, first=speaks),
-    )
-    if priced and item.quote is not None and (speaks or endpoint.quote is None):
-        return replace(described, quote=clean_quote(item.quote), quote_at=at)
-    return described
+    words: dict[str, Any] = {
+        "service_name": item.service_name,
+        "description": item.description,
+        "tags": item.tags,
+        "method": item.method,
+        "body": item.body,
+        "query": item.resource.query,
+    }
+    named = priced and item.quote is not None and (speaks or endpoint.quote is None)
+    if named and item.quote is not None:
+        words["quote"] = clean_quote(item.quote)
+        words["quote_at"] = endpoint.quote_at if at is None else at
+    for name, new in words.items():
+        old = getattr(endpoint, name)
+        value = _either(new, old, first=speaks)
+        if value != old:
+            changed[name] = value
+    return (replace(endpoint, **changed) if changed else endpoint), named
 
 
 def _either(new: T, old: T, *, first: bool) -> T:
     one, other = (new, old) if first else (old, new)
     return one or other
-
-
-def _record_term_changes(
-    tx: Connection,
-    source: str,
-    items: Mapping[str, ListedItem],
-    locked: Mapping[str, LockedEndpoint],
-    listed: Mapping[str, StoredListing],
-    *,
-    at: int,
-) -> None:
-    """Changed terms are news to watchers, unless a probe saw terms of its own or another source
-    speaks for the endpoint.
-    """
-    changed: list[tuple[str, Change]] = []
-    for id_ in sorted(items.keys() & locked.keys() & listed.keys()):
-        endpoint, item, before = locked[id_].endpoint, items[id_], listed[id_].terms
-        after = carried(before, clean_terms(item.quote or item.unpriced))
-        speaks = endpoint.sources[:1] == (source,) and locked[id_].quote_source != PROBE
-        if speaks and before is not None and after is not None:
-            changed += [
-                (id_, change) for change in term_changes(before, after, at=at, source=source)
-            ]
-    change_rows.add(tx, changed)
 
 
 def _remove_source(tx: Connection, ids: Sequence[str], source: str, *, now: int, at: int) -> int:

@@ -55,7 +55,7 @@ def test_a_markdown_list_is_read_by_its_links(tmp_path: Path, content: str) -> N
 
 def test_a_markdown_link_says_its_name_and_its_line_the_method(tmp_path: Path) -> None:
     path = write(tmp_path / "l.md", "| [Desk](https://a.dev/x) | POST | $0.01 |\n")
-    item = read_item(file.read(path).items[0])
+    item = read_item(next(iter(file.read(path).items)))
     assert isinstance(item, ListedItem)
     assert (item.method, item.service_name) == ("POST", "Desk")
 
@@ -77,7 +77,7 @@ def test_a_csv_may_be_separated_by_semicolons_and_call_its_urls_links(tmp_path: 
 
 def test_csv_columns_reach_the_entry(tmp_path: Path) -> None:
     path = write(tmp_path / "l.csv", "url,method,service,tags\nhttps://a.dev/x,post,Desk,a|b\n")
-    item = read_item(file.read(path).items[0])
+    item = read_item(next(iter(file.read(path).items)))
     assert isinstance(item, ListedItem)
     assert (item.method, item.service_name, item.tags) == ("POST", "Desk", ("a", "b"))
 
@@ -147,3 +147,50 @@ def test_odd_json_that_others_refuse_is_still_read() -> None:
     assert isinstance(value, dict)
     assert value["b"] == "\ud800"
     assert value["c"] == float("inf")
+
+
+LONG = [f"https://s{n}.dev/x" for n in range(300)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        json.dumps({"items": [], "meta": {"a": [1]}, "resources": LONG}),
+        json.dumps({"services": ["https://other.dev/"], "resources": LONG}),
+        json.dumps({"origins": {"https://other.dev/": {}}, "resources": LONG}),
+        json.dumps({"resources": [f"/{n}" for n in range(300)], "baseUrl": "https://base.dev/"}),
+        '{"resources":["https://old.dev/"],"resources":' + json.dumps(LONG) + "}",
+        "\n".join(json.dumps({"url": url}) for url in LONG),
+    ],
+    ids=["empty-first", "first-name", "named-later", "paths", "twice", "lines"],
+)
+def test_a_long_list_is_read_again_as_it_was_counted(tmp_path: Path, content: str) -> None:
+    listed = file.read(write(tmp_path / "f", content))
+    assert (listed.count, listed.complete) == (300, True)
+    read = [read_item(item) for item in listed.items]
+    assert read == [read_item(item) for item in listed.items]
+    hosts = {item.resource.host for item in read if isinstance(item, ListedItem)}
+    assert hosts == ({"base.dev"} if "base.dev" in content else {f"s{n}.dev" for n in range(300)})
+
+
+def test_the_entries_of_a_group_are_counted_one_by_one(tmp_path: Path) -> None:
+    service = {"name": "Desk", "baseUrl": "https://a.dev", "endpoints": ["/x", "/y"]}
+    listed = file.read(write(tmp_path / "f", json.dumps({"services": [service], "total": 2})))
+    assert (listed.count, listed.complete) == (2, True)
+    urls = [item["resource"] for item in listed.items if isinstance(item, dict)]
+    assert urls == ["https://a.dev/x", "https://a.dev/y"]
+
+
+async def test_a_file_that_changed_since_it_was_counted_is_not_read_on(tmp_path: Path) -> None:
+    path = write(tmp_path / "f.json", json.dumps(LONG))
+    listed = file.read(path)
+    write(path, json.dumps(LONG[:200]))
+    with pytest.raises(DirectoryError, match="changed while it was read"):
+        [step async for step in file.parts(listed)]
+
+
+def test_a_list_that_breaks_at_its_end_is_refused_before_anything_is_recorded(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(DirectoryError, match="not JSON"):
+        file.read(write(tmp_path / "f.json", json.dumps({"items": LONG})[:-2]))

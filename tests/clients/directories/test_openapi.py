@@ -161,7 +161,7 @@ def test_an_operations_protocols_may_hold_its_terms(tmp_path: Path) -> None:
     terms = {"scheme": "exact", "network": "eip155:8453", "asset": "0xA", "amount": "80000"}
     payment = {"protocols": [{"mpp": {}}, {"x402": terms | {"payTo": "0xB"}}]}
     paths = {"/p": {"get": {"x-payment-info": payment}}}
-    item = read_item(file.read(write(tmp_path / "o", on_disk(paths=paths))).items[0])
+    item = read_item(next(iter(file.read(write(tmp_path / "o", on_disk(paths=paths))).items)))
     assert isinstance(item, ListedItem)
     assert item.quote is not None
     assert (item.quote.amount, item.quote.pay_to) == (80_000, "0xb")

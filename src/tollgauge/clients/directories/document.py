@@ -8,7 +8,6 @@ What the entries mean is core's reading.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,11 +16,10 @@ from tollgauge.core.endpoint import ResourceError
 from tollgauge.core.errors import TollgaugeError
 from tollgauge.core.exchange import Answer, Fault
 from tollgauge.core.page import Page
+from tollgauge.core.strictjson import depth
 
 DEPTH_MAX: Final = 200
 _DIGITS_MAX: Final = 400
-_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
 class DirectoryError(TollgaugeError):
@@ -56,7 +54,7 @@ def parse_document(data: bytes) -> object:
     if depth(data) > DEPTH_MAX:
         raise DirectoryError(f"The JSON is nested deeper than {DEPTH_MAX} levels.")
     try:
-        return json.loads(data.decode("utf-8-sig", "replace"), parse_int=_integer)
+        return json.loads(data.decode("utf-8-sig", "replace"), parse_int=integer)
     except (ValueError, RecursionError) as error:
         raise DirectoryError("The text is not JSON.") from error
 
@@ -66,14 +64,6 @@ def looks_like_json(data: bytes) -> bool:
     return data[:64].removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
 
 
-def depth(data: bytes) -> int:
-    """The deepest nesting of brackets outside strings."""
-    level = deepest = 0
-    for char in _STRING.sub(b"", data).translate(None, _NOT_BRACKETS):
-        level += 1 if char in b"[{" else -1
-        deepest = max(deepest, level)
-    return deepest
-
-
-def _integer(text: str) -> int | float:
+def integer(text: str) -> int | float:
+    """The whole number of a text; infinity for one with more digits than Python reads at once."""
     return int(text) if len(text) <= _DIGITS_MAX else float("inf")

@@ -3,16 +3,22 @@ clients/directories/lines reads; all of them also gzipped.
 
 Rules: the content decides the format, not the file's name; a line that cannot be read becomes an
 entry that says so; a file is whole unless it says `partial` or names a total that it does not hold.
+A list in JSON, and JSON lines, may be longer than memory: the file is read to its end to know what
+it is, and again when its entries are asked for.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gzip
+import io
+import itertools
 import zlib
-from collections.abc import AsyncGenerator, Mapping
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tollgauge.clients.directories import lines, openapi
 from tollgauge.clients.directories.document import (
@@ -21,88 +27,209 @@ from tollgauge.clients.directories.document import (
     looks_like_json,
     parse_document,
 )
+from tollgauge.clients.directories.json_reader import VALUE_MAX, JsonReader, NotJsonError
 from tollgauge.core.declared import as_mapping
 from tollgauge.core.listing import EXCERPT_MAX, SkippedItem
-from tollgauge.core.page import LISTS, Page, entries, is_page, read_page
+from tollgauge.core.page import LISTS, Page, is_page, opened, read_page
 from tollgauge.core.text import clean_text
 
-SIZE_MAX: Final = 64 * 1024 * 1024
-"""The largest file that is read, unpacked, in bytes."""
+SIZE_MAX: Final = 1024 * 1024 * 1024
+"""The largest file that is read, unpacked, in bytes; of other texts than JSON VALUE_MAX is read."""
 STEP: Final = 500
+Stamp = tuple[int, ...]
+_HEAD: Final = 1_024
+_CHUNK: Final = 64 * 1_024
 
 
-async def parts(whole: Page) -> AsyncGenerator[Step, None]:
-    """A file's page in steps of STEP, each with the count of all entries."""
-    count = len(whole.items)
-    for start in range(0, max(count, 1), STEP):
-        end = min(start + STEP, count)
-        yield Step(
-            page=replace(
-                whole,
-                items=whole.items[start:end],
-                total=count,
-                complete=whole.complete if end == count else None,
-            ),
-            next_offset=end,
-        )
-
-
-def read(path: Path, *, size_max: int = SIZE_MAX) -> Page:
-    """The file as one page whose `complete` is known, groups opened. Raises DirectoryError when the
-    file cannot be read, unpacks to more than `size_max` bytes, or holds no list of entries.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryFile:
+    """What a file lists: `count` entries, groups opened, and whether they are all that its
+    directory has. `items` may be gone through again and again. `origin` is the URL that the file
+    names as the place where it was read or under which its entries stand, `taken_at` the instant
+    (ms UTC) that it names for its content, None without one.
     """
-    data = _bytes(path, size_max=size_max)
-    if not looks_like_json(data) or lines.starts_with_link(data):
-        return Page(items=lines.read(data, name=path.name), complete=True)
-    page = _json_page(data, name=path.name)
-    items = entries(page)
-    held = page.total is None or page.total <= max(len(items), len(page.items))
-    return replace(page, items=items, complete=held and page.complete is not False)
+
+    items: Iterable[object]
+    count: int
+    complete: bool
+    origin: str | None = None
+    taken_at: int | None = None
 
 
-def _bytes(path: Path, *, size_max: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-            file.seek(0)
-            if packed:
-                with gzip.GzipFile(fileobj=file) as unpacked:
-                    data = unpacked.read(size_max + 1)
-            else:
-                data = file.read(size_max + 1)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DirectoryError(f"{path.name} is not a whole gzip file.") from error
-    except OSError as error:
-        raise DirectoryError(f"{path.name} cannot be read: {error.strerror}.") from error
-    if len(data) > size_max:
-        raise DirectoryError(
-            f"{path.name} unpacks to more than {size_max} bytes.", hint="Split it into parts."
-        )
-    return data
+@dataclass(frozen=True, slots=True)
+class _Reread:
+    """Items that are read from a file each time they are gone through."""
+
+    read: Callable[[], Iterator[object]]
+
+    def __iter__(self) -> Iterator[object]:
+        return self.read()
 
 
-def _json_page(data: bytes, *, name: str) -> Page:
-    """A JSON document, or one JSON object a line."""
-    try:
-        document = parse_document(data)
-    except DirectoryError:
-        items = tuple(_json_line(line) for line in data.splitlines() if line.strip())
-        if all(isinstance(item, SkippedItem) for item in items):
-            raise
-        return Page(items=items)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _List:
+    """A list of a JSON document: the `place` of its member there (None: it is the document), how
+    many items it holds and how many entries are in those, and the first item (in a list of one).
+    """
+
+    place: int | None
+    items: int
+    entries: int
+    first: list[object]
+
+
+async def parts(whole: DirectoryFile) -> AsyncGenerator[Step, None]:
+    """A file's entries in steps of STEP, each with the count of all. Raises DirectoryError if the
+    file changed since it was read.
+    """
+    items, count, end = iter(whole.items), whole.count, 0
+    while True:
+        some = await asyncio.to_thread(lambda: tuple(itertools.islice(items, STEP)))
+        end += len(some)
+        if end < count and not some:
+            raise DirectoryError("The file changed while it was read.")
+        complete = whole.complete if end == count else None
+        yield Step(page=Page(items=some, total=count, complete=complete), next_offset=end)
+        if end >= count:
+            return
+
+
+def read(path: Path, *, size_max: int = SIZE_MAX) -> DirectoryFile:
+    """What a file lists. Raises DirectoryError when the file cannot be read, unpacks to more than
+    `size_max` bytes, or holds no list of entries.
+    """
+    stamp = _stamp(path)
+    with _opened(path, size_max=size_max) as file:
+        head = file.peek(_HEAD)
+        if not looks_like_json(head) or lines.starts_with_link(head[:_HEAD]):
+            items = lines.read(_text(file, path), name=path.name)
+            return DirectoryFile(items=items, count=len(items), complete=True)
+        try:
+            document, lists = _outline(JsonReader(file))
+        except NotJsonError as error:
+            problem = error
+        else:
+            again = partial(_entries, path, size_max=size_max, stamp=stamp)
+            return _document(path.name, document, lists, again)
+    each = partial(_json_lines, path, size_max=size_max, stamp=stamp)
+    count = readable = 0
+    for item in each():
+        count += 1
+        readable += not isinstance(item, SkippedItem)
+    if not readable:
+        raise problem
+    return DirectoryFile(items=_Reread(each), count=count, complete=True)
+
+
+def _document(
+    name: str,
+    document: object,
+    lists: Iterable[_List],
+    entries_of: Callable[[_List, str], Iterator[object]],
+) -> DirectoryFile:
+    """What a JSON document lists, of which an outline was read. `entries_of` reads the entries of
+    a list, under a base URL.
+    """
     if openapi.is_openapi(document):
-        return _openapi_page(as_mapping(document), name=name)
-    if is_page(document):
-        return read_page(document)
-    if isinstance(document, dict) and ({"resource", "url"} & document.keys()):
-        return Page(items=(document,))
-    raise DirectoryError(
-        f"The JSON of {name} holds no list of entries.",
-        hint=f"It should be an array, an object with one of {', '.join(LISTS)}, or OpenAPI.",
+        return _openapi(as_mapping(document), name=name)
+    if not is_page(document):
+        if isinstance(document, dict) and ({"resource", "url"} & document.keys()):
+            inside = tuple(opened((document,), base=""))
+            return DirectoryFile(items=inside, count=len(inside), complete=True)
+        raise DirectoryError(
+            f"The JSON of {name} holds no list of entries.",
+            hint=f"It should be an array, an object with one of {', '.join(LISTS)}, or OpenAPI.",
+        )
+    page = read_page(document)
+    one = next((one for one in lists if _is_of(page, one)), None)
+    if one is None:
+        named = tuple(opened(page.items, base=page.base))
+        items: Iterable[object] = named
+        count, held = len(named), len(page.items)
+    else:
+        items, count, held = _Reread(partial(entries_of, one, page.base)), one.entries, one.items
+    whole = page.total is None or page.total <= max(count, held)
+    return DirectoryFile(
+        items=items,
+        count=count,
+        complete=whole and page.complete is not False,
+        origin=page.origin or page.base or None,
+        taken_at=page.taken_at,
     )
 
 
-def _openapi_page(document: Mapping[str, object], *, name: str) -> Page:
+def _is_of(page: Page, one: _List) -> bool:
+    """Whether a page's items are those of a list."""
+    return bool(one.first) and page.items[:1] != () and page.items[0] is one.first[0]
+
+
+def _outline(reader: JsonReader) -> tuple[object, list[_List]]:
+    """A JSON document in which its lists of entries have their first item only, and those lists
+    in the order in which they count.
+    """
+    if reader.next_mark() == "[":
+        one = _listed(reader, place=None)
+        reader.end()
+        return one.first, [one]
+    document: dict[str, object] = {}
+    lists: dict[str, _List] = {}
+    for place, name in enumerate(reader.members()):
+        lists.pop(name, None)
+        if name in LISTS and reader.next_mark() == "[":
+            lists[name] = _listed(reader, place=place)
+            document[name] = lists[name].first
+        else:
+            document[name] = reader.value()
+    reader.end()
+    return document, [lists[name] for name in LISTS if name in lists]
+
+
+def _listed(reader: JsonReader, *, place: int | None) -> _List:
+    count = entries = 0
+    first: list[object] = []
+    for item in reader.array():
+        first = first or [item]
+        count += 1
+        entries += sum(1 for _ in opened((item,), base=""))
+    return _List(place=place, items=count, entries=entries, first=first)
+
+
+def _entries(path: Path, one: _List, base: str, *, size_max: int, stamp: Stamp) -> Iterator[object]:
+    """The entries of a list of a JSON document, one after the other."""
+    with _opened(path, size_max=size_max, stamp=stamp) as file:
+        reader = JsonReader(file)
+        if one.place is None:
+            yield from opened(reader.array(), base=base)
+            return
+        for place, _ in enumerate(reader.members()):
+            if place == one.place:
+                yield from opened(reader.array(), base=base)
+                return
+            if reader.next_mark() == "[":
+                for _ in reader.array():
+                    pass
+            else:
+                reader.value()
+
+
+def _json_lines(path: Path, *, size_max: int, stamp: Stamp) -> Iterator[object]:
+    """The entries of one JSON object a line."""
+    with _opened(path, size_max=size_max, stamp=stamp) as file:
+        while text := file.readline(VALUE_MAX):
+            for line in text.splitlines():
+                if line.strip():
+                    yield from opened((_json_line(line),), base="")
+
+
+def _json_line(line: bytes) -> object:
+    try:
+        return parse_document(line)
+    except DirectoryError:
+        excerpt = clean_text(line[:EXCERPT_MAX].decode("utf-8", "replace"), EXCERPT_MAX)
+        return SkippedItem(reason="unreadable", excerpt=excerpt)
+
+
+def _openapi(document: Mapping[str, object], *, name: str) -> DirectoryFile:
     origin = openapi.server_of(document)
     if origin is None:
         raise DirectoryError(
@@ -116,12 +243,73 @@ def _openapi_page(document: Mapping[str, object], *, name: str) -> Page:
             f"({len(items)} marked as free).",
             hint="An operation for sale carries x-payment-info.",
         )
-    return Page(items=items, origin=origin)
+    items = tuple(opened(items, base=""))
+    return DirectoryFile(items=items, count=len(items), complete=True, origin=origin)
 
 
-def _json_line(line: bytes) -> object:
+def _text(file: io.BufferedReader, path: Path) -> bytes:
+    data = file.read(VALUE_MAX + 1)
+    if len(data) > VALUE_MAX:
+        raise _too_large(path.name, VALUE_MAX)
+    return data
+
+
+def _opened(path: Path, *, size_max: int, stamp: Stamp | None = None) -> io.BufferedReader:
+    """A file to read, unpacked. Raises DirectoryError when it cannot be opened, or is not as it was
+    when it had that `stamp`; reading raises it too.
+    """
+    if stamp is not None and _stamp(path) != stamp:
+        raise DirectoryError(f"{path.name} changed while it was read.")
     try:
-        return parse_document(line)
-    except DirectoryError:
-        excerpt = clean_text(line[:EXCERPT_MAX].decode("utf-8", "replace"), EXCERPT_MAX)
-        return SkippedItem(reason="unreadable", excerpt=excerpt)
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+        source = gzip.open(path, "rb") if packed else path.open("rb")  # noqa: SIM115 - closed by its reader
+    except OSError as error:
+        raise DirectoryError(f"{path.name} cannot be read: {error.strerror}.") from error
+    return io.BufferedReader(_Capped(source, path.name, size_max), buffer_size=_CHUNK)
+
+
+def _stamp(path: Path) -> Stamp:
+    """What changes when a file is written. Raises DirectoryError."""
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise DirectoryError(f"{path.name} cannot be read: {error.strerror}.") from error
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+class _Capped(io.RawIOBase):
+    """The bytes of a file of at most `size_max`. Reading raises DirectoryError."""
+
+    def __init__(self, source: Any, name: str, size_max: int) -> None:
+        super().__init__()
+        self._source, self._name = source, name
+        self._size_max = self._left = size_max
+
+    def readable(self) -> bool:
+        """It is only read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read some bytes; 0 at the end."""
+        try:
+            count: int = self._source.readinto(buffer)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise DirectoryError(f"{self._name} is not a whole gzip file.") from error
+        except OSError as error:
+            raise DirectoryError(f"{self._name} cannot be read: {error.strerror}.") from error
+        self._left -= count
+        if self._left < 0:
+            raise _too_large(self._name, self._size_max)
+        return count
+
+    def close(self) -> None:
+        """Close the file."""
+        self._source.close()
+        super().close()
+
+
+def _too_large(name: str, size_max: int) -> DirectoryError:
+    return DirectoryError(
+        f"{name} unpacks to more than {size_max} bytes.", hint="Split it into parts."
+    )

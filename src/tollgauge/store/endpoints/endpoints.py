@@ -21,11 +21,11 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint import Endpoint, Listing
 from tollgauge.core.units import MINUTE_MS
-from tollgauge.db import upsert
 from tollgauge.db.prepared import Prepared
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.db.schema import score as score_table
+from tollgauge.db.upsert import either
 from tollgauge.store import rows
 from tollgauge.store.endpoints.endpoint_rows import from_row, host_row, to_row
 
@@ -38,6 +38,8 @@ PUBLIC: Final = sa.or_(
     sa.and_(endpoint_table.c.learned.is_not(None), _NO_WILDCARD),
 )
 """Which endpoints anyone may see (store/endpoints/public)."""
+_INSERT_HOST: Final = Prepared(either(host_table, lambda insert: insert.on_conflict_do_nothing()))
+_INSERT: Final = Prepared(endpoint_table.insert().inline())
 _ONE: Final = Prepared(sa.select(endpoint_table).where(endpoint_table.c.id == sa.bindparam("id")))
 _TERMS: Final = endpoint_table.c["quote_network", "quote_asset", "quote_amount", "quote_pay_to"]
 _SHARING: Final = sa.select(sa.func.count(endpoint_table.c.host.distinct())).where(
@@ -68,9 +70,9 @@ def insert(tx: Connection, *endpoints: Endpoint, adopted: bool = False) -> None:
     if not ordered:
         return
     hosts = [host_row(host) for host in sorted({endpoint.host for endpoint in ordered})]
-    tx.execute(upsert.insert(tx, host_table).on_conflict_do_nothing(), hosts)
-    tx.execute(
-        endpoint_table.insert(),
+    _INSERT_HOST.run_each(tx, hosts)
+    _INSERT.run_each(
+        tx,
         [
             to_row(endpoint)
             | {

@@ -19,6 +19,8 @@ from tollgauge.core.retention import DISCOVERY_EVENTS_MS
 from tollgauge.core.terms import Advertised
 from tollgauge.db import schema
 from tollgauge.db.codec import terms_from_json, terms_to_json
+from tollgauge.db.prepared import Prepared
+from tollgauge.db.upsert import Upsert, either
 from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.endpoints.crawls import Crawl
@@ -29,6 +31,17 @@ LISTINGS_TURN: Final = "listings"
 
 _SCORE: Final = ("score_due", "score_next")
 _event: Final = schema.discovery_event
+_ADD_EVENTS: Final = Prepared(_event.insert().inline())
+
+
+def _replace_listing(insert: Upsert) -> Upsert:
+    keys = [column.name for column in schema.listing.primary_key]
+    kept = {*keys, "first_seen"}
+    new = {column.name: column for column in insert.excluded if column.name not in kept}
+    return insert.on_conflict_do_update(index_elements=keys, set_=new)
+
+
+_SAVE: Final = Prepared(either(schema.listing, _replace_listing))
 _EVENTS: Final = (
     sa.select(_event.c.at, _event.c.event, _event.c.source, _event.c.before, _event.c.after)
     .where(
@@ -101,17 +114,41 @@ def of_source(tx: Connection, source: str, ids: Iterable[str]) -> dict[str, Stor
 
 def save(tx: Connection, listings: Sequence[StoredListing]) -> None:
     """Keep listings; one that is there keeps its `first_seen`."""
-    columns = [
-        rows.to_columns(listing, "terms", quote=terms_to_json(listing.terms))
-        for listing in listings
-    ]
-    rows.put(tx, schema.listing, columns, keep=("first_seen",))
+    _SAVE.run_each(
+        tx,
+        [
+            rows.to_columns(listing, "terms", quote=terms_to_json(listing.terms))
+            for listing in listings
+        ],
+    )
+
+
+def save_seen(tx: Connection, crawl: Crawl, ids: Iterable[str], *, at: int) -> None:
+    """Note that a crawl saw listings of its source that are as they were."""
+    listing = schema.listing
+    for chunk in rows.chunks(ids):
+        tx.execute(
+            listing.update()
+            .where(listing.c.source == crawl.source, listing.c.endpoint_id.in_(chunk))
+            .values(crawl_id=crawl.id, last_seen=at)
+        )
 
 
 def save_listed(tx: Connection, listed: Sequence[LockedEndpoint]) -> None:
     """Write every column of endpoints that a directory lists, but what probes alone know."""
     others = {"id", "up_at", "down_since", "payable", "unconfirmed_at", "paused_until"}
     _update(tx, listed, [column.name for column in schema.endpoint.c if column.name not in others])
+
+
+def save_last_seen(
+    tx: Connection, ids: Iterable[str], *, now: int, quote_at: int | None = None
+) -> None:
+    """Note that a directory lists endpoints, and that their price was named at `quote_at`, if it
+    was; nothing else about them changed.
+    """
+    values = {"last_seen": now} | ({} if quote_at is None else {"quote_at": quote_at})
+    for chunk in rows.chunks(ids):
+        tx.execute(schema.endpoint.update().where(schema.endpoint.c.id.in_(chunk)).values(values))
 
 
 def save_sources(tx: Connection, changed: Sequence[LockedEndpoint]) -> None:
@@ -143,11 +180,9 @@ def remove_unseen(tx: Connection, crawl: Crawl, *, at: int) -> tuple[str, ...]:
 
 def add_events(tx: Connection, events: Sequence[tuple[str, DiscoveryEvent]]) -> None:
     """Append events, each with the id of its endpoint."""
-    if events:
-        tx.execute(
-            schema.discovery_event.insert(),
-            [rows.to_columns(event, endpoint_id=endpoint_id) for endpoint_id, event in events],
-        )
+    _ADD_EVENTS.run_each(
+        tx, [rows.to_columns(event, endpoint_id=endpoint_id) for endpoint_id, event in events]
+    )
 
 
 def events(

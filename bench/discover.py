@@ -1,0 +1,177 @@
+"""`tollgauge bench discover`: crawls of a large directory, from a file and page by page.
+
+Measured: the real crawl, as `tollgauge discover` makes it, into an empty SQLite file; then a second
+one of the same directory, in which one entry in a hundred has another price. Each way runs in a
+process of its own; pages are asked over TLS on loopback, as many entries at once as by default,
+from a directory in yet another process. CPU is that of the crawling process, all threads, memory
+how much it grew at most during the crawl.
+
+Beside it, in the same run: what Python's json and sqlite3 alone take to read the file at once and
+to insert the rows that the first crawl made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import trustme
+
+from bench import directory
+from bench.child import started
+from bench.database import opened
+from bench.measurement import Measurement, Report
+from tollgauge.clients.egress.client import Egress, EgressSettings
+from tollgauge.jobs.discover import Source, Tally
+from tollgauge.jobs.discover import run as crawl
+from tollgauge.jobs.discovery_files import load_files
+
+ENTRIES: Final = 100_000
+CHANGED_EVERY: Final = 100
+CPU_S: Final = 30
+GROWTH_MB: Final = 300
+_NOW: Final = 1_767_225_600_000
+_HOUR_MS: Final = 3_600_000
+_TABLES: Final = ("host", "endpoint", "listing", "discovery_event")
+
+
+def run(size: int = ENTRIES) -> Report:
+    """Measure crawls of a directory of so many entries."""
+    with tempfile.TemporaryDirectory() as name:
+        details = asyncio.run(_measure(Path(name), size))
+    measurements: list[Measurement] = []
+    for way in ("file", "paged"):
+        for which in ("first", "second"):
+            one = details[way][which]
+            measurements += (
+                Measurement(name=f"{which} {way}", figure=one["cpu_s"], unit="CPU s", goal=CPU_S),
+                Measurement(
+                    name=f"{which} {way}, memory",
+                    figure=one["growth_mb"],
+                    unit="MB more",
+                    goal=GROWTH_MB,
+                ),
+            )
+    return Report(measurements=tuple(measurements), details=details)
+
+
+async def _measure(folder: Path, size: int) -> dict[str, Any]:
+    first, second = directory.write(folder, size, changed_every=CHANGED_EVERY)
+    details: dict[str, Any] = {"entries": size}
+    words = _words("file", first.crawl, second.crawl)
+    async with started(words, folder / "file.log") as child:
+        details["file"] = orjson.loads(await child.line())
+    authority, keys = trustme.CA(), folder / "keys.pem"
+    authority.issue_cert(directory.HOST).private_key_and_cert_chain_pem.write_to_path(str(keys))
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    words = [sys.executable, "-m", "bench.directory", str(keys), str(first.lines)]
+    async with started(words, folder / "directory.log") as serving:
+        port = int(await serving.line())
+        words = _words("paged", folder / "ca.pem", port)
+        async with started(words, folder / "paged.log") as paged:
+            details["paged"] = {"first": orjson.loads(await paged.line())}
+            await serving.obey(str(second.lines))
+            details["paged"]["second"] = orjson.loads(await paged.obey("again"))
+    return details
+
+
+def _words(way: str, *more: object) -> list[str]:
+    return [sys.executable, "-m", "bench.discover", way, *map(str, more)]
+
+
+async def from_file(first: str, second: str) -> dict[str, Any]:
+    """Crawl two files, one after the other, and read the first with json and sqlite3 alone."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with opened(folder) as store:
+
+            async def load(path: str, now: int) -> Tally:
+                (tally,) = await load_files(store, [Path(path)], source=None, now=now)
+                return tally
+
+            figures = {
+                "first": await measured(partial(load, first, _NOW)),
+                "second": await measured(partial(load, second, _NOW + _HOUR_MS)),
+            }
+        began = time.process_time()
+        _read_and_insert(Path(first), folder / "bench.db", folder / "copy.db")
+        return {**figures, "json_and_sqlite3_cpu_s": round(time.process_time() - began, 2)}
+
+
+async def from_pages(ca_file: str, port: str) -> None:
+    """Crawl a directory twice; the second time begins with a line of standard input."""
+    with tempfile.TemporaryDirectory() as name:
+        mapped = {directory.HOST: ("127.0.0.1", int(port))}
+        egress = Egress(EgressSettings(mapped=mapped, ca_file=ca_file))
+        egress.start()
+        source = Source("bench", "bazaar", f"https://{directory.HOST}", pause_ms=0)
+        try:
+            async with opened(Path(name)) as store:
+                _say(await measured(partial(crawl, store, egress, source, now=_NOW)))
+                await asyncio.to_thread(sys.stdin.readline)
+                _say(await measured(partial(crawl, store, egress, source, now=_NOW + _HOUR_MS)))
+        finally:
+            await egress.close()
+
+
+def _say(document: Mapping[str, Any]) -> None:
+    sys.stdout.write(f"{orjson.dumps(document).decode()}\n")
+    sys.stdout.flush()
+
+
+async def measured(work: Callable[[], Awaitable[Tally]]) -> dict[str, Any]:
+    """What a crawl costs: CPU and clock in seconds, and by how many MB the process grew."""
+    _forget_peak()
+    memory, cpu, clock = _resident_mb("VmRSS"), time.process_time(), time.monotonic()
+    tally = await work()
+    return {
+        "cpu_s": round(time.process_time() - cpu, 2),
+        "clock_s": round(time.monotonic() - clock, 2),
+        "growth_mb": round(_resident_mb("VmHWM") - memory, 1),
+        "new": tally.new,
+        "seen": tally.seen,
+        "events": dict(tally.events),
+        "complete": tally.complete,
+    }
+
+
+def _forget_peak() -> None:
+    """Begin the peak of memory (VmHWM) anew; man proc_pid_clear_refs."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def _resident_mb(name: str) -> float:
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition(f"{name}:")[2].split()[0]) / 1024
+
+
+def _read_and_insert(file: Path, made: Path, copy: Path) -> None:
+    """Read a crawl's file at once, and insert what was made of it into an empty database."""
+    json.loads(file.read_bytes())
+    source, target = sqlite3.connect(made), sqlite3.connect(copy)
+    schema = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND tbl_name = ?"
+    with target:
+        for table in _TABLES:
+            for (sql,) in source.execute(schema, (table,)).fetchall():
+                target.execute(sql)
+            rows = source.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - our names
+            marks = ",".join("?" * len(rows[0]))
+            target.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608
+    source.close()
+    target.close()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "file":
+        _say(asyncio.run(from_file(*sys.argv[2:])))
+    else:
+        asyncio.run(from_pages(*sys.argv[2:]))
